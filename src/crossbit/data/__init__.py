@@ -1,0 +1,1 @@
+"""Views, labels and pairs; data sets on disk; converters and generators."""

@@ -1,0 +1,48 @@
+"""Labels: one class a row, or any number of classes a row."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from crossbit.errors import DataError
+
+
+def check_labels(labels: ArrayLike, n: int | None, what: str = "labels") -> NDArray[Any]:
+    """Labels in one of two forms: classes (n,) ``int64``, −1 unknown, or a boolean matrix (n, classes).
+
+    Zeros and ones in a matrix become booleans; a column of classes (n, 1) becomes flat.
+
+    Args:
+        labels: What was given.
+        n: How many rows there must be, or nothing when any number will do.
+        what: How an error calls them.
+    """
+    array = np.asarray(labels)
+    if n is not None and len(np.atleast_1d(array)) != n:
+        raise DataError(f"{what}: expected one for each of {n} rows, got shape {array.shape}")
+    if array.ndim == 2 and array.shape[1] == 1 and array.dtype != np.bool_:
+        array = array[:, 0]
+    if array.ndim == 1:
+        return _classes(array, what)
+    if array.ndim == 2 and array.dtype.kind in "biuf" and np.isin(array, (0, 1)).all():
+        return array.astype(np.bool_, copy=False)
+    raise DataError(
+        f"{what}: expected classes of shape (n,), or zeros and ones of shape (n, classes); got {array.dtype} {array.shape}"
+    )
+
+
+def _classes(array: NDArray[Any], what: str) -> NDArray[np.int64]:
+    if array.dtype.kind == "f" and np.array_equal(array, np.trunc(array)):
+        array = array.astype(np.int64)
+    if array.dtype.kind not in "iu":
+        raise DataError(f"{what}: classes are whole numbers, −1 for unknown, got {array.dtype}")
+    classes = array.astype(np.int64, copy=False)
+    if len(classes) and classes.min() < -1:
+        raise DataError(f"{what}: classes are ≥ 0, or −1 for unknown, got {classes.min()}")
+    return classes
+
+
+def is_known(labels: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which rows have a label."""
+    return labels.any(axis=1) if labels.ndim == 2 else labels >= 0

@@ -1,0 +1,60 @@
+"""Pairs of rows that are known to be similar or dissimilar."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossbit.checks import modality_name
+from crossbit.errors import DataError
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Pairs:
+    """Pairs of row numbers of two modalities, or of one with itself, and whether they are similar.
+
+    Args:
+        left: Modality of the first column of ``index``.
+        right: Modality of the second; equal to ``left`` for pairs within a modality.
+        index: Row numbers, shape (p, 2).
+        similar: Boolean, shape (p,).
+
+    Example:
+        >>> Pairs("image", "text", index=[[0, 0], [0, 1]], similar=[True, False])
+        Pairs(image-text: 1 similar, 1 dissimilar)
+    """
+
+    left: str
+    right: str
+    index: NDArray[np.int64]
+    similar: NDArray[np.bool_]
+
+    def __post_init__(self) -> None:
+        """Refuse shapes that do not agree and row numbers below zero."""
+        modality_name(self.left)
+        modality_name(self.right)
+        index, similar = np.asarray(self.index), np.asarray(self.similar)
+        if index.size == 0:
+            index = index.astype(np.int64).reshape(-1, 2)
+        if index.ndim != 2 or index.shape[1] != 2 or index.dtype.kind not in "iu":
+            raise DataError(f"pairs are row numbers of shape (p, 2), got {index.dtype} {index.shape}")
+        if similar.shape != (len(index),):
+            raise DataError(f"{len(index)} pairs need as many answers to 'similar?', got shape {similar.shape}")
+        if len(index) and index.min() < 0:
+            raise DataError(f"pairs are row numbers from 0, got {index.min()}")
+        object.__setattr__(self, "index", index.astype(np.int64, copy=False))
+        object.__setattr__(self, "similar", similar.astype(np.bool_, copy=False))
+
+    @property
+    def key(self) -> str:
+        """Name of the two modalities together, such as ``"image-text"``."""
+        return f"{self.left}-{self.right}"
+
+    def __len__(self) -> int:
+        """How many pairs there are."""
+        return len(self.index)
+
+    def __repr__(self) -> str:
+        """Such as ``Pairs(image-text: 100 similar, 100 dissimilar)``."""
+        n_similar = int(self.similar.sum())
+        return f"Pairs({self.key}: {n_similar} similar, {len(self) - n_similar} dissimilar)"

@@ -1,0 +1,148 @@
+"""Views of things, and what is known about them: the input of learning, checked once."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from crossbit.checks import known, modality_name, numbers
+from crossbit.data.labels import check_labels
+from crossbit.data.pairs import Pairs
+from crossbit.errors import DataError
+
+Views = Mapping[str, ArrayLike]
+"""Modality → rows of features, shape (n, d), or (n, …) for a user's own network."""
+
+LabelsArgument = ArrayLike | Mapping[str, ArrayLike]
+"""One array for row-aligned views, or one a modality."""
+
+_BLOCK = 1 << 16  # rows looked at a time, so that a memory-mapped view is never copied whole
+
+
+@dataclass(frozen=True)
+class TrainingSet:
+    """Everything a hasher may learn from, in one checked form.
+
+    Attributes:
+        views: Modality → array of rows. A row that is all NaN is absent from its view.
+        present: Modality → which rows are there.
+        labels: Modality → labels of its rows, or nothing when there are none: classes
+            (n,) with −1 for unknown, or a boolean matrix (n, classes) with an all-false row for unknown.
+        pairs: Explicit pairs of rows, within and across modalities.
+        aligned: Whether row i of every view is the same thing.
+        rows: Whether learning is asked to use that alignment as supervision.
+    """
+
+    views: dict[str, NDArray[Any]]
+    present: dict[str, NDArray[np.bool_]]
+    labels: dict[str, NDArray[Any]]
+    pairs: tuple[Pairs, ...]
+    aligned: bool
+    rows: bool
+
+    @property
+    def modalities(self) -> list[str]:
+        """The names of the views, in the order given."""
+        return list(self.views)
+
+    def together(self, left: str, right: str) -> NDArray[np.int64]:
+        """Row numbers at which both views of an aligned set are present."""
+        return np.flatnonzero(self.present[left] & self.present[right])
+
+
+def training_set(
+    views: Views,
+    *,
+    labels: LabelsArgument | None = None,
+    pairs: Pairs | Sequence[Pairs] | None = None,
+    rows: bool | None = None,
+) -> TrainingSet:
+    """Check views and their supervision, and say with a `DataError` what cannot be used.
+
+    Args:
+        views: Modality → rows of features.
+        labels: One array when the views are row-aligned, or modality → array.
+        pairs: Similar and dissimilar pairs of row numbers.
+        rows: Row i of every view is the same thing. By default this is so when neither
+            labels nor pairs say otherwise.
+    """
+    arrays = _check_views(views)
+    present = {name: _present(name, array) for name, array in arrays.items()}
+    given = tuple([pairs] if isinstance(pairs, Pairs) else pairs or ())
+    for some in given:
+        _check_pairs(some, arrays, present)
+    learn_rows = (labels is None and not given) if rows is None else rows
+    aligned = learn_rows or (labels is not None and not isinstance(labels, Mapping))
+    if aligned:
+        _check_aligned(arrays)
+    by_modality = _labels_by_modality(labels, arrays)
+    return TrainingSet(arrays, present, by_modality, given, aligned, learn_rows)
+
+
+def _check_views(views: Views) -> dict[str, NDArray[Any]]:
+    if not isinstance(views, Mapping) or not views:
+        raise DataError(f"views map modalities to arrays, such as {{'image': X, 'text': Y}}; got {type(views).__name__}")
+    arrays = {modality_name(name): numbers(value, f"view {name!r}") for name, value in views.items()}
+    for name, array in arrays.items():
+        if 0 in array.shape:
+            raise DataError(f"view {name!r}: there is nothing to learn from an array of shape {array.shape}")
+    return arrays
+
+
+def _present(name: str, array: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which rows are there; a partly missing or infinite row is an error."""
+    present = np.ones(len(array), np.bool_)
+    if array.dtype.kind != "f":
+        return present
+    for rows in _blocks(len(array)):
+        block = np.asarray(array[rows]).reshape(rows.stop - rows.start, -1)
+        present[rows] = ~np.isnan(block).all(axis=1)
+        bad = present[rows] & ~np.isfinite(block).all(axis=1)
+        if bad.any():
+            raise DataError(
+                f"view {name!r}: row {rows.start + int(bad.argmax())} contains NaN or infinity beside numbers;"
+                " a row that is absent is NaN in every column"
+            )
+    if not present.any():
+        raise DataError(f"view {name!r}: every row is absent (all NaN)")
+    return present
+
+
+def _blocks(n: int) -> Iterator[slice]:
+    for start in range(0, n, _BLOCK):
+        yield slice(start, min(start + _BLOCK, n))
+
+
+def _check_pairs(pairs: Pairs, arrays: Mapping[str, NDArray[Any]], present: Mapping[str, NDArray[np.bool_]]) -> None:
+    for column, name in enumerate((pairs.left, pairs.right)):
+        rows = pairs.index[:, column]
+        known(name, arrays)
+        if len(rows) and rows.max() >= len(arrays[name]):
+            raise DataError(
+                f"pairs {pairs.key!r}: row {rows.max()} of {name!r} is out of range, the view has {len(arrays[name])} rows"
+            )
+        absent = ~present[name][rows]
+        if absent.any():
+            raise DataError(f"pairs {pairs.key!r}: row {rows[absent.argmax()]} of {name!r} is absent (all NaN)")
+
+
+def _check_aligned(arrays: Mapping[str, NDArray[Any]]) -> None:
+    sizes = {name: len(array) for name, array in arrays.items()}
+    if len(set(sizes.values())) > 1:
+        raise DataError(
+            f"rows that belong together need views of one length, got {sizes};"
+            " for unpaired views pass labels as {modality: array}, or pairs"
+        )
+
+
+def _labels_by_modality(
+    labels: LabelsArgument | None, arrays: Mapping[str, NDArray[Any]]
+) -> dict[str, NDArray[Any]]:
+    if labels is None:
+        return {}
+    given = labels if isinstance(labels, Mapping) else dict.fromkeys(arrays, labels)
+    for name in given:
+        known(name, arrays)
+    return {name: check_labels(value, len(arrays[name]), f"labels of {name!r}") for name, value in given.items()}
