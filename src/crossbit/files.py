@@ -49,7 +49,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         # mkstemp makes private files; what we publish follows the user's umask like any other file.
-        os.chmod(name, 0o666 & ~_umask())
+        Path(name).chmod(0o666 & ~_umask())
         os.replace(name, path)
     except BaseException:
         Path(name).unlink(missing_ok=True)
@@ -79,7 +79,7 @@ def write_json(path: Path, value: object) -> None:
         file.write((json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode())
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path) -> Any:  # noqa: ANN401 - whatever JSON holds
     """Read a JSON file; a truncated or altered one is a `FormatError` that names it."""
     try:
         return json.loads(_read_bytes(path))
@@ -116,14 +116,14 @@ def write_arrays(path: Path, format_: str, meta: Mapping[str, Any], arrays: Mapp
         file.write(header)
         for array in stored.values():
             file.write(b"\0" * (-file.tell() % _ALIGN))
-            file.write(memoryview(array.reshape(-1).view(np.uint8)))
+            file.write(_raw(array))
 
 
 def _header(format_: str, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> bytes:
     """Encode the header; offsets count from the end of the header, rounded up to the alignment."""
     offset, table = 0, {}
     for name, a in arrays.items():
-        crc = zlib.crc32(memoryview(a.reshape(-1).view(np.uint8)))
+        crc = zlib.crc32(_raw(a))
         table[name] = {"dtype": a.dtype.str, "shape": a.shape, "offset": offset, "bytes": a.nbytes, "crc32": crc}
         offset += a.nbytes + (-a.nbytes % _ALIGN)
     return json.dumps({"format": format_, "meta": dict(meta), "arrays": table}).encode()
@@ -148,7 +148,7 @@ def read_arrays(path: Path, format_: str, *, verify: bool = True) -> ArrayFile:
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise FormatError(f"{path}: the header is damaged ({error})") from error
     for name, entry in header["arrays"].items() if verify else ():
-        if zlib.crc32(memoryview(arrays[name].reshape(-1).view(np.uint8))) != entry["crc32"]:
+        if zlib.crc32(_raw(arrays[name])) != entry["crc32"]:
             raise FormatError(f"{path}: array {name!r} does not match its checksum; the file was altered or damaged")
     return ArrayFile(header["meta"], arrays)
 
@@ -182,6 +182,11 @@ def _map_array(path: Path, start: int, entry: Mapping[str, Any]) -> NDArray[Any]
     if entry["bytes"] == 0:
         return np.empty(shape, dtype)
     return np.memmap(path, dtype, mode="r", offset=offset, shape=shape)
+
+
+def _raw(array: NDArray[Any]) -> memoryview:
+    """The bytes of an array, without a copy."""
+    return array.reshape(-1).view(np.uint8).data
 
 
 def _read_bytes(path: Path) -> bytes:

@@ -28,7 +28,8 @@ def check_labels(labels: ArrayLike, n: int | None, what: str = "labels") -> NDAr
     if array.ndim == 2 and array.dtype.kind in "biuf" and np.isin(array, (0, 1)).all():
         return array.astype(np.bool_, copy=False)
     raise DataError(
-        f"{what}: expected classes of shape (n,), or zeros and ones of shape (n, classes); got {array.dtype} {array.shape}"
+        f"{what}: expected classes of shape (n,), or zeros and ones of shape (n, classes);"
+        f" got {array.dtype} {array.shape}"
     )
 
 
@@ -45,4 +46,4 @@ def _classes(array: NDArray[Any], what: str) -> NDArray[np.int64]:
 
 def is_known(labels: NDArray[Any]) -> NDArray[np.bool_]:
     """Which rows have a label."""
-    return labels.any(axis=1) if labels.ndim == 2 else labels >= 0
+    return np.asarray(labels.any(axis=1) if labels.ndim == 2 else labels >= 0, np.bool_)

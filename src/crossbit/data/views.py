@@ -82,8 +82,11 @@ def training_set(
 
 
 def _check_views(views: Views) -> dict[str, NDArray[Any]]:
-    if not isinstance(views, Mapping) or not views:
-        raise DataError(f"views map modalities to arrays, such as {{'image': X, 'text': Y}}; got {type(views).__name__}")
+    given: object = views  # callers without a type checker pass arrays and lists
+    if not isinstance(given, Mapping) or not given:
+        raise DataError(
+            f"views map modalities to arrays, such as {{'image': X, 'text': Y}}; got {type(views).__name__}"
+        )
     arrays = {modality_name(name): numbers(value, f"view {name!r}") for name, value in views.items()}
     for name, array in arrays.items():
         if 0 in array.shape:
@@ -121,7 +124,8 @@ def _check_pairs(pairs: Pairs, arrays: Mapping[str, NDArray[Any]], present: Mapp
         known(name, arrays)
         if len(rows) and rows.max() >= len(arrays[name]):
             raise DataError(
-                f"pairs {pairs.key!r}: row {rows.max()} of {name!r} is out of range, the view has {len(arrays[name])} rows"
+                f"pairs {pairs.key!r}: row {rows.max()} of {name!r} is out of range,"
+                f" the view has {len(arrays[name])} rows"
             )
         absent = ~present[name][rows]
         if absent.any():
@@ -137,9 +141,7 @@ def _check_aligned(arrays: Mapping[str, NDArray[Any]]) -> None:
         )
 
 
-def _labels_by_modality(
-    labels: LabelsArgument | None, arrays: Mapping[str, NDArray[Any]]
-) -> dict[str, NDArray[Any]]:
+def _labels_by_modality(labels: LabelsArgument | None, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     if labels is None:
         return {}
     given = labels if isinstance(labels, Mapping) else dict.fromkeys(arrays, labels)
