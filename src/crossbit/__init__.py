@@ -1,1 +1,70 @@
-"""Hash things of different kinds into one space of short binary codes, and search anything with anything."""
+"""Hash things of different kinds into one space of short binary codes, and search anything with anything.
+
+The names below load on first use, so that ``import crossbit`` is quick and never imports torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from crossbit.codes import Codes, hamming
+    from crossbit.data import Dataset, Pairs, Views, pairs_from_labels
+    from crossbit.errors import BackendError, CrossbitError, DataError, FormatError, MissingExtraError
+    from crossbit.hashers import HASHERS, Hasher
+    from crossbit.hashers.ccaitq import CCAITQ
+    from crossbit.hashers.lsh import LSH
+    from crossbit.matches import Matches
+    from crossbit.metrics import evaluate, mean_average_precision
+    from crossbit.model import HashModel, Recipe
+
+_HOMES = {
+    "crossbit.codes": ["Codes", "hamming"],
+    "crossbit.matches": ["Matches"],
+    "crossbit.data": ["Dataset", "Pairs", "Views", "pairs_from_labels"],
+    "crossbit.model": ["HashModel", "Recipe"],
+    "crossbit.metrics": ["evaluate", "mean_average_precision"],
+    "crossbit.hashers": ["HASHERS", "Hasher"],
+    "crossbit.hashers.ccaitq": ["CCAITQ"],
+    "crossbit.hashers.lsh": ["LSH"],
+    "crossbit.errors": ["CrossbitError", "DataError", "FormatError", "BackendError", "MissingExtraError"],
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "Codes",
+    "hamming",
+    "Matches",
+    "Dataset",
+    "Pairs",
+    "Views",
+    "pairs_from_labels",
+    "HashModel",
+    "Recipe",
+    "evaluate",
+    "mean_average_precision",
+    "HASHERS",
+    "Hasher",
+    "CCAITQ",
+    "LSH",
+    "CrossbitError",
+    "DataError",
+    "FormatError",
+    "BackendError",
+    "MissingExtraError",
+]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the name stands for
+    """Import the module that is home to a public name."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("crossbit")
+    if name not in _HOME:
+        raise AttributeError(f"module 'crossbit' has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    """The public names, for completion."""
+    return [*__all__, "__version__"]

@@ -43,7 +43,7 @@ def numbers(value: ArrayLike, what: str) -> NDArray[Any]:
     if array.dtype.kind not in "biuf":
         raise DataError(f"{what}: expected numbers, got an array of {array.dtype}")
     if array.ndim < 2:
-        raise DataError(f"{what}: expected one row an item, shape (n, d), got shape {array.shape}; use X[None] for one item")
+        raise DataError(f"{what}: expected rows of shape (n, d), got shape {array.shape}; for one item pass X[None]")
     return array
 
 

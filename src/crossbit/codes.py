@@ -19,9 +19,9 @@ FORMAT = "crossbit.codes/1"
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Codes:
-    """Binary codes of ``n_bits`` each, bit 1 where a network's output is ≥ 0.
+    r"""Binary codes of ``n_bits`` each, bit 1 where a network's output is ≥ 0.
 
-    Bit $i$ of a code is bit $i \\bmod 64$ (the least significant is 0) of word $\\lfloor i/64 \\rfloor$; the bits
+    Bit $i$ of a code is bit $i \bmod 64$ (the least significant is 0) of word $\lfloor i/64 \rfloor$; the bits
     beyond ``n_bits`` in the last word are zero. Read as little-endian bytes this is the
     order of ``numpy.packbits(..., bitorder="little")`` and of faiss's binary indexes.
 
@@ -63,7 +63,9 @@ class Codes:
             raise DataError(f"bits to pack have shape (n, n_bits), got {array.shape}")
         if array.dtype != np.bool_:
             if array.dtype.kind not in "iuf" or not np.isin(array, (0, 1)).all():
-                raise DataError(f"bits to pack are booleans, zeros and ones, got {array.dtype}; pack scores with X >= 0")
+                raise DataError(
+                    f"bits to pack are booleans or zeros and ones, got {array.dtype}; pack scores as X >= 0"
+                )
             array = array.astype(np.bool_)
         n_bits = bit_count(array.shape[1])
         as_bytes = np.zeros((len(array), -(-n_bits // 64) * 8), np.uint8)

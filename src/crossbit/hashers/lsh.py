@@ -1,0 +1,55 @@
+"""Random hyperplanes."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from crossbit.data import TrainingSet
+from crossbit.hashers.base import Hasher
+from crossbit.model import Affine, HashModel
+from crossbit.progress import OnStep
+
+
+@dataclass(kw_only=True)
+class LSH(Hasher):
+    r"""Locality-sensitive hashing by random hyperplanes: nothing is learnt but the mean.
+
+    Bit $i$ is $\operatorname{sign}(p_i^\top (x - \mu))$ with $p_i$ drawn from a normal distribution. Two rows at an
+    angle $\theta$ (seen from $\mu$) differ in each bit with probability $\theta / \pi$, so that Hamming distance
+    estimates the angle; the error falls with the square root of the number of bits.
+
+    Modalities of one width share their hyperplanes, so that features that live in one space already (for instance both
+    halves of a joint image–text encoder) can be searched across. Modalities of different widths are each
+    searchable within themselves only.
+
+    Args:
+        centre: Subtract the mean of the training rows first.
+
+    Example:
+        >>> import numpy as np
+        >>> from crossbit import LSH
+        >>> X = np.random.default_rng(0).normal(size=(100, 16))
+        >>> LSH(n_bits=64).fit({"image": X}).encode("image", X[:2])
+        Codes(2 × 64 bits)
+
+    References:
+        M. S. Charikar. "Similarity estimation techniques from rounding algorithms." STOC 2002.
+    """
+
+    centre: bool = True
+
+    title: ClassVar[str] = "random hyperplanes: angles become Hamming distances, nothing is learnt"
+    learns_from: ClassVar[frozenset[str]] = frozenset()
+
+    def _learn(self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None) -> HashModel:
+        encoders = {}
+        for name, view in data.views.items():
+            X = np.asarray(view[data.present[name]], np.float64).reshape(int(data.present[name].sum()), -1)
+            # One stream a width: equal widths get equal hyperplanes, and longer codes begin with the shorter ones.
+            random = np.random.default_rng([self.seed, X.shape[1]])
+            P = random.standard_normal((self.n_bits, X.shape[1])).T
+            mean = X.mean(axis=0) if self.centre else np.zeros(X.shape[1])
+            encoders[name] = [Affine(P, -mean @ P)]
+        return HashModel(encoders, self.n_bits)
