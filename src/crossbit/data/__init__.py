@@ -2,6 +2,16 @@
 
 from crossbit.data.labels import check_labels, is_known
 from crossbit.data.pairs import Pairs
+from crossbit.data.sampling import pairs_from_labels
 from crossbit.data.views import LabelsArgument, TrainingSet, Views, training_set
 
-__all__ = ["LabelsArgument", "Pairs", "TrainingSet", "Views", "check_labels", "is_known", "training_set"]
+__all__ = [
+    "Views",
+    "LabelsArgument",
+    "TrainingSet",
+    "training_set",
+    "Pairs",
+    "pairs_from_labels",
+    "check_labels",
+    "is_known",
+]

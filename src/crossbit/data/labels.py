@@ -47,3 +47,12 @@ def _classes(array: NDArray[Any], what: str) -> NDArray[np.int64]:
 def is_known(labels: NDArray[Any]) -> NDArray[np.bool_]:
     """Which rows have a label."""
     return np.asarray(labels.any(axis=1) if labels.ndim == 2 else labels >= 0, np.bool_)
+
+
+def forget(labels: NDArray[Any], rows: NDArray[np.bool_]) -> NDArray[Any]:
+    """Labels with those rows made unknown, as for rows that are absent from a view."""
+    if not rows.any():
+        return labels
+    forgotten = labels.copy()
+    forgotten[rows] = False if labels.ndim == 2 else -1
+    return forgotten

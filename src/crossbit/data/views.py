@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crossbit.checks import known, modality_name, numbers
-from crossbit.data.labels import check_labels
+from crossbit.data.labels import check_labels, forget
 from crossbit.data.pairs import Pairs
 from crossbit.errors import DataError
 
@@ -51,6 +51,10 @@ class TrainingSet:
         """Row numbers at which both views of an aligned set are present."""
         return np.flatnonzero(self.present[left] & self.present[right])
 
+    def labels_present(self) -> dict[str, NDArray[Any]]:
+        """The labels, unknown where a row is absent from its view: what `pairs_from_labels` may draw from."""
+        return {name: forget(labels, ~self.present[name]) for name, labels in self.labels.items()}
+
 
 def training_set(
     views: Views,
@@ -69,7 +73,7 @@ def training_set(
             labels nor pairs say otherwise.
     """
     arrays = _check_views(views)
-    present = {name: _present(name, array) for name, array in arrays.items()}
+    present = {name: present_rows(name, array) for name, array in arrays.items()}
     given = tuple([pairs] if isinstance(pairs, Pairs) else pairs or ())
     for some in given:
         _check_pairs(some, arrays, present)
@@ -94,8 +98,8 @@ def _check_views(views: Views) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-def _present(name: str, array: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which rows are there; a partly missing or infinite row is an error."""
+def present_rows(name: str, array: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which rows of a view are there; a partly missing or infinite row is a `DataError`."""
     present = np.ones(len(array), np.bool_)
     if array.dtype.kind != "f":
         return present
