@@ -1,5 +1,6 @@
 """Views, labels and pairs; data sets on disk; converters and generators."""
 
+from crossbit.data.dataset import Dataset
 from crossbit.data.labels import check_labels, is_known
 from crossbit.data.pairs import Pairs
 from crossbit.data.sampling import pairs_from_labels
@@ -14,4 +15,5 @@ __all__ = [
     "pairs_from_labels",
     "check_labels",
     "is_known",
+    "Dataset",
 ]

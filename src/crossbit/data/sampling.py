@@ -101,8 +101,7 @@ class _Side:
 
     def pick(self, classes: _Ints, rng: np.random.Generator) -> _Ints:
         """One random row of each class named."""
-        offsets: _Ints = rng.integers(0, self.sizes[classes])
-        return self.rows[self.starts[classes] + offsets]
+        return np.take(self.rows, self.starts[classes] + rng.integers(0, self.sizes[classes]))
 
 
 def _sides(labels: LabelsArgument, left: str, right: str) -> tuple[_Side, _Side]:
