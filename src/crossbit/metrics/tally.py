@@ -1,0 +1,126 @@
+"""Tie groups: what every measure is computed from.
+
+A query's ranking is a list of *tie groups*, nearest first: items at one distance, in no order among themselves.
+All that a measure needs of a group is how many items of each level of relevance it holds, so a whole evaluation
+is one table of integers: queries × groups × levels.
+"""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossbit.errors import DataError
+
+Ties = Literal["expected", "best", "worst", "stable"]
+"""How items at one distance are ordered: all ways (the mean), the most or least favourable way, or by row number."""
+
+Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
+
+
+def check_ties(ties: str) -> None:
+    """Refuse a way of ordering ties that we do not know."""
+    if ties not in (known := ("expected", "best", "worst", "stable")):
+        raise DataError(f"unknown order of ties {ties!r}; known: {list(known)}")
+
+
+@dataclass(frozen=True, eq=False)
+class TieGroups:
+    """Groups of a few queries, one row a query, nearest group first; empty groups are harmless.
+
+    Attributes:
+        size: Items in each group, shape (queries, groups).
+        relevant: Relevant items in each.
+        gain: Sum of their gains.
+    """
+
+    size: Counts
+    relevant: Counts
+    gain: Floats
+
+    @cached_property
+    def before(self) -> Counts:
+        """Items in front of each group: N."""
+        return np.cumsum(self.size, axis=1) - self.size
+
+    @cached_property
+    def relevant_before(self) -> Counts:
+        """Relevant items in front of each group: R."""
+        return np.cumsum(self.relevant, axis=1) - self.relevant
+
+    def reached(self, places: int | Counts) -> Counts:
+        """How many items of each group stand on the first ``places`` places."""
+        return np.clip(places - self.before, 0, self.size)
+
+    def hits(self, places: int) -> Floats:
+        """Relevant items on the first ``places`` places, on average over the orders of ties, shape (queries,)."""
+        share = self.reached(places) / np.maximum(self.size, 1)
+        hits: Floats = (share * self.relevant).sum(axis=1)
+        return hits
+
+
+@dataclass(frozen=True, eq=False)
+class Tally:
+    """How many items of each level of relevance each tie group of each query holds.
+
+    Attributes:
+        table: Counts, shape (queries, groups, levels).
+        gains: Gain of each level, increasing from 0.
+        totals: Counts in the whole ranking, shape (queries, levels); the table may be its beginning.
+    """
+
+    table: NDArray[np.int32]
+    gains: Floats
+    totals: Counts
+    _groups: dict[str, TieGroups] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, table: NDArray[np.int32], gains: Floats) -> "Tally":
+        """The tally of whole rankings."""
+        return cls(table, gains, table.sum(axis=1, dtype=np.int64))
+
+    @cached_property
+    def relevant(self) -> Counts:
+        """Relevant items of each query in the whole ranking."""
+        relevant: Counts = self.totals[:, 1:].sum(axis=1)
+        return relevant
+
+    @property
+    def tied(self) -> bool:
+        """Whether any two items are at one distance."""
+        return bool(self.groups("expected").size.max(initial=0) > 1)
+
+    def share(self, amount: Floats, whole: NDArray[np.generic]) -> Floats:
+        """``amount / whole``, 0 where both are 0, and NaN for queries without any relevant item."""
+        part = np.divide(amount, whole, out=np.zeros(len(amount)), where=whole != 0)
+        return np.where(self.relevant == 0, np.nan, part)
+
+    def groups(self, ties: Ties) -> TieGroups:
+        """The groups with their ties ordered: best and worst split each group into groups of one level."""
+        if ties not in self._groups:
+            self._groups[ties] = self._one_level(ties) if ties in ("best", "worst") else self._together()
+        return self._groups[ties]
+
+    def _together(self) -> TieGroups:
+        size = self.table.sum(axis=2, dtype=np.int64)
+        return TieGroups(size, size - self.table[:, :, 0], self.table @ self.gains)
+
+    def _one_level(self, ties: Ties) -> TieGroups:
+        direction = slice(None, None, -1 if ties == "best" else 1)
+        table = self.table[:, :, direction].astype(np.int64)
+        gains = self.gains[direction]
+        flat = (len(table), -1)
+        return TieGroups(table.reshape(flat), (table * (gains > 0)).reshape(flat), (table * gains).reshape(flat))
+
+    def head(self, places: int) -> "Tally":
+        """The groups that stand on the first ``places`` places, the last perhaps in part."""
+        groups = self.groups("expected")
+        needed = int(np.count_nonzero(groups.before < places, axis=1).max(initial=1))
+        return self if needed == self.table.shape[1] else Tally(self.table[:, :needed], self.gains, self.totals)
+
+    def pooled(self) -> "Tally":
+        """All items of a query in one tie group: a ranking at random."""
+        return Tally(self.totals[:, None].astype(np.int32), self.gains, self.totals)
