@@ -88,7 +88,7 @@ class Codes:
     def to_bytes(self) -> NDArray[np.uint8]:
         """Rows of ⌈n_bits / 8⌉ packed bytes, least significant bit first."""
         as_bytes = np.ascontiguousarray(self.words, "<u8").view(np.uint8)
-        return as_bytes.reshape(len(self), -1)[:, : -(-self.n_bits // 8)].copy()
+        return as_bytes[:, : -(-self.n_bits // 8)].copy()
 
     def unpack(self) -> NDArray[np.bool_]:
         """The bits as booleans, shape (n, n_bits)."""

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from crossbit.checks import bit_count, known, modality_name, numbers
 from crossbit.codes import Codes
-from crossbit.errors import DataError
+from crossbit.errors import DataError, FormatError
 from crossbit.model import storage
 from crossbit.model.layers import Affine, Layer, Onnx, Rows, Tanh
 from crossbit.model.recipe import Recipe
@@ -117,10 +117,12 @@ class HashModel:
         size = min(max(_FEWEST, 1 << (_WORK // max(1, work)).bit_length() - 1), _MOST)
         for start in range(0, len(X), size):
             rows = slice(start, min(start + size, len(X)))
-            block = _padded(X[rows], size)
-            outputs = layers[0](block)
-            # An affine layer carries NaN and infinity through to its output, where there is less to look at.
-            if not np.isfinite((outputs if isinstance(layers[0], Affine) else block).sum()):
+            with np.errstate(over="ignore", invalid="ignore"):  # looked at below
+                block = _padded(X[rows], size)
+                outputs = layers[0](block)
+                # An affine layer carries NaN and infinity through to its output, where there is less to look at.
+                total = (outputs if isinstance(layers[0], Affine) else block).sum()
+            if not np.isfinite(total):
                 _check_finite(X[rows], start, modality)
             for layer in layers[1:]:
                 outputs = layer(outputs)
@@ -145,7 +147,11 @@ class HashModel:
     @classmethod
     def load(cls, folder: str | PathLike[str]) -> Self:
         """Read a model; a truncated, altered or newer file is a `FormatError` that names it."""
-        return cls(*storage.load(Path(folder)))
+        parts = storage.load(Path(folder))
+        try:
+            return cls(*parts)
+        except DataError as error:
+            raise FormatError(f"{folder}: does not describe a model ({error})") from error
 
     def __eq__(self, other: object) -> bool:
         """Whether both have the same layers, recipes and card."""

@@ -117,7 +117,8 @@ class Standardise(Layer):
 
     def __call__(self, X: Rows) -> Rows:
         """Shift and scale every column."""
-        return (X - self.mean) / self.scale
+        out: Rows = (X - self.mean) / self.scale
+        return out
 
     def widths(self) -> tuple[int, int]:
         """As many columns as there are means."""

@@ -1,0 +1,49 @@
+# make demo        shows cross-modal retrieval in the terminal (sets up what it needs)
+# make test        everything that must hold: style, types, import contract, tests with coverage
+# make setup       the development environment alone
+# make bench       the benchmarks, as JSON lines under results/
+.DEFAULT_GOAL := test
+.PHONY: setup demo test lint tests bench clean
+
+BIN     := .venv/bin
+SOURCES := pyproject.toml constraints.txt setup.py scripts/setup $(wildcard src/crossbit/kernels/*.[ch])
+PYTEST  ?=
+ARGS    ?=
+
+# One stamp for development; it serves the demonstration as well.
+DEV  := .venv/dev.stamp
+DEMO := $(if $(wildcard $(DEV)),$(DEV),.venv/demo.stamp)
+
+$(DEV): $(SOURCES)
+	@scripts/setup dev 6
+	@touch $@
+
+.venv/demo.stamp: $(SOURCES)
+	@scripts/setup demo 2
+	@touch $@
+
+setup: $(DEV)
+
+demo: $(DEMO)
+	@$(BIN)/crossbit demo $(ARGS)
+
+test: lint tests
+
+lint: $(DEV)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+tests: $(DEV)
+	$(BIN)/python -m pytest --numprocesses=2 --dist=loadfile --cov --cov-report=term $(PYTEST)
+
+bench: $(DEV)
+	@mkdir -p results/benchmarks
+	@for script in benchmarks/[a-z]*.py; do \
+	    echo "$$script"; $(BIN)/python $$script | tee results/benchmarks/$$(basename $$script .py).jsonl; \
+	done
+
+clean:
+	rm -rf .venv build dist src/*.egg-info .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find src -name '*.so' -delete

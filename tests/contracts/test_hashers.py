@@ -1,0 +1,227 @@
+"""What every method promises; a new one is tested by merely existing."""
+
+import inspect
+import json
+import tomllib
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from crossbit import HASHERS, DataError, Hasher, HashModel, Pairs
+from crossbit.progress import Step
+
+Array = NDArray[Any]
+random = np.random.default_rng(0)
+N, CLASSES = 90, 3
+classes = np.arange(N) % CLASSES
+many = np.eye(CLASSES, dtype=bool)[classes]
+many[::5, 0] = True
+centres = {"image": random.normal(size=(CLASSES, 12)), "text": random.normal(size=(CLASSES, 7))}
+VIEWS: dict[str, Array] = {
+    name: centre[classes] + 0.3 * random.normal(size=(N, centre.shape[1])) for name, centre in centres.items()
+}
+THIRD = random.normal(size=(CLASSES, 5))[classes] + 0.3 * random.normal(size=(N, 5))
+
+
+def cross_pairs(views: dict[str, Array], labels: Array) -> list[Pairs]:
+    """Every tenth pair of rows, within and across modalities."""
+    left, right = np.divmod(np.arange(0, N * N, 10), N)
+    index, similar = np.stack([left, right], axis=1), labels[left] == labels[right]
+    names = list(views)
+    return [Pairs(a, b, index, similar) for i, a in enumerate(names) for b in names[i:]]
+
+
+SUPERVISION: dict[str, dict[str, Any]] = {
+    "labels": {"labels": classes},
+    "multi-labels": {"labels": many},
+    "pairs": {"pairs": cross_pairs(VIEWS, classes)},
+    "rows": {},
+}
+methods = pytest.mark.parametrize("method", sorted(HASHERS))
+
+
+def make(method: str, **fields: Any) -> Hasher:  # noqa: ANN401 - fields of any method
+    return HASHERS[method](**{"n_bits": 16, **fields})
+
+
+def views_for(method: str) -> dict[str, Array]:
+    """As many modalities as the method takes, at most two."""
+    most = HASHERS[method].modalities[1]
+    return dict(list(VIEWS.items())[: min(2, most or 2)])
+
+
+def supervision_for(method: str) -> dict[str, Any]:
+    kinds = HASHERS[method].learns_from or {"rows"}
+    kind = next(kind for kind in ("labels", "pairs", "rows") if kind in kinds)
+    chosen = dict(SUPERVISION[kind])
+    if kind == "pairs":
+        chosen["pairs"] = cross_pairs(views_for(method), classes)
+    return chosen
+
+
+@pytest.fixture(scope="module")
+def fitted() -> dict[str, HashModel]:
+    return {method: make(method).fit(views_for(method), **supervision_for(method)) for method in HASHERS}
+
+
+@methods
+def test_fit_gives_a_model_of_all_modalities(method: str, fitted: dict[str, HashModel]) -> None:
+    model = fitted[method]
+    assert model.modalities == list(views_for(method))
+    for name, view in views_for(method).items():
+        codes = model.encode(name, view)
+        assert (len(codes), codes.n_bits) == (N, 16)
+
+
+@methods
+def test_the_same_seed_gives_the_same_model(method: str, fitted: dict[str, HashModel]) -> None:
+    again = make(method).fit(views_for(method), **supervision_for(method))
+    assert again.fingerprint() == fitted[method].fingerprint()
+
+
+@methods
+def test_global_generators_are_never_touched(method: str) -> None:
+    np.random.seed(0)  # noqa: NPY002 - the very thing that must not matter
+    before = np.random.random(3)  # noqa: NPY002
+    np.random.seed(0)  # noqa: NPY002
+    make(method).fit(views_for(method), **supervision_for(method))
+    np.testing.assert_array_equal(np.random.random(3), before)  # noqa: NPY002
+
+
+@methods
+def test_the_model_survives_its_folder(method: str, fitted: dict[str, HashModel], tmp_path: Path) -> None:
+    fitted[method].save(tmp_path / "model")
+    loaded = HashModel.load(tmp_path / "model")
+    assert loaded.fingerprint() == fitted[method].fingerprint()
+    for name, view in views_for(method).items():
+        assert loaded.encode(name, view) == fitted[method].encode(name, view)
+
+
+@methods
+def test_the_card_says_how_it_was_made(method: str, fitted: dict[str, HashModel]) -> None:
+    card = fitted[method].card
+    assert card["method"] == method
+    assert HASHERS[method].from_configuration(card["fields"]) == make(method)
+    assert "image" in card["data"]
+    assert json.loads(json.dumps(card, allow_nan=False)) == card  # plain data
+
+
+@methods
+@pytest.mark.parametrize("kind", SUPERVISION)
+def test_whatever_it_learns_from_works(method: str, kind: str) -> None:
+    needed = HASHERS[method].learns_from
+    given = dict(SUPERVISION[kind])
+    if kind == "pairs":
+        given["pairs"] = cross_pairs(views_for(method), classes)
+    # Labels in one array say that rows belong together, too.
+    provides = {"pairs"} if kind == "pairs" else {"rows"} | ({"labels"} & {kind.removeprefix("multi-")})
+    if needed and not needed & provides:
+        with pytest.raises(DataError, match=f"{method} learns from"):
+            make(method).fit(views_for(method), **given)
+    else:
+        model = make(method).fit(views_for(method), **given)
+        assert model.modalities == list(views_for(method))
+
+
+@methods
+def test_rows_of_nan_are_absent(method: str) -> None:
+    views = {name: view.copy() for name, view in views_for(method).items()}
+    for i, view in enumerate(views.values()):
+        view[i :: 2 + len(views)] = np.nan
+    given = {k: v for k, v in supervision_for(method).items() if k != "pairs"}
+    model = make(method).fit(views, **given)
+    for name in views:
+        assert len(np.unique(model.encode(name, VIEWS[name]).words)) > 1
+
+
+@methods
+def test_three_modalities_where_the_maths_allows(method: str) -> None:
+    views = {**VIEWS, "sound": THIRD}
+    most = HASHERS[method].modalities[1]
+    if most is not None and most < 3:
+        with pytest.raises(DataError, match=f"{method} takes .* modalities, got 3"):
+            make(method).fit(views, labels=classes)
+    else:
+        assert make(method).fit(views, labels=classes).modalities == ["image", "text", "sound"]
+
+
+@methods
+def test_too_few_modalities_are_refused(method: str) -> None:
+    one = {"image": VIEWS["image"]}
+    if HASHERS[method].modalities[0] > 1:
+        with pytest.raises(DataError, match=f"{method} takes .* modalities, got 1"):
+            make(method).fit(one, labels=classes)
+    else:
+        assert make(method).fit(one, labels=classes).modalities == ["image"]
+
+
+@methods
+@pytest.mark.parametrize("n_bits", [1, 12, 70])
+def test_any_number_of_bits(method: str, n_bits: int) -> None:
+    model = make(method, n_bits=n_bits).fit(views_for(method), **supervision_for(method))
+    assert model.encode("image", VIEWS["image"]).n_bits == n_bits
+
+
+@methods
+@pytest.mark.parametrize("n_bits", [0, 1025, 2.5, "32"])
+def test_a_wrong_number_of_bits_is_refused(method: str, n_bits: object) -> None:
+    with pytest.raises(DataError, match="the number of bits is a whole number from 1 to 1024"):
+        make(method, n_bits=n_bits).fit(views_for(method), **supervision_for(method))
+
+
+@methods
+def test_bad_data_is_refused(method: str) -> None:
+    views = views_for(method)
+    given = {k: v for k, v in supervision_for(method).items() if k != "pairs"}
+    harmed = {name: view.copy() for name, view in views.items()}
+    harmed["image"][3, 2] = np.nan
+    with pytest.raises(DataError, match="view 'image': row 3 contains NaN or infinity beside numbers"):
+        make(method).fit(harmed, **given)
+    with pytest.raises(DataError, match="nothing to learn from"):
+        make(method).fit({**views, "image": np.zeros((0, 12))}, **given)
+    with pytest.raises(DataError, match="views map modalities to arrays"):
+        make(method).fit({}, **given)
+
+
+@methods
+def test_progress_is_told(method: str) -> None:
+    steps: list[Step] = []
+    make(method).fit(views_for(method), **supervision_for(method), on_step=steps.append)
+    assert all(a.number < b.number for a, b in pairwise(steps))
+    assert all(step.of is None or step.number <= step.of for step in steps)
+
+
+@methods
+def test_features_of_other_types_and_orders_give_the_same_codes(method: str) -> None:
+    views, given = views_for(method), supervision_for(method)
+    as_float32 = {name: np.asfortranarray(view.astype(np.float32)) for name, view in views.items()}
+    as_lists = {name: view.astype(np.float32).tolist() for name, view in views.items()}
+    model, other = make(method).fit(as_float32, **given), make(method).fit(as_lists, **given)
+    agreement = np.mean(
+        model.encode("image", views["image"]).unpack() == other.encode("image", views["image"]).unpack()
+    )
+    assert agreement > 0.99  # float32 and float64 sums differ in the last digits
+
+
+@methods
+def test_learning_leaves_the_data_alone(method: str) -> None:
+    views = {name: view.copy() for name, view in views_for(method).items()}
+    for view in views.values():
+        view.flags.writeable = False
+    make(method).fit(views, **supervision_for(method))
+
+
+@methods
+def test_a_method_explains_itself(method: str) -> None:
+    hasher = HASHERS[method]
+    text = inspect.getdoc(hasher) or ""
+    assert hasher.title
+    assert "References:" in text
+    assert "Example" in text
+    with pytest.raises(DataError, match=rf"{method}: unknown fields \['colour'\]; known: \['n_bits', 'seed'"):
+        hasher.from_configuration({"colour": "red"})
+    assert hasher.from_configuration(tomllib.loads("n_bits = 24\nseed = 3")) == hasher(n_bits=24, seed=3)

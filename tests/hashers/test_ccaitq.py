@@ -1,0 +1,90 @@
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from crossbit import CCAITQ, DataError, Pairs, hamming
+from crossbit.progress import Step
+
+Array = NDArray[Any]
+
+
+def shared_latent(n: int = 400, noise: float = 0.3, seed: int = 0) -> dict[str, Array]:
+    """Three linear views of one latent variable, each with columns of its own."""
+    random = np.random.default_rng(seed)
+    Z = random.normal(size=(n, 6))
+    return {
+        name: np.concatenate([Z @ random.normal(size=(6, d)), random.normal(size=(n, 4))], axis=1)
+        + noise * random.normal(size=(n, d + 4))
+        for name, d in (("image", 12), ("text", 8), ("sound", 10))
+    }
+
+
+def rank_of_own_row(model: Any, views: dict[str, Array], left: str, right: str) -> float:  # noqa: ANN401
+    """Mean share of other items that are nearer than the item's own counterpart; ½ is chance."""
+    d = hamming(model.encode(left, views[left]), model.encode(right, views[right])).astype(int)
+    own = np.diag(d)[:, None]
+    return float(((d < own).sum(1) + ((d == own).sum(1) - 1) / 2).mean() / (len(d) - 1))
+
+
+def test_directions_are_the_canonical_ones() -> None:
+    """Against scikit-learn's CCA, whose algorithm is another one."""
+    from sklearn.cross_decomposition import CCA
+
+    views = {name: shared_latent()[name] for name in ("image", "text")}
+    X = {name: view - view.mean(axis=0) for name, view in views.items()}
+    index = np.repeat(np.arange(400)[:, None], 2, axis=1)
+    W = CCAITQ(n_bits=3, regularisation=1e-9, power=0)._directions(X, {("image", "text"): index})
+    A, B = X["image"] @ W["image"], X["text"] @ W["text"]
+    ours = [np.corrcoef(A[:, i], B[:, i])[0, 1] for i in range(3)]
+    U, V = CCA(n_components=3, max_iter=5000, tol=1e-12).fit_transform(views["image"], views["text"])
+    np.testing.assert_allclose(ours, [np.corrcoef(U[:, i], V[:, i])[0, 1] for i in range(3)], atol=1e-4)
+    np.testing.assert_allclose(A.std(axis=0), 1, atol=1e-3)
+
+
+@pytest.mark.parametrize("n_bits", [8, 32])
+def test_a_row_finds_its_counterpart_in_any_modality(n_bits: int) -> None:
+    train, test = shared_latent(), shared_latent()
+    model = CCAITQ(n_bits=n_bits).fit(train)
+    for left in train:
+        for right in set(train) - {left}:
+            assert rank_of_own_row(model, test, left, right) < 0.1
+
+
+def test_the_rotation_never_gets_worse() -> None:
+    steps: list[Step] = []
+    CCAITQ(n_bits=8, rounds=30).fit(shared_latent(), on_step=steps.append)
+    losses = [step.loss for step in steps if step.loss is not None]
+    assert len(losses) == 30
+    assert all(after <= before + 1e-9 for before, after in pairwise(losses))
+
+
+def test_similar_pairs_do_what_rows_do() -> None:
+    views = shared_latent()
+    order = np.random.default_rng(1).permutation(400)
+    shuffled = {"image": views["image"], "text": views["text"][order]}
+    index = np.stack([order, np.arange(400)], axis=1)
+    away = np.stack([order, np.roll(np.arange(400), 1)], axis=1)
+    pairs = Pairs("image", "text", np.concatenate([index, away]), np.arange(800) < 400)
+    model = CCAITQ(n_bits=16).fit(shuffled, pairs=pairs)
+    assert rank_of_own_row(model, views, "image", "text") < 0.1
+    turned = Pairs("text", "image", pairs.index[:, ::-1], pairs.similar)
+    assert CCAITQ(n_bits=16).fit(shuffled, pairs=turned).fingerprint() == model.fingerprint()
+
+
+def test_missing_rows_still_link_the_others() -> None:
+    views = {name: view.copy() for name, view in shared_latent(800).items()}
+    views["image"][:300] = np.nan
+    views["text"][500:] = np.nan
+    model = CCAITQ(n_bits=16).fit(views)
+    assert rank_of_own_row(model, shared_latent(800), "image", "text") < 0.1
+
+
+def test_a_modality_that_nothing_links_is_named() -> None:
+    views = shared_latent()
+    index = np.repeat(np.arange(400)[:, None], 2, axis=1)
+    pairs = Pairs("image", "text", index, np.ones(400, bool))
+    with pytest.raises(DataError, match="nothing links 'sound' to another modality"):
+        CCAITQ().fit(views, pairs=pairs)

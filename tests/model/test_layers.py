@@ -1,0 +1,88 @@
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy.typing import NDArray
+
+from crossbit import DataError, FormatError
+from crossbit.model import RBF, Affine, Layer, Normalise, Onnx, Power, Sine, Softmax, Standardise, Tanh
+from crossbit.model.layers import LAYERS
+from tests.model.networks import onnx_affine
+
+Rows = NDArray[np.float32]
+rows = hnp.arrays(np.float32, (4, 3), elements=st.floats(-50, 50, width=16))
+random = np.random.default_rng(0)
+W, b, C = random.normal(size=(3, 5)), random.normal(size=5), random.normal(size=(6, 3))
+
+# Each layer beside its definition, written out in float64.
+DEFINITIONS: dict[str, tuple[Layer, Callable[[NDArray[np.float64]], NDArray[np.float64]]]] = {
+    "normalise": (Normalise(), lambda x: x / max(np.sqrt((x**2).sum()), 1e-300)),
+    "normalise-1": (Normalise(order=1), lambda x: x / max(np.abs(x).sum(), 1e-300)),
+    "power": (Power(exponent=0.5), lambda x: np.sign(x) * np.sqrt(np.abs(x))),
+    "standardise": (Standardise(W[:, 0], b[:3]), lambda x: (x - W[:, 0]) / b[:3]),
+    "rbf": (RBF(C, gamma=0.01), lambda x: np.array([np.exp(-0.01 * ((x - c) ** 2).sum()) for c in C])),
+    "affine": (Affine(W, b), lambda x: np.array([x @ W[:, j] + b[j] for j in range(5)])),
+    "tanh": (Tanh(beta=2.0), lambda x: np.tanh(2 * x)),
+    "sine": (Sine(), np.sin),
+    "softmax": (Softmax(), lambda x: np.exp(x - x.max()) / np.exp(x - x.max()).sum()),
+    "onnx": (Onnx(onnx_affine(W, b)), lambda x: x @ W + b),
+}
+
+
+def test_every_layer_has_a_definition_here() -> None:
+    assert {layer.kind for layer, _ in DEFINITIONS.values()} == set(LAYERS)
+
+
+@pytest.mark.parametrize("name", DEFINITIONS)
+@given(X=rows)
+def test_a_layer_equals_its_definition(name: str, X: Rows) -> None:
+    layer, definition = DEFINITIONS[name]
+    before = X.copy()
+    out = layer(X)
+    assert out.dtype == np.float32
+    np.testing.assert_allclose(out, [definition(x.astype(np.float64)) for x in X], rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(X, before)  # the input is left as it was
+
+
+@pytest.mark.parametrize("name", DEFINITIONS)
+def test_widths_are_those_of_the_output(name: str) -> None:
+    layer, _ = DEFINITIONS[name]
+    wide_in, wide_out = layer.widths()
+    assert wide_in in (None, 3)
+    if wide_out is not None:
+        assert layer(np.ones((2, 3), np.float32)).shape == (2, wide_out)
+
+
+def test_layers_are_equal_by_value() -> None:
+    assert Affine(W, b) == Affine(W.copy(), b.copy())
+    assert Affine(W, b) != Affine(W, b + 1)
+    assert Tanh() != Tanh(beta=2.0)
+    assert Tanh() != Sine()
+
+
+def test_tags_become_minus_one_and_one() -> None:
+    tags = Standardise(np.full(3, 0.5), np.full(3, 0.5))
+    assert tags(np.array([[0, 1, 0]], np.float32)).tolist() == [[-1, 1, -1]]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Affine(W, b[:3]), r"weight \(3, 5\) and bias \(3,\) do not agree"),
+        (lambda: Affine(W * np.nan, b), "finite numbers"),
+        (lambda: Standardise(b, np.zeros(5)), "no scale may be zero"),
+        (lambda: RBF(b, 1.0), "rbf: landmarks: expected 2 dimensions"),
+        (lambda: Normalise(order=3), "the order of the norm is 1 or 2, got 3"),
+    ],
+)
+def test_what_cannot_be_a_layer_is_refused(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        make()
+
+
+def test_a_damaged_network_is_a_format_error() -> None:
+    with pytest.raises(FormatError, match="onnx: the network cannot be loaded"):
+        Onnx(b"not a network")(np.zeros((1, 3), np.float32))

@@ -1,0 +1,76 @@
+from pathlib import Path
+
+import pytest
+
+from crossbit import DataError, FormatError
+from crossbit.folders import replacing_folder, seal, unseal
+
+
+def fill(folder: Path, content: str) -> None:
+    (folder / "a.txt").write_text(content)
+    seal(folder, "manifest.json", {"format": "test/1", "note": "é"})
+
+
+def test_a_folder_appears_whole(tmp_path: Path) -> None:
+    with replacing_folder(tmp_path / "deep" / "x", "manifest.json") as fresh:
+        fill(fresh, "one")
+        assert not (tmp_path / "deep" / "x").exists()
+    assert unseal(tmp_path / "deep" / "x", "manifest.json", "test/1")["note"] == "é"
+
+
+def test_an_error_leaves_the_old_folder_and_nothing_else(tmp_path: Path) -> None:
+    with replacing_folder(tmp_path / "x", "manifest.json") as fresh:
+        fill(fresh, "one")
+
+    def fail() -> None:
+        with replacing_folder(tmp_path / "x", "manifest.json") as fresh:
+            fill(fresh, "two")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert (tmp_path / "x" / "a.txt").read_text() == "one"
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+
+
+@pytest.mark.parametrize("verify", [True, False])
+def test_sizes_are_always_compared(tmp_path: Path, verify: bool) -> None:
+    fill(tmp_path, "one")
+    (tmp_path / "a.txt").write_text("longer")
+    with pytest.raises(FormatError, match=r"a\.txt: 6 bytes where 3 were written"):
+        unseal(tmp_path, "manifest.json", "test/1", verify=verify)
+
+
+def test_content_is_compared_when_asked(tmp_path: Path) -> None:
+    fill(tmp_path, "one")
+    (tmp_path / "a.txt").write_text("two")
+    unseal(tmp_path, "manifest.json", "test/1", verify=False)
+    with pytest.raises(FormatError, match=r"a\.txt: does not match its SHA-256"):
+        unseal(tmp_path, "manifest.json", "test/1")
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    fill(tmp_path, "one")
+    (tmp_path / "a.txt").unlink()
+    with pytest.raises(FormatError, match=r"a\.txt: is missing"):
+        unseal(tmp_path, "manifest.json", "test/1")
+
+
+@pytest.mark.parametrize("text", ["[1, 2]", "5"])
+def test_a_manifest_is_an_object(tmp_path: Path, text: str) -> None:
+    (tmp_path / "manifest.json").write_text(text)
+    with pytest.raises(FormatError, match="expected a JSON object"):
+        unseal(tmp_path, "manifest.json", "test/1")
+
+
+def test_an_altered_manifest_is_found(tmp_path: Path) -> None:
+    fill(tmp_path, "one")
+    manifest = tmp_path / "manifest.json"
+    manifest.write_text(manifest.read_text().replace("é", "e"))
+    with pytest.raises(FormatError, match="does not match its own checksum"):
+        unseal(tmp_path, "manifest.json", "test/1")
+
+
+def test_no_manifest_is_told(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"there is no manifest\.json in it"):
+        unseal(tmp_path, "manifest.json", "test/1")
