@@ -4,6 +4,7 @@ from crossbit.data.dataset import Dataset
 from crossbit.data.labels import check_labels, is_known
 from crossbit.data.pairs import Pairs
 from crossbit.data.sampling import pairs_from_labels
+from crossbit.data.synthetic import synthetic
 from crossbit.data.views import LabelsArgument, TrainingSet, Views, training_set
 
 __all__ = [
@@ -16,4 +17,5 @@ __all__ = [
     "check_labels",
     "is_known",
     "Dataset",
+    "synthetic",
 ]
