@@ -1,0 +1,176 @@
+r"""The contrastive loss of many pairs at once, computed together with its gradient.
+
+Every row is embedded once; a pair is two row numbers. The gradient with respect to all rows $U$ of one side is
+
+$$ \nabla_U = \operatorname{diag}(C \mathbf 1)\, U - C V, \qquad C_{ij} = \sum_{k:\,(i, j)} c_k, $$
+
+where $c_k$ is $1 / |P|$ for a similar pair and $-(m - d_k) / (d_k |N|)$ for a dissimilar one nearer than the margin:
+one sparse product instead of a gather and a scatter. `Listed` pairs do this with compressed rows, `Grid` with
+dense blocks.
+"""
+
+import warnings
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_PAIRS = 8192  # pairs in a block: two gathered blocks stay in the cache
+_CELLS = 1 << 20  # cells of a grid in a block
+
+
+class _WithGradient(torch.autograd.Function):
+    """A number whose gradient with respect to two matrices was computed beside it."""
+
+    @staticmethod
+    def forward(ctx: Any, loss: Tensor, u: Tensor, v: Tensor, grad_u: Tensor, grad_v: Tensor) -> Tensor:  # noqa: ANN401
+        ctx.save_for_backward(grad_u, grad_v)
+        return loss.clone()
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+        grad_u, grad_v = ctx.saved_tensors
+        return None, upstream * grad_u, upstream * grad_v, None, None
+
+
+@dataclass(frozen=True, eq=False)
+class Listed:
+    """Pairs listed by row numbers of both sides.
+
+    Args:
+        left: Rows of the left side, shape (p,).
+        right: Rows of the right side, shape (p,).
+        similar: Boolean, shape (p,).
+    """
+
+    left: Tensor
+    right: Tensor
+    similar: Tensor
+
+    @classmethod
+    def sorted(cls, left: Tensor, right: Tensor, similar: Tensor) -> "Listed":
+        """In the order of the left rows, which makes gathering them quick."""
+        order = torch.argsort(left, stable=True)
+        return cls(left[order], right[order], similar[order])
+
+    def contrastive(self, u: Tensor, v: Tensor, *, margin: float, sums: bool = False) -> Tensor:
+        """`losses.contrastive` of ``u[left]`` and ``v[right]``."""
+        with torch.no_grad():
+            distance = self._distances(u, v)
+            weights = _weights(self.similar, (1, 1) if sums else self.counts, u.dtype)
+            push = (margin - distance).clamp_(min=0)
+            loss = 0.5 * (weights * torch.where(self.similar, distance, push).square_()).sum()
+            pull = torch.where(distance > 0, -push / distance, 0)
+            c = weights * torch.where(self.similar, 1, pull)
+            grad_u = self._gradient(self._by_left, c, u, v)
+            grad_v = self._gradient(self._by_right, c, v, u)
+        result: Tensor = _WithGradient.apply(loss, u, v, grad_u, grad_v)  # type: ignore[no-untyped-call]
+        return result
+
+    def _distances(self, u: Tensor, v: Tensor) -> Tensor:
+        """Euclidean distance of every pair, a block at a time."""
+        distance = torch.empty(len(self.left), dtype=u.dtype, device=u.device)
+        for start in range(0, len(self.left), _PAIRS):
+            block = slice(start, start + _PAIRS)
+            difference = u.index_select(0, self.left[block])
+            difference -= v.index_select(0, self.right[block])
+            torch.linalg.vector_norm(difference, dim=1, out=distance[block])
+        return distance
+
+    @cached_property
+    def counts(self) -> tuple[int, int]:
+        """How many similar and how many dissimilar pairs there are."""
+        n_similar = int(self.similar.sum())
+        return n_similar, len(self.similar) - n_similar
+
+    def _gradient(self, by: "_Compressed", c: Tensor, mine: Tensor, other: Tensor) -> Tensor:
+        """diag(C 1) · mine − C · other."""
+        c = c[by.order]
+        total = torch.zeros(len(mine), dtype=mine.dtype, device=mine.device).index_add_(0, by.rows, c)
+        return total[:, None] * mine - by.matrix(c, (len(mine), len(other))) @ other
+
+    @cached_property
+    def _by_left(self) -> "_Compressed":
+        return _Compressed.of(self.left, self.right)
+
+    @cached_property
+    def _by_right(self) -> "_Compressed":
+        return _Compressed.of(self.right, self.left)
+
+
+@dataclass(frozen=True, eq=False)
+class _Compressed:
+    """Where the pairs stand in a sparse matrix of compressed rows; their values change, their places do not."""
+
+    order: Tensor
+    rows: Tensor
+    columns: Tensor
+
+    @classmethod
+    def of(cls, rows: Tensor, columns: Tensor) -> "_Compressed":
+        order = torch.argsort(rows, stable=True)
+        return cls(order, rows[order], columns[order].int())
+
+    def matrix(self, values: Tensor, shape: tuple[int, int]) -> Tensor:
+        starts = torch.searchsorted(self.rows, torch.arange(shape[0] + 1, device=values.device)).int()
+        with warnings.catch_warnings():  # torch says of every such matrix that its interface may still change
+            warnings.simplefilter("ignore", UserWarning)
+            return torch.sparse_csr_tensor(starts, self.columns, values, shape)
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """Every row of one side against every row of the other.
+
+    Args:
+        similar: Boolean, shape (n, m).
+        counted: Boolean, same shape: pairs that are not counted are neither similar nor dissimilar. Nothing: all are.
+    """
+
+    similar: Tensor
+    counted: Tensor | None = None
+
+    @cached_property
+    def counts(self) -> tuple[int, int]:
+        """How many similar and how many dissimilar pairs there are."""
+        n_similar = int((self.similar if self.counted is None else self.similar & self.counted).sum())
+        return n_similar, (self.similar.numel() if self.counted is None else int(self.counted.sum())) - n_similar
+
+    def contrastive(self, u: Tensor, v: Tensor, *, margin: float, sums: bool = False) -> Tensor:
+        r"""`losses.contrastive` of all pairs, by $\|u - v\|^2 = \|u\|^2 + \|v\|^2 - 2 u^\top v$: one matrix product."""
+        with torch.no_grad():
+            loss = torch.zeros((), dtype=u.dtype, device=u.device)
+            grad_u, grad_v, v_squared = torch.empty_like(u), torch.zeros_like(v), v.square().sum(dim=1)
+            step = max(1, _CELLS // max(1, len(v)))
+            for start in range(0, len(u), step):
+                rows, mine = slice(start, start + step), u[start : start + step]
+                lengths = mine.square().sum(dim=1)[:, None] + v_squared
+                squared = torch.addmm(lengths, mine, v.T, alpha=-2)
+                # What is left of two equal rows is rounding error, which has no direction.
+                squared = torch.where(squared > 8 * torch.finfo(u.dtype).eps * lengths, squared, 0)
+                cost, c = self._block(rows, squared, margin, sums)
+                loss += cost
+                grad_u[rows] = torch.addmm(c.sum(dim=1)[:, None] * mine, c, v, alpha=-1)
+                grad_v += torch.addmm(c.sum(dim=0)[:, None] * v, c.T, mine, alpha=-1)
+        result: Tensor = _WithGradient.apply(loss, u, v, grad_u, grad_v)  # type: ignore[no-untyped-call]
+        return result
+
+    def _block(self, rows: slice, squared: Tensor, margin: float, sums: bool) -> tuple[Tensor, Tensor]:
+        """Cost of a block of the grid and its coefficients c, from squared distances."""
+        similar = self.similar[rows]
+        weights = _weights(similar, (1, 1) if sums else self.counts, squared.dtype)
+        if self.counted is not None:
+            weights *= self.counted[rows]
+        distance = squared.sqrt()
+        push = (margin - distance).clamp_(min=0)
+        cost = 0.5 * (weights * torch.where(similar, squared, push.square())).sum()
+        pull = torch.where(distance > 0, -push / distance, 0)
+        return cost, weights * torch.where(similar, 1, pull)
+
+
+def _weights(similar: Tensor, counts: tuple[int, int], dtype: torch.dtype) -> Tensor:
+    """One over the number of similar or of dissimilar pairs, for each pair."""
+    yes, no = (torch.tensor(1 / max(1, count), dtype=dtype, device=similar.device) for count in counts)
+    return torch.where(similar, yes, no)

@@ -1,0 +1,84 @@
+r"""Losses: pure functions of the outputs of networks, each with its formula.
+
+Notation: $u$ and $v$ are outputs of two networks (of one network with itself, for pairs within a modality), rows of
+shape (n_bits,) with values in −1 … 1; $m$ is a margin, a Euclidean distance.
+"""
+
+import torch
+from torch import Tensor
+
+
+def safe_root(x: Tensor) -> Tensor:
+    r"""$\sqrt{x}$ for $x \ge 0$ whose gradient at 0 is 0 instead of infinite."""
+    positive = x > 0
+    return torch.where(positive, torch.where(positive, x, 1).sqrt(), 0)
+
+
+def contrastive(u: Tensor, v: Tensor, similar: Tensor, *, margin: float, sums: bool = False) -> Tensor:
+    r"""Pull similar pairs together; push the others a margin apart.
+
+    $$ \frac{1}{2|P|} \sum_{P} \|u - v\|^2 + \frac{1}{2|N|} \sum_{N} \max\{0, m - \|u - v\|\}^2 $$
+
+    Positives $P$ and negatives $N$ are averaged separately, so that neither side outweighs the other by its number;
+    with ``sums`` both divisors are 1, as the paper prints. The gradient of a negative pair with respect to $u$ is
+    $-(m - \|\delta\|)\,\delta / \|\delta\|$ with $\delta = u - v$ while $0 < \|\delta\| < m$, and 0 otherwise: two
+    equal outputs have no direction to part in.
+
+    Args:
+        u: Outputs of one network, shape (n_pairs, n_bits).
+        v: Outputs of the other, same shape.
+        similar: Boolean, shape (n_pairs,).
+        margin: Distance $m$ beyond which dissimilar pairs cost nothing.
+        sums: Add the pairs up instead of averaging each kind.
+    """
+    squared = (u - v).square().sum(dim=1)
+    push = (margin - safe_root(squared)).relu().square()
+    one = torch.ones((), dtype=u.dtype, device=u.device)
+    n_similar = one if sums else similar.sum().clamp(min=1)
+    n_dissimilar = one if sums else (~similar).sum().clamp(min=1)
+    return 0.5 * ((squared * similar).sum() / n_similar + (push * ~similar).sum() / n_dissimilar)
+
+
+def ranking(u: Tensor, v: Tensor, similar: Tensor, counted: Tensor | None = None, *, temperature: float) -> Tensor:
+    r"""Softmax ranking of all pairs: every row should single out its similar rows among all others.
+
+    With the similarity $s_{ij} = u_i^\top v_j / (\tau\, n_\text{bits})$ and $P_i$ the rows similar to row $i$,
+
+    $$ -\frac{1}{n} \sum_i \frac{1}{|P_i|} \sum_{j \in P_i} \log \frac{e^{s_{ij}}}{\sum_k e^{s_{ik}}}, $$
+
+    averaged over both directions: each $u$ ranks all $v$, each $v$ ranks all $u$. Rows without similar rows do not take
+    part. The choice where all that is known is "these rows belong together": margins on sampled pairs are weak there.
+
+    Args:
+        u: Outputs of one network, shape (n, n_bits).
+        v: Outputs of the other, shape (m, n_bits).
+        similar: Boolean, shape (n, m).
+        counted: Boolean, shape (n, m): pairs that are not counted are neither similar nor dissimilar.
+        temperature: $\tau$; the smaller, the more the hardest pairs count.
+    """
+    scores = u @ v.T / (temperature * u.shape[1])
+    if counted is not None:
+        similar = similar & counted
+        scores = scores.masked_fill(~counted, -torch.inf)
+    return 0.5 * (_rank(scores, similar) + _rank(scores.T, similar.T))
+
+
+def _rank(scores: Tensor, similar: Tensor) -> Tensor:
+    """Mean over the rows of the mean negative log-probability of what is similar."""
+    n_similar = similar.sum(dim=1)
+    takes_part = n_similar > 0
+    if not takes_part.any():
+        return scores.new_zeros(())
+    scores, similar = scores[takes_part], similar[takes_part]
+    costs = torch.logsumexp(scores, dim=1, keepdim=True) - scores
+    return (torch.where(similar, costs, 0).sum(dim=1) / n_similar[takes_part]).mean()
+
+
+def quantisation(u: Tensor) -> Tensor:
+    r"""How far outputs are from ±1: the mean of $(|u| - 1)^2$ over rows and bits."""
+    return (u.abs() - 1).square().mean()
+
+
+def balance(u: Tensor) -> Tensor:
+    r"""How uneven bits are: the mean over bits of $(\frac1n \sum_i u_i)^2$, 0 when each is +1 as often as −1."""
+    return u.mean(dim=0).square().mean()

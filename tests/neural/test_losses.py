@@ -1,0 +1,148 @@
+"""Losses against a plain loop, in both precisions, and their gradients against finite differences."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from crossbit.neural import losses
+from crossbit.neural.gathered import Grid, Listed
+
+Case = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
+MARGIN = 2.5
+
+
+def case(dtype: torch.dtype = torch.float64, n: int = 6, m: int = 7, bits: int = 5, pairs: int = 40) -> Case:
+    """Two sets of outputs of which row 0 is equal, and random pairs that hold equal rows and duplicates."""
+    random = torch.Generator().manual_seed(3)
+    u = torch.tanh(torch.randn(n, bits, generator=random, dtype=torch.float64))
+    v = torch.tanh(torch.randn(m, bits, generator=random, dtype=torch.float64))
+    v[0] = u[0]
+    left = torch.randint(n, (pairs,), generator=random)
+    right = torch.randint(m, (pairs,), generator=random)
+    left[:4], right[:4] = 0, 0
+    similar = torch.rand(pairs, generator=random) < 0.4
+    similar[:4] = torch.tensor([True, False, True, False])
+    return u.to(dtype), v.to(dtype), left, right, similar
+
+
+def plain(u: Tensor, v: Tensor, left: Tensor, right: Tensor, similar: Tensor, *, sums: bool) -> float:
+    """The paper's formula, a pair at a time, in Python's floats."""
+    pull = push = 0.0
+    for i, j, s in zip(left.tolist(), right.tolist(), similar.tolist(), strict=True):
+        distance = math.dist(u[i].tolist(), v[j].tolist())
+        pull += 0.5 * distance**2 * s
+        push += 0.5 * max(0.0, MARGIN - distance) ** 2 * (not s)
+    n_similar = int(similar.sum())
+    return pull + push if sums else pull / n_similar + push / (len(similar) - n_similar)
+
+
+@pytest.mark.parametrize("sums", [False, True])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-12)])
+def test_contrastive_equals_a_plain_loop(dtype: torch.dtype, tolerance: float, sums: bool) -> None:
+    u, v, left, right, similar = case(dtype)
+    expected = plain(u, v, left, right, similar, sums=sums)
+    direct = losses.contrastive(u[left], v[right], similar, margin=MARGIN, sums=sums)
+    listed = Listed.sorted(left, right, similar).contrastive(u, v, margin=MARGIN, sums=sums)
+    assert direct.item() == pytest.approx(expected, rel=tolerance)
+    assert listed.item() == pytest.approx(expected, rel=tolerance)
+    assert listed.dtype == dtype
+
+
+@pytest.mark.parametrize("sums", [False, True])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-12)])
+def test_a_grid_equals_the_list_of_its_counted_pairs(dtype: torch.dtype, tolerance: float, sums: bool) -> None:
+    u, v, _, _, _ = case(dtype)
+    random = torch.Generator().manual_seed(4)
+    similar = torch.rand(len(u), len(v), generator=random) < 0.3
+    counted = torch.rand(len(u), len(v), generator=random) < 0.8
+    counted[0, 0] = True
+    left, right = counted.nonzero(as_tuple=True)
+    expected = plain(u, v, left, right, similar[left, right], sums=sums)
+    assert Grid(similar, counted).contrastive(u, v, margin=MARGIN, sums=sums).item() == pytest.approx(
+        expected, rel=tolerance
+    )
+    left, right = torch.ones_like(counted).nonzero(as_tuple=True)
+    expected = plain(u, v, left, right, similar[left, right], sums=sums)
+    assert Grid(similar).contrastive(u, v, margin=MARGIN, sums=sums).item() == pytest.approx(expected, rel=tolerance)
+
+
+def test_blocks_do_not_change_the_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    u, v, left, right, similar = case()
+    listed, grid = Listed.sorted(left, right, similar), Grid(torch.rand(6, 7, generator=torch.Generator()) < 0.5)
+    whole = [known.contrastive(u, v, margin=MARGIN) for known in (listed, grid)]
+    monkeypatch.setattr("crossbit.neural.gathered._PAIRS", 3)
+    monkeypatch.setattr("crossbit.neural.gathered._CELLS", 14)
+    blocks = [known.contrastive(u, v, margin=MARGIN) for known in (listed, grid)]
+    torch.testing.assert_close(blocks, whole)
+
+
+@pytest.mark.parametrize("sums", [False, True])
+def test_gradients_of_contrastive_losses_where_rows_are_equal_too(sums: bool) -> None:
+    u, v, left, right, similar = case()
+    u.requires_grad_()
+    v.requires_grad_()
+    listed, grid = Listed.sorted(left, right, similar), Grid(torch.eye(6, 7, dtype=torch.bool))
+    for loss in (
+        lambda u, v: losses.contrastive(u[left], v[right], similar, margin=MARGIN, sums=sums),
+        lambda u, v: listed.contrastive(u, v, margin=MARGIN, sums=sums),
+        lambda u, v: grid.contrastive(u, v, margin=MARGIN, sums=sums),
+        lambda u, v: listed.contrastive(v[:6], v, margin=MARGIN, sums=sums),  # within a modality
+    ):
+        assert torch.autograd.gradcheck(loss, (u, v))
+
+
+def test_two_equal_rows_that_are_dissimilar_have_no_direction_to_part_in() -> None:
+    u = torch.full((1, 4), 0.5, requires_grad=True)
+    v = torch.full((1, 4), 0.5, requires_grad=True)
+    no = torch.zeros(1, dtype=torch.bool)
+    for loss in (
+        losses.contrastive(u, v, no, margin=3.0),
+        Listed(torch.tensor([0]), torch.tensor([0]), no).contrastive(u, v, margin=3.0),
+        Grid(no[:, None]).contrastive(u, v, margin=3.0),
+    ):
+        assert loss.item() == pytest.approx(4.5)
+        (gradient,) = torch.autograd.grad(loss, u)
+        assert not gradient.any()
+
+
+def test_the_gradient_of_a_dissimilar_pair_is_the_corrected_one() -> None:
+    u, v = torch.tensor([[0.3, -0.2]], requires_grad=True), torch.tensor([[-0.1, 0.1]])
+    (gradient,) = torch.autograd.grad(losses.contrastive(u, v, torch.tensor([False]), margin=2.0), u)
+    delta = (u - v).detach()
+    torch.testing.assert_close(gradient, -(2.0 - delta.norm()) * delta / delta.norm())
+
+
+def test_ranking_equals_a_plain_loop_and_its_gradient_is_right() -> None:
+    u, v, _, _, _ = case()
+    random = torch.Generator().manual_seed(5)
+    similar, counted = (torch.rand(6, 7, generator=random) < share for share in (0.3, 0.8))
+    similar[2] = False  # a row that takes no part
+    temperature, total = 0.25, 0.0
+    for a, b, yes, use in ((u, v, similar, counted), (v, u, similar.T, counted.T)):
+        costs = []
+        for i in range(len(a)):
+            scores = {j: float(a[i] @ b[j]) / (temperature * 5) for j in range(len(b)) if use[i, j]}
+            normal = math.log(sum(math.exp(s) for s in scores.values()))
+            if chosen := [normal - s for j, s in scores.items() if yes[i, j]]:
+                costs.append(sum(chosen) / len(chosen))
+        total += 0.5 * sum(costs) / len(costs)
+    assert losses.ranking(u, v, similar, counted, temperature=temperature).item() == pytest.approx(total, rel=1e-12)
+    inputs = (u.requires_grad_(), v.requires_grad_())
+    assert torch.autograd.gradcheck(
+        lambda u, v: losses.ranking(u, v, similar, counted, temperature=temperature), inputs
+    )
+
+
+def test_ranking_without_any_similar_pair_costs_nothing() -> None:
+    u, v, _, _, _ = case()
+    assert losses.ranking(u, v, torch.zeros(6, 7, dtype=torch.bool), temperature=1.0).item() == 0
+
+
+def test_penalties() -> None:
+    u = torch.tensor([[1.0, -0.5], [1.0, 0.5]], dtype=torch.float64, requires_grad=True)
+    assert losses.quantisation(u).item() == pytest.approx((0 + 0.25 + 0 + 0.25) / 4)
+    assert losses.balance(u).item() == pytest.approx((1 + 0) / 2)
+    assert torch.autograd.gradcheck(losses.quantisation, (u,))
+    assert torch.autograd.gradcheck(losses.balance, (u,))
