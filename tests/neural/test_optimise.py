@@ -39,10 +39,11 @@ def run(optimiser: Optimiser, objective: Objective, x: Tensor, steps: int) -> tu
     return x, evaluations
 
 
-@pytest.mark.parametrize(("optimiser", "most"), [(ConjugateGradients(), 200), (LBFGS(), 120)])
+@pytest.mark.parametrize(("optimiser", "most"), [(ConjugateGradients(), 250), (LBFGS(), 120)])
 def test_a_quadratic_is_solved(optimiser: Optimiser, most: int) -> None:
     objective, lowest = quadratic()
     x, evaluations = run(optimiser, objective, torch.zeros(20, dtype=torch.float64), 100)
+    assert optimiser.converged
     torch.testing.assert_close(x, lowest, rtol=1e-6, atol=1e-7)
     assert evaluations <= most
 

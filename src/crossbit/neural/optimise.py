@@ -57,6 +57,7 @@ class _Searching(Optimiser):
             found = strong_wolfe(objective, x, direction, start, self._first(direction, slope, fresh), self.c2)
             if found is not start:
                 self._learn(found, direction, slope)
+                self.converged = value - found.value <= torch.finfo(x.dtype).eps * abs(value)
                 return x + found.length * direction, found.value
             self._restart()
         self.converged = True
