@@ -17,6 +17,7 @@ Exclude = Literal["same-row"] | ArrayLike | None
 
 T = TypeVar("T")
 _PAIRS = 1 << 19  # pairs of a query and a base item looked at a time by a thread
+_ROWS = 512  # queries measured at a time: some for every thread, many for every call of NumPy
 _CELLS = 1 << 20  # cells of a tally measured at a time
 _KEPT = 1 << 26  # cells of all tallies together up to which they are kept for the next measure
 
@@ -102,10 +103,9 @@ class Ranking:
         return Tally.of(table, np.asarray(self.relevance.gains))
 
     def _rows_a_block(self, stable: bool) -> int:
-        """Queries a block: enough blocks for all threads, none too large for the memory."""
+        """Queries a block: the same however many threads there are, so that sums round alike."""
         groups = self.n_base if self.n_bits is None or stable else self.n_bits + 1
-        share = -(-self.n_queries // (4 * self._threads)) if self._threads > 1 else self.n_queries
-        return max(1, min(share, _CELLS // (groups * len(self.relevance.gains))))
+        return max(1, min(_ROWS, _CELLS // (groups * len(self.relevance.gains))))
 
     def _by_distance(self, rows: slice, n_groups: int) -> NDArray[np.int32]:
         """Group by Hamming distance: group d holds the items at distance d."""

@@ -195,7 +195,10 @@ def from_function(
                 f"the relevance function gave {answer.dtype} {answer.shape}, expected booleans or levels {expected}"
             )
         if answer.size and (answer.min() < 0 or answer.max() >= len(grades)):
-            raise DataError(f"the relevance function gave level {answer.max()}; levels are 0 to {len(grades) - 1}")
+            raise DataError(
+                f"the relevance function gave a level from {answer.min()} to {answer.max()};"
+                f" levels are 0 to {len(grades) - 1}"
+            )
         return answer.astype(np.uint8)
 
     return Relevance(n_queries, n_base, levels, definition, grades)

@@ -1,0 +1,149 @@
+"""Rankings: blockwise, on threads, with self-matches left out, of codes, scores and vectors."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crossbit.codes import Codes, hamming
+from crossbit.errors import DataError
+from crossbit.metrics import (
+    NDCG,
+    AveragePrecision,
+    Measure,
+    Precision,
+    PrecisionWithin,
+    count_common,
+    from_matrix,
+    rank_codes,
+    rank_scores,
+    rank_vectors,
+    ranking,
+    same_class,
+)
+
+MEASURES: list[Measure] = [
+    AveragePrecision(),
+    AveragePrecision(ties="stable"),
+    AveragePrecision(at=7),
+    AveragePrecision(at=7, ties="best"),
+    NDCG(ties="worst"),
+    PrecisionWithin(radius=3),
+]
+
+
+def random_codes(n: int, n_bits: int, seed: int) -> Codes:
+    return Codes.pack(np.random.default_rng(seed).random((n, n_bits)) < 0.5)
+
+
+def random_sets(n: int, seed: int) -> Any:
+    return np.random.default_rng(seed).random((n, 5)) < 0.3
+
+
+@pytest.mark.parametrize("n_bits", [5, 64, 100])
+def test_blocks_and_threads_do_not_change_the_answer(n_bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    queries, base = random_codes(31, n_bits, 0), random_codes(40, n_bits, 1)
+    relevant = count_common(random_sets(31, 2), random_sets(40, 3))
+    whole = [rank_codes(queries, base, relevant).measure(measure) for measure in MEASURES]
+    for name, limit in (("_PAIRS", 100), ("_CELLS", 500), ("_KEPT", 1000)):
+        monkeypatch.setattr(ranking, name, limit)
+    one, three = (rank_codes(queries, base, relevant, threads=threads) for threads in (1, 3))
+    for measure, expected in zip(MEASURES, whole, strict=True):
+        np.testing.assert_allclose(one.measure(measure), expected, rtol=1e-14)
+        np.testing.assert_array_equal(one.measure(measure), three.measure(measure))
+
+
+def test_codes_rank_as_their_distances_do() -> None:
+    queries, base = random_codes(9, 70, 0), random_codes(50, 70, 1)
+    relevant = count_common(random_sets(9, 2), random_sets(50, 3))
+    by_codes = rank_codes(queries, base, relevant)
+    by_scores = rank_scores(hamming(queries, base), relevant, nearest="lowest", threads=2)
+    for measure in MEASURES[:-1]:
+        np.testing.assert_allclose(by_codes.measure(measure), by_scores.measure(measure), rtol=1e-12)
+
+
+@given(st.integers(0, 1 << 32))
+def test_leaving_an_item_out_equals_ranking_without_it(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    base, relevant = random_codes(8, 4, seed), rng.random((3, 8)) < 0.5
+    left_out = rng.integers(-1, 8, size=3)
+    codes = rank_codes(base[:3], base, relevant, exclude=left_out)
+    scores = rank_scores(hamming(base[:3], base), relevant, nearest="lowest", exclude=left_out)
+    for measure in MEASURES:
+        for query, row in enumerate(left_out):
+            others = np.arange(8) != row
+            alone = rank_codes(base[query], base[others], relevant[query : query + 1, others])
+            np.testing.assert_allclose(codes.measure(measure)[query], alone.measure(measure)[0], rtol=1e-12)
+            if not measure.by_distance:
+                np.testing.assert_allclose(scores.measure(measure)[query], alone.measure(measure)[0], rtol=1e-12)
+
+
+def test_same_row_leaves_the_query_itself_out_and_the_matrix_as_it_was() -> None:
+    base, marked = random_codes(6, 8, 0), np.eye(6, dtype=np.bool_)
+    assert np.isnan(rank_codes(base, base, marked, exclude="same-row").measure(AveragePrecision())).all()
+    np.testing.assert_array_equal(marked, np.eye(6, dtype=np.bool_))
+    assert rank_codes(base, base, marked).exclusion == "no base item left out as a self-match"
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int16])
+def test_vectors_rank_by_their_metric(dtype: Any) -> None:
+    rng = np.random.default_rng(0)
+    X, Y = (rng.normal(size=(n, 6)) * 20 for n in (5, 30))
+    X, Y, relevant = X.astype(dtype), Y.astype(dtype), rng.random((5, 30)) < 0.3
+    A, B = X.astype(np.float64), Y.astype(np.float64)
+    lengths = np.linalg.norm(A, axis=1)[:, None] * np.linalg.norm(B, axis=1)
+    similarities = {
+        "cosine": A @ B.T / lengths,
+        "dot": A @ B.T,
+        "euclidean": -np.linalg.norm(A[:, None] - B, axis=2),
+    }
+    metric: Any
+    for metric, scores in similarities.items():
+        ours = rank_vectors(X, Y, relevant, metric=metric).measure(AveragePrecision())
+        np.testing.assert_allclose(ours, rank_scores(scores, relevant).measure(AveragePrecision()), rtol=1e-12)
+
+
+def test_a_zero_vector_has_cosine_zero() -> None:
+    ranked = rank_vectors([[0.0, 0.0]], [[1.0, 0.0], [0.0, 2.0]], [[True, False]])
+    assert ranked.measure(Precision(at=1))[0] == 0.5
+
+
+def test_integers_of_any_kind_rank_as_scores() -> None:
+    scores = np.array([[0, 3, 255]], np.uint8)
+    assert rank_scores(scores, [[False, False, True]]).measure(AveragePrecision())[0] == 1.0
+
+
+def test_a_ranking_says_what_it_is() -> None:
+    assert repr(rank_scores([[1.0]], [[True]])) == "Ranking(1 queries × 1 base items, real-valued)"
+    assert repr(rank_codes(random_codes(2, 9, 0), random_codes(3, 9, 0), np.ones((2, 3)))).endswith("items, 9 bits)")
+
+
+TWO, THREE = random_codes(2, 8, 0), random_codes(3, 8, 1)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: rank_codes(TWO, THREE.first(7), np.ones((2, 3))), "queries have 8 bits, the base has 7"),
+        (lambda: rank_codes(TWO, THREE, np.ones((3, 2))), "given for 3 queries × 2 base items, the ranking has 2 × 3"),
+        (lambda: rank_codes(TWO, THREE, same_class([0], [0, 1, 1])), "given for 1 queries × 3 base items"),
+        (lambda: rank_codes(TWO[:0], THREE, np.ones((0, 3))), "nothing to rank: 0 queries, 3 base items"),
+        (lambda: rank_codes(TWO, THREE[:0], from_matrix(np.ones((2, 0)))), "nothing to rank: 2 queries, 0 base items"),
+        (lambda: rank_codes(TWO, THREE, np.ones((2, 3)), threads=0), "threads are 1 or more, got 0"),
+        (lambda: rank_codes(TWO, THREE, np.ones((2, 3)), exclude="self"), "got 'self' with 2 queries"),
+        (lambda: rank_codes(THREE, TWO, np.ones((3, 2)), exclude="same-row"), "at most as many queries as base items"),
+        (lambda: rank_codes(TWO, THREE, np.ones((2, 3)), exclude=[0]), "one base row for each of 2 queries, got int64"),
+        (lambda: rank_codes(TWO, THREE, np.ones((2, 3)), exclude=[0, 3]), "−1 to 2, got 0 to 3"),
+        (lambda: rank_scores([[1.0, np.nan]], [[1, 0]]), "scores: 1 of 1 rows contain NaN"),
+        (lambda: rank_scores([1.0, 2.0], [[1, 0]]), "scores: expected"),
+        (lambda: rank_scores([[1.0]], [[1]], nearest="first"), "'highest' or 'lowest', got 'first'"),  # type: ignore[arg-type]
+        (lambda: rank_vectors([[1.0]], [[1.0, 2.0]], [[1]]), "queries have 1 columns, the base has 2"),
+        (lambda: rank_vectors([[1.0]], [[2.0]], [[1]], metric="l1"), "unknown metric 'l1'"),  # type: ignore[arg-type]
+        (lambda: rank_vectors([[np.inf]], [[2.0]], [[1]]), "queries: 1 of 1 rows contain NaN or infinity"),
+    ],
+)
+def test_unusable_rankings_are_refused(make: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        make()
