@@ -87,7 +87,7 @@ class HashModel:
         words = np.zeros((len(array), -(-self.n_bits // 64)), "<u8")
         packed = words.view(np.uint8)[:, : -(-self.n_bits // 8)]
         for rows, outputs in self._run(modality, layers, array):
-            packed[rows] = np.packbits(outputs >= 0, axis=1, bitorder="little")
+            packed[rows] = _pack(outputs >= 0)
         return Codes(words.astype(np.uint64, copy=False), self.n_bits)
 
     def scores(self, modality: str, X: ArrayLike) -> NDArray[np.float32]:
@@ -120,9 +120,9 @@ class HashModel:
             with np.errstate(over="ignore", invalid="ignore"):  # looked at below
                 block = _padded(X[rows], size)
                 outputs = layers[0](block)
-                # An affine layer carries NaN and infinity through to its output, where there is less to look at.
-                total = (outputs if isinstance(layers[0], Affine) else block).sum()
-            if not np.isfinite(total):
+            # An affine layer carries NaN and infinity through to its output, where there is less to look at.
+            looked_at = outputs if isinstance(layers[0], Affine) else block
+            if not (np.isfinite(looked_at.min()) and np.isfinite(looked_at.max())):
                 _check_finite(X[rows], start, modality)
             for layer in layers[1:]:
                 outputs = layer(outputs)
@@ -194,8 +194,15 @@ def _padded(X: NDArray[Any], size: int) -> Rows:
     return block
 
 
+def _pack(bits: NDArray[np.bool_]) -> NDArray[np.uint8]:
+    """Bits to bytes, a row at a time; whole bytes go in one stroke, which is several times faster."""
+    if bits.shape[1] % 8:
+        return np.packbits(bits, axis=1, bitorder="little")
+    return np.packbits(bits.reshape(-1), bitorder="little").reshape(len(bits), -1)
+
+
 def _check_finite(X: NDArray[Any], start: int, modality: str) -> None:
-    """Name the first row that is not finite; a sum that merely overflowed is no fault of the rows."""
+    """Name the first row that is not finite; a product that merely overflowed is no fault of the rows."""
     with np.errstate(over="ignore"):
         bad = ~np.isfinite(X.astype(np.float32)).reshape(len(X), -1).all(axis=1)
     if bad.any():

@@ -1,0 +1,43 @@
+"""The commands, gathered."""
+
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from crossbit.cli import data, demo, doctor, measure, models
+
+app = typer.Typer(
+    name="crossbit",
+    help="Hash things of different kinds into one space of short binary codes, and search anything with anything.",
+    epilog="Begin with: crossbit demo",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"crossbit {version('crossbit')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and leave.")
+    ] = False,
+) -> None:
+    """Hash things of different kinds into one space of short binary codes, and search anything with anything."""
+
+
+app.command()(models.fit)
+app.command()(models.encode)
+app.command()(measure.evaluate)
+app.command()(measure.score)
+app.command()(models.methods)
+app.add_typer(data.app, name="data")
+app.command()(doctor.doctor)
+app.command()(demo.demo)

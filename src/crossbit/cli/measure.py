@@ -1,0 +1,190 @@
+"""``crossbit evaluate`` and ``crossbit score``."""
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+
+from crossbit import experiments, metrics
+from crossbit.cli import show
+from crossbit.cli.models import DataFolder, ModelFolder
+from crossbit.codes import FORMAT, Codes
+from crossbit.data import Dataset, read_array
+from crossbit.errors import DataError
+from crossbit.files import MAGIC, write_json
+from crossbit.metrics import Divisor, Empty, Report, Ties
+from crossbit.model import HashModel
+
+Cuts = Annotated[list[int] | None, typer.Option("--at", "-k", min=1, help="Cut-off of the ranking; may be repeated.")]
+Radii = Annotated[list[int] | None, typer.Option("--radius", min=0, help="Hamming radius; may be repeated.")]
+TieOrder = Annotated[Ties, typer.Option(help="How items at one distance are ordered.")]
+DividedBy = Annotated[Divisor, typer.Option(help="What average precision at a cut-off is divided by.")]
+
+
+def evaluate(
+    model: ModelFolder,
+    dataset: DataFolder,
+    queries: Annotated[
+        str | None, typer.Option(help="Split of the queries.", show_default="query, test, or all rows")
+    ] = None,
+    base: Annotated[
+        str | None, typer.Option(help="Split that is searched.", show_default="database, or the queries' split")
+    ] = None,
+    at: Cuts = None,
+    radius: Radii = None,
+    ties: TieOrder = "expected",
+    divisor: DividedBy = "retrieved",
+    drop_own: Annotated[
+        bool, typer.Option("--drop-own", help="Leave a query's own row out across modalities, too.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="JSON file; the codes go beside it.", show_default="results/…")
+    ] = None,
+) -> None:
+    """Measure a model on a data set, from every modality to every modality.
+
+    Relevant is what shares a class with the query or, without labels, the same row.
+
+    Examples:
+
+      crossbit evaluate toy-model toy
+      crossbit evaluate toy-model toy --at 10 --at 50 --radius 2 --out toy.json
+    """
+    began = time.perf_counter()
+    loaded, data = HashModel.load(model), Dataset.open(dataset)
+    measures = metrics.standard_measures(at=at or (10, 100), radii=radius or (2,), divisor=divisor, ties=ties)
+    with show.err.status("evaluating"):
+        evaluation = experiments.evaluate_model(
+            loaded, data, queries=queries, base=base, measures=measures, own_row=not drop_own, threads=2
+        )
+    print_reports({f"{left} → {right}": report for (left, right), report in evaluation.reports.items()})
+    _print_health(evaluation)
+    facts = data.describe()
+    facts["name"] = facts["name"] or dataset.resolve().name
+    path = out or experiments.result_path(
+        Path("results"), "evaluate", dataset=facts["name"], card=loaded.card, n_bits=loaded.n_bits
+    )
+    experiments.write_result(
+        path, evaluation, card=loaded.card, dataset=facts, seconds=time.perf_counter() - began
+    )
+    show.err.print(f"[dim]{evaluation.protocol}; definitions, bounds and codes in {path}[/dim]")
+
+
+def score(
+    codes: Annotated[str, typer.Argument(help="Codes of the queries: a codes file, .npy, file.npz:KEY or file.mat:KEY.")],
+    labels: Annotated[str, typer.Argument(help="Labels of the queries: classes, or zeros and ones (n, classes).")],
+    base: Annotated[str | None, typer.Option(help="Codes that are searched.", show_default="the queries")] = None,
+    base_labels: Annotated[str | None, typer.Option(help="Labels of the base.", show_default="the queries'")] = None,
+    bits: Annotated[int | None, typer.Option(help="Length of a code, when CODES are rows of packed bytes.")] = None,
+    at: Cuts = None,
+    radius: Radii = None,
+    ties: TieOrder = "expected",
+    divisor: DividedBy = "retrieved",
+    empty: Annotated[Empty, typer.Option(help="What becomes of queries without relevant items.")] = "skip",
+    keep_own: Annotated[
+        bool, typer.Option("--keep-own", help="Without --base: let a query find itself.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the report as JSON, too.")] = None,
+) -> None:
+    """Measure anybody's codes: mAP, precision, recall and nDCG, with their exact definitions.
+
+    Codes may be booleans, zeros and ones, −1 and +1, or rows of packed bytes with --bits. Without --base every
+    query searches all the others.
+
+    Examples:
+
+      crossbit score codes.npy labels.npy --at 10
+      crossbit score B.mat:B_te B.mat:L_te --base B.mat:B_tr --base-labels B.mat:L_tr --ties stable
+    """
+    if (base is None) != (base_labels is None):
+        raise DataError("--base and --base-labels go together")
+    query_codes, query_labels = _read_codes(codes, bits), read_array(labels)
+    base_codes = query_codes if base is None else _read_codes(base, bits)
+    report = metrics.evaluate(
+        query_codes,
+        base_codes,
+        metrics.from_labels(query_labels, query_labels if base_labels is None else read_array(base_labels)),
+        measures=metrics.standard_measures(at=at or (10, 100), radii=radius or (2,), divisor=divisor, ties=ties),
+        exclude="same-row" if base is None and not keep_own else None,
+        empty=empty,
+        threads=2,
+    )
+    _print_report(report)
+    if out is not None:
+        write_json(out, report.to_dict())
+
+
+def _read_codes(place: str, bits: int | None) -> Codes:
+    """Codes in any of the forms people keep them in."""
+    path = Path(place)
+    if path.is_file() and path.open("rb").read(len(MAGIC)) == MAGIC:
+        return Codes.open(path)
+    array = read_array(place)
+    if bits is not None:
+        return Codes.from_bytes(array, bits)
+    if array.dtype.kind in "if" and array.ndim == 2 and np.isin(array, (-1, 1)).all():
+        array = array > 0
+    try:
+        return Codes.pack(array)
+    except DataError as error:
+        remedy = "; for rows of packed bytes say --bits" if array.dtype == np.uint8 else ""
+        raise DataError(f"{place}: {error}{remedy}; or give a file of format {FORMAT!r}") from error
+
+
+def print_reports(reports: dict[str, Report]) -> None:
+    """One line a direction: the usual numbers, mAP with its interval and chance."""
+    first = next(iter(reports.values()))
+    names = [result.name for result in first if result.name != "mAP"]
+    shown = [name for name in names if name.startswith(("mAP@", "precision@", "recall@"))] or names
+    short = [name.replace("precision", "P").replace("recall", "R") for name in shown]
+    table = show.table("", "mAP", "95 %", "ties", "chance", *short)
+    for direction, report in reports.items():
+        mean = report["mAP"]
+        table.add_row(
+            direction,
+            f"[bold]{show.percent(mean.value)}[/bold]",
+            f"[dim]{show.percent(mean.low)}–{show.percent(mean.high)}[/dim]",
+            f"[dim]{show.percent(mean.worst)}–{show.percent(mean.best)}[/dim]",
+            show.percent(mean.chance),
+            *(show.percent(report[name].value) for name in shown),
+        )
+    show.out.print(table)
+    show.out.print(
+        f"[dim]percent; {first.n_queries} queries, {first.n_base} base items, {first.n_bits} bits;"
+        f" relevant: {first.relevance}[/dim]"
+    )
+
+
+def _print_report(report: Report) -> None:
+    """One line a number, with its definition."""
+    table = show.table("", "value", "95 %", "ties", "chance", "definition")
+    table.columns[-1].justify = "left"
+    for result in report:
+        table.add_row(
+            result.name,
+            f"[bold]{show.percent(result.value)}[/bold]",
+            f"{show.percent(result.low)}–{show.percent(result.high)}",
+            f"{show.percent(result.worst)}–{show.percent(result.best)}" if result.worst is not None else "",
+            show.percent(result.chance),
+            f"[dim]{result.definition}[/dim]",
+        )
+    show.out.print(table)
+
+
+def _print_health(evaluation: experiments.Evaluation) -> None:
+    table = show.table("codes", "different", "entropy of a bit", "dead bits", "equal bits", "effective bits")
+    for name, health in evaluation.health.items():
+        entropy: NDArray[np.float64] = health.bit_entropy
+        table.add_row(
+            name,
+            f"{health.unique_codes} of {health.n_codes}",
+            f"{entropy.min():.2f}–{entropy.max():.2f}",
+            str(len(health.dead_bits)),
+            str(len(health.duplicate_bits)),
+            f"{health.effective_bits:.1f} of {health.n_bits}",
+        )
+    show.out.print()
+    show.out.print(table)

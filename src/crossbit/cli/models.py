@@ -1,0 +1,122 @@
+"""``crossbit fit``, ``crossbit encode``, ``crossbit methods``."""
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from crossbit.checks import known
+from crossbit.cli import show
+from crossbit.codes import Codes
+from crossbit.data import Dataset, read_array
+from crossbit.errors import DataError
+from crossbit.files import replacing
+from crossbit.hashers import HASHERS, Hasher
+from crossbit.model import HashModel
+
+ModelFolder = Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder, as written by 'crossbit fit'.")]
+DataFolder = Annotated[Path, typer.Argument(metavar="DATASET", help="A data set folder; see 'crossbit data --help'.")]
+
+
+def fit(
+    dataset: DataFolder,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write the model to.")],
+    method: Annotated[str, typer.Option("--method", "-m", help="One of 'crossbit methods'.")] = "mmnn",
+    bits: Annotated[int, typer.Option("--bits", "-b", help="Length of a code, 1 to 1024.")] = 32,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same model.")] = 0,
+    split: Annotated[str, typer.Option(help="Part of the data set to learn from, or 'all'.")] = "train",
+    config: Annotated[Path | None, typer.Option(help="TOML file with fields of the method.")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="One field of the method; may be repeated.")
+    ] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Keep progress here; the same command resumes from it after an interruption.")
+    ] = None,
+) -> None:
+    """Learn hash functions from a data set and write them as a model folder.
+
+    The method learns from whatever the data set has: labels, pairs, or rows that belong together.
+
+    Examples:
+
+      crossbit data synthetic toy
+      crossbit fit toy --method ccaitq --bits 32 --out toy-model
+      crossbit fit toy -m ccaitq -b 64 --set regularisation=0.1 -o toy-model-64
+    """
+    hasher = _hasher(method, {"n_bits": bits, "seed": seed}, config, set_ or [])
+    data = Dataset.open(dataset)
+    part = None if split == "all" or (split == "train" and not data.splits) else split
+    with show.steps(f"learning {method}") as on_step:
+        model = hasher.fit(**data.fit_arguments(part), checkpoint=checkpoint, on_step=on_step)
+    model.save(out)
+    show.err.print(f"{model} learnt by {method} from {data!r}")
+    show.err.print(f"written to {out}; try: crossbit evaluate {out} {dataset}")
+
+
+def _hasher(method: str, fields: dict[str, Any], config: Path | None, settings: list[str]) -> Hasher:
+    """A method with its fields: the file's first, then those of the command line."""
+    given = {} if config is None else _read_toml(config)
+    given |= fields if config is None else {key: value for key, value in fields.items() if key not in given}
+    for setting in settings:
+        name, sign, value = setting.partition("=")
+        if not sign:
+            raise DataError(f"--set takes FIELD=VALUE, got {setting!r}")
+        given[name.strip()] = _toml_value(value.strip())
+    return HASHERS[known(method, HASHERS, "method")].from_configuration(given)
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: not valid TOML ({error})") from error
+
+
+def _toml_value(text: str) -> Any:  # noqa: ANN401 - a number, a truth, a list, or else the text itself
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def encode(
+    model: ModelFolder,
+    rows: Annotated[str, typer.Argument(metavar="ROWS", help="Features: X.npy, or file.npz:KEY, file.mat:KEY.")],
+    modality: Annotated[str, typer.Option("--modality", "-m", help="Modality of the rows.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="File for the codes; '.npy' gives rows of packed bytes.")],
+) -> None:
+    """Turn rows of features into binary codes.
+
+    Examples:
+
+      crossbit encode toy-model toy/image.npy --modality image --out image.codes
+      crossbit encode toy-model features.mat:I_te -m image -o image.npy
+    """
+    loaded = HashModel.load(model)
+    X = read_array(rows)
+    words = np.zeros((len(X), -(-loaded.n_bits // 64)), np.uint64)
+    step = 1 << 16
+    with show.counting("encoding", len(X)) as done:
+        for start in range(0, len(X), step):
+            block = loaded.encode(modality, X[start : start + step])
+            words[start : start + step] = block.words
+            done(len(block))
+    codes = Codes(words, loaded.n_bits)
+    if out.suffix == ".npy":
+        with replacing(out) as file:
+            np.save(file, codes.to_bytes())
+    else:
+        codes.save(out)
+    show.err.print(f"{codes} written to {out}")
+
+
+def methods() -> None:
+    """List the methods: what each learns from, and how many modalities it takes."""
+    table = show.table("method", "learns from", "modalities", "", left=4)
+    for name, hasher in sorted(HASHERS.items()):
+        fewest, most = hasher.modalities
+        count = f"{fewest} or more" if most is None else str(fewest) if fewest == most else f"{fewest}–{most}"
+        table.add_row(f"[bold]{name}[/bold]", ", ".join(sorted(hasher.learns_from)) or "nothing", count, hasher.title)
+    show.out.print(table)

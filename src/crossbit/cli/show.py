@@ -1,0 +1,86 @@
+"""What a person sees: tables, progress when there is a terminal, silence otherwise."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from crossbit.progress import OnStep, Step
+
+WIDTH = 120  # of what goes to a file or a pipe; a terminal has its own
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+if not out.is_terminal:
+    out.width = WIDTH
+
+
+@contextmanager
+def steps(title: str) -> Iterator[OnStep | None]:
+    """A progress bar on stderr that takes `Step`s; nothing at all when stderr is not a terminal."""
+    if not err.is_terminal:
+        yield None
+        return
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[note]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=err, transient=True) as progress:
+        task = progress.add_task(title, total=None, note="")
+
+        def on_step(step: Step) -> None:
+            parts = [f"loss {step.loss:.4g}"] if step.loss is not None else []
+            parts += [f"validation {step.validation:.2f}"] if step.validation is not None else []
+            progress.update(task, completed=step.number, total=step.of, note="  ".join(parts))
+
+        yield on_step
+
+
+@contextmanager
+def counting(title: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A progress bar that is told how many more are done."""
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=err,
+        transient=True,
+        disable=not err.is_terminal,
+    ) as progress:
+        task = progress.add_task(title, total=total)
+        yield lambda more: progress.update(task, advance=more)
+
+
+def table(*columns: str, title: str | None = None, left: int = 1) -> Table:
+    """A plain table: the first ``left`` columns to the left, numbers to the right."""
+    made = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for i, column in enumerate(columns):
+        made.add_column(column, justify="left" if i < left else "right", no_wrap=i < left - 1 or left == 1)
+    return made
+
+
+def percent(value: float | None) -> str:
+    """Such as ``25.3``; a dash for nothing."""
+    return "–" if value is None else f"{100 * value:.1f}"
+
+
+def bits(count: int) -> str:
+    """Such as ``1 bit`` and ``12 bits``."""
+    return f"{count} bit{'' if count == 1 else 's'}"
+
+
+def facts(title: str, pairs: list[tuple[str, Any]]) -> None:
+    """Print names and values, one a line."""
+    made = table("", "", title=title, left=2)
+    made.show_header = False
+    for name, value in pairs:
+        made.add_row(f"[dim]{name}[/dim]", str(value))
+    out.print(made)

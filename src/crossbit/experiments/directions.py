@@ -1,0 +1,119 @@
+"""Evaluate a model on a data set, from every modality to every modality."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossbit.checks import known
+from crossbit.codes import Codes
+from crossbit.data import Dataset
+from crossbit.errors import DataError
+from crossbit.metrics import CodeHealth, Report, code_health, evaluate, from_labels
+from crossbit.metrics.measure import Measure
+from crossbit.model import HashModel
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What a model achieves on a data set.
+
+    Attributes:
+        reports: (modality of the queries, modality of the base) → report.
+        health: Modality → health of the base codes.
+        queries: Modality → codes of the queries.
+        base: Modality → codes of the base.
+        query_rows: Modality → row of the data set that each query is.
+        base_rows: Modality → row of the data set that each base item is.
+        protocol: Who is query and who is base, in words.
+    """
+
+    reports: Mapping[tuple[str, str], Report]
+    health: Mapping[str, CodeHealth]
+    queries: Mapping[str, Codes]
+    base: Mapping[str, Codes]
+    query_rows: Mapping[str, NDArray[np.int64]]
+    base_rows: Mapping[str, NDArray[np.int64]]
+    protocol: str
+
+
+def evaluate_model(
+    model: HashModel,
+    data: Dataset,
+    *,
+    queries: str | None = None,
+    base: str | None = None,
+    measures: Sequence[Measure] | None = None,
+    own_row: bool = True,
+    threads: int = 1,
+) -> Evaluation:
+    """Search the base with the queries, from every modality to every modality that model and data share.
+
+    Relevant is what shares a class with the query or, without labels, the same row. Within a modality
+    a query never finds itself; across modalities its own counterpart counts, unless ``own_row`` is false.
+
+    Args:
+        model: The model.
+        data: Views, and labels if there are any.
+        queries: Split of the queries: ``"query"`` or ``"test"`` when there is one, else all rows.
+        base: Split that is searched: ``"database"`` when there is one, else the queries' split.
+        measures: What to measure; `crossbit.metrics.standard_measures` unless you say.
+        own_row: Whether a query's own row counts as a match in other modalities.
+        threads: How many threads count.
+    """
+    names = [name for name in model.modalities if name in data.modalities]
+    if not names:
+        raise DataError(f"the model knows {model.modalities} and the data set has {data.modalities}: nothing in common")
+    asked = queries or next((name for name in ("query", "test") if name in data.splits), None)
+    searched = base or ("database" if "database" in data.splits else asked)
+    query_rows = {name: _present_rows(data, asked, name) for name in names}
+    base_rows = {name: _present_rows(data, searched, name) for name in names}
+    query_codes = {name: model.encode(name, data.views[name][rows]) for name, rows in query_rows.items()}
+    base_codes = {name: model.encode(name, data.views[name][rows]) for name, rows in base_rows.items()}
+    reports = {}
+    for left in names:
+        for right in names:
+            relevant = from_labels(_labels(data, left, query_rows[left]), _labels(data, right, base_rows[right]))
+            drop = left == right or (data.aligned and not own_row)
+            exclude = _places(query_rows[left], base_rows[right]) if drop else None
+            reports[left, right] = evaluate(
+                query_codes[left],
+                base_codes[right],
+                relevant,
+                measures=measures,
+                exclude=exclude,
+                threads=threads,
+            )
+    health = {name: code_health(codes) for name, codes in base_codes.items()}
+    protocol = f"queries: {asked or 'all rows'}; base: {searched or 'all rows'}"
+    return Evaluation(reports, health, query_codes, base_codes, query_rows, base_rows, protocol)
+
+
+def _present_rows(data: Dataset, split: str | None, modality: str) -> NDArray[np.int64]:
+    """Rows of a split that this modality has."""
+    view = data.views[modality]
+    rows: Any = np.arange(len(view)) if split is None else data.splits[known(split, data.splits, "split")]
+    rows = rows[modality] if isinstance(rows, Mapping) else rows
+    if view.dtype.kind != "f":
+        return np.asarray(rows)
+    absent = np.isnan(view[rows]).reshape(len(rows), -1).all(axis=1)
+    if absent.all():
+        raise DataError(f"the part {split or 'of all rows'!r} has no rows of {modality!r}")
+    return np.asarray(rows[~absent])
+
+
+def _labels(data: Dataset, modality: str, rows: NDArray[np.int64]) -> NDArray[Any]:
+    """Labels of some rows; without labels, every row is its own class."""
+    labels = data.labels_by_modality().get(modality)
+    if labels is None and not data.aligned:
+        raise DataError(f"{modality!r} has no labels and its rows belong to no others: nothing says what is relevant")
+    return rows if labels is None else np.asarray(labels[rows])
+
+
+def _places(query_rows: NDArray[np.int64], base_rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where each query's own row is in the base, −1 where it is not."""
+    place = np.full(int(max(query_rows.max(initial=0), base_rows.max(initial=0))) + 1, -1)
+    place[base_rows] = np.arange(len(base_rows))
+    return place[query_rows]
