@@ -44,7 +44,8 @@ def synthetic(
 
     Class $c$ has a centre $\mu_c \sim N(0, I)$ in a latent space. Thing $i$ lies at
     $z_i = \bar\mu_i + s\,\epsilon_i$, where $\bar\mu_i$ is the mean of its classes' centres and $s$ the scatter.
-    Modality $m$ sees $x_i = f_m(z_i) + \sigma\,\epsilon'_i$ with $f_m(z) = W_2 \tanh(W_1 z + b)$, or $W z$, scaled to unit variance.
+    Modality $m$ sees $x_i = f_m(z_i) + \sigma\,\epsilon'_i$ with
+    $f_m(z) = W_2 \tanh(W_1 z + b)$, or $W z$, scaled to unit variance.
 
     Every part has a random stream of its own: more noise, other missing rows or one modality more leave all
     the rest as it was.

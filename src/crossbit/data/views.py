@@ -1,5 +1,6 @@
 """Views of things, and what is known about them: the input of learning, checked once."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -101,19 +102,25 @@ def _check_views(views: Views) -> dict[str, NDArray[Any]]:
 def present_rows(name: str, array: NDArray[Any]) -> NDArray[np.bool_]:
     """Which rows of a view are there; a partly missing or infinite row is a `DataError`."""
     present = np.ones(len(array), np.bool_)
-    if array.dtype.kind != "f":
-        return present
     for rows in _blocks(len(array)):
-        block = np.asarray(array[rows]).reshape(rows.stop - rows.start, -1)
-        present[rows] = ~np.isnan(block).all(axis=1)
-        bad = present[rows] & ~np.isfinite(block).all(axis=1)
-        if bad.any():
-            raise DataError(
-                f"view {name!r}: row {rows.start + int(bad.argmax())} contains NaN or infinity beside numbers;"
-                " a row that is absent is NaN in every column"
-            )
+        present[rows] = present_in_block(name, np.asarray(array[rows]), rows.start)
     if not present.any():
         raise DataError(f"view {name!r}: every row is absent (all NaN)")
+    return present
+
+
+def present_in_block(name: str, block: NDArray[Any], first: int) -> NDArray[np.bool_]:
+    """Which rows of a stretch that begins at row ``first`` are there; the same check, a block at a time."""
+    if block.dtype.kind != "f":
+        return np.ones(len(block), np.bool_)
+    flat = block.reshape(len(block), math.prod(block.shape[1:]))
+    present: NDArray[np.bool_] = ~np.isnan(flat).all(axis=1)
+    bad = present & ~np.isfinite(flat).all(axis=1)
+    if bad.any():
+        raise DataError(
+            f"view {name!r}: row {first + int(bad.argmax())} contains NaN or infinity beside numbers;"
+            " a row that is absent is NaN in every column"
+        )
     return present
 
 

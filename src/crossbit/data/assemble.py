@@ -1,0 +1,270 @@
+"""From named arrays to the parts of a data set: roles, orientation, stacking, labels, splits."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossbit.data.labels import check_labels
+from crossbit.data.naming import Role, mapped_roles, usual_role
+from crossbit.data.sources import Source, turned
+from crossbit.data.storage import Readable
+from crossbit.data.views import present_in_block
+from crossbit.errors import DataError
+
+_ORDER = ("train", "validation", "test", "query", "database")
+_Parts = dict[str, list[Readable]]
+
+
+class Stack:
+    """Arrays one above the other, read a stretch of rows at a time and checked on the way."""
+
+    def __init__(self, name: str, arrays: Sequence[Readable]) -> None:
+        """Refuse arrays whose rows are of different shapes."""
+        if any(len(array.shape) < 2 for array in arrays):
+            raise DataError(f"view {name!r}: expected arrays of shape (n, d), got {[array.shape for array in arrays]}")
+        if len({array.shape[1:] for array in arrays}) > 1:
+            raise DataError(f"view {name!r}: its parts have rows of different shapes, {[a.shape for a in arrays]}")
+        self.name, self.arrays = name, list(arrays)
+        self.shape: tuple[int, ...] = (sum(array.shape[0] for array in arrays), *arrays[0].shape[1:])
+        self.dtype: np.dtype[Any] = np.result_type(*(array.dtype for array in arrays))
+
+    def __getitem__(self, rows: slice, /) -> NDArray[Any]:
+        """Read a stretch of rows; one that holds NaN beside numbers is a `DataError`."""
+        start, stop, _ = rows.indices(self.shape[0])
+        found, first = [np.empty((0, *self.shape[1:]), self.dtype)], 0
+        for array in self.arrays:
+            low, high = max(0, start - first), min(array.shape[0], stop - first)
+            if low < high:
+                found.append(np.asarray(array[low:high]))
+            first += array.shape[0]
+        block = np.concatenate(found)
+        present_in_block(self.name, block, start)
+        return block
+
+
+@dataclass
+class Assembly:
+    """The parts of a data set as they come together.
+
+    Attributes:
+        views: Modality → part → arrays. The part of all rows is called ``""``.
+        labels: Modality, or ``""`` for all of them, → part → arrays.
+        splits: Part → row numbers from 0, or a mask.
+        first_class: The number of the first class, where classes are numbers: 1 in MATLAB, else 0.
+        classes: Names of the classes, where the labels are words.
+        payload: Column → one value a row.
+    """
+
+    views: dict[str, _Parts] = field(default_factory=dict)
+    labels: dict[str, _Parts] = field(default_factory=dict)
+    splits: dict[str, NDArray[Any]] = field(default_factory=dict)
+    first_class: int = 0
+    classes: list[str] = field(default_factory=list)
+    payload: dict[str, list[Any]] = field(default_factory=dict)
+
+    def fields(self) -> dict[str, Any]:
+        """The arguments of `Dataset`, with `Stack`s for views."""
+        groups = [[m] for m in self.views] if self.unpaired else [list(self.views)]
+        for group in groups:
+            self._stand_upright(group)
+        views = {m: Stack(m, _stacked(parts)) for m, parts in self.views.items()}
+        labels = {m: _labels(_stacked(parts), self.first_class) for m, parts in self.labels.items()}
+        n = max(view.shape[0] for view in views.values())
+        return {
+            "views": views,
+            "labels": labels if self.unpaired else labels.get(""),
+            "splits": self._splits(),
+            "payload": [dict(zip(self.payload, row, strict=True)) for row in self._payload_rows(n)] or None,
+            "classes": self.classes,
+        }
+
+    @property
+    def unpaired(self) -> bool:
+        """Whether each modality has labels of its own."""
+        return any(self.labels.keys() - {""})
+
+    def _stand_upright(self, modalities: Sequence[str]) -> None:
+        """Check that the views of a group and their labels have the same parts and lengths, turning them if need be."""
+        members = {f"view {m!r}": self.views[m] for m in modalities}
+        owner = modalities[0] if self.unpaired else ""
+        if owner in self.labels:
+            members["labels"] = self.labels[owner]
+        everything = sorted({part for parts in members.values() for part in parts}, key=_place)
+        for what, parts in members.items():
+            if absent := [part for part in everything if part not in parts]:
+                raise DataError(
+                    f"{what}: nothing for {_named(absent)}, others have {_named(everything)}; map it explicitly"
+                )
+        for part in everything:
+            arrays = {what: parts[part] for what, parts in members.items()}
+            for what, upright in _upright(arrays, part).items():
+                members[what][part] = upright
+
+    def _splits(self) -> dict[str, Any]:
+        """Row numbers of the parts as stacked, and those that were listed."""
+        spans: dict[str, dict[str, NDArray[np.int64]]] = {}
+        for m, parts in self.views.items():
+            first = 0
+            for part in sorted(parts, key=_place):
+                size = sum(array.shape[0] for array in parts[part])
+                spans.setdefault(part, {})[m] = np.arange(first, first + size)
+                first += size
+        named = {part: rows if self.unpaired else next(iter(rows.values())) for part, rows in spans.items() if part}
+        return named | self.splits
+
+    def _payload_rows(self, n: int) -> Iterable[tuple[Any, ...]]:
+        if wrong := {name: len(values) for name, values in self.payload.items() if len(values) != n}:
+            raise DataError(f"columns {wrong} do not have one value for each of {n} rows")
+        return zip(*self.payload.values(), strict=True)
+
+
+def assemble(sources: Sequence[Source], names: Mapping[str, str] | None) -> Assembly:
+    """Give every array its role: by the map, or by the names the field uses."""
+    arrays, columns = _merge(sources)
+    found = Assembly()
+    found.first_class = max(source.first_row for source in sources)
+    roles = mapped_roles(names) if names is not None else _usual_roles(arrays, columns)
+    for role, name in roles:
+        _place_array(found, role, name, arrays, columns)
+    used = {name for _, name in roles}
+    found.payload = {name: values for name, values in columns.items() if name not in used and name != "split"}
+    for part in dict.fromkeys(columns.get("split", ())):
+        found.splits[str(part)] = np.flatnonzero([value == part for value in columns["split"]])
+    if not found.views:
+        raise DataError(
+            f"no views found; the arrays are {_shapes(arrays)}; say which is what, such as --map image=<array>"
+        )
+    return found
+
+
+def _merge(sources: Sequence[Source]) -> tuple[dict[str, tuple[Readable, Source]], dict[str, list[Any]]]:
+    """All arrays and columns by name; a file of a single nameless array lends it its own name."""
+    arrays: dict[str, tuple[Readable, Source]] = {}
+    columns: dict[str, list[Any]] = {}
+    for source in sources:
+        lone = len(sources) > 1 and source.free and len(source.arrays) == 1
+        for name, array in source.arrays.items():
+            name = source.path.stem if lone else name
+            if name in arrays:
+                raise DataError(f"{source.path} and {arrays[name][1].path} both hold {name!r}; convert one at a time")
+            arrays[name] = array, source
+        for name, values in source.columns.items():
+            if columns.setdefault(name, values) != values:
+                raise DataError(f"{source.path}: the column {name!r} differs from that of another file")
+    return arrays, columns
+
+
+def _usual_roles(
+    arrays: Mapping[str, tuple[Readable, Source]], columns: Mapping[str, list[Any]]
+) -> list[tuple[Role, str]]:
+    roles = {name: usual_role(name, free=s.free, rows=_is_vector(array)) for name, (array, s) in arrays.items()}
+    roles |= {name: role for name in columns if (role := usual_role(name, free=False, rows=False))}
+    found: dict[Role, str] = {}
+    for name, role in roles.items():
+        if role is not None and role in found:
+            raise DataError(
+                f"{found[role]!r} and {name!r} both look like {role.kind}; say which with --map {role.kind}=…"
+            )
+        if role is not None and not (name in columns and role.kind != "labels"):
+            found[role] = name
+    return list(found.items())
+
+
+def _place_array(
+    found: Assembly,
+    role: Role,
+    name: str,
+    arrays: Mapping[str, tuple[Readable, Source]],
+    columns: Mapping[str, list[Any]],
+) -> None:
+    """Put an array, or a column of labels, where its role says."""
+    key, turn = (name[:-2], True) if name.endswith(".T") and name not in arrays else (name, False)
+    if key in columns and role.kind == "labels":
+        classes, array = _from_words(columns[key])
+        found.classes = found.classes or classes
+        found.labels.setdefault(role.modality, {}).setdefault(role.part, []).append(array)
+        found.first_class = 0
+        return
+    if key not in arrays:
+        raise DataError(f"there is no array {key!r}; those present: {_shapes(arrays) or sorted(columns)}")
+    array_, source = arrays[key]
+    readable = turned(array_) if turn else array_
+    if role.kind == "split":
+        rows = np.asarray(readable[:]).reshape(-1)
+        found.splits[role.part] = (
+            np.flatnonzero(rows) if rows.dtype == np.bool_ else _whole(rows, key) - source.first_row
+        )
+    else:
+        where = found.labels if role.kind == "labels" else found.views
+        where.setdefault(role.modality if role.kind == "labels" else role.kind, {}).setdefault(role.part, []).append(
+            np.asarray(readable[:]).reshape(-1) if role.kind == "labels" and _is_vector(readable) else readable
+        )
+
+
+def _whole(rows: NDArray[Any], name: str) -> NDArray[np.int64]:
+    if not np.array_equal(rows, np.trunc(rows)):
+        raise DataError(f"{name!r}: row numbers are whole numbers, got {rows.dtype}")
+    return rows.astype(np.int64)
+
+
+def _from_words(values: Sequence[Any]) -> tuple[list[str], NDArray[np.int64]]:
+    """Class names in order and the class of each row, or the numbers as they are; an empty value is unknown."""
+    if all(value is None or (isinstance(value, int) and not isinstance(value, bool)) for value in values):
+        return [], np.array([-1 if value is None else value for value in values], np.int64)
+    names = sorted({str(value) for value in values if value not in (None, "")})
+    number = {name: k for k, name in enumerate(names)}
+    return names, np.array([number.get(str(value), -1) for value in values], np.int64)
+
+
+def _labels(arrays: Sequence[Readable], first_class: int) -> NDArray[Any]:
+    """Classes from 0, or a boolean matrix where some row has several; MATLAB's classes count from 1."""
+    parts = [np.asarray(array[:]) for array in arrays]
+    if len({part.shape[1:] for part in parts}) > 1:
+        raise DataError(f"labels: the parts are of different kinds, shapes {[part.shape for part in parts]}")
+    labels = check_labels(np.concatenate(parts), None)
+    if labels.ndim == 1:
+        least = labels[labels >= 0].min(initial=np.iinfo(np.int64).max)
+        return np.where(labels >= 0, labels - 1, labels) if first_class == 1 and least >= 1 else labels
+    if (labels.sum(axis=1) <= 1).all():
+        return np.where(labels.any(axis=1), labels.argmax(axis=1), -1)
+    return labels
+
+
+def _upright(arrays: Mapping[str, list[Readable]], part: str) -> dict[str, list[Readable]]:
+    """Arrays of one part, all with one item a row: as they are, or all turned when only their last axes agree."""
+    if len({_length(some, 0) for some in arrays.values()}) == 1:
+        return dict(arrays)
+    if len({_length(some, -1) for some in arrays.values()}) == 1:
+        return {what: [turned(array) for array in some] for what, some in arrays.items()}
+    shapes = ", ".join(f"{what} {[tuple(array.shape) for array in some]}" for what, some in arrays.items())
+    raise DataError(
+        f"rows that belong together differ in number{f' in {part!r}' if part else ''}: {shapes};"
+        " an array with one item a column is mapped as <array>.T, unpaired views need labels.<modality>"
+    )
+
+
+def _length(arrays: Sequence[Readable], axis: int) -> int:
+    return sum(array.shape[axis] for array in arrays)
+
+
+def _stacked(parts: Mapping[str, list[Readable]]) -> list[Readable]:
+    return [array for part in sorted(parts, key=_place) for array in parts[part]]
+
+
+def _is_vector(array: Readable) -> bool:
+    return len(array.shape) < 2 or (len(array.shape) == 2 and 1 in array.shape)
+
+
+def _place(part: str) -> tuple[int, str]:
+    return (_ORDER.index(part), part) if part in _ORDER else (len(_ORDER), part)
+
+
+def _named(parts: Sequence[str]) -> str:
+    return ", ".join(repr(part) if part else "all rows" for part in parts)
+
+
+def _shapes(arrays: Mapping[str, tuple[Readable, Source]]) -> str:
+    return ", ".join(f"{name} {tuple(array.shape)}" for name, (array, _) in sorted(arrays.items()))

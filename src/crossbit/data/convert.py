@@ -1,0 +1,146 @@
+"""Data as others pack it → a `Dataset`: .mat, .h5, .npz, .npy, .csv, .parquet, and the Wiki distribution."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from crossbit.data import storage
+from crossbit.data.assemble import assemble
+from crossbit.data.catalog import WIKI
+from crossbit.data.dataset import Dataset
+from crossbit.data.sources import READERS, open_source
+from crossbit.errors import DataError
+
+PathArgument = str | PathLike[str]
+_WIKI_PARTS = {"train": ("tr", "trainset_txt_img_cat.list"), "test": ("te", "testset_txt_img_cat.list")}
+
+
+def convert(
+    source: PathArgument | Sequence[PathArgument],
+    out: PathArgument,
+    *,
+    map: Mapping[str, str] | None = None,
+    name: str = "",
+    origin: str = "",
+    licence: str = "",
+    classes: Sequence[str] = (),
+) -> Dataset:
+    """Convert files to the folder of a data set and open it.
+
+    Arrays of HDF5 files (MATLAB v7.3 among them) are copied block by block, never held whole.
+
+    Args:
+        source: A file, several that belong together (one a modality, say), or a folder of them.
+        out: The folder to write; only another data set there gives way.
+        map: Which array is what, as `parse_map` reads it from ``--map``; by default the names that the field uses,
+            listed in `crossbit.data.naming`. In tables, columns ``image_0``, ``image_1``, … and columns of lists are
+            arrays, a column ``label`` holds numbers or words, a column ``split`` names parts, and the others become
+            the payload.
+        name: What to call the data set; by default the file's name.
+        origin: Where it comes from.
+        licence: On which terms.
+        classes: Names of the classes, in the order of their numbers.
+
+    Raises:
+        DataError: An array is missing (those present are named), lengths differ, or a row is partly NaN.
+        FormatError: A file is damaged.
+
+    Example:
+        ``convert("wiki.mat", "wiki", map={"image:train": "I_tr", "image:test": "I_te", "text": "T_tr,T_te"})``
+    """
+    with ExitStack() as stack:
+        fields = _fields(_paths(source), map, stack)
+        about = _about(fields, source, {"name": name, "source": origin, "licence": licence, "classes": classes})
+        outline = Dataset(**fields | about | {"views": {m: _outline(view) for m, view in fields["views"].items()}})
+        storage.write(
+            Path(out),
+            views=fields["views"],
+            labels=outline.labels,
+            pairs=outline.pairs,
+            splits=outline.splits,
+            payload=outline.payload,
+            about=about,
+        )
+    return Dataset.open(out, verify=False)
+
+
+def read(source: PathArgument | Sequence[PathArgument], *, map: Mapping[str, str] | None = None) -> Dataset:
+    """Read files as `convert` does, into memory and without writing anything.
+
+    Example:
+        ``read(catalog.find("wiki"))``
+    """
+    with ExitStack() as stack:
+        fields = _fields(_paths(source), map, stack)
+        about = _about(fields, source, {})
+        return Dataset(**fields | about | {"views": {m: view[:] for m, view in fields["views"].items()}})
+
+
+def _outline(view: storage.Readable) -> Any:  # noqa: ANN401 - an array
+    """An array of that shape that takes no memory, so that all but the numbers is checked before writing begins."""
+    return np.broadcast_to(np.zeros((), view.dtype), view.shape)
+
+
+def _paths(source: PathArgument | Sequence[PathArgument]) -> list[Path]:
+    """The files meant; a folder stands for the files in it that can be read."""
+    given = [Path(source)] if isinstance(source, str | PathLike) else [Path(path) for path in source]
+    if len(given) != 1 or not given[0].is_dir() or _is_wiki(given[0]):
+        return given
+    found = sorted(path for path in given[0].iterdir() if path.suffix.lower() in READERS)
+    if not found:
+        raise DataError(f"{given[0]}: the folder holds no file that ends with one of {sorted(READERS)}")
+    return found
+
+
+def _fields(paths: list[Path], map: Mapping[str, str] | None, stack: ExitStack) -> dict[str, Any]:
+    if _is_wiki(paths[0]) and map is None:
+        return _wiki(paths[0], stack)
+    return assemble([open_source(path, stack) for path in paths], map).fields()
+
+
+def _about(fields: Mapping[str, Any], source: object, given: Mapping[str, Any]) -> dict[str, Any]:
+    """What the user said about the set, or else what its files say."""
+    said = {"name": Path(source).stem if isinstance(source, str | PathLike) else "", "source": "", "licence": ""}
+    said |= {key: fields[key] for key in ("name", "source", "licence", "classes") if key in fields}
+    said |= {key: value for key, value in given.items() if value}
+    return said | {"classes": list(said["classes"])}
+
+
+def _is_wiki(path: Path) -> bool:
+    return all((path / name).is_file() for name in ("raw_features.mat", *(list_ for _, list_ in _WIKI_PARTS.values())))
+
+
+def _wiki(folder: Path, stack: ExitStack) -> dict[str, Any]:
+    """The Wiki distribution: features in one file, ids and classes (from 1) of their rows in two lists."""
+    features = open_source(folder / "raw_features.mat", stack)
+    names = {
+        f"{m}:{part}": f"{m[0].upper()}_{end}" for part, (end, _) in _WIKI_PARTS.items() for m in ("image", "text")
+    }
+    fields = assemble([features], names).fields()
+    lines = {part: _wiki_list(folder / name) for part, (_, name) in _WIKI_PARTS.items()}
+    for part, rows in lines.items():
+        if len(rows) != len(fields["splits"][part]):
+            raise DataError(
+                f"{folder}: {len(rows)} lines in {_WIKI_PARTS[part][1]}, {len(fields['splits'][part])} rows"
+            )
+    rows = [row for part in lines.values() for row in part]
+    labels = np.array([int(category) - 1 for _, _, category in rows])
+    categories = folder / "categories.list"
+    classes = categories.read_text().split() if categories.is_file() else [str(k + 1) for k in range(labels.max() + 1)]
+    payload = [
+        {"text": text, "image": image, "class": classes[c]} for (text, image, _), c in zip(rows, labels, strict=True)
+    ]
+    about = {"name": WIKI.name, "source": WIKI.source, "licence": WIKI.licence, "classes": classes}
+    return fields | {"labels": labels, "payload": payload} | about
+
+
+def _wiki_list(path: Path) -> list[tuple[str, str, str]]:
+    rows = [line.split("\t") for line in path.read_text().splitlines()]
+    for number, row in enumerate(rows, start=1):
+        if len(row) != 3 or not row[2].isdecimal() or int(row[2]) < 1:
+            raise DataError(f"{path}: line {number} is not text id, image id and class from 1, separated by tabs")
+    return [(text, image, category) for text, image, category in rows]

@@ -1,0 +1,267 @@
+"""Files of arrays, as others write them: .mat (v5 and v7.3), .h5, .npz, .npy, .csv, .parquet.
+
+Each is opened as a `Source`: named arrays that can be read a stretch of rows at a time, so that a file larger than
+memory is never loaded whole where its format allows, and named columns of single values.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossbit.data.storage import Readable
+from crossbit.errors import DataError, FormatError, MissingExtraError
+
+_NUMBERED = re.compile(r"(.*?)[_.]?(\d+)")
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a file holds.
+
+    Attributes:
+        path: The file.
+        arrays: Name → array of numbers.
+        columns: Name → one value a row, of a table: labels, splits, titles.
+        first_row: The number of the first row in its lists of row numbers: 1 in MATLAB, else 0.
+        free: Whether its arrays are named by whoever made it, so that an unusual name is a modality.
+    """
+
+    path: Path
+    arrays: dict[str, Readable]
+    columns: dict[str, list[Any]] = field(default_factory=dict)
+    first_row: int = 0
+    free: bool = True
+
+
+def open_source(path: Path, stack: ExitStack) -> Source:
+    """Open a file by its suffix; ``stack`` closes what stays open behind its arrays."""
+    if (reader := READERS.get(path.suffix.lower())) is None:
+        raise DataError(f"{path}: expected a file that ends with one of {sorted(READERS)}")
+    if not path.is_file():
+        raise DataError(f"{path}: there is no such file")
+    try:
+        return reader(path, stack)
+    except (OSError, ValueError, NotImplementedError, TypeError, KeyError, EOFError) as error:
+        if isinstance(error, DataError | FormatError):
+            raise
+        raise FormatError(f"{path}: cannot be read as {path.suffix} ({error})") from error
+
+
+class Reversed:
+    """An array of an HDF5 file that MATLAB wrote: its axes are stored in reverse order."""
+
+    def __init__(self, stored: Any) -> None:  # noqa: ANN401 - h5py has no types
+        """Keep the data set of the open file."""
+        self.stored = stored
+        self.shape: tuple[int, ...] = tuple(stored.shape[::-1])
+        self.dtype: np.dtype[Any] = stored.dtype
+
+    def __getitem__(self, rows: slice, /) -> NDArray[Any]:
+        """Read a stretch of rows."""
+        block: NDArray[Any] = self.stored[..., rows].T
+        return block
+
+    def turned(self) -> "ItemsLast":
+        """The same array seen with its last axis first."""
+        return ItemsLast(self.stored)
+
+
+class ItemsLast:
+    """An array of an HDF5 file that MATLAB wrote with one item a column: stored with one item a row."""
+
+    def __init__(self, stored: Any) -> None:  # noqa: ANN401 - h5py has no types
+        """Keep the data set of the open file."""
+        self.stored = stored
+        self.shape: tuple[int, ...] = (stored.shape[0], *stored.shape[:0:-1])
+        self.dtype: np.dtype[Any] = stored.dtype
+
+    def __getitem__(self, rows: slice, /) -> NDArray[Any]:
+        """Read a stretch of items."""
+        block: NDArray[Any] = self.stored[rows]
+        return block.transpose(0, *range(block.ndim - 1, 0, -1))
+
+
+class Sparse:
+    """A sparse matrix, made dense a stretch of rows at a time."""
+
+    def __init__(self, matrix: Any) -> None:  # noqa: ANN401 - any of SciPy's sparse matrices
+        """Keep the matrix by rows."""
+        self.matrix = matrix.tocsr()
+        self.shape: tuple[int, ...] = tuple(matrix.shape)
+        self.dtype: np.dtype[Any] = np.dtype(matrix.dtype)
+
+    def __getitem__(self, rows: slice, /) -> NDArray[Any]:
+        """Read a stretch of rows."""
+        block: NDArray[Any] = self.matrix[rows].toarray()
+        return block
+
+    def turned(self) -> "Sparse":
+        """The transpose."""
+        return Sparse(self.matrix.T)
+
+
+def turned(array: Readable) -> Readable:
+    """An array seen with its last axis first: for files with one item a column."""
+    if isinstance(array, Reversed | Sparse):
+        return array.turned()
+    return np.moveaxis(np.asarray(array[:]), -1, 0)
+
+
+def _mat(path: Path, stack: ExitStack) -> Source:
+    """MATLAB, any version: v7.3 is HDF5."""
+    if _is_hdf5(path):
+        file = _h5py(path, stack)
+        return Source(path, dict(_walk(file, "", reverse=True)), first_row=1, free=False)
+    try:
+        import scipy.io
+    except ImportError as error:
+        raise MissingExtraError("scipy", "data") from error
+    variables = scipy.io.loadmat(path)
+    return Source(path, dict(_flatten(variables, "")), first_row=1, free=False)
+
+
+def _is_hdf5(path: Path) -> bool:
+    with open(path, "rb") as file:
+        head = file.read(520)
+    return head.startswith(b"MATLAB 7.3") or b"\x89HDF\r\n\x1a\n" in head
+
+
+def _flatten(variables: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Readable]]:
+    """The numeric variables of a v5 file, fields of structures by their dotted names."""
+    for name, value in variables.items():
+        if hasattr(value, "tocsr"):
+            yield prefix + name, Sparse(value)
+        elif isinstance(value, np.ndarray) and value.dtype.names and value.size == 1:
+            fields = {part: value.reshape(-1)[0][part] for part in value.dtype.names}
+            yield from _flatten(fields, f"{prefix}{name}.")
+        elif isinstance(value, np.ndarray) and value.dtype.kind in "biuf" and not name.startswith("__"):
+            yield prefix + name, value
+
+
+def _h5py(path: Path, stack: ExitStack) -> Any:  # noqa: ANN401 - h5py has no types
+    try:
+        import h5py
+    except ImportError as error:
+        raise MissingExtraError("h5py", "data") from error
+    return stack.enter_context(h5py.File(path, "r"))
+
+
+def _walk(group: Any, prefix: str, *, reverse: bool) -> Iterator[tuple[str, Readable]]:  # noqa: ANN401
+    """The numeric arrays of an HDF5 file, those of inner groups by their dotted names."""
+    for name, value in group.items():
+        if name.startswith("#"):  # where MATLAB keeps the contents of cells
+            continue
+        if hasattr(value, "items"):
+            is_sparse = "MATLAB_sparse" in value.attrs
+            yield from (
+                [(prefix + name, _sparse73(value))] if is_sparse else _walk(value, f"{prefix}{name}.", reverse=reverse)
+            )
+        elif value.dtype.kind in "biuf" and value.shape and "MATLAB_empty" not in value.attrs:
+            yield prefix + name, Reversed(value) if reverse else value
+
+
+def _sparse73(group: Any) -> Sparse:  # noqa: ANN401 - h5py has no types
+    """MATLAB's sparse matrix: columns end at jc, hold data in rows ir."""
+    import scipy.sparse
+
+    ends = group["jc"][:]
+    filled = "data" in group
+    parts = (group["data"][:] if filled else np.empty(0), group["ir"][:] if filled else np.empty(0, np.int64), ends)
+    return Sparse(scipy.sparse.csc_matrix(parts, shape=(int(group.attrs["MATLAB_sparse"]), len(ends) - 1)))
+
+
+def _h5(path: Path, stack: ExitStack) -> Source:
+    return Source(path, dict(_walk(_h5py(path, stack), "", reverse=False)))
+
+
+def _npz(path: Path, stack: ExitStack) -> Source:
+    file = stack.enter_context(np.load(path, allow_pickle=False))
+    arrays = {name: file[name] for name in file.files}
+    columns = {name: value.tolist() for name, value in arrays.items() if value.dtype.kind in "US" and value.ndim == 1}
+    return Source(path, {name: value for name, value in arrays.items() if value.dtype.kind in "biuf"}, columns)
+
+
+def _npy(path: Path, stack: ExitStack) -> Source:
+    return Source(path, {path.stem: np.load(path, mmap_mode="r", allow_pickle=False)})
+
+
+def _csv(path: Path, stack: ExitStack) -> Source:
+    try:
+        import pyarrow.csv
+    except ImportError as error:
+        raise MissingExtraError("pyarrow", "data") from error
+    return _table(path, pyarrow.csv.read_csv(path))
+
+
+def _parquet(path: Path, stack: ExitStack) -> Source:
+    try:
+        import pyarrow.parquet
+    except ImportError as error:
+        raise MissingExtraError("pyarrow", "data") from error
+    return _table(path, pyarrow.parquet.read_table(path))
+
+
+def _table(path: Path, table: Any) -> Source:  # noqa: ANN401 - pyarrow has no types
+    """Lists become arrays, and so do numbered columns ``name_0``, ``name_1``, …; the rest are columns of values."""
+    import pyarrow.types as kinds
+
+    types = {name: table.schema.field(name).type for name in table.column_names}
+    arrays: dict[str, Readable] = {
+        name: _from_lists(f"{path}: column {name!r}", table[name])
+        for name, kind in types.items()
+        if kinds.is_list(kind) or kinds.is_fixed_size_list(kind) or kinds.is_large_list(kind)
+    }
+    numeric = [
+        n for n, kind in types.items() if kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_boolean(kind)
+    ]
+    for prefix, members in _numbered(numeric).items():
+        arrays[prefix or path.stem] = np.column_stack([table[name].to_numpy() for name in members])
+        numeric = [name for name in numeric if name not in members]
+    scalars = [
+        n
+        for n in types
+        if n not in arrays and (n in numeric or kinds.is_string(types[n]) or kinds.is_large_string(types[n]))
+    ]
+    return Source(path, arrays, {name: table[name].to_pylist() for name in scalars})
+
+
+def _numbered(names: list[str]) -> dict[str, list[str]]:
+    """Groups of at least two columns that count from 0 or 1: prefix → names in order."""
+    groups: dict[str, dict[int, str]] = {}
+    for name in names:
+        if match := _NUMBERED.fullmatch(name):
+            groups.setdefault(match[1], {})[int(match[2])] = name
+    return {
+        prefix: [members[k] for k in sorted(members)]
+        for prefix, members in groups.items()
+        if len(members) > 1 and sorted(members) in (list(range(len(members))), list(range(1, len(members) + 1)))
+    }
+
+
+def _from_lists(what: str, column: Any) -> NDArray[Any]:  # noqa: ANN401 - pyarrow has no types
+    """Rows of one length; a row that is null is absent, all NaN."""
+    import pyarrow.compute
+
+    column = column.combine_chunks()
+    there = np.asarray(column.is_valid())
+    lengths = np.unique(np.asarray(pyarrow.compute.list_value_length(column).drop_null()))
+    if len(lengths) != 1:
+        raise DataError(f"{what}: expected lists of one length, got lengths {lengths.tolist()[:5]}")
+    values = np.asarray(column.drop_null().flatten()).reshape(-1, lengths[0])
+    if there.all():
+        return values
+    rows = np.full((len(there), lengths[0]), np.nan, np.result_type(values.dtype, np.float32))
+    rows[there] = values
+    return rows
+
+
+READERS = {
+    ".mat": _mat, ".h5": _h5, ".hdf5": _h5, ".npz": _npz, ".npy": _npy, ".csv": _csv, ".parquet": _parquet,
+}  # fmt: skip
+"""Suffix → how a file is opened."""
