@@ -1,0 +1,463 @@
+"""Converters, against real files of each format."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pyarrow
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+import scipy.io
+import scipy.sparse
+
+from crossbit.data import Dataset, catalog, convert, find, parse_map, read
+from crossbit.errors import DataError, FormatError
+
+RNG = np.random.default_rng(0)
+IMAGES, TEXTS = RNG.random((7, 4)), RNG.random((7, 3))
+CLASSES = np.array([1, 2, 3, 1, 2, 3, 3])
+SEVERAL = np.array([[1, 1, 0], [0, 1, 0], [0, 0, 1], [1, 0, 1], [0, 0, 0], [1, 0, 0], [0, 1, 1]])
+PARTS = {"tr": slice(0, 5), "te": slice(5, 7)}
+
+
+def wikilike(labels: Any = CLASSES[:, None]) -> dict[str, Any]:  # noqa: ANN401
+    named = {"I": IMAGES, "T": TEXTS, "L": labels}
+    return {f"{key}_{end}": value[rows] for key, value in named.items() for end, rows in PARTS.items()}
+
+
+def write_v5(path: Path, arrays: dict[str, Any]) -> Path:
+    scipy.io.savemat(path, arrays)
+    return path
+
+
+def write_v73(path: Path, arrays: dict[str, Any]) -> Path:
+    """What MATLAB writes: HDF5 behind a header of 512 bytes, axes reversed."""
+    with h5py.File(path, "w", userblock_size=512) as file:
+        for name, value in arrays.items():
+            file.create_dataset(name, data=np.asarray(value).T)
+    with open(path, "r+b") as raw:
+        raw.write(b"MATLAB 7.3 MAT-file, Platform: GLNXA64".ljust(124) + b"\x00\x02IM")
+    return path
+
+
+WRITERS = {"v5": write_v5, "v7.3": write_v73}
+
+
+@pytest.fixture(params=WRITERS)
+def matlab(request: pytest.FixtureRequest) -> Any:  # noqa: ANN401
+    return WRITERS[request.param]
+
+
+def check_rows(data: Dataset) -> None:
+    np.testing.assert_array_equal(data.views["image"], IMAGES)
+    np.testing.assert_array_equal(data.views["text"], TEXTS)
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        (CLASSES[:, None], CLASSES - 1),
+        (CLASSES[:, None] - 1, CLASSES - 1),
+        (np.eye(4)[CLASSES], CLASSES),
+        (SEVERAL, SEVERAL.astype(bool)),
+    ],
+    ids=["from 1", "from 0", "one-hot", "several"],
+)
+def test_parts_of_a_matlab_file_become_splits(
+    labels: Any,  # noqa: ANN401
+    expected: Any,  # noqa: ANN401
+    matlab: Any,  # noqa: ANN401
+    tmp_path: Path,
+) -> None:
+    data = convert(matlab(tmp_path / "set.mat", wikilike(labels)), tmp_path / "out", licence="free", origin="a friend")
+    check_rows(data)
+    np.testing.assert_array_equal(data.labels_by_modality()["text"], expected)
+    np.testing.assert_equal(data.splits, {"train": np.arange(5), "test": np.arange(5, 7)})
+    assert (data.name, data.source, data.licence) == ("set", "a friend", "free")
+    check_rows(Dataset.open(tmp_path / "out"))
+
+
+@pytest.mark.parametrize(
+    "names",
+    [("XAll", "YAll", "LAll"), ("IAll", "TAll", "LAll"), ("FAll", "YAll", "LAll"), ("images", "tags", "labels")],
+)
+def test_whole_arrays_of_a_matlab_file(names: tuple[str, str, str], matlab: Any, tmp_path: Path) -> None:  # noqa: ANN401
+    arrays = dict(zip(names, (IMAGES, TEXTS, SEVERAL), strict=True))
+    data = convert(matlab(tmp_path / "set.mat", arrays | {"epochs": np.ones((2, 2))}), tmp_path / "out")
+    check_rows(data)
+    assert data.modalities == ["image", "text"]
+    np.testing.assert_array_equal(data.labels_by_modality()["image"], SEVERAL.astype(bool))
+
+
+@pytest.mark.parametrize("names", ["{}_{}", "{}{}"])
+def test_other_names_of_parts(names: str, tmp_path: Path) -> None:
+    words = {"Train": slice(0, 3), "Test": slice(3, 4), "Database": slice(4, 7)}
+    arrays = {names.format(k, w): a[s] for k, a in (("X", IMAGES), ("Y", TEXTS)) for w, s in words.items()}
+    data = convert(write_v5(tmp_path / "set.mat", arrays), tmp_path / "out")
+    check_rows(data)
+    assert {part: len(rows) for part, rows in data.splits.items()} == {"train": 3, "test": 1, "database": 3}
+    assert data.labels is None
+
+
+def test_items_in_columns_are_turned_when_all_agree_or_when_mapped_so(matlab: Any, tmp_path: Path) -> None:  # noqa: ANN401
+    pictures = RNG.random((2, 3, 7))
+    columns = {"XAll": pictures, "YAll": TEXTS.T, "LAll": SEVERAL.T}
+    data = convert(matlab(tmp_path / "columns.mat", columns), tmp_path / "out")
+    np.testing.assert_array_equal(data.views["image"], np.moveaxis(pictures, -1, 0))
+    np.testing.assert_array_equal(data.views["text"], TEXTS)
+    mixed = matlab(tmp_path / "mixed.mat", {"XAll": IMAGES, "YAll": TEXTS.T, "LAll": CLASSES[None]})
+    with pytest.raises(DataError, match=r"differ in number: .*'text'.*mapped as <array>\.T"):
+        read(mixed)
+    data = read(mixed, map={"image": "XAll", "text": "YAll.T", "labels": "LAll"})
+    check_rows(data)
+    np.testing.assert_array_equal(data.labels_by_modality()["text"], CLASSES - 1)
+
+
+def test_lists_of_row_numbers_count_from_one_in_matlab(tmp_path: Path) -> None:
+    arrays = {"XAll": IMAGES, "YAll": TEXTS, "param": {"indexQuery": [[1, 7]], "indexDatabase": [[2], [3]], "bits": 16}}
+    data = convert(write_v5(tmp_path / "set.mat", arrays), tmp_path / "out")
+    np.testing.assert_equal(data.splits, {"query": np.array([0, 6]), "database": np.array([1, 2])})
+    mapped = read(tmp_path / "set.mat", map=parse_map(["image=XAll", "split:dev=param.indexQuery"]))
+    np.testing.assert_equal(mapped.splits, {"dev": np.array([0, 6])})
+    assert mapped.modalities == ["image"]
+
+
+def test_structures_of_a_v73_file_are_named_with_dots(tmp_path: Path) -> None:
+    path = write_v73(tmp_path / "set.mat", {"XAll": IMAGES, "param/indexTest": np.array([[1.0, 2.0]])})
+    np.testing.assert_equal(read(path).splits, {"test": np.array([0, 1])})
+
+
+def test_sparse_matrices_of_both_versions(tmp_path: Path) -> None:
+    sparse = scipy.sparse.csc_matrix(SEVERAL.astype(float))
+    data = read(write_v5(tmp_path / "v5.mat", {"XAll": IMAGES, "YAll": sparse}))
+    np.testing.assert_array_equal(data.views["text"], SEVERAL)
+    path = write_v73(tmp_path / "v73.mat", {"XAll": IMAGES})
+    with h5py.File(path, "r+") as file:
+        group = file.create_group("YAll")
+        group.attrs["MATLAB_sparse"] = np.uint64(7)
+        group["data"], group["ir"], group["jc"] = sparse.data, sparse.indices.astype("u8"), sparse.indptr.astype("u8")
+    np.testing.assert_array_equal(read(path).views["text"], SEVERAL)
+    np.testing.assert_array_equal(read(path, map={"text": "YAll.T"}).views["text"], SEVERAL.T)
+
+
+def test_a_v73_file_is_copied_block_by_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("crossbit.data.storage._BLOCK_BYTES", 64)  # two rows of images
+    taken: list[int] = []
+    from crossbit.data import sources
+
+    plain = sources.Reversed.__getitem__
+
+    def watched(self: sources.Reversed, rows: slice, /) -> Any:  # noqa: ANN401
+        block = plain(self, rows)
+        taken.append(len(block))
+        return block
+
+    monkeypatch.setattr(sources.Reversed, "__getitem__", watched)
+    check_rows(convert(write_v73(tmp_path / "set.mat", {"XAll": IMAGES, "YAll": TEXTS}), tmp_path / "out"))
+    assert max(taken) == 2
+
+
+def test_hdf5_written_by_others_is_not_reversed(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "set.h5", "w") as file:
+        file["image"], file["text"], file["labels"], file["train"] = IMAGES, TEXTS, CLASSES, np.array([0, 2])
+    data = convert(tmp_path / "set.h5", tmp_path / "out")
+    check_rows(data)
+    np.testing.assert_array_equal(data.labels_by_modality()["image"], CLASSES)
+    np.testing.assert_equal(data.splits, {"train": np.array([0, 2])})
+
+
+def test_npz_names_its_modalities(tmp_path: Path) -> None:
+    np.savez(
+        tmp_path / "set.npz", sound=IMAGES, text=TEXTS, labels=SEVERAL, train=[0, 1], test_idx=[2], mask=np.float64(3)
+    )
+    data = convert(tmp_path / "set.npz", tmp_path / "out", map=None)
+    assert data.modalities == ["sound", "text"]
+    np.testing.assert_equal(data.splits, {"train": np.array([0, 1]), "test": np.array([2])})
+    np.savez(tmp_path / "parts.npz", sound_train=IMAGES[:5], sound_test=IMAGES[5:])
+    np.testing.assert_array_equal(read(tmp_path / "parts.npz").views["sound"], IMAGES)
+
+
+def test_npz_masks_and_words(tmp_path: Path) -> None:
+    np.savez(tmp_path / "set.npz", image=IMAGES, label=np.array(list("bcabcaa")), test=np.arange(7) > 4)
+    data = read(tmp_path / "set.npz")
+    assert data.classes == ("a", "b", "c")
+    np.testing.assert_array_equal(data.labels_by_modality()["image"], [1, 2, 0, 1, 2, 0, 0])
+    np.testing.assert_equal(data.splits, {"test": np.array([5, 6])})
+
+
+def test_an_npz_of_objects_is_never_unpickled(tmp_path: Path) -> None:
+    np.savez(tmp_path / "set.npz", image=np.array([{}], object))
+    with pytest.raises(FormatError, match=r"set\.npz: cannot be read as \.npz"):
+        read(tmp_path / "set.npz")
+
+
+def table(**columns: Any) -> pyarrow.Table:  # noqa: ANN401
+    numbered = {f"{m}_{k}": X[:, k] for m, X in (("image", IMAGES), ("text", TEXTS)) for k in range(X.shape[1])}
+    return pyarrow.table(numbered | columns)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_numbered_columns_labels_splits_and_payload_of_a_table(suffix: str, tmp_path: Path) -> None:
+    some = table(
+        label=["dog", "cat", None, "cat", "dog", "dog", "cat"], split=["train"] * 5 + ["test"] * 2, year2=range(7)
+    )
+    path = tmp_path / f"set.{suffix}"
+    if suffix == "csv":
+        pyarrow.csv.write_csv(some, path)
+    else:
+        pyarrow.parquet.write_table(some, path)
+    data = convert(path, tmp_path / "out")
+    check_rows(data)
+    assert data.classes == ("cat", "dog")
+    np.testing.assert_array_equal(data.labels_by_modality()["image"], [1, 0, -1, 0, 1, 1, 0])
+    assert {part: len(rows) for part, rows in data.splits.items()} == {"train": 5, "test": 2}
+    assert data.payload == tuple({"year2": k} for k in range(7))
+
+
+def test_numbered_columns_are_ordered_by_number(tmp_path: Path) -> None:
+    wide = {f"image_{k}": np.full(2, float(k)) for k in (10, 9, 2, 1, 0, 3, 4, 5, 6, 7, 8)}
+    pyarrow.csv.write_csv(pyarrow.table(wide), tmp_path / "set.csv")
+    np.testing.assert_array_equal(read(tmp_path / "set.csv").views["image"][0], np.arange(11.0))
+
+
+def test_numbers_in_a_label_column_stay_as_they_are(tmp_path: Path) -> None:
+    pyarrow.csv.write_csv(table(genre=CLASSES), tmp_path / "set.csv")
+    data = read(tmp_path / "set.csv", map={"image": "image", "labels": "genre"})
+    np.testing.assert_array_equal(data.labels_by_modality()["image"], CLASSES)
+
+
+def test_empty_fields_make_a_missing_row_and_half_a_row_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "set.csv").write_text("image_0,image_1,text_0,text_1\n1,2,3,4\n,,5,6\n")
+    data = convert(tmp_path / "set.csv", tmp_path / "out")
+    assert np.isnan(data.views["image"][1]).all()
+    (tmp_path / "set.csv").write_text("image_0,image_1,text_0,text_1\n1,2,3,4\n7,,5,6\n")
+    with pytest.raises(DataError, match="view 'image': row 1 contains NaN or infinity beside numbers"):
+        convert(tmp_path / "set.csv", tmp_path / "out")
+    assert np.isnan(Dataset.open(tmp_path / "out").views["image"][1]).all()  # the earlier one still stands
+
+
+@pytest.mark.parametrize("kind", ["list", "fixed"])
+def test_lists_in_a_parquet_file(kind: str, tmp_path: Path) -> None:
+    rows: list[list[float] | None] = IMAGES.tolist()
+    rows[2] = None
+    width = -1 if kind == "list" else 4
+    some = pyarrow.table({"image": pyarrow.array(rows, pyarrow.list_(pyarrow.float64(), width)), "label": CLASSES})
+    pyarrow.parquet.write_table(some, tmp_path / "set.parquet")
+    found = read(tmp_path / "set.parquet").views["image"]
+    assert np.isnan(found[2]).all()
+    np.testing.assert_array_equal(np.delete(found, 2, axis=0), np.delete(IMAGES, 2, axis=0))
+    pyarrow.parquet.write_table(pyarrow.table({"image": [[1.0], [1.0, 2.0]]}), tmp_path / "ragged.parquet")
+    with pytest.raises(DataError, match=r"column 'image': expected lists of one length, got lengths \[1, 2\]"):
+        read(tmp_path / "ragged.parquet")
+
+
+def test_several_files_one_a_modality(tmp_path: Path) -> None:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    np.save(folder / "image.npy", IMAGES)
+    np.savetxt(folder / "text.csv", TEXTS, delimiter=",", header="0,1,2", comments="", fmt="%.18g")
+    pyarrow.csv.write_csv(pyarrow.table({"label": CLASSES}), folder / "labels.csv")
+    for source in (folder, sorted(folder.iterdir())):
+        data = convert(source, tmp_path / "out", name="mine")
+        check_rows(data)
+        np.testing.assert_array_equal(data.labels_by_modality()["image"], CLASSES)
+        assert data.name == "mine"
+
+
+def test_parts_in_several_matlab_files(tmp_path: Path) -> None:
+    both = wikilike()
+    paths = [
+        WRITERS[version](tmp_path / f"{end}.mat", {name: a for name, a in both.items() if name.endswith(end)})
+        for end, version in (("te", "v5"), ("tr", "v7.3"))
+    ]
+    data = convert(paths, tmp_path / "out")
+    check_rows(data)
+    np.testing.assert_array_equal(data.labels_by_modality()["image"], CLASSES - 1)
+
+
+def test_a_map_stacks_arrays_and_names_parts(tmp_path: Path) -> None:
+    path = write_v5(tmp_path / "set.mat", wikilike())
+    data = convert(path, tmp_path / "a", map=parse_map(["picture=I_tr,I_te", "labels=L_tr,L_te"]))
+    np.testing.assert_array_equal(data.views["picture"], IMAGES)
+    assert data.splits == {}
+    entries = ["sound:early=I_tr", "sound:late=I_te", "labels:early=L_tr", "labels:late=L_te"]
+    assert convert(path, tmp_path / "b", map=parse_map(entries)).describe()["splits"] == {"early": 5, "late": 2}
+
+
+def test_unpaired_views_with_labels_of_their_own(tmp_path: Path) -> None:
+    np.savez(tmp_path / "set.npz", a=IMAGES, b=TEXTS[:4], la=CLASSES, lb=CLASSES[:4])
+    names = {"image": "a", "text": "b", "labels.image": "la", "labels.text": "lb"}
+    data = convert(tmp_path / "set.npz", tmp_path / "out", map=names)
+    assert not data.aligned
+    np.testing.assert_array_equal(data.labels_by_modality()["text"], CLASSES[:4])
+    with pytest.raises(DataError, match=r"differ in number: view 'image' \[\(7, 4\)\], view 'text' \[\(4, 3\)\]"):
+        convert(tmp_path / "set.npz", tmp_path / "out", map={"image": "a", "text": "b"})
+
+
+def test_unpaired_views_in_parts(tmp_path: Path) -> None:
+    np.savez(tmp_path / "set.npz", a=IMAGES, b=TEXTS, la=CLASSES, lb=CLASSES[:5])
+    entries = ["image:train=a", "text:train=b", "labels.image:train=la", "labels.text:train=lb"]
+    with pytest.raises(DataError, match=r"differ in number in 'train': view 'text'"):
+        read(tmp_path / "set.npz", map=parse_map(entries))
+    np.savez(tmp_path / "set.npz", a=IMAGES, b=TEXTS[:5], la=CLASSES, lb=CLASSES[:5])
+    data = read(tmp_path / "set.npz", map=parse_map(entries))
+    np.testing.assert_equal(data.splits, {"train": {"image": np.arange(7), "text": np.arange(5)}})
+
+
+@pytest.mark.parametrize(
+    ("arrays", "names", "message"),
+    [
+        ({"XAll": IMAGES}, {"image": "YAll"}, r"there is no array 'YAll'; those present: XAll \(7, 4\)"),
+        ({"foo": IMAGES}, None, r"no views found; the arrays are foo \(7, 4\); say which is what, such as --map"),
+        ({"I_tr": IMAGES, "T_te": TEXTS}, None, "view 'image': nothing for 'test', others have 'train', 'test'"),
+        ({"XAll": IMAGES, "L_tr": CLASSES}, None, "nothing for 'train', others have 'train', all rows"),
+        (
+            {"XAll": IMAGES, "IAll": IMAGES},
+            None,
+            "'XAll' and 'IAll' both look like image; say which with --map image=…",
+        ),
+        ({"I_tr": IMAGES, "I_te": TEXTS}, None, r"view 'image': its parts have rows of different shapes"),
+        ({"XAll": IMAGES[:, 0]}, {"image": "XAll"}, "differ|expected"),
+        ({"XAll": IMAGES, "LAll": IMAGES}, None, "labels: expected classes"),
+        ({"XAll": IMAGES, "LAll": CLASSES[:5]}, None, "differ in number"),
+        ({"XAll": np.where(IMAGES[3, 1] == IMAGES, np.nan, IMAGES)}, None, "view 'image': row 3 contains NaN"),
+        ({"XAll": IMAGES}, {"../x": "XAll"}, "a map's target is written|letters, digits and underscores"),
+        ({"XAll": IMAGES}, {"image": "XAll", "split:a": "XAll"}, "row numbers are whole numbers"),
+        ({"XAll": IMAGES, "indexTest": [9.0]}, None, "split 'test': row numbers go from 0 to 6, got 8"),
+    ],
+)
+def test_what_cannot_be_converted_is_refused_and_nothing_is_written(
+    arrays: dict[str, Any], names: dict[str, str] | None, message: str, tmp_path: Path
+) -> None:
+    path = write_v5(tmp_path / "set.mat", arrays)
+    if arrays.keys() == {"XAll"} and np.asarray(arrays["XAll"]).ndim == 1:
+        path = tmp_path / "set.npz"
+        np.savez(path, **arrays)
+    with pytest.raises(DataError, match=message):
+        convert(path, tmp_path / "out", map=names)
+    assert not (tmp_path / "out").exists()
+    assert not list(tmp_path.glob(".out*"))
+
+
+def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"nowhere\.mat: there is no such file"):
+        read(tmp_path / "nowhere.mat")
+    with pytest.raises(DataError, match=r"set\.xlsx: expected a file that ends with one of \['\.csv', "):
+        read(tmp_path / "set.xlsx")
+    with pytest.raises(DataError, match="the folder holds no file that ends with"):
+        read(tmp_path)
+    for suffix in ("mat", "npz", "npy", "parquet", "h5"):
+        (tmp_path / f"bad.{suffix}").write_bytes(b"not what it claims to be" * 40)
+        with pytest.raises(FormatError, match=rf"bad\.{suffix}: cannot be read as \.{suffix}"):
+            read(tmp_path / f"bad.{suffix}")
+    whole = write_v73(tmp_path / "whole.mat", {"XAll": IMAGES}).read_bytes()
+    (tmp_path / "half.mat").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(FormatError, match=r"half\.mat: cannot be read as \.mat"):
+        read(tmp_path / "half.mat")
+
+
+def test_two_files_with_one_name_are_refused(tmp_path: Path) -> None:
+    paths = [write_v5(tmp_path / f"{k}.mat", {"XAll": IMAGES}) for k in range(2)]
+    with pytest.raises(DataError, match=r"1\.mat and .*0\.mat both hold 'XAll'"):
+        read(paths)
+
+
+def test_a_missing_library_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "set.csv").write_text("image_0,image_1\n1,2\n")
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow.csv", None)
+    with pytest.raises(
+        ImportError, match=r"'pyarrow' is not installed\. Install it with: pip install 'crossbit\[data\]'"
+    ):
+        read(tmp_path / "set.csv")
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ("image", "a map entry is written target=array"),
+        ("image=", "a map entry is written target=array"),
+        ("a:b:c=X", "a map's target is written image, image:train"),
+        ("image.text=X", "a map's target is written image, image:train"),
+    ],
+)
+def test_map_entries_that_mean_nothing(entry: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        parse_map([entry])
+    with pytest.raises(DataError, match="the map names 'image' twice"):
+        parse_map(["image=A", "image=B"])
+
+
+@pytest.mark.skipif("CROSSBIT_DATA" not in os.environ, reason="CROSSBIT_DATA does not name a folder with the Wiki set")
+def test_the_wiki_distribution(tmp_path: Path) -> None:
+    data = convert(find("wiki", verify=True), tmp_path / "out")
+    assert repr(data) == "Dataset(wiki: 2866 rows; image 128, text 10; 10 classes; train 2173, test 693)"
+    counts = {part: data.part(part).describe()["labels"]["text"]["counts"] for part in data.splits}
+    assert counts["train"] == [138, 272, 244, 248, 202, 178, 186, 144, 214, 347]
+    assert counts["test"] == [34, 88, 96, 85, 65, 58, 51, 41, 71, 104]
+    assert data.classes[:2] == ("art", "biology")
+    np.testing.assert_allclose(data.views["text"].sum(axis=1), 1)
+    assert data.part("test").payload[0] == {  # type: ignore[index]
+        "text": "6d6ead4cf7fd78eea820ac94d101f602-5",
+        "image": "7e214fda4b30c95084e94fbec71ebde1",
+        "class": "biology",
+    }
+    assert "research" in data.licence
+
+
+def make_wiki(folder: Path) -> None:
+    folder.mkdir()
+    write_v5(folder / "raw_features.mat", {name: a for name, a in wikilike().items() if name[0] != "L"})
+    for part, rows in (("train", PARTS["tr"]), ("test", PARTS["te"])):
+        lines = [f"t{k}\ti{k}\t{CLASSES[k]}" for k in range(7)[rows]]
+        (folder / f"{part}set_txt_img_cat.list").write_text("\n".join(lines) + "\n")
+
+
+def test_a_small_wiki_distribution(tmp_path: Path) -> None:
+    make_wiki(tmp_path / "wiki")
+    data = read(tmp_path / "wiki")
+    check_rows(data)
+    np.testing.assert_array_equal(data.labels_by_modality()["image"], CLASSES - 1)
+    assert data.classes == ("1", "2", "3")
+    (tmp_path / "wiki" / "categories.list").write_text("art\nbiology\nsport\n")
+    assert read(tmp_path / "wiki").payload[6] == {"text": "t6", "image": "i6", "class": "sport"}  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("t5\ti5\t1\n", r"1 lines in testset_txt_img_cat\.list, 2 rows"),
+        ("t5\ti5\t1\nt6\ti6\n", r"testset_txt_img_cat\.list: line 2 is not text id, image id and class from 1"),
+        ("t5\ti5\t1\nt6\ti6\t0\n", r"testset_txt_img_cat\.list: line 2 is not text id, image id and class from 1"),
+    ],
+)
+def test_a_damaged_wiki_list_is_named(text: str, message: str, tmp_path: Path) -> None:
+    make_wiki(tmp_path / "wiki")
+    (tmp_path / "wiki" / "testset_txt_img_cat.list").write_text(text)
+    with pytest.raises(DataError, match=message):
+        read(tmp_path / "wiki")
+
+
+def test_the_catalogue_says_how_to_get_what_is_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CROSSBIT_DATA", raising=False)
+    with pytest.raises(DataError, match=r"CROSSBIT_DATA is not set; get 'wiki' \(research use.*wikipedia_dataset"):
+        find("wiki")
+    monkeypatch.setenv("CROSSBIT_DATA", str(tmp_path))
+    with pytest.raises(DataError, match="tosca, sumner not found; get 'shapes'"):
+        find("shapes")
+    with pytest.raises(DataError, match="unknown data set 'cifar'; known: "):
+        find("cifar")
+    make_wiki(tmp_path / "wiki")
+    (tmp_path / "wiki" / "categories.list").write_text("art")
+    assert find("wiki") == tmp_path / "wiki"
+    with pytest.raises(DataError, match=r"raw_features\.mat: SHA-256 .*another release or damaged"):
+        find("wiki", verify=True)
+
+
+def test_every_known_set_says_all_there_is_to_say() -> None:
+    for name, some in catalog.CATALOG.items():
+        assert some.name == name
+        assert all((some.title, some.source, some.licence, some.obtain, some.protocol))
+        assert some.files or some.folders
