@@ -14,6 +14,7 @@ import scipy.io
 import scipy.sparse
 
 from crossbit.data import Dataset, catalog, convert, find, parse_map, read
+from crossbit.data.lazy import Reversed
 from crossbit.errors import DataError, FormatError
 
 RNG = np.random.default_rng(0)
@@ -146,16 +147,14 @@ def test_sparse_matrices_of_both_versions(tmp_path: Path) -> None:
 def test_a_v73_file_is_copied_block_by_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("crossbit.data.storage._BLOCK_BYTES", 64)  # two rows of images
     taken: list[int] = []
-    from crossbit.data import sources
+    plain = Reversed.__getitem__
 
-    plain = sources.Reversed.__getitem__
-
-    def watched(self: sources.Reversed, rows: slice, /) -> Any:  # noqa: ANN401
+    def watched(self: Reversed, rows: slice, /) -> Any:  # noqa: ANN401
         block = plain(self, rows)
         taken.append(len(block))
         return block
 
-    monkeypatch.setattr(sources.Reversed, "__getitem__", watched)
+    monkeypatch.setattr(Reversed, "__getitem__", watched)
     check_rows(convert(write_v73(tmp_path / "set.mat", {"XAll": IMAGES, "YAll": TEXTS}), tmp_path / "out"))
     assert max(taken) == 2
 

@@ -8,41 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbit.data.labels import check_labels
+from crossbit.data.lazy import Stack, turned
 from crossbit.data.naming import Role, mapped_roles, usual_role
-from crossbit.data.sources import Source, turned
+from crossbit.data.sources import Source
 from crossbit.data.storage import Readable
-from crossbit.data.views import present_in_block
 from crossbit.errors import DataError
 
 _ORDER = ("train", "validation", "test", "query", "database")
 _Parts = dict[str, list[Readable]]
-
-
-class Stack:
-    """Arrays one above the other, read a stretch of rows at a time and checked on the way."""
-
-    def __init__(self, name: str, arrays: Sequence[Readable]) -> None:
-        """Refuse arrays whose rows are of different shapes."""
-        if any(len(array.shape) < 2 for array in arrays):
-            raise DataError(f"view {name!r}: expected arrays of shape (n, d), got {[array.shape for array in arrays]}")
-        if len({array.shape[1:] for array in arrays}) > 1:
-            raise DataError(f"view {name!r}: its parts have rows of different shapes, {[a.shape for a in arrays]}")
-        self.name, self.arrays = name, list(arrays)
-        self.shape: tuple[int, ...] = (sum(array.shape[0] for array in arrays), *arrays[0].shape[1:])
-        self.dtype: np.dtype[Any] = np.result_type(*(array.dtype for array in arrays))
-
-    def __getitem__(self, rows: slice, /) -> NDArray[Any]:
-        """Read a stretch of rows; one that holds NaN beside numbers is a `DataError`."""
-        start, stop, _ = rows.indices(self.shape[0])
-        found, first = [np.empty((0, *self.shape[1:]), self.dtype)], 0
-        for array in self.arrays:
-            low, high = max(0, start - first), min(array.shape[0], stop - first)
-            if low < high:
-                found.append(np.asarray(array[low:high]))
-            first += array.shape[0]
-        block = np.concatenate(found)
-        present_in_block(self.name, block, start)
-        return block
 
 
 @dataclass

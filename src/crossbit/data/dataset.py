@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from crossbit.checks import known, modality_name, numbers
 from crossbit.data import storage
-from crossbit.data.labels import check_labels, is_known
+from crossbit.data.labels import check_labels, count_classes, is_known
 from crossbit.data.pairs import Pairs
 from crossbit.errors import DataError
 
@@ -123,7 +123,7 @@ class Dataset:
     @property
     def n_classes(self) -> int:
         """How many classes the labels number, 0 when there are no labels."""
-        return max((_n_classes(labels) for labels in self.labels_by_modality().values()), default=0)
+        return max((count_classes(labels) for labels in self.labels_by_modality().values()), default=0)
 
     def labels_by_modality(self) -> dict[str, NDArray[Any]]:
         """Modality → labels of its rows; empty when there are none."""
@@ -146,7 +146,7 @@ class Dataset:
             self,
             views={m: _pick(view, by_modality[m]) for m, view in self.views.items()},
             labels=_pick_each(self.labels, by_modality),
-            pairs=tuple(_renumber(some, by_modality, self.views) for some in self.pairs),
+            pairs=tuple(some.among(by_modality) for some in self.pairs),
             payload=_pick_each(self.payload, by_modality),
             splits={},
         )
@@ -263,25 +263,9 @@ def _pick_each(value: Any, rows: Mapping[str, NDArray[np.int64]]) -> Any:  # noq
     return _pick(value, chosen) if isinstance(value, np.ndarray) else [value[row] for row in chosen]
 
 
-def _renumber(pairs: Pairs, rows: Mapping[str, NDArray[np.int64]], views: Mapping[str, NDArray[Any]]) -> Pairs:
-    """The pairs both of whose rows were taken, by their new numbers."""
-    columns = []
-    for column, modality in enumerate((pairs.left, pairs.right)):
-        place = np.full(len(views[modality]), -1)
-        place[rows[modality]] = np.arange(len(rows[modality]))
-        columns.append(place[pairs.index[:, column]])
-    index = np.stack(columns, axis=1)
-    keep = (index >= 0).all(axis=1)
-    return Pairs(pairs.left, pairs.right, index[keep], pairs.similar[keep])
-
-
-def _n_classes(labels: NDArray[Any]) -> int:
-    return int(labels.shape[1]) if labels.ndim == 2 else int(labels.max(initial=-1)) + 1
-
-
 def _describe_labels(labels: NDArray[Any]) -> dict[str, Any]:
     several = labels.ndim == 2
-    counts = labels.sum(axis=0) if several else np.bincount(labels[labels >= 0], minlength=_n_classes(labels))
+    counts = labels.sum(axis=0) if several else np.bincount(labels[labels >= 0], minlength=count_classes(labels))
     return {"several": several, "unknown": int((~is_known(labels)).sum()), "counts": counts.tolist()}
 
 

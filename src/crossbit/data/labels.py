@@ -49,6 +49,11 @@ def is_known(labels: NDArray[Any]) -> NDArray[np.bool_]:
     return np.asarray(labels.any(axis=1) if labels.ndim == 2 else labels >= 0, np.bool_)
 
 
+def count_classes(labels: NDArray[Any]) -> int:
+    """How many classes the labels number: the columns of a matrix, or the largest class and those below it."""
+    return int(labels.shape[1]) if labels.ndim == 2 else int(labels.max(initial=-1)) + 1
+
+
 def forget(labels: NDArray[Any], rows: NDArray[np.bool_]) -> NDArray[Any]:
     """Labels with those rows made unknown, as for rows that are absent from a view."""
     if not rows.any():

@@ -1,5 +1,6 @@
 """Pairs of rows that are known to be similar or dissimilar."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,6 +51,18 @@ class Pairs:
         """Name of the two modalities together, such as ``"image-text"``."""
         return f"{self.left}-{self.right}"
 
+    def among(self, rows: Mapping[str, NDArray[np.int64]]) -> "Pairs":
+        """The pairs both of whose rows are taken, by their new numbers: row ``rows[modality][k]`` becomes row k.
+
+        Example:
+            >>> pairs = Pairs("image", "text", index=[[5, 9], [6, 9]], similar=[True, False])
+            >>> pairs.among({"image": np.array([4, 5]), "text": np.array([9])}).index
+            array([[1, 0]])
+        """
+        index = np.stack([_places(rows[self.left], self.index[:, 0]), _places(rows[self.right], self.index[:, 1])], 1)
+        keep = (index >= 0).all(axis=1)
+        return Pairs(self.left, self.right, index[keep], self.similar[keep])
+
     def __len__(self) -> int:
         """How many pairs there are."""
         return len(self.index)
@@ -58,3 +71,10 @@ class Pairs:
         """Such as ``Pairs(image-text: 100 similar, 100 dissimilar)``."""
         n_similar = int(self.similar.sum())
         return f"Pairs({self.key}: {n_similar} similar, {len(self) - n_similar} dissimilar)"
+
+
+def _places(rows: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where each wanted row stands among the rows taken, −1 where it was not taken."""
+    place = np.full(max(rows.max(initial=-1), wanted.max(initial=-1)) + 1, -1)
+    place[rows] = np.arange(len(rows))
+    return place[wanted]

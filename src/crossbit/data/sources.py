@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from crossbit.data.lazy import Reversed, Sparse
 from crossbit.data.storage import Readable
 from crossbit.errors import DataError, FormatError, MissingExtraError
 
@@ -51,66 +52,6 @@ def open_source(path: Path, stack: ExitStack) -> Source:
         if isinstance(error, DataError | FormatError):
             raise
         raise FormatError(f"{path}: cannot be read as {path.suffix} ({error})") from error
-
-
-class Reversed:
-    """An array of an HDF5 file that MATLAB wrote: its axes are stored in reverse order."""
-
-    def __init__(self, stored: Any) -> None:  # noqa: ANN401 - h5py has no types
-        """Keep the data set of the open file."""
-        self.stored = stored
-        self.shape: tuple[int, ...] = tuple(stored.shape[::-1])
-        self.dtype: np.dtype[Any] = stored.dtype
-
-    def __getitem__(self, rows: slice, /) -> NDArray[Any]:
-        """Read a stretch of rows."""
-        block: NDArray[Any] = self.stored[..., rows].T
-        return block
-
-    def turned(self) -> "ItemsLast":
-        """The same array seen with its last axis first."""
-        return ItemsLast(self.stored)
-
-
-class ItemsLast:
-    """An array of an HDF5 file that MATLAB wrote with one item a column: stored with one item a row."""
-
-    def __init__(self, stored: Any) -> None:  # noqa: ANN401 - h5py has no types
-        """Keep the data set of the open file."""
-        self.stored = stored
-        self.shape: tuple[int, ...] = (stored.shape[0], *stored.shape[:0:-1])
-        self.dtype: np.dtype[Any] = stored.dtype
-
-    def __getitem__(self, rows: slice, /) -> NDArray[Any]:
-        """Read a stretch of items."""
-        block: NDArray[Any] = self.stored[rows]
-        return block.transpose(0, *range(block.ndim - 1, 0, -1))
-
-
-class Sparse:
-    """A sparse matrix, made dense a stretch of rows at a time."""
-
-    def __init__(self, matrix: Any) -> None:  # noqa: ANN401 - any of SciPy's sparse matrices
-        """Keep the matrix by rows."""
-        self.matrix = matrix.tocsr()
-        self.shape: tuple[int, ...] = tuple(matrix.shape)
-        self.dtype: np.dtype[Any] = np.dtype(matrix.dtype)
-
-    def __getitem__(self, rows: slice, /) -> NDArray[Any]:
-        """Read a stretch of rows."""
-        block: NDArray[Any] = self.matrix[rows].toarray()
-        return block
-
-    def turned(self) -> "Sparse":
-        """The transpose."""
-        return Sparse(self.matrix.T)
-
-
-def turned(array: Readable) -> Readable:
-    """An array seen with its last axis first: for files with one item a column."""
-    if isinstance(array, Reversed | Sparse):
-        return array.turned()
-    return np.moveaxis(np.asarray(array[:]), -1, 0)
 
 
 def _mat(path: Path, stack: ExitStack) -> Source:
