@@ -81,8 +81,9 @@ def write_json(path: Path, value: object) -> None:
 
 def read_json(path: Path) -> Any:  # noqa: ANN401 - whatever JSON holds
     """Read a JSON file; a truncated or altered one is a `FormatError` that names it."""
+    raw = _read_bytes(path)
     try:
-        return json.loads(_read_bytes(path))
+        return json.loads(raw)
     except ValueError as error:
         raise FormatError(f"{path}: not valid JSON ({error}); the file is damaged or of another kind") from error
 

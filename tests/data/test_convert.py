@@ -1,6 +1,5 @@
 """Converters, against real files of each format."""
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -389,9 +388,9 @@ def test_map_entries_that_mean_nothing(entry: str, message: str) -> None:
         parse_map(["image=A", "image=B"])
 
 
-@pytest.mark.skipif("CROSSBIT_DATA" not in os.environ, reason="CROSSBIT_DATA does not name a folder with the Wiki set")
-def test_the_wiki_distribution(tmp_path: Path) -> None:
-    data = convert(find("wiki", verify=True), tmp_path / "out")
+def test_the_wiki_distribution(wiki_folder: Path, tmp_path: Path) -> None:
+    assert find("wiki", verify=True) == wiki_folder
+    data = convert(wiki_folder, tmp_path / "out")
     assert repr(data) == "Dataset(wiki: 2866 rows; image 128, text 10; 10 classes; train 2173, test 693)"
     counts = {part: data.part(part).describe()["labels"]["text"]["counts"] for part in data.splits}
     assert counts["train"] == [138, 272, 244, 248, 202, 178, 186, 144, 214, 347]

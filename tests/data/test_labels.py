@@ -1,0 +1,56 @@
+"""Labels in their two forms."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from crossbit.data import check_labels, is_known
+from crossbit.data.labels import count_classes, forget
+from crossbit.errors import DataError
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ([0, 2, -1], [0, 2, -1]),
+        ([0.0, 2.0, -1.0], [0, 2, -1]),
+        ([[0], [2], [-1]], [0, 2, -1]),
+        (np.array([1, 2], np.uint8), [1, 2]),
+        ([[0, 1], [1, 1]], [[False, True], [True, True]]),
+        ([[0.0, 1.0]], [[False, True]]),
+        (np.array([[True], [False]]), [[True], [False]]),
+    ],
+)
+def test_labels_take_one_of_two_forms(given: Any, expected: Any) -> None:  # noqa: ANN401
+    labels = check_labels(given, len(given))
+    assert labels.tolist() == expected
+    assert labels.dtype == (np.int64 if labels.ndim == 1 else np.bool_)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([0, 1], r"labels: expected one for each of 3 rows, got shape \(2,\)"),
+        (["a", "b", "c"], "classes are whole numbers, −1 for unknown, got <U1"),
+        ([0.5, 1, 2], "classes are whole numbers"),
+        ([np.nan, 1, 2], "classes are whole numbers"),
+        ([-2, 0, 1], "classes are ≥ 0, or −1 for unknown, got -2"),
+        ([[0, 2], [1, 0], [1, 1]], r"expected classes of shape \(n,\), or zeros and ones of shape \(n, classes\)"),
+        (np.zeros((3, 2, 2)), r"expected classes of shape \(n,\)"),
+    ],
+)
+def test_other_labels_are_refused(given: Any, message: str) -> None:  # noqa: ANN401
+    with pytest.raises(DataError, match=message):
+        check_labels(given, 3)
+
+
+def test_unknown_rows_classes_and_forgetting() -> None:
+    classes, several = check_labels([0, -1, 4], None), check_labels([[1, 0], [0, 0], [1, 1]], None)
+    assert is_known(classes).tolist() == is_known(several).tolist() == [True, False, True]
+    assert (count_classes(classes), count_classes(several), count_classes(classes[:0])) == (5, 2, 0)
+    gone = np.array([True, False, False])
+    assert forget(classes, gone).tolist() == [-1, -1, 4]
+    assert forget(several, gone).tolist() == [[False, False], [False, False], [True, True]]
+    assert classes.tolist() == [0, -1, 4]
+    assert forget(classes, ~gone & gone) is classes

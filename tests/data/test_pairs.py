@@ -1,0 +1,55 @@
+"""Pairs of row numbers."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crossbit.data import Pairs
+from crossbit.errors import DataError
+
+
+def test_pairs_know_their_number_key_and_kinds() -> None:
+    pairs = Pairs("image", "text", np.array([[0, 0], [0, 1]], np.uint8), np.array([1, 0]))
+    assert len(pairs) == 2
+    assert pairs.key == "image-text"
+    assert repr(pairs) == "Pairs(image-text: 1 similar, 1 dissimilar)"
+    assert pairs.index.dtype == np.int64
+    assert pairs.similar.dtype == np.bool_
+    assert len(Pairs("image", "image", np.array([]), np.array([]))) == 0
+
+
+@pytest.mark.parametrize(
+    ("left", "index", "similar", "message"),
+    [
+        ("image", [[0, 1, 2]], [True], r"pairs are row numbers of shape \(p, 2\), got int64 \(1, 3\)"),
+        ("image", [[0.5, 1]], [True], r"pairs are row numbers of shape \(p, 2\), got float64"),
+        ("image", [[0, 1]], [True, False], r"1 pairs need as many answers to 'similar\?', got shape \(2,\)"),
+        ("image", [[0, -1]], [True], "pairs are row numbers from 0, got -1"),
+        ("../image", [[0, 1]], [True], "letters, digits and underscores"),
+    ],
+)
+def test_what_is_no_pair_is_refused(left: str, index: Any, similar: Any, message: str) -> None:  # noqa: ANN401
+    with pytest.raises(DataError, match=message):
+        Pairs(left, "text", np.array(index), np.array(similar))
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.booleans())),
+    st.lists(st.integers(0, 9), unique=True),
+    st.lists(st.integers(0, 9), unique=True),
+)
+def test_pairs_among_rows_point_at_the_same_things(
+    rows: list[tuple[int, int, bool]], left: list[int], right: list[int]
+) -> None:
+    index = np.array([row[:2] for row in rows], np.int64).reshape(-1, 2)
+    pairs = Pairs("image", "text", index, np.array([row[2] for row in rows], bool))
+    taken = {"image": np.array(left, np.int64), "text": np.array(right, np.int64)}
+    among = pairs.among(taken)
+    back = [
+        (int(taken["image"][i]), int(taken["text"][j]), bool(s))
+        for (i, j), s in zip(among.index, among.similar, strict=True)
+    ]
+    assert back == [row for row in rows if row[0] in left and row[1] in right]

@@ -1,0 +1,121 @@
+"""What learning takes: labels per row or per modality, pairs, rows that belong together, missing modalities."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from crossbit.data import Pairs, training_set
+from crossbit.data.views import present_rows
+from crossbit.errors import DataError
+
+RNG = np.random.default_rng(0)
+X, Y = RNG.random((5, 3)), RNG.random((5, 2))
+SHORT = Y[:3]
+
+
+def pair(left: str = "image", right: str = "text", index: Any = ((0, 1),), similar: Any = (True,)) -> Pairs:  # noqa: ANN401
+    return Pairs(left, right, np.array(index), np.array(similar))
+
+
+def without(view: Any, *rows: int) -> Any:  # noqa: ANN401
+    gone = view.copy()
+    gone[list(rows)] = np.nan
+    return gone
+
+
+def test_labels_of_a_row_count_for_every_view() -> None:
+    train = training_set({"image": X, "text": Y}, labels=[0, 1, 1, -1, 0])
+    assert train.aligned
+    assert not train.rows
+    assert train.modalities == ["image", "text"]
+    assert train.labels["image"].tolist() == train.labels["text"].tolist() == [0, 1, 1, -1, 0]
+
+
+def test_labels_of_each_modality_allow_views_of_different_lengths() -> None:
+    train = training_set({"image": X, "text": SHORT}, labels={"image": [0, 1, 1, 0, 0], "text": [1, 1, 0]})
+    assert not train.aligned
+    assert train.labels["text"].tolist() == [1, 1, 0]
+    partly = training_set({"image": X, "text": SHORT}, labels={"image": [0, 1, 1, 0, 0]}, pairs=[pair()])
+    assert list(partly.labels) == ["image"]
+
+
+def test_without_labels_and_pairs_rows_belong_together() -> None:
+    train = training_set({"image": X, "text": Y})
+    assert train.aligned
+    assert train.rows
+    with pytest.raises(DataError, match=r"need views of one length, got \{'image': 5, 'text': 3\}"):
+        training_set({"image": X, "text": SHORT})
+
+
+def test_pairs_alone_say_nothing_about_rows_unless_asked() -> None:
+    train = training_set({"image": X, "text": SHORT}, pairs=pair())
+    assert not train.aligned
+    assert not train.rows
+    assert len(train.pairs) == 1
+    both = training_set({"image": X, "text": Y}, pairs=[pair(), pair("image", "image")], rows=True)
+    assert both.rows
+    assert [some.key for some in both.pairs] == ["image-text", "image-image"]
+
+
+def test_any_mixture_with_a_third_modality() -> None:
+    views = {"image": X, "text": Y, "sound": X + 1}
+    train = training_set(views, labels=[0, 1, 0, 1, 0], pairs=[pair("text", "sound")], rows=True)
+    assert train.aligned
+    assert train.rows
+    assert train.modalities == ["image", "text", "sound"]
+
+
+def test_a_row_of_nan_is_absent_and_teaches_through_its_other_views() -> None:
+    train = training_set({"image": without(X, 1), "text": without(Y, 3, 4)}, labels=[0, 1, 0, 1, 0])
+    assert train.present["image"].tolist() == [True, False, True, True, True]
+    assert train.together("image", "text").tolist() == [0, 2]
+    known = train.labels_present()
+    assert known["image"].tolist() == [0, -1, 0, 1, 0]
+    assert known["text"].tolist() == [0, 1, 0, -1, -1]
+    several = training_set({"image": without(X, 1)}, labels=np.ones((5, 2), bool)).labels_present()["image"]
+    assert several.any(axis=1).tolist() == [True, False, True, True, True]
+
+
+def test_pictures_and_whole_numbers_are_views_too() -> None:
+    train = training_set({"image": np.zeros((5, 2, 4, 4), np.float32), "text": np.ones((5, 2), np.int32)})
+    assert train.present["image"].all()
+    assert train.present["text"].all()
+
+
+@pytest.mark.parametrize(
+    ("views", "arguments", "message"),
+    [
+        ([X], {}, "views map modalities to arrays, such as .*; got list"),
+        ({}, {}, "views map modalities to arrays"),
+        ({"a-b": X}, {}, "letters, digits and underscores, got 'a-b'"),
+        ({"image": np.zeros((0, 3))}, {}, r"there is nothing to learn from an array of shape \(0, 3\)"),
+        ({"image": [["a"]]}, {}, "view 'image': expected numbers"),
+        ({"image": X[0]}, {}, r"view 'image': .* got shape \(3,\)"),
+        ({"image": np.where([[1], [1], [0], [1], [1]], X, [[0.0, np.nan, 0.0]])}, {}, "row 2 contains NaN or infinity"),
+        ({"image": np.where([[1], [0], [1], [1], [1]], X, np.inf)}, {}, "row 1 contains NaN or infinity beside"),
+        ({"image": np.full((5, 3), np.nan)}, {}, r"view 'image': every row is absent \(all NaN\)"),
+        ({"image": X}, {"labels": [0, 1]}, "labels of 'image': expected one for each of 5 rows"),
+        ({"image": X}, {"labels": {"text": [0]}}, r"unknown modality 'text'; known: \['image'\]"),
+        (
+            {"image": X, "text": SHORT},
+            {"labels": [0] * 5},
+            r"pass labels as \{modality: array\}, or pairs",
+        ),
+        ({"image": X, "text": Y}, {"pairs": [pair(index=[[0, 5]])]}, "row 5 of 'text' is out of range, the view has 5"),
+        ({"image": X, "text": without(Y, 1)}, {"pairs": pair()}, r"row 1 of 'text' is absent \(all NaN\)"),
+        ({"image": X}, {"pairs": pair()}, "unknown modality 'text'"),
+    ],
+)
+def test_what_cannot_be_learnt_from_is_refused(views: Any, arguments: dict[str, Any], message: str) -> None:  # noqa: ANN401
+    with pytest.raises(DataError, match=message):
+        training_set(views, **arguments)
+
+
+def test_a_bad_row_beyond_the_first_block_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("crossbit.data.views._BLOCK", 2)
+    bad = X.copy()
+    bad[3, 0] = np.nan
+    with pytest.raises(DataError, match="view 'image': row 3 contains NaN"):
+        present_rows("image", bad)
+    assert present_rows("image", without(X, 4)).tolist() == [True] * 4 + [False]
