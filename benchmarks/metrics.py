@@ -1,4 +1,4 @@
-"""What an evaluation costs: 10⁴ queries × 2·10⁵ base codes of 64 bits, one class or several a row; and one for early stopping.
+"""What an evaluation costs: 10⁴ queries × 2·10⁵ base codes of 64 bits; and a small one, as for early stopping.
 
 Prints a JSON line for each: wall and CPU seconds, and the peak of the process's memory so far.
 """

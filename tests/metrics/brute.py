@@ -7,7 +7,7 @@ from itertools import groupby, permutations, product
 import numpy as np
 
 from crossbit.codes import Codes
-from crossbit.metrics import AveragePrecision, Measure, NDCG, Precision, Recall
+from crossbit.metrics import NDCG, AveragePrecision, Measure, Precision, Recall
 
 MAX_DISTANCE = 4
 

@@ -1,11 +1,13 @@
 """Rankings: blockwise, on threads, with self-matches left out, of codes, scores and vectors."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from crossbit.codes import Codes, hamming
 from crossbit.errors import DataError
@@ -38,7 +40,7 @@ def random_codes(n: int, n_bits: int, seed: int) -> Codes:
     return Codes.pack(np.random.default_rng(seed).random((n, n_bits)) < 0.5)
 
 
-def random_sets(n: int, seed: int) -> Any:
+def random_sets(n: int, seed: int) -> NDArray[np.bool_]:
     return np.random.default_rng(seed).random((n, 5)) < 0.3
 
 
@@ -88,7 +90,7 @@ def test_same_row_leaves_the_query_itself_out_and_the_matrix_as_it_was() -> None
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int16])
-def test_vectors_rank_by_their_metric(dtype: Any) -> None:
+def test_vectors_rank_by_their_metric(dtype: type[np.generic]) -> None:
     rng = np.random.default_rng(0)
     X, Y = (rng.normal(size=(n, 6)) * 20 for n in (5, 30))
     X, Y, relevant = X.astype(dtype), Y.astype(dtype), rng.random((5, 30)) < 0.3
@@ -144,6 +146,6 @@ TWO, THREE = random_codes(2, 8, 0), random_codes(3, 8, 1)
         (lambda: rank_vectors([[np.inf]], [[2.0]], [[1]]), "queries: 1 of 1 rows contain NaN or infinity"),
     ],
 )
-def test_unusable_rankings_are_refused(make: Any, message: str) -> None:
+def test_unusable_rankings_are_refused(make: Callable[[], object], message: str) -> None:
     with pytest.raises(DataError, match=message):
         make()

@@ -1,11 +1,12 @@
 """What is relevant to what."""
 
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from crossbit.errors import DataError
 from crossbit.metrics import common_class, count_common, from_function, from_labels, from_matrix, jaccard, same_class
@@ -14,7 +15,9 @@ ALL = slice(0, 1 << 20)
 seeds = st.integers(0, 1 << 32)
 
 
-def random_sets(seed: int, n_classes: int) -> tuple[list[set[int]], list[set[int]], Any, Any]:
+def random_sets(
+    seed: int, n_classes: int
+) -> tuple[list[set[int]], list[set[int]], NDArray[np.bool_], NDArray[np.bool_]]:
     rng = np.random.default_rng(seed)
     queries, base = rng.random((4, n_classes)) < 3 / n_classes, rng.random((9, n_classes)) < 3 / n_classes
     as_sets = [[set(np.flatnonzero(row).tolist()) for row in rows] for rows in (queries, base)]
@@ -69,7 +72,7 @@ def test_a_function_is_called_for_the_rows_asked() -> None:
     np.testing.assert_array_equal(relevance.levels(slice(1, 3)), [[1, 2, 0, 1], [2, 0, 1, 2]])
 
 
-def boom(answer: Any) -> Any:
+def answering(answer: list[list[float]]) -> object:
     return from_function(lambda q, b: np.asarray(answer), 1, 2, definition="x").levels(slice(0, 1))
 
 
@@ -89,12 +92,12 @@ def boom(answer: Any) -> Any:
         (lambda: from_matrix([[np.nan, 0.0]]), "gains are finite and ≥ 0"),
         (lambda: from_matrix(np.arange(300.0)[None]), "at most 254 distinct gains above 0; round them"),
         (lambda: from_function(lambda q, b: q, 1, 1, definition="x", gains=(1, 2)), "gains increase from 0"),
-        (lambda: boom([[1]]), r"gave int64 \(1, 1\), expected booleans or levels \(1, 2\)"),
-        (lambda: boom([[0.5, 1.0]]), "gave float64"),
-        (lambda: boom([[0, 2]]), "gave a level from 0 to 2; levels are 0 to 1"),
-        (lambda: boom([[-1, 0]]), "gave a level from -1 to 0; levels are 0 to 1"),
+        (lambda: answering([[1]]), r"gave int64 \(1, 1\), expected booleans or levels \(1, 2\)"),
+        (lambda: answering([[0.5, 1.0]]), "gave float64"),
+        (lambda: answering([[0, 2]]), "gave a level from 0 to 2; levels are 0 to 1"),
+        (lambda: answering([[-1, 0]]), "gave a level from -1 to 0; levels are 0 to 1"),
     ],
 )
-def test_unusable_relevance_is_refused(make: Any, message: str) -> None:
+def test_unusable_relevance_is_refused(make: Callable[[], object], message: str) -> None:
     with pytest.raises(DataError, match=message):
         make()

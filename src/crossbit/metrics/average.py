@@ -78,18 +78,35 @@ class AveragePrecision(Measure):
     def of(self, tally: Tally) -> Floats:
         """The value for each query of a tally."""
         if self.at is None:
-            return tally.share(summed_precision(tally.groups(self.ties)), tally.relevant)
+            return tally.share(summed_precision(tally.groups("expected"), self.ties), tally.relevant)
         head = tally.head(self.at)
         if self.divisor == "retrieved":
             return head.share(_over_retrieved(head, self.at, self.ties), np.ones(len(head.table)))
         whole = tally.relevant if self.divisor == "all" else np.minimum(tally.relevant, self.at)
-        return head.share(summed_precision(head.groups(self.ties), self.at), whole)
+        return head.share(summed_precision(head.groups("expected"), self.ties, self.at), whole)
 
 
-def summed_precision(groups: TieGroups, places: int | Counts | None = None) -> Floats:
-    """The precisions at the relevant items on the first places, added up, on average over the orders of ties."""
-    reached = groups.size if places is None else groups.reached(places)
-    total: Floats = credit(groups.before, groups.relevant_before, groups.size, groups.relevant, reached).sum(axis=1)
+def summed_precision(groups: TieGroups, ties: Ties, places: int | Counts | None = None) -> Floats:
+    """The precisions at the relevant items on the first places, added up, for each query.
+
+    With the best order of ties a group's relevant items form a group of their own in front of its others, with the
+    worst behind them.
+    """
+    with_hits = np.nonzero(groups.relevant)  # the others add nothing; without ties they are most
+    before, found, size, relevant = (
+        counts[with_hits] for counts in (groups.before, groups.relevant_before, groups.size, groups.relevant)
+    )
+    if ties == "worst":
+        before = before + size - relevant
+    if ties in ("best", "worst"):
+        size = relevant
+    if places is None:
+        reached = size
+    else:
+        limit = np.broadcast_to(places, (len(groups.size), 1))[with_hits[0], 0]
+        reached = np.clip(limit - before, 0, size)
+    added = credit(before, found, size, relevant, reached)
+    total: Floats = np.bincount(with_hits[0], weights=added, minlength=len(groups.size)).astype(np.float64)
     return total
 
 
@@ -136,7 +153,7 @@ class _Cut:
             np.take_along_axis(counts, last, axis=1)
             for counts in (groups.before, groups.relevant_before, groups.size, groups.relevant)
         )
-        earned = summed_precision(tally.groups(ties), before)[:, None]
+        earned = summed_precision(groups, ties, before)[:, None]
         return cls(before, found, size, relevant, np.minimum(k - before, size), earned)
 
     def rows(self, rows: slice) -> "_Cut":

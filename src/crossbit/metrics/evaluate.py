@@ -180,7 +180,8 @@ def _results(
     measures: Sequence[Measure], values: Floats, about: str, confidence: float, resamples: int, seed: int
 ) -> tuple[Result, ...]:
     low, high = bootstrap_interval(values[:, :, 0], confidence=confidence, resamples=resamples, seed=seed)
-    means = values.mean(axis=0)
+    # Queries last and contiguous: the means then round exactly as that of a single measure does.
+    means = np.ascontiguousarray(np.moveaxis(values, 0, -1)).mean(axis=-1)
     results = []
     for i, measure in enumerate(measures):
         value, worst, best, chance = means[i].tolist()

@@ -150,7 +150,7 @@ def distance_overlap(ranking: Ranking) -> DistanceOverlap:
         return np.asarray(tally.table.sum(axis=0, dtype=np.int64))
 
     counts = np.sum(ranking.map(pooled), axis=0)
-    relevant, other = counts[:, 1:].sum(axis=1), counts[:, 0]
+    relevant, other = counts[1:].sum(axis=0), counts[0]
     if not relevant.any() or not other.any():
         raise DataError(f"an overlap needs relevant and other pairs, got {relevant.sum()} and {other.sum()}")
     positive, negative = relevant / relevant.sum(), other / other.sum()

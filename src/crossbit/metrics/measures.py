@@ -8,7 +8,7 @@ import numpy as np
 
 from crossbit.errors import DataError
 from crossbit.metrics.measure import Measure, check_places
-from crossbit.metrics.tally import Floats, Tally, TieGroups, Ties
+from crossbit.metrics.tally import Floats, Tally, Ties
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,17 +186,16 @@ class NDCG(Measure):
     def of(self, tally: Tally) -> Floats:
         """The value for each query of a tally."""
         head = tally if self.at is None else tally.head(self.at)
-        ideal = tally.pooled().groups("best")
-        return tally.share(_discounted(head.groups(self.ties), self.at), _discounted(ideal, self.at))
+        return tally.share(_discounted(head, self.ties, self.at), _discounted(tally.pooled(), "best", self.at))
 
 
-def _discounted(groups: TieGroups, at: int | None) -> Floats:
+def _discounted(tally: Tally, ties: Ties, at: int | None) -> Floats:
     """Discounted gains up to a place, every item with its group's mean gain."""
+    groups = tally.groups(ties)
     reached = groups.size if at is None else groups.reached(at)
     ends = groups.before + reached
     discounts = _discounts(int(ends.max(initial=0)))
-    mean_gain = groups.gain / np.maximum(groups.size, 1)
-    total: Floats = (mean_gain * (discounts[ends] - discounts[groups.before])).sum(axis=1)
+    total: Floats = (tally.gain(ties) * (discounts[ends] - discounts[groups.before])).sum(axis=1)
     return total
 
 

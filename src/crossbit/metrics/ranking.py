@@ -18,7 +18,7 @@ Exclude = Literal["same-row"] | ArrayLike | None
 T = TypeVar("T")
 _PAIRS = 1 << 19  # pairs of a query and a base item looked at a time by a thread
 _ROWS = 512  # queries measured at a time: some for every thread, many for every call of NumPy
-_CELLS = 1 << 20  # cells of a tally measured at a time
+_CELLS = 1 << 22  # cells of a tally measured at a time
 _KEPT = 1 << 26  # cells of all tallies together up to which they are kept for the next measure
 
 
@@ -124,9 +124,9 @@ class Ranking:
         distances = self._distances(rows)
         order = np.argsort(distances, axis=1, kind="stable" if stable else None)
         levels = np.take_along_axis(self._levels(rows), order, axis=1)
-        groups = np.zeros(distances.shape, np.int64)
+        groups = np.zeros(distances.shape, np.int32)
         if stable:
-            groups += np.arange(self.n_base)
+            groups += np.arange(self.n_base, dtype=np.int32)
         else:
             ordered = np.take_along_axis(distances, order, axis=1)
             np.cumsum(ordered[:, 1:] != ordered[:, :-1], axis=1, out=groups[:, 1:])
@@ -144,10 +144,12 @@ class Ranking:
         """Count the items of each group and level: one histogram a query."""
         n_levels = len(self.relevance.gains) + (self._excluded is not None)
         n_cells = n_groups * n_levels
-        cells = np.multiply(groups, n_levels, dtype=np.uint16 if n_cells <= 1 << 16 else np.int64, casting="unsafe")
-        cells += levels
-        table = np.stack([np.bincount(row, minlength=n_cells) for row in cells]).astype(np.int32)
-        return table.reshape(len(cells), n_groups, n_levels)[:, :, : len(self.relevance.gains)]
+        number = np.uint16 if n_cells <= 1 << 16 else np.int64
+        cells = np.multiply(levels, n_groups, dtype=number) + groups.astype(number, copy=False)
+        table = np.empty((len(cells), n_cells), np.int32)
+        for row, counts in zip(cells, table, strict=True):
+            counts[:] = np.bincount(row, minlength=n_cells)
+        return table.reshape(len(cells), n_levels, n_groups)[:, : len(self.relevance.gains)]
 
 
 def _excluded_rows(exclude: Exclude, n_queries: int, n_base: int) -> tuple[str, NDArray[np.int64] | None]:

@@ -2,7 +2,7 @@
 
 A query's ranking is a list of *tie groups*, nearest first: items at one distance, in no order among themselves.
 All that a measure needs of a group is how many items of each level of relevance it holds, so a whole evaluation
-is one table of integers: queries × groups × levels.
+is one table of integers: queries × levels × groups.
 """
 
 from dataclasses import dataclass, field
@@ -34,12 +34,10 @@ class TieGroups:
     Attributes:
         size: Items in each group, shape (queries, groups).
         relevant: Relevant items in each.
-        gain: Sum of their gains.
     """
 
     size: Counts
     relevant: Counts
-    gain: Floats
 
     @cached_property
     def before(self) -> Counts:
@@ -67,7 +65,7 @@ class Tally:
     """How many items of each level of relevance each tie group of each query holds.
 
     Attributes:
-        table: Counts, shape (queries, groups, levels).
+        table: Counts, shape (queries, levels, groups).
         gains: Gain of each level, increasing from 0.
         totals: Counts in the whole ranking, shape (queries, levels); the table may be its beginning.
     """
@@ -75,12 +73,13 @@ class Tally:
     table: NDArray[np.int32]
     gains: Floats
     totals: Counts
-    _groups: dict[str, TieGroups] = field(default_factory=dict)
+    _groups: dict[str, TieGroups] = field(default_factory=dict, repr=False)
+    _heads: dict[int, "Tally"] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, table: NDArray[np.int32], gains: Floats) -> "Tally":
         """The tally of whole rankings."""
-        return cls(table, gains, table.sum(axis=1, dtype=np.int64))
+        return cls(table, gains, table.sum(axis=2, dtype=np.int64))
 
     @cached_property
     def relevant(self) -> Counts:
@@ -104,23 +103,35 @@ class Tally:
             self._groups[ties] = self._one_level(ties) if ties in ("best", "worst") else self._together()
         return self._groups[ties]
 
+    def gain(self, ties: Ties) -> Floats:
+        """The mean gain of an item of each of these groups."""
+        if ties in ("best", "worst"):
+            return np.tile(self.gains[_direction(ties)], self.table.shape[2])
+        size = np.maximum(self.groups(ties).size, 1)
+        mean: Floats = np.einsum("qlg,l->qg", self.table, self.gains) / size
+        return mean
+
     def _together(self) -> TieGroups:
-        size = self.table.sum(axis=2, dtype=np.int64)
-        return TieGroups(size, size - self.table[:, :, 0], self.table @ self.gains)
+        relevant = self.table[:, 1:].sum(axis=1, dtype=np.int64)
+        return TieGroups(relevant + self.table[:, 0], relevant)
 
     def _one_level(self, ties: Ties) -> TieGroups:
-        direction = slice(None, None, -1 if ties == "best" else 1)
-        table = self.table[:, :, direction].astype(np.int64)
-        gains = self.gains[direction]
-        flat = (len(table), -1)
-        return TieGroups(table.reshape(flat), (table * (gains > 0)).reshape(flat), (table * gains).reshape(flat))
+        by_group = self.table[:, _direction(ties)].transpose(0, 2, 1).astype(np.int64, order="C")
+        relevant = by_group * (self.gains[_direction(ties)] > 0)
+        return TieGroups(by_group.reshape(len(by_group), -1), relevant.reshape(len(by_group), -1))
 
     def head(self, places: int) -> "Tally":
         """The groups that stand on the first ``places`` places, the last perhaps in part."""
-        groups = self.groups("expected")
-        needed = int(np.count_nonzero(groups.before < places, axis=1).max(initial=1))
-        return self if needed == self.table.shape[1] else Tally(self.table[:, :needed], self.gains, self.totals)
+        if places not in self._heads:
+            needed = int(np.count_nonzero(self.groups("expected").before < places, axis=1).max(initial=1))
+            self._heads[places] = Tally(self.table[:, :, :needed], self.gains, self.totals)
+        return self._heads[places]
 
     def pooled(self) -> "Tally":
         """All items of a query in one tie group: a ranking at random."""
-        return Tally(self.totals[:, None].astype(np.int32), self.gains, self.totals)
+        return Tally(self.totals[:, :, None].astype(np.int32), self.gains, self.totals)
+
+
+def _direction(ties: Ties) -> slice:
+    """The most relevant level comes first, or last."""
+    return slice(None, None, -1 if ties == "best" else 1)
