@@ -136,6 +136,7 @@ class Ranking:
         """Levels of relevance, with one level more for the items left out."""
         levels = self.relevance.levels(rows)
         if self._excluded is not None:
+            levels = levels.copy()  # a user's function may have given what it keeps
             queries = np.flatnonzero(self._excluded[rows] >= 0)
             levels[queries, self._excluded[rows][queries]] = len(self.relevance.gains)
         return levels
