@@ -130,6 +130,15 @@ def _header(format_: str, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[
     return json.dumps({"format": format_, "meta": dict(meta), "arrays": table}).encode()
 
 
+def is_array_file(path: Path) -> bool:
+    """Whether there is a file that begins as array files do."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
+
+
 def read_arrays(path: Path, format_: str, *, verify: bool = True) -> ArrayFile:
     """Open an array file, its arrays memory-mapped and read-only.
 

@@ -46,7 +46,7 @@ def demo(
     1,797 handwritten digits come with scikit-learn. Each gets a few words that are true of it; a model
     learns from three quarters which pictures and words belong together, and is tried on the rest.
 
-    Examples:
+    For example:
 
       crossbit demo
       crossbit demo --words "odd prime" --words "large square" --bits 64

@@ -14,7 +14,7 @@ from crossbit.cli.models import DataFolder, ModelFolder
 from crossbit.codes import FORMAT, Codes
 from crossbit.data import Dataset, read_array
 from crossbit.errors import DataError
-from crossbit.files import MAGIC, write_json
+from crossbit.files import is_array_file, write_json
 from crossbit.metrics import Divisor, Empty, Report, Ties
 from crossbit.model import HashModel
 
@@ -48,7 +48,7 @@ def evaluate(
 
     Relevant is what shares a class with the query or, without labels, the same row.
 
-    Examples:
+    For example:
 
       crossbit evaluate toy-model toy
       crossbit evaluate toy-model toy --at 10 --at 50 --radius 2 --out toy.json
@@ -67,14 +67,14 @@ def evaluate(
     path = out or experiments.result_path(
         Path("results"), "evaluate", dataset=facts["name"], card=loaded.card, n_bits=loaded.n_bits
     )
-    experiments.write_result(
-        path, evaluation, card=loaded.card, dataset=facts, seconds=time.perf_counter() - began
-    )
-    show.err.print(f"[dim]{evaluation.protocol}; definitions, bounds and codes in {path}[/dim]")
+    experiments.write_result(path, evaluation, card=loaded.card, dataset=facts, seconds=time.perf_counter() - began)
+    show.say(f"[dim]{evaluation.protocol}; definitions, bounds and codes in {path}[/dim]")
 
 
 def score(
-    codes: Annotated[str, typer.Argument(help="Codes of the queries: a codes file, .npy, file.npz:KEY or file.mat:KEY.")],
+    codes: Annotated[
+        str, typer.Argument(help="Codes of the queries: a codes file, .npy, file.npz:KEY or file.mat:KEY.")
+    ],
     labels: Annotated[str, typer.Argument(help="Labels of the queries: classes, or zeros and ones (n, classes).")],
     base: Annotated[str | None, typer.Option(help="Codes that are searched.", show_default="the queries")] = None,
     base_labels: Annotated[str | None, typer.Option(help="Labels of the base.", show_default="the queries'")] = None,
@@ -84,9 +84,7 @@ def score(
     ties: TieOrder = "expected",
     divisor: DividedBy = "retrieved",
     empty: Annotated[Empty, typer.Option(help="What becomes of queries without relevant items.")] = "skip",
-    keep_own: Annotated[
-        bool, typer.Option("--keep-own", help="Without --base: let a query find itself.")
-    ] = False,
+    keep_own: Annotated[bool, typer.Option("--keep-own", help="Without --base: let a query find itself.")] = False,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the report as JSON, too.")] = None,
 ) -> None:
     """Measure anybody's codes: mAP, precision, recall and nDCG, with their exact definitions.
@@ -94,7 +92,7 @@ def score(
     Codes may be booleans, zeros and ones, −1 and +1, or rows of packed bytes with --bits. Without --base every
     query searches all the others.
 
-    Examples:
+    For example:
 
       crossbit score codes.npy labels.npy --at 10
       crossbit score B.mat:B_te B.mat:L_te --base B.mat:B_tr --base-labels B.mat:L_tr --ties stable
@@ -120,7 +118,7 @@ def score(
 def _read_codes(place: str, bits: int | None) -> Codes:
     """Codes in any of the forms people keep them in."""
     path = Path(place)
-    if path.is_file() and path.open("rb").read(len(MAGIC)) == MAGIC:
+    if is_array_file(path):
         return Codes.open(path)
     array = read_array(place)
     if bits is not None:
@@ -159,9 +157,8 @@ def print_reports(reports: dict[str, Report]) -> None:
 
 
 def _print_report(report: Report) -> None:
-    """One line a number, with its definition."""
-    table = show.table("", "value", "95 %", "ties", "chance", "definition")
-    table.columns[-1].justify = "left"
+    """One line a number, then what each of them means."""
+    table = show.table("", "value", "95 %", "ties", "chance")
     for result in report:
         table.add_row(
             result.name,
@@ -169,9 +166,13 @@ def _print_report(report: Report) -> None:
             f"{show.percent(result.low)}–{show.percent(result.high)}",
             f"{show.percent(result.worst)}–{show.percent(result.best)}" if result.worst is not None else "",
             show.percent(result.chance),
-            f"[dim]{result.definition}[/dim]",
         )
     show.out.print(table)
+    meanings = show.table("", "what it is", left=2, wrap=1)
+    for result in report:
+        meanings.add_row(result.name, f"[dim]{result.definition}[/dim]")
+    show.out.print()
+    show.out.print(meanings)
 
 
 def _print_health(evaluation: experiments.Evaluation) -> None:

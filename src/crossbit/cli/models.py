@@ -24,8 +24,10 @@ def fit(
     dataset: DataFolder,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write the model to.")],
     method: Annotated[str, typer.Option("--method", "-m", help="One of 'crossbit methods'.")] = "mmnn",
-    bits: Annotated[int, typer.Option("--bits", "-b", help="Length of a code, 1 to 1024.")] = 32,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same model.")] = 0,
+    bits: Annotated[
+        int | None, typer.Option("--bits", "-b", help="Length of a code, 1 to 1024.", show_default="32")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="The same seed gives the same model.", show_default="0")] = None,
     split: Annotated[str, typer.Option(help="Part of the data set to learn from, or 'all'.")] = "train",
     config: Annotated[Path | None, typer.Option(help="TOML file with fields of the method.")] = None,
     set_: Annotated[
@@ -39,7 +41,7 @@ def fit(
 
     The method learns from whatever the data set has: labels, pairs, or rows that belong together.
 
-    Examples:
+    For example:
 
       crossbit data synthetic toy
       crossbit fit toy --method ccaitq --bits 32 --out toy-model
@@ -51,14 +53,14 @@ def fit(
     with show.steps(f"learning {method}") as on_step:
         model = hasher.fit(**data.fit_arguments(part), checkpoint=checkpoint, on_step=on_step)
     model.save(out)
-    show.err.print(f"{model} learnt by {method} from {data!r}")
-    show.err.print(f"written to {out}; try: crossbit evaluate {out} {dataset}")
+    show.say(f"{model} learnt by {method} from {data!r}")
+    show.say(f"written to {out}; try: crossbit evaluate {out} {dataset}")
 
 
 def _hasher(method: str, fields: dict[str, Any], config: Path | None, settings: list[str]) -> Hasher:
     """A method with its fields: the file's first, then those of the command line."""
     given = {} if config is None else _read_toml(config)
-    given |= fields if config is None else {key: value for key, value in fields.items() if key not in given}
+    given |= {key: value for key, value in fields.items() if value is not None}
     for setting in settings:
         name, sign, value = setting.partition("=")
         if not sign:
@@ -89,7 +91,7 @@ def encode(
 ) -> None:
     """Turn rows of features into binary codes.
 
-    Examples:
+    For example:
 
       crossbit encode toy-model toy/image.npy --modality image --out image.codes
       crossbit encode toy-model features.mat:I_te -m image -o image.npy
@@ -109,12 +111,12 @@ def encode(
             np.save(file, codes.to_bytes())
     else:
         codes.save(out)
-    show.err.print(f"{codes} written to {out}")
+    show.say(f"{codes} written to {out}")
 
 
 def methods() -> None:
     """List the methods: what each learns from, and how many modalities it takes."""
-    table = show.table("method", "learns from", "modalities", "", left=4)
+    table = show.table("method", "learns from", "modalities", "", left=4, wrap=1)
     for name, hasher in sorted(HASHERS.items()):
         fewest, most = hasher.modalities
         count = f"{fewest} or more" if most is None else str(fewest) if fewest == most else f"{fewest}–{most}"

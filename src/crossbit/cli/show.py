@@ -59,11 +59,16 @@ def counting(title: str, total: int) -> Iterator[Callable[[int], None]]:
         yield lambda more: progress.update(task, advance=more)
 
 
-def table(*columns: str, title: str | None = None, left: int = 1) -> Table:
-    """A plain table: the first ``left`` columns to the left, numbers to the right."""
+def say(text: str) -> None:
+    """A line on stderr, for people."""
+    err.print(text, soft_wrap=True)
+
+
+def table(*columns: str, title: str | None = None, left: int = 1, wrap: int = 0) -> Table:
+    """A plain table: the first ``left`` columns to the left, numbers to the right; the last ``wrap`` may be folded."""
     made = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for i, column in enumerate(columns):
-        made.add_column(column, justify="left" if i < left else "right", no_wrap=i < left - 1 or left == 1)
+        made.add_column(column, justify="left" if i < left else "right", no_wrap=i < len(columns) - wrap)
     return made
 
 

@@ -1,5 +1,6 @@
 """Views, labels and pairs; data sets on disk; converters and generators."""
 
+from crossbit.data.arrays import read_array
 from crossbit.data.catalog import CATALOG, KnownSet, find
 from crossbit.data.convert import convert, read
 from crossbit.data.dataset import Dataset
@@ -22,6 +23,7 @@ __all__ = [
     "Dataset",
     "synthetic",
     "convert",
+    "read_array",
     "read",
     "parse_map",
     "CATALOG",

@@ -46,6 +46,7 @@ def _read_npy(path: Path) -> NDArray[Any]:
     if not path.is_file():
         raise DataError(f"{path}: there is no such file")
     try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
+        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
         raise FormatError(f"{path}: not a whole .npy file of numbers ({error})") from error
+    return array

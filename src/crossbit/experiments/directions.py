@@ -73,22 +73,26 @@ def evaluate_model(
     query_codes = {name: model.encode(name, data.views[name][rows]) for name, rows in query_rows.items()}
     base_codes = {name: model.encode(name, data.views[name][rows]) for name, rows in base_rows.items()}
     reports = {}
-    for left in names:
-        for right in names:
-            relevant = from_labels(_labels(data, left, query_rows[left]), _labels(data, right, base_rows[right]))
-            drop = left == right or (data.aligned and not own_row)
-            exclude = _places(query_rows[left], base_rows[right]) if drop else None
-            reports[left, right] = evaluate(
-                query_codes[left],
-                base_codes[right],
-                relevant,
-                measures=measures,
-                exclude=exclude,
-                threads=threads,
-            )
+    for left, right in _directions(data, names, own_row=own_row):
+        drop = left == right or (data.aligned and not own_row)
+        reports[left, right] = evaluate(
+            query_codes[left],
+            base_codes[right],
+            from_labels(_labels(data, left, query_rows[left]), _labels(data, right, base_rows[right])),
+            measures=measures,
+            exclude=_places(query_rows[left], base_rows[right]) if drop else None,
+            threads=threads,
+        )
     health = {name: code_health(codes) for name, codes in base_codes.items()}
     protocol = f"queries: {asked or 'all rows'}; base: {searched or 'all rows'}"
     return Evaluation(reports, health, query_codes, base_codes, query_rows, base_rows, protocol)
+
+
+def _directions(data: Dataset, names: list[str], *, own_row: bool) -> list[tuple[str, str]]:
+    """From every modality to every modality; without labels a row is relevant to itself alone, so only across."""
+    if data.labels is None and not (own_row and len(names) > 1):
+        raise DataError("without labels only the own row is relevant: keep it, and search across modalities")
+    return [(left, right) for left in names for right in names if data.labels is not None or left != right]
 
 
 def _present_rows(data: Dataset, split: str | None, modality: str) -> NDArray[np.int64]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from crossbit.experiments.directions import Evaluation
 from crossbit.files import check_version, read_json, write_arrays, write_json
@@ -40,7 +41,7 @@ def write_result(
         "seconds": seconds,
         "codes": path.with_suffix(".codes").name,
     }
-    arrays = {f"query.{name}": codes.words for name, codes in evaluation.queries.items()}
+    arrays: dict[str, NDArray[Any]] = {f"query.{name}": codes.words for name, codes in evaluation.queries.items()}
     arrays |= {f"base.{name}": codes.words for name, codes in evaluation.base.items()}
     arrays |= {f"query_rows.{name}": rows for name, rows in evaluation.query_rows.items()}
     arrays |= {f"base_rows.{name}": rows for name, rows in evaluation.base_rows.items()}
@@ -51,9 +52,9 @@ def write_result(
 
 def read_result(path: Path) -> dict[str, Any]:
     """Read a result file; a truncated one or one of another version is a `FormatError`."""
-    result: dict[str, Any] = read_json(path)
+    result = read_json(path)
     check_version(path, result.get("format") if isinstance(result, dict) else None, FORMAT)
-    return result
+    return dict(result)
 
 
 def environment() -> dict[str, str]:

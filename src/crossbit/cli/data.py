@@ -1,0 +1,147 @@
+"""``crossbit data``: make, convert and look at data sets."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from crossbit.cli import show
+from crossbit.cli.models import DataFolder
+from crossbit.data import Dataset, catalog
+from crossbit.data.convert import convert as convert_files
+from crossbit.data.naming import parse_map
+from crossbit.data.synthetic import synthetic as make_synthetic
+from crossbit.errors import DataError
+
+app = typer.Typer(help="Make, convert and look at data sets.", no_args_is_help=True)
+OutFolder = Annotated[Path, typer.Argument(metavar="OUT", help="Folder to write; another data set there is replaced.")]
+
+
+@app.command()
+def convert(
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE... OUT", help="Files, or a folder of them, then the folder to write.")
+    ],
+    map_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--map", metavar="WHAT=ARRAYS", help="Which array is what: image:train=I_tr, text=T_tr,T_te, labels=L."
+        ),
+    ] = None,
+    name: Annotated[str, typer.Option(help="What to call the data set.", show_default="the file's name")] = "",
+    source: Annotated[str, typer.Option(help="Where it comes from.")] = "",
+    licence: Annotated[str, typer.Option(help="On which terms.")] = "",
+) -> None:
+    """Convert .mat (any version), .h5, .npz, .npy, .csv, .parquet files or the Wiki distribution to a data set folder.
+
+    The names that the field uses (I_tr, T_tr, L_tr; XAll, YAll, LAll; image, text, labels …) are understood; any
+    others are told with --map.
+
+    For example:
+
+      crossbit data convert wikipedia_dataset wiki
+      crossbit data convert mirflickr.mat mirflickr
+      crossbit data convert features.npz mine --map image=cnn --map text=bow --map labels=y
+    """
+    if len(files) < 2:
+        raise DataError(f"give at least one file and then the folder to write, got {[str(path) for path in files]}")
+    *sources, out = files
+    with show.err.status("converting"):
+        data = convert_files(
+            sources if len(sources) > 1 else sources[0],
+            out,
+            map=parse_map(map_) if map_ else None,
+            name=name,
+            origin=source,
+            licence=licence,
+        )
+    show.say(f"{data!r}\nwritten to {out}; try: crossbit fit {out} --out {out}-model")
+
+
+@app.command()
+def info(dataset: DataFolder) -> None:
+    """Show what a data set holds, and check its files against their checksums."""
+    facts = Dataset.open(dataset).describe()
+    show.facts(facts["name"] or str(dataset), list(_lines(facts)))
+
+
+def _lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    """Names and values of what there is to say."""
+    lines = [("rows", f"{facts['rows']}{'' if facts['aligned'] else ' (unpaired)'}")]
+    for name, view in facts["views"].items():
+        lines.append((f"view {name}", f"{' × '.join(map(str, view['shape']))} {view['dtype']}"))
+    shown = dict(list(facts["labels"].items())[:1]) if facts["aligned"] else facts["labels"]
+    for name, labels in shown.items():
+        counts = labels["counts"]
+        spread = f"{min(counts)}–{max(counts)} rows each" if counts else ""
+        kind = "several a row" if labels["several"] else "one a row"
+        unknown = f", {labels['unknown']} rows unknown" if labels["unknown"] else ""
+        lines.append(
+            ("labels" if facts["aligned"] else f"labels {name}", f"{len(counts)} classes, {kind}, {spread}{unknown}")
+        )
+    lines += [
+        (f"pairs {p['between']}", f"{p['similar']} similar, {p['dissimilar']} dissimilar") for p in facts["pairs"]
+    ]
+    lines += [(f"part {name}", f"{size} rows") for name, size in facts["splits"].items()]
+    lines += [(key, facts[key]) for key in ("source", "licence") if facts[key]]
+    return lines
+
+
+@app.command()
+def synthetic(
+    out: OutFolder,
+    rows: Annotated[int, typer.Option("--rows", "-n", min=1, help="How many things.")] = 1000,
+    classes: Annotated[int, typer.Option(min=1, help="How many classes.")] = 10,
+    modality: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--modality", metavar="NAME=WIDTH", help="A modality; may be repeated.", show_default="image=64, text=32"
+        ),
+    ] = None,
+    labels_per_row: Annotated[float, typer.Option(min=1.0, help="Classes of a thing on average.")] = 1.0,
+    tail: Annotated[float, typer.Option(min=0.0, help="How unequal the classes are; 0 for equal.")] = 0.0,
+    noise: Annotated[float, typer.Option(min=0.0, help="What each view adds of its own.")] = 0.1,
+    missing: Annotated[float, typer.Option(min=0.0, max=1.0, help="Share of rows absent from each view.")] = 0.0,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same data.")] = 0,
+) -> None:
+    """Make multimodal data with classes from a seed, to try things on.
+
+    For example:
+
+      crossbit data synthetic toy
+      crossbit data synthetic three -n 5000 --modality image=128 --modality text=50 --modality sound=20 --missing 0.2
+    """
+    widths = {"modalities": dict(map(_width, modality))} if modality else {}
+    data = make_synthetic(
+        n=rows,
+        classes=classes,
+        labels_per_row=labels_per_row,
+        tail=tail,
+        noise=noise,
+        missing=missing,
+        seed=seed,
+        **widths,  # type: ignore[arg-type]
+    )
+    data.save(out)
+    show.say(f"{data!r}\nwritten to {out}; try: crossbit fit {out} --method ccaitq --out {out}-model")
+
+
+def _width(text: str) -> tuple[str, int]:
+    name, _, width = text.partition("=")
+    if not width.isdecimal():
+        raise DataError(f"--modality takes NAME=WIDTH, such as image=64; got {text!r}")
+    return name, int(width)
+
+
+@app.command("list")
+def list_() -> None:
+    """List the data sets of the literature that experiments use, and which of them are here (CROSSBIT_DATA)."""
+    table = show.table("name", "here", "what", "how to get it", left=4, wrap=2)
+    for name, known_set in catalog.CATALOG.items():
+        try:
+            catalog.find(name)
+            here = "[green]yes[/green]"
+        except DataError:
+            here = "[yellow]no[/yellow]"
+        table.add_row(f"[bold]{name}[/bold]", here, known_set.title, f"{known_set.obtain} ({known_set.licence})")
+    show.out.print(table)

@@ -1,0 +1,278 @@
+"""The commands as a person types them: through ``main``, with files on disk."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.io
+
+from crossbit import Codes, Dataset, HashModel
+from crossbit.cli import main
+from crossbit.experiments import read_result
+
+
+def run(*arguments: object) -> int:
+    return main([str(argument) for argument in arguments])
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cli") / "toy"
+    assert run("data", "synthetic", folder, "--rows", 200, "--classes", 4) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(toy: Path) -> Path:
+    folder = toy.with_name("model")
+    assert run("fit", toy, "--method", "ccaitq", "--bits", 24, "--out", folder) == 0
+    return folder
+
+
+def test_fit_writes_a_model(model: Path) -> None:
+    loaded = HashModel.load(model)
+    assert (loaded.modalities, loaded.n_bits) == (["image", "text"], 24)
+    assert loaded.card["method"] == "ccaitq"
+
+
+def test_fields_come_from_a_file_and_from_the_line(toy: Path, tmp_path: Path) -> None:
+    (tmp_path / "fields.toml").write_text("regularisation = 0.5\nn_bits = 12\n")
+    code = run(
+        "fit", toy, "-m", "ccaitq", "--config", tmp_path / "fields.toml", "--set", "rounds=3", "-o", tmp_path / "model"
+    )
+    assert code == 0
+    fields = HashModel.load(tmp_path / "model").card["fields"]
+    assert (fields["regularisation"], fields["n_bits"], fields["rounds"]) == (0.5, 12, 3)
+
+
+def test_the_line_overrules_the_file(toy: Path, tmp_path: Path) -> None:
+    (tmp_path / "fields.toml").write_text("n_bits = 12\nseed = 5\n")
+    code = run("fit", toy, "-m", "lsh", "--config", tmp_path / "fields.toml", "--bits", 20, "-o", tmp_path / "model")
+    assert code == 0
+    fields = HashModel.load(tmp_path / "model").card["fields"]
+    assert (fields["n_bits"], fields["seed"]) == (20, 5)
+
+
+def test_encode_writes_codes_or_packed_bytes(toy: Path, model: Path, tmp_path: Path) -> None:
+    image = toy / "image.npy"
+    assert run("encode", model, image, "--modality", "image", "--out", tmp_path / "image.codes") == 0
+    assert run("encode", model, image, "--modality", "image", "--out", tmp_path / "image.npy") == 0
+    expected = HashModel.load(model).encode("image", np.load(image))
+    assert Codes.open(tmp_path / "image.codes") == expected
+    assert Codes.from_bytes(np.load(tmp_path / "image.npy"), 24) == expected
+
+
+def test_evaluate_prints_every_direction_and_writes_a_result(
+    toy: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "result.json"
+    assert run("evaluate", model, toy, "--at", 5, "--out", path) == 0
+    printed = capsys.readouterr().out
+    result = read_result(path)
+    for direction in ("image → image", "image → text", "text → image", "text → text"):
+        assert direction in printed
+        (report,) = (result["directions"][direction.replace(" → ", "-")],)
+        first = report["results"][0]
+        assert first["name"] == "mAP"
+        assert f"{100 * first['value']:.1f}" in printed
+        assert "expectation over all orders" in first["definition"]
+    assert path.with_suffix(".codes").is_file()
+    assert result["protocol"] == "queries: test; base: test"
+
+
+def test_a_result_has_a_place_of_its_own(
+    toy: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run("evaluate", model, toy) == 0
+    assert (tmp_path / "results" / "evaluate" / "synthetic-ccaitq-24-0.json").is_file()
+
+
+def test_score_takes_codes_in_many_forms(
+    toy: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    codes = HashModel.load(model).encode("image", np.load(toy / "image.npy"))
+    bits, labels = codes.unpack(), np.load(toy / "labels.npy")
+    codes.save(tmp_path / "a.codes")
+    np.save(tmp_path / "bool.npy", bits)
+    np.save(tmp_path / "signs.npy", 2.0 * bits - 1)
+    np.save(tmp_path / "packed.npy", codes.to_bytes())
+    np.savez(tmp_path / "two.npz", B=bits.astype(np.int8), L=labels)
+    scipy.io.savemat(tmp_path / "matlab.mat", {"B": 2.0 * bits - 1, "L": labels[:, None] + 1})
+    forms = [
+        ("a.codes", toy / "labels.npy"),
+        ("bool.npy", toy / "labels.npy"),
+        ("signs.npy", toy / "labels.npy"),
+        ("two.npz:B", f"{tmp_path}/two.npz:L"),
+        ("matlab.mat:B", f"{tmp_path}/matlab.mat:L"),
+        ("packed.npy", toy / "labels.npy", "--bits", 24),
+    ]
+    values = []
+    for codes_place, *rest in forms:
+        out = tmp_path / "report.json"
+        assert run("score", f"{tmp_path}/{codes_place}", *rest, "--at", 10, "--out", out) == 0
+        values.append([result["value"] for result in json.loads(out.read_text())["results"]])
+    assert all(value == values[0] for value in values)
+    assert "what it is" in capsys.readouterr().out
+
+
+def test_score_against_another_base(toy: Path, model: Path, tmp_path: Path) -> None:
+    for modality in ("image", "text"):
+        assert run("encode", model, toy / f"{modality}.npy", "-m", modality, "-o", tmp_path / modality) == 0
+    place = tmp_path / "r.json"
+    base = ["--base", tmp_path / "text", "--base-labels", toy / "labels.npy"]
+    assert run("score", tmp_path / "image", toy / "labels.npy", *base, "--ties", "worst", "--out", place) == 0
+    assert json.loads(place.read_text())["n_base"] == 200
+
+
+def test_methods_lists_them_all(capsys: pytest.CaptureFixture[str]) -> None:
+    from crossbit import HASHERS
+
+    assert run("methods") == 0
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in HASHERS)
+
+
+def test_doctor_tells_kernels_and_extras(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("doctor") == 0
+    printed = capsys.readouterr().out
+    for word in ("kernels", "training on", "train", "onnx"):
+        assert word in printed
+
+
+def test_doctor_says_how_to_get_what_is_missing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crossbit.cli.doctor.find_spec", lambda name: None)
+    monkeypatch.setattr("crossbit.kernels.level", lambda: "numpy")
+    assert run("doctor") == 0
+    printed = capsys.readouterr().out
+    assert "pip install 'crossbit[train]'" in printed
+    assert "no C compiler" in printed
+
+
+def test_demo_finds_pictures_with_words(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("demo", "--words", "seven", "--bits", 24) == 0
+    printed = capsys.readouterr().out
+    assert "words → picture" in printed
+    assert "words seven find pictures" in printed
+    assert printed.count("✓") > 4
+
+
+def test_data_convert_info_and_list(
+    toy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = Dataset.open(toy)
+    np.savez(tmp_path / "mine.npz", cnn=data.views["image"], bow=data.views["text"], y=np.asarray(data.labels))
+    maps = ["--map", "picture=cnn", "--map", "words=bow", "--map", "labels=y"]
+    assert run("data", "convert", tmp_path / "mine.npz", tmp_path / "mine", *maps) == 0
+    assert run("data", "info", tmp_path / "mine") == 0
+    assert "picture" in capsys.readouterr().out
+    assert Dataset.open(tmp_path / "mine").modalities == ["picture", "words"]
+    monkeypatch.delenv("CROSSBIT_DATA", raising=False)
+    assert run("data", "list") == 0
+    assert "wiki" in capsys.readouterr().out
+
+
+def test_data_synthetic_takes_modalities(tmp_path: Path) -> None:
+    arguments = ["--modality", "image=8", "--modality", "sound=3", "-n", 50, "--missing", 0.2, "--labels-per-row", 2.0]
+    assert run("data", "synthetic", tmp_path / "three", *arguments) == 0
+    data = Dataset.open(tmp_path / "three")
+    assert data.modalities == ["image", "sound"]
+    assert np.isnan(data.views["sound"]).any()
+
+
+def test_help_teaches_by_example(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in (["fit"], ["encode"], ["evaluate"], ["score"], ["demo"], ["data", "convert"], ["data", "synthetic"]):
+        assert run(*command, "--help") == 0
+        assert "For example:" in capsys.readouterr().out, command
+    assert run("--version") == 0
+    assert capsys.readouterr().out.startswith("crossbit ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["fit", "TOY", "-m", "nonsense", "-o", "x"], "unknown method 'nonsense'; known: ["),
+        (["fit", "TOY", "-m", "lsh", "--set", "colour", "-o", "x"], "--set takes FIELD=VALUE, got 'colour'"),
+        (["fit", "TOY", "-m", "lsh", "--set", "colour=1", "-o", "x"], "lsh: unknown fields ['colour']"),
+        (["fit", "TOY", "-m", "lsh", "--split", "dev", "-o", "x"], "unknown split 'dev'; known: ['test', 'train']"),
+        (["fit", "TOY", "-m", "lsh", "--bits", "0", "-o", "x"], "whole number from 1 to 1024, got 0"),
+        (["fit", "nowhere", "-m", "lsh", "-o", "x"], "nowhere"),
+        (["encode", "MODEL", "TOY/text.npy", "-m", "image", "-o", "x"], "expected shape (n, 64), got (200, 32)"),
+        (["encode", "MODEL", "TOY/text.npy", "-m", "shape", "-o", "x"], "unknown modality 'shape'"),
+        (["encode", "MODEL", "nowhere.npy", "-m", "image", "-o", "x"], "nowhere.npy: there is no such file"),
+        (["encode", "TOY", "TOY/text.npy", "-m", "text", "-o", "x"], "there is no config.json in it"),
+        (["evaluate", "MODEL", "TOY", "--queries", "dev"], "unknown split 'dev'"),
+        (["evaluate", "TOY", "MODEL"], "there is no config.json in it"),
+        (["score", "TOY/image.npy", "TOY/labels.npy"], "pack scores as X >= 0"),
+        (["score", "TOY/labels.npy", "TOY/labels.npy"], "shape (n, n_bits), got (200,)"),
+        (["score", "TOY/labels.npy", "TOY/labels.npy", "--base", "TOY/labels.npy"], "go together"),
+        (["demo", "--words", "purple"], "knows the words zero, one"),
+        (["data", "convert", "only-one"], "at least one file and then the folder to write"),
+        (["data", "synthetic", "x", "--modality", "image"], "--modality takes NAME=WIDTH"),
+        (["data", "info", "nowhere"], "nowhere"),
+    ],
+)
+def test_an_error_is_one_line_and_exit_1(
+    toy: Path,
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    filled = [word.replace("TOY", str(toy)).replace("MODEL", str(model)) for word in arguments]
+    assert run(*filled) == 1
+    printed = capsys.readouterr()
+    assert message in printed.err
+    assert printed.err.startswith("crossbit: ")
+    assert printed.err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []  # nothing was written
+
+
+def test_wrong_usage_is_exit_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("fit") == 2
+    assert run("nonsense") == 2
+    assert "Usage" in capsys.readouterr().err
+
+
+def test_an_invalid_settings_file_is_named(toy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "fields.toml").write_text("n_bits = = 3")
+    assert run("fit", toy, "-m", "lsh", "--config", tmp_path / "fields.toml", "-o", tmp_path / "model") == 1
+    assert "fields.toml: not valid TOML" in capsys.readouterr().err
+
+
+def test_ctrl_c_is_told_and_leaves_nothing(
+    toy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("crossbit.hashers.base.Hasher.fit", interrupt)
+    assert run("fit", toy, "-m", "lsh", "-o", tmp_path / "model") == 130
+    assert "stopped" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_typer_the_extra_is_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.delitem(sys.modules, "crossbit.cli.app", raising=False)
+    monkeypatch.setitem(sys.modules, "typer", None)
+    assert run("methods") == 1
+    assert "pip install 'crossbit[cli]'" in capsys.readouterr().err
+
+
+def test_a_full_disk_or_forbidden_folder_is_one_line(
+    toy: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device", str(tmp_path / "model"))
+
+    monkeypatch.setattr("crossbit.model.hashmodel.storage.save", full)
+    assert run("fit", toy, "-m", "lsh", "-o", tmp_path / "model") == 1
+    assert "No space left on device" in capsys.readouterr().err
