@@ -92,10 +92,7 @@ def summed_precision(groups: TieGroups, ties: Ties, places: int | Counts | None 
     With the best order of ties a group's relevant items form a group of their own in front of its others, with the
     worst behind them.
     """
-    with_hits = np.nonzero(groups.relevant)  # the others add nothing; without ties they are most
-    before, found, size, relevant = (
-        counts[with_hits] for counts in (groups.before, groups.relevant_before, groups.size, groups.relevant)
-    )
+    query, before, found, size, relevant = groups.with_hits
     if ties == "worst":
         before = before + size - relevant
     if ties in ("best", "worst"):
@@ -103,10 +100,10 @@ def summed_precision(groups: TieGroups, ties: Ties, places: int | Counts | None 
     if places is None:
         reached = size
     else:
-        limit = np.broadcast_to(places, (len(groups.size), 1))[with_hits[0], 0]
+        limit = np.broadcast_to(places, (len(groups.size), 1))[query, 0]
         reached = np.clip(limit - before, 0, size)
     added = credit(before, found, size, relevant, reached)
-    total: Floats = np.bincount(with_hits[0], weights=added, minlength=len(groups.size)).astype(np.float64)
+    total: Floats = np.bincount(query, weights=added, minlength=len(groups.size)).astype(np.float64)
     return total
 
 

@@ -49,6 +49,15 @@ class TieGroups:
         """Relevant items in front of each group: R."""
         return np.cumsum(self.relevant, axis=1) - self.relevant
 
+    @cached_property
+    def with_hits(self) -> tuple[Counts, Counts, Counts, Counts, Counts]:
+        """Query, N, R, n and r of the groups that hold a relevant item, flat; without ties most groups do not."""
+        cells = np.flatnonzero(self.relevant)
+        before, found, size, relevant = (
+            counts.ravel()[cells] for counts in (self.before, self.relevant_before, self.size, self.relevant)
+        )
+        return cells // self.size.shape[1], before, found, size, relevant
+
     def reached(self, places: int | Counts) -> Counts:
         """How many items of each group stand on the first ``places`` places."""
         return np.clip(places - self.before, 0, self.size)
