@@ -1,5 +1,7 @@
 """Converters, against real files of each format."""
 
+import datetime
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import scipy.sparse
 
 from crossbit.data import Dataset, catalog, convert, find, parse_map, read
 from crossbit.data.lazy import Reversed
-from crossbit.errors import DataError, FormatError
+from crossbit.errors import DataError, FormatError, MissingExtraError
 
 RNG = np.random.default_rng(0)
 IMAGES, TEXTS = RNG.random((7, 4)), RNG.random((7, 3))
@@ -252,6 +254,41 @@ def test_lists_in_a_parquet_file(kind: str, tmp_path: Path) -> None:
         read(tmp_path / "ragged.parquet")
 
 
+def test_lists_of_words_are_several_labels_and_other_columns_are_payload(tmp_path: Path) -> None:
+    some = pyarrow.table(
+        {
+            "image": [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]],
+            "labels": [["dog", "cat"], None, ["cat"]],
+            "day": [datetime.date(2024, 5, 1), None, None],
+            "score": [0.5, float("nan"), None],
+            "tags": [["a"], [], None],
+        }
+    )
+    pyarrow.parquet.write_table(some, tmp_path / "set.parquet")
+    data = convert(tmp_path / "set.parquet", tmp_path / "out")
+    assert data.classes == ("cat", "dog")
+    assert data.labels_by_modality()["image"].tolist() == [[True, True], [False, False], [True, False]]
+    assert data.payload == (
+        {"day": "2024-05-01", "score": 0.5, "tags": ["a"]},
+        {"day": None, "score": None, "tags": []},
+        {"day": None, "score": None, "tags": None},
+    )
+
+
+def test_columns_of_several_files_agree(tmp_path: Path) -> None:
+    for name, days in (("image", "ab"), ("text", "ac")):
+        numbered = {"0": [1.0, 2.0], "1": [1.0, 2.0], "day": list(days)}
+        pyarrow.csv.write_csv(pyarrow.table(numbered), tmp_path / f"{name}.csv")
+    with pytest.raises(DataError, match=r"text\.csv: the column 'day' differs from that of another file"):
+        read(tmp_path)
+    pyarrow.csv.write_csv(pyarrow.table({"day": ["a", "b", "c"]}), tmp_path / "text.csv")
+    with pytest.raises(DataError, match="differs"):
+        read(tmp_path)
+    pyarrow.csv.write_csv(pyarrow.table({"title": ["a", "b", "c"]}), tmp_path / "text.csv")
+    with pytest.raises(DataError, match=r"columns \{'title': 3\} do not have one value for each of 2 rows"):
+        read(tmp_path)
+
+
 def test_several_files_one_a_modality(tmp_path: Path) -> None:
     folder = tmp_path / "files"
     folder.mkdir()
@@ -320,6 +357,11 @@ def test_unpaired_views_in_parts(tmp_path: Path) -> None:
         ({"I_tr": IMAGES, "I_te": TEXTS}, None, r"view 'image': its parts have rows of different shapes"),
         ({"XAll": IMAGES[:, 0]}, {"image": "XAll"}, "differ|expected"),
         ({"XAll": IMAGES, "LAll": IMAGES}, None, "labels: expected classes"),
+        (
+            {"I_tr": IMAGES, "L_tr": SEVERAL, "I_te": IMAGES, "L_te": CLASSES},
+            None,
+            "labels: the parts are of different",
+        ),
         ({"XAll": IMAGES, "LAll": CLASSES[:5]}, None, "differ in number"),
         ({"XAll": np.where(IMAGES[3, 1] == IMAGES, np.nan, IMAGES)}, None, "view 'image': row 3 contains NaN"),
         ({"XAll": IMAGES}, {"../x": "XAll"}, "a map's target is written|letters, digits and underscores"),
@@ -345,6 +387,8 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
         read(tmp_path / "nowhere.mat")
     with pytest.raises(DataError, match=r"set\.xlsx: expected a file that ends with one of \['\.csv', "):
         read(tmp_path / "set.xlsx")
+    with pytest.raises(DataError, match="there is nothing to convert"):
+        read([])
     with pytest.raises(DataError, match="the folder holds no file that ends with"):
         read(tmp_path)
     for suffix in ("mat", "npz", "npy", "parquet", "h5"):
@@ -363,13 +407,22 @@ def test_two_files_with_one_name_are_refused(tmp_path: Path) -> None:
         read(paths)
 
 
-def test_a_missing_library_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "set.csv").write_text("image_0,image_1\n1,2\n")
-    monkeypatch.setitem(__import__("sys").modules, "pyarrow.csv", None)
-    with pytest.raises(
-        ImportError, match=r"'pyarrow' is not installed\. Install it with: pip install 'crossbit\[data\]'"
-    ):
-        read(tmp_path / "set.csv")
+@pytest.mark.parametrize(
+    ("suffix", "library", "module"),
+    [
+        ("csv", "pyarrow", "pyarrow.csv"),
+        ("parquet", "pyarrow", "pyarrow.parquet"),
+        ("mat", "scipy", "scipy.io"),
+        ("h5", "h5py", "h5py"),
+    ],
+)
+def test_a_missing_library_says_what_to_install(
+    suffix: str, library: str, module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / f"set.{suffix}").write_text("anything")
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MissingExtraError, match=rf"'{library}' is not installed\. .*pip install 'crossbit\[data\]'"):
+        read(tmp_path / f"set.{suffix}")
 
 
 @pytest.mark.parametrize(
@@ -421,6 +474,14 @@ def test_a_small_wiki_distribution(tmp_path: Path) -> None:
     assert data.classes == ("1", "2", "3")
     (tmp_path / "wiki" / "categories.list").write_text("art\nbiology\nsport\n")
     assert read(tmp_path / "wiki").payload[6] == {"text": "t6", "image": "i6", "class": "sport"}  # type: ignore[index]
+
+
+def test_a_wiki_class_without_a_name_and_a_map_of_its_arrays(tmp_path: Path) -> None:
+    make_wiki(tmp_path / "wiki")
+    (tmp_path / "wiki" / "categories.list").write_text("art\nbiology\n")
+    with pytest.raises(DataError, match=r"categories\.list: 2 names, but there are rows of class 3"):
+        read(tmp_path / "wiki")
+    np.testing.assert_array_equal(read(tmp_path / "wiki", map={"words": "T_tr,T_te"}).views["words"], TEXTS)
 
 
 @pytest.mark.parametrize(

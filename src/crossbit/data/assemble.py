@@ -183,10 +183,18 @@ def _whole(rows: NDArray[Any], name: str) -> NDArray[np.int64]:
     return rows.astype(np.int64)
 
 
-def _from_words(values: Sequence[Any]) -> tuple[list[str], NDArray[np.int64]]:
-    """Class names in order and the class of each row, or the numbers as they are; an empty value is unknown."""
-    if all(value is None or (isinstance(value, int) and not isinstance(value, bool)) for value in values):
-        return [], np.array([-1 if value is None else value for value in values], np.int64)
+def _from_words(values: Sequence[Any]) -> tuple[list[str], NDArray[Any]]:
+    """Names of the classes and the labels of each row: numbers as they are, words in order, lists as several labels.
+
+    An empty value is unknown.
+    """
+    if any(isinstance(value, list) for value in values):
+        names, flat = _from_words([word for value in values for word in value or ()])
+        several = np.zeros((len(values), flat.max(initial=-1) + 1), np.bool_)
+        several[np.repeat(np.arange(len(values)), [len(value or ()) for value in values]), flat] = True
+        return names, several
+    if all(value is None or (isinstance(value, int | float) and value == int(value)) for value in values):
+        return [], np.array([-1 if value is None else int(value) for value in values], np.int64)
     names = sorted({str(value) for value in values if value not in (None, "")})
     number = {name: k for k, name in enumerate(names)}
     return names, np.array([number.get(str(value), -1) for value in values], np.int64)

@@ -88,7 +88,9 @@ def _outline(view: storage.Readable) -> Any:  # noqa: ANN401 - an array
 def _paths(source: PathArgument | Sequence[PathArgument]) -> list[Path]:
     """The files meant; a folder stands for the files in it that can be read."""
     given = [Path(source)] if isinstance(source, str | PathLike) else [Path(path) for path in source]
-    if len(given) != 1 or not given[0].is_dir() or _is_wiki(given[0]):
+    if not given:
+        raise DataError("there is nothing to convert: name a file, several, or a folder of them")
+    if len(given) > 1 or not given[0].is_dir():
         return given
     found = sorted(path for path in given[0].iterdir() if path.suffix.lower() in READERS)
     if not found:
@@ -97,8 +99,8 @@ def _paths(source: PathArgument | Sequence[PathArgument]) -> list[Path]:
 
 
 def _fields(paths: list[Path], map: Mapping[str, str] | None, stack: ExitStack) -> dict[str, Any]:
-    if _is_wiki(paths[0]) and map is None:
-        return _wiki(paths[0], stack)
+    if map is None and paths[0].name == "raw_features.mat" and _is_wiki(paths[0].parent):
+        return _wiki(paths[0].parent, stack)
     return assemble([open_source(path, stack) for path in paths], map).fields()
 
 
@@ -121,26 +123,35 @@ def _wiki(folder: Path, stack: ExitStack) -> dict[str, Any]:
         f"{m}:{part}": f"{m[0].upper()}_{end}" for part, (end, _) in _WIKI_PARTS.items() for m in ("image", "text")
     }
     fields = assemble([features], names).fields()
-    lines = {part: _wiki_list(folder / name) for part, (_, name) in _WIKI_PARTS.items()}
-    for part, rows in lines.items():
-        if len(rows) != len(fields["splits"][part]):
-            raise DataError(
-                f"{folder}: {len(rows)} lines in {_WIKI_PARTS[part][1]}, {len(fields['splits'][part])} rows"
-            )
-    rows = [row for part in lines.values() for row in part]
-    labels = np.array([int(category) - 1 for _, _, category in rows])
-    categories = folder / "categories.list"
-    classes = categories.read_text().split() if categories.is_file() else [str(k + 1) for k in range(labels.max() + 1)]
-    payload = [
-        {"text": text, "image": image, "class": classes[c]} for (text, image, _), c in zip(rows, labels, strict=True)
-    ]
-    about = {"name": WIKI.name, "source": WIKI.source, "licence": WIKI.licence, "classes": classes}
-    return fields | {"labels": labels, "payload": payload} | about
+    rows: list[tuple[str, str, int]] = []
+    for part, (_, name) in _WIKI_PARTS.items():
+        lines, expected = _wiki_list(folder / name), len(fields["splits"][part])
+        if len(lines) != expected:
+            raise DataError(f"{folder}: {len(lines)} lines in {name}, {expected} rows in raw_features.mat")
+        rows += lines
+    classes = _wiki_classes(folder / "categories.list", max(number for _, _, number in rows))
+    return fields | {
+        "labels": np.array([number - 1 for _, _, number in rows]),
+        "payload": [{"text": text, "image": image, "class": classes[number - 1]} for text, image, number in rows],
+        "name": WIKI.name,
+        "source": WIKI.source,
+        "licence": WIKI.licence,
+        "classes": classes,
+    }
 
 
-def _wiki_list(path: Path) -> list[tuple[str, str, str]]:
+def _wiki_classes(path: Path, largest: int) -> list[str]:
+    """Names of the classes; a copy without their list has numbers for names."""
+    classes = path.read_text().split() if path.is_file() else [str(k + 1) for k in range(largest)]
+    if largest > len(classes):
+        raise DataError(f"{path}: {len(classes)} names, but there are rows of class {largest}")
+    return classes
+
+
+def _wiki_list(path: Path) -> list[tuple[str, str, int]]:
+    """Text id, image id and class of each row."""
     rows = [line.split("\t") for line in path.read_text().splitlines()]
     for number, row in enumerate(rows, start=1):
         if len(row) != 3 or not row[2].isdecimal() or int(row[2]) < 1:
             raise DataError(f"{path}: line {number} is not text id, image id and class from 1, separated by tabs")
-    return [(text, image, category) for text, image, category in rows]
+    return [(text, image, int(number)) for text, image, number in rows]

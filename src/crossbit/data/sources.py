@@ -4,6 +4,7 @@ Each is opened as a `Source`: named arrays that can be read a stretch of rows at
 memory is never loaded whole where its format allows, and named columns of single values.
 """
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -156,20 +157,28 @@ def _table(path: Path, table: Any) -> Source:  # noqa: ANN401 - pyarrow has no t
     arrays: dict[str, Readable] = {
         name: _from_lists(f"{path}: column {name!r}", table[name])
         for name, kind in types.items()
-        if kinds.is_list(kind) or kinds.is_fixed_size_list(kind) or kinds.is_large_list(kind)
+        if hasattr(kind, "value_type") and kinds.is_nested(kind) and _is_number(kind.value_type)
     }
-    numeric = [
-        n for n, kind in types.items() if kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_boolean(kind)
-    ]
-    for prefix, members in _numbered(numeric).items():
+    numbered = _numbered([name for name, kind in types.items() if _is_number(kind)])
+    for prefix, members in numbered.items():
         arrays[prefix or path.stem] = np.column_stack([table[name].to_numpy() for name in members])
-        numeric = [name for name in numeric if name not in members]
-    scalars = [
-        n
-        for n in types
-        if n not in arrays and (n in numeric or kinds.is_string(types[n]) or kinds.is_large_string(types[n]))
-    ]
-    return Source(path, arrays, {name: table[name].to_pylist() for name in scalars})
+    used = {*arrays, *(name for members in numbered.values() for name in members)}
+    return Source(path, arrays, {n: [_plain(v) for v in table[n].to_pylist()] for n in types if n not in used})
+
+
+def _is_number(kind: Any) -> bool:  # noqa: ANN401 - pyarrow has no types
+    import pyarrow.types as kinds
+
+    return bool(kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_boolean(kind))
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - whatever a table holds
+    """A value that JSON can hold: dates and the like as text, no number as nothing."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, list):
+        return [_plain(some) for some in value]
+    return value if isinstance(value, str | int | float | None) else str(value)
 
 
 def _numbered(names: list[str]) -> dict[str, list[str]]:

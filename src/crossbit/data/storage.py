@@ -157,8 +157,11 @@ def _read_pairs(path: Path, kinds: Sequence[Sequence[str]]) -> list[Pairs]:
 
 def _write_lines(path: Path, objects: Sequence[Mapping[str, Any]]) -> None:
     with replacing(path) as file:
-        for some in objects:
-            file.write((json.dumps(dict(some), ensure_ascii=False, allow_nan=False) + "\n").encode())
+        for row, some in enumerate(objects):
+            try:
+                file.write((json.dumps(dict(some), ensure_ascii=False, allow_nan=False) + "\n").encode())
+            except (TypeError, ValueError) as error:
+                raise DataError(f"payload: row {row} cannot be written as JSON ({error})") from error
 
 
 def _read_lines(path: Path, files: Mapping[str, Any]) -> list[dict[str, Any]] | None:
