@@ -6,7 +6,7 @@
 .PHONY: setup demo test lint tests bench clean
 
 BIN     := .venv/bin
-SOURCES := pyproject.toml constraints.txt setup.py scripts/setup $(wildcard src/crossbit/kernels/*.[ch])
+SOURCES := pyproject.toml constraints.txt setup.py scripts/setup $(wildcard src/crossbit/kernels/native/*.[ch])
 PYTEST  ?=
 ARGS    ?=
 
