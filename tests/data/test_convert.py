@@ -1,6 +1,5 @@
 """Converters, against real files of each format."""
 
-import datetime
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,12 +8,11 @@ import h5py
 import numpy as np
 import pyarrow
 import pyarrow.csv
-import pyarrow.parquet
 import pytest
 import scipy.io
 import scipy.sparse
 
-from crossbit.data import Dataset, catalog, convert, find, parse_map, read
+from crossbit.data import Dataset, convert, parse_map, read
 from crossbit.data.lazy import Reversed
 from crossbit.errors import DataError, FormatError, MissingExtraError
 
@@ -194,101 +192,6 @@ def test_an_npz_of_objects_is_never_unpickled(tmp_path: Path) -> None:
         read(tmp_path / "set.npz")
 
 
-def table(**columns: Any) -> pyarrow.Table:  # noqa: ANN401
-    numbered = {f"{m}_{k}": X[:, k] for m, X in (("image", IMAGES), ("text", TEXTS)) for k in range(X.shape[1])}
-    return pyarrow.table(numbered | columns)
-
-
-@pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_numbered_columns_labels_splits_and_payload_of_a_table(suffix: str, tmp_path: Path) -> None:
-    some = table(
-        label=["dog", "cat", None, "cat", "dog", "dog", "cat"], split=["train"] * 5 + ["test"] * 2, year2=range(7)
-    )
-    path = tmp_path / f"set.{suffix}"
-    if suffix == "csv":
-        pyarrow.csv.write_csv(some, path)
-    else:
-        pyarrow.parquet.write_table(some, path)
-    data = convert(path, tmp_path / "out")
-    check_rows(data)
-    assert data.classes == ("cat", "dog")
-    np.testing.assert_array_equal(data.labels_by_modality()["image"], [1, 0, -1, 0, 1, 1, 0])
-    assert {part: len(rows) for part, rows in data.splits.items()} == {"train": 5, "test": 2}
-    assert data.payload == tuple({"year2": k} for k in range(7))
-
-
-def test_numbered_columns_are_ordered_by_number(tmp_path: Path) -> None:
-    wide = {f"image_{k}": np.full(2, float(k)) for k in (10, 9, 2, 1, 0, 3, 4, 5, 6, 7, 8)}
-    pyarrow.csv.write_csv(pyarrow.table(wide), tmp_path / "set.csv")
-    np.testing.assert_array_equal(read(tmp_path / "set.csv").views["image"][0], np.arange(11.0))
-
-
-def test_numbers_in_a_label_column_stay_as_they_are(tmp_path: Path) -> None:
-    pyarrow.csv.write_csv(table(genre=CLASSES), tmp_path / "set.csv")
-    data = read(tmp_path / "set.csv", map={"image": "image", "labels": "genre"})
-    np.testing.assert_array_equal(data.labels_by_modality()["image"], CLASSES)
-
-
-def test_empty_fields_make_a_missing_row_and_half_a_row_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "set.csv").write_text("image_0,image_1,text_0,text_1\n1,2,3,4\n,,5,6\n")
-    data = convert(tmp_path / "set.csv", tmp_path / "out")
-    assert np.isnan(data.views["image"][1]).all()
-    (tmp_path / "set.csv").write_text("image_0,image_1,text_0,text_1\n1,2,3,4\n7,,5,6\n")
-    with pytest.raises(DataError, match="view 'image': row 1 contains NaN or infinity beside numbers"):
-        convert(tmp_path / "set.csv", tmp_path / "out")
-    assert np.isnan(Dataset.open(tmp_path / "out").views["image"][1]).all()  # the earlier one still stands
-
-
-@pytest.mark.parametrize("kind", ["list", "fixed"])
-def test_lists_in_a_parquet_file(kind: str, tmp_path: Path) -> None:
-    rows: list[list[float] | None] = IMAGES.tolist()
-    rows[2] = None
-    width = -1 if kind == "list" else 4
-    some = pyarrow.table({"image": pyarrow.array(rows, pyarrow.list_(pyarrow.float64(), width)), "label": CLASSES})
-    pyarrow.parquet.write_table(some, tmp_path / "set.parquet")
-    found = read(tmp_path / "set.parquet").views["image"]
-    assert np.isnan(found[2]).all()
-    np.testing.assert_array_equal(np.delete(found, 2, axis=0), np.delete(IMAGES, 2, axis=0))
-    pyarrow.parquet.write_table(pyarrow.table({"image": [[1.0], [1.0, 2.0]]}), tmp_path / "ragged.parquet")
-    with pytest.raises(DataError, match=r"column 'image': expected lists of one length, got lengths \[1, 2\]"):
-        read(tmp_path / "ragged.parquet")
-
-
-def test_lists_of_words_are_several_labels_and_other_columns_are_payload(tmp_path: Path) -> None:
-    some = pyarrow.table(
-        {
-            "image": [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]],
-            "labels": [["dog", "cat"], None, ["cat"]],
-            "day": [datetime.date(2024, 5, 1), None, None],
-            "score": [0.5, float("nan"), None],
-            "tags": [["a"], [], None],
-        }
-    )
-    pyarrow.parquet.write_table(some, tmp_path / "set.parquet")
-    data = convert(tmp_path / "set.parquet", tmp_path / "out")
-    assert data.classes == ("cat", "dog")
-    assert data.labels_by_modality()["image"].tolist() == [[True, True], [False, False], [True, False]]
-    assert data.payload == (
-        {"day": "2024-05-01", "score": 0.5, "tags": ["a"]},
-        {"day": None, "score": None, "tags": []},
-        {"day": None, "score": None, "tags": None},
-    )
-
-
-def test_columns_of_several_files_agree(tmp_path: Path) -> None:
-    for name, days in (("image", "ab"), ("text", "ac")):
-        numbered = {"0": [1.0, 2.0], "1": [1.0, 2.0], "day": list(days)}
-        pyarrow.csv.write_csv(pyarrow.table(numbered), tmp_path / f"{name}.csv")
-    with pytest.raises(DataError, match=r"text\.csv: the column 'day' differs from that of another file"):
-        read(tmp_path)
-    pyarrow.csv.write_csv(pyarrow.table({"day": ["a", "b", "c"]}), tmp_path / "text.csv")
-    with pytest.raises(DataError, match="differs"):
-        read(tmp_path)
-    pyarrow.csv.write_csv(pyarrow.table({"title": ["a", "b", "c"]}), tmp_path / "text.csv")
-    with pytest.raises(DataError, match=r"columns \{'title': 3\} do not have one value for each of 2 rows"):
-        read(tmp_path)
-
-
 def test_several_files_one_a_modality(tmp_path: Path) -> None:
     folder = tmp_path / "files"
     folder.mkdir()
@@ -439,84 +342,3 @@ def test_map_entries_that_mean_nothing(entry: str, message: str) -> None:
         parse_map([entry])
     with pytest.raises(DataError, match="the map names 'image' twice"):
         parse_map(["image=A", "image=B"])
-
-
-def test_the_wiki_distribution(wiki_folder: Path, tmp_path: Path) -> None:
-    assert find("wiki", verify=True) == wiki_folder
-    data = convert(wiki_folder, tmp_path / "out")
-    assert repr(data) == "Dataset(wiki: 2866 rows; image 128, text 10; 10 classes; train 2173, test 693)"
-    counts = {part: data.part(part).describe()["labels"]["text"]["counts"] for part in data.splits}
-    assert counts["train"] == [138, 272, 244, 248, 202, 178, 186, 144, 214, 347]
-    assert counts["test"] == [34, 88, 96, 85, 65, 58, 51, 41, 71, 104]
-    assert data.classes[:2] == ("art", "biology")
-    np.testing.assert_allclose(data.views["text"].sum(axis=1), 1)
-    assert data.part("test").payload[0] == {  # type: ignore[index]
-        "text": "6d6ead4cf7fd78eea820ac94d101f602-5",
-        "image": "7e214fda4b30c95084e94fbec71ebde1",
-        "class": "biology",
-    }
-    assert "research" in data.licence
-
-
-def make_wiki(folder: Path) -> None:
-    folder.mkdir()
-    write_v5(folder / "raw_features.mat", {name: a for name, a in wikilike().items() if name[0] != "L"})
-    for part, rows in (("train", PARTS["tr"]), ("test", PARTS["te"])):
-        lines = [f"t{k}\ti{k}\t{CLASSES[k]}" for k in range(7)[rows]]
-        (folder / f"{part}set_txt_img_cat.list").write_text("\n".join(lines) + "\n")
-
-
-def test_a_small_wiki_distribution(tmp_path: Path) -> None:
-    make_wiki(tmp_path / "wiki")
-    data = read(tmp_path / "wiki")
-    check_rows(data)
-    np.testing.assert_array_equal(data.labels_by_modality()["image"], CLASSES - 1)
-    assert data.classes == ("1", "2", "3")
-    (tmp_path / "wiki" / "categories.list").write_text("art\nbiology\nsport\n")
-    assert read(tmp_path / "wiki").payload[6] == {"text": "t6", "image": "i6", "class": "sport"}  # type: ignore[index]
-
-
-def test_a_wiki_class_without_a_name_and_a_map_of_its_arrays(tmp_path: Path) -> None:
-    make_wiki(tmp_path / "wiki")
-    (tmp_path / "wiki" / "categories.list").write_text("art\nbiology\n")
-    with pytest.raises(DataError, match=r"categories\.list: 2 names, but there are rows of class 3"):
-        read(tmp_path / "wiki")
-    np.testing.assert_array_equal(read(tmp_path / "wiki", map={"words": "T_tr,T_te"}).views["words"], TEXTS)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("t5\ti5\t1\n", r"1 lines in testset_txt_img_cat\.list, 2 rows"),
-        ("t5\ti5\t1\nt6\ti6\n", r"testset_txt_img_cat\.list: line 2 is not text id, image id and class from 1"),
-        ("t5\ti5\t1\nt6\ti6\t0\n", r"testset_txt_img_cat\.list: line 2 is not text id, image id and class from 1"),
-    ],
-)
-def test_a_damaged_wiki_list_is_named(text: str, message: str, tmp_path: Path) -> None:
-    make_wiki(tmp_path / "wiki")
-    (tmp_path / "wiki" / "testset_txt_img_cat.list").write_text(text)
-    with pytest.raises(DataError, match=message):
-        read(tmp_path / "wiki")
-
-
-def test_the_catalogue_says_how_to_get_what_is_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("CROSSBIT_DATA", raising=False)
-    with pytest.raises(DataError, match=r"CROSSBIT_DATA is not set; get 'wiki' \(research use.*wikipedia_dataset"):
-        find("wiki")
-    monkeypatch.setenv("CROSSBIT_DATA", str(tmp_path))
-    with pytest.raises(DataError, match="tosca, sumner not found; get 'shapes'"):
-        find("shapes")
-    with pytest.raises(DataError, match="unknown data set 'cifar'; known: "):
-        find("cifar")
-    make_wiki(tmp_path / "wiki")
-    (tmp_path / "wiki" / "categories.list").write_text("art")
-    assert find("wiki") == tmp_path / "wiki"
-    with pytest.raises(DataError, match=r"raw_features\.mat: SHA-256 .*another release or damaged"):
-        find("wiki", verify=True)
-
-
-def test_every_known_set_says_all_there_is_to_say() -> None:
-    for name, some in catalog.CATALOG.items():
-        assert some.name == name
-        assert all((some.title, some.source, some.licence, some.obtain, some.protocol))
-        assert some.files or some.folders

@@ -154,27 +154,34 @@ def _place_array(
     columns: Mapping[str, list[Any]],
 ) -> None:
     """Put an array, or a column of labels, where its role says."""
-    key, turn = (name[:-2], True) if name.endswith(".T") and name not in arrays else (name, False)
-    if key in columns and role.kind == "labels":
-        classes, array = _from_words(columns[key])
-        found.classes = found.classes or classes
-        found.labels.setdefault(role.modality, {}).setdefault(role.part, []).append(array)
-        found.first_class = 0
+    if role.kind == "labels" and name in columns:
+        classes, labels = _from_words(columns[name])
+        found.classes, found.first_class = found.classes or classes, 0
+        found.labels.setdefault(role.modality, {}).setdefault(role.part, []).append(labels)
         return
+    array, source = _find(name, arrays, columns)
+    if role.kind == "split":
+        rows = np.asarray(array[:]).reshape(-1)
+        is_mask = rows.dtype == np.bool_
+        found.splits[role.part] = np.flatnonzero(rows) if is_mask else _whole(rows, name) - source.first_row
+    elif role.kind == "labels":
+        labels = np.asarray(array[:])
+        flat = labels.reshape(-1) if _is_vector(array) else labels
+        found.labels.setdefault(role.modality, {}).setdefault(role.part, []).append(flat)
+    else:
+        found.views.setdefault(role.kind, {}).setdefault(role.part, []).append(array)
+
+
+def _find(
+    name: str, arrays: Mapping[str, tuple[Readable, Source]], columns: Mapping[str, list[Any]]
+) -> tuple[Readable, Source]:
+    """An array by its name, turned if the name ends with ``.T``."""
+    turn = name.endswith(".T") and name not in arrays
+    key = name[:-2] if turn else name
     if key not in arrays:
         raise DataError(f"there is no array {key!r}; those present: {_shapes(arrays) or sorted(columns)}")
-    array_, source = arrays[key]
-    readable = turned(array_) if turn else array_
-    if role.kind == "split":
-        rows = np.asarray(readable[:]).reshape(-1)
-        found.splits[role.part] = (
-            np.flatnonzero(rows) if rows.dtype == np.bool_ else _whole(rows, key) - source.first_row
-        )
-    else:
-        where = found.labels if role.kind == "labels" else found.views
-        where.setdefault(role.modality if role.kind == "labels" else role.kind, {}).setdefault(role.part, []).append(
-            np.asarray(readable[:]).reshape(-1) if role.kind == "labels" and _is_vector(readable) else readable
-        )
+    array, source = arrays[key]
+    return (turned(array) if turn else array), source
 
 
 def _whole(rows: NDArray[Any], name: str) -> NDArray[np.int64]:

@@ -1,0 +1,114 @@
+"""Tables, .csv and .parquet, as data sets."""
+
+import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+from crossbit.data import Dataset, convert, read
+from crossbit.errors import DataError
+
+RNG = np.random.default_rng(0)
+IMAGES, TEXTS = RNG.random((7, 4)), RNG.random((7, 3))
+CLASSES = np.array([1, 2, 3, 1, 2, 3, 3])
+
+
+def table(**columns: Any) -> pyarrow.Table:  # noqa: ANN401
+    numbered = {f"{m}_{k}": X[:, k] for m, X in (("image", IMAGES), ("text", TEXTS)) for k in range(X.shape[1])}
+    return pyarrow.table(numbered | columns)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_numbered_columns_labels_splits_and_payload_of_a_table(suffix: str, tmp_path: Path) -> None:
+    some = table(
+        label=["dog", "cat", None, "cat", "dog", "dog", "cat"], split=["train"] * 5 + ["test"] * 2, year2=range(7)
+    )
+    path = tmp_path / f"set.{suffix}"
+    if suffix == "csv":
+        pyarrow.csv.write_csv(some, path)
+    else:
+        pyarrow.parquet.write_table(some, path)
+    data = convert(path, tmp_path / "out")
+    np.testing.assert_array_equal(data.views["image"], IMAGES)
+    np.testing.assert_array_equal(data.views["text"], TEXTS)
+    assert data.classes == ("cat", "dog")
+    np.testing.assert_array_equal(data.labels_by_modality()["image"], [1, 0, -1, 0, 1, 1, 0])
+    assert {part: len(rows) for part, rows in data.splits.items()} == {"train": 5, "test": 2}
+    assert data.payload == tuple({"year2": k} for k in range(7))
+
+
+def test_numbered_columns_are_ordered_by_number(tmp_path: Path) -> None:
+    wide = {f"image_{k}": np.full(2, float(k)) for k in (10, 9, 2, 1, 0, 3, 4, 5, 6, 7, 8)}
+    pyarrow.csv.write_csv(pyarrow.table(wide), tmp_path / "set.csv")
+    np.testing.assert_array_equal(read(tmp_path / "set.csv").views["image"][0], np.arange(11.0))
+
+
+def test_numbers_in_a_label_column_stay_as_they_are(tmp_path: Path) -> None:
+    pyarrow.csv.write_csv(table(genre=CLASSES), tmp_path / "set.csv")
+    data = read(tmp_path / "set.csv", map={"image": "image", "labels": "genre"})
+    np.testing.assert_array_equal(data.labels_by_modality()["image"], CLASSES)
+
+
+def test_empty_fields_make_a_missing_row_and_half_a_row_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "set.csv").write_text("image_0,image_1,text_0,text_1\n1,2,3,4\n,,5,6\n")
+    data = convert(tmp_path / "set.csv", tmp_path / "out")
+    assert np.isnan(data.views["image"][1]).all()
+    (tmp_path / "set.csv").write_text("image_0,image_1,text_0,text_1\n1,2,3,4\n7,,5,6\n")
+    with pytest.raises(DataError, match="view 'image': row 1 contains NaN or infinity beside numbers"):
+        convert(tmp_path / "set.csv", tmp_path / "out")
+    assert np.isnan(Dataset.open(tmp_path / "out").views["image"][1]).all()  # the earlier one still stands
+
+
+@pytest.mark.parametrize("kind", ["list", "fixed"])
+def test_lists_in_a_parquet_file(kind: str, tmp_path: Path) -> None:
+    rows: list[list[float] | None] = IMAGES.tolist()
+    rows[2] = None
+    width = -1 if kind == "list" else 4
+    some = pyarrow.table({"image": pyarrow.array(rows, pyarrow.list_(pyarrow.float64(), width)), "label": CLASSES})
+    pyarrow.parquet.write_table(some, tmp_path / "set.parquet")
+    found = read(tmp_path / "set.parquet").views["image"]
+    assert np.isnan(found[2]).all()
+    np.testing.assert_array_equal(np.delete(found, 2, axis=0), np.delete(IMAGES, 2, axis=0))
+    pyarrow.parquet.write_table(pyarrow.table({"image": [[1.0], [1.0, 2.0]]}), tmp_path / "ragged.parquet")
+    with pytest.raises(DataError, match=r"column 'image': expected lists of one length, got lengths \[1, 2\]"):
+        read(tmp_path / "ragged.parquet")
+
+
+def test_lists_of_words_are_several_labels_and_other_columns_are_payload(tmp_path: Path) -> None:
+    some = pyarrow.table(
+        {
+            "image": [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]],
+            "labels": [["dog", "cat"], None, ["cat"]],
+            "day": [datetime.date(2024, 5, 1), None, None],
+            "score": [0.5, float("nan"), None],
+            "tags": [["a"], [], None],
+        }
+    )
+    pyarrow.parquet.write_table(some, tmp_path / "set.parquet")
+    data = convert(tmp_path / "set.parquet", tmp_path / "out")
+    assert data.classes == ("cat", "dog")
+    assert data.labels_by_modality()["image"].tolist() == [[True, True], [False, False], [True, False]]
+    assert data.payload == (
+        {"day": "2024-05-01", "score": 0.5, "tags": ["a"]},
+        {"day": None, "score": None, "tags": []},
+        {"day": None, "score": None, "tags": None},
+    )
+
+
+def test_columns_of_several_files_agree(tmp_path: Path) -> None:
+    for name, days in (("image", "ab"), ("text", "ac")):
+        numbered = {"0": [1.0, 2.0], "1": [1.0, 2.0], "day": list(days)}
+        pyarrow.csv.write_csv(pyarrow.table(numbered), tmp_path / f"{name}.csv")
+    with pytest.raises(DataError, match=r"text\.csv: the column 'day' differs from that of another file"):
+        read(tmp_path)
+    pyarrow.csv.write_csv(pyarrow.table({"day": ["a", "b", "c"]}), tmp_path / "text.csv")
+    with pytest.raises(DataError, match="differs"):
+        read(tmp_path)
+    pyarrow.csv.write_csv(pyarrow.table({"title": ["a", "b", "c"]}), tmp_path / "text.csv")
+    with pytest.raises(DataError, match=r"columns \{'title': 3\} do not have one value for each of 2 rows"):
+        read(tmp_path)
