@@ -1,5 +1,6 @@
 """Rankings: blockwise, on threads, with self-matches left out, of codes, scores and vectors."""
 
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -64,6 +65,25 @@ def test_codes_rank_as_their_distances_do() -> None:
     by_scores = rank_scores(hamming(queries, base), relevant, nearest="lowest", threads=2)
     for measure in MEASURES[:-1]:
         np.testing.assert_allclose(by_codes.measure(measure), by_scores.measure(measure), rtol=1e-12)
+
+
+def test_long_codes_and_many_grades_are_counted_alike() -> None:
+    queries, base = random_codes(3, 1024, 0), random_codes(300, 1024, 1)
+    gains = np.random.default_rng(2).integers(100, size=(3, 300))
+    by_scores = rank_scores(hamming(queries, base), gains, nearest="lowest")
+    for ties in ("expected", "best"):
+        ours = rank_codes(queries, base, gains).measure(NDCG(ties=ties))
+        np.testing.assert_allclose(ours, by_scores.measure(NDCG(ties=ties)), rtol=1e-12)
+
+
+def test_a_large_evaluation_needs_little_memory() -> None:
+    queries, base = random_codes(1000, 64, 0), random_codes(20_000, 64, 1)
+    relevant = same_class(np.arange(1000) % 7, np.arange(20_000) % 7)
+    tracemalloc.start()
+    rank_codes(queries, base, relevant).measure(AveragePrecision())
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 20_000_000  # a matrix of the 2·10⁷ pairs would take as much at one byte each
 
 
 @given(st.integers(0, 1 << 32))

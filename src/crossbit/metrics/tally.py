@@ -102,7 +102,7 @@ class Tally:
         return bool(self.groups("expected").size.max(initial=0) > 1)
 
     def share(self, amount: Floats, whole: NDArray[np.generic]) -> Floats:
-        """``amount / whole``, 0 where both are 0, and NaN for queries without any relevant item."""
+        """``amount / whole``, 0 where the whole is 0, and NaN for queries without any relevant item."""
         part = np.divide(amount, whole, out=np.zeros(len(amount)), where=whole != 0)
         return np.where(self.relevant == 0, np.nan, part)
 
