@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,38 @@ def test_an_error_leaves_the_old_folder_and_nothing_else(tmp_path: Path) -> None
         fail()
     assert (tmp_path / "x" / "a.txt").read_text() == "one"
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
+
+
+def test_a_rename_that_fails_puts_the_old_folder_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with replacing_folder(tmp_path / "x", "manifest.json") as fresh:
+        fill(fresh, "one")
+    rename, calls = os.replace, []
+
+    def fail_once(source: Path, target: Path) -> None:
+        calls.append(target)
+        if len(calls) == 2:
+            raise OSError("the disk went away")
+        rename(source, target)
+
+    def save_again() -> None:
+        with replacing_folder(tmp_path / "x", "manifest.json") as fresh:
+            fill(fresh, "two")
+            monkeypatch.setattr("crossbit.folders.os.replace", fail_once)
+
+    with pytest.raises(OSError, match="the disk went away"):
+        save_again()
+    assert (tmp_path / "x" / "a.txt").read_text() == "one"
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+
+
+def test_an_empty_folder_is_filled_and_a_file_never_replaced(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with replacing_folder(tmp_path / "empty", "manifest.json") as fresh:
+        fill(fresh, "one")
+    assert (tmp_path / "empty" / "a.txt").read_text() == "one"
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(DataError, match="exists and holds no"), replacing_folder(tmp_path / "file", "manifest.json"):
+        pass
 
 
 @pytest.mark.parametrize("verify", [True, False])

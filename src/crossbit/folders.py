@@ -27,23 +27,29 @@ def replacing_folder(path: Path, manifest: str) -> Iterator[Path]:
     is there neither the old folder nor the new one on disk.
     """
     path = Path(path).absolute()
-    if path.exists() and not (path / manifest).is_file():
+    if path.exists() and not (path / manifest).is_file() and not _is_empty(path):
         raise DataError(f"{path} exists and holds no {manifest}; choose another place or remove it")
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent))
     fresh.chmod(0o755)
+    aside = fresh.with_suffix(".old")
     try:
         yield fresh
         sync_folder(fresh)
-        aside = fresh.with_suffix(".old")
         if path.exists():
             os.replace(path, aside)
         os.replace(fresh, path)
     except BaseException:
+        if aside.exists():
+            os.replace(aside, path)
         shutil.rmtree(fresh, ignore_errors=True)
         raise
     sync_folder(path.parent)
     shutil.rmtree(aside, ignore_errors=True)
+
+
+def _is_empty(path: Path) -> bool:
+    return path.is_dir() and next(path.iterdir(), None) is None
 
 
 def seal(folder: Path, manifest: str, content: Mapping[str, Any]) -> None:
