@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from crossbit.errors import BackendError, CrossbitError, DataError, FormatError, MissingExtraError
     from crossbit.hashers import HASHERS, Hasher
     from crossbit.hashers.ccaitq import CCAITQ
+    from crossbit.hashers.cmnn import CMNN
     from crossbit.hashers.lsh import LSH
+    from crossbit.hashers.mmnn import MMNN
     from crossbit.matches import Matches
     from crossbit.metrics import evaluate, mean_average_precision
     from crossbit.model import HashModel, Recipe
@@ -25,6 +27,8 @@ _HOMES = {
     "crossbit.metrics": ["evaluate", "mean_average_precision"],
     "crossbit.hashers": ["HASHERS", "Hasher"],
     "crossbit.hashers.ccaitq": ["CCAITQ"],
+    "crossbit.hashers.cmnn": ["CMNN"],
+    "crossbit.hashers.mmnn": ["MMNN"],
     "crossbit.hashers.lsh": ["LSH"],
     "crossbit.errors": ["CrossbitError", "DataError", "FormatError", "BackendError", "MissingExtraError"],
 }
@@ -44,6 +48,8 @@ __all__ = [
     "mean_average_precision",
     "HASHERS",
     "Hasher",
+    "MMNN",
+    "CMNN",
     "CCAITQ",
     "LSH",
     "CrossbitError",

@@ -67,8 +67,12 @@ class HashModel:
 
     def width(self, modality: str) -> int | None:
         """How many columns a row of this modality has; nothing when a user's own network decides."""
-        layers = self.encoders[known(modality, self.encoders)]
-        return next((width for layer in layers for width in layer.widths()[:1] if width is not None), None)
+        for layer in self.encoders[known(modality, self.encoders)]:
+            if isinstance(layer, Onnx):
+                return None
+            if (width := layer.widths()[0]) is not None:
+                return width
+        return None
 
     def encode(self, modality: str, X: ArrayLike) -> Codes:
         """Turn rows into codes: bit 1 where the output is ≥ 0.

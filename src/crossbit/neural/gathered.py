@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 _PAIRS = 8192  # pairs in a block: two gathered blocks stay in the cache
-_CELLS = 1 << 20  # cells of a grid in a block
+_CELLS = 1 << 17  # cells of a grid in a block
+_LEAST = 1e-4  # distances below this are divided by this, which bounds what rounding can do to the gradient
 
 
 class _WithGradient(torch.autograd.Function):
@@ -146,28 +147,29 @@ class Grid:
             step = max(1, _CELLS // max(1, len(v)))
             for start in range(0, len(u), step):
                 rows, mine = slice(start, start + step), u[start : start + step]
-                lengths = mine.square().sum(dim=1)[:, None] + v_squared
-                squared = torch.addmm(lengths, mine, v.T, alpha=-2)
-                # What is left of two equal rows is rounding error, which has no direction.
-                squared = torch.where(squared > 8 * torch.finfo(u.dtype).eps * lengths, squared, 0)
-                cost, c = self._block(rows, squared, margin, sums)
+                squared = torch.addmm(v_squared, mine, v.T, alpha=-2).add_(mine.square().sum(dim=1)[:, None])
+                # What is left of the distance of two equal rows is rounding error, which has no direction.
+                rounding = 4 * u.shape[1] * torch.finfo(u.dtype).eps
+                squared = torch.nn.functional.threshold(squared, rounding, 0.0, inplace=True)
+                cost, c = self._block(rows, squared, margin, (1, 1) if sums else self.counts)
                 loss += cost
                 grad_u[rows] = torch.addmm(c.sum(dim=1)[:, None] * mine, c, v, alpha=-1)
                 grad_v += torch.addmm(c.sum(dim=0)[:, None] * v, c.T, mine, alpha=-1)
         result: Tensor = _WithGradient.apply(loss, u, v, grad_u, grad_v)  # type: ignore[no-untyped-call]
         return result
 
-    def _block(self, rows: slice, squared: Tensor, margin: float, sums: bool) -> tuple[Tensor, Tensor]:
-        """Cost of a block of the grid and its coefficients c, from squared distances."""
-        similar = self.similar[rows]
-        weights = _weights(similar, (1, 1) if sums else self.counts, squared.dtype)
+    def _block(self, rows: slice, squared: Tensor, margin: float, counts: tuple[int, int]) -> tuple[Tensor, Tensor]:
+        """Cost of a block of the grid and its coefficients c, from squared distances, which it overwrites."""
+        pull, push = (1 / max(1, count) for count in counts)
+        similar, other = self.similar[rows], ~self.similar[rows]
         if self.counted is not None:
-            weights *= self.counted[rows]
-        distance = squared.sqrt()
-        push = (margin - distance).clamp_(min=0)
-        cost = 0.5 * (weights * torch.where(similar, squared, push.square())).sum()
-        pull = torch.where(distance > 0, -push / distance, 0)
-        return cost, weights * torch.where(similar, 1, pull)
+            similar, other = similar & self.counted[rows], other & self.counted[rows]
+        attract, repel = similar.to(squared.dtype), other.to(squared.dtype)
+        cost = 0.5 * pull * torch.dot(squared.view(-1), attract.view(-1))
+        distance = squared.sqrt_()
+        short = (margin - distance).clamp_(min=0).mul_(repel)
+        cost += 0.5 * push * torch.dot(short.view(-1), short.view(-1))
+        return cost, short.div_(distance.clamp_(min=_LEAST)).mul_(-push).add_(attract, alpha=pull)
 
 
 def _weights(similar: Tensor, counts: tuple[int, int], dtype: torch.dtype) -> Tensor:

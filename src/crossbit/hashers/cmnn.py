@@ -1,0 +1,26 @@
+"""Cross-modal networks: MM-NN without the losses within a modality."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from crossbit.data import TrainingSet
+from crossbit.errors import DataError
+from crossbit.hashers.mmnn import MMNN
+
+
+@dataclass(kw_only=True)
+class CMNN(MMNN):
+    r"""Cross-modal hashing by coupled networks (CM-NN): `MMNN` with $\alpha = 0$.
+
+    Only pairs across modalities count; everything else is as in `MMNN`, whose fields it has.
+    """
+
+    alpha: float | dict[str, float] = 0.0
+
+    title: ClassVar[str] = "coupled networks, across modalities only"
+    modalities: ClassVar[tuple[int, int | None]] = (2, None)
+
+    def _check(self, data: TrainingSet) -> None:
+        super()._check(data)
+        if self.alpha:
+            raise DataError(f"cmnn has no losses within a modality, so alpha is 0; got {self.alpha!r}: use mmnn")

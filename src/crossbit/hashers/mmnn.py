@@ -1,0 +1,178 @@
+"""Multimodal networks: coupled siamese networks whose outputs are nearly binary."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import combinations_with_replacement
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from crossbit.data import TrainingSet
+from crossbit.errors import DataError
+from crossbit.hashers.base import Hasher
+from crossbit.model import HashModel
+from crossbit.progress import OnStep
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from crossbit.neural.learn import Candidate, Chain
+    from crossbit.neural.parts import Part
+    from crossbit.neural.settings import Loss, Settings
+
+
+@dataclass(kw_only=True)
+class MMNN(Hasher):
+    r"""Multimodal similarity-preserving hashing by coupled siamese networks (MM-NN).
+
+    Each modality has a network $\xi$ with outputs $\tanh(\beta\,\cdot)$; the sign is the code. Its outputs
+    are pulled together for similar pairs and pushed a margin apart for dissimilar ones, across modalities and within,
+
+    $$ \min\; \sum_{a < b} \mathcal L_{ab} + \sum_a \alpha_a \mathcal L_{aa}, \qquad
+       \mathcal L_{ab} = \frac{1}{2|P|} \sum_{P} \|\xi_a - \xi_b\|^2
+                       + \frac{1}{2|N|} \sum_{N} \max\{0, m_{ab} - \|\xi_a - \xi_b\|\}^2. $$
+
+    It learns from labels, from pairs, from rows that belong together, and from any mixture; any number of modalities,
+    also a single one (the siamese network).
+
+    References:
+        J. Masci, M. M. Bronstein, A. M. Bronstein, J. Schmidhuber. "Multimodal similarity-preserving hashing."
+        TPAMI 2014.
+    """
+
+    hidden: tuple[int, ...] | dict[str, tuple[int, ...]] = ()
+    inputs: str | dict[str, str] = "standardise"
+    alpha: float | dict[str, float] = 0.3
+    margin: float | str | dict[str, float | str] = "75%"
+    loss: Literal["auto", "contrastive", "ranking"] = "auto"
+    temperature: float = 0.1
+    sums: bool = False
+    n_pairs: tuple[int, int] | None = None
+    beta: float | tuple[float, float] = 1.0
+    quantisation: float = 0.0
+    balance: float = 0.0
+    decay: float = 0.0
+    dropout: float = 0.0
+    rotate: bool = False
+    optimiser: Literal["auto", "cg", "lbfgs", "adam", "sgd"] = "auto"
+    learning_rate: float = 0.003
+    batch: int | None = None
+    online: bool = False
+    steps: int | None = None
+    validation: float = 0.2
+    patience: int = 10
+    networks: "dict[str, nn.Module] | None" = None
+    device: str = "auto"
+
+    title: ClassVar[str] = "coupled siamese networks, within and across modalities"
+
+    def _check(self, data: TrainingSet) -> None:
+        super()._check(data)
+        forms = {labels.shape[1:] for labels in data.labels.values()}
+        if len(forms) > 1:
+            shapes = {name: labels.shape for name, labels in data.labels.items()}
+            raise DataError(f"labels of all modalities name the same classes in one form, got shapes {shapes}")
+        own = self.networks or {}
+        if unknown := sorted(set(own) - set(data.views)):
+            raise DataError(f"networks: unknown modalities {unknown}; known: {sorted(data.views)}")
+        for name, view in data.views.items():
+            if view.ndim > 2 and name not in own:
+                raise DataError(f"{name!r}: rows of shape {view.shape[1:]} need a network of their own, in networks=")
+
+    def _learn(self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None) -> HashModel:
+        from crossbit.neural.learn import learn
+
+        return learn(
+            data,
+            self._candidates(data),
+            held_out=self.validation,
+            rotate=self.rotate,
+            configuration=self.configuration(),
+            checkpoint=checkpoint,
+            on_step=on_step,
+        )
+
+    def _candidates(self, data: TrainingSet) -> "list[Candidate]":
+        from crossbit.neural.learn import Candidate
+
+        return [Candidate("network", self._settings(data), self._begin)]
+
+    def _begin(self, part: "Part") -> "Mapping[str, Chain]":
+        import numpy as np
+
+        from crossbit.neural.inputs import fit_inputs
+        from crossbit.neural.networks import random_layers
+        from crossbit.neural.settings import for_each
+
+        inputs = for_each(self.inputs, part.modalities, "inputs", "standardise")
+        hidden = for_each(self.hidden, part.modalities, "hidden", ())
+        chains: dict[str, Chain] = {}
+        for number, name in enumerate(part.modalities):
+            if self.networks and name in self.networks:
+                chains[name] = ([], self.networks[name])
+                continue
+            random = np.random.default_rng([self.seed, 0, number])
+            X = part.take(name)
+            fixed = fit_inputs(inputs[name], X, random)
+            width = next((w for layer in reversed(fixed) if (w := layer.widths()[1])), X.shape[1])
+            chains[name] = (fixed, random_layers([width, *hidden[name], self.n_bits], random))
+        return chains
+
+    def _settings(self, data: TrainingSet) -> "Settings":
+        from crossbit.neural.batches import MOST_CELLS
+        from crossbit.neural.settings import Settings, for_each, margins, pair_key
+
+        names = data.modalities
+        alpha = for_each(self.alpha, names, "alpha", 0.3)
+        weights = {pair_key(a, b): alpha[a] if a == b else 1.0 for a, b in combinations_with_replacement(names, 2)}
+        if len(names) == 1:
+            weights = dict.fromkeys(weights, 1.0)
+        largest = max(int(present.sum()) for present in data.present.values())
+        small = largest**2 <= MOST_CELLS and not self.online
+        optimiser = self.optimiser if self.optimiser != "auto" else "cg" if small and self.batch is None else "adam"
+        whole = optimiser in ("cg", "lbfgs")
+        batch = None if whole else (self.batch or (32 if self.online else 256))
+        per_epoch = 1 if batch is None else -(-largest // batch)
+        first, last = (self.beta, self.beta) if isinstance(self.beta, float | int) else self.beta
+        return Settings(
+            n_bits=self.n_bits,
+            seed=self.seed,
+            weights=weights,
+            margins=margins(self.margin, names, self.n_bits),
+            losses=self._losses(data),
+            temperature=self.temperature,
+            sums=self.sums,
+            beta=(first, last),
+            n_pairs=self.n_pairs,
+            quantisation=self.quantisation,
+            balance=self.balance,
+            decay=self.decay,
+            dropout=self.dropout,
+            optimiser=optimiser,
+            rate=self.learning_rate,
+            batch=batch,
+            online=self.online,
+            steps=self.steps or (200 if whole else max(2000, 30 * per_epoch)),
+            every=5 if whole else max(20, per_epoch),
+            patience=self.patience,
+            device=self.device,
+        )
+
+    def _losses(self, data: TrainingSet) -> "dict[str, Loss]":
+        if self.loss != "auto":
+            return dict.fromkeys(("labels", "pairs", "rows"), self.loss)
+        only_similar = all(pairs.similar.all() for pairs in data.pairs)
+        return {"labels": "contrastive", "rows": "ranking", "pairs": "ranking" if only_similar else "contrastive"}
+
+    def configuration(self) -> dict[str, Any]:
+        """The fields, sequences as lists; a network of one's own is told by its class."""
+        values = {name: _plain(value) for name, value in super().configuration().items()}
+        if self.networks is not None:
+            values["networks"] = {name: type(network).__name__ for name, network in self.networks.items()}
+        return values
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - any field
+    """A value as JSON has it."""
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return list(value) if isinstance(value, tuple) else value

@@ -1,0 +1,61 @@
+"""Checkpoints: one file with all that training needs to go on where it was; whole or absent, never pickle."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossbit.errors import DataError
+from crossbit.files import read_arrays, write_arrays
+
+FORMAT = "crossbit.checkpoint/1"
+Arrays = dict[str, NDArray[Any]]
+
+
+class Checkpoint:
+    """Progress of a training that consists of one run after the other, each known by its name.
+
+    Args:
+        path: The file; nothing: progress is not kept.
+        fingerprint: Of settings and data. A file of another training is refused.
+        seconds: Least time between two saves.
+    """
+
+    def __init__(self, path: Path | None, fingerprint: str, *, seconds: float = 10.0) -> None:
+        self.path, self.fingerprint, self.seconds = path, fingerprint, seconds
+        self._runs: dict[str, tuple[dict[str, Any], Arrays]] = {}
+        self._saved = monotonic()
+        if path is not None and path.exists():
+            self._read(path)
+
+    def _read(self, path: Path) -> None:
+        file = read_arrays(path, FORMAT)
+        if file.meta["fingerprint"] != self.fingerprint:
+            raise DataError(f"{path}: a checkpoint of another training (other settings or data); choose another path")
+        for number, (name, meta) in enumerate(file.meta["runs"].items()):
+            prefix = f"{number}."
+            mine = {key.removeprefix(prefix): a for key, a in file.arrays.items() if key.startswith(prefix)}
+            self._runs[name] = (meta, {key: np.array(array) for key, array in mine.items()})
+
+    def load(self, run: str) -> tuple[dict[str, Any], Arrays] | None:
+        """What was kept of a run."""
+        return self._runs.get(run)
+
+    @property
+    def due(self) -> bool:
+        """Whether enough time has passed for another save."""
+        return self.path is not None and monotonic() - self._saved >= self.seconds
+
+    def save(self, run: str, meta: Mapping[str, Any], arrays: Arrays) -> None:
+        """Keep the progress of a run, beside that of the runs before it."""
+        self._runs[run] = (dict(meta), arrays)
+        if self.path is None:
+            return
+        named = {f"{i}.{key}": a for i, (_, some) in enumerate(self._runs.values()) for key, a in some.items()}
+        runs = {name: meta for name, (meta, _) in self._runs.items()}
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        write_arrays(self.path, FORMAT, {"fingerprint": self.fingerprint, "runs": runs}, named)
+        self._saved = monotonic()

@@ -1,0 +1,272 @@
+"""Networks as a user meets them: every kind of supervision, fields, errors, the same seed and the same model."""
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from crossbit import CMNN, HASHERS, MMNN, DataError, HashModel, Pairs
+from crossbit.metrics import mean_average_precision, same_class
+
+Views = dict[str, NDArray[np.float64]]
+QUICK: dict[str, Any] = {"n_bits": 16, "steps": 30, "inputs": "standardise", "loss": "contrastive"}
+
+
+def classes(n: int = 120, n_classes: int = 4, seed: int = 0) -> NDArray[np.int64]:
+    return np.random.default_rng(seed).permutation(np.arange(n) % n_classes)
+
+
+def views(labels: NDArray[np.int64], *widths: int, noise: float = 0.4, seed: int = 1) -> list[NDArray[np.float64]]:
+    """Rows of each width around one centre a class; the centres do not depend on the rows."""
+    random, centres = np.random.default_rng(seed), np.random.default_rng(99)
+    return [
+        centres.normal(size=(20, width))[labels] + noise * random.normal(size=(len(labels), width)) for width in widths
+    ]
+
+
+def two(labels: NDArray[np.int64], seed: int = 1) -> Views:
+    return dict(zip(("image", "text"), views(labels, 12, 7, seed=seed), strict=True))
+
+
+def quality(model: HashModel, left: str = "image", right: str = "text") -> float:
+    """Mean average precision on rows that were not trained on, in percent."""
+    labels = classes(seed=5)
+    new = dict(zip(("image", "text", "sound"), views(labels, 12, 7, 9, seed=6), strict=True))
+    exclude = "same-row" if left == right else None
+    codes = model.encode(left, new[left]), model.encode(right, new[right])
+    return 100 * mean_average_precision(*codes, same_class(labels, labels), exclude=exclude)
+
+
+@pytest.mark.parametrize("method", ["mmnn", "cmnn"])
+@pytest.mark.parametrize("optimiser", ["cg", "lbfgs", "adam", "sgd"])
+def test_labels_are_learnt_with_every_optimiser(method: str, optimiser: str) -> None:
+    labels = classes()
+    steps = 30 if optimiser in ("cg", "lbfgs") else 300
+    rate = 0.003 if optimiser == "adam" else 0.001
+    model = HASHERS[method](**{**QUICK, "steps": steps}, optimiser=optimiser, learning_rate=rate, batch=None).fit(  # type: ignore[call-arg]
+        two(labels), labels=labels
+    )
+    assert quality(model) > 95
+    assert quality(model, "text", "image") > 95
+
+
+def test_more_layers_and_every_option() -> None:
+    labels = classes()
+    hasher = MMNN(
+        **QUICK,
+        hidden={"image": (20, 10)},
+        alpha={"text": 0.5},
+        margin={"image-text": 4.0, "text": "40%", "default": 3},
+        beta=(1.0, 2.0),
+        quantisation=0.1,
+        balance=0.1,
+        decay=1e-4,
+        dropout=0.1,
+        rotate=True,
+    )
+    model = hasher.fit(two(labels), labels=labels)
+    assert quality(model) > 90
+    kinds = [layer.kind for layer in model.encoders["image"]]
+    assert kinds == ["standardise", "affine", "tanh", "affine", "tanh", "affine", "tanh"]
+
+
+def test_mmnn_with_alpha_zero_is_cmnn() -> None:
+    labels = classes()
+    a = MMNN(**QUICK, alpha=0.0).fit(two(labels), labels=labels)
+    b = CMNN(**QUICK).fit(two(labels), labels=labels)
+    assert a.fingerprint() == b.fingerprint()
+
+
+def test_the_same_seed_gives_the_same_model_and_another_seed_another() -> None:
+    labels = classes()
+    models = [MMNN(**QUICK, dropout=0.2, seed=seed).fit(two(labels), labels=labels) for seed in (3, 3, 4)]
+    assert models[0] == models[1]
+    assert models[0].fingerprint() != models[2].fingerprint()
+
+
+def test_one_modality_is_the_siamese_network() -> None:
+    labels = classes()
+    model = MMNN(**QUICK).fit({"image": two(labels)["image"]}, labels=labels)
+    assert quality(model, "image", "image") > 95
+
+
+def test_three_modalities_meet_in_one_space() -> None:
+    labels = classes()
+    given = dict(zip(("image", "text", "sound"), views(labels, 12, 7, 9), strict=True))
+    model = MMNN(**QUICK).fit(given, labels=labels)
+    for left, right in (("image", "sound"), ("sound", "text"), ("text", "image")):
+        assert quality(model, left, right) > 95
+
+
+def test_unpaired_views_with_labels_of_their_own() -> None:
+    a, b = classes(90, seed=2), classes(150, seed=3)
+    given = {"image": views(a, 12)[0], "text": views(b, 12, 7)[1]}
+    model = MMNN(**QUICK).fit(given, labels={"image": a, "text": b})
+    assert quality(model) > 95
+
+
+def test_absent_rows_and_unknown_labels_take_no_part() -> None:
+    labels = classes()
+    given = two(labels)
+    given["image"][:20] = np.nan
+    given["text"][10:30] = np.nan  # rows 10 … 19 are absent altogether
+    partly = labels.copy()
+    partly[100:] = -1
+    model = MMNN(**QUICK).fit(given, labels=partly)
+    assert quality(model) > 95
+
+
+def test_explicit_pairs_across_and_within() -> None:
+    labels = classes()
+    random = np.random.default_rng(0)
+    index = random.integers(0, len(labels), (4000, 2))
+    similar = labels[index[:, 0]] == labels[index[:, 1]]
+    pairs = [Pairs("text", "image", index, similar), Pairs("text", "text", index[:500], similar[:500])]
+    for options in ({}, {"batch": 64, "steps": 300}):
+        model = MMNN(**{**QUICK, **options}).fit(two(labels), pairs=pairs)
+        assert quality(model) > 95
+    assert model.card["training"]["validated by"] == "similar pairs nearer than dissimilar ones"
+
+
+def test_similar_pairs_alone_are_ranked_against_all_others() -> None:
+    labels = classes()
+    index = np.stack([np.arange(len(labels))] * 2, axis=1)
+    pairs = Pairs("image", "text", index, np.ones(len(labels), bool))
+    model = MMNN(**{**QUICK, "loss": "auto"}).fit(two(labels), pairs=pairs)
+    assert quality(model) > 80
+
+
+@pytest.mark.parametrize("options", [{}, {"optimiser": "adam", "batch": 40, "steps": 300}])
+def test_rows_that_belong_together_suffice(options: dict[str, Any]) -> None:
+    labels = classes()
+    model = MMNN(**{**QUICK, "loss": "auto", **options}).fit(two(labels))
+    assert quality(model) > 80
+
+
+def test_a_mixture_of_everything() -> None:
+    labels = classes()
+    partly = np.where(np.arange(len(labels)) < 60, labels, -1)
+    pairs = Pairs("image", "image", np.array([[0, 1], [2, 3]]), labels[[0, 2]] == labels[[1, 3]])
+    model = MMNN(**{**QUICK, "loss": "auto"}).fit(two(labels), labels=partly, pairs=pairs, rows=True)
+    assert quality(model) > 90
+
+
+def test_several_labels_a_row() -> None:
+    labels = classes()
+    member = np.zeros((len(labels), 5), bool)
+    member[np.arange(len(labels)), labels] = True
+    member[::7, 4] = True
+    for options in ({}, {"n_pairs": (500, 1000)}, {"batch": 32, "steps": 200}):
+        assert quality(MMNN(**{**QUICK, **options}).fit(two(labels), labels=member)) > 90
+
+
+def test_sampled_pairs_and_sums_as_the_paper_prints() -> None:
+    labels = classes()
+    model = MMNN(**QUICK, n_pairs=(300, 3000), sums=True, margin={"image-text": 3, "default": 1}).fit(
+        two(labels), labels=labels
+    )
+    assert quality(model) > 90
+
+
+@pytest.mark.parametrize("batch", [1, 8])
+def test_online_training_draws_pairs_as_it_goes(batch: int) -> None:
+    labels = classes()
+    hasher = MMNN(**{**QUICK, "steps": 1500 // batch}, online=True, batch=batch, learning_rate=0.003)
+    assert quality(hasher.fit(two(labels), labels=labels)) > 85
+
+
+def test_progress_is_reported_step_by_step() -> None:
+    labels = classes()
+    steps: list[Any] = []
+    MMNN(**QUICK, patience=100).fit(two(labels), labels=labels, on_step=steps.append)
+    assert [step.number for step in steps] == list(range(1, len(steps) + 1))
+    assert steps[0].of == 30
+    assert all(step.loss is not None for step in steps)
+    assert max(step.validation for step in steps if step.validation is not None) > 90
+
+
+def test_the_card_tells_how_it_went() -> None:
+    labels = classes()
+    card = MMNN(**QUICK).fit(two(labels), labels=labels).card
+    assert card["training"]["validated by"] == "cross-modal mean average precision"
+    assert card["training"]["curve of validation"].startswith("5: ")
+    assert "constant bits" in card["health"]["image"]
+
+
+def test_a_collapse_is_detected_and_said(caplog: pytest.LogCaptureFixture) -> None:
+    labels = np.zeros(40, np.int64)
+    index = np.random.default_rng(0).integers(0, 40, (500, 2))
+    model = MMNN(**QUICK, validation=0.0).fit(two(labels), pairs=Pairs("image", "text", index, np.ones(500, bool)))
+    assert any("every row has the same code" in warning for warning in model.card["warnings"])
+    assert "collapsed" in caplog.text
+
+
+def test_too_little_to_hold_out_trains_on_all(caplog: pytest.LogCaptureFixture) -> None:
+    labels = classes(6, 2)
+    MMNN(**QUICK).fit(two(labels), labels=labels)
+    assert "too little is known" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"margin": "wide"}, "a margin is a distance above 0, or a share"),
+        ({"margin": 0}, "a margin is a distance above 0"),
+        ({"margin": {"image-text": 3}}, r"none is given for \['image-image', 'text-text'\]; add it, or 'default'"),
+        ({"margin": {"image-sound": 3, "default": 1}}, "'image-sound' names no pair of modalities"),
+        ({"alpha": {"sound": 1.0}}, r"alpha: unknown modalities \['sound'\]; known: \['image', 'text'\]"),
+        ({"inputs": "whiten"}, "unknown input step 'whiten' in 'whiten'; known, joined by"),
+        ({"optimiser": "newton"}, "unknown optimiser 'newton'"),
+        ({"device": "tpu"}, "unknown device 'tpu'"),
+        ({"device": "mps"}, "device 'mps' is not available on this machine"),
+        ({"validation": 1.5}, "at least 0 and below 1, got 1.5"),
+        ({"optimiser": "sgd", "learning_rate": 1e30, "decay": 1.0}, "the loss is (nan|inf) at step"),
+    ],
+)
+def test_fields_that_cannot_be_used(fields: dict[str, Any], message: str) -> None:
+    labels = classes()
+    with pytest.raises(DataError, match=message):
+        MMNN(**{**QUICK, **fields}).fit(two(labels), labels=labels)
+
+
+def test_labels_of_two_forms_are_refused() -> None:
+    labels = classes()
+    with pytest.raises(DataError, match="labels of all modalities name the same classes in one form"):
+        MMNN(**QUICK).fit(two(labels), labels={"image": labels, "text": np.eye(4, dtype=bool)[labels]})
+
+
+def test_cmnn_has_no_alpha_and_needs_two_modalities() -> None:
+    labels = classes()
+    with pytest.raises(DataError, match=r"alpha is 0; got 0\.3: use mmnn"):
+        CMNN(**QUICK, alpha=0.3).fit(two(labels), labels=labels)
+    with pytest.raises(DataError, match="at least 2 modalities, got 1"):
+        CMNN(**QUICK).fit({"image": two(labels)["image"]}, labels=labels)
+
+
+def test_nothing_relates_the_modalities() -> None:
+    labels = classes()
+    with pytest.raises(DataError, match="nothing to learn from"):
+        MMNN(**QUICK, alpha=0.0).fit(two(labels), labels={"image": labels})
+
+
+def test_a_configuration_makes_the_same_hasher_again() -> None:
+    labels = classes()
+    hasher = MMNN(**QUICK, hidden=(9,), beta=(1.0, 2.0), n_pairs=(200, 300))
+    again = MMNN.from_configuration(json.loads(json.dumps(hasher.configuration())))
+    assert again.fit(two(labels), labels=labels) == hasher.fit(two(labels), labels=labels)
+
+
+def test_listing_and_describing_work_without_torch() -> None:
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from crossbit import HASHERS, MMNN, MissingExtraError\n"
+        "assert 'mmnn' in HASHERS and repr(MMNN()) and MMNN().configuration()\n"
+        "try:\n    MMNN().fit({'a': [[1.0], [2.0]], 'b': [[1.0], [2.0]]})\n"
+        "except MissingExtraError as error:\n    assert \"pip install 'crossbit[train]'\" in str(error)\n"
+        "else:\n    raise SystemExit('no error')\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
