@@ -1,0 +1,39 @@
+"""The compiled kernels; `native/module.c` checks sizes, `rows.py` is who calls."""
+
+from typing import Any
+
+from numpy.typing import NDArray
+
+def levels() -> list[str]: ...
+def segment(
+    n: int,
+    n_bits: int,
+    words: NDArray[Any],
+    ids: NDArray[Any],
+    alive: NDArray[Any] | None,
+    tables: tuple[tuple[int, int, NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]], ...],
+) -> object: ...
+def search(
+    segment: object,
+    level: int,
+    queries: NDArray[Any],
+    k: int,
+    threads: int,
+    path: int,
+    budget: int,
+    ids: NDArray[Any],
+    distances: NDArray[Any],
+) -> int: ...
+def within(
+    segment: object, level: int, queries: NDArray[Any], radius: int, threads: int, path: int, budget: int
+) -> tuple[int, bytearray, bytearray, bytearray]: ...
+def table(
+    words: NDArray[Any],
+    shift: int,
+    width: int,
+    starts: NDArray[Any],
+    heads: NDArray[Any],
+    tails: NDArray[Any],
+    rows: NDArray[Any],
+) -> None: ...
+def matrix(level: int, a: NDArray[Any], b: NDArray[Any], width: int, distances: NDArray[Any]) -> None: ...

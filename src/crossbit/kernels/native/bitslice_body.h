@@ -1,0 +1,248 @@
+/* Many queries against blocks of rows whose bits are transposed into planes. Included once for each instruction set. */
+
+#include <stdlib.h>
+
+#define BLOCK (64 * LANES) /* rows of a block: one bit of a plane each */
+#define CHUNK 8            /* groups of three planes that any width is rounded up to, unless its tree is unrolled */
+#define MAX_LEVELS 11      /* binary digits of a count up to 1024 */
+
+/* Bit j of lane l of plane b is bit b of row 64 l + j of the block: reading lanes and bits upwards is reading rows
+ * upwards. Transposes 64 × 64 bits in every lane at once, halving the squares exchanged at each step. */
+KERNEL static void transpose(const uint64_t *block, size_t width, V planes[64])
+{
+    static const uint64_t halves[6] = {0x00000000FFFFFFFFu, 0x0000FFFF0000FFFFu, 0x00FF00FF00FF00FFu,
+                                       0x0F0F0F0F0F0F0F0Fu, 0x3333333333333333u, 0x5555555555555555u};
+    for (size_t j = 0; j < 64; j++)
+        planes[j] = gather(block + j * width, 64 * width);
+    for (int step = 0, size = 32; step < 6; step++, size /= 2) {
+        V half = splat(halves[step]);
+        for (int square = 0; square < 64; square += 2 * size)
+            for (int i = square; i < square + size; i++) {
+                V swap = ((planes[i] >> size) ^ planes[i + size]) & half;
+                planes[i + size] ^= swap;
+                planes[i] ^= swap << size;
+            }
+    }
+}
+
+/* For each group of three planes and each of the eight values of the query's three bits: the two digits of how many of
+ * the three bits differ. Entry (g, v) is sums[16 g + 2 v], the digit of weight 1, and the next, of weight 2. */
+KERNEL static void tabulate(const V *planes, int groups, V *sums)
+{
+    for (int g = 0; g < groups; g++)
+        for (int v = 0; v < 8; v++) {
+            V a = planes[3 * g] ^ splat(-(uint64_t)(v & 1));
+            V b = planes[3 * g + 1] ^ splat(-(uint64_t)(v >> 1 & 1));
+            V c = planes[3 * g + 2] ^ splat(-(uint64_t)(v >> 2 & 1));
+            sums[16 * g + 2 * v] = parity(a, b, c);
+            sums[16 * g + 2 * v + 1] = majority(a, b, c);
+        }
+}
+
+/* A sum in the making: up to three bits wait at each weight 2^level; three of them become one there and one above.
+ * Bits of weight 2^top come out; no sum here lets more than three come out. */
+typedef struct {
+    V waiting[MAX_LEVELS][3];
+    int count[MAX_LEVELS];
+    V out[3];
+    int n_out;
+} Sum;
+
+KERNEL INLINE void add(Sum *sum, int level, const int top, V bit)
+{
+#pragma GCC unroll 12
+    for (; level < top; level++) {
+        V *waiting = sum->waiting[level];
+        waiting[sum->count[level]++] = bit;
+        if (sum->count[level] < 3)
+            return;
+        V a = waiting[0], b = waiting[1], c = waiting[2];
+        waiting[0] = parity(a, b, c);
+        sum->count[level] = 1;
+        bit = majority(a, b, c);
+    }
+    sum->out[sum->n_out++] = bit;
+}
+
+/* Start from the number whose binary digits are `bias`, each a word of zeros or ones. */
+KERNEL INLINE void start(Sum *sum, const uint64_t *bias, const int top)
+{
+#pragma GCC unroll 12
+    for (int level = 0; level < top; level++) {
+        sum->waiting[level][0] = splat(bias[level]);
+        sum->count[level] = 1;
+    }
+    sum->n_out = 0;
+}
+
+/* Add the digits of `groups` groups; offsets[g] says where the query's entry lies in group g, in bytes. */
+KERNEL INLINE void add_groups(Sum *sum, const V *sums, const uint16_t *offsets, const int groups, const int top)
+{
+#pragma GCC unroll 100
+    for (int g = 0; g < groups; g++) {
+        const V *entry = (const V *)((const char *)(sums + 16 * g) + offsets[g]);
+        add(sum, 0, top, entry[0]);
+        add(sum, 1, top, entry[1]);
+    }
+}
+
+/* Add up the bits that still wait, two or one at a weight: what is carried out of the top weight. */
+KERNEL INLINE V last_carry(const Sum *sum, const int top)
+{
+    V carry = splat(0);
+#pragma GCC unroll 12
+    for (int level = 0; level < top; level++) {
+        V one = sum->waiting[level][0];
+        carry = sum->count[level] == 2 ? majority(one, sum->waiting[level][1], carry) : one & carry;
+    }
+    return carry;
+}
+
+/* Which rows of a block have a distance ≥ limit, where bias = 2^top − limit: the count starts from there, so that
+ * reaching the limit is carrying into weight 2^top.
+ *
+ * With constant arguments the compiler unrolls everything and the sum lives in registers: an adder tree in which every
+ * node is two three-input gates. */
+KERNEL INLINE V at_least(const V *sums, const uint16_t *offsets, const uint64_t *bias, const int groups, const int top)
+{
+    Sum sum;
+    start(&sum, bias, top);
+    add_groups(&sum, sums, offsets, groups, top);
+    V reached = last_carry(&sum, top);
+#pragma GCC unroll 3
+    for (int i = 0; i < sum.n_out; i++)
+        reached |= sum.out[i];
+    return reached;
+}
+
+/* The same for any number of chunks of eight groups: in a chunk each of the three lowest weights receives an even number
+ * of bits, so one waits there before and after, in registers, and three come out at weight 8, to be added in memory. */
+KERNEL static V at_least_any(const V *sums, const uint16_t *offsets, const uint64_t *bias, int groups, int top)
+{
+    Sum high;
+    start(&high, bias, top);
+    V reached = splat(0), ones = high.waiting[0][0], twos = high.waiting[1][0], fours = high.waiting[2][0];
+    for (int g = 0; g < groups; g += CHUNK) {
+        Sum low = {.waiting = {{ones}, {twos}, {fours}}, .count = {1, 1, 1}};
+        add_groups(&low, sums + 16 * g, offsets + g, CHUNK, 3);
+        ones = low.waiting[0][0], twos = low.waiting[1][0], fours = low.waiting[2][0];
+        for (int i = 0; i < 3; i++)
+            add(&high, 3, top, low.out[i]);
+        for (; high.n_out > 0; high.n_out--)
+            reached |= high.out[high.n_out - 1];
+    }
+    high.waiting[0][0] = ones, high.waiting[1][0] = twos, high.waiting[2][0] = fours;
+    return reached | last_carry(&high, top);
+}
+
+/* What one call works with: made once, used for every block. */
+typedef struct {
+    int groups, top;
+    V *planes;         /* three a group; those beyond the codes' bits stay zero */
+    V *sums;           /* sixteen a group */
+    uint16_t *offsets; /* `groups` for each query */
+    uint64_t *bias;    /* `top` digits for each limit 0 … n_bits */
+    void *memory;
+} Slices;
+
+static int groups_for(int n_bits)
+{
+    if (n_bits == 64 || n_bits == 128 || n_bits == 256)
+        return (n_bits + 2) / 3;
+    return (n_bits + 3 * CHUNK - 1) / (3 * CHUNK) * CHUNK;
+}
+
+static bool slices_make(Slices *slices, int n_bits, const uint64_t *queries, size_t n_queries, int width)
+{
+    int groups = groups_for(n_bits), top = 4;
+    while (1 << top < n_bits)
+        top++;
+    /* Planes are written 64 a word, which may reach beyond the last group. */
+    size_t planes = (size_t)(3 * groups > 64 * width ? 3 * groups : 64 * width);
+    size_t bytes = (planes + 16 * (size_t)groups) * sizeof(V) + ((size_t)n_bits + 1) * (size_t)top * sizeof(uint64_t) +
+                   n_queries * (size_t)groups * sizeof(uint16_t);
+    char *memory = calloc(1, bytes + sizeof(V));
+    if (!memory)
+        return false;
+    V *aligned = (V *)(((uintptr_t)memory + sizeof(V) - 1) / sizeof(V) * sizeof(V));
+    *slices = (Slices){.groups = groups, .top = top, .planes = aligned, .sums = aligned + planes, .memory = memory};
+    slices->bias = (uint64_t *)(slices->sums + 16 * groups);
+    slices->offsets = (uint16_t *)(slices->bias + ((size_t)n_bits + 1) * (size_t)top);
+    for (int limit = 0; limit <= n_bits; limit++)
+        for (int level = 0; level < top; level++)
+            slices->bias[limit * top + level] = -(uint64_t)(((1 << top) - limit) >> level & 1);
+    for (size_t i = 0; i < n_queries; i++)
+        for (int bit = 0; bit < n_bits; bit++)
+            if (queries[i * (size_t)width + (size_t)bit / 64] >> bit % 64 & 1)
+                slices->offsets[i * (size_t)groups + (size_t)bit / 3] += (uint16_t)(2 * sizeof(V) << bit % 3);
+    return true;
+}
+
+/* Offer the rows of a block that may be near enough, in ascending order. */
+KERNEL static __attribute__((noinline)) void offer_block(const Rows *rows, size_t block, V far, const uint64_t *query,
+                                                         Collector *collector)
+{
+    for (size_t lane = 0; lane < LANES; lane++)
+        for (uint64_t near = ~far[lane]; near; near &= near - 1)
+            consider(rows, block + 64 * lane + (size_t)__builtin_ctzll(near), query, rows->width, collector);
+}
+
+/* One block for all queries. A query that has not yet k items, or has k at distance 0, needs no planes. */
+KERNEL INLINE void slice_block(const Slices *slices, const Rows *rows, size_t block, const uint64_t *queries,
+                               size_t n_queries, Collector *collectors, const int n_bits)
+{
+    for (size_t i = 0; i < n_queries; i++) {
+        const uint64_t *query = queries + i * (size_t)rows->width;
+        const uint16_t *offsets = slices->offsets + i * (size_t)slices->groups;
+        int reach = collectors[i].reach;
+        if (RARELY(reach >= rows->n_bits || reach < 0)) {
+            if (reach >= 0)
+                scan(rows, block, block + BLOCK, query, &collectors[i]);
+            continue;
+        }
+        const uint64_t *bias = slices->bias + (reach + 1) * slices->top;
+        V far = n_bits == 64    ? at_least(slices->sums, offsets, bias, 22, 6)
+                : n_bits == 128 ? at_least(slices->sums, offsets, bias, 43, 7)
+                : n_bits == 256 ? at_least(slices->sums, offsets, bias, 86, 8)
+                                : at_least_any(slices->sums, offsets, bias, slices->groups, slices->top);
+        if (RARELY(!all_ones(far)))
+            offer_block(rows, block, far, query, &collectors[i]);
+    }
+}
+
+/* Offer the rows begin … end − 1 to the collectors of all queries; false when memory ran out.
+ *
+ *     far = carry into 2^top of (2^top − limit + Σ_b (plane_b ^ query_b)),   limit = reach + 1
+ *
+ * Reads rows and queries, which the caller owns; the planes and tables of a block are this call's own. A caller may give
+ * parts of the rows to other threads with other collectors. */
+KERNEL static bool bitslice(const Rows *rows, size_t begin, size_t end, const uint64_t *queries, size_t n_queries,
+                            Collector *collectors)
+{
+    Slices slices;
+    if (!slices_make(&slices, rows->n_bits, queries, n_queries, rows->width))
+        return false;
+    size_t block = begin;
+    for (; block + BLOCK <= end; block += BLOCK) {
+        for (int w = 0; w < rows->width; w++)
+            transpose(rows->words + block * (size_t)rows->width + w, (size_t)rows->width, slices.planes + 64 * w);
+        tabulate(slices.planes, slices.groups, slices.sums);
+        switch (rows->n_bits) {
+        case 64:
+            slice_block(&slices, rows, block, queries, n_queries, collectors, 64);
+            break;
+        case 128:
+            slice_block(&slices, rows, block, queries, n_queries, collectors, 128);
+            break;
+        case 256:
+            slice_block(&slices, rows, block, queries, n_queries, collectors, 256);
+            break;
+        default:
+            slice_block(&slices, rows, block, queries, n_queries, collectors, 0);
+        }
+    }
+    for (size_t i = 0; i < n_queries; i++)
+        scan(rows, block, end, queries + i * (size_t)rows->width, &collectors[i]);
+    free(slices.memory);
+    return true;
+}

@@ -1,0 +1,84 @@
+/* What every C file here shares: rows of packed codes, and the table of kernels that one instruction set offers. */
+#ifndef CROSSBIT_COMMON_H
+#define CROSSBIT_COMMON_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "collector.h"
+
+#define INLINE static inline __attribute__((always_inline, unused))
+#define RARELY(condition) __builtin_expect(!!(condition), 0)
+
+#define MAX_BITS 1024
+#define MAX_TABLES 8
+#define SCAN_AHEAD 4096 /* bytes: how far the scans prefetch; about the latency of memory times its bandwidth */
+
+/* n codes of n_bits bits, each in `width` words, row-major, padding zero. Rows are in ascending order of their ids, so
+ * that the order of rows is the order of ids. A row whose bit in `alive` is 0 does not exist (NULL: all exist). */
+typedef struct {
+    const uint64_t *words;
+    const uint64_t *alive;
+    size_t n;
+    int width;
+    int n_bits;
+} Rows;
+
+/* One table of a multi-index: the codes grouped by their bits shift … shift + width − 1, the key.
+ * Group x is starts[x] … starts[x + 1] − 1, in ascending order of rows. What a code has beside its key, closed up, is its
+ * rest (at most 48 bits): the low 32 in heads, the others in tails. heads has 16 readable entries beyond the last. */
+typedef struct {
+    const uint32_t *starts;
+    const uint32_t *heads;
+    const uint16_t *tails;
+    const uint32_t *rows;
+    int shift;
+    int width;
+} Table;
+
+typedef struct {
+    Table table[MAX_TABLES];
+    int count;
+} Tables;
+
+/* The kernels of one instruction set. Each offers to a collector every row of begin … end − 1 that is alive and near
+ * enough; none writes anything but collectors, so threads may share rows, tables and queries. */
+typedef struct {
+    const char *name;
+    void (*scan)(const Rows *rows, size_t begin, size_t end, const uint64_t *query, Collector *collector);
+    bool (*bitslice)(const Rows *rows, size_t begin, size_t end, const uint64_t *queries, size_t n_queries,
+                     Collector *collectors);
+    bool (*probe)(const Tables *tables, const Rows *rows, const uint64_t *query, Collector *collector, uint64_t budget);
+    void (*matrix)(const uint64_t *a, size_t n_a, const uint64_t *b, size_t n_b, int width, uint16_t *distances);
+} Level;
+
+extern const Level level_generic;
+#if defined(__x86_64__)
+extern const Level level_avx2;
+extern const Level level_avx512;
+#endif
+
+INLINE bool is_alive(const Rows *rows, size_t row)
+{
+    return !rows->alive || (rows->alive[row >> 6] >> (row & 63) & 1);
+}
+
+/* popcount(a ^ b) over `width` words. */
+INLINE int distance(const uint64_t *a, const uint64_t *b, int width)
+{
+    int total = 0;
+    for (int w = 0; w < width; w++)
+        total += __builtin_popcountll(a[w] ^ b[w]);
+    return total;
+}
+
+/* Offer one row if it exists and is near enough. */
+INLINE void consider(const Rows *rows, size_t row, const uint64_t *query, int width, Collector *collector)
+{
+    int d = distance(rows->words + row * (size_t)width, query, width);
+    if (d <= collector->reach && is_alive(rows, row))
+        collector_offer(collector, d, (uint32_t)row);
+}
+
+#endif

@@ -1,0 +1,92 @@
+/* Four 64-bit lanes with AVX2; bits are counted by looking up nibbles. */
+#include <immintrin.h>
+
+#define KERNEL __attribute__((target("avx2,popcnt,bmi")))
+#define LANES 4
+#define HEADS 8
+
+typedef uint64_t V __attribute__((vector_size(32)));
+
+KERNEL INLINE V splat(uint64_t x)
+{
+    return (V)_mm256_set1_epi64x((long long)x);
+}
+
+KERNEL INLINE V load(const uint64_t *p)
+{
+    return (V)_mm256_loadu_si256((const void *)p);
+}
+
+/* Lane l is p[l * stride]. */
+KERNEL INLINE V gather(const uint64_t *p, size_t stride)
+{
+    return (V){p[0], p[stride], p[2 * stride], p[3 * stride]};
+}
+
+/* The number of one bits of each byte. */
+KERNEL INLINE __m256i count_bytes(__m256i x)
+{
+    const __m256i ones = _mm256_setr_epi8(0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4,
+                                          0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4);
+    const __m256i nibble = _mm256_set1_epi8(15);
+    __m256i low = _mm256_shuffle_epi8(ones, _mm256_and_si256(x, nibble));
+    __m256i high = _mm256_shuffle_epi8(ones, _mm256_and_si256(_mm256_srli_epi16(x, 4), nibble));
+    return _mm256_add_epi8(low, high);
+}
+
+KERNEL INLINE V popcount(V x)
+{
+    return (V)_mm256_sad_epu8(count_bytes((__m256i)x), _mm256_setzero_si256());
+}
+
+KERNEL INLINE V parity(V a, V b, V c)
+{
+    return a ^ b ^ c;
+}
+
+KERNEL INLINE V majority(V a, V b, V c)
+{
+    return (a & b) | (c & (a ^ b));
+}
+
+KERNEL INLINE bool all_ones(V x)
+{
+    return _mm256_testc_si256((__m256i)x, _mm256_set1_epi8(-1));
+}
+
+/* Bit i of the answer: whether count i of d[0] … d[3] is at most `reach`; differences are negative exactly then. */
+KERNEL INLINE uint32_t within4(const V d[4], int reach)
+{
+    V limit = splat((uint64_t)reach + 1);
+    V below[4] = {d[0] - limit, d[1] - limit, d[2] - limit, d[3] - limit};
+    if (!_mm256_movemask_pd((__m256d)(below[0] | below[1] | below[2] | below[3])))
+        return 0;
+    uint32_t mask = 0;
+    for (int i = 0; i < 4; i++)
+        mask |= (uint32_t)_mm256_movemask_pd((__m256d)below[i]) << 4 * i;
+    return mask;
+}
+
+/* The sums of neighbouring lanes of a and b: with two words a code, one sum a code (their order is not kept). */
+KERNEL INLINE V pair_sums(V a, V b)
+{
+    return (V)_mm256_unpacklo_epi64((__m256i)a, (__m256i)b) + (V)_mm256_unpackhi_epi64((__m256i)a, (__m256i)b);
+}
+
+/* The same once more: with four words a code, from two `pair_sums`, one sum a code. */
+KERNEL INLINE V quad_sums(V a, V b)
+{
+    return (V)_mm256_permute2x128_si256((__m256i)a, (__m256i)b, 0x20) +
+           (V)_mm256_permute2x128_si256((__m256i)a, (__m256i)b, 0x31);
+}
+#define WIDE_SUMS
+
+/* Bit i of the answer: whether popcount(heads[i] ^ query) is at most `most`, for HEADS heads. */
+KERNEL INLINE uint32_t heads_within(const uint32_t *heads, uint32_t query, int most)
+{
+    __m256i x = _mm256_xor_si256(_mm256_loadu_si256((const void *)heads), _mm256_set1_epi32((int)query));
+    __m256i pairs = _mm256_maddubs_epi16(count_bytes(x), _mm256_set1_epi8(1));
+    __m256i counts = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+    __m256i above = _mm256_cmpgt_epi32(counts, _mm256_set1_epi32(most));
+    return ~(uint32_t)_mm256_movemask_ps((__m256)above) & 255;
+}

@@ -1,0 +1,78 @@
+/* Eight 64-bit lanes with AVX-512: bits are counted by VPOPCNTDQ, three-input gates are one instruction. */
+#include <immintrin.h>
+
+#define KERNEL __attribute__((target("avx512f,avx512bw,avx512vpopcntdq,popcnt,bmi")))
+#define LANES 8
+#define HEADS 16
+
+typedef uint64_t V __attribute__((vector_size(64)));
+
+KERNEL INLINE V splat(uint64_t x)
+{
+    return (V)_mm512_set1_epi64((long long)x);
+}
+
+KERNEL INLINE V load(const uint64_t *p)
+{
+    return (V)_mm512_loadu_si512(p);
+}
+
+/* Lane l is p[l * stride]. */
+KERNEL INLINE V gather(const uint64_t *p, size_t stride)
+{
+    const V lanes = {0, 1, 2, 3, 4, 5, 6, 7};
+    return (V)_mm512_i64gather_epi64((__m512i)(lanes * stride), p, 8);
+}
+
+KERNEL INLINE V popcount(V x)
+{
+    return (V)_mm512_popcnt_epi64((__m512i)x);
+}
+
+KERNEL INLINE V parity(V a, V b, V c)
+{
+    return (V)_mm512_ternarylogic_epi64((__m512i)a, (__m512i)b, (__m512i)c, 0x96);
+}
+
+KERNEL INLINE V majority(V a, V b, V c)
+{
+    return (V)_mm512_ternarylogic_epi64((__m512i)a, (__m512i)b, (__m512i)c, 0xE8);
+}
+
+KERNEL INLINE bool all_ones(V x)
+{
+    return _mm512_cmpneq_epi64_mask((__m512i)x, _mm512_set1_epi64(-1)) == 0;
+}
+
+/* Bit i of the answer: whether count i of d[0] … d[3] is at most `reach`. */
+KERNEL INLINE uint32_t within4(const V d[4], int reach)
+{
+    __m512i most = _mm512_set1_epi64(reach);
+    __m512i first = _mm512_min_epu64((__m512i)d[0], (__m512i)d[1]), last = _mm512_min_epu64((__m512i)d[2], (__m512i)d[3]);
+    if (__builtin_expect(!_mm512_cmple_epi64_mask(_mm512_min_epu64(first, last), most), 1))
+        return 0;
+    uint32_t mask = 0;
+    for (int i = 0; i < 4; i++)
+        mask |= (uint32_t)_mm512_cmple_epi64_mask((__m512i)d[i], most) << 8 * i;
+    return mask;
+}
+
+/* The sums of neighbouring lanes of a and b: with two words a code, one sum a code (their order is not kept). */
+KERNEL INLINE V pair_sums(V a, V b)
+{
+    return (V)_mm512_unpacklo_epi64((__m512i)a, (__m512i)b) + (V)_mm512_unpackhi_epi64((__m512i)a, (__m512i)b);
+}
+
+/* The same once more: with four words a code, from two `pair_sums`, one sum a code. */
+KERNEL INLINE V quad_sums(V a, V b)
+{
+    return (V)_mm512_shuffle_i64x2((__m512i)a, (__m512i)b, 0x88) + (V)_mm512_shuffle_i64x2((__m512i)a, (__m512i)b, 0xDD);
+}
+#define WIDE_SUMS
+
+/* Bit i of the answer: whether popcount(heads[i] ^ query) is at most `most`, for HEADS heads. */
+KERNEL INLINE uint32_t heads_within(const uint32_t *heads, uint32_t query, int most)
+{
+    __m512i x = _mm512_xor_si512(_mm512_loadu_si512(heads), _mm512_set1_epi32((int)query));
+    return _mm512_cmple_epi32_mask(_mm512_popcnt_epi32(x), _mm512_set1_epi32(most));
+}

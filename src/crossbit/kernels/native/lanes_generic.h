@@ -1,0 +1,71 @@
+/* Two 64-bit lanes in the compiler's portable vectors: what every processor can do. */
+#define KERNEL
+#define LANES 2
+#define HEADS 4
+
+typedef uint64_t V __attribute__((vector_size(16)));
+
+INLINE V splat(uint64_t x)
+{
+    return (V){x, x};
+}
+
+INLINE V load(const uint64_t *p)
+{
+    return (V){p[0], p[1]};
+}
+
+/* Lane l is p[l * stride]. */
+INLINE V gather(const uint64_t *p, size_t stride)
+{
+    return (V){p[0], p[stride]};
+}
+
+INLINE V popcount(V x)
+{
+    x -= (x >> 1) & splat(0x5555555555555555u);
+    x = (x & splat(0x3333333333333333u)) + ((x >> 2) & splat(0x3333333333333333u));
+    x = (x + (x >> 4)) & splat(0x0f0f0f0f0f0f0f0fu);
+    x += x >> 8;
+    x += x >> 16;
+    x += x >> 32;
+    return x & splat(0x7f);
+}
+
+INLINE V parity(V a, V b, V c)
+{
+    return a ^ b ^ c;
+}
+
+INLINE V majority(V a, V b, V c)
+{
+    return (a & b) | (c & (a ^ b));
+}
+
+INLINE bool all_ones(V x)
+{
+    return (x[0] & x[1]) == ~(uint64_t)0;
+}
+
+/* Bit i of the answer: whether count i of d[0] … d[3] is at most `reach`; differences are negative exactly then. */
+INLINE uint32_t within4(const V d[4], int reach)
+{
+    V limit = splat((uint64_t)reach + 1);
+    V below[4] = {d[0] - limit, d[1] - limit, d[2] - limit, d[3] - limit};
+    V any = below[0] | below[1] | below[2] | below[3];
+    if (!((any[0] | any[1]) >> 63))
+        return 0;
+    uint32_t mask = 0;
+    for (int i = 0; i < 4; i++)
+        mask |= (uint32_t)(below[i][0] >> 63) << 2 * i | (uint32_t)(below[i][1] >> 63) << (2 * i + 1);
+    return mask;
+}
+
+/* Bit i of the answer: whether popcount(heads[i] ^ query) is at most `most`, for HEADS heads. */
+INLINE uint32_t heads_within(const uint32_t *heads, uint32_t query, int most)
+{
+    uint32_t mask = 0;
+    for (int i = 0; i < HEADS; i++)
+        mask |= (uint32_t)(__builtin_popcount(heads[i] ^ query) <= most) << i;
+    return mask;
+}

@@ -1,0 +1,14 @@
+#include "common.h"
+
+#if defined(__x86_64__)
+#include "lanes_avx2.h"
+
+#include "scan_body.h"
+
+#include "bitslice_body.h"
+
+#include "probe_body.h"
+
+const Level level_avx2 = {"avx2", scan, bitslice, probe, matrix};
+
+#endif

@@ -1,0 +1,13 @@
+#include "common.h"
+
+
+#include "lanes_generic.h"
+
+#include "scan_body.h"
+
+#include "bitslice_body.h"
+
+#include "probe_body.h"
+
+const Level level_generic = {"generic", scan, bitslice, probe, matrix};
+

@@ -1,0 +1,143 @@
+/* Exact search through the tables of a multi-index. Included once for each instruction set. */
+
+#define BATCH 32         /* groups asked for before the first is read: their cache misses overlap */
+#define GROUP_COST 24    /* what asking for a group costs, in codes looked at */
+#define CHECK_EVERY 64   /* codes between two looks at the row number, while only ties can be found */
+
+/* One round: table t, all keys with `flips` bits flipped. */
+typedef struct {
+    const Tables *tables;
+    const Rows *rows;
+    Collector *collector;
+    uint64_t rest;   /* of the query, in the order of this table */
+    int t, flips;
+    int tail_least;  /* the least distance that the tail of a code not yet seen can have */
+    uint64_t others[MAX_TABLES]; /* the bits of each other table's key within the rest */
+    uint32_t last_row; /* rows beyond this one cannot be wanted any more */
+} Round;
+
+/* What a code has beside the key of a table, closed up. */
+INLINE uint64_t rest_of(uint64_t code, const Table *table)
+{
+    uint64_t low = code & (((uint64_t)1 << table->shift) - 1);
+    int end = table->shift + table->width;
+    return end < 64 ? low | code >> end << table->shift : low;
+}
+
+/* Whether a code is met for the first time: no other table has it at fewer flips, and none before this one at as many. */
+KERNEL INLINE bool is_first(const Round *round, uint64_t difference)
+{
+    for (int u = 0; u < round->tables->count; u++)
+        if (u != round->t && __builtin_popcountll(difference & round->others[u]) < round->flips + (u < round->t))
+            return false;
+    return true;
+}
+
+/* Look at the codes begin … end − 1 of the table. */
+KERNEL INLINE void look(const Round *round, uint32_t begin, uint32_t end)
+{
+    const Table *table = &round->tables->table[round->t];
+    Collector *collector = round->collector;
+    for (uint32_t i = begin; i < end; i += HEADS) {
+        if (RARELY((i - begin) % CHECK_EVERY == 0 && round->last_row != UINT32_MAX && table->rows[i] > round->last_row))
+            return;
+        int most = collector->reach - round->flips - round->tail_least;
+        uint32_t near = heads_within(table->heads + i, (uint32_t)round->rest, most);
+        if (end - i < HEADS)
+            near &= (1u << (end - i)) - 1;
+        for (; RARELY(near); near &= near - 1) {
+            uint32_t place = i + (uint32_t)__builtin_ctz(near);
+            uint64_t difference = ((uint64_t)table->tails[place] << 32 | table->heads[place]) ^ round->rest;
+            int d = round->flips + __builtin_popcountll(difference);
+            if (d <= collector->reach && is_first(round, difference) && is_alive(round->rows, table->rows[place]))
+                collector_offer(collector, d, table->rows[place]);
+        }
+    }
+}
+
+/* Look at up to BATCH groups, their keys given; the sum of their sizes. */
+KERNEL static uint64_t look_at_groups(const Round *round, const uint32_t *keys, int n)
+{
+    const Table *table = &round->tables->table[round->t];
+    uint64_t codes = 0;
+    for (int i = 0; i < n; i++)
+        __builtin_prefetch(&table->starts[keys[i]]);
+    for (int i = 0; i < n; i++) {
+        uint32_t begin = table->starts[keys[i]], end = table->starts[keys[i] + 1];
+        codes += end - begin;
+        for (uint32_t line = begin; line < end && line < begin + 160; line += 16)
+            __builtin_prefetch(&table->heads[line]);
+    }
+    for (int i = 0; i < n; i++)
+        look(round, table->starts[keys[i]], table->starts[keys[i] + 1]);
+    return codes;
+}
+
+/* Look at every group whose key differs from the query's in exactly `flips` bits; what it cost. */
+KERNEL static uint64_t look_around(const Round *round, uint32_t key, uint64_t budget)
+{
+    uint64_t limit = (uint64_t)1 << round->tables->table[round->t].width, mask = ((uint64_t)1 << round->flips) - 1, cost = 0;
+    uint32_t keys[BATCH];
+    for (bool more = mask < limit; more && cost <= budget;) {
+        int n = 0;
+        for (; n < BATCH && more; n++) {
+            keys[n] = key ^ (uint32_t)mask;
+            /* The next larger number with as many ones. */
+            uint64_t low = mask & -mask, ripple = mask + low;
+            more = mask && ripple < limit;
+            mask = ripple | ((mask ^ ripple) >> 2) >> (mask ? __builtin_ctzll(mask) : 0);
+        }
+        cost += look_at_groups(round, keys, n) + GROUP_COST * (uint64_t)n;
+    }
+    return cost;
+}
+
+/* Prepare the round of table t at `flips` flips. */
+KERNEL static Round round_make(const Tables *tables, const Rows *rows, uint64_t query, Collector *collector, int t, int flips)
+{
+    const Table *own = &tables->table[t];
+    Round round = {.tables = tables, .rows = rows, .collector = collector, .rest = rest_of(query, own), .t = t,
+                   .flips = flips, .last_row = UINT32_MAX};
+    for (int u = 0; u < tables->count; u++) {
+        if (u == t)
+            continue;
+        int shift = tables->table[u].shift - (u > t ? own->width : 0);
+        round.others[u] = (((uint64_t)1 << tables->table[u].width) - 1) << shift;
+        if (shift >= 32)
+            round.tail_least += flips + (u < t);
+    }
+    return round;
+}
+
+/* Offer every row that can be among the nearest, or within the radius; false when that would cost more than the budget.
+ *
+ * If a code differs from the query in d bits, then by the pigeonhole principle some key differs in at most d / m of
+ * them (Norouzi, Punjani, Fleet 2012). Rounds go by flips, then by table: before round (flips, t) every code not seen
+ * differs in at least flips·m + t bits. It ends when that is more than the k-th distance; while it is equal, only rows
+ * smaller than the last one held can still win a tie.
+ *
+ * Reads tables, rows and query, which the caller owns; writes only the collector, which must take rows in any order. */
+KERNEL static bool probe(const Tables *tables, const Rows *rows, const uint64_t *query, Collector *collector, uint64_t budget)
+{
+    int m = tables->count, widest = 0;
+    for (int t = 0; t < m; t++)
+        widest = tables->table[t].width > widest ? tables->table[t].width : widest;
+    uint64_t cost = 0;
+    for (int flips = 0; flips <= widest; flips++)
+        for (int t = 0; t < m; t++) {
+            int unseen = flips * m + t;
+            if (unseen > collector->reach)
+                return true;
+            Round round = round_make(tables, rows, query[0], collector, t, flips);
+            if (collector->histogram && unseen == collector->kth) {
+                collector_settle(collector);
+                round.last_row = (uint32_t)collector->keys[collector->held - 1];
+            }
+            const Table *table = &tables->table[t];
+            uint32_t key = (uint32_t)(query[0] >> table->shift & (((uint64_t)1 << table->width) - 1));
+            cost += look_around(&round, key, budget - cost);
+            if (RARELY(cost > budget))
+                return false;
+        }
+    return true;
+}

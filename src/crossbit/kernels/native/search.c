@@ -1,0 +1,151 @@
+#include "search.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "parallel.h"
+
+#define PIECE_ROWS 16384  /* the least a worker takes at once */
+#define ALIGN_ROWS 512    /* pieces begin at whole blocks, for every instruction set */
+#define BLOCK_WORDS 2048  /* words that stay in the first-level cache while all queries pass over them */
+
+typedef struct {
+    const Plan *plan;
+    Found *found;
+    size_t piece; /* rows */
+    size_t next;
+    bool failed;
+} Task;
+
+static void scan_blocks(const Plan *plan, size_t begin, size_t end, Collector *collectors)
+{
+    size_t step = BLOCK_WORDS / (size_t)plan->rows.width;
+    for (size_t block = begin; block < end; block += step)
+        for (size_t i = 0; i < plan->n_queries; i++)
+            plan->level->scan(&plan->rows, block, block + step < end ? block + step : end,
+                              plan->queries + i * (size_t)plan->rows.width, &collectors[i]);
+}
+
+/* Take pieces of the rows, in ascending order, with this worker's own collectors. */
+static void work_on_rows(void *argument, size_t worker)
+{
+    Task *task = argument;
+    const Plan *plan = task->plan;
+    const Rows *rows = &plan->rows;
+    Collector *collectors = task->found->collectors + worker * plan->n_queries;
+    for (size_t begin; (begin = take(&task->next) * task->piece) < rows->n;) {
+        size_t end = begin + task->piece < rows->n ? begin + task->piece : rows->n;
+        if (plan->path == PATH_BLOCK)
+            scan_blocks(plan, begin, end, collectors);
+        else if (plan->path == PATH_BITSLICE) {
+            if (!plan->level->bitslice(rows, begin, end, plan->queries, plan->n_queries, collectors))
+                __atomic_store_n(&task->failed, true, __ATOMIC_RELAXED);
+        } else
+            for (size_t i = 0; i < plan->n_queries; i++)
+                plan->level->scan(rows, begin, end, plan->queries + i * (size_t)rows->width, &collectors[i]);
+    }
+}
+
+/* Take queries one by one; a multi-index answers each on its own. */
+static void work_on_queries(void *argument, size_t worker)
+{
+    (void)worker;
+    Task *task = argument;
+    const Plan *plan = task->plan;
+    for (size_t i; (i = take(&task->next)) < plan->n_queries;)
+        task->found->given_up[i] = !plan->level->probe(plan->tables, &plan->rows, plan->queries + i,
+                                                       &task->found->collectors[i], plan->budget);
+}
+
+static bool collectors_make(const Plan *plan, Found *found, size_t workers)
+{
+    size_t n = workers * plan->n_queries, k = plan->k < plan->rows.n ? plan->k : plan->rows.n;
+    bool ties = plan->path == PATH_MULTI;
+    found->collectors = calloc(n ? n : 1, sizeof *found->collectors);
+    found->memory[0] = found->collectors;
+    if (!found->collectors)
+        return false;
+    found->n_collectors = n;
+    if (plan->k == 0) {
+        found->grown = true;
+        for (size_t i = 0; i < n; i++)
+            collector_within(&found->collectors[i], plan->radius < plan->rows.n_bits ? plan->radius : plan->rows.n_bits);
+        return true;
+    }
+    found->memory[1] = malloc(n * collector_bytes(k, plan->rows.n_bits) + 1);
+    if (!found->memory[1])
+        return false;
+    collectors_nearest(found->collectors, n, k, plan->rows.n_bits, ties, found->memory[1]);
+    return true;
+}
+
+/* Bring together what the workers found for query i. Keys are ordered by (distance, row), and rows are unique, so the
+ * answer is the same however the rows were shared out. */
+static bool gather_keys(const Plan *plan, Found *found, size_t workers, size_t i)
+{
+    Collector *first = &found->collectors[i];
+    size_t total = 0;
+    for (size_t w = 0; w < workers; w++) {
+        Collector *collector = first + w * plan->n_queries;
+        collector_settle(collector);
+        if (collector->failed)
+            return false;
+        total += collector->held;
+    }
+    found->keys[i] = first->keys;
+    found->n[i] = first->held;
+    if (total == first->held)
+        return true;
+    uint64_t *keys = malloc(total * sizeof *keys), *place = keys;
+    if (!keys)
+        return false;
+    for (size_t w = 0; w < workers; w++) {
+        Collector *collector = first + w * plan->n_queries;
+        memcpy(place, collector->keys, collector->held * sizeof *keys);
+        place += collector->held;
+    }
+    bool sorted = sort_keys(keys, total);
+    size_t kept = first->histogram && total > first->k ? first->k : total;
+    if (sorted && first->histogram)
+        memcpy(first->keys, keys, kept * sizeof *keys); /* room for k is always there */
+    if (first->histogram)
+        free(keys);
+    else {
+        free(first->keys);
+        found->keys[i] = first->keys = keys;
+    }
+    found->n[i] = kept;
+    return sorted;
+}
+
+bool search(const Plan *plan, Found *found)
+{
+    memset(found, 0, sizeof *found);
+    size_t n_queries = plan->n_queries;
+    bool multi = plan->path == PATH_MULTI;
+    found->memory[2] = calloc(n_queries + 1, sizeof *found->keys + sizeof *found->n);
+    found->memory[3] = calloc(n_queries + 1, sizeof *found->given_up);
+    if (!found->memory[2] || !found->memory[3] || !collectors_make(plan, found, multi ? 1 : plan->threads))
+        return false;
+    found->keys = found->memory[2];
+    found->n = (size_t *)(found->keys + n_queries);
+    found->given_up = found->memory[3];
+    if (plan->rows.n == 0 || n_queries == 0)
+        return true;
+    size_t piece = plan->threads == 1 ? plan->rows.n : plan->rows.n / (8 * plan->threads);
+    piece = (piece < PIECE_ROWS ? PIECE_ROWS : piece) / ALIGN_ROWS * ALIGN_ROWS + (plan->threads == 1 ? ALIGN_ROWS : 0);
+    Task task = {.plan = plan, .found = found, .piece = piece};
+    parallel(multi ? work_on_queries : work_on_rows, &task, plan->threads);
+    for (size_t i = 0; i < n_queries && !task.failed; i++)
+        if (!gather_keys(plan, found, multi ? 1 : plan->threads, i))
+            return false;
+    return !task.failed;
+}
+
+void found_free(Found *found)
+{
+    for (size_t i = 0; found->grown && i < found->n_collectors; i++)
+        collector_free(&found->collectors[i]);
+    for (size_t i = 0; i < sizeof found->memory / sizeof *found->memory; i++)
+        free(found->memory[i]);
+}
