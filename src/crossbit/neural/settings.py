@@ -92,8 +92,8 @@ def margins(value: float | str | Mapping[str, float | str], names: Sequence[str]
     given = {_key(key, names): _distance(margin, n_bits) for key, margin in value.items() if key != "default"}
     if missing := [key for key in keys if key not in given and "default" not in value]:
         raise DataError(f"margin: none is given for {['-'.join(key) for key in missing]}; add it, or 'default'")
-    rest = _distance(value.get("default", 0.0), n_bits)
-    return {key: given.get(key, rest) for key in keys}
+    rest = dict.fromkeys(keys, _distance(value["default"], n_bits)) if "default" in value else {}
+    return rest | given
 
 
 def _key(key: str, names: Sequence[str]) -> Key:
