@@ -101,7 +101,8 @@ static bool gather_keys(const Plan *plan, Found *found, size_t workers, size_t i
         return false;
     for (size_t w = 0; w < workers; w++) {
         Collector *collector = first + w * plan->n_queries;
-        memcpy(place, collector->keys, collector->held * sizeof *keys);
+        if (collector->held) /* else there may be no keys at all */
+            memcpy(place, collector->keys, collector->held * sizeof *keys);
         place += collector->held;
     }
     bool sorted = sort_keys(keys, total);

@@ -1,0 +1,53 @@
+"""Runs every kernel at every level on awkward sizes; the test of the sanitizers starts it with instrumented kernels."""
+
+import importlib.util
+import sys
+from itertools import product
+from pathlib import Path
+
+
+def use_kernels(path: Path) -> None:
+    """Let crossbit find these compiled kernels instead of its own."""
+    name = "crossbit.kernels._native"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise SystemExit(f"{path} cannot be loaded")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    sys.modules[name] = module
+
+
+def exercise(n_bits: int, n: int) -> None:
+    """Search n codes in every way there is, and compare with NumPy."""
+    import numpy as np
+
+    from crossbit import kernels
+    from crossbit.codes import Codes
+    from crossbit.index.segment import Tables
+    from crossbit.kernels.rows import BITSLICE, BLOCK, MULTI, SCAN, Rows, pack_bitmap
+
+    rng = np.random.default_rng(n_bits * 10_000 + n)
+    bits = rng.random((n + 30, n_bits)) < rng.choice((0.02, 0.5))
+    words, queries = Codes.pack(bits[30:]).words, Codes.pack(bits[:30]).words
+    tables = Tables().of(words, n_bits) if n_bits <= 64 else ()
+    alive = pack_bitmap(rng.random(n) < 0.7)
+    for living, k in product((None, alive), (7, n + 5)):
+        rows = Rows(np.arange(n) * 3, words, n_bits, living, tables)
+        with kernels.forced("numpy"):
+            expected = rows.nearest(queries, k)
+        for level, path, threads in product(kernels.levels()[:-1], (SCAN, BLOCK, BITSLICE, MULTI), (1, 3)):
+            if path == MULTI and not tables:
+                continue
+            with kernels.forced(level):
+                found = rows.nearest(queries, k, path=path, threads=threads)
+                rows.within(queries, n_bits // 3, path=path, threads=threads)
+                kernels.hamming_matrix(queries, words[:9])
+            if not (np.array_equal(found[0], expected[0]) and np.array_equal(found[1], expected[1])):
+                raise SystemExit(f"{n_bits} bits, {n} codes, k = {k}: {level} differs on path {path}")
+
+
+if __name__ == "__main__":
+    use_kernels(Path(sys.argv[1]))
+    for n_bits, n in product((1, 12, 64, 65, 128, 256, 700), (0, 1, 1300)):
+        exercise(n_bits, n)
+    sys.stdout.write("clean\n")

@@ -1,0 +1,160 @@
+"""Every kernel at every level equals its one-line definition."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from crossbit import kernels
+from crossbit.codes import Codes
+from crossbit.index.segment import Tables
+from crossbit.kernels import dispatch
+from crossbit.kernels.rows import BITSLICE, BLOCK, GIVEN_UP, MULTI, SCAN, Rows, pack_bitmap, unpack_bitmap
+
+Bits = NDArray[np.bool_]
+WIDTHS = (1, 8, 12, 31, 64, 65, 100, 128, 256, 300, 1024)
+LEVELS = pytest.mark.parametrize("level", kernels.levels())
+
+
+def random_bits(n: int, n_bits: int, seed: int, centres: int | None = None) -> Bits:
+    """Bits with heavy ties and duplicates: a few centres, some bits flipped."""
+    rng = np.random.default_rng(seed)
+    middle = rng.integers(0, 2, (centres or max(1, n // 3), n_bits), dtype=np.uint8)
+    return (middle[rng.integers(0, len(middle), n)] ^ (rng.random((n, n_bits)) < 0.05)).astype(np.bool_)
+
+
+def definition(base: Bits, queries: Bits, k: int, alive: Bits | None = None) -> tuple[list[list[int]], list[list[int]]]:
+    """Rows and distances of the k nearest, by sorting (distance, row)."""
+    everything = [
+        sorted((int((query != code).sum()), row) for row, code in enumerate(base) if alive is None or alive[row])[:k]
+        for query in queries
+    ]
+    return [[row for _, row in found] for found in everything], [[d for d, _ in found] for found in everything]
+
+
+def padded(values: list[list[int]], k: int) -> list[list[int]]:
+    return [row + [-1] * (k - len(row)) for row in values]
+
+
+def paths(level: str, n_bits: int) -> tuple[int, ...]:
+    return (SCAN, BLOCK, BITSLICE, MULTI) if n_bits <= 64 and level != "numpy" else (SCAN, BLOCK, BITSLICE)
+
+
+def make_rows(base: Bits, n_bits: int, alive: Bits | None) -> Rows:
+    words = Codes.pack(base).words if len(base) else np.empty((0, -(-n_bits // 64)), np.uint64)
+    tables = Tables().of(words, n_bits) if n_bits <= 64 and kernels.levels() != ("numpy",) else ()
+    bitmap = None if alive is None else pack_bitmap(alive)
+    return Rows(np.arange(len(base)), words, n_bits, bitmap, tables)
+
+
+@LEVELS
+@given(st.sampled_from(WIDTHS), st.sampled_from([0, 1, 3, 50, 700]), st.sampled_from([1, 4, 900]), st.integers(0, 99))
+def test_the_nearest_equal_the_definition_on_every_path(level: str, n_bits: int, n: int, k: int, seed: int) -> None:
+    base, queries = random_bits(n, n_bits, seed), random_bits(3, n_bits, seed + n)
+    alive = None if seed % 2 else np.random.default_rng(seed).random(n) < 0.6
+    expected = [padded(part, k) for part in definition(base, queries, k, alive)]
+    rows = make_rows(base, n_bits, alive)
+    with kernels.forced(level):
+        for path in paths(level, n_bits):
+            for threads in (1, 2):
+                ids, distances, given_up = rows.nearest(Codes.pack(queries).words, k, threads=threads, path=path)
+                assert [ids.tolist(), distances.tolist(), given_up] == [*expected, 0]
+
+
+@LEVELS
+@given(st.sampled_from(WIDTHS), st.sampled_from([0, 1, 50, 700]), st.sampled_from([0, 2, 40, 2000]), st.integers(0, 99))
+def test_within_a_radius_equals_the_definition_on_every_path(
+    level: str, n_bits: int, n: int, radius: int, seed: int
+) -> None:
+    base, queries = random_bits(n, n_bits, seed), random_bits(3, n_bits, seed + n)
+    alive = None if seed % 2 else np.random.default_rng(seed).random(n) < 0.6
+    all_rows, all_distances = definition(base, queries, n, alive)
+    expected = [
+        [(row, d) for row, d in zip(*found, strict=True) if d <= radius]
+        for found in zip(all_rows, all_distances, strict=True)
+    ]
+    rows = make_rows(base, n_bits, alive)
+    with kernels.forced(level):
+        for path in paths(level, n_bits):
+            found, _ = rows.within(Codes.pack(queries).words, radius, threads=2, path=path)
+            assert [list(zip(ids.tolist(), d.tolist(), strict=True)) for ids, d in found] == expected
+
+
+@LEVELS
+@pytest.mark.parametrize("n_bits", [16, 64, 128, 192, 256])
+def test_large_batches_agree_with_numpy(level: str, n_bits: int) -> None:
+    base, queries = random_bits(40_000, n_bits, 1, centres=50), random_bits(40, n_bits, 1, centres=50)
+    rows = make_rows(base, n_bits, None)
+    words = Codes.pack(queries).words
+    with kernels.forced("numpy"):
+        expected = rows.nearest(words, 20)
+    with kernels.forced(level):
+        for path in paths(level, n_bits):
+            for threads in (1, 2, 5):
+                found = rows.nearest(words, 20, threads=threads, path=path)
+                np.testing.assert_array_equal(found[0], expected[0])
+                np.testing.assert_array_equal(found[1], expected[1])
+
+
+@LEVELS
+@given(st.integers(1, 200), st.integers(0, 9), st.integers(0, 9), st.integers(0, 99))
+def test_the_matrix_equals_the_definition(level: str, n_bits: int, n: int, m: int, seed: int) -> None:
+    a, b = random_bits(n, n_bits, seed), random_bits(m, n_bits, seed + 1)
+    expected = (a[:, None, :] != b[None, :, :]).sum(axis=2)
+    width = -(-n_bits // 64)
+    words = [Codes.pack(x).words if len(x) else np.empty((0, width), np.uint64) for x in (a, b)]
+    with kernels.forced(level):
+        np.testing.assert_array_equal(kernels.hamming_matrix(*words), expected)
+
+
+@pytest.mark.skipif(kernels.levels() == ("numpy",), reason="the kernels are not compiled")
+def test_a_query_beyond_its_budget_is_given_up() -> None:
+    base = random_bits(3000, 64, 2, centres=3000)
+    rows = make_rows(base, 64, None)
+    queries = Codes.pack(~base[:2]).words
+    ids, distances, given_up = rows.nearest(queries, 5, path=MULTI, budget=100)
+    assert given_up == 2
+    assert (distances[:, 0] == GIVEN_UP).all()
+    assert ids.shape == (2, 5)
+    assert rows.within(queries, 30, path=MULTI, budget=100)[1] == 2
+
+
+@pytest.mark.skipif(kernels.levels() == ("numpy",), reason="the kernels are not compiled")
+def test_the_compiled_door_checks_sizes() -> None:
+    native = dispatch.native
+    assert native is not None
+    words, ids = np.zeros((2, 1), np.uint64), np.arange(2)
+    with pytest.raises(ValueError, match="words: 40 bytes expected, got 16"):
+        native.segment(5, 64, words, ids, None, ())
+    with pytest.raises(ValueError, match="1 to 1024 bits"):
+        native.segment(2, 1025, words, ids, None, ())
+    with pytest.raises(ValueError, match="at most 30"):
+        native.segment(2, 64, words, ids, None, ((40, 31, ids, ids, ids, ids),))
+    with pytest.raises(ValueError, match="tuple of at most 8 tuples"):
+        native.segment(2, 64, words, ids, None, (7,))
+    with pytest.raises(ValueError, match="starts: 12 bytes expected"):
+        native.segment(2, 64, words, ids, None, ((0, 1, ids[:1].astype(np.int32), ids, ids, ids),))
+    segment = native.segment(2, 64, words, ids, None, ())
+    out = np.empty(2, np.int64)
+    with pytest.raises(ValueError, match="distances: 8 bytes expected, got 2"):
+        native.search(segment, 0, words, 1, 1, SCAN, 0, out, np.empty(2, np.uint8))
+    with pytest.raises(ValueError, match="k ≥ 1"):
+        native.search(segment, 0, words, 0, 1, SCAN, 0, out, out)
+    with pytest.raises(ValueError, match="a path that the segment is ready for"):
+        native.search(segment, 0, words, 1, 1, MULTI, 0, out, out)
+    with pytest.raises(ValueError, match="no level 9"):
+        native.within(segment, 9, words, 1, 1, SCAN, 0)
+    with pytest.raises(ValueError, match="heads: 72 bytes expected"):
+        native.table(words, 0, 1, np.empty(3, np.uint32), out[:1], out, out)
+    with pytest.raises(ValueError, match="at most 30"):
+        native.table(words, 60, 9, out, out, out, out)
+    with pytest.raises(ValueError, match="width ≥ 1"):
+        native.matrix(0, words, words, 0, out)
+
+
+@given(st.lists(st.booleans(), max_size=200))
+def test_bitmaps_come_back(mask: list[bool]) -> None:
+    bitmap = pack_bitmap(np.array(mask, np.bool_))
+    assert len(bitmap) == -(-len(mask) // 64)
+    assert unpack_bitmap(bitmap, len(mask)).tolist() == mask
