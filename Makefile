@@ -10,6 +10,10 @@ SOURCES := pyproject.toml constraints.txt setup.py scripts/setup $(wildcard src/
 PYTEST  ?=
 ARGS    ?=
 
+# Two test processes on two cores: threads inside each would only wait for one another.
+tests: export OPENBLAS_NUM_THREADS := 1
+tests: export OMP_NUM_THREADS := 1
+
 # One stamp for development; it serves the demonstration as well.
 DEV  := .venv/dev.stamp
 DEMO := $(if $(wildcard $(DEV)),$(DEV),.venv/demo.stamp)

@@ -12,9 +12,12 @@ if TYPE_CHECKING:
     from crossbit.errors import BackendError, CrossbitError, DataError, FormatError, MissingExtraError
     from crossbit.hashers import HASHERS, Hasher
     from crossbit.hashers.ccaitq import CCAITQ
+    from crossbit.hashers.classridge import ClassRidge
     from crossbit.hashers.cmnn import CMNN
     from crossbit.hashers.lsh import LSH
     from crossbit.hashers.mmnn import MMNN
+    from crossbit.hashers.posteriorlsh import PosteriorLSH
+    from crossbit.hashers.spectralhashing import SpectralHashing
     from crossbit.matches import Matches
     from crossbit.metrics import evaluate, mean_average_precision
     from crossbit.model import HashModel, Recipe
@@ -30,6 +33,9 @@ _HOMES = {
     "crossbit.hashers.cmnn": ["CMNN"],
     "crossbit.hashers.mmnn": ["MMNN"],
     "crossbit.hashers.lsh": ["LSH"],
+    "crossbit.hashers.classridge": ["ClassRidge"],
+    "crossbit.hashers.posteriorlsh": ["PosteriorLSH"],
+    "crossbit.hashers.spectralhashing": ["SpectralHashing"],
     "crossbit.errors": ["CrossbitError", "DataError", "FormatError", "BackendError", "MissingExtraError"],
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
@@ -51,6 +57,9 @@ __all__ = [
     "MMNN",
     "CMNN",
     "CCAITQ",
+    "ClassRidge",
+    "PosteriorLSH",
+    "SpectralHashing",
     "LSH",
     "CrossbitError",
     "DataError",

@@ -56,6 +56,22 @@ class TrainingSet:
         """The labels, unknown where a row is absent from its view: what `pairs_from_labels` may draw from."""
         return {name: forget(labels, ~self.present[name]) for name, labels in self.labels.items()}
 
+    def memberships(self) -> dict[str, NDArray[np.bool_]]:
+        """Which classes each row of each modality has, boolean (n, classes); none where it is unknown or absent.
+
+        The columns are the classes that occur in any modality, in the order of their numbers.
+
+        Raises:
+            DataError: A modality has no labels.
+        """
+        if without := [name for name in self.views if name not in self.labels]:
+            raise DataError(f"every modality needs labels here, and {without} have none")
+        labels = self.labels_present()
+        if next(iter(labels.values())).ndim == 2:
+            return labels
+        classes = np.unique(np.concatenate(list(labels.values())))
+        return {name: some[:, None] == classes[classes >= 0] for name, some in labels.items()}
+
 
 def training_set(
     views: Views,
@@ -158,4 +174,8 @@ def _labels_by_modality(labels: LabelsArgument | None, arrays: Mapping[str, NDAr
     given = labels if isinstance(labels, Mapping) else dict.fromkeys(arrays, labels)
     for name in given:
         known(name, arrays)
-    return {name: check_labels(value, len(arrays[name]), f"labels of {name!r}") for name, value in given.items()}
+    checked = {name: check_labels(value, len(arrays[name]), f"labels of {name!r}") for name, value in given.items()}
+    if len({labels.shape[1:] for labels in checked.values()}) > 1:
+        shapes = {name: labels.shape for name, labels in checked.items()}
+        raise DataError(f"labels of all modalities name the same classes in one form, got shapes {shapes}")
+    return checked

@@ -1,20 +1,16 @@
 """Canonical correlation analysis, rotated for quantisation."""
 
 from dataclasses import dataclass
-from itertools import combinations
 from pathlib import Path
-from typing import ClassVar, TypeAlias
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from crossbit.data import TrainingSet
-from crossbit.errors import DataError
 from crossbit.hashers.base import Hasher
+from crossbit.hashers.canonical import Matrix, canonical_directions, linked_rows
 from crossbit.model import Affine, HashModel
 from crossbit.progress import OnStep, Step
-
-Matrix: TypeAlias = NDArray[np.float64]
 
 
 @dataclass(kw_only=True)
@@ -63,26 +59,11 @@ class CCAITQ(Hasher):
         X = {name: np.asarray(view[data.present[name]], np.float64) for name, view in data.views.items()}
         mean = {name: rows.mean(axis=0) for name, rows in X.items()}
         X = {name: rows - mean[name] for name, rows in X.items()}
-        W = self._directions(X, _linked_rows(data))
+        W = canonical_directions(X, linked_rows(data), self.n_bits, self.regularisation, self.power)
         V = np.concatenate([X[name] @ W[name] for name in X])
         R = self._rotation(V, on_step)
         encoders = {name: [Affine(W[name] @ R, -mean[name] @ W[name] @ R)] for name in X}
         return HashModel(encoders, self.n_bits)
-
-    def _directions(self, X: dict[str, Matrix], linked: dict[tuple[str, str], NDArray[np.int64]]) -> dict[str, Matrix]:
-        """Weighted canonical directions of each modality, unit variance before the weights."""
-        whiten = {name: _inverse_root(rows.T @ rows / len(rows), self.regularisation) for name, rows in X.items()}
-        begin = dict(zip(X, np.cumsum([0] + [rows.shape[1] for rows in X.values()]), strict=False))
-        block = {name: slice(begin[name], begin[name] + rows.shape[1]) for name, rows in X.items()}
-        M = np.zeros((sum(rows.shape[1] for rows in X.values()),) * 2)
-        for (a, b), index in linked.items():
-            C = X[a][index[:, 0]].T @ X[b][index[:, 1]] / len(index)
-            M[block[a], block[b]] = whiten[a] @ C @ whiten[b]
-            M[block[b], block[a]] = M[block[a], block[b]].T
-        values, vectors = np.linalg.eigh(M)
-        best = np.argsort(-values)[: min(self.n_bits, *(rows.shape[1] for rows in X.values()))]
-        weight = np.maximum(values[best] / (len(X) - 1), 1e-12) ** self.power
-        return {name: whiten[name] @ vectors[block[name]][:, best] * weight * np.sqrt(len(X)) for name in X}
 
     def _rotation(self, V: Matrix, on_step: OnStep | None) -> Matrix:
         """Orthonormal rows that bring the projections near the corners of the cube."""
@@ -95,29 +76,3 @@ class CCAITQ(Hasher):
             if on_step is not None:
                 on_step(Step(number, self.rounds, loss=float(np.square(B - V @ R).mean())))
         return R
-
-
-def _linked_rows(data: TrainingSet) -> dict[tuple[str, str], NDArray[np.int64]]:
-    """Rows of two modalities that belong together, counted among the rows that are present."""
-    position = {name: np.cumsum(present) - 1 for name, present in data.present.items()}
-    linked = {}
-    for a, b in combinations(data.modalities, 2):
-        found = [pairs.index[pairs.similar] for pairs in data.pairs if (pairs.left, pairs.right) == (a, b)]
-        found += [pairs.index[pairs.similar][:, ::-1] for pairs in data.pairs if (pairs.left, pairs.right) == (b, a)]
-        if data.aligned:
-            found.append(np.repeat(data.together(a, b)[:, None], 2, axis=1))
-        index = np.concatenate([np.empty((0, 2), np.int64), *found])
-        if len(index):
-            linked[a, b] = np.stack([position[a][index[:, 0]], position[b][index[:, 1]]], axis=1)
-    for name in data.modalities:
-        if not any(name in names for names in linked):
-            raise DataError(f"ccaitq: nothing links {name!r} to another modality; give similar pairs or rows that do")
-    return linked
-
-
-def _inverse_root(C: Matrix, regularisation: float) -> Matrix:
-    r"""$(C + r I)^{-1/2}$, with $r$ a share of the mean variance."""
-    values, vectors = np.linalg.eigh(C)
-    floor = max(regularisation * float(values.mean()), 1e-12)
-    root: Matrix = (vectors / np.sqrt(np.maximum(values, 0) + floor)) @ vectors.T
-    return root
