@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from crossbit.cli import data, demo, doctor, measure, models
+from crossbit.cli import data, demo, doctor, measure, models, reproduce
 
 app = typer.Typer(
     name="crossbit",
@@ -39,5 +39,6 @@ app.command()(measure.evaluate)
 app.command()(measure.score)
 app.command()(models.methods)
 app.add_typer(data.app, name="data")
+app.add_typer(reproduce.app, name="reproduce")
 app.command()(doctor.doctor)
 app.command()(demo.demo)

@@ -1,7 +1,7 @@
 """Evaluate a model on a data set, from every modality to every modality."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -22,21 +22,21 @@ class Evaluation:
 
     Attributes:
         reports: (modality of the queries, modality of the base) → report.
-        health: Modality → health of the base codes.
+        protocol: Who is query and who is base, in words.
+        health: Modality → health of the base codes; like all that follows, empty for real-valued references.
         queries: Modality → codes of the queries.
         base: Modality → codes of the base.
         query_rows: Modality → row of the data set that each query is.
         base_rows: Modality → row of the data set that each base item is.
-        protocol: Who is query and who is base, in words.
     """
 
     reports: Mapping[tuple[str, str], Report]
-    health: Mapping[str, CodeHealth]
-    queries: Mapping[str, Codes]
-    base: Mapping[str, Codes]
-    query_rows: Mapping[str, NDArray[np.int64]]
-    base_rows: Mapping[str, NDArray[np.int64]]
     protocol: str
+    health: Mapping[str, CodeHealth] = field(default_factory=dict)
+    queries: Mapping[str, Codes] = field(default_factory=dict)
+    base: Mapping[str, Codes] = field(default_factory=dict)
+    query_rows: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
+    base_rows: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
 
 
 def evaluate_model(
@@ -85,7 +85,7 @@ def evaluate_model(
         )
     health = {name: code_health(codes) for name, codes in base_codes.items()}
     protocol = f"queries: {asked or 'all rows'}; base: {searched or 'all rows'}"
-    return Evaluation(reports, health, query_codes, base_codes, query_rows, base_rows, protocol)
+    return Evaluation(reports, protocol, health, query_codes, base_codes, query_rows, base_rows)
 
 
 def _directions(data: Dataset, names: list[str], *, own_row: bool) -> list[tuple[str, str]]:

@@ -39,15 +39,20 @@ def write_result(
         "health": {name: health.to_dict() for name, health in evaluation.health.items()},
         "environment": environment(),
         "seconds": seconds,
-        "codes": path.with_suffix(".codes").name,
     }
+    if evaluation.queries:
+        result["codes"] = path.with_suffix(".codes").name
+        _write_codes(path.with_suffix(".codes"), evaluation)
+    write_json(path, result)
+
+
+def _write_codes(path: Path, evaluation: Evaluation) -> None:
     arrays: dict[str, NDArray[Any]] = {f"query.{name}": codes.words for name, codes in evaluation.queries.items()}
     arrays |= {f"base.{name}": codes.words for name, codes in evaluation.base.items()}
     arrays |= {f"query_rows.{name}": rows for name, rows in evaluation.query_rows.items()}
     arrays |= {f"base_rows.{name}": rows for name, rows in evaluation.base_rows.items()}
     n_bits = next(iter(evaluation.queries.values())).n_bits
-    write_arrays(path.with_suffix(".codes"), CODES, {"n_bits": n_bits}, arrays)
-    write_json(path, result)
+    write_arrays(path, CODES, {"n_bits": n_bits}, arrays)
 
 
 def read_result(path: Path) -> dict[str, Any]:

@@ -1,0 +1,145 @@
+"""A table of methods: each row run for several seeds, kept in result files, summed up beside what a paper prints."""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from crossbit.data import Dataset
+from crossbit.experiments.directions import Evaluation, evaluate_model
+from crossbit.experiments.results import read_result, write_result
+from crossbit.hashers import Hasher
+from crossbit.progress import OnStep, Step
+
+Make = Callable[[int, int], Hasher]
+"""Number of bits and seed → a method."""
+
+Reference = Callable[[Dataset, Dataset, int], Evaluation]
+"""Training part, test part and seed → what a method without codes achieves."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One row of a table.
+
+    Attributes:
+        key: Names its result files.
+        title: How the table calls it.
+        make: Makes the method, where it hashes.
+        reference: Runs it, where it does not.
+        paper: Direction → the value that the paper prints, in percent.
+        bytes_an_item: Where it does not hash.
+        note: What is particular about it.
+    """
+
+    key: str
+    title: str
+    make: Make | None = None
+    reference: Reference | None = None
+    paper: dict[str, float] = field(default_factory=dict)
+    bytes_an_item: int | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A row's numbers over its seeds, in percent.
+
+    Attributes:
+        row: The row.
+        n_bits: Length of the codes.
+        seeds: How many seeds were run.
+        mean: Direction → mean mAP; ``"average"`` is the mean of the directions.
+        deviation: Direction → standard deviation over the seeds.
+        worst: The average with every tie in the least favourable order.
+        best: The average with every tie in the most favourable order.
+        chance: The average for a ranking at random.
+        seconds: Mean time of learning and measuring.
+    """
+
+    row: Row
+    n_bits: int
+    seeds: int
+    mean: dict[str, float]
+    deviation: dict[str, float]
+    worst: float
+    best: float
+    chance: float
+    seconds: float
+
+    @property
+    def bytes_an_item(self) -> int:
+        """What an item takes in memory."""
+        return self.row.bytes_an_item or -(-self.n_bits // 8)
+
+
+def result_file(folder: Path, row: Row, n_bits: int, seed: int) -> Path:
+    """Where the result of one run of a row is kept."""
+    return folder / f"{row.key}-{n_bits}-{seed}.json"
+
+
+def run_rows(
+    rows: Sequence[Row],
+    data: Dataset,
+    folder: Path,
+    *,
+    n_bits: int,
+    seeds: Iterable[int],
+    on_step: OnStep | None = None,
+) -> None:
+    """Run every row for every seed; what is there already is not run again, so that an interrupted table goes on."""
+    todo = [(row, seed) for seed in seeds for row in rows if not result_file(folder, row, n_bits, seed).exists()]
+    for number, (row, seed) in enumerate(todo, start=1):
+        began = time.perf_counter()
+        evaluation, card = _run(row, data, n_bits, seed)
+        seconds = time.perf_counter() - began
+        path = result_file(folder, row, n_bits, seed)
+        write_result(path, evaluation, card=card, dataset=data.describe(), seconds=seconds)
+        if on_step is not None:
+            on_step(Step(number, len(todo)))
+
+
+def _run(row: Row, data: Dataset, n_bits: int, seed: int) -> tuple[Evaluation, dict[str, Any]]:
+    if row.make is None:
+        if row.reference is None:
+            raise ValueError(f"row {row.key!r} neither makes a method nor refers to one")
+        return row.reference(data.part("train"), data.part("test"), seed), {"method": row.key, "fields": {"seed": seed}}
+    model = row.make(n_bits, seed).fit(**data.fit_arguments("train"))
+    return evaluate_model(model, data), dict(model.card)
+
+
+def summarise(
+    rows: Sequence[Row], folder: Path, directions: Sequence[str], *, n_bits: int, seeds: Sequence[int]
+) -> list[Summary]:
+    """Sum up the rows whose results are all there."""
+    summaries = []
+    for row in rows:
+        paths = [result_file(folder, row, n_bits, seed) for seed in seeds]
+        if all(path.exists() for path in paths):
+            summaries.append(_summary(row, [read_result(path) for path in paths], directions, n_bits))
+    return summaries
+
+
+def _summary(row: Row, results: list[dict[str, Any]], directions: Sequence[str], n_bits: int) -> Summary:
+    """Mean and deviation over seeds of each direction and of their average."""
+    measured = [{way: result["directions"][way]["results"][0] for way in directions} for result in results]
+
+    def values(name: str) -> dict[str, Any]:
+        by_way = {way: 100 * np.array([one[way][name] for one in measured]) for way in directions}
+        return by_way | {"average": np.mean(list(by_way.values()), axis=0)}
+
+    found = values("value")
+    return Summary(
+        row,
+        n_bits,
+        len(results),
+        {way: float(each.mean()) for way, each in found.items()},
+        {way: float(each.std(ddof=1)) if len(each) > 1 else 0.0 for way, each in found.items()},
+        float(values("worst")["average"].mean()),
+        float(values("best")["average"].mean()),
+        float(values("chance")["average"].mean()),
+        float(np.mean([result["seconds"] for result in results])),
+    )
