@@ -11,6 +11,7 @@ from crossbit.kernels import dispatch, reference
 
 SCAN, BLOCK, BITSLICE, MULTI = range(4)
 NO_BUDGET = (1 << 64) - 1
+_READ_AHEAD = 16  # heads and tails are read 16 at once
 GIVEN_UP = -2  # a first distance that says: this query cost more than its budget
 
 Found = tuple[NDArray[np.int64], NDArray[np.int32]]
@@ -112,8 +113,8 @@ def make_table(words: NDArray[np.uint64], shift: int, width: int) -> Table:
         shift,
         width,
         np.empty((1 << width) + 1, np.uint32),
-        np.zeros(n + 16, np.uint32),  # kernels read up to 16 heads at once
-        np.empty(n, np.uint16),
+        np.zeros(n + _READ_AHEAD, np.uint32),
+        np.zeros(n + _READ_AHEAD, np.uint16),
         np.empty(n, np.uint32),
     )
     dispatch.native.table(words, shift, width, table.starts, table.heads, table.tails, table.rows)  # type: ignore[union-attr]

@@ -42,10 +42,18 @@ void collector_free(Collector *collector)
 
 void collector_settle(Collector *c)
 {
+    if (c->histogram) { /* what lies beyond the k-th distance is dropped before anything is sorted */
+        size_t kept = 0;
+        for (size_t i = 0; i < c->held; i++) {
+            c->keys[kept] = c->keys[i];
+            kept += (int)(c->keys[i] >> 32) <= c->kth;
+        }
+        c->held = kept;
+    }
     if (!sort_keys(c->keys, c->held))
         c->failed = true;
-    while (c->histogram && c->held > c->k)
-        c->histogram[c->keys[--c->held] >> 32]--;
+    if (c->histogram && c->held > c->k)
+        c->held = c->k; /* only counts at or above kth become stale, and those are not read again */
 }
 
 bool collector_make_room(Collector *c)

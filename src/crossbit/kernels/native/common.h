@@ -27,7 +27,7 @@ typedef struct {
 
 /* One table of a multi-index: the codes grouped by their bits shift … shift + width − 1, the key.
  * Group x is starts[x] … starts[x + 1] − 1, in ascending order of rows. What a code has beside its key, closed up, is its
- * rest (at most 48 bits): the low 32 in heads, the others in tails. heads has 16 readable entries beyond the last. */
+ * rest (at most 48 bits): the low 32 in heads, the others in tails. Both have 16 readable entries beyond the last. */
 typedef struct {
     const uint32_t *starts;
     const uint32_t *heads;

@@ -81,12 +81,28 @@ KERNEL INLINE V quad_sums(V a, V b)
 }
 #define WIDE_SUMS
 
+/* The number of one bits of each 32-bit lane. */
+KERNEL INLINE __m256i count_words(__m256i x)
+{
+    __m256i pairs = _mm256_maddubs_epi16(count_bytes(x), _mm256_set1_epi8(1));
+    return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+}
+
 /* Bit i of the answer: whether popcount(heads[i] ^ query) is at most `most`, for HEADS heads. */
 KERNEL INLINE uint32_t heads_within(const uint32_t *heads, uint32_t query, int most)
 {
     __m256i x = _mm256_xor_si256(_mm256_loadu_si256((const void *)heads), _mm256_set1_epi32((int)query));
-    __m256i pairs = _mm256_maddubs_epi16(count_bytes(x), _mm256_set1_epi8(1));
-    __m256i counts = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+    __m256i above = _mm256_cmpgt_epi32(count_words(x), _mm256_set1_epi32(most));
+    return ~(uint32_t)_mm256_movemask_ps((__m256)above) & 255;
+}
+
+/* The same for whole codes: 32 bits in a head, up to 16 more in the tail beside. */
+KERNEL INLINE uint32_t codes_within(const uint32_t *heads, const uint16_t *tails, uint64_t query, int most)
+{
+    __m256i low = _mm256_xor_si256(_mm256_loadu_si256((const void *)heads), _mm256_set1_epi32((int)query));
+    __m256i high = _mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)tails));
+    high = _mm256_xor_si256(high, _mm256_set1_epi32((int)(query >> 32)));
+    __m256i counts = _mm256_add_epi32(count_words(low), count_words(high));
     __m256i above = _mm256_cmpgt_epi32(counts, _mm256_set1_epi32(most));
     return ~(uint32_t)_mm256_movemask_ps((__m256)above) & 255;
 }

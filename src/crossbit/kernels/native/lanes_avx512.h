@@ -76,3 +76,13 @@ KERNEL INLINE uint32_t heads_within(const uint32_t *heads, uint32_t query, int m
     __m512i x = _mm512_xor_si512(_mm512_loadu_si512(heads), _mm512_set1_epi32((int)query));
     return _mm512_cmple_epi32_mask(_mm512_popcnt_epi32(x), _mm512_set1_epi32(most));
 }
+
+/* The same for whole codes: 32 bits in a head, up to 16 more in the tail beside. */
+KERNEL INLINE uint32_t codes_within(const uint32_t *heads, const uint16_t *tails, uint64_t query, int most)
+{
+    __m512i low = _mm512_xor_si512(_mm512_loadu_si512(heads), _mm512_set1_epi32((int)query));
+    __m512i high = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)tails));
+    high = _mm512_xor_si512(high, _mm512_set1_epi32((int)(query >> 32)));
+    __m512i counts = _mm512_add_epi32(_mm512_popcnt_epi32(low), _mm512_popcnt_epi32(high));
+    return _mm512_cmple_epi32_mask(counts, _mm512_set1_epi32(most));
+}

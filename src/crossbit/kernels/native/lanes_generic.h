@@ -69,3 +69,14 @@ INLINE uint32_t heads_within(const uint32_t *heads, uint32_t query, int most)
         mask |= (uint32_t)(__builtin_popcount(heads[i] ^ query) <= most) << i;
     return mask;
 }
+
+/* The same for whole codes: 32 bits in a head, up to 16 more in the tail beside. */
+INLINE uint32_t codes_within(const uint32_t *heads, const uint16_t *tails, uint64_t query, int most)
+{
+    uint32_t mask = 0;
+    for (int i = 0; i < HEADS; i++) {
+        uint64_t difference = ((uint64_t)tails[i] << 32 | heads[i]) ^ query;
+        mask |= (uint32_t)(__builtin_popcountll(difference) <= most) << i;
+    }
+    return mask;
+}

@@ -108,7 +108,7 @@ static bool hold_table(Segment *segment, PyObject *item, size_t n)
     }
     table->starts = hold(segment, starts, (((size_t)1 << table->width) + 1) * sizeof *table->starts, "starts");
     table->heads = table->starts ? hold(segment, heads, (n + 16) * sizeof *table->heads, "heads") : NULL;
-    table->tails = table->heads ? hold(segment, tails, n * sizeof *table->tails, "tails") : NULL;
+    table->tails = table->heads ? hold(segment, tails, (n + 16) * sizeof *table->tails, "tails") : NULL;
     table->rows = table->tails ? hold(segment, rows, n * sizeof *table->rows, "rows") : NULL;
     segment->tables.count++;
     return table->rows != NULL;
@@ -292,7 +292,7 @@ static PyObject *table_py(PyObject *self, PyObject *args)
     if (!fits)
         PyErr_SetString(PyExc_ValueError, "a table's key lies within 64 bits and has at most 30");
     fits = fits && has_bytes(&starts, (((size_t)1 << width) + 1) * sizeof(uint32_t), "starts") &&
-           has_bytes(&heads, (n + 16) * sizeof(uint32_t), "heads") && has_bytes(&tails, n * sizeof(uint16_t), "tails") &&
+           has_bytes(&heads, (n + 16) * sizeof(uint32_t), "heads") && has_bytes(&tails, (n + 16) * sizeof(uint16_t), "tails") &&
            has_bytes(&rows, n * sizeof(uint32_t), "rows");
     if (fits) {
         Py_BEGIN_ALLOW_THREADS

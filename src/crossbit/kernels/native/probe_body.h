@@ -1,8 +1,8 @@
 /* Exact search through the tables of a multi-index. Included once for each instruction set. */
 
-#define BATCH 32         /* groups asked for before the first is read: their cache misses overlap */
+#define BATCH 16         /* groups asked for before the first is read: their cache misses overlap */
 #define GROUP_COST 24    /* what asking for a group costs, in codes looked at */
-#define CHECK_EVERY 64   /* codes between two looks at the row number, while only ties can be found */
+#define AHEAD 160        /* heads of a group that are asked for at once; the processor fetches the following by itself */
 
 /* One round: table t, all keys with `flips` bits flipped. */
 typedef struct {
@@ -14,6 +14,7 @@ typedef struct {
     int tail_least;  /* the least distance that the tail of a code not yet seen can have */
     uint64_t others[MAX_TABLES]; /* the bits of each other table's key within the rest */
     uint32_t last_row; /* rows beyond this one cannot be wanted any more */
+    double share;      /* of a group that is likely to hold all rows up to the last wanted */
 } Round;
 
 /* What a code has beside the key of a table, closed up. */
@@ -33,19 +34,19 @@ KERNEL INLINE bool is_first(const Round *round, uint64_t difference)
     return true;
 }
 
-/* Look at the codes begin … end − 1 of the table. */
+/* Look at the codes begin … end − 1 of the table: at their heads, and where one is near, at the tails beside. */
 KERNEL INLINE void look(const Round *round, uint32_t begin, uint32_t end)
 {
     const Table *table = &round->tables->table[round->t];
     Collector *collector = round->collector;
     for (uint32_t i = begin; i < end; i += HEADS) {
-        if (RARELY((i - begin) % CHECK_EVERY == 0 && round->last_row != UINT32_MAX && table->rows[i] > round->last_row))
-            return;
-        int most = collector->reach - round->flips - round->tail_least;
-        uint32_t near = heads_within(table->heads + i, (uint32_t)round->rest, most);
+        int most = collector->reach - round->flips;
+        if (!heads_within(table->heads + i, (uint32_t)round->rest, most - round->tail_least))
+            continue;
+        uint32_t near = codes_within(table->heads + i, table->tails + i, round->rest, most);
         if (end - i < HEADS)
             near &= (1u << (end - i)) - 1;
-        for (; RARELY(near); near &= near - 1) {
+        for (; near; near &= near - 1) {
             uint32_t place = i + (uint32_t)__builtin_ctz(near);
             uint64_t difference = ((uint64_t)table->tails[place] << 32 | table->heads[place]) ^ round->rest;
             int d = round->flips + __builtin_popcountll(difference);
@@ -55,21 +56,54 @@ KERNEL INLINE void look(const Round *round, uint32_t begin, uint32_t end)
     }
 }
 
+/* Ask memory for the first codes of a group; for their tails too where many are likely to be near. */
+KERNEL INLINE void ask(const Table *table, uint32_t begin, uint32_t end, bool tails)
+{
+    if (end > begin + AHEAD)
+        end = begin + AHEAD;
+    for (uint32_t i = begin; i < end; i += 16)
+        __builtin_prefetch(&table->heads[i]);
+    for (uint32_t i = begin; tails && i < end; i += 32)
+        __builtin_prefetch(&table->tails[i]);
+}
+
+/* The bits of a code that a table goes by. */
+INLINE uint32_t key_of(uint64_t code, const Table *table)
+{
+    return (uint32_t)(code >> table->shift & (((uint64_t)1 << table->width) - 1));
+}
+
+/* Ask for the groups of the query's own keys, which are always looked at, in all tables at once. */
+KERNEL INLINE void ask_first(const Tables *tables, uint64_t query)
+{
+    for (int t = 0; t < tables->count; t++)
+        __builtin_prefetch(&tables->table[t].starts[key_of(query, &tables->table[t])]);
+    for (int t = 0; t < tables->count; t++) {
+        const Table *table = &tables->table[t];
+        uint32_t key = key_of(query, table);
+        ask(table, table->starts[key], table->starts[key + 1], true);
+    }
+}
+
 /* Look at up to BATCH groups, their keys given; the sum of their sizes. */
 KERNEL static uint64_t look_at_groups(const Round *round, const uint32_t *keys, int n)
 {
     const Table *table = &round->tables->table[round->t];
+    uint32_t begin[BATCH], end[BATCH];
     uint64_t codes = 0;
     for (int i = 0; i < n; i++)
         __builtin_prefetch(&table->starts[keys[i]]);
     for (int i = 0; i < n; i++) {
-        uint32_t begin = table->starts[keys[i]], end = table->starts[keys[i] + 1];
-        codes += end - begin;
-        for (uint32_t line = begin; line < end && line < begin + 160; line += 16)
-            __builtin_prefetch(&table->heads[line]);
+        begin[i] = table->starts[keys[i]];
+        end[i] = begin[i] + (uint32_t)((double)(table->starts[keys[i] + 1] - begin[i]) * round->share);
+        codes += end[i] - begin[i];
+        ask(table, begin[i], end[i], round->flips < 2);
     }
-    for (int i = 0; i < n; i++)
-        look(round, table->starts[keys[i]], table->starts[keys[i] + 1]);
+    for (int i = 0; i < n; i++) {
+        /* Rows ascend within a group: if the guess was too short, the whole group it is. */
+        uint32_t whole = table->starts[keys[i] + 1];
+        look(round, begin[i], end[i] < whole && table->rows[end[i]] <= round->last_row ? whole : end[i]);
+    }
     return codes;
 }
 
@@ -97,7 +131,7 @@ KERNEL static Round round_make(const Tables *tables, const Rows *rows, uint64_t 
 {
     const Table *own = &tables->table[t];
     Round round = {.tables = tables, .rows = rows, .collector = collector, .rest = rest_of(query, own), .t = t,
-                   .flips = flips, .last_row = UINT32_MAX};
+                   .flips = flips, .last_row = UINT32_MAX, .share = 1};
     for (int u = 0; u < tables->count; u++) {
         if (u == t)
             continue;
@@ -123,6 +157,7 @@ KERNEL static bool probe(const Tables *tables, const Rows *rows, const uint64_t 
     for (int t = 0; t < m; t++)
         widest = tables->table[t].width > widest ? tables->table[t].width : widest;
     uint64_t cost = 0;
+    ask_first(tables, query[0]);
     for (int flips = 0; flips <= widest; flips++)
         for (int t = 0; t < m; t++) {
             int unseen = flips * m + t;
@@ -132,10 +167,10 @@ KERNEL static bool probe(const Tables *tables, const Rows *rows, const uint64_t 
             if (collector->histogram && unseen == collector->kth) {
                 collector_settle(collector);
                 round.last_row = (uint32_t)collector->keys[collector->held - 1];
+                double share = 1.1 * round.last_row / (double)rows->n + 0.1;
+                round.share = share < 1 ? share : 1;
             }
-            const Table *table = &tables->table[t];
-            uint32_t key = (uint32_t)(query[0] >> table->shift & (((uint64_t)1 << table->width) - 1));
-            cost += look_around(&round, key, budget - cost);
+            cost += look_around(&round, key_of(query[0], &tables->table[t]), budget - cost);
             if (RARELY(cost > budget))
                 return false;
         }
