@@ -14,10 +14,13 @@ if TYPE_CHECKING:
     from crossbit.hashers.ccaitq import CCAITQ
     from crossbit.hashers.classridge import ClassRidge
     from crossbit.hashers.cmnn import CMNN
+    from crossbit.hashers.cmssh import CMSSH
+    from crossbit.hashers.diffhash import DiffHash
     from crossbit.hashers.lsh import LSH
     from crossbit.hashers.mmnn import MMNN
     from crossbit.hashers.posteriorlsh import PosteriorLSH
     from crossbit.hashers.spectralhashing import SpectralHashing
+    from crossbit.index import HammingIndex
     from crossbit.matches import Matches
     from crossbit.metrics import evaluate, mean_average_precision
     from crossbit.model import HashModel, Recipe
@@ -31,11 +34,14 @@ _HOMES = {
     "crossbit.hashers": ["HASHERS", "Hasher"],
     "crossbit.hashers.ccaitq": ["CCAITQ"],
     "crossbit.hashers.cmnn": ["CMNN"],
+    "crossbit.hashers.cmssh": ["CMSSH"],
+    "crossbit.hashers.diffhash": ["DiffHash"],
     "crossbit.hashers.mmnn": ["MMNN"],
     "crossbit.hashers.lsh": ["LSH"],
     "crossbit.hashers.classridge": ["ClassRidge"],
     "crossbit.hashers.posteriorlsh": ["PosteriorLSH"],
     "crossbit.hashers.spectralhashing": ["SpectralHashing"],
+    "crossbit.index": ["HammingIndex"],
     "crossbit.errors": ["CrossbitError", "DataError", "FormatError", "BackendError", "MissingExtraError"],
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
@@ -44,6 +50,7 @@ __all__ = [
     "Codes",
     "hamming",
     "Matches",
+    "HammingIndex",
     "Dataset",
     "Pairs",
     "Views",
@@ -56,6 +63,8 @@ __all__ = [
     "Hasher",
     "MMNN",
     "CMNN",
+    "CMSSH",
+    "DiffHash",
     "CCAITQ",
     "ClassRidge",
     "PosteriorLSH",
