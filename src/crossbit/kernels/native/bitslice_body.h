@@ -3,8 +3,8 @@
 #include <stdlib.h>
 
 #define BLOCK (64 * LANES) /* rows of a block: one bit of a plane each */
-#define CHUNK 8            /* groups of three planes that any width is rounded up to, unless its tree is unrolled */
 #define MAX_LEVELS 11      /* binary digits of a count up to 1024 */
+#define CHUNK_GROUPS 43    /* groups of three planes in 128 bits: longer codes than 256 bits are counted 128 at a time */
 
 /* Bit j of lane l of plane b is bit b of row 64 l + j of the block: reading lanes and bits upwards is reading rows
  * upwards. Transposes 64 × 64 bits in every lane at once, halving the squares exchanged at each step. */
@@ -86,14 +86,16 @@ KERNEL INLINE void add_groups(Sum *sum, const V *sums, const uint16_t *offsets, 
     }
 }
 
-/* Add up the bits that still wait, two or one at a weight: what is carried out of the top weight. */
-KERNEL INLINE V last_carry(const Sum *sum, const int top)
+/* Add up the bits that still wait, two or one at a weight, into one digit a weight; what is carried out of the top. */
+KERNEL INLINE V settle(const Sum *sum, const int top, V *digits)
 {
     V carry = splat(0);
 #pragma GCC unroll 12
     for (int level = 0; level < top; level++) {
-        V one = sum->waiting[level][0];
-        carry = sum->count[level] == 2 ? majority(one, sum->waiting[level][1], carry) : one & carry;
+        V one = sum->waiting[level][0], two = sum->count[level] == 2 ? sum->waiting[level][1] : splat(0);
+        if (digits)
+            digits[level] = parity(one, two, carry);
+        carry = majority(one, two, carry);
     }
     return carry;
 }
@@ -108,36 +110,45 @@ KERNEL INLINE V at_least(const V *sums, const uint16_t *offsets, const uint64_t 
     Sum sum;
     start(&sum, bias, top);
     add_groups(&sum, sums, offsets, groups, top);
-    V reached = last_carry(&sum, top);
+    V reached = settle(&sum, top, NULL);
 #pragma GCC unroll 3
     for (int i = 0; i < sum.n_out; i++)
         reached |= sum.out[i];
     return reached;
 }
 
-/* The same for any number of chunks of eight groups: in a chunk each of the three lowest weights receives an even number
- * of bits, so one waits there before and after, in registers, and three come out at weight 8, to be added in memory. */
-KERNEL static V at_least_any(const V *sums, const uint16_t *offsets, const uint64_t *bias, int groups, int top)
+/* The digits of a chunk's count, 0 … 129 with the padding of its last group. */
+KERNEL static void count_chunk(const V *sums, const uint16_t *offsets, V digits[8])
 {
-    Sum high;
-    start(&high, bias, top);
-    V reached = splat(0), ones = high.waiting[0][0], twos = high.waiting[1][0], fours = high.waiting[2][0];
-    for (int g = 0; g < groups; g += CHUNK) {
-        Sum low = {.waiting = {{ones}, {twos}, {fours}}, .count = {1, 1, 1}};
-        add_groups(&low, sums + 16 * g, offsets + g, CHUNK, 3);
-        ones = low.waiting[0][0], twos = low.waiting[1][0], fours = low.waiting[2][0];
-        for (int i = 0; i < 3; i++)
-            add(&high, 3, top, low.out[i]);
-        for (; high.n_out > 0; high.n_out--)
-            reached |= high.out[high.n_out - 1];
+    static const uint64_t nothing[8];
+    Sum sum;
+    start(&sum, nothing, 8);
+    add_groups(&sum, sums, offsets, CHUNK_GROUPS, 8);
+    settle(&sum, 8, digits);
+}
+
+/* The same as `at_least` for long codes: the counts of chunks are added one after another. */
+KERNEL static V at_least_long(const V *sums, const uint16_t *offsets, const uint64_t *bias, int groups)
+{
+    V total[MAX_LEVELS], digits[8], reached = splat(0);
+    for (int level = 0; level < MAX_LEVELS; level++)
+        total[level] = splat(bias[level]);
+    for (int g = 0; g < groups; g += CHUNK_GROUPS) {
+        count_chunk(sums + 16 * g, offsets + g, digits);
+        V carry = splat(0);
+        for (int level = 0; level < MAX_LEVELS; level++) {
+            V one = total[level], two = level < 8 ? digits[level] : splat(0);
+            total[level] = parity(one, two, carry);
+            carry = majority(one, two, carry);
+        }
+        reached |= carry;
     }
-    high.waiting[0][0] = ones, high.waiting[1][0] = twos, high.waiting[2][0] = fours;
-    return reached | last_carry(&high, top);
+    return reached;
 }
 
 /* What one call works with: made once, used for every block. */
 typedef struct {
-    int groups, top;
+    int bits, groups, top;
     V *planes;         /* three a group; those beyond the codes' bits stay zero */
     V *sums;           /* sixteen a group */
     uint16_t *offsets; /* `groups` for each query */
@@ -145,18 +156,26 @@ typedef struct {
     void *memory;
 } Slices;
 
-static int groups_for(int n_bits)
+/* The number of bits that a tree counts: codes are padded with zeros up to it. */
+static int tree_bits(int n_bits)
 {
-    if (n_bits == 64 || n_bits == 128 || n_bits == 256)
-        return (n_bits + 2) / 3;
-    return (n_bits + 3 * CHUNK - 1) / (3 * CHUNK) * CHUNK;
+    if (n_bits > 256)
+        return (n_bits + 127) / 128 * 128;
+    return n_bits <= 32 ? 32 : n_bits <= 64 ? 64 : n_bits <= 128 ? 128 : 256;
+}
+
+/* The plane of a bit: each chunk of a long code begins with a group of its own. */
+INLINE int plane_of(int bit, int bits)
+{
+    return bits > 256 ? bit / 128 * 3 * CHUNK_GROUPS + bit % 128 : bit;
 }
 
 static bool slices_make(Slices *slices, int n_bits, const uint64_t *queries, size_t n_queries, int width)
 {
-    int groups = groups_for(n_bits), top = 4;
-    while (1 << top < n_bits)
-        top++;
+    int bits = tree_bits(n_bits), top = MAX_LEVELS;
+    int groups = bits > 256 ? bits / 128 * CHUNK_GROUPS : (bits + 2) / 3;
+    if (bits <= 256)
+        top = __builtin_ctz((unsigned)bits);
     /* Planes are written 64 a word, which may reach beyond the last group. */
     size_t planes = (size_t)(3 * groups > 64 * width ? 3 * groups : 64 * width);
     size_t bytes = (planes + 16 * (size_t)groups) * sizeof(V) + ((size_t)n_bits + 1) * (size_t)top * sizeof(uint64_t) +
@@ -165,7 +184,7 @@ static bool slices_make(Slices *slices, int n_bits, const uint64_t *queries, siz
     if (!memory)
         return false;
     V *aligned = (V *)(((uintptr_t)memory + sizeof(V) - 1) / sizeof(V) * sizeof(V));
-    *slices = (Slices){.groups = groups, .top = top, .planes = aligned, .sums = aligned + planes, .memory = memory};
+    *slices = (Slices){.bits = bits, .groups = groups, .top = top, .planes = aligned, .sums = aligned + planes, .memory = memory};
     slices->bias = (uint64_t *)(slices->sums + 16 * groups);
     slices->offsets = (uint16_t *)(slices->bias + ((size_t)n_bits + 1) * (size_t)top);
     for (int limit = 0; limit <= n_bits; limit++)
@@ -173,8 +192,10 @@ static bool slices_make(Slices *slices, int n_bits, const uint64_t *queries, siz
             slices->bias[limit * top + level] = -(uint64_t)(((1 << top) - limit) >> level & 1);
     for (size_t i = 0; i < n_queries; i++)
         for (int bit = 0; bit < n_bits; bit++)
-            if (queries[i * (size_t)width + (size_t)bit / 64] >> bit % 64 & 1)
-                slices->offsets[i * (size_t)groups + (size_t)bit / 3] += (uint16_t)(2 * sizeof(V) << bit % 3);
+            if (queries[i * (size_t)width + (size_t)bit / 64] >> bit % 64 & 1) {
+                int place = plane_of(bit, bits);
+                slices->offsets[i * (size_t)groups + (size_t)place / 3] += (uint16_t)(2 * sizeof(V) << place % 3);
+            }
     return true;
 }
 
@@ -189,7 +210,7 @@ KERNEL static __attribute__((noinline)) void offer_block(const Rows *rows, size_
 
 /* One block for all queries. A query that has not yet k items, or has k at distance 0, needs no planes. */
 KERNEL INLINE void slice_block(const Slices *slices, const Rows *rows, size_t block, const uint64_t *queries,
-                               size_t n_queries, Collector *collectors, const int n_bits)
+                               size_t n_queries, Collector *collectors, const int bits)
 {
     for (size_t i = 0; i < n_queries; i++) {
         const uint64_t *query = queries + i * (size_t)rows->width;
@@ -201,10 +222,11 @@ KERNEL INLINE void slice_block(const Slices *slices, const Rows *rows, size_t bl
             continue;
         }
         const uint64_t *bias = slices->bias + (reach + 1) * slices->top;
-        V far = n_bits == 64    ? at_least(slices->sums, offsets, bias, 22, 6)
-                : n_bits == 128 ? at_least(slices->sums, offsets, bias, 43, 7)
-                : n_bits == 256 ? at_least(slices->sums, offsets, bias, 86, 8)
-                                : at_least_any(slices->sums, offsets, bias, slices->groups, slices->top);
+        V far = bits == 32    ? at_least(slices->sums, offsets, bias, 11, 5)
+                : bits == 64  ? at_least(slices->sums, offsets, bias, 22, 6)
+                : bits == 128 ? at_least(slices->sums, offsets, bias, 43, 7)
+                : bits == 256 ? at_least(slices->sums, offsets, bias, 86, 8)
+                              : at_least_long(slices->sums, offsets, bias, slices->groups);
         if (RARELY(!all_ones(far)))
             offer_block(rows, block, far, query, &collectors[i]);
     }
@@ -225,9 +247,13 @@ KERNEL static bool bitslice(const Rows *rows, size_t begin, size_t end, const ui
     size_t block = begin;
     for (; block + BLOCK <= end; block += BLOCK) {
         for (int w = 0; w < rows->width; w++)
-            transpose(rows->words + block * (size_t)rows->width + w, (size_t)rows->width, slices.planes + 64 * w);
+            transpose(rows->words + block * (size_t)rows->width + w, (size_t)rows->width,
+                      slices.planes + plane_of(64 * w, slices.bits));
         tabulate(slices.planes, slices.groups, slices.sums);
-        switch (rows->n_bits) {
+        switch (slices.bits) {
+        case 32:
+            slice_block(&slices, rows, block, queries, n_queries, collectors, 32);
+            break;
         case 64:
             slice_block(&slices, rows, block, queries, n_queries, collectors, 64);
             break;
