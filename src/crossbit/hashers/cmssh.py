@@ -1,0 +1,90 @@
+"""Cross-modality similarity-sensitive hashing: boosted pairs of half-spaces."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from crossbit.data import TrainingSet
+from crossbit.errors import DataError
+from crossbit.hashers.base import Hasher
+from crossbit.hashers.boosting import Boosting
+from crossbit.hashers.paired import Bit, PairedRows, singular_pairs
+from crossbit.hashers.thresholds import Floats
+from crossbit.model import HashModel
+from crossbit.progress import OnStep, Step
+
+
+@dataclass(kw_only=True)
+class CMSSH(Hasher):
+    r"""Cross-modality similarity-sensitive hashing (CM-SSH): two modalities, learnt greedily bit by bit.
+
+    Pairs $k = (i, j)$ have a sign $s_k = \pm 1$ (similar or not) and a weight $w_k$; at first the similar pairs
+    weigh as much as the dissimilar ones. For each bit
+
+    1. $(p, q)$ are the leading singular vectors of $C = \sum_k w_k s_k\, x_i y_j^\top$ (rows centred),
+    2. the thresholds $a, b$, found together, maximise the weighted correlation $r = \sum_k w_k s_k h_k$
+       with $h_k = \operatorname{sign}(p^\top x_i + a) \operatorname{sign}(q^\top y_j + b)$,
+    3. $w_k \leftarrow w_k e^{-\alpha s_k h_k}$ with $\alpha = \tfrac12 \ln \frac{1 + r}{1 - r}$, normalised.
+
+    Where no thresholds on the leading pair reach $r > 0$ the next singular pair is tried; when none is left, or a bit
+    is right about every pair, boosting begins anew on randomly re-weighted pairs. The bits count
+    equally in a code: $\alpha$ only steers the weights.
+
+    It learns from pairs across the two modalities, else from labels, else from rows that belong together.
+
+    Args:
+        n_similar: Similar pairs drawn from labels or rows, at most; pairs that are given are all used.
+        n_dissimilar: Dissimilar pairs drawn, at most.
+        step: ``"adaboost"`` for the $\alpha$ above, or a number to be used for every bit.
+
+    Example:
+        >>> from crossbit import CMSSH
+        >>> from crossbit.data import synthetic
+        >>> data = synthetic(seed=0)
+        >>> CMSSH(n_bits=8).fit(data.views, labels=data.labels)
+        HashModel(image, text → 8 bits)
+
+    References:
+        M. M. Bronstein, A. M. Bronstein, F. Michel, N. Paragios. "Data fusion through cross-modality metric learning
+        using similarity-sensitive hashing." CVPR 2010.
+    """
+
+    n_similar: int = 10_000
+    n_dissimilar: int = 100_000
+    step: Literal["adaboost"] | float = "adaboost"
+
+    title: ClassVar[str] = "boosted half-spaces of two modalities, from similar and dissimilar pairs"
+    modalities: ClassVar[tuple[int, int | None]] = (2, 2)
+
+    def _learn(self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None) -> HashModel:
+        rows = PairedRows.of(data, n_similar=self.n_similar, n_dissimilar=self.n_dissimilar, seed=self.seed)
+        boosting = Boosting(rows.signs, rows.even_weights(), step=self._step(), seed=[self.seed, 1])
+        bits: list[Bit] = []
+        while len(bits) < self.n_bits:
+            bit = _leading_bit(rows, boosting.signed)
+            if bit is None:
+                if not bits:
+                    raise rows.nothing_to_learn("cmssh")
+                boosting.restart()
+                continue
+            bits.append(bit)
+            boosting.update(rows.agreement(bit))
+            if on_step is not None:
+                on_step(Step(len(bits), self.n_bits, loss=boosting.bound))
+        return rows.model(bits)
+
+    def _step(self) -> float | None:
+        step: object = self.step  # a file may say anything
+        if step == "adaboost":
+            return None
+        if isinstance(step, bool) or not isinstance(step, int | float) or not 0 < step < float("inf"):
+            raise DataError(f"cmssh: step is 'adaboost' or a number above 0, got {step!r}")
+        return float(step)
+
+
+def _leading_bit(rows: PairedRows, signed: Floats) -> Bit | None:
+    """The bit of the first singular pair on which thresholds tell something."""
+    for p, q in singular_pairs(rows.covariance(signed)):
+        if bit := rows.bit(p, q, signed):
+            return bit
+    return None

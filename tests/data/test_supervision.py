@@ -1,0 +1,110 @@
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from crossbit import DataError, Pairs
+from crossbit.data import training_set
+from crossbit.data.supervision import cross_pairs
+
+Array = NDArray[Any]
+LABELS = np.array([0, 0, 0, 1, 1, 2, -1])
+VIEWS: dict[str, Array] = {"image": np.ones((7, 3)), "text": np.ones((7, 2))}
+
+
+def drawn(*, n_similar: int = 1000, n_dissimilar: int = 1000, seed: int = 0, views: Any = VIEWS, **known: Any) -> Pairs:  # noqa: ANN401
+    data = training_set(views, **known)
+    return cross_pairs(data, "image", "text", n_similar=n_similar, n_dissimilar=n_dissimilar, seed=seed)
+
+
+def as_set(pairs: Pairs, *, similar: bool) -> set[tuple[int, int]]:
+    found = [(int(i), int(j)) for i, j in pairs.index[pairs.similar == similar]]
+    assert len(found) == len(set(found))
+    return set(found)
+
+
+def test_labels_give_all_pairs_that_exist_when_more_are_asked_for() -> None:
+    pairs = drawn(labels=LABELS)
+    known = [(i, j) for i in range(6) for j in range(6)]
+    assert as_set(pairs, similar=True) == {(i, j) for i, j in known if LABELS[i] == LABELS[j]}
+    assert as_set(pairs, similar=False) == {(i, j) for i, j in known if LABELS[i] != LABELS[j]}
+
+
+def test_labels_give_as_many_as_asked_for() -> None:
+    pairs = drawn(labels=LABELS, n_similar=5, n_dissimilar=9)
+    assert (pairs.similar.sum(), (~pairs.similar).sum()) == (5, 9)
+    assert (LABELS[pairs.index[:, 0]] == LABELS[pairs.index[:, 1]]).tolist() == pairs.similar.tolist()
+
+
+def test_labels_of_unpaired_views_and_of_several_classes_serve_too() -> None:
+    views = {"image": np.ones((6, 3)), "text": np.ones((4, 2))}
+    assert len(drawn(views=views, labels={"image": LABELS[:6], "text": LABELS[:4]})) == 24
+    many = np.array([[1, 0], [1, 1], [0, 1], [0, 0], [1, 0], [0, 1], [1, 1]])
+    pairs = drawn(labels=many)
+    shares = (many @ many.T > 0)[pairs.index[:, 0], pairs.index[:, 1]]
+    assert shares.tolist() == pairs.similar.tolist()
+    assert len(pairs) == 36
+
+
+def test_rows_that_belong_together_are_similar_and_all_others_are_not() -> None:
+    pairs = drawn()
+    assert as_set(pairs, similar=True) == {(i, i) for i in range(7)}
+    assert as_set(pairs, similar=False) == {(i, j) for i in range(7) for j in range(7) if i != j}
+    few = drawn(n_similar=3, n_dissimilar=10)
+    assert (few.similar.sum(), (~few.similar).sum()) == (3, 10)
+    assert not {(i, i) for i in range(7)} & as_set(few, similar=False)
+
+
+def test_absent_rows_take_no_part() -> None:
+    views = {name: view.copy() for name, view in VIEWS.items()}
+    views["image"][1], views["text"][2] = np.nan, np.nan
+    for labels in (None, LABELS):
+        index = drawn(views=views, labels=labels).index
+        assert 1 not in index[:, 0]
+        assert 2 not in index[:, 1]
+
+
+def test_given_pairs_are_all_taken_whichever_way_they_are_named() -> None:
+    there = Pairs("image", "text", [[0, 1], [2, 3]], [True, False])  # type: ignore[arg-type] # lists will do
+    back = Pairs("text", "image", [[4, 5]], [False])  # type: ignore[arg-type]
+    within = Pairs("image", "image", [[0, 1]], [True])  # type: ignore[arg-type]
+    pairs = drawn(pairs=[there, back, within], labels=LABELS, n_similar=1, n_dissimilar=1)
+    assert as_set(pairs, similar=True) == {(0, 1)}
+    assert as_set(pairs, similar=False) == {(2, 3), (5, 4)}
+
+
+def test_similar_pairs_alone_are_set_against_random_others() -> None:
+    given = Pairs("image", "text", np.array([[0, 1], [2, 3]]), np.ones(2, bool))
+    pairs = drawn(pairs=given, n_dissimilar=20)
+    assert as_set(pairs, similar=True) == {(0, 1), (2, 3)}
+    assert len(as_set(pairs, similar=False) - {(0, 1), (2, 3)}) == 20
+    assert len(drawn(pairs=given)) == 49
+
+
+def test_pairs_within_a_modality_leave_the_rest_to_labels() -> None:
+    within = Pairs("image", "image", np.array([[0, 1]]), np.ones(1, bool))
+    assert len(drawn(pairs=within, labels=LABELS)) == 36
+
+
+def test_the_same_seed_gives_the_same_pairs() -> None:
+    for labels in (None, LABELS):
+        first, again, other = (drawn(n_similar=3, n_dissimilar=5, seed=seed, labels=labels) for seed in (0, 0, 1))
+        np.testing.assert_array_equal(first.index, again.index)
+        assert not np.array_equal(first.index, other.index)
+
+
+def test_what_cannot_be_drawn_is_told() -> None:
+    within = Pairs("image", "image", np.array([[0, 1]]), np.ones(1, bool))
+    with pytest.raises(DataError, match="nothing links 'image' to 'text'; give pairs image-text, labels of both, or"):
+        drawn(pairs=within)
+    dissimilar = Pairs("image", "text", np.array([[0, 1]]), np.zeros(1, bool))
+    with pytest.raises(DataError, match="there are no similar pairs of 'image' and 'text', and learning needs both"):
+        drawn(pairs=dissimilar)
+    one = {name: view[:1] for name, view in VIEWS.items()}
+    with pytest.raises(DataError, match="there are no dissimilar pairs of 'image' and 'text'"):
+        drawn(views=one)
+    with pytest.raises(DataError, match="1000 dissimilar pairs were asked for and only 0 exist"):
+        drawn(labels=np.zeros(7, int))
+    with pytest.raises(DataError, match="at least one similar and one dissimilar pair, got a number of 0"):
+        drawn(n_dissimilar=0)
