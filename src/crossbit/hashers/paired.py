@@ -147,7 +147,7 @@ def singular_pairs(C: Floats) -> Iterator[tuple[Floats, Floats]]:
     for k in range(len(values) - 1, -1, -1):
         q = vectors[:, k] @ C
         length = float(np.linalg.norm(q))
-        if length <= 1e-6 * np.sqrt(values[-1]) or length == 0:
+        if length <= 1e-6 * np.sqrt(max(values[-1], 0)) or length == 0:
             return
         yield vectors[:, k], q / length
 
