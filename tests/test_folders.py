@@ -1,10 +1,12 @@
+import json
 import os
+import threading
 from pathlib import Path
 
 import pytest
 
 from crossbit import DataError, FormatError
-from crossbit.folders import replacing_folder, seal, unseal
+from crossbit.folders import reading, replacing_folder, seal, unseal
 
 
 def fill(folder: Path, content: str) -> None:
@@ -13,18 +15,18 @@ def fill(folder: Path, content: str) -> None:
 
 
 def test_a_folder_appears_whole(tmp_path: Path) -> None:
-    with replacing_folder(tmp_path / "deep" / "x", "manifest.json") as fresh:
+    with replacing_folder(tmp_path / "deep" / "x", "manifest.json", "test/1") as fresh:
         fill(fresh, "one")
         assert not (tmp_path / "deep" / "x").exists()
     assert unseal(tmp_path / "deep" / "x", "manifest.json", "test/1")["note"] == "é"
 
 
 def test_an_error_leaves_the_old_folder_and_nothing_else(tmp_path: Path) -> None:
-    with replacing_folder(tmp_path / "x", "manifest.json") as fresh:
+    with replacing_folder(tmp_path / "x", "manifest.json", "test/1") as fresh:
         fill(fresh, "one")
 
     def fail() -> None:
-        with replacing_folder(tmp_path / "x", "manifest.json") as fresh:
+        with replacing_folder(tmp_path / "x", "manifest.json", "test/1") as fresh:
             fill(fresh, "two")
             raise KeyboardInterrupt
 
@@ -35,7 +37,7 @@ def test_an_error_leaves_the_old_folder_and_nothing_else(tmp_path: Path) -> None
 
 
 def test_a_rename_that_fails_puts_the_old_folder_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with replacing_folder(tmp_path / "x", "manifest.json") as fresh:
+    with replacing_folder(tmp_path / "x", "manifest.json", "test/1") as fresh:
         fill(fresh, "one")
     rename, calls = os.replace, []
 
@@ -46,7 +48,7 @@ def test_a_rename_that_fails_puts_the_old_folder_back(tmp_path: Path, monkeypatc
         rename(source, target)
 
     def save_again() -> None:
-        with replacing_folder(tmp_path / "x", "manifest.json") as fresh:
+        with replacing_folder(tmp_path / "x", "manifest.json", "test/1") as fresh:
             fill(fresh, "two")
             monkeypatch.setattr("crossbit.folders.os.replace", fail_once)
 
@@ -58,11 +60,14 @@ def test_a_rename_that_fails_puts_the_old_folder_back(tmp_path: Path, monkeypatc
 
 def test_an_empty_folder_is_filled_and_a_file_never_replaced(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with replacing_folder(tmp_path / "empty", "manifest.json") as fresh:
+    with replacing_folder(tmp_path / "empty", "manifest.json", "test/1") as fresh:
         fill(fresh, "one")
     assert (tmp_path / "empty" / "a.txt").read_text() == "one"
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(DataError, match="exists and holds no"), replacing_folder(tmp_path / "file", "manifest.json"):
+    with (
+        pytest.raises(DataError, match="exists and holds no"),
+        replacing_folder(tmp_path / "file", "manifest.json", "test/1"),
+    ):
         pass
 
 
@@ -106,4 +111,70 @@ def test_an_altered_manifest_is_found(tmp_path: Path) -> None:
 
 def test_no_manifest_is_told(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"there is no manifest\.json in it"):
+        unseal(tmp_path, "manifest.json", "test/1")
+
+
+@pytest.mark.parametrize("content", ['{"model_type": "bert"}', "[]", '{"format": "other/1"}'])
+def test_a_folder_with_somebody_elses_manifest_is_never_replaced(tmp_path: Path, content: str) -> None:
+    (tmp_path / "manifest.json").write_text(content)
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(DataError, match="choose another place"), replacing_folder(tmp_path, "manifest.json", "test/1"):
+        pass
+    assert (tmp_path / "thesis.tex").exists()
+
+
+def test_what_was_put_beside_our_files_is_never_deleted(tmp_path: Path) -> None:
+    with replacing_folder(tmp_path / "x", "manifest.json", "test/1") as fresh:
+        fill(fresh, "one")
+    (tmp_path / "x" / "notes.txt").write_text("mine")
+    (tmp_path / "x" / ".git").mkdir()
+    with (
+        pytest.raises(DataError, match=r"also holds \['.git', 'notes.txt'\], which replacing it would delete"),
+        replacing_folder(tmp_path / "x", "manifest.json", "test/1"),
+    ):
+        pass
+    assert (tmp_path / "x" / "notes.txt").read_text() == "mine"
+
+
+def test_a_link_leads_to_the_folder_that_is_replaced(tmp_path: Path) -> None:
+    with replacing_folder(tmp_path / "real", "manifest.json", "test/1") as fresh:
+        fill(fresh, "one")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    with replacing_folder(tmp_path / "link", "manifest.json", "test/1") as fresh:
+        fill(fresh, "two")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real" / "a.txt").read_text() == "two"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "real"]
+
+
+def test_writers_take_turns_and_readers_see_a_whole_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "x"
+    with replacing_folder(folder, "manifest.json", "test/1") as fresh:
+        fill(fresh, "0")
+    failures: list[BaseException] = []
+
+    def write(name: str) -> None:
+        try:
+            for number in range(15):
+                with replacing_folder(folder, "manifest.json", "test/1") as fresh:
+                    fill(fresh, f"{name}{number}" * 100)
+        except BaseException as error:
+            failures.append(error)
+
+    writers = [threading.Thread(target=write, args=(name,)) for name in "ab"]
+    for writer in writers:
+        writer.start()
+    while any(writer.is_alive() for writer in writers):
+        reading(folder, "manifest.json", lambda: unseal(folder, "manifest.json", "test/1"))
+    assert failures == []
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+
+
+@pytest.mark.parametrize("files", [None, [], 5, {"a.txt": 3}])
+def test_a_manifest_that_names_no_files_is_refused(tmp_path: Path, files: object) -> None:
+    from crossbit.folders import _checksum
+
+    content = {"format": "test/1", "files": files}
+    (tmp_path / "manifest.json").write_text(json.dumps({**content, "checksum": _checksum(content)}))
+    with pytest.raises(FormatError, match="does not say which files belong to it"):
         unseal(tmp_path, "manifest.json", "test/1")

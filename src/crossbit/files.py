@@ -42,7 +42,10 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     power cut: the data is flushed to disk before the rename, the folder after it.
     """
     path = Path(path)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    except OSError as error:
+        raise _unwritable(path, error) from error
     try:
         with os.fdopen(handle, "wb") as file:
             yield file
@@ -51,10 +54,18 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         # mkstemp makes private files; what we publish follows the user's umask like any other file.
         Path(name).chmod(0o666 & ~_umask())
         os.replace(name, path)
+    except OSError as error:
+        Path(name).unlink(missing_ok=True)
+        raise _unwritable(path, error) from error
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+def _unwritable(path: Path, error: OSError) -> OSError:
+    """The same error, told of the file that was meant and not of the one beside it."""
+    return type(error)(error.errno, error.strerror, str(path))
 
 
 def _umask() -> int:

@@ -1,6 +1,10 @@
 """The commands as a person types them: through ``main``, with files on disk."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -77,7 +81,7 @@ def test_evaluate_prints_every_direction_and_writes_a_result(
         assert first["name"] == "mAP"
         assert f"{100 * first['value']:.1f}" in printed
         assert "expectation over all orders" in first["definition"]
-    assert path.with_suffix(".codes").is_file()
+    assert path.with_name(path.name + ".codes").is_file()
     assert result["protocol"] == "queries: test; base: test"
 
 
@@ -209,6 +213,11 @@ def test_help_teaches_by_example(capsys: pytest.CaptureFixture[str]) -> None:
         (["score", "TOY/image.npy", "TOY/labels.npy"], "pack scores as X >= 0"),
         (["score", "TOY/labels.npy", "TOY/labels.npy"], "shape (n, n_bits), got (200,)"),
         (["score", "TOY/labels.npy", "TOY/labels.npy", "--base", "TOY/labels.npy"], "go together"),
+        (["encode", "MODEL", "TOY/image.npy", "-m", "image", "-o", "TOY/image.npy"], "holds the rows themselves"),
+        (["evaluate", "MODEL", "TOY", "-o", "x.codes"], "call the result .json"),
+        (["fit", "TOY", "-m", "lsh", "--seed", "-1", "-o", "x"], "seed is finite and not negative, got -1"),
+        (["fit", "TOY", "-m", "ccaitq", "--set", "rounds=2.5", "-o", "x"], "rounds is a whole number, got 2.5"),
+        (["fit", "TOY", "-m", "ccaitq", "--set", "power=abc", "-o", "x"], "power is a number, got 'abc'"),
         (["demo", "--words", "purple"], "knows the words zero, one"),
         (["data", "convert", "only-one"], "at least one file and then the folder to write"),
         (["data", "synthetic", "x", "--modality", "image"], "--modality takes NAME=WIDTH"),
@@ -259,8 +268,6 @@ def test_ctrl_c_is_told_and_leaves_nothing(
 
 
 def test_without_typer_the_extra_is_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
     monkeypatch.delitem(sys.modules, "crossbit.cli.app", raising=False)
     monkeypatch.setitem(sys.modules, "typer", None)
     assert run("methods") == 1
@@ -276,3 +283,91 @@ def test_a_full_disk_or_forbidden_folder_is_one_line(
     monkeypatch.setattr("crossbit.model.hashmodel.storage.save", full)
     assert run("fit", toy, "-m", "lsh", "-o", tmp_path / "model") == 1
     assert "No space left on device" in capsys.readouterr().err
+
+
+def test_absent_rows_can_be_skipped(tmp_path: Path, model: Path, toy: Path) -> None:
+    X = np.load(toy / "image.npy")
+    X[::3] = np.nan
+    np.save(tmp_path / "X.npy", X)
+    assert run("encode", model, tmp_path / "X.npy", "-m", "image", "-o", tmp_path / "a.codes") == 1
+    assert run("encode", model, tmp_path / "X.npy", "-m", "image", "-o", tmp_path / "a.codes", "--skip-absent") == 0
+    rows = np.load(tmp_path / "a.codes.rows.npy")
+    assert Codes.open(tmp_path / "a.codes") == HashModel.load(model).encode("image", np.load(toy / "image.npy"))[rows]
+    assert len(rows) == 133
+
+
+def test_score_takes_real_numbers_and_a_row_of_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    random = np.random.default_rng(0)
+    np.save(tmp_path / "scores.npy", random.normal(size=(40, 8)))
+    np.save(tmp_path / "labels.npy", (np.arange(40) % 3)[None])
+    assert run("score", tmp_path / "scores.npy", tmp_path / "labels.npy", "--sign") == 0
+    np.save(tmp_path / "labels.npy", np.arange(30) % 3)
+    assert run("score", tmp_path / "scores.npy", tmp_path / "labels.npy", "--sign") == 1
+    assert "labels.npy: 30 labels for 40 codes" in capsys.readouterr().err
+
+
+def test_what_we_did_not_foresee_is_one_line_too(
+    toy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("by chance")
+
+    monkeypatch.delenv("CROSSBIT_DEBUG", raising=False)
+    monkeypatch.setattr("crossbit.hashers.base.Hasher.fit", fail)
+    assert run("fit", toy, "-m", "lsh", "-o", tmp_path / "model") == 1
+    assert capsys.readouterr().err == (
+        "crossbit: ZeroDivisionError: by chance; this is a bug, CROSSBIT_DEBUG=1 shows where it is\n"
+    )
+    monkeypatch.setenv("CROSSBIT_DEBUG", "1")
+    with pytest.raises(ZeroDivisionError):
+        run("fit", toy, "-m", "lsh", "-o", tmp_path / "model")
+
+
+def test_a_terminal_without_our_characters_is_served(toy: Path, model: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "crossbit", "evaluate", str(model), str(toy), "-o", "r.json"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "image ? text" in done.stdout
+    assert (tmp_path / "r.json").is_file()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_with_one_line_and_nothing_left(toy: Path, tmp_path: Path, number: signal.Signals) -> None:
+    """A fit that would take long is told to end."""
+    code = (
+        "import sys, time, crossbit.hashers.lsh as lsh\n"
+        "def slow(*a, **k):\n    print('begun', flush=True)\n    time.sleep(60)\n"
+        "lsh.LSH._learn = slow\n"
+        "from crossbit.cli import main\nsys.exit(main(sys.argv[1:]))"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "fit", str(toy), "-m", "lsh", "-o", str(tmp_path / "model")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "begun\n"
+    process.send_signal(number)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert err.splitlines()[-1].startswith("crossbit: stopped")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_narrow_screen_gets_fewer_columns(
+    toy: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from crossbit.cli import show
+
+    monkeypatch.setattr(show.out, "width", 80)
+    assert run("evaluate", model, toy, "-o", tmp_path / "r.json") == 0
+    printed = capsys.readouterr().out
+    assert "…" not in printed
+    assert "ties" not in printed.splitlines()[0]

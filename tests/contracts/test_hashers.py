@@ -174,6 +174,29 @@ def test_a_wrong_number_of_bits_is_refused(method: str, n_bits: object) -> None:
 
 
 @methods
+@pytest.mark.parametrize("seed", [-1, 1.5, "0", float("nan")])
+def test_strange_fields_are_refused(method: str, seed: object) -> None:
+    with pytest.raises(DataError, match=f"{method}: seed is"):
+        make(method, seed=seed).fit(views_for(method), **supervision_for(method))
+
+
+@methods
+def test_views_of_more_dimensions_are_refused_with_a_remedy(method: str) -> None:
+    views = {name: view[:, :6].reshape(N, 3, 2) for name, view in views_for(method).items()}
+    with pytest.raises(DataError, match=r"flatten them|network"):
+        make(method).fit(views, **{k: v for k, v in supervision_for(method).items() if k != "pairs"})
+
+
+@methods
+def test_columns_of_any_scale_and_offset_can_be_learnt_from(method: str) -> None:
+    views = {name: view.copy() for name, view in views_for(method).items()}
+    views["image"][:, 0] *= 1e6
+    views["image"][:, 1] += 1e4
+    model = make(method).fit(views, **supervision_for(method))
+    assert len(np.unique(model.encode("image", views["image"]).words)) > 1
+
+
+@methods
 def test_bad_data_is_refused(method: str) -> None:
     views = views_for(method)
     given = {k: v for k, v in supervision_for(method).items() if k != "pairs"}

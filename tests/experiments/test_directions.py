@@ -88,7 +88,7 @@ def test_a_result_can_be_recomputed(tmp_path: Path) -> None:
     assert path == tmp_path / "trial" / "my_data_1-ccaitq-16-0.json"
     write_result(path, evaluation, card=model.card, dataset=data.describe(), seconds=1.5)
     result = read_result(path)
-    stored = read_arrays(path.with_suffix(".codes"), "crossbit.result-codes/1")
+    stored = read_arrays(path.with_name(path.name + ".codes"), "crossbit.result-codes/1")
     n_bits = stored.meta["n_bits"]
     labels = np.asarray(data.labels)
     again = mean_average_precision(

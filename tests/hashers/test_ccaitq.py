@@ -89,3 +89,26 @@ def test_a_modality_that_nothing_links_is_named() -> None:
     pairs = Pairs("image", "text", index, np.ones(400, bool))
     with pytest.raises(DataError, match="nothing links 'sound' to another modality"):
         CCAITQ().fit(views, pairs=pairs)
+
+
+def test_scales_of_columns_do_not_matter() -> None:
+    views = shared_latent()
+    stretched = {name: view * np.geomspace(1e-6, 1e6, view.shape[1]) + 1e3 for name, view in views.items()}
+    model = CCAITQ(n_bits=16).fit(stretched)
+    assert rank_of_own_row(model, stretched, "image", "text") < 0.1
+
+
+def test_wide_rows_cost_no_more_than_they_are_many() -> None:
+    """Directions lie in the space that the rows span: 60,000 columns are no harder than 40 rows."""
+    random = np.random.default_rng(0)
+    wide = {name: random.normal(size=(40, 60_000)) for name in ("image", "text")}
+    model = CCAITQ(n_bits=8).fit(wide)
+    assert model.encode("image", wide["image"]).n_bits == 8
+
+
+def test_rows_and_the_same_rows_as_pairs_give_one_model() -> None:
+    views = {name: shared_latent()[name] for name in ("image", "text")}
+    index = np.repeat(np.arange(400)[:, None], 2, axis=1)
+    by_pairs = CCAITQ(n_bits=16).fit(views, pairs=Pairs("image", "text", index, np.ones(400, bool)))
+    agreement = CCAITQ(n_bits=16).fit(views).encode("image", views["image"]).unpack()
+    assert np.mean(agreement == by_pairs.encode("image", views["image"]).unpack()) > 0.99

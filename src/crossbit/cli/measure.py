@@ -2,7 +2,7 @@
 
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -17,6 +17,8 @@ from crossbit.errors import DataError
 from crossbit.files import is_array_file, write_json
 from crossbit.metrics import Divisor, Empty, Report, Ties
 from crossbit.model import HashModel
+
+WIDE = 100  # columns of a screen that takes the whole table
 
 Cuts = Annotated[list[int] | None, typer.Option("--at", "-k", min=1, help="Cut-off of the ranking; may be repeated.")]
 Radii = Annotated[list[int] | None, typer.Option("--radius", min=0, help="Hamming radius; may be repeated.")]
@@ -55,20 +57,20 @@ def evaluate(
     """
     began = time.perf_counter()
     loaded, data = HashModel.load(model), Dataset.open(dataset)
-    measures = metrics.standard_measures(at=at or (10, 100), radii=radius or (2,), divisor=divisor, ties=ties)
-    with show.err.status("evaluating"):
-        evaluation = experiments.evaluate_model(
-            loaded, data, queries=queries, base=base, measures=measures, own_row=not drop_own, threads=2
-        )
-    print_reports({f"{left} → {right}": report for (left, right), report in evaluation.reports.items()})
-    _print_health(evaluation)
     facts = data.describe()
     facts["name"] = facts["name"] or dataset.resolve().name
     path = out or experiments.result_path(
         Path("results"), "evaluate", dataset=facts["name"], card=loaded.card, n_bits=loaded.n_bits
     )
+    measures = metrics.standard_measures(at=at or (10, 100), radii=radius or (2,), divisor=divisor, ties=ties)
+    with show.err.status("evaluating"):
+        evaluation = experiments.evaluate_model(
+            loaded, data, queries=queries, base=base, measures=measures, own_row=not drop_own, threads=2
+        )
     experiments.write_result(path, evaluation, card=loaded.card, dataset=facts, seconds=time.perf_counter() - began)
-    show.say(f"[dim]{evaluation.protocol}; definitions, bounds and codes in {path}[/dim]")
+    print_reports({f"{left} → {right}": report for (left, right), report in evaluation.reports.items()})
+    _print_health(evaluation)
+    show.say(f"{evaluation.protocol}; definitions, bounds and codes in {path}")
 
 
 def score(
@@ -79,6 +81,9 @@ def score(
     base: Annotated[str | None, typer.Option(help="Codes that are searched.", show_default="the queries")] = None,
     base_labels: Annotated[str | None, typer.Option(help="Labels of the base.", show_default="the queries'")] = None,
     bits: Annotated[int | None, typer.Option(help="Length of a code, when CODES are rows of packed bytes.")] = None,
+    sign: Annotated[
+        bool, typer.Option("--sign", help="CODES are real numbers: a bit is 1 where they are ≥ 0.")
+    ] = False,
     at: Cuts = None,
     radius: Radii = None,
     ties: TieOrder = "expected",
@@ -99,12 +104,15 @@ def score(
     """
     if (base is None) != (base_labels is None):
         raise DataError("--base and --base-labels go together")
-    query_codes, query_labels = _read_codes(codes, bits), read_array(labels)
-    base_codes = query_codes if base is None else _read_codes(base, bits)
+    query_codes = _read_codes(codes, bits, sign=sign)
+    base_codes = query_codes if base is None else _read_codes(base, bits, sign=sign)
+    query_labels = _read_labels(labels, len(query_codes))
     report = metrics.evaluate(
         query_codes,
         base_codes,
-        metrics.from_labels(query_labels, query_labels if base_labels is None else read_array(base_labels)),
+        metrics.from_labels(
+            query_labels, query_labels if base_labels is None else _read_labels(base_labels, len(base_codes))
+        ),
         measures=metrics.standard_measures(at=at or (10, 100), radii=radius or (2,), divisor=divisor, ties=ties),
         exclude="same-row" if base is None and not keep_own else None,
         empty=empty,
@@ -115,45 +123,65 @@ def score(
         write_json(out, report.to_dict())
 
 
-def _read_codes(place: str, bits: int | None) -> Codes:
+def _read_codes(place: str, bits: int | None, *, sign: bool) -> Codes:
     """Codes in any of the forms people keep them in."""
-    path = Path(place)
-    if is_array_file(path):
-        return Codes.open(path)
+    if is_array_file(Path(place)):
+        return Codes.open(place)
     array = read_array(place)
     if bits is not None:
         return Codes.from_bytes(array, bits)
-    if array.dtype.kind in "if" and array.ndim == 2 and np.isin(array, (-1, 1)).all():
-        array = array > 0
+    if sign or (array.dtype.kind in "if" and array.ndim == 2 and np.isin(array, (-1, 1)).all()):
+        array = array >= 0
     try:
         return Codes.pack(array)
     except DataError as error:
-        remedy = "; for rows of packed bytes say --bits" if array.dtype == np.uint8 else ""
-        raise DataError(f"{place}: {error}{remedy}; or give a file of format {FORMAT!r}") from error
+        remedy = "for rows of packed bytes say --bits" if array.dtype == np.uint8 else "for real numbers say --sign"
+        raise DataError(f"{place}: {error}; {remedy}, or give a file of format {FORMAT!r}") from error
+
+
+def _read_labels(place: str, n: int) -> NDArray[Any]:
+    """Labels, also as the single row that MATLAB likes to write."""
+    labels = read_array(place)
+    if labels.ndim == 2 and len(labels) == 1 != n:
+        labels = labels[0]
+    if len(labels) != n:
+        raise DataError(f"{place}: {len(labels)} labels for {n} codes")
+    return labels
 
 
 def print_reports(reports: dict[str, Report]) -> None:
-    """One line a direction: the usual numbers, mAP with its interval and chance."""
+    """One line a direction: the usual numbers, mAP with its interval and chance; fewer of them on a narrow screen."""
     first = next(iter(reports.values()))
-    names = [result.name for result in first if result.name != "mAP"]
-    shown = [name for name in names if name.startswith(("mAP@", "precision@", "recall@"))] or names
-    short = [name.replace("precision", "P").replace("recall", "R") for name in shown]
-    table = show.table("", "mAP", "95 %", "ties", "chance", *short)
+    names = [result.name for result in first if result.name.startswith(("mAP@", "precision@", "recall@"))]
+    wide = show.out.width >= WIDE
+    table = show.table(
+        "", "mAP", "95 %", *(["ties"] if wide else []), "chance", *map(_short, names[: None if wide else 3])
+    )
     for direction, report in reports.items():
         mean = report["mAP"]
         table.add_row(
             direction,
             f"[bold]{show.percent(mean.value)}[/bold]",
             f"[dim]{show.percent(mean.low)}–{show.percent(mean.high)}[/dim]",
-            f"[dim]{show.percent(mean.worst)}–{show.percent(mean.best)}[/dim]",
+            *([f"[dim]{show.percent(mean.worst)}–{show.percent(mean.best)}[/dim]"] if wide else []),
             show.percent(mean.chance),
-            *(show.percent(report[name].value) for name in shown),
+            *(show.percent(report[name].value) for name in names[: None if wide else 3]),
         )
     show.out.print(table)
+    queries, base = ({getattr(r, n) for r in reports.values()} for n in ("n_queries", "n_base"))
     show.out.print(
-        f"[dim]percent; {first.n_queries} queries, {first.n_base} base items, {first.n_bits} bits;"
+        f"[dim]percent; {_span(queries)} queries, {_span(base)} base items, {first.n_bits} bits;"
         f" relevant: {first.relevance}[/dim]"
     )
+
+
+def _short(name: str) -> str:
+    return name.replace("precision", "P").replace("recall", "R")
+
+
+def _span(counts: set[int]) -> str:
+    """One number, or the smallest and the largest."""
+    return str(*counts) if len(counts) == 1 else f"{min(counts)}–{max(counts)}"
 
 
 def _print_report(report: Report) -> None:
@@ -170,7 +198,7 @@ def _print_report(report: Report) -> None:
     show.out.print(table)
     meanings = show.table("", "what it is", left=2, wrap=1)
     for result in report:
-        meanings.add_row(result.name, f"[dim]{result.definition}[/dim]")
+        meanings.add_row(result.name, f"[dim]{result.definition}")
     show.out.print()
     show.out.print(meanings)
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
+from numpy.typing import NDArray
 
 from crossbit.checks import known
 from crossbit.cli import show
@@ -88,6 +89,9 @@ def encode(
     rows: Annotated[str, typer.Argument(metavar="ROWS", help="Features: X.npy, or file.npz:KEY, file.mat:KEY.")],
     modality: Annotated[str, typer.Option("--modality", "-m", help="Modality of the rows.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="File for the codes; '.npy' gives rows of packed bytes.")],
+    skip_absent: Annotated[
+        bool, typer.Option("--skip-absent", help="Leave out rows that are all NaN; OUT.rows.npy tells which are left.")
+    ] = False,
 ) -> None:
     """Turn rows of features into binary codes.
 
@@ -98,20 +102,37 @@ def encode(
     """
     loaded = HashModel.load(model)
     X = read_array(rows)
-    words = np.zeros((len(X), -(-loaded.n_bits // 64)), np.uint64)
+    if out.exists() and out.resolve() == Path(rows.partition(":")[0]).resolve():
+        raise DataError(f"{out} holds the rows themselves; write the codes elsewhere")
+    kept = _present(X) if skip_absent else np.arange(len(X))
+    words = np.zeros((len(kept), -(-loaded.n_bits // 64)), np.uint64)
     step = 1 << 16
-    with show.counting("encoding", len(X)) as done:
-        for start in range(0, len(X), step):
-            block = loaded.encode(modality, X[start : start + step])
-            words[start : start + step] = block.words
+    with show.counting("encoding", len(kept)) as done:
+        for start in range(0, len(kept), step):
+            block = X[kept[start : start + step]] if skip_absent else X[start : start + step]
+            words[start : start + step] = loaded.encode(modality, block).words
             done(len(block))
     codes = Codes(words, loaded.n_bits)
-    if out.suffix == ".npy":
-        with replacing(out) as file:
-            np.save(file, codes.to_bytes())
-    else:
-        codes.save(out)
+    _write_codes(codes, out)
+    if skip_absent:
+        with replacing(out.with_name(out.name + ".rows.npy")) as file:
+            np.save(file, kept)
     show.say(f"{codes} written to {out}")
+
+
+def _present(X: NDArray[Any]) -> NDArray[np.int64]:
+    """Numbers of the rows that are not absent (all NaN)."""
+    if X.dtype.kind != "f":
+        return np.arange(len(X))
+    return np.flatnonzero(~np.isnan(X).reshape(len(X), -1).all(axis=1))
+
+
+def _write_codes(codes: Codes, out: Path) -> None:
+    if out.suffix != ".npy":
+        codes.save(out)
+        return
+    with replacing(out) as file:
+        np.save(file, codes.to_bytes())
 
 
 def methods() -> None:

@@ -46,7 +46,7 @@ def wiki(
         tables.run_rows(chosen, loaded, out, n_bits=bits, seeds=range(seeds), on_step=on_step)
     summaries = tables.summarise(chosen, out, experiment.DIRECTIONS, n_bits=bits, seeds=range(seeds))
     print_table(summaries, experiment.DIRECTIONS)
-    show.say(f"[dim]results and codes in {out}[/dim]")
+    show.say(f"results and codes in {out}")
 
 
 def print_table(summaries: list[tables.Summary], directions: tuple[str, ...]) -> None:

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -60,13 +61,19 @@ def counting(title: str, total: int) -> Iterator[Callable[[int], None]]:
 
 
 def say(text: str) -> None:
-    """A line on stderr, for people."""
-    err.print(text, soft_wrap=True)
+    """A line on stderr, for people; nothing in it is markup."""
+    err.print(text, soft_wrap=True, markup=False)
 
 
 def table(*columns: str, title: str | None = None, left: int = 1, wrap: int = 0) -> Table:
     """A plain table: the first ``left`` columns to the left, numbers to the right; the last ``wrap`` may be folded."""
-    made = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    made = Table(
+        title=None if title is None else escape(title),
+        title_justify="left",
+        box=None,
+        pad_edge=False,
+        padding=(0, 2, 0, 0),
+    )
     for i, column in enumerate(columns):
         made.add_column(column, justify="left" if i < left else "right", no_wrap=i < len(columns) - wrap)
     return made
@@ -87,5 +94,5 @@ def facts(title: str, pairs: list[tuple[str, Any]]) -> None:
     made = table("", "", title=title, left=2)
     made.show_header = False
     for name, value in pairs:
-        made.add_row(f"[dim]{name}[/dim]", str(value))
+        made.add_row(f"[dim]{escape(name)}[/dim]", escape(str(value)))
     out.print(made)

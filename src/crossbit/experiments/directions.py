@@ -1,7 +1,7 @@
 """Evaluate a model on a data set, from every modality to every modality."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from crossbit.checks import known
 from crossbit.codes import Codes
 from crossbit.data import Dataset
 from crossbit.errors import DataError
-from crossbit.metrics import CodeHealth, Report, code_health, evaluate, from_labels
+from crossbit.metrics import CodeHealth, Relevance, Report, code_health, evaluate, from_labels, same_class
 from crossbit.metrics.measure import Measure
 from crossbit.model import HashModel
 
@@ -78,13 +78,14 @@ def evaluate_model(
         reports[left, right] = evaluate(
             query_codes[left],
             base_codes[right],
-            from_labels(_labels(data, left, query_rows[left]), _labels(data, right, base_rows[right])),
+            _relevance(data, (left, query_rows[left]), (right, base_rows[right])),
             measures=measures,
             exclude=_places(query_rows[left], base_rows[right]) if drop else None,
             threads=threads,
         )
     health = {name: code_health(codes) for name, codes in base_codes.items()}
     protocol = f"queries: {asked or 'all rows'}; base: {searched or 'all rows'}"
+    protocol += "" if own_row else "; a query's own row is left out"
     return Evaluation(reports, protocol, health, query_codes, base_codes, query_rows, base_rows)
 
 
@@ -102,18 +103,21 @@ def _present_rows(data: Dataset, split: str | None, modality: str) -> NDArray[np
     rows = rows[modality] if isinstance(rows, Mapping) else rows
     if view.dtype.kind != "f":
         return np.asarray(rows)
-    absent = np.isnan(view[rows]).reshape(len(rows), -1).all(axis=1)
+    absent = np.isnan(view[rows]).all(axis=tuple(range(1, view.ndim)))
     if absent.all():
         raise DataError(f"the part {split or 'of all rows'!r} has no rows of {modality!r}")
     return np.asarray(rows[~absent])
 
 
-def _labels(data: Dataset, modality: str, rows: NDArray[np.int64]) -> NDArray[Any]:
-    """Labels of some rows; without labels, every row is its own class."""
-    labels = data.labels_by_modality().get(modality)
-    if labels is None and not data.aligned:
-        raise DataError(f"{modality!r} has no labels and its rows belong to no others: nothing says what is relevant")
-    return rows if labels is None else np.asarray(labels[rows])
+def _relevance(data: Dataset, queries: tuple[str, NDArray[np.int64]], base: tuple[str, NDArray[np.int64]]) -> Relevance:
+    """What shares a class with the query or, without labels, is the same row."""
+    if data.labels is None and data.aligned:
+        return replace(same_class(queries[1], base[1]), definition="the query's own row")
+    labels = data.labels_by_modality()
+    for name, _ in (queries, base):
+        if name not in labels:
+            raise DataError(f"{name!r} has no labels and its rows belong to no others: nothing says what is relevant")
+    return from_labels(*(labels[name][rows] for name, rows in (queries, base)))
 
 
 def _places(query_rows: NDArray[np.int64], base_rows: NDArray[np.int64]) -> NDArray[np.int64]:

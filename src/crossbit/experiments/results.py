@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from crossbit.errors import DataError
 from crossbit.experiments.directions import Evaluation
 from crossbit.files import check_version, read_json, write_arrays, write_json
 
 FORMAT = "crossbit.result/1"
 CODES = "crossbit.result-codes/1"
+SUFFIX = ".codes"
 
 
 def result_path(folder: Path, experiment: str, *, dataset: str, card: Mapping[str, Any], n_bits: int) -> Path:
@@ -29,7 +31,10 @@ def write_result(
     path: Path, evaluation: Evaluation, *, card: Mapping[str, Any], dataset: Mapping[str, Any], seconds: float
 ) -> None:
     """Write a result, and beside it the codes and the rows they belong to, so that any metric can be recomputed."""
+    if path.suffix == SUFFIX:
+        raise DataError(f"{path}: the codes go beside the result under this ending; call the result .json")
     path.parent.mkdir(parents=True, exist_ok=True)
+    codes = path.with_name(path.name + SUFFIX)
     result = {
         "format": FORMAT,
         "model": dict(card),
@@ -41,8 +46,8 @@ def write_result(
         "seconds": seconds,
     }
     if evaluation.queries:
-        result["codes"] = path.with_suffix(".codes").name
-        _write_codes(path.with_suffix(".codes"), evaluation)
+        result["codes"] = codes.name
+        _write_codes(codes, evaluation)
     write_json(path, result)
 
 

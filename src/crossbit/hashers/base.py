@@ -39,6 +39,8 @@ class Hasher(ABC):
     """Kinds of supervision, any one of which suffices; empty when it needs none."""
     modalities: ClassVar[tuple[int, int | None]] = (1, None)
     """Fewest and most modalities."""
+    any_shape: ClassVar[bool] = False
+    """Whether rows may be anything but vectors."""
 
     def __init_subclass__(cls) -> None:
         """Remember the method by its name in lower case."""
@@ -71,7 +73,9 @@ class Hasher(ABC):
         Raises:
             DataError: The data, or a field of this hasher, cannot be used.
         """
-        bit_count(self.n_bits)
+        self._check_fields()
+        if not self.learns_from and labels is None and pairs is None and rows is None:
+            rows = False
         data = training_set(views, labels=labels, pairs=pairs, rows=rows)
         self._check(data)
         model = self._learn(data, checkpoint=None if checkpoint is None else Path(checkpoint), on_step=on_step)
@@ -82,8 +86,25 @@ class Hasher(ABC):
     def _learn(self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None) -> HashModel:
         """Learn from data that has been checked."""
 
+    def _check_fields(self) -> None:
+        """Refuse fields that are not of their type, or not finite."""
+        bit_count(self.n_bits)
+        for name, value in self.configuration().items():
+            wanted = next(f.type for f in fields(self) if f.name == name)
+            if wanted in (int, float) and (isinstance(value, bool) or not isinstance(value, int | float | np.number)):
+                raise DataError(f"{self.name()}: {name} is a number, got {value!r}")
+            if wanted in (int, float) and not (np.isfinite(value) and value >= 0):
+                raise DataError(f"{self.name()}: {name} is finite and not negative, got {value!r}")
+            if wanted is int and int(value) != value:
+                raise DataError(f"{self.name()}: {name} is a whole number, got {value!r}")
+
     def _check(self, data: TrainingSet) -> None:
         """Refuse data that this method cannot learn from."""
+        for name, view in data.views.items():
+            if view.ndim != 2 and not self.any_shape:
+                raise DataError(
+                    f"{self.name()} takes rows of shape (n, d), got {view.shape} for {name!r}; flatten them"
+                )
         fewest, most = self.modalities
         if len(data.views) < fewest or (most is not None and len(data.views) > most):
             limits = (

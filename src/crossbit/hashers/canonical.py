@@ -25,26 +25,47 @@ def canonical_directions(
         X: Modality → centred rows, shape (n_a, d_a).
         linked: Two modalities → numbers of rows that belong together, shape (links, 2).
         n: How many directions at most; there are never more than the narrowest modality has columns.
-        regularisation: $r$, as a share of the mean variance of a column.
+        regularisation: $r$, for columns that have been scaled to unit variance.
         power: Directions of unit variance are weighted by their correlation to this power.
 
     Returns:
         Modality → directions, shape (d_a, at most n), strongest first.
     """
-    whiten = {name: _inverse_root(rows.T @ rows / len(rows), regularisation) for name, rows in X.items()}
+    small = {name: _compact(rows) for name, rows in X.items()}
+    whiten = {name: _inverse_root(rows.T @ rows / len(rows), regularisation) for name, (rows, _) in small.items()}
     block, end = {}, 0
-    for name, rows in X.items():
+    for name, (rows, _) in small.items():
         block[name] = slice(end, end + rows.shape[1])
         end += rows.shape[1]
     M = np.zeros((end, end))
     for (a, b), index in linked.items():
-        C = X[a][index[:, 0]].T @ X[b][index[:, 1]] / len(index)
+        C = small[a][0][index[:, 0]].T @ small[b][0][index[:, 1]] / len(index)
         M[block[a], block[b]] = whiten[a] @ C @ whiten[b]
         M[block[b], block[a]] = M[block[a], block[b]].T
     values, vectors = np.linalg.eigh(M)
-    best = np.argsort(-values)[: min(n, *(rows.shape[1] for rows in X.values()))]
+    best = np.argsort(-values)[: min(n, *(rows.shape[1] for rows, _ in small.values()))]
+    vectors = vectors[:, best] * np.where(vectors[:, best].sum(axis=0) < 0, -1.0, 1.0)  # either sign is an eigenvector
     weight = np.maximum(values[best] / (len(X) - 1), 1e-12) ** power
-    return {name: whiten[name] @ vectors[block[name]][:, best] * weight * np.sqrt(len(X)) for name in X}
+    return {
+        name: back @ (whiten[name] @ vectors[block[name]] * weight * np.sqrt(len(X)))
+        for name, (_, back) in small.items()
+    }
+
+
+def _compact(X: Matrix) -> tuple[Matrix, Matrix]:
+    """Columns scaled to unit variance, in at most as many dimensions as there are rows; and the way back.
+
+    All that is learnt lies in the space that the rows span, so that wide rows need not cost more than they are many.
+    """
+    deviation = X.std(axis=0)
+    inverse = np.divide(1.0, deviation, out=np.zeros_like(deviation), where=deviation > 0)
+    scaled = X * inverse
+    if X.shape[1] <= len(X):
+        return scaled, np.diag(inverse)
+    U, s, Vt = np.linalg.svd(scaled, full_matrices=False)
+    kept = s > 1e-9 * max(float(s.max(initial=0)), 1e-300)
+    kept[0] = True
+    return (U * s)[:, kept], inverse[:, None] * Vt[kept].T
 
 
 def linked_rows(data: TrainingSet) -> dict[tuple[str, str], NDArray[np.int64]]:
@@ -66,7 +87,7 @@ def linked_rows(data: TrainingSet) -> dict[tuple[str, str], NDArray[np.int64]]:
 
 
 def _inverse_root(C: Matrix, regularisation: float) -> Matrix:
-    r"""$(C + r I)^{-1/2}$, with $r$ a share of the mean variance."""
+    r"""$(C + r I)^{-1/2}$, with $r$ a share of the mean eigenvalue."""
     values, vectors = np.linalg.eigh(C)
     floor = max(regularisation * float(values.mean()), 1e-12)
     root: Matrix = (vectors / np.sqrt(np.maximum(values, 0) + floor)) @ vectors.T

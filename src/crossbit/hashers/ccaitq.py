@@ -9,7 +9,8 @@ import numpy as np
 from crossbit.data import TrainingSet
 from crossbit.hashers.base import Hasher
 from crossbit.hashers.canonical import Matrix, canonical_directions, linked_rows
-from crossbit.model import Affine, HashModel
+from crossbit.model import HashModel
+from crossbit.model.inputs import project
 from crossbit.progress import OnStep, Step
 
 
@@ -30,7 +31,7 @@ class CCAITQ(Hasher):
     of the quick linear methods when all that is known is which rows belong together.
 
     Args:
-        regularisation: $r$, as a share of the mean variance of a column of each modality.
+        regularisation: $r$; columns are scaled to unit variance first.
         power: Directions are weighted by their correlation to this power.
         rounds: Alternations of the rotation.
 
@@ -62,7 +63,7 @@ class CCAITQ(Hasher):
         W = canonical_directions(X, linked_rows(data), self.n_bits, self.regularisation, self.power)
         V = np.concatenate([X[name] @ W[name] for name in X])
         R = self._rotation(V, on_step)
-        encoders = {name: [Affine(W[name] @ R, -mean[name] @ W[name] @ R)] for name in X}
+        encoders = {name: project(mean[name], W[name] @ R, X[name].std(axis=0)) for name in X}
         return HashModel(encoders, self.n_bits)
 
     def _rotation(self, V: Matrix, on_step: OnStep | None) -> Matrix:

@@ -8,7 +8,8 @@ import numpy as np
 
 from crossbit.data import TrainingSet
 from crossbit.hashers.base import Hasher
-from crossbit.model import Affine, HashModel
+from crossbit.model import HashModel
+from crossbit.model.inputs import project
 from crossbit.progress import OnStep
 
 
@@ -46,10 +47,10 @@ class LSH(Hasher):
     def _learn(self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None) -> HashModel:
         encoders = {}
         for name, view in data.views.items():
-            X = np.asarray(view[data.present[name]], np.float64).reshape(int(data.present[name].sum()), -1)
+            X = np.asarray(view[data.present[name]], np.float64)
             # One stream a width: equal widths get equal hyperplanes, and longer codes begin with the shorter ones.
             random = np.random.default_rng([self.seed, X.shape[1]])
             P = random.standard_normal((self.n_bits, X.shape[1])).T
             mean = X.mean(axis=0) if self.centre else np.zeros(X.shape[1])
-            encoders[name] = [Affine(P, -mean @ P)]
+            encoders[name] = project(mean, P, X.std(axis=0))
         return HashModel(encoders, self.n_bits)

@@ -7,13 +7,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbit.errors import DataError
-from crossbit.model import RBF, Layer, Normalise, Power, Standardise
-from crossbit.model.layers import Rows
+from crossbit.model.layers import RBF, Affine, Layer, Normalise, Power, Rows, Standardise
 
 _STEP = re.compile(r"(\w+)(?:\(([^()]*)\))?")
 _BLOCK = 4096
 _SAMPLE = 20_000  # rows that means and scales are taken from
 _LANDMARKS = 600
+_FAR = 100.0  # deviations between the mean and zero that an affine layer may bridge
 
 KNOWN = {
     "none": "as they are",
@@ -111,3 +111,10 @@ def apply(layers: Sequence[Layer], X: NDArray[np.floating]) -> Rows:
             out = np.empty((len(X), rows.shape[1]), np.float32)
         out[start : start + _BLOCK] = rows
     return np.empty((0, 0), np.float32) if out is None else out
+
+
+def project(mean: NDArray[np.floating], W: NDArray[np.floating], deviation: NDArray[np.floating]) -> list[Layer]:
+    """The layers of $(x - m) W$: one affine layer, unless the means are so large that float32 would lose the rows."""
+    if np.all(np.abs(mean) <= _FAR * deviation):
+        return [Affine(W, -mean @ W)]
+    return [Standardise(mean, np.ones(len(mean))), Affine(W, np.zeros(W.shape[1]))]

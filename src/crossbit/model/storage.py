@@ -14,7 +14,7 @@ from safetensors.numpy import save as spell_tensors
 
 from crossbit.errors import DataError, FormatError
 from crossbit.files import replacing
-from crossbit.folders import replacing_folder, seal, unseal
+from crossbit.folders import reading, replacing_folder, seal, unseal
 from crossbit.model.card import model_card
 from crossbit.model.layers import LAYERS, Layer
 from crossbit.model.recipe import Recipe
@@ -47,7 +47,7 @@ def save(folder: Path, encoders: Encoders, n_bits: int, recipes: Mapping[str, Re
     }
     blobs[WEIGHTS] = spell_tensors(tensors)
     blobs["README.md"] = model_card(encoders, n_bits, card).encode()
-    with replacing_folder(folder, CONFIG) as fresh:
+    with replacing_folder(folder, CONFIG, FORMAT) as fresh:
         for name, content in blobs.items():
             with replacing(fresh / name) as file:
                 file.write(content)
@@ -56,7 +56,10 @@ def save(folder: Path, encoders: Encoders, n_bits: int, recipes: Mapping[str, Re
 
 def load(folder: Path) -> tuple[Encoders, int, dict[str, Recipe], dict[str, Any]]:
     """Read a model folder; what is truncated, altered, unknown or newer is a `FormatError` that names it."""
-    folder = Path(folder)
+    return reading(Path(folder), CONFIG, lambda: _load(Path(folder)))
+
+
+def _load(folder: Path) -> tuple[Encoders, int, dict[str, Recipe], dict[str, Any]]:
     config = unseal(folder, CONFIG, FORMAT)
     try:
         tensors = parse_tensors((folder / WEIGHTS).read_bytes())
@@ -69,7 +72,7 @@ def load(folder: Path) -> tuple[Encoders, int, dict[str, Recipe], dict[str, Any]
             for name, spelled in config["recipes"].items()
         }
         return encoders, config["n_bits"], recipes, config["card"]
-    except (KeyError, TypeError, AttributeError, OSError, SafetensorError, DataError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, OSError, SafetensorError) as error:
         raise FormatError(f"{folder / CONFIG}: does not describe a model ({error!r})") from error
 
 
