@@ -11,9 +11,7 @@ from crossbit.errors import DataError
 _Index = NDArray[np.int64]
 
 
-def cross_pairs(
-    data: TrainingSet, left: str, right: str, *, n_similar: int, n_dissimilar: int, seed: int | list[int]
-) -> Pairs:
+def cross_pairs(data: TrainingSet, left: str, right: str, *, n_similar: int, n_dissimilar: int, seed: int) -> Pairs:
     """Similar and dissimilar pairs across two modalities, from the most explicit knowledge there is.
 
     1. The pairs given across the two modalities, all of them. When none of them is dissimilar, random

@@ -159,10 +159,7 @@ def _project(X: NDArray[Any], p: Floats) -> Floats:
 
 
 def _mean(data: TrainingSet, name: str) -> Floats:
-    view = data.views[name]
-    if view.ndim > 2:
-        raise DataError(f"view {name!r}: expected a matrix of shape (n, d), got shape {view.shape}")
-    mean: Floats = np.mean(view, axis=0, dtype=np.float64, where=data.present[name][:, None])
+    mean: Floats = np.mean(data.views[name], axis=0, dtype=np.float64, where=data.present[name][:, None])
     return mean
 
 
