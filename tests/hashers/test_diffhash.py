@@ -97,5 +97,5 @@ def test_what_cannot_be_learnt_from_is_told() -> None:
 @pytest.mark.parametrize("alpha", [0, -1.0])
 def test_a_wrong_alpha_is_refused(alpha: float) -> None:
     data = synthetic(n=50, seed=0)
-    with pytest.raises(DataError, match="diffhash: alpha is .*, got"):
+    with pytest.raises(DataError, match=r"diffhash: alpha is .*, got"):
         DiffHash(alpha=alpha).fit(data.views, labels=data.labels)
