@@ -371,3 +371,18 @@ def test_a_narrow_screen_gets_fewer_columns(
     printed = capsys.readouterr().out
     assert "…" not in printed
     assert "ties" not in printed.splitlines()[0]
+
+
+def test_reproduce_prints_ours_beside_the_papers(
+    wiki_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("reproduce", "wiki", "--data", wiki_folder, "--only", "cm", "--seeds", 1, "-o", tmp_path) == 0
+    printed = capsys.readouterr().out
+    assert "24.9" in printed
+    assert "chance 11.8" in printed
+    assert (tmp_path / "cm-32-0.json").is_file()
+
+
+def test_reproduce_knows_its_rows(wiki_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("reproduce", "wiki", "--data", wiki_folder, "--only", "nonsense") == 1
+    assert "unknown row 'nonsense'; known: ['ccaitq'" in capsys.readouterr().err
