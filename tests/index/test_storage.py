@@ -1,5 +1,6 @@
 """Saving and opening an index, whole or not at all."""
 
+import errno
 import json
 import os
 import struct
@@ -125,14 +126,14 @@ def test_a_crash_while_saving_leaves_the_old_file(saved: Path, monkeypatch: pyte
     for call in ("fsync", "replace"):
         with monkeypatch.context() as patched:
             patched.setattr(os, call, _fail)
-            with pytest.raises(OSError, match="no space left"):
+            with pytest.raises(OSError, match="No space left"):
                 HammingIndex(8).save(saved)
     assert saved.read_bytes() == before
     assert [path.name for path in saved.parent.iterdir()] == ["index"]
 
 
 def _fail(*_: object) -> None:
-    raise OSError("no space left")
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_the_checksum_is_crc_32(saved: Path) -> None:

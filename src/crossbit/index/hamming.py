@@ -160,9 +160,9 @@ class HammingIndex:
         return path
 
     def optimize(self) -> None:
-        """Make one segment of all codes, in memory, and build the structures that searches would use."""
+        """Make one segment of all codes, and build the structures that searches would use."""
         with self._lock:
-            if len(self._segments) != 1 or self._segments[0].alive is not None or storage.is_mapped(self._segments[0]):
+            if len(self._segments) > 1 or any(segment.alive is not None for segment in self._segments):
                 self._segments = (merged(self._segments, self.n_bits),) if len(self) else ()
             for segment in self._segments:
                 if paths.multi_pays(segment):

@@ -18,7 +18,7 @@ MULTI_ROWS = 1_000_000  # below, a scan is as fast
 SLICE_QUERIES = 24  # from here on transposing pays
 SAMPLE = 8  # queries of a batch that try the multi-index first
 WORKER_WORDS = 1 << 18  # words a thread should get: about 60 µs, a few times what starting it costs
-GROUP_COST = 24  # what asking a table for a group costs, in codes looked at
+GROUP_COST = 64  # what asking a table for a group costs, in codes looked at
 QUERIES = 1024  # answered together
 HELD = 1 << 24  # keys held at a time by the collectors of all queries
 
@@ -102,10 +102,10 @@ def _workers(segment: Segment, n_queries: int, threads: int) -> int:
 def _budget(n: int, n_queries: int) -> int:
     """What the multi-index may spend on a query, in codes looked at, before a scan of n codes would have been better.
 
-    For one query it is what keeps trying and then scanning within 1.2 times the scan and 20 µs; a code found through
-    a table costs up to twice one that is scanned. For many it is about what the bit-sliced kernel needs.
+    For one query it is what keeps trying and then scanning within 1.2 times the scan and 20 µs: a code found through a
+    table costs up to three times one that is scanned. For many it is about what the bit-sliced kernel needs.
     """
-    return n // 10 + 16_384 if n_queries < SLICE_QUERIES else n // 16
+    return n // 14 + 10_000 if n_queries < SLICE_QUERIES else n // 16
 
 
 def _least_cost(segment: Segment, radius: int) -> float:

@@ -34,8 +34,3 @@ def read(path: Path) -> tuple[Segment, dict[str, Any]]:
     if len(ids) and (ids[0] < 0 or not (ids[1:] > ids[:-1]).all()):
         raise FormatError(f"{path}: the ids are not ascending from 0 on")
     return Segment(ids, words, n_bits), meta
-
-
-def is_mapped(segment: Segment) -> bool:
-    """Whether the codes are still in a file, where pages are small and searches about a sixth slower."""
-    return isinstance(segment.rows.words, np.memmap)

@@ -1,7 +1,9 @@
 /* Exact search through the tables of a multi-index. Included once for each instruction set. */
 
 #define BATCH 16         /* groups asked for before the first is read: their cache misses overlap */
-#define GROUP_COST 24    /* what asking for a group costs, in codes looked at */
+#define GROUP_COST 64    /* what asking for a group costs, in codes looked at */
+#define SINGLE_COST 96   /* what looking at a code by itself costs, in codes looked at among others */
+#define TIES_COST 8192   /* spent on single codes of a group between two looks at how far ties are decided */
 #define AHEAD 160        /* heads of a group that are asked for at once; the processor fetches the following by itself */
 
 /* One round: table t, all keys with `flips` bits flipped. */
@@ -34,14 +36,28 @@ KERNEL INLINE bool is_first(const Round *round, uint64_t difference)
     return true;
 }
 
-/* Look at the codes begin … end − 1 of the table: at their heads, and where one is near, at the tails beside. */
-KERNEL INLINE void look(const Round *round, uint32_t begin, uint32_t end)
+/* The k-th distance if a later row of a group can win no tie at it any more, else −1: rows ascend within a group. */
+static int tie_limit(Collector *collector, uint32_t row)
+{
+    if (!collector->histogram || collector->held < collector->k)
+        return -1;
+    collector_settle(collector);
+    return row > (uint32_t)collector->keys[collector->held - 1] ? collector->kth : -1;
+}
+
+/* Look at the codes begin … end − 1 of the table: at their heads, and where one is near, at the tails beside. Returns
+ * what looking at codes one by one cost; stops when that is more than the allowance. */
+KERNEL INLINE uint64_t look(const Round *round, uint32_t begin, uint32_t end, uint64_t allowance)
 {
     const Table *table = &round->tables->table[round->t];
     Collector *collector = round->collector;
+    uint64_t cost = 0, check = TIES_COST;
+    const uint32_t *heads = table->heads;
+    const uint32_t rest = (uint32_t)round->rest;
+    const int tail_least = round->tail_least;
+    int most = collector->reach - round->flips, decided = -1; /* ties at the distance `decided` are */
     for (uint32_t i = begin; i < end; i += HEADS) {
-        int most = collector->reach - round->flips;
-        if (!heads_within(table->heads + i, (uint32_t)round->rest, most - round->tail_least))
+        if (!RARELY(heads_within(heads + i, rest, most - tail_least)))
             continue;
         uint32_t near = codes_within(table->heads + i, table->tails + i, round->rest, most);
         if (end - i < HEADS)
@@ -52,8 +68,17 @@ KERNEL INLINE void look(const Round *round, uint32_t begin, uint32_t end)
             int d = round->flips + __builtin_popcountll(difference);
             if (d <= collector->reach && is_first(round, difference) && is_alive(round->rows, table->rows[place]))
                 collector_offer(collector, d, table->rows[place]);
+            cost += SINGLE_COST;
         }
+        if (RARELY(cost > check)) { /* so many near ones are likely to be ties */
+            decided = tie_limit(collector, table->rows[i]);
+            check = cost + TIES_COST;
+        }
+        if (RARELY(cost > allowance))
+            break;
+        most = collector->reach - (collector->kth == decided) - round->flips;
     }
+    return cost;
 }
 
 /* Ask memory for the first codes of a group; for their tails too where many are likely to be near. */
@@ -85,26 +110,31 @@ KERNEL INLINE void ask_first(const Tables *tables, uint64_t query)
     }
 }
 
-/* Look at up to BATCH groups, their keys given; the sum of their sizes. */
-KERNEL static uint64_t look_at_groups(const Round *round, const uint32_t *keys, int n)
+/* Look at up to BATCH groups, their keys given; what it cost, in codes looked at. Nothing is read beyond the budget. */
+KERNEL static uint64_t look_at_groups(const Round *round, const uint32_t *keys, int n, uint64_t budget)
 {
     const Table *table = &round->tables->table[round->t];
     uint32_t begin[BATCH], end[BATCH];
-    uint64_t codes = 0;
+    uint64_t cost = GROUP_COST * (uint64_t)n;
     for (int i = 0; i < n; i++)
         __builtin_prefetch(&table->starts[keys[i]]);
     for (int i = 0; i < n; i++) {
         begin[i] = table->starts[keys[i]];
         end[i] = begin[i] + (uint32_t)((double)(table->starts[keys[i] + 1] - begin[i]) * round->share);
-        codes += end[i] - begin[i];
+        cost += end[i] - begin[i];
         ask(table, begin[i], end[i], round->flips < 2);
     }
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n && cost <= budget; i++) {
         /* Rows ascend within a group: if the guess was too short, the whole group it is. */
         uint32_t whole = table->starts[keys[i] + 1];
-        look(round, begin[i], end[i] < whole && table->rows[end[i]] <= round->last_row ? whole : end[i]);
+        if (end[i] < whole && table->rows[end[i]] <= round->last_row) {
+            cost += whole - end[i];
+            end[i] = whole;
+        }
+        if (cost <= budget)
+            cost += look(round, begin[i], end[i], budget - cost);
     }
-    return codes;
+    return cost;
 }
 
 /* Look at every group whose key differs from the query's in exactly `flips` bits; what it cost. */
@@ -121,7 +151,7 @@ KERNEL static uint64_t look_around(const Round *round, uint32_t key, uint64_t bu
             more = mask && ripple < limit;
             mask = ripple | ((mask ^ ripple) >> 2) >> (mask ? __builtin_ctzll(mask) : 0);
         }
-        cost += look_at_groups(round, keys, n) + GROUP_COST * (uint64_t)n;
+        cost += look_at_groups(round, keys, n, budget - cost);
     }
     return cost;
 }
