@@ -34,12 +34,28 @@ def bit_count(n_bits: object) -> int:
     return int(n_bits)
 
 
-def numbers(value: ArrayLike, what: str) -> NDArray[Any]:
-    """An array of real numbers of at least two dimensions, not copied where it need not be."""
+def whole_number(value: object, what: str, *, least: int = 0) -> int:
+    """A whole number of at least ``least``: a count, or a seed."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise DataError(f"{what} is a whole number of at least {least}, got {value!r}")
+    return int(value)
+
+
+def plain_array(value: ArrayLike, what: str) -> NDArray[Any]:
+    """An ordinary array, not copied where it need not be; what NumPy would silently turn into another is refused."""
+    if np.ma.is_masked(value):
+        raise DataError(f"{what}: some numbers are masked; fill them yourself, such as X.filled(np.nan)")
+    if hasattr(value, "toarray"):
+        raise DataError(f"{what}: expected a dense array, got a sparse {type(value).__name__}; pass X.toarray()")
     try:
-        array = np.asarray(value)
+        return np.asarray(value)
     except ValueError as error:
         raise DataError(f"{what}: rows of unequal lengths cannot form a matrix ({error})") from error
+
+
+def numbers(value: ArrayLike, what: str) -> NDArray[Any]:
+    """An array of real numbers of at least two dimensions, not copied where it need not be."""
+    array = plain_array(value, what)
     if array.dtype.kind not in "biuf":
         raise DataError(f"{what}: expected numbers, got an array of {array.dtype}")
     if array.ndim < 2:

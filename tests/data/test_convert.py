@@ -8,11 +8,12 @@ import h5py
 import numpy as np
 import pyarrow
 import pyarrow.csv
+import pyarrow.parquet
 import pytest
 import scipy.io
 import scipy.sparse
 
-from crossbit.data import Dataset, convert, parse_map, read
+from crossbit.data import Dataset, Pairs, convert, parse_map, read
 from crossbit.data.lazy import Reversed
 from crossbit.errors import DataError, FormatError, MissingExtraError
 
@@ -178,6 +179,125 @@ def test_npz_names_its_modalities(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read(tmp_path / "parts.npz").views["sound"], IMAGES)
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_zeros_and_ones_of_every_row_are_a_mask(first: int, tmp_path: Path) -> None:
+    test = np.array([1, 0, 0, 0, 1, 0, 1])
+    if first:
+        path = write_v5(tmp_path / "set.mat", {"XAll": IMAGES, "indexTest": test[:, None] == 1})
+    else:
+        path = tmp_path / "set.npz"
+        np.savez(path, image=IMAGES, test=test)
+    np.testing.assert_equal(read(path).splits, {"test": np.array([0, 4, 6])})
+
+
+def test_a_mask_of_another_length_is_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "set.npz", image=IMAGES, test=np.ones(3, bool))
+    with pytest.raises(DataError, match=r"'test': row numbers are whole numbers, and a mask has 7 booleans; got bool"):
+        read(tmp_path / "set.npz")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "modalities", "labels", "unused"),
+    [
+        ({"cnn": IMAGES, "bow": TEXTS, "y": CLASSES}, ["cnn", "bow"], CLASSES, []),
+        ({"X": IMAGES, "Y": TEXTS, "L": SEVERAL}, ["X", "Y"], SEVERAL, []),
+        ({"X": IMAGES, "Y": np.eye(4)[CLASSES]}, ["X"], CLASSES, []),
+        ({"X": IMAGES, "Y": SEVERAL}, ["X", "Y"], None, []),
+        ({"X": IMAGES, "y": CLASSES + 0.5}, ["X"], None, ["y (7,)"]),
+        ({"X": IMAGES, "y": CLASSES[:5]}, ["X"], None, ["y (5,)"]),
+        ({"X": IMAGES, "labels": CLASSES, "y": CLASSES}, ["X"], CLASSES, ["y (7,)"]),
+        ({"X": IMAGES, "y": np.array(list("bcabcaa"))}, ["X"], [1, 2, 0, 1, 2, 0, 0], []),
+        ({"image": IMAGES, "depth": IMAGES[:, :1]}, ["image", "depth"], None, []),
+        ({"image": IMAGES, "depth": IMAGES[:5, :1], "ids": CLASSES}, ["image"], None, ["depth (5, 1)", "ids (7,)"]),
+        ({"image": IMAGES, "notes": np.array([{}], object)}, ["image"], None, ["notes () of object"]),
+        ({"my image": IMAGES, "grp.sound": TEXTS}, ["my_image", "sound"], None, []),
+        ({"a.x": IMAGES, "b.x": TEXTS}, ["a_x", "b_x"], None, []),
+    ],
+)
+def test_labels_narrow_views_and_what_is_not_used(
+    arrays: dict[str, Any],
+    modalities: list[str],
+    labels: Any,  # noqa: ANN401
+    unused: list[str],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    np.savez(tmp_path / "set.npz", **arrays)
+    told: list[str] = []
+    data = convert(tmp_path / "set.npz", tmp_path / "out", on_unused=told.extend)
+    assert data.modalities == modalities
+    assert told == unused
+    if labels is None:
+        assert data.labels is None
+    else:
+        np.testing.assert_array_equal(data.labels_by_modality()[modalities[0]], labels)
+    read(tmp_path / "set.npz")
+    assert [f"not used: {', '.join(unused)}" in record.message for record in caplog.records] == [True] * bool(unused)
+
+
+def test_a_target_with_one_number_a_row_is_labels(tmp_path: Path) -> None:
+    parts = {"train": slice(0, 5), "test": slice(5, 7)}
+    named = {"X": IMAGES, "y": CLASSES}
+    arrays: dict[str, Any] = {f"{k}_{part}": a[rows] for k, a in named.items() for part, rows in parts.items()}
+    np.savez(tmp_path / "set.npz", **arrays)
+    data = read(tmp_path / "set.npz")
+    assert data.modalities == ["image"]
+    np.testing.assert_array_equal(data.labels_by_modality()["image"], CLASSES)
+
+
+def test_an_array_that_cannot_name_a_modality_needs_a_map(tmp_path: Path) -> None:
+    arrays: dict[str, Any] = {"image": IMAGES, "###": TEXTS}
+    np.savez(tmp_path / "set.npz", **arrays)
+    with pytest.raises(DataError, match=r"set\.npz: '###' cannot name a modality; name it with --map <modality>=###"):
+        read(tmp_path / "set.npz")
+    assert read(tmp_path / "set.npz", map={"text": "###"}).modalities == ["text"]
+
+
+def test_arrays_of_inner_groups_go_by_their_last_name(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "set.h5", "w") as file:
+        file["grp/sound"], file["grp/label"], file["note"] = IMAGES, CLASSES, "a word"
+    data = read(tmp_path / "set.h5")
+    assert data.modalities == ["sound"]
+    np.testing.assert_array_equal(data.labels_by_modality()["sound"], CLASSES)
+
+
+def make_data_set(folder: Path) -> Dataset:
+    data = Dataset(
+        views={"image": IMAGES, "text": TEXTS},
+        labels=CLASSES,
+        pairs=[Pairs("image", "text", np.array([[0, 1]]), np.array([True]))],
+        splits={"train": np.arange(3)},
+        payload=[{"k": k} for k in range(7)],
+        name="toy",
+        classes=["a", "b", "c", "d"],
+    )
+    data.save(folder)
+    return data
+
+
+def test_a_data_set_is_copied_whole(tmp_path: Path) -> None:
+    data = make_data_set(tmp_path / "set")
+    copy = convert(tmp_path / "set", tmp_path / "out", licence="free")
+    check_rows(copy)
+    assert copy.describe() == data.describe() | {"licence": "free"}
+    assert copy.payload == read(tmp_path / "set").payload == data.payload
+    assert copy.classes == data.classes
+    with pytest.raises(DataError, match="a data set already says which array is what"):
+        convert(tmp_path / "set", tmp_path / "out", map={"image": "image"})
+
+
+@pytest.mark.parametrize(
+    ("source", "out"),
+    [("set", "set"), ("set", "set/inner"), ("set", "."), ("set/image.npy", "set"), ("set", "other/../set")],
+)
+def test_nothing_is_written_over_what_is_read(source: str, out: str, tmp_path: Path) -> None:
+    make_data_set(tmp_path / "set")
+    (tmp_path / "other").mkdir()
+    with pytest.raises(DataError, match="the folder to write lies apart from what is read"):
+        convert(tmp_path / source, tmp_path / out)
+    assert Dataset.open(tmp_path / "set").name == "toy"
+
+
 def test_npz_masks_and_words(tmp_path: Path) -> None:
     np.savez(tmp_path / "set.npz", image=IMAGES, label=np.array(list("bcabcaa")), test=np.arange(7) > 4)
     data = read(tmp_path / "set.npz")
@@ -188,7 +308,7 @@ def test_npz_masks_and_words(tmp_path: Path) -> None:
 
 def test_an_npz_of_objects_is_never_unpickled(tmp_path: Path) -> None:
     np.savez(tmp_path / "set.npz", image=np.array([{}], object))
-    with pytest.raises(FormatError, match=r"set\.npz: cannot be read as \.npz"):
+    with pytest.raises(DataError, match=r"set\.npz: 'image', taken for image, holds object instead of real numbers"):
         read(tmp_path / "set.npz")
 
 
@@ -248,7 +368,7 @@ def test_unpaired_views_in_parts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arrays", "names", "message"),
     [
-        ({"XAll": IMAGES}, {"image": "YAll"}, r"there is no array 'YAll'; those present: XAll \(7, 4\)"),
+        ({"XAll": IMAGES}, {"image": "YAll"}, r"there is no array 'YAll'; the arrays are XAll \(7, 4\)"),
         ({"foo": IMAGES}, None, r"no views found; the arrays are foo \(7, 4\); say which is what, such as --map"),
         ({"I_tr": IMAGES, "T_te": TEXTS}, None, "view 'image': nothing for 'test', others have 'train', 'test'"),
         ({"XAll": IMAGES, "L_tr": CLASSES}, None, "nothing for 'train', others have 'train', all rows"),
@@ -269,7 +389,17 @@ def test_unpaired_views_in_parts(tmp_path: Path) -> None:
         ({"XAll": np.where(IMAGES[3, 1] == IMAGES, np.nan, IMAGES)}, None, "view 'image': row 3 contains NaN"),
         ({"XAll": IMAGES}, {"../x": "XAll"}, "a map's target is written|letters, digits and underscores"),
         ({"XAll": IMAGES}, {"image": "XAll", "split:a": "XAll"}, "row numbers are whole numbers"),
-        ({"XAll": IMAGES, "indexTest": [9.0]}, None, "split 'test': row numbers go from 0 to 6, got 8"),
+        (
+            {"XAll": IMAGES, "indexTest": [9.0]},
+            None,
+            "'indexTest': row numbers of .mat files count from 1, here to 7; got 9",
+        ),
+        ({"XAll": IMAGES, "indexTest": [0, 3]}, None, "row numbers of .mat files count from 1, here to 7; got 0 … 3"),
+        ({"XAll": IMAGES, "indexTest": [1, 0, 1]}, None, "row numbers of .mat files count from 1"),
+        ({"XAll": IMAGES, "indexTest": [np.inf]}, None, "row numbers are whole numbers"),
+        ({"XAll": IMAGES * 1j}, None, r"set\.mat: 'XAll', taken for image, holds complex128 instead of real numbers"),
+        ({"XAll": IMAGES, "tags": np.array(["a", "b"])}, None, r"'tags', taken for text, holds <U1"),
+        ({"XAll": IMAGES, "c": np.array([[], {}], object)}, {"image": "c"}, "'c', taken for image, holds object"),
     ],
 )
 def test_what_cannot_be_converted_is_refused_and_nothing_is_written(
@@ -302,6 +432,48 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     (tmp_path / "half.mat").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(FormatError, match=r"half\.mat: cannot be read as \.mat"):
         read(tmp_path / "half.mat")
+
+
+@pytest.mark.parametrize("suffix", ["npz", "mat", "h5", "parquet"])
+def test_a_damaged_file_is_named_whatever_its_damage(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"set.{suffix}"
+    if suffix == "npz":
+        np.savez_compressed(path, image=IMAGES, text=TEXTS)
+    elif suffix == "mat":
+        scipy.io.savemat(path, {"XAll": IMAGES, "YAll": TEXTS}, do_compression=True)
+    elif suffix == "parquet":
+        pyarrow.parquet.write_table(pyarrow.table({"image": IMAGES.tolist()}), path)
+    else:
+        with h5py.File(path, "w") as file:
+            file.create_dataset("image", data=np.zeros((200, 30)), compression="gzip")
+    whole = path.read_bytes()
+    damaged = [b"", whole[:20], whole[: len(whole) // 2], whole[:-3]]
+    places = np.random.default_rng(1).integers(len(whole), size=40)
+    damaged += [whole[:k] + bytes([whole[k] ^ 0x55]) + whole[k + 1 :] for k in places]
+    seen = 0
+    for raw in damaged:
+        path.write_bytes(raw)
+        try:
+            read(path)
+        except FormatError as error:
+            assert f"set.{suffix}: " in str(error)  # noqa: PT017 - some places do no harm
+            seen += 1
+        except DataError:
+            pass
+    assert seen >= 4
+
+
+def test_damage_inside_an_hdf5_file_is_named_when_it_is_read(tmp_path: Path) -> None:
+    for path, name in ((tmp_path / "set.h5", "image"), (tmp_path / "set.mat", "XAll")):
+        with h5py.File(path, "w") as file:
+            data = file.create_dataset(name, data=np.zeros((200, 30)), compression="gzip", chunks=(200, 30))
+            offset = data.id.get_chunk_info(0).byte_offset
+        raw = bytearray(path.read_bytes())
+        raw[offset : offset + 8] = b"\xff" * 8
+        path.write_bytes(raw)
+        with pytest.raises(FormatError, match=rf"set\.(h5|mat): /{name} cannot be read"):
+            convert(path, tmp_path / "out")
+        assert not (tmp_path / "out").exists()
 
 
 def test_two_files_with_one_name_are_refused(tmp_path: Path) -> None:

@@ -134,6 +134,30 @@ def test_repr_and_description() -> None:
     assert unpaired().describe()["splits"] == {"train": 3}
 
 
+def test_classes_are_counted_whatever_their_numbers() -> None:
+    data = aligned(labels=[1, 2, 3, 1, 2, 3], classes=())
+    assert data.n_classes == 3
+    assert data.describe()["labels"]["image"]["counts"] == [2, 2, 2]
+    large = aligned(labels=np.array([7, 10**12, 10**12, 5, -1, 7]), classes=())
+    assert "; 3 classes; " in repr(large)
+    assert large.describe()["labels"]["text"]["counts"] == [1, 2, 2]
+    apart = unpaired(labels={"image": [0, 1, 0, 1, 0, 1], "text": [1, 2, 2, 2]})
+    assert apart.n_classes == 3
+
+
+def test_the_description_counts_absent_rows() -> None:
+    image = X.copy()
+    image[[1, 4]] = np.nan
+    views = aligned(views={"image": image, "text": Y}).describe()["views"]
+    assert (views["image"]["absent"], views["text"]["absent"]) == (2, 0)
+
+
+def test_a_mask_is_a_split() -> None:
+    data = aligned(splits={"test": np.arange(6) > 3, "none": np.zeros(6, bool)})
+    np.testing.assert_equal(data.splits, {"test": np.array([4, 5]), "none": np.empty(0, np.int64)})
+    assert len(data.take(np.arange(6) < 2)) == 2
+
+
 @pytest.mark.parametrize(
     "name", ["dataset.json", "image.npy", "labels.npy", "pairs.npz", "splits.json", "payload.jsonl"]
 )
@@ -206,6 +230,45 @@ def test_an_array_of_objects_is_never_unpickled(tmp_path: Path) -> None:
         Dataset.open(tmp_path / "set")
 
 
+def reseal(folder: Path, **changes: Any) -> None:  # noqa: ANN401
+    """Write the manifest anew with other entries, as somebody who knows the format would."""
+    facts = json.loads((folder / "dataset.json").read_text()) | changes
+    (folder / "dataset.json").unlink()
+    seal(folder, "dataset.json", {k: v for k, v in facts.items() if k not in ("files", "checksum")})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"views": {}},
+        {"views": [1]},
+        {"views": {"image": 3}},
+        {"pairs": [[1]]},
+        {"pairs": None},
+        {"classes": None},
+        {"classes": "abc"},
+        {"name": None},
+        {"classes": ["art"]},
+        {"views": {"sound": [6, 3]}},
+        {"pairs": [["image", "sound"]]},
+    ],
+)
+def test_a_manifest_that_makes_no_sense_is_refused(changes: dict[str, Any], tmp_path: Path) -> None:
+    aligned().save(tmp_path / "set")
+    reseal(tmp_path / "set", **changes)
+    with pytest.raises(FormatError, match=r"set/.*(cannot be: |cannot be read)|set: .*(do not agree|damaged)"):
+        Dataset.open(tmp_path / "set")
+
+
+def test_an_archive_that_is_none_is_named(tmp_path: Path) -> None:
+    aligned().save(tmp_path / "set")
+    path = tmp_path / "set" / "pairs.npz"
+    path.write_bytes(path.read_bytes()[:-30])
+    reseal(tmp_path / "set")
+    with pytest.raises(FormatError, match=r"pairs\.npz: cannot be read as an array"):
+        Dataset.open(tmp_path / "set")
+
+
 @pytest.mark.parametrize("name", ["../x", "a/b", "", "a.b", "a-b", "labels", "pairs", "dataset"])
 def test_hostile_names_are_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="modality"):
@@ -229,10 +292,12 @@ def test_hostile_names_in_a_manifest_are_refused(tmp_path: Path) -> None:
         ({"views": {}}, "a data set has views"),
         ({"views": {"Text": X, "text": Y}}, "differ in more than case"),
         ({"labels": CLASSES[:5]}, "labels: expected one for each of 6 rows"),
-        ({"labels": np.arange(6)}, "the labels use 6 classes and 3 have a name"),
+        ({"labels": np.arange(6)}, "the labels go up to class 5, and the 3 names are those of classes 0 to 2"),
+        ({"pairs": [[0, 1]]}, "pairs: expected Pairs objects, .* got list"),
+        ({"splits": {"train": [True, False]}}, r"or a mask of shape \(6,\), got bool \(2,\)"),
         ({"splits": {"train": [6]}}, "split 'train': row numbers go from 0 to 5, got 6 … 6"),
         ({"splits": {"train": [1, 1]}}, "split 'train': a row is named more than once"),
-        ({"splits": {"train": [0.5]}}, r"split 'train': expected row numbers of shape \(rows,\), got float64"),
+        ({"splits": {"train": [0.5]}}, r"split 'train': expected row numbers of shape \(rows,\), .*, got float64"),
         ({"splits": {"train": {"image": [0]}}}, "split 'train': these views are aligned, so give row numbers"),
         ({"payload": [{}]}, "payload: expected one JSON object for each of 6 rows, got 1"),
         ({"pairs": [Pairs("image", "text", np.array([[0, 6]]), np.array([True]))]}, "pairs 'image-text' of 'text'"),

@@ -15,6 +15,21 @@ from crossbit.errors import DataError
 Labels = NDArray[Any]
 
 
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"n_similar": 1.5}, "n_similar is a whole number of at least 0, got 1.5"),
+        ({"n_dissimilar": -1}, "n_dissimilar is a whole number of at least 0, got -1"),
+        ({"n_dissimilar": True}, "n_dissimilar is a whole number of at least 0, got True"),
+        ({"seed": -1}, "seed is a whole number of at least 0, got -1"),
+        ({"seed": 0.5}, "seed is a whole number of at least 0, got 0.5"),
+    ],
+)
+def test_numbers_and_seeds_are_whole(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        pairs_from_labels([0, 0, 1], "image", "text", **{"n_similar": 1, "n_dissimilar": 1, "seed": 0} | wrong)
+
+
 @st.composite
 def label_arrays(draw: st.DrawFn, n_classes: int, *, multi: bool) -> Labels:
     n = draw(st.integers(1, 14))
@@ -167,5 +182,5 @@ def test_labels_in_two_forms_or_of_two_widths_are_refused() -> None:
         )
     with pytest.raises(DataError, match="unknown modality 'text'; known: \\['image'\\]"):
         pairs_from_labels({"image": [0, 1]}, "image", "text", n_similar=1, n_dissimilar=0, seed=0)
-    with pytest.raises(DataError, match="a number of pairs is at least 0, got -1"):
+    with pytest.raises(DataError, match="n_similar is a whole number of at least 0, got -1"):
         pairs_from_labels([0, 1], "image", "text", n_similar=-1, n_dissimilar=0, seed=0)

@@ -103,8 +103,13 @@ def test_splits_have_the_shares_asked_and_do_not_overlap() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"n": 0}, "n must be at least 1, got 0"),
-        ({"modalities": {"image": 0}}, "image must be at least 1, got 0"),
+        ({"n": 0}, "n is a whole number of at least 1, got 0"),
+        ({"n": 1.5}, "n is a whole number of at least 1, got 1.5"),
+        ({"modalities": {"image": 0}}, "image is a whole number of at least 1, got 0"),
+        ({"seed": -1}, "seed is a whole number of at least 0, got -1"),
+        ({"noise": np.inf}, "noise is a finite number of at least 0, got inf"),
+        ({"noise": np.nan}, "noise is a finite number of at least 0, got nan"),
+        ({"classes": 3, "labels_per_row": 4}, "labels_per_row goes from 1 to the number of classes, 3, got 4"),
         ({"modalities": {"../x": 3}}, "letters, digits and underscores"),
         ({"missing": 1.0}, "the missing share of 'image' is at least 0 and below 1, got 1.0"),
         ({"missing": 0.6}, "add up to at most 1, got 1.2"),

@@ -112,3 +112,26 @@ def test_columns_of_several_files_agree(tmp_path: Path) -> None:
     pyarrow.csv.write_csv(pyarrow.table({"title": ["a", "b", "c"]}), tmp_path / "text.csv")
     with pytest.raises(DataError, match=r"columns \{'title': 3\} do not have one value for each of 2 rows"):
         read(tmp_path)
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_columns_are_separated_by_comma_semicolon_or_tab(delimiter: str, tmp_path: Path) -> None:
+    lines = ["image_0,image_1,y,title", "1,2,4,dog", "3,4,5,cat"]
+    (tmp_path / "set.csv").write_text("\n".join(lines).replace(",", delimiter) + "\n")
+    data = read(tmp_path / "set.csv")
+    np.testing.assert_array_equal(data.views["image"], [[1, 2], [3, 4]])
+    np.testing.assert_array_equal(data.labels_by_modality()["image"], [4, 5])
+    assert data.payload == ({"title": "dog"}, {"title": "cat"})
+
+
+@pytest.mark.parametrize("first", ["0.5,0.25,0.125", "3;1;5", "7"])
+def test_a_table_without_a_header_is_refused(first: str, tmp_path: Path) -> None:
+    (tmp_path / "set.csv").write_text(f"{first}\n{first}\n")
+    with pytest.raises(DataError, match=rf"set\.csv: a header is needed, .* such as image_0.image_1.*'{first}'"):
+        read(tmp_path / "set.csv")
+
+
+def test_a_table_without_views_lists_its_columns(tmp_path: Path) -> None:
+    (tmp_path / "set.csv").write_text("height,weight\n1.5,2.5\n")
+    with pytest.raises(DataError, match="no views found; the columns are height, weight; say which is what"):
+        read(tmp_path / "set.csv")

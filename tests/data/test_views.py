@@ -4,9 +4,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
 
 from crossbit.data import Pairs, training_set
-from crossbit.data.views import present_rows
+from crossbit.data.views import count_absent, present_rows
 from crossbit.errors import DataError
 
 RNG = np.random.default_rng(0)
@@ -78,7 +79,7 @@ def test_a_row_of_nan_is_absent_and_teaches_through_its_other_views() -> None:
 
 
 def test_pictures_and_whole_numbers_are_views_too() -> None:
-    train = training_set({"image": np.zeros((5, 2, 4, 4), np.float32), "text": np.ones((5, 2), np.int32)})
+    train = training_set({"image": np.zeros((5, 2, 4, 4), np.float16), "text": np.ones((5, 2), np.int32)})
     assert train.present["image"].all()
     assert train.present["text"].all()
 
@@ -94,6 +95,7 @@ def test_pictures_and_whole_numbers_are_views_too() -> None:
         ({"image": X[0]}, {}, r"view 'image': .* got shape \(3,\)"),
         ({"image": np.where([[1], [1], [0], [1], [1]], X, [[0.0, np.nan, 0.0]])}, {}, "row 2 contains NaN or infinity"),
         ({"image": np.where([[1], [0], [1], [1], [1]], X, np.inf)}, {}, "row 1 contains NaN or infinity beside"),
+        ({"image": np.where([[1], [0], [1], [1], [1]], X, 1e19)}, {}, r"row 1 contains .* a number beyond ±1e\+18"),
         ({"image": np.full((5, 3), np.nan)}, {}, r"view 'image': every row is absent \(all NaN\)"),
         ({"image": X}, {"labels": [0, 1]}, "labels of 'image': expected one for each of 5 rows"),
         ({"image": X}, {"labels": {"text": [0]}}, r"unknown modality 'text'; known: \['image'\]"),
@@ -105,6 +107,12 @@ def test_pictures_and_whole_numbers_are_views_too() -> None:
         ({"image": X, "text": Y}, {"pairs": [pair(index=[[0, 5]])]}, "row 5 of 'text' is out of range, the view has 5"),
         ({"image": X, "text": without(Y, 1)}, {"pairs": pair()}, r"row 1 of 'text' is absent \(all NaN\)"),
         ({"image": X}, {"pairs": pair()}, "unknown modality 'text'"),
+        ({"image": X}, {"pairs": np.array([[0, 1]])}, r"pairs: expected Pairs objects, such as .*; got ndarray"),
+        ({"image": X}, {"pairs": [(0, 1)]}, r"pairs: expected Pairs objects, such as .*; got tuple"),
+        ({"image": X}, {"labels": [[0], [0, 1], [1], [1], [1]]}, "labels of 'image': rows of unequal lengths"),
+        ({"image": X}, {"labels": [np.inf] * 5}, "labels of 'image': classes are whole numbers"),
+        ({"image": np.ma.masked_less(X, 0.5)}, {}, r"view 'image': some numbers are masked; .* X\.filled\(np\.nan\)"),
+        ({"image": scipy.sparse.csr_matrix(X)}, {}, r"view 'image': .* got a sparse csr_matrix; pass X\.toarray\(\)"),
     ],
 )
 def test_what_cannot_be_learnt_from_is_refused(views: Any, arguments: dict[str, Any], message: str) -> None:  # noqa: ANN401
@@ -119,3 +127,16 @@ def test_a_bad_row_beyond_the_first_block_is_named(monkeypatch: pytest.MonkeyPat
     with pytest.raises(DataError, match="view 'image': row 3 contains NaN"):
         present_rows("image", bad)
     assert present_rows("image", without(X, 4)).tolist() == [True] * 4 + [False]
+
+
+def test_absent_rows_are_counted_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("crossbit.data.views._BLOCK", 2)
+    half = without(X, 0, 3, 4)
+    half[1, 0] = np.nan
+    assert count_absent(half) == 3
+    assert count_absent(without(X, 2).reshape(5, 3, 1)) == 1
+    assert count_absent(np.ones((5, 2), int)) == count_absent(np.zeros((5, 0))) == 0
+
+
+def test_an_array_with_an_empty_mask_is_an_ordinary_one() -> None:
+    assert training_set({"image": np.ma.masked_invalid(X)}).present["image"].all()

@@ -1,5 +1,6 @@
 """``crossbit data``: make, convert and look at data sets."""
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -46,6 +47,7 @@ def convert(
     if len(files) < 2:
         raise DataError(f"give at least one file and then the folder to write, got {[str(path) for path in files]}")
     *sources, out = files
+    unused: list[str] = []
     with show.err.status("converting"):
         data = convert_files(
             sources if len(sources) > 1 else sources[0],
@@ -54,8 +56,14 @@ def convert(
             name=name,
             origin=source,
             licence=licence,
+            on_unused=unused.extend,
         )
-    show.say(f"{data!r}\nwritten to {out}; try: crossbit fit {out} --out {out}-model")
+    show.say(repr(data))
+    if unused:
+        show.say(f"not used: {', '.join(unused)}; map with --map")
+    # The default method learns with torch; CCA-ITQ needs nothing more.
+    method = "" if find_spec("torch") else "--method ccaitq "
+    show.say(f"written to {out}; try: crossbit fit {out} {method}--out {out}-model")
 
 
 @app.command()
@@ -69,7 +77,8 @@ def _lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
     """Names and values of what there is to say."""
     lines = [("rows", f"{facts['rows']}{'' if facts['aligned'] else ' (unpaired)'}")]
     for name, view in facts["views"].items():
-        lines.append((f"view {name}", f"{' × '.join(map(str, view['shape']))} {view['dtype']}"))
+        absent = f", {view['absent']} rows absent" if view["absent"] else ""
+        lines.append((f"view {name}", f"{' × '.join(map(str, view['shape']))} {view['dtype']}{absent}"))
     shown = dict(list(facts["labels"].items())[:1]) if facts["aligned"] else facts["labels"]
     for name, labels in shown.items():
         counts = labels["counts"]
@@ -111,7 +120,7 @@ def synthetic(
       crossbit data synthetic toy
       crossbit data synthetic three -n 5000 --modality image=128 --modality text=50 --modality sound=20 --missing 0.2
     """
-    widths = {"modalities": dict(map(_width, modality))} if modality else {}
+    widths = {"modalities": _widths(modality)} if modality else {}
     data = make_synthetic(
         n=rows,
         classes=classes,
@@ -126,11 +135,16 @@ def synthetic(
     show.say(f"{data!r}\nwritten to {out}; try: crossbit fit {out} --method ccaitq --out {out}-model")
 
 
-def _width(text: str) -> tuple[str, int]:
-    name, _, width = text.partition("=")
-    if not width.isdecimal():
-        raise DataError(f"--modality takes NAME=WIDTH, such as image=64; got {text!r}")
-    return name, int(width)
+def _widths(entries: list[str]) -> dict[str, int]:
+    widths: dict[str, int] = {}
+    for entry in entries:
+        name, _, width = entry.partition("=")
+        if not width.isdecimal():
+            raise DataError(f"--modality takes NAME=WIDTH, such as image=64; got {entry!r}")
+        if name in widths:
+            raise DataError(f"--modality names {name!r} more than once")
+        widths[name] = int(width)
+    return widths
 
 
 @app.command("list")

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from crossbit.data.lazy import Opaque
 from crossbit.data.sources import open_source
 from crossbit.errors import DataError, FormatError
 
@@ -26,7 +27,7 @@ def read_array(place: str) -> NDArray[Any]:
     if path.suffix.lower() == ".npy":
         return _read_npy(path)
     with ExitStack() as stack:
-        arrays = open_source(path, stack).arrays
+        arrays = {n: a for n, a in open_source(path, stack).arrays.items() if not isinstance(a, Opaque)}
         if key is None and len(arrays) == 1:
             key = next(iter(arrays))
         if key not in arrays:

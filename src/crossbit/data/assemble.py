@@ -9,7 +9,9 @@ from numpy.typing import NDArray
 
 from crossbit.data.labels import check_labels
 from crossbit.data.lazy import Stack, turned
-from crossbit.data.naming import Role, mapped_roles, usual_role
+from crossbit.data.naming import Role, mapped_roles
+from crossbit.data.roles import Arrays, Columns, is_vector, usual_roles
+from crossbit.data.rowlists import RowList
 from crossbit.data.sources import Source
 from crossbit.data.storage import Readable
 from crossbit.errors import DataError
@@ -25,18 +27,20 @@ class Assembly:
     Attributes:
         views: Modality → part → arrays. The part of all rows is called ``""``.
         labels: Modality, or ``""`` for all of them, → part → arrays.
-        splits: Part → row numbers from 0, or a mask.
+        splits: Part → its rows, as a file lists them.
         first_class: The number of the first class, where classes are numbers: 1 in MATLAB, else 0.
         classes: Names of the classes, where the labels are words.
         payload: Column → one value a row.
+        unused: What found no use, such as ``"y (200,)"``.
     """
 
     views: dict[str, _Parts] = field(default_factory=dict)
     labels: dict[str, _Parts] = field(default_factory=dict)
-    splits: dict[str, NDArray[Any]] = field(default_factory=dict)
+    splits: dict[str, RowList] = field(default_factory=dict)
     first_class: int = 0
     classes: list[str] = field(default_factory=list)
     payload: dict[str, list[Any]] = field(default_factory=dict)
+    unused: list[str] = field(default_factory=list)
 
     def fields(self) -> dict[str, Any]:
         """The arguments of `Dataset`, with `Stack`s for views."""
@@ -49,7 +53,7 @@ class Assembly:
         return {
             "views": views,
             "labels": labels if self.unpaired else labels.get(""),
-            "splits": self._splits(),
+            "splits": self._stacked_splits() | {part: some.rows(n) for part, some in self.splits.items()},
             "payload": [dict(zip(self.payload, row, strict=True)) for row in self._payload_rows(n)] or None,
             "classes": self.classes,
         }
@@ -76,8 +80,8 @@ class Assembly:
             for what, upright in _upright(arrays, part).items():
                 members[what][part] = upright
 
-    def _splits(self) -> dict[str, Any]:
-        """Row numbers of the parts as stacked, and those that were listed."""
+    def _stacked_splits(self) -> dict[str, Any]:
+        """Row numbers of the parts as they were stacked."""
         spans: dict[str, dict[str, NDArray[np.int64]]] = {}
         for m, parts in self.views.items():
             first = 0
@@ -85,8 +89,7 @@ class Assembly:
                 size = sum(array.shape[0] for array in parts[part])
                 spans.setdefault(part, {})[m] = np.arange(first, first + size)
                 first += size
-        named = {part: rows if self.unpaired else next(iter(rows.values())) for part, rows in spans.items() if part}
-        return named | self.splits
+        return {part: rows if self.unpaired else next(iter(rows.values())) for part, rows in spans.items() if part}
 
     def _payload_rows(self, n: int) -> Iterable[tuple[Any, ...]]:
         if wrong := {name: len(values) for name, values in self.payload.items() if len(values) != n}:
@@ -99,17 +102,16 @@ def assemble(sources: Sequence[Source], names: Mapping[str, str] | None) -> Asse
     arrays, columns = _merge(sources)
     found = Assembly()
     found.first_class = max(source.first_row for source in sources)
-    roles = mapped_roles(names) if names is not None else _usual_roles(arrays, columns)
+    roles = mapped_roles(names) if names is not None else usual_roles(arrays, columns)
     for role, name in roles:
         _place_array(found, role, name, arrays, columns)
     used = {name for _, name in roles}
     found.payload = {name: values for name, values in columns.items() if name not in used and name != "split"}
     for part in dict.fromkeys(columns.get("split", ())):
-        found.splits[str(part)] = np.flatnonzero([value == part for value in columns["split"]])
+        found.splits[str(part)] = RowList("split", np.array([value == part for value in columns["split"]]))
+    found.unused = [_outline(name, array) for name, (array, _) in arrays.items() if not used & {name, f"{name}.T"}]
     if not found.views:
-        raise DataError(
-            f"no views found; the arrays are {_shapes(arrays)}; say which is what, such as --map image=<array>"
-        )
+        raise DataError(f"no views found; {_present(arrays, columns)}; say which is what, such as --map image=<array>")
     return found
 
 
@@ -130,28 +132,12 @@ def _merge(sources: Sequence[Source]) -> tuple[dict[str, tuple[Readable, Source]
     return arrays, columns
 
 
-def _usual_roles(
-    arrays: Mapping[str, tuple[Readable, Source]], columns: Mapping[str, list[Any]]
-) -> list[tuple[Role, str]]:
-    roles = {name: usual_role(name, free=s.free, rows=_is_vector(array)) for name, (array, s) in arrays.items()}
-    roles |= {name: role for name in columns if (role := usual_role(name, free=False, rows=False))}
-    found: dict[Role, str] = {}
-    for name, role in roles.items():
-        if role is not None and role in found:
-            raise DataError(
-                f"{found[role]!r} and {name!r} both look like {role.kind}; say which with --map {role.kind}=…"
-            )
-        if role is not None and not (name in columns and role.kind != "labels"):
-            found[role] = name
-    return list(found.items())
-
-
 def _place_array(
     found: Assembly,
     role: Role,
     name: str,
-    arrays: Mapping[str, tuple[Readable, Source]],
-    columns: Mapping[str, list[Any]],
+    arrays: Arrays,
+    columns: Columns,
 ) -> None:
     """Put an array, or a column of labels, where its role says."""
     if role.kind == "labels" and name in columns:
@@ -160,34 +146,29 @@ def _place_array(
         found.labels.setdefault(role.modality, {}).setdefault(role.part, []).append(labels)
         return
     array, source = _find(name, arrays, columns)
+    if array.dtype.kind not in "biuf":
+        raise DataError(
+            f"{source.path}: {name!r}, taken for {role.kind}, holds {array.dtype} instead of real numbers;"
+            " say with --map which arrays to use"
+        )
     if role.kind == "split":
-        rows = np.asarray(array[:]).reshape(-1)
-        is_mask = rows.dtype == np.bool_
-        found.splits[role.part] = np.flatnonzero(rows) if is_mask else _whole(rows, name) - source.first_row
+        found.splits[role.part] = RowList(name, np.asarray(array[:]).reshape(-1), source.first_row)
     elif role.kind == "labels":
         labels = np.asarray(array[:])
-        flat = labels.reshape(-1) if _is_vector(array) else labels
+        flat = labels.reshape(-1) if is_vector(array) else labels
         found.labels.setdefault(role.modality, {}).setdefault(role.part, []).append(flat)
     else:
         found.views.setdefault(role.kind, {}).setdefault(role.part, []).append(array)
 
 
-def _find(
-    name: str, arrays: Mapping[str, tuple[Readable, Source]], columns: Mapping[str, list[Any]]
-) -> tuple[Readable, Source]:
+def _find(name: str, arrays: Arrays, columns: Columns) -> tuple[Readable, Source]:
     """An array by its name, turned if the name ends with ``.T``."""
     turn = name.endswith(".T") and name not in arrays
     key = name[:-2] if turn else name
     if key not in arrays:
-        raise DataError(f"there is no array {key!r}; those present: {_shapes(arrays) or sorted(columns)}")
+        raise DataError(f"there is no array {key!r}; {_present(arrays, columns)}")
     array, source = arrays[key]
     return (turned(array) if turn else array), source
-
-
-def _whole(rows: NDArray[Any], name: str) -> NDArray[np.int64]:
-    if not np.array_equal(rows, np.trunc(rows)):
-        raise DataError(f"{name!r}: row numbers are whole numbers, got {rows.dtype}")
-    return rows.astype(np.int64)
 
 
 def _from_words(values: Sequence[Any]) -> tuple[list[str], NDArray[Any]]:
@@ -242,10 +223,6 @@ def _stacked(parts: Mapping[str, list[Readable]]) -> list[Readable]:
     return [array for part in sorted(parts, key=_place) for array in parts[part]]
 
 
-def _is_vector(array: Readable) -> bool:
-    return len(array.shape) < 2 or (len(array.shape) == 2 and 1 in array.shape)
-
-
 def _place(part: str) -> tuple[int, str]:
     return (_ORDER.index(part), part) if part in _ORDER else (len(_ORDER), part)
 
@@ -254,5 +231,15 @@ def _named(parts: Sequence[str]) -> str:
     return ", ".join(repr(part) if part else "all rows" for part in parts)
 
 
-def _shapes(arrays: Mapping[str, tuple[Readable, Source]]) -> str:
-    return ", ".join(f"{name} {tuple(array.shape)}" for name, (array, _) in sorted(arrays.items()))
+def _present(arrays: Arrays, columns: Columns) -> str:
+    """What there is to choose from."""
+    shapes = ", ".join(_outline(name, array) for name, (array, _) in sorted(arrays.items()))
+    parts = [f"the arrays are {shapes}"] if arrays else []
+    parts += [f"the columns are {', '.join(sorted(columns))}"] if columns else []
+    return ", ".join(parts) or "the files are empty"
+
+
+def _outline(name: str, array: Readable) -> str:
+    """Such as ``image (200, 64)``; of what holds no numbers, also what it holds."""
+    kind = "" if array.dtype.kind in "biuf" else f" of {array.dtype}"
+    return f"{name} {tuple(array.shape)}{kind}"

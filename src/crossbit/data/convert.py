@@ -1,7 +1,9 @@
 """Data as others pack it → a `Dataset`: .mat, .h5, .npz, .npy, .csv, .parquet, and the Wiki distribution."""
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -15,8 +17,16 @@ from crossbit.data.dataset import Dataset
 from crossbit.data.sources import READERS, open_source
 from crossbit.errors import DataError
 
+_LOGGER = logging.getLogger(__name__)
 PathArgument = str | PathLike[str]
+OnUnused = Callable[[Sequence[str]], None]
+"""Told what found no use, such as ``["y (200,)"]``."""
+
 _WIKI_PARTS = {"train": ("tr", "trainset_txt_img_cat.list"), "test": ("te", "testset_txt_img_cat.list")}
+
+
+def _log_unused(unused: Sequence[str]) -> None:
+    _LOGGER.warning("not used: %s; say with a map what they are", ", ".join(unused))
 
 
 def convert(
@@ -28,14 +38,15 @@ def convert(
     origin: str = "",
     licence: str = "",
     classes: Sequence[str] = (),
+    on_unused: OnUnused = _log_unused,
 ) -> Dataset:
-    """Convert files to the folder of a data set and open it.
+    """Convert files to the folder of a data set and open it; a folder that is a data set already is copied whole.
 
     Arrays of HDF5 files (MATLAB v7.3 among them) are copied block by block, never held whole.
 
     Args:
         source: A file, several that belong together (one a modality, say), or a folder of them.
-        out: The folder to write; only another data set there gives way.
+        out: The folder to write, apart from the source; only another data set there gives way.
         map: Which array is what, as `parse_map` reads it from ``--map``; by default the names that the field uses,
             listed in `crossbit.data.naming`. In tables, columns ``image_0``, ``image_1``, … and columns of lists are
             arrays, a column ``label`` holds numbers or words, a column ``split`` names parts, and the others become
@@ -44,6 +55,7 @@ def convert(
         origin: Where it comes from.
         licence: On which terms.
         classes: Names of the classes, in the order of their numbers.
+        on_unused: Told the arrays that found no use, name and shape; by default a warning is logged.
 
     Raises:
         DataError: An array is missing (those present are named), lengths differ, or a row is partly NaN.
@@ -52,9 +64,14 @@ def convert(
     Example:
         ``convert("wiki.mat", "wiki", map={"image:train": "I_tr", "image:test": "I_te", "text": "T_tr,T_te"})``
     """
+    _check_apart(_given(source), Path(out))
+    told: dict[str, Any] = {"name": name, "source": origin, "licence": licence, "classes": classes}
+    if (ready := _data_set(source, map)) is not None:
+        replace(ready, **{key: value for key, value in told.items() if value}).save(out)
+        return Dataset.open(out, verify=False)
     with ExitStack() as stack:
-        fields = _fields(_paths(source), map, stack)
-        about = _about(fields, source, {"name": name, "source": origin, "licence": licence, "classes": classes})
+        fields = _fields(_paths(source), map, stack, on_unused)
+        about = _about(fields, source, told)
         outline = Dataset(**fields | about | {"views": {m: _outline(view) for m, view in fields["views"].items()}})
         storage.write(
             Path(out),
@@ -74,8 +91,10 @@ def read(source: PathArgument | Sequence[PathArgument], *, map: Mapping[str, str
     Example:
         ``read(catalog.find("wiki"))``
     """
+    if (ready := _data_set(source, map)) is not None:
+        return ready
     with ExitStack() as stack:
-        fields = _fields(_paths(source), map, stack)
+        fields = _fields(_paths(source), map, stack, _log_unused)
         about = _about(fields, source, {})
         return Dataset(**fields | about | {"views": {m: view[:] for m, view in fields["views"].items()}})
 
@@ -85,9 +104,31 @@ def _outline(view: storage.Readable) -> Any:  # noqa: ANN401 - an array
     return np.broadcast_to(np.zeros((), view.dtype), view.shape)
 
 
+def _given(source: PathArgument | Sequence[PathArgument]) -> list[Path]:
+    return [Path(source)] if isinstance(source, str | PathLike) else [Path(path) for path in source]
+
+
+def _check_apart(sources: Sequence[Path], out: Path) -> None:
+    """Refuse to write over what is read."""
+    place = out.resolve()
+    for source in [path.resolve() for path in sources]:
+        if place == source or place in source.parents or source in place.parents:
+            raise DataError(f"{out}: the folder to write lies apart from what is read, {source}; choose another place")
+
+
+def _data_set(source: PathArgument | Sequence[PathArgument], map: Mapping[str, str] | None) -> Dataset | None:
+    """The data set that a folder is already, with all it holds; nothing where it is another folder."""
+    given = _given(source)
+    if len(given) != 1 or not (given[0] / storage.MANIFEST).is_file():
+        return None
+    if map is not None:
+        raise DataError(f"{given[0]}: a data set already says which array is what; name its files to map them anew")
+    return Dataset.open(given[0])
+
+
 def _paths(source: PathArgument | Sequence[PathArgument]) -> list[Path]:
     """The files meant; a folder stands for the files in it that can be read."""
-    given = [Path(source)] if isinstance(source, str | PathLike) else [Path(path) for path in source]
+    given = _given(source)
     if not given:
         raise DataError("there is nothing to convert: name a file, several, or a folder of them")
     if len(given) > 1 or not given[0].is_dir():
@@ -98,10 +139,14 @@ def _paths(source: PathArgument | Sequence[PathArgument]) -> list[Path]:
     return found
 
 
-def _fields(paths: list[Path], map: Mapping[str, str] | None, stack: ExitStack) -> dict[str, Any]:
+def _fields(paths: list[Path], map: Mapping[str, str] | None, stack: ExitStack, on_unused: OnUnused) -> dict[str, Any]:
     if map is None and paths[0].name == "raw_features.mat" and _is_wiki(paths[0].parent):
         return _wiki(paths[0].parent, stack)
-    return assemble([open_source(path, stack) for path in paths], map).fields()
+    assembly = assemble([open_source(path, stack) for path in paths], map)
+    fields = assembly.fields()
+    if assembly.unused:
+        on_unused(assembly.unused)
+    return fields
 
 
 def _about(fields: Mapping[str, Any], source: object, given: Mapping[str, Any]) -> dict[str, Any]:

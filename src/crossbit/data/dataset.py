@@ -9,11 +9,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crossbit.checks import known, modality_name, numbers
+from crossbit.checks import known, modality_name, numbers, plain_array
 from crossbit.data import storage
-from crossbit.data.labels import check_labels, count_classes, is_known
-from crossbit.data.pairs import Pairs
-from crossbit.errors import DataError
+from crossbit.data.labels import check_labels, class_sizes, is_known
+from crossbit.data.pairs import Pairs, listed
+from crossbit.data.views import count_absent
+from crossbit.errors import DataError, FormatError
 
 Labels = NDArray[Any] | Mapping[str, NDArray[Any]]
 """Labels of aligned views, or of each modality by itself."""
@@ -38,7 +39,7 @@ class Dataset:
         views: Modality → rows of features, shape (n, d) or (n, …). A row that is all NaN is absent.
         labels: Classes (n,) with −1 for unknown, or zeros and ones (n, classes); or ``{modality: labels}``.
         pairs: Similar and dissimilar pairs of rows.
-        splits: Name of a part → its row numbers, or ``{modality: row numbers}``.
+        splits: Name of a part → its row numbers, or a boolean mask of all rows; or ``{modality: row numbers}``.
         payload: One JSON object a row: captions, titles, addresses; or ``{modality: objects}``.
         name: What the set is called.
         source: Where it comes from.
@@ -71,7 +72,7 @@ class Dataset:
             raise DataError(f"a data set has views whose names differ in more than case, got {sorted(views)}")
         self._set("views", views)
         self._set("labels", self._check_labels())
-        self._set("pairs", tuple(self.pairs))
+        self._set("pairs", listed(self.pairs))
         self._set("splits", {part: self._check_rows(rows, f"split {part!r}") for part, rows in self.splits.items()})
         self._set("payload", self._each(self.payload, "payload", _check_payload))
         self._set("classes", tuple(map(str, self.classes)))
@@ -107,8 +108,12 @@ class Dataset:
         return checked
 
     def _check_classes(self) -> None:
-        if self.classes and self.n_classes > len(self.classes):
-            raise DataError(f"the labels use {self.n_classes} classes and {len(self.classes)} have a name")
+        largest = max((_largest_class(labels) for labels in self.labels_by_modality().values()), default=-1)
+        if self.classes and largest >= len(self.classes):
+            raise DataError(
+                f"the labels go up to class {largest}, and the {len(self.classes)} names are those of classes"
+                f" 0 to {len(self.classes) - 1}"
+            )
 
     @property
     def aligned(self) -> bool:
@@ -122,8 +127,11 @@ class Dataset:
 
     @property
     def n_classes(self) -> int:
-        """How many classes the labels number, 0 when there are no labels."""
-        return max((count_classes(labels) for labels in self.labels_by_modality().values()), default=0)
+        """How many different classes the labels name, 0 when there are no labels."""
+        labels = list(self.labels_by_modality().values())
+        if any(some.ndim == 2 for some in labels):
+            return max(int(some.shape[1]) for some in labels if some.ndim == 2)
+        return len(class_sizes(np.concatenate(labels))) if labels else 0
 
     def labels_by_modality(self) -> dict[str, NDArray[Any]]:
         """Modality → labels of its rows; empty when there are none."""
@@ -184,15 +192,26 @@ class Dataset:
             DataError: There is no data set there.
             FormatError: A file is truncated, altered, missing, or of a version we do not know.
         """
-        return cls(**storage.read(Path(folder), verify=verify))
+        parts = storage.read(Path(folder), verify=verify)
+        try:
+            return cls(**parts)
+        except DataError as error:
+            raise FormatError(f"{folder}: its files do not agree ({error})") from error
 
     def describe(self) -> dict[str, Any]:
-        """The facts for a table, as plain JSON: sizes, labels, pairs, splits, source and licence."""
+        """The facts for a table, as plain JSON: sizes, labels, pairs, splits, source and licence.
+
+        Of each view, ``absent`` is how many of its rows are all NaN, which reads it once. Of labels, ``counts`` are
+        the rows of each class that occurs, in the order of their numbers.
+        """
         return {
             "name": self.name,
             "rows": len(self),
             "aligned": self.aligned,
-            "views": {m: {"shape": list(view.shape), "dtype": str(view.dtype)} for m, view in self.views.items()},
+            "views": {
+                m: {"shape": list(view.shape), "dtype": str(view.dtype), "absent": count_absent(view)}
+                for m, view in self.views.items()
+            },
             "labels": {m: _describe_labels(labels) for m, labels in self.labels_by_modality().items()},
             "classes": list(self.classes),
             "pairs": [
@@ -229,11 +248,15 @@ def _in_range(rows: NDArray[Any], n: int, what: str) -> None:
 
 
 def _check_rows(rows: ArrayLike, n: int, what: str) -> NDArray[np.int64]:
-    array = np.asarray(rows)
+    array = plain_array(rows, what)
     if array.size == 0:
         return np.empty(0, np.int64)
+    if array.dtype == np.bool_ and array.shape == (n,):
+        return np.flatnonzero(array)
     if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise DataError(f"{what}: expected row numbers of shape (rows,), got {array.dtype} {array.shape}")
+        raise DataError(
+            f"{what}: expected row numbers of shape (rows,), or a mask of shape ({n},), got {array.dtype} {array.shape}"
+        )
     _in_range(array, n, what)
     if len(np.unique(array)) < len(array):
         raise DataError(f"{what}: a row is named more than once")
@@ -263,10 +286,13 @@ def _pick_each(value: Any, rows: Mapping[str, NDArray[np.int64]]) -> Any:  # noq
     return _pick(value, chosen) if isinstance(value, np.ndarray) else [value[row] for row in chosen]
 
 
+def _largest_class(labels: NDArray[Any]) -> int:
+    return labels.shape[1] - 1 if labels.ndim == 2 else int(labels.max(initial=-1))
+
+
 def _describe_labels(labels: NDArray[Any]) -> dict[str, Any]:
-    several = labels.ndim == 2
-    counts = labels.sum(axis=0) if several else np.bincount(labels[labels >= 0], minlength=count_classes(labels))
-    return {"several": several, "unknown": int((~is_known(labels)).sum()), "counts": counts.tolist()}
+    unknown = int((~is_known(labels)).sum())
+    return {"several": labels.ndim == 2, "unknown": unknown, "counts": class_sizes(labels).tolist()}
 
 
 def _size(rows: Rows) -> int:

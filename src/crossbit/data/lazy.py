@@ -8,7 +8,42 @@ from numpy.typing import NDArray
 
 from crossbit.data.storage import Readable
 from crossbit.data.views import present_in_block
-from crossbit.errors import DataError
+from crossbit.errors import DataError, FormatError
+
+
+class Opaque:
+    """An array that is not read, for it does not hold numbers: it is there to be named."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        """Keep what there is to say about it."""
+        self.shape, self.dtype = shape, dtype
+
+    def __getitem__(self, rows: slice, /) -> NDArray[Any]:
+        """Nothing to read."""
+        raise DataError(f"an array of {self.dtype} holds no numbers")
+
+
+class Stored:
+    """An array of an HDF5 file."""
+
+    def __init__(self, stored: Any) -> None:  # noqa: ANN401 - h5py has no types
+        """Keep the data set of the open file."""
+        self.stored = stored
+        self.shape: tuple[int, ...] = tuple(stored.shape)
+        self.dtype: np.dtype[Any] = stored.dtype
+
+    def __getitem__(self, rows: slice, /) -> NDArray[Any]:
+        """Read a stretch of rows."""
+        return _block(self.stored, rows)
+
+
+def _block(stored: Any, where: Any) -> NDArray[Any]:  # noqa: ANN401 - h5py has no types
+    """Part of an array of an HDF5 file, whose damage shows only when it is read."""
+    try:
+        block: NDArray[Any] = stored[where]
+    except (OSError, RuntimeError) as error:
+        raise FormatError(f"{stored.file.filename}: {stored.name} cannot be read ({error})") from error
+    return block
 
 
 class Reversed:
@@ -22,8 +57,7 @@ class Reversed:
 
     def __getitem__(self, rows: slice, /) -> NDArray[Any]:
         """Read a stretch of rows."""
-        block: NDArray[Any] = self.stored[..., rows].T
-        return block
+        return _block(self.stored, (..., rows)).T
 
     def turned(self) -> "ItemsLast":
         """The same array seen with its last axis first."""
@@ -41,7 +75,7 @@ class ItemsLast:
 
     def __getitem__(self, rows: slice, /) -> NDArray[Any]:
         """Read a stretch of items."""
-        block: NDArray[Any] = self.stored[rows]
+        block = _block(self.stored, rows)
         return block.transpose(0, *range(block.ndim - 1, 0, -1))
 
 

@@ -5,6 +5,7 @@
 | ``I_tr T_tr L_tr``, ``I_te …``, ``I_db …``; ``XTrain YTrain LTrain`` | image, text, labels of train, test, database |
 | ``XAll YAll LAll``, ``IAll``, ``FAll``, ``TAll``; ``images tags labels`` | the same, of all rows |
 | ``indexQuery``, ``train_idx``, ``param.indexDatabase``; ``train``, ``test`` | row numbers of a part |
+| ``L``, ``y``, ``Y``: a whole number for each row of a view, or zeros and ones; ``y_train`` of one a row | labels |
 | any other name in .npz, .npy, .h5, .csv, .parquet: ``sound``, ``sound_train`` | a modality of that name |
 """
 

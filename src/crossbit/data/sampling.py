@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbit.checks import known, modality_name
+from crossbit.checks import known, modality_name, whole_number
 from crossbit.data.labels import check_labels, is_known
 from crossbit.data.pairs import Pairs
 from crossbit.data.views import LabelsArgument
@@ -60,9 +60,8 @@ def pairs_from_labels(
         >>> pairs_from_labels([0, 0, 1, 1], "image", "text", n_similar=8, n_dissimilar=5, seed=0)
         Pairs(image-text: 8 similar, 5 dissimilar)
     """
-    for count in (n_similar, n_dissimilar):
-        if count < 0:
-            raise DataError(f"a number of pairs is at least 0, got {count}")
+    for name, number in {"n_similar": n_similar, "n_dissimilar": n_dissimilar, "seed": seed}.items():
+        whole_number(number, name)
     sides = _sides(labels, modality_name(left), modality_name(right))
     streams = np.random.SeedSequence(seed).spawn(3)
     kinds = [_Kind(*sides, similar=True, within=left == right), _Kind(*sides, similar=False, within=left == right)]

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbit.data.lazy import Reversed, Sparse
+from crossbit.data.lazy import Opaque, Reversed, Sparse, Stored
 from crossbit.data.storage import Readable
-from crossbit.errors import DataError, FormatError, MissingExtraError
+from crossbit.errors import CrossbitError, DataError, FormatError, MissingExtraError
 
 _NUMBERED = re.compile(r"(.*?)[_.]?(\d+)")
 
@@ -28,7 +28,7 @@ class Source:
 
     Attributes:
         path: The file.
-        arrays: Name → array of numbers.
+        arrays: Name → array, of numbers unless it is `Opaque`.
         columns: Name → one value a row, of a table: labels, splits, titles.
         first_row: The number of the first row in its lists of row numbers: 1 in MATLAB, else 0.
         free: Whether its arrays are named by whoever made it, so that an unusual name is a modality.
@@ -49,9 +49,9 @@ def open_source(path: Path, stack: ExitStack) -> Source:
         raise DataError(f"{path}: there is no such file")
     try:
         return reader(path, stack)
-    except (OSError, ValueError, NotImplementedError, TypeError, KeyError, EOFError) as error:
-        if isinstance(error, DataError | FormatError):
-            raise
+    except CrossbitError:
+        raise
+    except Exception as error:  # of a damaged file the libraries raise whatever they stumble over
         raise FormatError(f"{path}: cannot be read as {path.suffix} ({error})") from error
 
 
@@ -75,15 +75,22 @@ def _is_hdf5(path: Path) -> bool:
 
 
 def _flatten(variables: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Readable]]:
-    """The numeric variables of a v5 file, fields of structures by their dotted names."""
+    """The variables of a v5 file, fields of structures by their dotted names."""
     for name, value in variables.items():
+        if name.startswith("__"):  # the file's header
+            continue
         if hasattr(value, "tocsr"):
             yield prefix + name, Sparse(value)
-        elif isinstance(value, np.ndarray) and value.dtype.names and value.size == 1:
+        elif value.dtype.names and value.size == 1:
             fields = {part: value.reshape(-1)[0][part] for part in value.dtype.names}
             yield from _flatten(fields, f"{prefix}{name}.")
-        elif isinstance(value, np.ndarray) and value.dtype.kind in "biuf" and not name.startswith("__"):
-            yield prefix + name, value
+        else:
+            yield prefix + name, _numeric(value)
+
+
+def _numeric(array: Readable) -> Readable:
+    """An array of numbers as it is, real or complex; of any other, what is known about it."""
+    return array if array.dtype.kind in "biufc" else Opaque(array.shape, array.dtype)
 
 
 def _h5py(path: Path, stack: ExitStack) -> Any:  # noqa: ANN401 - h5py has no types
@@ -95,7 +102,7 @@ def _h5py(path: Path, stack: ExitStack) -> Any:  # noqa: ANN401 - h5py has no ty
 
 
 def _walk(group: Any, prefix: str, *, reverse: bool) -> Iterator[tuple[str, Readable]]:  # noqa: ANN401
-    """The numeric arrays of an HDF5 file, those of inner groups by their dotted names."""
+    """The arrays of an HDF5 file, those of inner groups by their dotted names."""
     for name, value in group.items():
         if name.startswith("#"):  # where MATLAB keeps the contents of cells
             continue
@@ -104,8 +111,10 @@ def _walk(group: Any, prefix: str, *, reverse: bool) -> Iterator[tuple[str, Read
             yield from (
                 [(prefix + name, _sparse73(value))] if is_sparse else _walk(value, f"{prefix}{name}.", reverse=reverse)
             )
-        elif value.dtype.kind in "biuf" and value.shape and "MATLAB_empty" not in value.attrs:
-            yield prefix + name, Reversed(value) if reverse else value
+        elif value.shape is not None and "MATLAB_empty" not in value.attrs:
+            is_read = value.dtype.kind in "biufc" and value.shape
+            kind = Reversed if reverse else Stored
+            yield prefix + name, kind(value) if is_read else Opaque(value.shape, value.dtype)
 
 
 def _sparse73(group: Any) -> Sparse:  # noqa: ANN401 - h5py has no types
@@ -123,10 +132,22 @@ def _h5(path: Path, stack: ExitStack) -> Source:
 
 
 def _npz(path: Path, stack: ExitStack) -> Source:
-    file = stack.enter_context(np.load(path, allow_pickle=False))
-    arrays = {name: file[name] for name in file.files}
-    columns = {name: value.tolist() for name, value in arrays.items() if value.dtype.kind in "US" and value.ndim == 1}
-    return Source(path, {name: value for name, value in arrays.items() if value.dtype.kind in "biuf"}, columns)
+    file = np.load(stack.enter_context(path.open("rb")), allow_pickle=False)
+    arrays = {name: _member(file, name) for name in file.files}
+    words = {name: value for name, value in arrays.items() if value.dtype.kind in "US" and len(value.shape) == 1}
+    numeric = {name: _numeric(value) for name, value in arrays.items() if name not in words}
+    return Source(path, numeric, {name: value[:].astype(str).tolist() for name, value in words.items()})
+
+
+def _member(file: Any, name: str) -> Readable:  # noqa: ANN401 - an archive of NumPy
+    """An array of an archive; Python objects are pickles and never read."""
+    try:
+        array: NDArray[Any] = file[name]
+    except ValueError as error:
+        if "Object arrays" not in str(error):
+            raise
+        return Opaque((), np.dtype(object))
+    return array
 
 
 def _npy(path: Path, stack: ExitStack) -> Source:
@@ -138,7 +159,31 @@ def _csv(path: Path, stack: ExitStack) -> Source:
         import pyarrow.csv
     except ImportError as error:
         raise MissingExtraError("pyarrow", "data") from error
-    return _table(path, pyarrow.csv.read_csv(path))
+    delimiter = _delimiter(path)
+    return _table(path, pyarrow.csv.read_csv(path, parse_options=pyarrow.csv.ParseOptions(delimiter=delimiter)))
+
+
+def _delimiter(path: Path) -> str:
+    """What separates the columns, judging by the first line; it has to name them."""
+    with path.open(encoding="utf-8-sig", errors="replace") as file:
+        line = file.readline().rstrip("\n")
+    delimiter = max(",;\t", key=line.count)
+    names = [name.strip(' "') for name in line.split(delimiter)]
+    counted = [name for members in _numbered(names).values() for name in members]
+    if all(map(_reads_as_number, names)) and len(counted) < len(names):
+        raise DataError(
+            f"{path}: a header is needed, a first line that names the columns, such as image_0{delimiter}image_1"
+            f"{delimiter}label; got {line[:60]!r}"
+        )
+    return delimiter
+
+
+def _reads_as_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _parquet(path: Path, stack: ExitStack) -> Source:

@@ -13,7 +13,10 @@ payload.jsonl           one JSON object a row          (payload-<modality>.jsonl
 
 import json
 import re
+import zipfile
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -61,7 +64,7 @@ def write(
     about: Mapping[str, Any],
 ) -> None:
     """Write the parts of a data set, whole or not at all; the views go to disk block by block."""
-    with replacing_folder(folder, MANIFEST) as place:
+    with replacing_folder(folder, MANIFEST, FORMAT) as place:
         for name, view in views.items():
             _write_view(place / f"{name}.npy", view)
         for stem, some in _spread("labels", labels):
@@ -78,6 +81,7 @@ def write(
 def read(folder: Path, *, verify: bool) -> dict[str, Any]:
     """Read the parts of a data set as the arguments of `Dataset`, its views memory-mapped."""
     facts = unseal(folder, MANIFEST, FORMAT, verify=verify)
+    _check_facts(folder, facts)
     try:
         sizes = {modality_name(name): shape[0] for name, shape in facts["views"].items()}
         labels = {m: _read_labels(folder, stem, facts["files"]) for m, stem in _stems("labels", sizes)}
@@ -90,8 +94,25 @@ def read(folder: Path, *, verify: bool) -> dict[str, Any]:
             "payload": _gather(payload),
             **{key: facts[key] for key in ("name", "source", "licence", "classes")},
         }
-    except (KeyError, TypeError, AttributeError, IndexError, DataError) as error:
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
         raise FormatError(f"{folder}: {MANIFEST} or splits.json is damaged ({error})") from error
+
+
+def _check_facts(folder: Path, facts: Mapping[str, Any]) -> None:
+    """Refuse a manifest whose entries are not of the kinds that `write` writes."""
+    views, pairs, classes = (facts.get(key) for key in ("views", "pairs", "classes"))
+    sound = {
+        "views": isinstance(views, dict) and bool(views) and all(isinstance(v, list) and v for v in views.values()),
+        "pairs": isinstance(pairs, list) and all(_are_words(kind) and len(kind) == 2 for kind in pairs),
+        "classes": _are_words(classes),
+        **{key: isinstance(facts.get(key), str) for key in ("name", "source", "licence")},
+    }
+    if wrong := {key: facts.get(key) for key, well in sound.items() if not well}:
+        raise FormatError(f"{folder / MANIFEST}: these entries cannot be: {wrong}; the file is damaged")
+
+
+def _are_words(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(word, str) for word in value)
 
 
 def _spread(name: str, value: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - labels or payload alike
@@ -177,12 +198,13 @@ def _read_lines(path: Path, files: Mapping[str, Any]) -> list[dict[str, Any]] | 
 def _load(path: Path, *, mapped: bool = False) -> Any:  # noqa: ANN401 - an array, or the arrays of an archive
     """Load an array, or the arrays of a small archive, refusing pickles."""
     try:
-        try:
-            found = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
-        except ValueError:  # an array without elements cannot be mapped
-            found = np.load(path, allow_pickle=False)
-        return dict(found) if isinstance(found, np.lib.npyio.NpzFile) else found
-    except (ValueError, OSError, EOFError) as error:
+        if mapped:
+            with suppress(ValueError):  # an array without elements cannot be mapped
+                return np.load(path, mmap_mode="r", allow_pickle=False)
+        with path.open("rb") as file:
+            found = np.load(file, allow_pickle=False)
+            return dict(found) if isinstance(found, np.lib.npyio.NpzFile) else found
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise FormatError(f"{path}: cannot be read as an array ({error}); the file is damaged") from error
 
 

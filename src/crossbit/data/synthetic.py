@@ -1,5 +1,6 @@
 """Multimodal data with known classes, made from a seed."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbit.checks import known, modality_name
+from crossbit.checks import known, modality_name, whole_number
 from crossbit.data.dataset import Dataset
 from crossbit.errors import DataError
 
@@ -69,7 +70,14 @@ def synthetic(
         Dataset(synthetic: 100 rows; image 8, text 4, sound 5; 3 classes; train 80, test 20)
     """
     widths = {f"view{k}": 32 for k in range(modalities)} if isinstance(modalities, int) else dict(modalities)
-    _check(n=n, classes=classes, latent=latent, **{modality_name(m): width for m, width in widths.items()})
+    _check_whole(n=n, classes=classes, latent=latent)
+    _check_whole(**{modality_name(m): width for m, width in widths.items()})
+    whole_number(seed, "synthetic data: seed")
+    _check_real(tail=tail, scatter=scatter, noise=noise)
+    if not 1 <= labels_per_row <= classes:
+        raise DataError(
+            f"synthetic data: labels_per_row goes from 1 to the number of classes, {classes}, got {labels_per_row}"
+        )
     shares = _shares(missing, widths)
     label_stream, thing_stream, split_stream, missing_stream, view_stream = np.random.SeedSequence(seed).spawn(5)
     several = _labels(n, classes, labels_per_row, tail, np.random.default_rng(label_stream))
@@ -91,10 +99,15 @@ def synthetic(
     )
 
 
-def _check(**counts: int) -> None:
+def _check_whole(**counts: int) -> None:
     for name, count in counts.items():
-        if count < 1:
-            raise DataError(f"synthetic data: {name} must be at least 1, got {count}")
+        whole_number(count, f"synthetic data: {name}", least=1)
+
+
+def _check_real(**values: float) -> None:
+    for name, value in values.items():
+        if not 0 <= value < math.inf:
+            raise DataError(f"synthetic data: {name} is a finite number of at least 0, got {value}")
 
 
 def _shares(missing: float | Mapping[str, float], widths: Mapping[str, int]) -> dict[str, float]:

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from crossbit.checks import known, modality_name, numbers
 from crossbit.data.labels import check_labels, forget
-from crossbit.data.pairs import Pairs
+from crossbit.data.pairs import Pairs, listed
 from crossbit.errors import DataError
 
 Views = Mapping[str, ArrayLike]
@@ -19,6 +19,7 @@ Views = Mapping[str, ArrayLike]
 LabelsArgument = ArrayLike | Mapping[str, ArrayLike]
 """One array for row-aligned views, or one a modality."""
 
+_LARGEST = np.float32(1e18)  # whose square float32 still holds; as a float32, for float16 cannot hold it
 _BLOCK = 1 << 16  # rows looked at a time, so that a memory-mapped view is never copied whole
 
 
@@ -91,7 +92,7 @@ def training_set(
     """
     arrays = _check_views(views)
     present = {name: present_rows(name, array) for name, array in arrays.items()}
-    given = tuple([pairs] if isinstance(pairs, Pairs) else pairs or ())
+    given = listed(pairs)
     for some in given:
         _check_pairs(some, arrays, present)
     learn_rows = (labels is None and not given) if rows is None else rows
@@ -131,13 +132,25 @@ def present_in_block(name: str, block: NDArray[Any], first: int) -> NDArray[np.b
         return np.ones(len(block), np.bool_)
     flat = block.reshape(len(block), math.prod(block.shape[1:]))
     present: NDArray[np.bool_] = ~np.isnan(flat).all(axis=1)
-    bad = present & ~np.isfinite(flat).all(axis=1)
+    bad = present & ~(np.abs(flat) <= _LARGEST).all(axis=1)
     if bad.any():
         raise DataError(
-            f"view {name!r}: row {first + int(bad.argmax())} contains NaN or infinity beside numbers;"
-            " a row that is absent is NaN in every column"
+            f"view {name!r}: row {first + int(bad.argmax())} contains NaN or infinity beside numbers,"
+            f" or a number beyond ±{_LARGEST:.0e}; a row that is absent is NaN in every column"
         )
     return present
+
+
+def count_absent(array: NDArray[Any]) -> int:
+    """How many rows of a view are all NaN."""
+    if array.dtype.kind != "f" or 0 in array.shape:
+        return 0
+    count = 0
+    for rows in _blocks(len(array)):
+        block = np.asarray(array[rows]).reshape(rows.stop - rows.start, -1)
+        suspects = block[np.isnan(block[:, 0])]
+        count += int(np.isnan(suspects).all(axis=1).sum())
+    return count
 
 
 def _blocks(n: int) -> Iterator[slice]:
