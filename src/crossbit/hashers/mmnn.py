@@ -1,7 +1,8 @@
 """Multimodal networks: coupled siamese networks whose outputs are nearly binary."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import combinations_with_replacement
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -18,6 +19,21 @@ if TYPE_CHECKING:
     from crossbit.neural.learn import Candidate, Chain
     from crossbit.neural.parts import Part
     from crossbit.neural.settings import Loss, Settings
+
+
+# Evenness of similar and dissimilar pairs, margin in percent of the largest distance, β: noisy classes want even
+# weights and large margins, clean ones the opposite.
+_TRIED = (
+    (0.0, 50, 4.0),
+    (0.0, 71, 4.0),
+    (0.5, 71, 4.0),
+    (0.5, 71, 1.0),
+    (0.5, 90, 1.0),
+    (1.0, 71, 1.0),
+    (1.0, 90, 1.0),
+    (1.0, 100, 1.0),
+    (1.0, 115, 1.0),
+)
 
 
 @dataclass(kw_only=True)
@@ -40,11 +56,11 @@ class MMNN(Hasher):
     """
 
     hidden: tuple[int, ...] | dict[str, tuple[int, ...]] = ()
-    inputs: str | dict[str, str] = "standardise"
+    inputs: str | dict[str, str] = "auto"
     alpha: float | dict[str, float] = 0.3
-    margin: float | str | dict[str, float | str] = "75%"
+    margin: float | str | dict[str, float | str] = "auto"
     loss: Literal["auto", "contrastive", "ranking"] = "auto"
-    temperature: float = 0.1
+    temperature: float = 0.2
     sums: bool = False
     n_pairs: tuple[int, int] | None = None
     beta: float | tuple[float, float] = 1.0
@@ -64,6 +80,7 @@ class MMNN(Hasher):
     device: str = "auto"
 
     title: ClassVar[str] = "coupled siamese networks, within and across modalities"
+    any_shape: ClassVar[bool] = True
 
     def _check(self, data: TrainingSet) -> None:
         super()._check(data)
@@ -79,38 +96,79 @@ class MMNN(Hasher):
                 raise DataError(f"{name!r}: rows of shape {view.shape[1:]} need a network of their own, in networks=")
 
     def _learn(self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None) -> HashModel:
-        from crossbit.neural.learn import learn
+        from crossbit.neural.learn import after, learn, with_health
+        from crossbit.neural.stacked import can_stack, stack
 
-        return learn(
-            data,
-            self._candidates(data),
+        free = self.loss == "auto" and self.margin == "auto"
+        plain = self.inputs != "auto" or self.networks or self.online or not can_stack(data)
+        stacked = None if plain else stack(data, self.seed)
+        seen = data if stacked is None else stacked.data
+        unlabelled = stacked is not None and free
+        model = learn(
+            seen,
+            self._expected(seen) if unlabelled else self._candidates(seen, stacked=stacked is not None),
             held_out=self.validation,
+            longer=self._longer if unlabelled else None,
             rotate=self.rotate,
             configuration=self.configuration(),
             checkpoint=checkpoint,
             on_step=on_step,
         )
+        if stacked is not None:
+            model = after(stacked.before, model)
+            model = replace(model, card={"inputs": stacked.chosen, **model.card})
+        return with_health(model, data)
 
-    def _candidates(self, data: TrainingSet) -> "list[Candidate]":
+    def _candidates(self, data: TrainingSet, *, stacked: bool) -> "list[Candidate]":
+        """Networks on labels, pairs and rows as they are; with labels and nothing else said, of both losses."""
         from crossbit.neural.learn import Candidate
 
-        return [Candidate("network", self._settings(data), self._begin)]
+        settings, begin = self._settings(data), partial(self._begin, stacked=stacked)
+        candidates = [Candidate("network", settings, begin)]
+        if data.labels and self.loss == "auto" and self.margin == "auto":
+            ranking = replace(settings, losses={**settings.losses, "labels": "ranking"})
+            candidates.append(Candidate("network, ranking", ranking, begin))
+        return candidates
 
-    def _begin(self, part: "Part") -> "Mapping[str, Chain]":
+    def _expected(self, data: TrainingSet) -> "list[Candidate]":
+        """Networks on posteriors, which tell how probably two rows are similar; what labels judge is left open."""
+        from crossbit.neural.learn import Candidate
+        from crossbit.neural.settings import margins
+
+        base = replace(
+            self._settings(data), expected=True, optimiser="adam", rate=0.02, batch=192, every=20, patience=3
+        )
+        base = replace(base, steps=self.steps or 80, decay=self.decay or 0.002)
+        begin = partial(self._begin, stacked=True)
+        found = []
+        for evenness, share, beta in _TRIED:
+            distances = margins(f"{share}%", data.modalities, self.n_bits)
+            settings = replace(base, evenness=evenness, margins=distances, beta=(beta, beta))
+            found.append(Candidate(f"margin {share}%, evenness {evenness:g}, beta {beta:g}", settings, begin))
+        ranking = replace(base, losses={**base.losses, "labels": "ranking"})
+        return [*found, Candidate(f"ranking, temperature {self.temperature:g}", ranking, begin)]
+
+    def _longer(self, candidate: "Candidate") -> "Candidate":
+        settings = replace(candidate.settings, steps=self.steps or 250, batch=256, patience=5)
+        return replace(candidate, name=f"{candidate.name}, longer", settings=settings)
+
+    def _begin(self, part: "Part", *, stacked: bool = False) -> "Mapping[str, Chain]":
         import numpy as np
 
         from crossbit.neural.inputs import fit_inputs
         from crossbit.neural.networks import random_layers
         from crossbit.neural.settings import for_each
 
-        inputs = for_each(self.inputs, part.modalities, "inputs", "standardise")
+        given = for_each(self.inputs, part.modalities, "inputs", "standardise")
+        default = "centre" if stacked else "standardise"
+        inputs = {name: default if steps == "auto" else steps for name, steps in given.items()}
         hidden = for_each(self.hidden, part.modalities, "hidden", ())
         chains: dict[str, Chain] = {}
         for number, name in enumerate(part.modalities):
             if self.networks and name in self.networks:
                 chains[name] = ([], self.networks[name])
                 continue
-            random = np.random.default_rng([self.seed, 0, number])
+            random = np.random.default_rng([self.seed, 0, 0 if stacked else number])
             X = part.take(name)
             fixed = fit_inputs(inputs[name], X, random)
             width = next((w for layer in reversed(fixed) if (w := layer.widths()[1])), X.shape[1])
@@ -137,10 +195,12 @@ class MMNN(Hasher):
             n_bits=self.n_bits,
             seed=self.seed,
             weights=weights,
-            margins=margins(self.margin, names, self.n_bits),
+            margins=margins("75%" if self.margin == "auto" else self.margin, names, self.n_bits),
             losses=self._losses(data),
             temperature=self.temperature,
             sums=self.sums,
+            evenness=1.0,
+            expected=False,
             beta=(first, last),
             n_pairs=self.n_pairs,
             quantisation=self.quantisation,

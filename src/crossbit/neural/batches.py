@@ -11,11 +11,11 @@ from crossbit.errors import DataError
 from crossbit.neural.gathered import Grid, Listed
 from crossbit.neural.parts import Ints, Part
 from crossbit.neural.settings import Loss, Settings, pair_key
-from crossbit.neural.sources import Drawn, LabelSource, PairSource, RowSource, Source, listed, sources
+from crossbit.neural.sources import Drawn, ExpectedSource, LabelSource, PairSource, RowSource, Source, listed, sources
 
 Known: TypeAlias = Grid | Listed
 MOST_CELLS = 25_000_000  # pairs of rows up to which all of them are compared in every step
-_KINDS = {LabelSource: "labels", PairSource: "pairs", RowSource: "rows"}
+_KINDS = {LabelSource: "labels", ExpectedSource: "labels", PairSource: "pairs", RowSource: "rows"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +31,7 @@ class Term:
 def make_terms(part: Part, settings: Settings) -> list[Term]:
     """A loss for everything that is known and has a weight."""
     found = []
-    for source in sources(part):
+    for source in sources(part, expected=settings.expected):
         key = pair_key(source.left, source.right)
         loss = settings.losses[_KINDS[type(source)]]
         found.append(Term(source, settings.weights[key], settings.margins[key], loss))

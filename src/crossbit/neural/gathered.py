@@ -56,15 +56,15 @@ class Listed:
         order = torch.argsort(left, stable=True)
         return cls(left[order], right[order], similar[order])
 
-    def contrastive(self, u: Tensor, v: Tensor, *, margin: float, sums: bool = False) -> Tensor:
+    def contrastive(self, u: Tensor, v: Tensor, *, margin: float, sums: bool = False, evenness: float = 1.0) -> Tensor:
         """`losses.contrastive` of ``u[left]`` and ``v[right]``."""
+        pull, push = pair_weights(self.counts, sums, evenness)
         with torch.no_grad():
             distance = self._distances(u, v)
-            weights = _weights(self.similar, (1, 1) if sums else self.counts, u.dtype)
-            push = (margin - distance).clamp_(min=0)
-            loss = 0.5 * (weights * torch.where(self.similar, distance, push).square_()).sum()
-            pull = torch.where(distance > 0, -push / distance, 0)
-            c = weights * torch.where(self.similar, 1, pull)
+            weights = torch.where(self.similar, u.new_tensor(pull), u.new_tensor(push))
+            short = (margin - distance).clamp_(min=0)
+            loss = 0.5 * (weights * torch.where(self.similar, distance, short).square_()).sum()
+            c = weights * torch.where(self.similar, 1, torch.where(distance > 0, -short / distance, 0))
             grad_u = self._gradient(self._by_left, c, u, v)
             grad_v = self._gradient(self._by_right, c, v, u)
         result: Tensor = _WithGradient.apply(loss, u, v, grad_u, grad_v)  # type: ignore[no-untyped-call]
@@ -126,7 +126,7 @@ class Grid:
     """Every row of one side against every row of the other.
 
     Args:
-        similar: Boolean, shape (n, m).
+        similar: Boolean, shape (n, m); or the probability of being similar, when the loss is its expectation.
         counted: Boolean, same shape: pairs that are not counted are neither similar nor dissimilar. Nothing: all are.
     """
 
@@ -134,12 +134,12 @@ class Grid:
     counted: Tensor | None = None
 
     @cached_property
-    def counts(self) -> tuple[int, int]:
+    def counts(self) -> tuple[float, float]:
         """How many similar and how many dissimilar pairs there are."""
-        n_similar = int((self.similar if self.counted is None else self.similar & self.counted).sum())
-        return n_similar, (self.similar.numel() if self.counted is None else int(self.counted.sum())) - n_similar
+        n_similar = float((self.similar if self.counted is None else self.similar * self.counted).sum())
+        return n_similar, float(self.similar.numel() if self.counted is None else self.counted.sum()) - n_similar
 
-    def contrastive(self, u: Tensor, v: Tensor, *, margin: float, sums: bool = False) -> Tensor:
+    def contrastive(self, u: Tensor, v: Tensor, *, margin: float, sums: bool = False, evenness: float = 1.0) -> Tensor:
         r"""`losses.contrastive` of all pairs, by $\|u - v\|^2 = \|u\|^2 + \|v\|^2 - 2 u^\top v$: one matrix product."""
         with torch.no_grad():
             loss = torch.zeros((), dtype=u.dtype, device=u.device)
@@ -151,28 +151,37 @@ class Grid:
                 # What is left of the distance of two equal rows is rounding error, which has no direction.
                 rounding = 4 * u.shape[1] * torch.finfo(u.dtype).eps
                 squared = torch.nn.functional.threshold(squared, rounding, 0.0, inplace=True)
-                cost, c = self._block(rows, squared, margin, (1, 1) if sums else self.counts)
+                cost, c = self._block(rows, squared, margin, *pair_weights(self.counts, sums, evenness))
                 loss += cost
                 grad_u[rows] = torch.addmm(c.sum(dim=1)[:, None] * mine, c, v, alpha=-1)
                 grad_v += torch.addmm(c.sum(dim=0)[:, None] * v, c.T, mine, alpha=-1)
         result: Tensor = _WithGradient.apply(loss, u, v, grad_u, grad_v)  # type: ignore[no-untyped-call]
         return result
 
-    def _block(self, rows: slice, squared: Tensor, margin: float, counts: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    def _block(self, rows: slice, squared: Tensor, margin: float, pull: float, push: float) -> tuple[Tensor, Tensor]:
         """Cost of a block of the grid and its coefficients c, from squared distances, which it overwrites."""
-        pull, push = (1 / max(1, count) for count in counts)
-        similar, other = self.similar[rows], ~self.similar[rows]
+        attract = self.similar[rows].to(squared.dtype, copy=True)
+        repel = 1 - attract
         if self.counted is not None:
-            similar, other = similar & self.counted[rows], other & self.counted[rows]
-        attract, repel = similar.to(squared.dtype), other.to(squared.dtype)
+            attract *= self.counted[rows]
+            repel *= self.counted[rows]
         cost = 0.5 * pull * torch.dot(squared.view(-1), attract.view(-1))
         distance = squared.sqrt_()
-        short = (margin - distance).clamp_(min=0).mul_(repel)
-        cost += 0.5 * push * torch.dot(short.view(-1), short.view(-1))
-        return cost, short.div_(distance.clamp_(min=_LEAST)).mul_(-push).add_(attract, alpha=pull)
+        short = (margin - distance).clamp_(min=0)
+        pushed = short * repel
+        cost += 0.5 * push * torch.dot(pushed.view(-1), short.view(-1))
+        return cost, pushed.div_(distance.clamp_(min=_LEAST)).mul_(-push).add_(attract, alpha=pull)
 
 
-def _weights(similar: Tensor, counts: tuple[int, int], dtype: torch.dtype) -> Tensor:
-    """One over the number of similar or of dissimilar pairs, for each pair."""
-    yes, no = (torch.tensor(1 / max(1, count), dtype=dtype, device=similar.device) for count in counts)
-    return torch.where(similar, yes, no)
+def pair_weights(counts: tuple[float, float], sums: bool, evenness: float) -> tuple[float, float]:
+    r"""Weights of a similar and of a dissimilar pair.
+
+    $1/|P|$ and $1/|N|$ at evenness 1, equal weights of the same total at 0, in between $(|N|/|P|)^\text{evenness} : 1$;
+    1 and 1 for plain sums.
+    """
+    n_similar, n_dissimilar = (max(count, 1e-9) for count in counts)
+    if sums:
+        return 1.0, 1.0
+    ratio = (n_dissimilar / n_similar) ** evenness
+    total = 0.5 * (ratio * n_similar + n_dissimilar)
+    return ratio / total, 1 / total

@@ -24,7 +24,7 @@ from crossbit.neural.export import disagreements, to_onnx
 from crossbit.neural.inputs import apply
 from crossbit.neural.networks import Network
 from crossbit.neural.objective import Features, Objective, scores_of
-from crossbit.neural.parts import Part, split
+from crossbit.neural.parts import Part, sample, split
 from crossbit.neural.rotation import rotation
 from crossbit.neural.settings import Settings
 from crossbit.neural.train import Reporting, State, resolve_device, train
@@ -33,6 +33,7 @@ from crossbit.progress import OnStep, Step
 
 _LOG = logging.getLogger(__name__)
 SECONDS = 10.0  # between two saves of a checkpoint
+_JUDGED_ON = 1000  # rows whose labels judge candidates that did not see them
 _LOOKED_AT = 2000  # rows whose codes tell about their health
 
 Chain = tuple[list[Layer], list[Layer] | nn.Module]
@@ -101,11 +102,26 @@ class Learner:
             card["candidates"] = {t.candidate.name: f"{s:.2f}" for t, s in zip(tried, scores, strict=True)}
         return self.again(chosen, part), card
 
+    def best_of_all_rows(
+        self, candidates: Sequence[Candidate], longer: Callable[[Candidate], Candidate]
+    ) -> tuple[Trained, dict[str, Any]]:
+        """Train candidates that do not look at labels, which may therefore judge them on the same rows.
+
+        All are tried briefly, the best two at length.
+        """
+        part, judged = Part.whole(self.data), sample(self.data, _JUDGED_ON, candidates[0].settings.seed)
+        tried = [self.run(candidate, part, judged) for candidate in candidates]
+        leaders = sorted(tried, key=lambda t: -(t.state.best_score or 0.0))[:2]
+        tried += [self.run(longer(trained.candidate), part, judged) for trained in leaders]
+        chosen = max(tried, key=lambda t: t.state.best_score or 0.0)
+        scores = {t.candidate.name: f"{t.state.best_score or 0.0:.2f}" for t in tried}
+        return chosen, {"training": _story(chosen.state, chosen), "candidates": scores}
+
     def again(self, chosen: Trained, part: Part) -> Trained:
         """Train the chosen candidate on all rows, for as many steps as were best (more, where a step sees a batch)."""
         settings, whole = chosen.candidate.settings, Part.whole(self.data)
         more = 1.0 if settings.batch is None else _rows(whole) / _rows(part)
-        steps = max(1, round(more * chosen.state.best_step))
+        steps = round(more * chosen.state.best_step)
         candidate = replace(chosen.candidate, name="all rows", settings=replace(settings, steps=steps))
         return self.run(candidate, whole)
 
@@ -173,7 +189,7 @@ def _story(state: State, trained: Trained) -> dict[str, Any]:
 
 
 def to_model(trained: Trained, *, rotate: bool, card: Mapping[str, Any]) -> HashModel:
-    """The layers of a model, agreeing with the networks; health of its codes and disagreements go into the card."""
+    """The layers of a model, agreeing with the networks; disagreements of exported ones go into the card."""
     n_bits, beta = trained.candidate.settings.n_bits, trained.candidate.settings.beta[1]
     turn = rotation(trained.networks, trained.features, trained.candidate.settings.seed) if rotate else None
     encoders, notes = {}, dict(card)
@@ -183,8 +199,7 @@ def to_model(trained: Trained, *, rotate: bool, card: Mapping[str, Any]) -> Hash
         if turn is not None:
             free.append(Affine(turn, np.zeros(n_bits)))
         encoders[name] = [*trained.inputs[name], *_merged(free), Tanh(beta)]
-    model = HashModel(encoders, n_bits)
-    return replace(model, card=notes | _health(model, trained.features.part))
+    return HashModel(encoders, n_bits, card=notes)
 
 
 def _layers(name: str, network: nn.Module, features: Features) -> tuple[list[Layer], dict[str, Any]]:
@@ -211,9 +226,9 @@ def _merged(layers: Sequence[Layer]) -> list[Layer]:
     return merged
 
 
-def _health(model: HashModel, part: Part) -> dict[str, Any]:
-    """How the codes of some training rows look; a collapse is said aloud."""
-    told, warnings = {}, []
+def with_health(model: HashModel, data: TrainingSet) -> HashModel:
+    """The model with a word in its card on how the codes of some training rows look; a collapse is said aloud."""
+    told, warnings, part = {}, [], Part.whole(data)
     for name in model.modalities:
         rows = part.rows[name]
         some = np.unique(np.linspace(0, len(rows) - 1, min(_LOOKED_AT, len(rows))).astype(np.int64))
@@ -228,7 +243,13 @@ def _health(model: HashModel, part: Part) -> dict[str, Any]:
             warnings.append(f"{name}: {len(health.dead_bits)} of {health.n_bits} bits are the same for every row")
     for warning in warnings:
         _LOG.warning(warning)
-    return {"health": told} | ({"warnings": warnings} if warnings else {})
+    return replace(model, card={**model.card, "health": told} | ({"warnings": warnings} if warnings else {}))
+
+
+def after(before: Mapping[str, Sequence[Layer]], model: HashModel) -> HashModel:
+    """The model with layers put in front of those of each modality."""
+    encoders = {name: _merged([*before[name], *layers]) for name, layers in model.encoders.items()}
+    return replace(model, encoders=encoders)
 
 
 def fingerprint(data: TrainingSet, configuration: Mapping[str, Any]) -> str:
@@ -249,6 +270,7 @@ def learn(
     candidates: Sequence[Candidate],
     *,
     held_out: float,
+    longer: Callable[[Candidate], Candidate] | None = None,
     rotate: bool,
     configuration: Mapping[str, Any],
     checkpoint: Path | None,
@@ -260,6 +282,7 @@ def learn(
         data: What to learn from.
         candidates: Ways of learning, the first wins a tie.
         held_out: Share of what is known that decides when to stop and which candidate to take; 0: none.
+        longer: How a candidate is trained at length, when candidates learn without labels and labels judge them.
         rotate: Turn the outputs jointly towards the corners of the cube.
         configuration: Of the hasher, so that a checkpoint is resumed with the same one.
         checkpoint: Where progress is kept.
@@ -269,5 +292,8 @@ def learn(
         raise DataError(f"the share held out for validation is at least 0 and below 1, got {held_out!r}")
     kept = Checkpoint(checkpoint, fingerprint(data, configuration), seconds=SECONDS)
     learner = Learner(data, kept, on_step)
-    trained, card = learner.best(candidates, held_out)
+    if longer is None:
+        trained, card = learner.best(candidates, held_out)
+    else:
+        trained, card = learner.best_of_all_rows(candidates, longer)
     return to_model(trained, rotate=rotate, card=card)

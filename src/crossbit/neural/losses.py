@@ -52,26 +52,25 @@ def ranking(u: Tensor, v: Tensor, similar: Tensor, counted: Tensor | None = None
     Args:
         u: Outputs of one network, shape (n, n_bits).
         v: Outputs of the other, shape (m, n_bits).
-        similar: Boolean, shape (n, m).
+        similar: Boolean, shape (n, m), or the probability of being similar.
         counted: Boolean, shape (n, m): pairs that are not counted are neither similar nor dissimilar.
         temperature: $\tau$; the smaller, the more the hardest pairs count.
     """
-    scores = u @ v.T / (temperature * u.shape[1])
+    scores, weights = u @ v.T / (temperature * u.shape[1]), similar.to(u.dtype)
     if counted is not None:
-        similar = similar & counted
-        scores = scores.masked_fill(~counted, -torch.inf)
-    return 0.5 * (_rank(scores, similar) + _rank(scores.T, similar.T))
+        weights, scores = weights * counted, scores.masked_fill(~counted, -torch.inf)
+    return 0.5 * (_rank(scores, weights) + _rank(scores.T, weights.T))
 
 
-def _rank(scores: Tensor, similar: Tensor) -> Tensor:
-    """Mean over the rows of the mean negative log-probability of what is similar."""
-    n_similar = similar.sum(dim=1)
-    takes_part = n_similar > 0
+def _rank(scores: Tensor, weights: Tensor) -> Tensor:
+    """Mean over the rows of the weighted mean of negative log-probabilities."""
+    total = weights.sum(dim=1)
+    takes_part = total > 0
     if not takes_part.any():
         return scores.new_zeros(())
-    scores, similar = scores[takes_part], similar[takes_part]
+    scores, weights = scores[takes_part], weights[takes_part]
     costs = torch.logsumexp(scores, dim=1, keepdim=True) - scores
-    return (torch.where(similar, costs, 0).sum(dim=1) / n_similar[takes_part]).mean()
+    return (torch.where(weights > 0, weights * costs, 0).sum(dim=1) / total[takes_part]).mean()
 
 
 def quantisation(u: Tensor) -> Tensor:

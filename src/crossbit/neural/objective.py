@@ -119,7 +119,8 @@ class Objective:
         if term.loss == "ranking":
             grid = cast("Grid", known)
             return losses.ranking(u, v, grid.similar, grid.counted, temperature=self.settings.temperature)
-        return known.contrastive(u, v, margin=term.margin, sums=self.settings.sums)
+        s = self.settings
+        return known.contrastive(u, v, margin=term.margin, sums=s.sums, evenness=s.evenness)
 
 
 @torch.no_grad()

@@ -44,7 +44,8 @@ class Part:
 
     def labels(self, name: str) -> NDArray[Any] | None:
         """Labels of the rows of a modality, where it has any."""
-        return self.data.labels[name][self.rows[name]] if name in self.data.labels else None
+        labels = self.data.labels.get(name)
+        return labels if labels is None or len(labels) == len(self.rows[name]) else labels[self.rows[name]]
 
     def take(self, name: str, positions: Ints | slice | None = None) -> NDArray[Any]:
         """Features of the rows of a modality, or of those at some positions within the part."""
@@ -79,6 +80,17 @@ def split(data: TrainingSet, share: float, seed: int) -> tuple[Part, Part]:
     kept = {name: np.flatnonzero(data.present[name] & ~out) for name, out in held_out.items()}
     out = {name: np.flatnonzero(data.present[name] & out) for name, out in held_out.items()}
     return Part.of(data, kept), Part.of(data, out)
+
+
+def sample(data: TrainingSet, most: int, seed: int) -> Part:
+    """At most so many rows of each view; of an aligned set the same items of all."""
+    rows = {}
+    for number, (name, present) in enumerate(data.present.items()):
+        random = np.random.default_rng([seed, 7, 0 if data.aligned else number])
+        rank = random.permutation(len(present))
+        chosen = np.flatnonzero(present)
+        rows[name] = np.sort(chosen[np.argsort(rank[chosen])[:most]])
+    return Part.of(data, rows)
 
 
 def _items(data: TrainingSet, share: float, random: np.random.Generator) -> dict[str, NDArray[np.bool_]]:

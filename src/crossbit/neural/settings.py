@@ -29,6 +29,8 @@ class Settings:
         losses: Kind of loss of each kind of knowledge: ``labels``, ``pairs``, ``rows``.
         temperature: Of the ranking loss.
         sums: Add pairs up, instead of averaging similar and dissimilar ones each.
+        evenness: How far similar and dissimilar pairs weigh the same in total: 1 fully, 0 each pair weighs the same.
+        expected: Learn from the probability of being similar, told by posteriors, instead of from labels.
         beta: Steepness of the tanh at the beginning and at the end.
         n_pairs: Similar and dissimilar pairs drawn from labels for each pair of modalities; nothing: all pairs.
         quantisation: Weight of the penalty for outputs away from ±1.
@@ -52,6 +54,8 @@ class Settings:
     losses: Mapping[str, Loss]
     temperature: float
     sums: bool
+    evenness: float
+    expected: bool
     beta: tuple[float, float]
     n_pairs: tuple[int, int] | None
     quantisation: float

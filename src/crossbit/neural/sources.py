@@ -130,14 +130,48 @@ class PairSource(Source):
         return self.index[chosen], self.similar[chosen]
 
 
-def sources(part: Part) -> list[Source]:
-    """Everything that is known about a part, for every pair of modalities and for each with itself."""
+@dataclass(frozen=True, eq=False)
+class ExpectedSource(LabelSource):
+    r"""Rows are similar with a probability that their posteriors tell, instead of by their labels.
+
+    $\sum_c p_c q_c$ for one class a row; $1 - \prod_c (1 - p_c q_c)$ for several. Labels take no part, so that they
+    can judge the outcome on the very same rows.
+    """
+
+    left_posteriors: NDArray[np.float32]
+    right_posteriors: NDArray[np.float32]
+
+    def grid(self, left: Ints, right: Ints) -> Grid:
+        """The probability of every pair; a row is not compared with itself."""
+        p, q = torch.from_numpy(self.left_posteriors[left]), torch.from_numpy(self.right_posteriors[right])
+        if self.labels_left.ndim == 2:
+            p, q = (p + 1) / 2, (q + 1) / 2  # they come as 2p − 1
+            series = torch.stack([(p**k) @ (q**k).T / k for k in range(1, 6)])  # of −log(1 − p q), summed over classes
+            similar = 1 - torch.exp(-series.sum(dim=0))
+        else:
+            similar = p @ q.T
+        counted = torch.from_numpy(left[:, None] != right) if self.left == self.right else None
+        return Grid(similar.clamp_(0, 1), counted)
+
+
+def sources(part: Part, *, expected: bool = False) -> list[Source]:
+    """Everything that is known about a part, for every pair of modalities and for each with itself.
+
+    Args:
+        part: Some rows and what is known about them.
+        expected: The views are posteriors; learn from what they tell instead of from labels.
+    """
     names, found = part.modalities, list[Source]()
+    labels = {name: part.labels(name) for name in names}
     for k, left in enumerate(names):
         for right in names[k:]:
-            a, b = part.labels(left), part.labels(right)
+            a, b = labels[left], labels[right]
             if a is not None and b is not None:
-                found.append(LabelSource(left, right, a, b))
+                found.append(
+                    ExpectedSource(left, right, a, b, part.take(left), part.take(right))
+                    if expected
+                    else LabelSource(left, right, a, b)
+                )
             if part.data.rows and left != right:
                 found.append(RowSource(left, right, part.rows[left], part.rows[right]))
     found += [PairSource(some.left, some.right, some.index, some.similar) for some in part.pairs if len(some)]

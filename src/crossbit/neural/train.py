@@ -127,6 +127,8 @@ def train(
     optimiser = make_optimiser(settings)
     state = _begin(objective, reporting)
     optimiser.memory, optimiser.converged = dict(state.memory), state.converged
+    if state.step == 0 and score is not None:  # the beginning is the first to be beaten
+        state = replace(_look(state, objective, settings, score), curve=[])
     try:
         while not _done(state, settings):
             state = _advance(state, objective, batches, optimiser, settings)

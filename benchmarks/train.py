@@ -1,0 +1,262 @@
+"""How fast networks train: `python benchmarks/train.py speed | nus | online`, JSON lines.
+
+speed   CPU time until the full objective is within 1 % of the lowest value any contestant reached: ours against a plain
+        torch loop over mini-batches of pairs, same pairs, same threads; its best batch size and learning rate.
+nus     evaluations of the objective in five minutes at the size of NUS-WIDE, and the memory they take.
+online  anonymous memory of online training on memory-mapped views of 10⁵ and of 10⁶ rows.
+"""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from crossbit import MMNN, Pairs, pairs_from_labels
+from crossbit.data import training_set
+from crossbit.neural import losses
+from crossbit.neural.batches import make_batches
+from crossbit.neural.networks import Network, random_layers
+from crossbit.neural.objective import Features, Objective
+from crossbit.neural.parts import Part
+from crossbit.neural.train import make_optimiser
+
+SETS = (("image", "text"), ("image", "image"), ("text", "text"))
+DECAY = 0.02  # keeps the minimum at a finite place, so that "within 1 % of it" means something
+Curve = list[tuple[float, float]]
+"""CPU seconds spent, value of the full objective."""
+
+
+def say(**row: Any) -> None:  # noqa: ANN401
+    print(json.dumps(row | {"torch": torch.__version__, "threads": torch.get_num_threads()}), flush=True)
+
+
+def views_of(labels: np.ndarray, seed: int) -> dict[str, np.ndarray]:
+    """500-D and 1000-D rows around one centre a class, with noise that leaves the classes hard to tell apart."""
+    random = np.random.default_rng(seed)
+    views = {}
+    for name, width in (("image", 500), ("text", 1000)):
+        rows = random.standard_normal((len(labels), width), dtype=np.float32)
+        rows += 0.12 * random.standard_normal((labels.max() + 1, width), dtype=np.float32)[labels]
+        views[name] = rows
+    return views
+
+
+def problem(n: int, n_pairs: int, n_bits: int, optimiser: str) -> tuple[Objective, list[Pairs]]:
+    """The paper's NUS settings: margins 7 and 3, α 0.3, a linear layer and tanh."""
+    labels = np.random.default_rng(0).integers(0, 20, n)
+    pairs = [
+        pairs_from_labels(labels, left, right, n_similar=n_pairs, n_dissimilar=n_pairs, seed=k)
+        for k, (left, right) in enumerate(SETS)
+    ]
+    data = training_set(views_of(labels, 1), pairs=pairs)
+    hasher = MMNN(
+        n_bits=n_bits,
+        margin={"image-text": 7, "default": 3},
+        alpha=0.3,
+        loss="contrastive",
+        optimiser=optimiser,  # type: ignore[arg-type] # one of ours
+        inputs="none",
+        decay=DECAY,
+    )
+    settings, part = hasher._settings(data), Part.whole(data)
+    random = np.random.default_rng(2)
+    networks = {name: Network(random_layers([view.shape[1], n_bits], random)) for name, view in data.views.items()}
+    batches = make_batches(part, settings)
+    objective = Objective(networks, batches.terms, Features(part, {}, torch.device("cpu"), lazy=False), settings)
+    objective.look_at(batches.batch(1), 1, 1.0)
+    return objective, pairs
+
+
+def ours(optimiser: str, n: int, n_pairs: int, n_bits: int, steps: int) -> Curve:
+    objective, _ = problem(n, n_pairs, n_bits, optimiser)
+    method, x = make_optimiser(objective.settings), objective.vector()
+    curve, spent = [(0.0, objective(x)[0])], 0.0
+    for _ in range(steps):
+        start = time.process_time()
+        x, value = method.step(x, objective)
+        spent += time.process_time() - start
+        curve.append((spent, value))
+        if method.converged:
+            break
+    return curve
+
+
+def mini_batches(pairs: list[Pairs], batch: int, seed: int) -> Iterator[list[tuple[Tensor, Tensor, Tensor]]]:
+    """Batches of all three sets of pairs, shuffled, endlessly."""
+    random = torch.Generator().manual_seed(seed)
+    index = [torch.from_numpy(some.index) for some in pairs]
+    similar = [torch.from_numpy(some.similar) for some in pairs]
+    while True:
+        order = [torch.randperm(len(some), generator=random) for some in similar]
+        for start in range(0, len(similar[0]), batch):
+            chosen = [some[start : start + batch] for some in order]
+            yield [(i[c, 0], i[c, 1], s[c]) for i, s, c in zip(index, similar, chosen, strict=True)]
+
+
+def plain(batch: int, rate: float, n: int, n_pairs: int, n_bits: int, seconds: float) -> Curve:
+    """What one writes first: gather the rows of a batch of pairs, embed both sides, step with Adam."""
+    objective, pairs = problem(n, n_pairs, n_bits, "cg")
+    X = {name: objective.features.take(name, None) for name in objective.networks}
+    method = torch.optim.Adam(objective.parameters, lr=rate)
+    curve, spent, looked = [(0.0, objective(objective.vector())[0])], 0.0, 0.0
+    for parts in mini_batches(pairs, batch, seed=3):
+        start = time.process_time()
+        loss = 0.5 * DECAY * torch.stack([p.square().sum() for p in objective.decayed]).sum()
+        for (left, right), (i, j, similar) in zip(SETS, parts, strict=True):
+            u = torch.tanh(objective.networks[left](X[left][i]))
+            v = torch.tanh(objective.networks[right](X[right][j]))
+            margin, weight = (7.0, 1.0) if left != right else (3.0, 0.3)
+            loss = loss + weight * losses.contrastive(u, v, similar, margin=margin)
+        method.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        method.step()
+        spent += time.process_time() - start
+        if spent - looked > seconds / 60:
+            curve.append((spent, objective(objective.vector())[0]))
+            looked = spent
+        if spent > seconds:
+            break
+    return curve
+
+
+def accumulated(batch: int, n: int, n_pairs: int, n_bits: int, steps: int, seconds: float) -> Curve:
+    """The same conjugate gradients as ours, each evaluation a loop over mini-batches of pairs."""
+    objective, pairs = problem(n, n_pairs, n_bits, "cg")
+    X = {name: objective.features.take(name, None) for name in objective.networks}
+    rounds = -(-len(pairs[0]) // batch)
+
+    def evaluate(x: Tensor) -> tuple[float, Tensor]:
+        objective.load(x)
+        total, gradient = 0.0, torch.zeros_like(x)
+        batches = mini_batches(pairs, batch, seed=3)
+        for _ in range(rounds):
+            loss = 0.5 * DECAY / rounds * torch.stack([p.square().sum() for p in objective.decayed]).sum()
+            for (left, right), (i, j, similar) in zip(SETS, next(batches), strict=True):
+                u = torch.tanh(objective.networks[left](X[left][i]))
+                v = torch.tanh(objective.networks[right](X[right][j]))
+                margin, weight = (7.0, 1.0) if left != right else (3.0, 0.3)
+                loss = loss + weight / n_pairs * losses.contrastive(u, v, similar, margin=margin, sums=True)
+            total += loss.item()
+            gradient += torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss, objective.parameters)])
+        return total, gradient
+
+    method, x = make_optimiser(objective.settings), objective.vector()
+    curve, spent = [(0.0, objective(x)[0])], 0.0
+    for _ in range(steps):
+        start = time.process_time()
+        x, value = method.step(x, evaluate)
+        spent += time.process_time() - start
+        curve.append((spent, value))
+        if method.converged or spent > seconds:
+            break
+    return curve
+
+
+def reached(curve: Curve, target: float) -> float | None:
+    return next((spent for spent, value in curve if value <= target), None)
+
+
+def speed(n: int = 5_000, n_pairs: int = 25_000, n_bits: int = 64, steps: int = 200, seconds: float = 60.0) -> None:
+    torch.set_num_threads(1)
+    size = {"n": n, "n_pairs": n_pairs, "n_bits": n_bits, "steps": steps}
+    curves = {f"ours {name}": ours(name, **size) for name in ("cg", "lbfgs")}
+    small = {"n": n, "n_pairs": n_pairs, "n_bits": n_bits}
+    for batch, rate in product((128, 1024, 8192), (1e-3, 3e-3)):
+        curves[f"plain adam, batch {batch}, rate {rate}"] = plain(batch, rate, **small, seconds=seconds)
+    for batch in (1024, 8192):
+        curves[f"plain cg, batch {batch}"] = accumulated(batch, **size, seconds=3 * seconds)
+    lowest = min(value for curve in curves.values() for _, value in curve)
+    times = {name: reached(curve, 1.01 * lowest) for name, curve in curves.items()}
+    for name, curve in curves.items():
+        say(
+            benchmark="speed", **small, method=name, lowest=min(v for _, v in curve), cpu_seconds=curve[-1][0],
+            seconds_to_1_percent=times[name],
+        )  # fmt: skip
+    best = min(t for name, t in times.items() if name.startswith("ours") and t is not None)
+    for family in ("plain adam", "plain cg"):
+        theirs = [t if t is not None else curves[name][-1][0] for name, t in times.items() if name.startswith(family)]
+        never = all(t is None for name, t in times.items() if name.startswith(family))
+        say(benchmark="speed", against=family, ratio=min(theirs) / best, at_least=never)
+
+
+def nus(n: int = 100_000, n_pairs: int = 500_000, seconds: float = 300.0) -> None:
+    objective, _ = problem(n, n_pairs, 64, "cg")
+    method, x = make_optimiser(objective.settings), objective.vector()
+    start, first, value = time.perf_counter(), objective.evaluations, float("nan")
+    while (took := time.perf_counter() - start) < seconds and not method.converged:
+        x, value = method.step(x, objective)
+    done = objective.evaluations - first
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    say(benchmark="nus", n=n, n_pairs=n_pairs, evaluations=done, seconds=took, loss=value, peak_gib=peak,
+        evaluations_in_5_minutes=300 * done / took)  # fmt: skip
+
+
+def anonymous() -> int:
+    """Bytes of anonymous memory of this process."""
+    status = Path("/proc/self/status").read_text()
+    return 1024 * int(next(line.split()[1] for line in status.splitlines() if line.startswith("RssAnon")))
+
+
+def online_once(folder: str, steps: int) -> None:
+    views = {name: np.load(f"{folder}/{name}.npy", mmap_mode="r") for name in ("image", "text")}
+    labels = np.load(f"{folder}/labels.npy", mmap_mode="r")
+    peak = 0
+
+    def watch(_: object) -> None:
+        nonlocal peak
+        peak = max(peak, anonymous())
+
+    hasher = MMNN(n_bits=32, online=True, batch=32, steps=steps, inputs="standardise", loss="contrastive")
+    start = time.process_time()
+    hasher.fit(views, labels=labels, on_step=watch)
+    print(json.dumps({"peak": max(peak, anonymous()), "seconds": time.process_time() - start}))
+
+
+def online(sizes: tuple[int, ...] = (100_000, 1_000_000), steps: int = 200) -> None:
+    peaks = []
+    for n in sizes:
+        with tempfile.TemporaryDirectory() as folder:
+            write_rows(Path(folder), n)
+            command = [sys.executable, __file__, "online-once", folder, str(steps)]
+            ran = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        peaks.append(ran["peak"] / 1e6)
+        say(benchmark="online", rows=n, steps=steps, anonymous_mb=peaks[-1], cpu_seconds=ran["seconds"])
+    say(benchmark="online", growth_mb=peaks[-1] - peaks[0])
+
+
+def write_rows(folder: Path, n: int) -> None:
+    """Views of 64 and 32 columns, a block at a time."""
+    labels = np.random.default_rng(0).integers(0, 20, n)
+    np.save(folder / "labels.npy", labels)
+    for k, (name, width) in enumerate((("image", 64), ("text", 32))):
+        centres = np.random.default_rng(k).standard_normal((20, width), dtype=np.float32)
+        rows = np.lib.format.open_memmap(folder / f"{name}.npy", mode="w+", dtype=np.float32, shape=(n, width))
+        for start in range(0, n, 50_000):
+            block = labels[start : start + 50_000]
+            rows[start : start + 50_000] = centres[block] + np.random.default_rng([k, start]).standard_normal(
+                (len(block), width), dtype=np.float32
+            )
+
+
+COMMANDS: dict[str, Callable[..., None]] = {"speed": speed, "nus": nus, "online": online}
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_NUM_THREADS", "2")
+    match sys.argv[1:]:
+        case ["online-once", folder, steps]:
+            online_once(folder, int(steps))
+        case [name, *numbers] if name in COMMANDS:
+            COMMANDS[name](*[float(x) if "." in x else int(x) for x in numbers])
+        case _:
+            sys.exit(__doc__)

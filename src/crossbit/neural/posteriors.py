@@ -1,0 +1,237 @@
+r"""Posteriors: how probable each class is for each row, by penalised logistic regression on prepared features.
+
+The preparation (square roots, unit length, radial basis functions, …) is chosen by the exact leave-one-out error of
+ridge regression, which costs one eigendecomposition for all decays; the decay of the logistic regression by the
+log-loss of folds that it was not trained on. Those *out-of-fold* scores are kept: on them a network sees training rows
+as it will see new ones.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from crossbit.model import RBF, Affine, Layer
+from crossbit.neural.inputs import apply, fit_inputs
+from crossbit.neural.optimise import LBFGS
+
+Floats = NDArray[np.float64]
+
+PREPARATIONS = ("standardise", "sqrt+standardise", "unit+standardise")
+SCALES = (0.5, 1.0, 2.0, 4.0)
+_LANDMARKS = 500
+_SELECTED_ON = 2000  # rows that preparations are compared on
+_DIRECTIONS = 400  # of the features that logistic regression may use
+_DECAYS = 10.0 ** np.arange(-6, 2.01, 0.5)
+_CLOSE = 1.1  # preparations whose leave-one-out errors differ by less are both tried in full
+
+
+@dataclass(frozen=True, eq=False)
+class Posteriors:
+    """A logistic regression, as layers, and what it says of its own training rows.
+
+    Attributes:
+        preparation: The input steps that were chosen.
+        layers: From raw rows to the scores of the classes.
+        out_of_fold: Scores of the training rows, each by a regression that had not seen it, shape (n, classes).
+        losses: Their log-losses, shape (n,).
+    """
+
+    preparation: str
+    layers: list[Layer]
+    out_of_fold: NDArray[np.float32]
+    losses: NDArray[np.float32]
+
+    @property
+    def loss(self) -> float:
+        """The mean log-loss of rows by regressions that had not seen them."""
+        return float(self.losses.mean())
+
+
+def fit_posteriors(X: Floats, T: NDArray[np.float32], *, several: bool, seed: int) -> Posteriors:
+    """Choose a preparation and a decay, and fit.
+
+    Args:
+        X: Rows, shape (n, d).
+        T: Which classes each row has: zeros and ones, shape (n, classes).
+        several: Whether a row may have several classes, each then decided by itself.
+        seed: Of landmarks and folds.
+    """
+    random = np.random.default_rng(seed)
+    folds = make_folds(T, 10 if len(T) < 400 else 5 if len(T) < 1500 else 4, random)
+    linear = min((_Ridge.fit(steps, X, T, random) for steps in PREPARATIONS), key=lambda ridge: ridge.error)
+    bent = min(
+        (_Ridge.fit(f"{linear.steps}+rbf({_LANDMARKS}, {scale})", X, T, random) for scale in SCALES),
+        key=lambda ridge: ridge.error,
+    )
+    if bent.error > _CLOSE * linear.error:
+        return _regress(linear, X, T, folds, several)
+    curved = _regress(bent, X, T, folds, several)
+    if linear.error > _CLOSE * bent.error:
+        return curved
+    straight = _regress(linear, X, T, folds, several)
+    gain = straight.losses - curved.losses  # the simpler one wins unless this is more than chance
+    return curved if gain.mean() > 0.5 * gain.std() / np.sqrt(len(gain)) else straight
+
+
+def make_folds(T: NDArray[np.float32], n_folds: int, random: np.random.Generator) -> NDArray[np.int64]:
+    """The fold of each row; rows of one class are dealt out in turn."""
+    kind = T @ random.random(T.shape[1])
+    order = np.lexsort((random.random(len(T)), kind))
+    folds = np.empty(len(T), np.int64)
+    folds[order] = np.arange(len(T)) % n_folds
+    return folds
+
+
+@dataclass(frozen=True, eq=False)
+class _Ridge:
+    r"""Ridge regression of the classes on prepared features, in their principal directions.
+
+    With singular values $\sqrt{w}$ and left vectors $U$ of the centred features, predictions are $U g U^\top T$ with
+    $g = w / (w + \lambda)$, and the leave-one-out residual of row $i$ is its residual over $1 - h_i$,
+    $h_i = \tfrac1n + \sum_k g_k U_{ik}^2$.
+    """
+
+    steps: str
+    layers: list[Layer]
+    error: float
+    decay: float
+    values: Floats
+    directions: Floats
+    mean: Floats
+
+    @classmethod
+    def fit(cls, steps: str, X: Floats, T: NDArray[np.float32], random: np.random.Generator) -> "_Ridge":
+        layers = fit_inputs(steps, X, random)
+        some = np.sort(random.permutation(len(X))[:_SELECTED_ON])
+        T = T[some]
+        F = _features(layers, X[some]).astype(np.float64)
+        mean = F.mean(axis=0)
+        w, U, V = _principal(F - mean)
+        error, decay = _leave_one_out(w, U, T - T.mean(axis=0, dtype=np.float64))
+        return cls(steps, layers, error, decay, w, V, mean)
+
+
+def _features(layers: Sequence[Layer], X: Floats) -> NDArray[np.float32]:
+    """Prepared training rows, as if none of them were a landmark.
+
+    Where a landmark meets its own row, its nearness to the nearest other landmark stands in: no new row will
+    ever meet itself, and what is learnt from that meeting would be of no use.
+    """
+    F = apply(layers, X)
+    if isinstance(layers[-1], RBF):
+        itself = F > 1 - 1e-6
+        F[itself] = 0
+        F = np.where(itself, F.max(axis=1, keepdims=True), F)
+    return F
+
+
+def _principal(A: Floats) -> tuple[Floats, Floats, Floats]:
+    """Squared singular values, left and right vectors, from the smaller of the two products."""
+    n, d = A.shape
+    w, Q = np.linalg.eigh(A.T @ A if d <= n else A @ A.T)
+    kept = w > 1e-9 * max(w[-1], 1e-300)
+    w, Q = w[kept], Q[:, kept]
+    other = (A @ Q if d <= n else A.T @ Q) / np.sqrt(w)
+    return (w, other, Q) if d <= n else (w, Q, other)
+
+
+def _leave_one_out(w: Floats, U: Floats, B: Floats) -> tuple[float, float]:
+    """The least leave-one-out squared error over the decays, and the decay that has it."""
+    n, projected = len(U), U.T @ B
+    best = (np.inf, float(_DECAYS[-1] * w.max(initial=1.0)))
+    for decay in _DECAYS * w.max(initial=1.0):
+        g = w / (w + decay)
+        if g.sum() > 0.9 * (n - 1):  # as many directions as rows: leaving one out tells nothing
+            continue
+        h = np.square(U) @ g + 1 / n
+        residual = (B - (U * g) @ projected) / np.maximum(1 - h, 1e-6)[:, None]
+        best = min(best, (float(np.square(residual).sum(axis=1).mean()), float(decay)))
+    return best
+
+
+def _regress(ridge: _Ridge, X: Floats, T: NDArray[np.float32], folds: NDArray[np.int64], several: bool) -> Posteriors:
+    """Logistic regression in the directions of a ridge regression, each scaled by what its decay leaves of it.
+
+    Decays fall from that of the ridge regression until the loss of the held-out folds has risen twice.
+    """
+    kept = ridge.values > 1e-3 * ridge.decay
+    kept[: max(0, len(kept) - _DIRECTIONS)] = False
+    scale = np.sqrt(len(X) / (ridge.values[kept] + ridge.decay))
+    turn = ridge.directions[:, kept] * scale
+    F = _features(ridge.layers, X)
+    Z = torch.from_numpy(((F - ridge.mean) @ turn).astype(np.float32))
+    regression = _Logistic(Z, torch.from_numpy(T), torch.from_numpy(np.square(scale).astype(np.float32)), several)
+    masks = [torch.from_numpy(folds != fold) for fold in range(int(folds.max()) + 1)]
+    start = regression.start()
+    fits, best, worse = [start] * len(masks), (np.inf, 0.0, start, Z[:, :0]), 0
+    for share in (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003):
+        decay = share * ridge.decay
+        fits = [regression.fit(decay, rows, fit) for rows, fit in zip(masks, fits, strict=True)]
+        scores = regression.out_of_fold(masks, fits)
+        loss = float(regression.losses(scores).mean())
+        if loss < best[0]:
+            best, worse = (loss, decay, torch.stack(fits).mean(dim=0), scores), 0
+        elif (worse := worse + 1) == 2:
+            break
+    _, decay, start, scores = best
+    final = regression.fit(decay, torch.ones(len(Z), dtype=torch.bool), start).numpy().astype(np.float64)
+    weight = turn @ final[:-1]
+    layers = [*ridge.layers, Affine(weight, final[-1] - ridge.mean @ weight)]
+    return Posteriors(ridge.steps, layers, scores.numpy(), regression.losses(scores).numpy())
+
+
+@dataclass(frozen=True, eq=False)
+class _Logistic:
+    """Logistic regression with a penalty on each direction: the last row of its parameters is the bias."""
+
+    Z: Tensor
+    T: Tensor
+    penalty: Tensor
+    several: bool
+
+    def start(self) -> Tensor:
+        """Weights 0, and the biases that give each class its share."""
+        least = 0.5 / len(self.T)
+        share = self.T.mean(dim=0).clamp(least, 1 - least)
+        bias = share.logit() if self.several else share.log()
+        return torch.cat([torch.zeros(self.Z.shape[1], len(share)), bias[None]])
+
+    def fit(self, decay: float, rows: Tensor, start: Tensor, steps: int = 30) -> Tensor:
+        """Minimise the log-loss of some rows plus the penalty, from a starting point."""
+        Z, T = self.Z[rows], self.T[rows]
+        decay *= len(Z) / len(self.Z)
+
+        def objective(x: Tensor) -> tuple[float, Tensor]:
+            W = x.view(start.shape)
+            scores = torch.addmm(W[-1], Z, W[:-1])
+            shrunk = decay * self.penalty[:, None] * W[:-1]
+            slope = (scores.sigmoid() if self.several else scores.softmax(dim=1)) - T
+            value = float(self.losses(scores, rows).sum()) + 0.5 * float((shrunk * W[:-1]).sum())
+            gradient = torch.cat([Z.T @ slope + shrunk, slope.sum(dim=0, keepdim=True)])
+            return value / len(Z), gradient.view(-1) / len(Z)
+
+        method, x = LBFGS(), start.reshape(-1)
+        for _ in range(steps):
+            if method.converged:
+                break
+            x, _ = method.step(x, objective)
+        return x.view(start.shape)
+
+    def out_of_fold(self, masks: Sequence[Tensor], fits: Sequence[Tensor]) -> Tensor:
+        """Scores of every row by the fit that did not see it."""
+        scores = torch.empty_like(self.T)
+        for rows, W in zip(masks, fits, strict=True):
+            scores[~rows] = torch.addmm(W[-1], self.Z[~rows], W[:-1])
+        return scores
+
+    def losses(self, scores: Tensor, rows: Tensor | None = None) -> Tensor:
+        """Log-loss of every row, or of those that a mask chooses."""
+        T = self.T if rows is None else self.T[rows]
+        if self.several:
+            return functional.binary_cross_entropy_with_logits(scores, T, reduction="none").sum(dim=1)
+        return -(T * scores.log_softmax(dim=1)).sum(dim=1)
