@@ -64,6 +64,6 @@ def print_table(summaries: list[tables.Summary], directions: tuple[str, ...]) ->
     show.out.print(table)
     if summaries:
         show.out.print(
-            f"[dim]mAP in percent, whole ranking, expectation over tie orders, mean ± sd of seeds ({summaries[0].seeds});\n"
+            f"[dim]mAP in percent, whole ranking, expected ties, mean ± sd of {summaries[0].seeds} seeds;\n"
             f"ties: bounds of the average; bytes an item; chance {summaries[0].chance:.1f}[/dim]"
         )
