@@ -16,6 +16,7 @@ AUTO = "auto"
 MULTI_BITS = 64  # a multi-index keeps a code in one word
 MULTI_ROWS = 1_000_000  # below, a scan is as fast
 SLICE_QUERIES = 24  # from here on transposing pays
+UNCACHED_ROWS = 1 << 22  # from here on a scan waits for memory
 SAMPLE = 8  # queries of a batch that try the multi-index first
 WORKER_WORDS = 1 << 18  # words a thread should get: about 60 µs, a few times what starting it costs
 GROUP_COST = 64  # what asking a table for a group costs, in codes looked at
@@ -103,9 +104,12 @@ def _budget(n: int, n_queries: int) -> int:
     """What the multi-index may spend on a query, in codes looked at, before a scan of n codes would have been better.
 
     For one query it is what keeps trying and then scanning within 1.2 times the scan and 20 µs: a code found through a
-    table costs up to three times one that is scanned. For many it is about what the bit-sliced kernel needs.
+    table costs three times one that is scanned, or more where a scan finds its codes in the last cache. For many it is
+    about what the bit-sliced kernel needs.
     """
-    return n // 14 + 10_000 if n_queries < SLICE_QUERIES else n // 16
+    if n_queries >= SLICE_QUERIES:
+        return n // 16
+    return n // (14 if n >= UNCACHED_ROWS else 40) + 8_000
 
 
 def _least_cost(segment: Segment, radius: int) -> float:

@@ -113,12 +113,19 @@ def make_table(words: NDArray[np.uint64], shift: int, width: int) -> Table:
         shift,
         width,
         np.empty((1 << width) + 1, np.uint32),
-        np.zeros(n + _READ_AHEAD, np.uint32),
-        np.zeros(n + _READ_AHEAD, np.uint16),
+        _padded(n, np.uint32),
+        _padded(n, np.uint16),
         np.empty(n, np.uint32),
     )
     dispatch.native.table(words, shift, width, table.starts, table.heads, table.tails, table.rows)  # type: ignore[union-attr]
     return table
+
+
+def _padded(n: int, dtype: type[np.uint32 | np.uint16]) -> NDArray[Any]:
+    """Room for n numbers and a few zeros, by ``empty``: unlike ``zeros`` it asks the system for large pages."""
+    array = np.empty(n + _READ_AHEAD, dtype)
+    array[n:] = 0
+    return array
 
 
 def hamming_matrix(a: NDArray[np.uint64], b: NDArray[np.uint64]) -> NDArray[np.uint16]:

@@ -39,6 +39,12 @@ KERNEL INLINE V popcount(V x)
     return (V)_mm256_sad_epu8(count_bytes((__m256i)x), _mm256_setzero_si256());
 }
 
+/* The sum of the lanes. */
+KERNEL INLINE int total(V x)
+{
+    return (int)(x[0] + x[1] + x[2] + x[3]);
+}
+
 KERNEL INLINE V parity(V a, V b, V c)
 {
     return a ^ b ^ c;

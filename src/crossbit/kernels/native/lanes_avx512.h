@@ -29,6 +29,12 @@ KERNEL INLINE V popcount(V x)
     return (V)_mm512_popcnt_epi64((__m512i)x);
 }
 
+/* The sum of the lanes. */
+KERNEL INLINE int total(V x)
+{
+    return (int)_mm512_reduce_add_epi64((__m512i)x);
+}
+
 KERNEL INLINE V parity(V a, V b, V c)
 {
     return (V)_mm512_ternarylogic_epi64((__m512i)a, (__m512i)b, (__m512i)c, 0x96);

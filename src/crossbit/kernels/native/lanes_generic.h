@@ -32,6 +32,12 @@ INLINE V popcount(V x)
     return x & splat(0x7f);
 }
 
+/* The sum of the lanes. */
+INLINE int total(V x)
+{
+    return (int)(x[0] + x[1]);
+}
+
 INLINE V parity(V a, V b, V c)
 {
     return a ^ b ^ c;

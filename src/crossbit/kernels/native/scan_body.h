@@ -59,6 +59,25 @@ KERNEL INLINE void scan_wide(const Rows *rows, size_t begin, size_t end, const u
 
 #endif
 
+/* Any number of words a code: as many at once as there are lanes, then the others one by one. */
+KERNEL static void scan_long(const Rows *rows, size_t begin, size_t end, const uint64_t *query, Collector *collector)
+{
+    const int width = rows->width, whole = width / LANES * LANES;
+    for (size_t row = begin; row < end; row++) {
+        const uint64_t *words = rows->words + row * (size_t)width;
+        V counts = splat(0);
+        for (int w = 0; w < whole; w += LANES) {
+            __builtin_prefetch((const char *)(words + w) + SCAN_AHEAD);
+            counts += popcount(load(words + w) ^ load(query + w));
+        }
+        int d = total(counts);
+        for (int w = whole; w < width; w++)
+            d += __builtin_popcountll(words[w] ^ query[w]);
+        if (d <= collector->reach && is_alive(rows, row))
+            collector_offer(collector, d, (uint32_t)row);
+    }
+}
+
 /* Offer the rows begin … end − 1 to the collector of one query.
  *
  *     d = Σ_w popcount(words[row][w] ^ query[w])
@@ -80,8 +99,7 @@ KERNEL static void scan(const Rows *rows, size_t begin, size_t end, const uint64
         return;
 #endif
     default:
-        for (size_t row = begin; row < end; row++)
-            consider(rows, row, query, rows->width, collector);
+        scan_long(rows, begin, end, query, collector);
     }
 }
 
