@@ -83,7 +83,8 @@ class Sparse:
     """A sparse matrix, made dense a stretch of rows at a time."""
 
     def __init__(self, matrix: Any) -> None:  # noqa: ANN401 - any of SciPy's sparse matrices
-        """Keep the matrix by rows."""
+        """Keep the matrix by rows, once its indices are known to lie within: SciPy trusts them blindly."""
+        matrix.check_format()
         self.matrix = matrix.tocsr()
         self.shape: tuple[int, ...] = tuple(matrix.shape)
         self.dtype: np.dtype[Any] = np.dtype(matrix.dtype)

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbit.data.lazy import Opaque, Reversed, Sparse, Stored
+from crossbit.data.mattags import check_tags
 from crossbit.data.storage import Readable
 from crossbit.errors import CrossbitError, DataError, FormatError, MissingExtraError
 
@@ -64,6 +65,7 @@ def _mat(path: Path, stack: ExitStack) -> Source:
         import scipy.io
     except ImportError as error:
         raise MissingExtraError("scipy", "data") from error
+    check_tags(path)
     variables = scipy.io.loadmat(path)
     return Source(path, dict(_flatten(variables, "")), first_row=1, free=False)
 
