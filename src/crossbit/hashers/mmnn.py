@@ -50,6 +50,54 @@ class MMNN(Hasher):
     It learns from labels, from pairs, from rows that belong together, and from any mixture; any number of modalities,
     also a single one (the siamese network).
 
+    **With nothing set** it needs no tuning. Where there are labels, each modality first gets a logistic regression on
+    features whose preparation is chosen by cross-validation (square roots, unit length, radial basis functions, decay);
+    the networks then learn from *out-of-fold* posteriors, rows being similar with the probability that these tell.
+    Labels have not been seen by that second step, so they choose, on all rows, among margins, weights and steepness;
+    random hyperplanes of the posteriors are what every candidate must beat. Without labels, or with data too large
+    for seconds, networks learn from the features as they are, and a held-out part stops them.
+
+    Args:
+        hidden: Widths of hidden layers, for all modalities or ``{modality: widths}``; none: one affine layer.
+        inputs: How features are prepared, for all modalities or ``{modality: steps}``: ``"auto"``, or steps joined by
+            ``+`` out of ``none``, ``unit``, ``l1``, ``sqrt``, ``standardise``, ``centre``, ``tags`` (0 → −1) and
+            ``rbf(landmarks, scale)``. They are stored in the model.
+        alpha: $\alpha$, the weight of the losses within a modality, for all or ``{modality: weight}``.
+        margin: $m$, a Euclidean distance between outputs (at most $2\sqrt{\text{bits}}$) or a share of that such as
+            ``"75%"``; for all, or a mapping with keys ``"image-text"`` (either order), ``"image"`` and ``"default"``.
+        loss: ``"contrastive"`` as above, ``"ranking"`` (a softmax over all pairs of a batch), or ``"auto"``:
+            contrastive for labels and pairs, ranking where only similar rows are known.
+        temperature: Of the ranking loss.
+        sums: Add pairs up as the paper prints, instead of averaging similar and dissimilar ones each.
+        n_pairs: Numbers of similar and dissimilar pairs drawn from labels for each loss; nothing: all pairs.
+        beta: Steepness $\beta$, or its beginning and end: it then grows in ten stages.
+        quantisation: Weight of a penalty for outputs away from ±1.
+        balance: Weight of a penalty for bits that are not +1 as often as −1.
+        decay: Weight decay.
+        dropout: Share of the values entering each affine layer that are zeroed while training.
+        rotate: Turn outputs jointly towards the corners of the cube afterwards.
+        optimiser: ``"cg"`` (nonlinear conjugate gradients) or ``"lbfgs"`` on the full objective, ``"adam"`` or
+            ``"sgd"`` on mini-batches with all pairs of the batch; ``"auto"``: conjugate gradients while all pairs of
+            rows are few.
+        learning_rate: Of Adam and SGD; it falls to 0 linearly.
+        batch: Rows a step of Adam and SGD; online: similar and dissimilar pairs a step, from 1.
+        online: Draw pairs as training goes, reading only their rows: views may be memory-mapped and of any size.
+        steps: Steps at most.
+        validation: Share of what is known that is held out to decide when to stop; training is then repeated on all.
+        patience: Looks at the held-out part without a gain after which training stops.
+        networks: A torch module of one's own for some modalities, which maps rows to ``n_bits`` scores. A copy is
+            trained, exported to ONNX and stored in the model.
+        device: ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"mps"``.
+
+    Example:
+        >>> import numpy as np
+        >>> from crossbit import MMNN
+        >>> labels = np.arange(90) % 3
+        >>> image = np.eye(3)[labels] + 0.1 * np.random.default_rng(0).normal(size=(90, 3))
+        >>> model = MMNN(n_bits=16).fit({"image": image, "text": image[:, :2]}, labels=labels)
+        >>> model.encode("text", image[:1, :2])
+        Codes(1 × 16 bits)
+
     References:
         J. Masci, M. M. Bronstein, A. M. Bronstein, J. Schmidhuber. "Multimodal similarity-preserving hashing."
         TPAMI 2014.
@@ -148,11 +196,16 @@ class MMNN(Hasher):
         ranking = replace(base, losses={**base.losses, "labels": "ranking"})
         return [*found, Candidate(f"ranking, temperature {self.temperature:g}", ranking, begin)]
 
-    def _longer(self, candidate: "Candidate") -> "Candidate":
-        settings = replace(candidate.settings, steps=self.steps or 250, batch=256, patience=5)
-        return replace(candidate, name=f"{candidate.name}, longer", settings=settings)
+    def _longer(self, candidate: "Candidate") -> "list[Candidate]":
+        """A candidate at length, from two beginnings."""
+        steps, found = self.steps or 250, []
+        for again in (1, 2):
+            settings = replace(candidate.settings, steps=steps, every=steps, batch=256, seed=self.seed + 7919 * again)
+            begin = partial(self._begin, stacked=True, again=again)
+            found.append(replace(candidate, name=f"{candidate.name}, longer ({again})", settings=settings, begin=begin))
+        return found
 
-    def _begin(self, part: "Part", *, stacked: bool = False) -> "Mapping[str, Chain]":
+    def _begin(self, part: "Part", *, stacked: bool = False, again: int = 0) -> "Mapping[str, Chain]":
         import numpy as np
 
         from crossbit.neural.inputs import fit_inputs
@@ -168,7 +221,7 @@ class MMNN(Hasher):
             if self.networks and name in self.networks:
                 chains[name] = ([], self.networks[name])
                 continue
-            random = np.random.default_rng([self.seed, 0, 0 if stacked else number])
+            random = np.random.default_rng([self.seed, again, 0 if stacked else number])
             X = part.take(name)
             fixed = fit_inputs(inputs[name], X, random)
             width = next((w for layer in reversed(fixed) if (w := layer.widths()[1])), X.shape[1])

@@ -33,7 +33,7 @@ from crossbit.progress import OnStep, Step
 
 _LOG = logging.getLogger(__name__)
 SECONDS = 10.0  # between two saves of a checkpoint
-_JUDGED_ON = 1000  # rows whose labels judge candidates that did not see them
+_JUDGED_ON = 2000  # rows whose labels judge candidates that did not see them
 _LOOKED_AT = 2000  # rows whose codes tell about their health
 
 Chain = tuple[list[Layer], list[Layer] | nn.Module]
@@ -103,7 +103,7 @@ class Learner:
         return self.again(chosen, part), card
 
     def best_of_all_rows(
-        self, candidates: Sequence[Candidate], longer: Callable[[Candidate], Candidate]
+        self, candidates: Sequence[Candidate], longer: Callable[[Candidate], list[Candidate]]
     ) -> tuple[Trained, dict[str, Any]]:
         """Train candidates that do not look at labels, which may therefore judge them on the same rows.
 
@@ -112,7 +112,7 @@ class Learner:
         part, judged = Part.whole(self.data), sample(self.data, _JUDGED_ON, candidates[0].settings.seed)
         tried = [self.run(candidate, part, judged) for candidate in candidates]
         leaders = sorted(tried, key=lambda t: -(t.state.best_score or 0.0))[:2]
-        tried += [self.run(longer(trained.candidate), part, judged) for trained in leaders]
+        tried += [self.run(at_length, part, judged) for t in leaders for at_length in longer(t.candidate)]
         chosen = max(tried, key=lambda t: t.state.best_score or 0.0)
         scores = {t.candidate.name: f"{t.state.best_score or 0.0:.2f}" for t in tried}
         return chosen, {"training": _story(chosen.state, chosen), "candidates": scores}
@@ -270,7 +270,7 @@ def learn(
     candidates: Sequence[Candidate],
     *,
     held_out: float,
-    longer: Callable[[Candidate], Candidate] | None = None,
+    longer: Callable[[Candidate], list[Candidate]] | None = None,
     rotate: bool,
     configuration: Mapping[str, Any],
     checkpoint: Path | None,

@@ -24,10 +24,11 @@ Floats = NDArray[np.float64]
 PREPARATIONS = ("standardise", "sqrt+standardise", "unit+standardise")
 SCALES = (0.5, 1.0, 2.0, 4.0)
 _LANDMARKS = 500
-_SELECTED_ON = 2000  # rows that preparations are compared on
+_SELECTED_ON = 4000  # rows that preparations are compared on
 _DIRECTIONS = 400  # of the features that logistic regression may use
 _DECAYS = 10.0 ** np.arange(-6, 2.01, 0.5)
-_CLOSE = 1.1  # preparations whose leave-one-out errors differ by less are both tried in full
+_CLOSE = 1.1  # preparations whose leave-one-out errors differ by less are tried in full
+_ALIKE = 1.01  # linear preparations that are this close both get landmarks
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,19 +64,22 @@ def fit_posteriors(X: Floats, T: NDArray[np.float32], *, several: bool, seed: in
     """
     random = np.random.default_rng(seed)
     folds = make_folds(T, 10 if len(T) < 400 else 5 if len(T) < 1500 else 4, random)
-    linear = min((_Ridge.fit(steps, X, T, random) for steps in PREPARATIONS), key=lambda ridge: ridge.error)
-    bent = min(
-        (_Ridge.fit(f"{linear.steps}+rbf({_LANDMARKS}, {scale})", X, T, random) for scale in SCALES),
-        key=lambda ridge: ridge.error,
-    )
-    if bent.error > _CLOSE * linear.error:
-        return _regress(linear, X, T, folds, several)
-    curved = _regress(bent, X, T, folds, several)
-    if linear.error > _CLOSE * bent.error:
-        return curved
-    straight = _regress(linear, X, T, folds, several)
-    gain = straight.losses - curved.losses  # the simpler one wins unless this is more than chance
-    return curved if gain.mean() > 0.5 * gain.std() / np.sqrt(len(gain)) else straight
+    linear = sorted((_Ridge.fit(steps, X, T, random) for steps in PREPARATIONS), key=lambda ridge: ridge.error)
+    bent = [
+        _Ridge.fit(f"{ridge.steps}+rbf({_LANDMARKS}, {scale})", X, T, random)
+        for ridge in linear
+        if ridge.error <= _ALIKE * linear[0].error
+        for scale in SCALES
+    ]
+    bent.sort(key=lambda ridge: ridge.error)
+    least = min(linear[0].error, bent[0].error)
+    finalists = [ridge for ridge in (linear[0], *bent[:2]) if ridge.error <= _CLOSE * least]
+    best, *others = (_regress(ridge, X, T, folds, several) for ridge in finalists)
+    if not others:
+        return best
+    other = min(others, key=lambda posteriors: posteriors.loss)
+    gain = best.losses - other.losses  # the simpler one, which comes first, wins unless this is more than chance
+    return other if gain.mean() > 0.25 * gain.std() / np.sqrt(len(gain)) else best
 
 
 def make_folds(T: NDArray[np.float32], n_folds: int, random: np.random.Generator) -> NDArray[np.int64]:
@@ -116,7 +120,7 @@ class _Ridge:
         return cls(steps, layers, error, decay, w, V, mean)
 
 
-def _features(layers: Sequence[Layer], X: Floats) -> NDArray[np.float32]:
+def _features(layers: Sequence[Layer], X: NDArray[np.floating]) -> NDArray[np.float32]:
     """Prepared training rows, as if none of them were a landmark.
 
     Where a landmark meets its own row, its nearness to the nearest other landmark stands in: no new row will
