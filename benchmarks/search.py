@@ -272,9 +272,9 @@ def call(n: int) -> Iterator[Row]:
 
 
 def peers(n: int) -> Iterator[Row]:
-    """Approximate and exact peers on a tenth of the codes, one query after another, with their recall."""
+    """Approximate and exact peers on a fiftieth of the codes (graphs take long to build), with their recall."""
     for kind in MADE_UP:
-        contest = Contest(kind, n // 10, 64)
+        contest = Contest(kind, n // 50, 64)
         contest.index.optimize()
         packed, ids = contest.base.to_bytes(), np.arange(contest.n)
         multi = faiss.IndexBinaryMultiHash(64, 4, 16)
