@@ -40,7 +40,7 @@ lint: $(DEV)
 	$(BIN)/lint-imports
 
 tests: $(DEV)
-	$(BIN)/python -m pytest --numprocesses=2 --dist=loadfile --cov --cov-report=term $(PYTEST)
+	$(BIN)/python -m pytest --numprocesses=2 --dist=worksteal --cov --cov-report=term $(PYTEST)
 
 bench: $(DEV)
 	@mkdir -p results/benchmarks
