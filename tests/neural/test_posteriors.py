@@ -123,7 +123,7 @@ def test_the_default_needs_no_settings(method: type[MMNN], several: bool) -> Non
     views["text"][:10] = np.nan
     labels = labels.copy()
     labels[140:] = False if several else -1
-    model = method(n_bits=24, steps=40).fit(views, labels=labels)
+    model = method(n_bits=24, steps=20).fit(views, labels=labels)
     kinds = [layer.kind for layer in model.encoders["image"]]
     assert kinds[-5:] == ["affine", "tanh" if several else "softmax", "standardise", "affine", "tanh"]
     assert "posteriors of 3 classes" in model.card["inputs"]["image"]

@@ -170,20 +170,20 @@ def _regress(ridge: _Ridge, X: Floats, T: NDArray[np.float32], folds: NDArray[np
     F = _features(ridge.layers, X)
     Z = torch.from_numpy(((F - ridge.mean) @ turn).astype(np.float32))
     regression = _Logistic(Z, torch.from_numpy(T), torch.from_numpy(np.square(scale).astype(np.float32)), several)
-    masks = [torch.from_numpy(folds != fold) for fold in range(int(folds.max()) + 1)]
-    start = regression.start()
-    fits, best, worse = [start] * len(masks), (np.inf, 0.0, start, Z[:, :0]), 0
+    seen = torch.from_numpy(folds != np.arange(int(folds.max()) + 1)[:, None])
+    fits, best, worse = regression.start(len(seen)), (np.inf, 0.0, regression.start(1), Z[:, :0]), 0
     for share in (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003):
         decay = share * ridge.decay
-        fits = [regression.fit(decay, rows, fit) for rows, fit in zip(masks, fits, strict=True)]
-        scores = regression.out_of_fold(masks, fits)
+        fits = regression.fit(decay, seen, fits)
+        scores = regression.unseen(seen, fits)
         loss = float(regression.losses(scores).mean())
         if loss < best[0]:
-            best, worse = (loss, decay, torch.stack(fits).mean(dim=0), scores), 0
+            best, worse = (loss, decay, fits.mean(dim=0, keepdim=True), scores), 0
         elif (worse := worse + 1) == 2:
             break
     _, decay, start, scores = best
-    final = regression.fit(decay, torch.ones(len(Z), dtype=torch.bool), start).numpy().astype(np.float64)
+    everything = torch.ones(1, len(Z), dtype=torch.bool)
+    final = regression.fit(decay, everything, start)[0].numpy().astype(np.float64)
     weight = turn @ final[:-1]
     layers = [*ridge.layers, Affine(weight, final[-1] - ridge.mean @ weight)]
     return Posteriors(ridge.steps, layers, scores.numpy(), regression.losses(scores).numpy())
@@ -198,26 +198,33 @@ class _Logistic:
     penalty: Tensor
     several: bool
 
-    def start(self) -> Tensor:
-        """Weights 0, and the biases that give each class its share."""
+    def start(self, n_fits: int) -> Tensor:
+        """Weights 0, and the biases that give each class its share; shape (fits, directions + 1, classes)."""
         least = 0.5 / len(self.T)
         share = self.T.mean(dim=0).clamp(least, 1 - least)
         bias = share.logit() if self.several else share.log()
-        return torch.cat([torch.zeros(self.Z.shape[1], len(share)), bias[None]])
+        return torch.cat([torch.zeros(self.Z.shape[1], len(share)), bias[None]]).repeat(n_fits, 1, 1)
 
-    def fit(self, decay: float, rows: Tensor, start: Tensor, steps: int = 30) -> Tensor:
-        """Minimise the log-loss of some rows plus the penalty, from a starting point."""
-        Z, T = self.Z[rows], self.T[rows]
-        decay *= len(Z) / len(self.Z)
+    def fit(self, decay: float, seen: Tensor, start: Tensor, steps: int = 30) -> Tensor:
+        """Minimise the log-loss of the rows that each fit sees plus its penalty, all fits at once.
+
+        Args:
+            decay: Weight of the penalty, as if all rows were seen.
+            seen: Boolean, shape (fits, n).
+            start: Where to begin, shape (fits, directions + 1, classes).
+            steps: Steps at most.
+        """
+        weights = seen / seen.sum(dim=1, keepdim=True)
+        shrink = decay / len(self.Z) * self.penalty[:, None]
 
         def objective(x: Tensor) -> tuple[float, Tensor]:
             W = x.view(start.shape)
-            scores = torch.addmm(W[-1], Z, W[:-1])
-            shrunk = decay * self.penalty[:, None] * W[:-1]
-            slope = (scores.sigmoid() if self.several else scores.softmax(dim=1)) - T
-            value = float(self.losses(scores, rows).sum()) + 0.5 * float((shrunk * W[:-1]).sum())
-            gradient = torch.cat([Z.T @ slope + shrunk, slope.sum(dim=0, keepdim=True)])
-            return value / len(Z), gradient.view(-1) / len(Z)
+            scores = self.Z @ W[:, :-1] + W[:, -1:]
+            slope = (scores.sigmoid() if self.several else scores.softmax(dim=2)) - self.T
+            slope *= weights[:, :, None]
+            value = (weights * self.losses(scores)).sum() + 0.5 * (shrink * W[:, :-1].square()).sum()
+            gradient = torch.cat([self.Z.T @ slope + shrink * W[:, :-1], slope.sum(dim=1, keepdim=True)], dim=1)
+            return float(value), gradient.view(-1)
 
         method, x = LBFGS(), start.reshape(-1)
         for _ in range(steps):
@@ -226,16 +233,15 @@ class _Logistic:
             x, _ = method.step(x, objective)
         return x.view(start.shape)
 
-    def out_of_fold(self, masks: Sequence[Tensor], fits: Sequence[Tensor]) -> Tensor:
-        """Scores of every row by the fit that did not see it."""
+    def unseen(self, seen: Tensor, fits: Tensor) -> Tensor:
+        """Scores of every row by the one fit that did not see it."""
         scores = torch.empty_like(self.T)
-        for rows, W in zip(masks, fits, strict=True):
+        for rows, W in zip(seen, fits, strict=True):
             scores[~rows] = torch.addmm(W[-1], self.Z[~rows], W[:-1])
         return scores
 
-    def losses(self, scores: Tensor, rows: Tensor | None = None) -> Tensor:
-        """Log-loss of every row, or of those that a mask chooses."""
-        T = self.T if rows is None else self.T[rows]
+    def losses(self, scores: Tensor) -> Tensor:
+        """Log-loss of every row, for scores of shape (…, n, classes)."""
         if self.several:
-            return functional.binary_cross_entropy_with_logits(scores, T, reduction="none").sum(dim=1)
-        return -(T * scores.log_softmax(dim=1)).sum(dim=1)
+            return (functional.softplus(scores) - self.T * scores).sum(dim=-1)
+        return -(self.T * scores.log_softmax(dim=-1)).sum(dim=-1)
