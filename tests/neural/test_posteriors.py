@@ -10,8 +10,8 @@ from crossbit import CMNN, MMNN
 from crossbit.data import training_set
 from crossbit.metrics import from_labels, mean_average_precision
 from crossbit.model import RBF
+from crossbit.model.inputs import apply
 from crossbit.neural.gathered import Grid, pair_weights
-from crossbit.neural.inputs import apply
 from crossbit.neural.posteriors import _features, _leave_one_out, _principal, fit_posteriors, make_folds
 from crossbit.neural.sources import ExpectedSource
 from crossbit.neural.stacked import can_stack, stack

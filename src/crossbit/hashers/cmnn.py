@@ -12,7 +12,18 @@ from crossbit.hashers.mmnn import MMNN
 class CMNN(MMNN):
     r"""Cross-modal hashing by coupled networks (CM-NN): `MMNN` with $\alpha = 0$.
 
-    Only pairs across modalities count; everything else is as in `MMNN`, whose fields it has.
+    Only pairs across modalities count; everything else is as in `MMNN`, whose fields it has. The paper measures MM-NN
+    against it: what it lacks is what the losses within a modality are worth.
+
+    Example:
+        >>> import numpy as np
+        >>> from crossbit import CMNN
+        >>> X, y = np.random.default_rng(0).normal(size=(40, 4)), np.arange(40) % 2
+        >>> CMNN(n_bits=8, inputs="standardise", steps=5).fit({"image": X, "text": X[:, :2]}, labels=y)
+        HashModel(image, text → 8 bits)
+
+    References:
+        J. Masci, M. M. Bronstein, A. M. Bronstein, J. Schmidhuber. "Multimodal similarity-preserving hashing." 2012.
     """
 
     alpha: float | dict[str, float] = 0.0

@@ -208,7 +208,7 @@ class MMNN(Hasher):
     def _begin(self, part: "Part", *, stacked: bool = False, again: int = 0) -> "Mapping[str, Chain]":
         import numpy as np
 
-        from crossbit.neural.inputs import fit_inputs
+        from crossbit.model.inputs import fit_inputs
         from crossbit.neural.networks import random_layers
         from crossbit.neural.settings import for_each
 
@@ -276,12 +276,23 @@ class MMNN(Hasher):
         only_similar = all(pairs.similar.all() for pairs in data.pairs)
         return {"labels": "contrastive", "rows": "ranking", "pairs": "ranking" if only_similar else "contrastive"}
 
+    def __post_init__(self) -> None:
+        """Take lists, as TOML and result files have them, for tuples."""
+        self.hidden, self.n_pairs, self.beta = map(_tuples, (self.hidden, self.n_pairs, self.beta))
+
     def configuration(self) -> dict[str, Any]:
         """The fields, sequences as lists; a network of one's own is told by its class."""
         values = {name: _plain(value) for name, value in super().configuration().items()}
         if self.networks is not None:
             values["networks"] = {name: type(network).__name__ for name, network in self.networks.items()}
         return values
+
+
+def _tuples(value: Any) -> Any:  # noqa: ANN401 - any field
+    """A value with tuples in place of lists."""
+    if isinstance(value, Mapping):
+        return {key: _tuples(item) for key, item in value.items()}
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - any field

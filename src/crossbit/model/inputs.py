@@ -21,6 +21,7 @@ KNOWN = {
     "l1": "rows to absolute values that sum to 1",
     "sqrt": "signed square roots, for histograms",
     "standardise": "columns to mean 0 and deviation 1",
+    "centre": "columns to mean 0, all of them to one common scale",
     "tags": "0, 1 to −1, 1",
     "rbf": "nearness to landmarks: rbf, or rbf(landmarks), or rbf(landmarks, scale)",
 }
@@ -74,6 +75,10 @@ def _layer(name: str, numbers: Sequence[float], X: Rows, random: np.random.Gener
             return [Power(0.5)]
         case "standardise":
             return [standardise(X)]
+        case "centre":
+            each = standardise(X)
+            common = np.sqrt(np.square(X - each.mean).mean())
+            return [Standardise(each.mean, np.full(X.shape[1], max(float(common), 1e-12)))]
         case "tags":
             half = np.full(X.shape[1], 0.5)
             return [Standardise(half, half)]

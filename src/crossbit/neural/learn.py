@@ -18,10 +18,10 @@ from crossbit.data import TrainingSet
 from crossbit.errors import DataError
 from crossbit.metrics import code_health
 from crossbit.model import Affine, HashModel, Layer, Tanh
+from crossbit.model.inputs import apply
 from crossbit.neural.batches import make_batches
 from crossbit.neural.checkpoint import Checkpoint
 from crossbit.neural.export import disagreements, to_onnx
-from crossbit.neural.inputs import apply
 from crossbit.neural.networks import Network
 from crossbit.neural.objective import Features, Objective, scores_of
 from crossbit.neural.parts import Part, sample, split

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from crossbit.model import Layer
+from crossbit.model.inputs import apply
 from crossbit.neural import losses
 from crossbit.neural.batches import Batch, Known, Term
 from crossbit.neural.gathered import Grid, Listed
-from crossbit.neural.inputs import apply
 from crossbit.neural.networks import Network
 from crossbit.neural.parts import Ints, Part
 from crossbit.neural.settings import Settings

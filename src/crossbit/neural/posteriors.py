@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from crossbit.model import RBF, Affine, Layer
-from crossbit.neural.inputs import apply, fit_inputs
+from crossbit.model.inputs import apply, fit_inputs
 from crossbit.neural.optimise import LBFGS
 
 Floats = NDArray[np.float64]

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from crossbit.data import TrainingSet, is_known
 from crossbit.model import Layer, Softmax, Tanh
-from crossbit.neural.inputs import apply
+from crossbit.model.inputs import apply
 from crossbit.neural.posteriors import fit_posteriors
 
 MOST_ROWS = 20_000

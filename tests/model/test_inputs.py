@@ -5,7 +5,7 @@ import pytest
 
 from crossbit import DataError
 from crossbit.model import RBF, Standardise
-from crossbit.neural.inputs import apply, check_inputs, fit_inputs
+from crossbit.model.inputs import apply, check_inputs, fit_inputs
 
 
 def rows(n: int = 200) -> np.ndarray:
