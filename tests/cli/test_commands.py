@@ -341,7 +341,9 @@ def test_a_terminal_without_our_characters_is_served(toy: Path, model: Path, tmp
 def test_a_signal_ends_with_one_line_and_nothing_left(toy: Path, tmp_path: Path, number: signal.Signals) -> None:
     """A fit that would take long is told to end."""
     code = (
-        "import sys, time, crossbit.hashers.lsh as lsh\n"
+        # a job in the background of a script inherits an ignored SIGINT; a person's terminal does not
+        "import signal, sys, time, crossbit.hashers.lsh as lsh\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "def slow(*a, **k):\n    print('begun', flush=True)\n    time.sleep(60)\n"
         "lsh.LSH._learn = slow\n"
         "from crossbit.cli import main\nsys.exit(main(sys.argv[1:]))"
