@@ -17,8 +17,8 @@ from crossbit.model import storage
 from crossbit.model.layers import Affine, Layer, Onnx, Rows, Tanh
 from crossbit.model.recipe import Recipe
 
-_WORK = 1 << 24  # multiplications in a block: enough to keep the processor busy, little enough for one query
-_FEWEST, _MOST = 256, 2048  # rows in a block
+_WORK = 1 << 25  # multiplications in a block: enough to keep the processor busy, little enough for one query
+_FEWEST, _MOST = 512, 4096  # rows in a block
 
 
 @dataclass(frozen=True, eq=False, repr=False)
