@@ -5,7 +5,7 @@ import pytest
 
 from crossbit import DataError
 from crossbit.model import RBF, Standardise
-from crossbit.model.inputs import apply, check_inputs, fit_inputs
+from crossbit.model.inputs import apply, fit_inputs
 
 
 def rows(n: int = 200) -> np.ndarray:
@@ -59,4 +59,4 @@ def test_large_views_are_fitted_on_some_rows_and_applied_in_blocks() -> None:
 @pytest.mark.parametrize("steps", ["whiten", "unit+", "unit(3)", "rbf(many)", "rbf(1"])
 def test_unknown_steps_are_named(steps: str) -> None:
     with pytest.raises(DataError, match=r"unknown input step .* known, joined by '\+'"):
-        check_inputs(steps)
+        fit_inputs(steps, np.ones((3, 2)), np.random.default_rng(0))

@@ -132,10 +132,6 @@ class MMNN(Hasher):
 
     def _check(self, data: TrainingSet) -> None:
         super()._check(data)
-        forms = {labels.shape[1:] for labels in data.labels.values()}
-        if len(forms) > 1:
-            shapes = {name: labels.shape for name, labels in data.labels.items()}
-            raise DataError(f"labels of all modalities name the same classes in one form, got shapes {shapes}")
         own = self.networks or {}
         if unknown := sorted(set(own) - set(data.views)):
             raise DataError(f"networks: unknown modalities {unknown}; known: {sorted(data.views)}")

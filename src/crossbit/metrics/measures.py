@@ -12,13 +12,8 @@ from crossbit.metrics.tally import Floats, Tally, Ties
 
 
 @dataclass(frozen=True, kw_only=True)
-class Precision(Measure):
-    """The share of relevant items on the first k places: hits / k, also where the base holds fewer than k items.
-
-    Args:
-        at: The number of places k.
-        ties: How items at one distance are ordered.
-    """
+class _FirstPlaces(Measure):
+    """What looks at the first k places of a ranking."""
 
     at: int
     ties: Ties = "expected"
@@ -27,6 +22,16 @@ class Precision(Measure):
         """Refuse what is not a number of places."""
         super().__post_init__()
         check_places(self.at)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Precision(_FirstPlaces):
+    """The share of relevant items on the first k places: hits / k, also where the base holds fewer than k items.
+
+    Args:
+        at: The number of places k.
+        ties: How items at one distance are ordered.
+    """
 
     @property
     def name(self) -> str:
@@ -45,21 +50,13 @@ class Precision(Measure):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recall(Measure):
+class Recall(_FirstPlaces):
     """The share of the relevant items that stand on the first k places: hits / R.
 
     Args:
         at: The number of places k.
         ties: How items at one distance are ordered.
     """
-
-    at: int
-    ties: Ties = "expected"
-
-    def __post_init__(self) -> None:
-        """Refuse what is not a number of places."""
-        super().__post_init__()
-        check_places(self.at)
 
     @property
     def name(self) -> str:

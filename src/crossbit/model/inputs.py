@@ -48,13 +48,6 @@ def fit_inputs(steps: str, X: NDArray[np.floating], random: np.random.Generator)
     return layers
 
 
-def check_inputs(steps: str) -> str:
-    """A string that `fit_inputs` understands."""
-    for step in steps.split("+"):
-        _parse(step.strip(), steps)
-    return steps
-
-
 def _parse(step: str, steps: str) -> tuple[str, list[float]]:
     match = _STEP.fullmatch(step)
     try:
