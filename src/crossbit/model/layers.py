@@ -5,6 +5,7 @@ are files of their own, and the rest are its settings (kept in ``config.json``):
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, ClassVar, TypeAlias
@@ -234,9 +235,17 @@ class Onnx(Layer):
 
     def __call__(self, X: Rows) -> Rows:
         """Run the network on a block of rows."""
-        session = self._session
-        (out,) = session.run(None, {session.get_inputs()[0].name: X})
-        return np.asarray(out, np.float32).reshape(len(X), -1)
+        out = self.run({self.inputs[0]: X})
+        return out.reshape(len(X), -1)
+
+    @property
+    def inputs(self) -> list[str]:
+        """The names of its inputs, for networks that are run by other means than rows."""
+        return [each.name for each in self._session.get_inputs()]
+
+    def run(self, values: Mapping[str, NDArray[Any]]) -> Rows:
+        """Run the network on named inputs; its first output, as float32."""
+        return np.asarray(self._session.run(None, dict(values))[0], np.float32)
 
     @cached_property
     def _session(self) -> Any:  # noqa: ANN401 - onnxruntime brings no types

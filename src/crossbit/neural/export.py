@@ -15,20 +15,21 @@ from crossbit.model import Onnx
 _NEAR_ZERO = 1e-5  # scores below this share of their scale may round to either sign
 
 
-def to_onnx(network: nn.Module, example: NDArray[Any]) -> Onnx:
+def to_onnx(network: nn.Module, example: NDArray[Any], *, any_length: bool = False) -> Onnx:
     """Export a network of one input and one output.
 
     Args:
         network: The network, on any device; it is exported in evaluation mode.
-        example: A few rows of its input; their number does not matter, their shape does.
+        example: A few rows of its input; their number does not matter, their shape does. Whole numbers stay such.
+        any_length: The second dimension may vary too, as the words of a sentence do.
 
     Raises:
         MissingExtraError: ``onnx`` is not installed.
         DataError: The network uses something that ONNX cannot say.
     """
     file = io.BytesIO()
-    rows = torch.from_numpy(np.ascontiguousarray(example, np.float32))
-    axes = {"x": {0: "n"}, "y": {0: "n"}}
+    rows = torch.from_numpy(np.ascontiguousarray(example, None if example.dtype.kind == "i" else np.float32))
+    axes = {"x": {0: "n", 1: "length"} if any_length else {0: "n"}, "y": {0: "n"}}
     try:
         with warnings.catch_warnings():  # torch announces that this exporter, which needs no further library, may go
             warnings.simplefilter("ignore")
