@@ -1,0 +1,106 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from sklearn.cluster import KMeans
+
+from crossbit import DataError, features
+from crossbit.features import BagOfSift, ColourGradients
+from crossbit.features.image import sift
+from crossbit.features.kmeans import k_means, nearest
+from tests.features.pictures import encoded, gradient, spots
+
+PICTURES = [encoded(spots(seed)) for seed in range(4)]
+BAG = BagOfSift.fit(PICTURES, size=10)
+
+
+def test_the_nearest_centre_by_definition() -> None:
+    random = np.random.default_rng(0)
+    X, centres = random.normal(size=(50, 3)).astype(np.float32), random.normal(size=(7, 3)).astype(np.float32)
+    expected = np.square(X[:, None] - centres).sum(axis=2)
+    labels, distances = nearest(X, centres)
+    np.testing.assert_array_equal(labels, expected.argmin(axis=1))
+    np.testing.assert_allclose(distances, expected.min(axis=1), atol=1e-5)
+
+
+def test_k_means_is_as_good_as_a_peer() -> None:
+    random = np.random.default_rng(1)
+    X = (random.normal(size=(600, 4)) + 3 * random.normal(size=(12, 4)).repeat(50, axis=0)).astype(np.float32)
+    ours = min(nearest(X, k_means(X, 12, seed=seed))[1].sum() for seed in range(3))
+    peer = KMeans(12, init="random", n_init=3, random_state=0).fit(X)
+    assert ours < 1.05 * peer.inertia_
+
+
+def test_k_means_of_few_different_rows_finds_them() -> None:
+    X = np.repeat(np.eye(4, dtype=np.float32), 5, axis=0)
+    np.testing.assert_array_equal(np.sort(k_means(X, 4), axis=0), np.sort(np.eye(4), axis=0))
+    with pytest.raises(DataError, match="5 words need at least 5 different features, got 4"):
+        k_means(X, 5)
+
+
+def test_a_centre_without_rows_starts_again() -> None:
+    X = np.concatenate([np.zeros((300, 2)), np.full((1, 2), 9.0), np.full((1, 2), 20.0)]).astype(np.float32)
+    assert nearest(X, k_means(X, 3))[1].sum() == 0
+
+
+def test_a_bag_of_sift_counts_words() -> None:
+    found = sift(PICTURES[0], 512)
+    labels = np.square(found[:, None].astype(float) - BAG.words).sum(axis=2).argmin(axis=1)
+    expected = np.bincount(labels, minlength=10) / len(labels)
+    np.testing.assert_allclose(BAG.describe(PICTURES[:1])[0], expected, atol=1e-6)
+
+
+def test_the_same_seed_gives_the_same_vocabulary() -> None:
+    again = BagOfSift.fit([*PICTURES, b"no picture"], size=10, seed=0)
+    np.testing.assert_array_equal(again.words, BAG.words)
+
+
+def test_a_vocabulary_from_a_choice_of_features() -> None:
+    assert BagOfSift.fit(PICTURES, size=5, most=20).width == 5
+
+
+def test_an_even_picture_has_no_sift_features() -> None:
+    with pytest.raises(DataError, match="there are no SIFT features in it"):
+        BAG.describe([encoded(Image.new("RGB", (64, 64), "blue"))])
+
+
+def test_a_vocabulary_of_another_width_is_refused() -> None:
+    with pytest.raises(DataError, match="words: expected 128 columns, got 3"):
+        BagOfSift(np.ones((5, 3)))
+
+
+def test_colours_and_gradients_of_an_even_picture() -> None:
+    row = ColourGradients().describe([encoded(Image.new("RGB", (30, 40), (255, 0, 0)))])[0]
+    assert row.shape == (192,)
+    assert row[3 * 16] == pytest.approx(0.5)  # all red, neither green nor blue
+    assert row.sum() == pytest.approx(0.5)  # and no edges
+
+
+def test_edges_are_counted_where_and_how_they_lie() -> None:
+    stripes = np.zeros((96, 96), np.uint8)
+    stripes[:, 70:] = 255  # an upright edge, its gradient pointing right, in the third of four columns of cells
+    row = ColourGradients().describe([encoded(Image.fromarray(stripes))])[0]
+    edges = row[64:].reshape(4, 4, 8)
+    assert edges.sum() == pytest.approx(0.5)
+    assert edges[:, 2, 0].sum() == pytest.approx(0.5)
+
+
+def test_recipes_describe_alike(tmp_path: Path) -> None:
+    for describer in (BAG, ColourGradients(side=32, levels=2, cells=2, angles=4)):
+        again = features.open(describer.recipe())
+        assert again.recipe() == describer.recipe()
+        np.testing.assert_array_equal(again.describe(PICTURES), describer.describe(PICTURES))
+        assert again.describe(PICTURES).shape == (4, again.width)
+
+
+def test_a_grid_needs_pixels() -> None:
+    with pytest.raises(DataError, match="side: 4 cells need at least 8 pixels, got 6"):
+        ColourGradients(side=6)
+    with pytest.raises(DataError, match="levels is a whole number of at least 1, got 0"):
+        ColourGradients(levels=0)
+
+
+def test_a_row_does_not_depend_on_the_format() -> None:
+    rows = ColourGradients().describe([encoded(gradient(), "PNG"), encoded(gradient(), "BMP")])
+    np.testing.assert_array_equal(rows[0], rows[1])

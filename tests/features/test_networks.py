@@ -1,0 +1,158 @@
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+from PIL import Image
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from crossbit import DataError, FormatError, features
+from crossbit.features import ImageNetwork, SentenceNetwork
+from tests.features.pictures import encoded, gradient
+
+WORDS = {"[UNK]": 0, "a": 1, "dog": 2, "cat": 3}
+TABLE = np.random.default_rng(0).normal(size=(len(WORDS), 5)).astype(np.float32)
+PICTURES = [encoded(gradient()), encoded(Image.new("RGB", (20, 30), (255, 127, 0)))]
+
+
+def build(nodes: Sequence[Any], inputs: Sequence[Any], weights: dict[str, NDArray[Any]]) -> bytes:
+    """The bytes of a network whose output is called ``y``."""
+    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    initial = [numpy_helper.from_array(value, name) for name, value in weights.items()]
+    graph = helper.make_graph(nodes, "network", inputs, [output], initial)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    return bytes(model.SerializeToString())
+
+
+def image_identity(shape: Sequence[int]) -> bytes:
+    """A network that gives its input, whose layout is therefore seen."""
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [None, *shape])
+    return build([helper.make_node("Identity", ["x"], ["y"])], [x], {})
+
+
+def sentence_table(*, masked: bool) -> bytes:
+    """A network that looks up a row a token, as sentence encoders name their inputs; or one without a mask."""
+    names = ["input_ids", "attention_mask", "token_type_ids"] if masked else ["x"]
+    inputs = [helper.make_tensor_value_info(name, TensorProto.INT64, [None, None]) for name in names]
+    nodes = [helper.make_node("Gather", ["table", names[0]], ["rows"])]
+    if masked:  # y = rows · mask + types, so that a wrong input shows
+        for name in names[1:]:
+            nodes += [helper.make_node("Cast", [name], [f"{name}.f"], to=TensorProto.FLOAT)]
+            nodes += [helper.make_node("Unsqueeze", [f"{name}.f", "last"], [f"{name}.u"])]
+        nodes += [helper.make_node("Mul", ["rows", "attention_mask.u"], ["seen"])]
+        nodes += [helper.make_node("Add", ["seen", "token_type_ids.u"], ["y"])]
+        return build(nodes, inputs, {"table": TABLE, "last": np.array([2])})
+    nodes += [helper.make_node("ReduceMean", ["rows"], ["y"], axes=[1], keepdims=0)]
+    return build(nodes, inputs, {"table": TABLE})
+
+
+def tokenizer() -> bytes:
+    words = Tokenizer(models.WordLevel(WORDS, unk_token="[UNK]"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    return str(words.to_str()).encode()
+
+
+SENTENCES = SentenceNetwork(network=sentence_table(masked=True), tokenizer=tokenizer())
+
+
+def test_pixels_reach_the_network_as_told() -> None:
+    plain = ImageNetwork(network=image_identity([3, 4, 4]), size=4, mean=[255, 127, 0], deviation=[1, 2, 4])
+    assert plain.width == 48
+    np.testing.assert_array_equal(plain.describe([PICTURES[1]])[0], np.zeros(48))
+    turned = ImageNetwork(network=image_identity([4, 4, 3]), size=4, layout="nhwc", order="bgr")
+    row = turned.describe([PICTURES[1]])[0].reshape(4, 4, 3)
+    np.testing.assert_allclose(row[0, 0], [-127 / 128, 0, 1])
+
+
+def test_a_picture_is_squashed_or_cropped() -> None:
+    wide = encoded(gradient(120, 40))  # red grows from 0 to 255 to the right
+    ends = {}
+    for fit in ("squash", "crop"):
+        network = ImageNetwork(network=image_identity([3, 40, 40]), size=40, fit=fit, mean=[0] * 3, deviation=[1] * 3)
+        red = network.describe([wide])[0].reshape(3, 40, 40)[0]
+        ends[fit] = (red[20, 0], red[20, -1])
+    np.testing.assert_allclose(ends["squash"], (0, 255), atol=6)
+    np.testing.assert_allclose(ends["crop"], (85, 170), atol=6)
+
+
+def test_a_row_does_not_depend_on_its_company() -> None:
+    network = ImageNetwork(network=image_identity([3, 8, 8]), size=8)
+    np.testing.assert_array_equal(network.describe(PICTURES)[1:], network.describe(PICTURES[1:]))
+
+
+def test_tokens_are_pooled_and_brought_to_unit_length() -> None:
+    mean = TABLE[[1, 2]].mean(axis=0)
+    np.testing.assert_allclose(SENTENCES.describe(["a dog"])[0], mean / np.linalg.norm(mean), rtol=1e-5)
+    first = SentenceNetwork(network=SENTENCES.network, tokenizer=SENTENCES.tokenizer, pool="first", unit=False)
+    np.testing.assert_allclose(first.describe(["dog a"])[0], TABLE[2], rtol=1e-6)
+    assert SENTENCES.width == 5
+
+
+def test_a_network_that_pools_by_itself() -> None:
+    pooled = SentenceNetwork(network=sentence_table(masked=False), tokenizer=tokenizer())
+    np.testing.assert_allclose(pooled.describe(["cat dog a"]), SENTENCES.describe(["cat dog a"]), rtol=1e-5)
+
+
+def test_long_texts_are_cut() -> None:
+    short = SentenceNetwork(network=SENTENCES.network, tokenizer=SENTENCES.tokenizer, most=3)
+    np.testing.assert_array_equal(short.describe(["a a a dog dog dog"]), short.describe(["a a a"]))
+
+
+@pytest.mark.parametrize("text", ["", "  ", b"a dog", ["a", "dog"]])
+def test_only_texts_are_described(text: Any) -> None:  # noqa: ANN401 - deliberately of many kinds
+    with pytest.raises(DataError, match="expected a text that is not empty"):
+        SENTENCES.describe([text])
+
+
+def test_networks_are_read_from_files(tmp_path: Path) -> None:
+    (tmp_path / "net.onnx").write_bytes(image_identity([3, 6, 6]))
+    assert ImageNetwork.from_file(tmp_path / "net.onnx").size == 224
+    (tmp_path / "net.json").write_text(json.dumps({"size": 6, "fit": "crop"}))
+    assert ImageNetwork.from_file(tmp_path / "net.onnx").width == 108
+    (tmp_path / "model.onnx").write_bytes(SENTENCES.network)
+    (tmp_path / "tokenizer.json").write_bytes(SENTENCES.tokenizer)
+    assert SentenceNetwork.from_folder(tmp_path).recipe() == SENTENCES.recipe()
+    (tmp_path / "settings.json").write_text(json.dumps({"pool": "first"}))
+    assert SentenceNetwork.from_folder(tmp_path).pool == "first"
+
+
+def test_recipes_describe_alike() -> None:
+    network = ImageNetwork(network=image_identity([3, 8, 8]), size=8, mean=[1, 2, 3])
+    np.testing.assert_array_equal(features.open(network.recipe()).describe(PICTURES), network.describe(PICTURES))
+    again = features.open(SENTENCES.recipe())
+    np.testing.assert_array_equal(again.describe(["a cat"]), SENTENCES.describe(["a cat"]))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"size": 0}, "size, in pixels, is a whole number of at least 1, got 0"),
+        ({"fit": "stretch"}, "unknown fit 'stretch'; known: \\['crop', 'squash'\\]"),
+        ({"layout": "chw"}, "unknown layout 'chw'"),
+        ({"order": "grb"}, "unknown order 'grb'"),
+        ({"mean": [1, 2]}, "mean: expected a number for red, green and blue each, got \\[1, 2\\]"),
+        ({"deviation": [1, 0, 1]}, "deviation: expected a number"),
+        ({"pixels": 5}, "unknown field in .*net.json 'pixels'"),
+        ([], "expected a JSON object with some of"),
+    ],
+)
+def test_preprocessing_is_checked(settings: Any, message: str, tmp_path: Path) -> None:  # noqa: ANN401 - any JSON
+    (tmp_path / "net.onnx").write_bytes(b"")
+    (tmp_path / "net.json").write_text(json.dumps(settings))
+    with pytest.raises(DataError, match=message):
+        ImageNetwork.from_file(tmp_path / "net.onnx")
+
+
+def test_damaged_networks_are_told(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"none\.onnx: cannot be read"):
+        ImageNetwork.from_file(tmp_path / "none.onnx")
+    with pytest.raises(FormatError, match="the network cannot be loaded"):
+        ImageNetwork(network=b"no network").describe(PICTURES)
+    with pytest.raises(FormatError, match="the tokenizer cannot be loaded"):
+        SentenceNetwork(network=SENTENCES.network, tokenizer=b"{}").describe(["a dog"])
+    with pytest.raises(DataError, match="unknown pool 'last'"):
+        SentenceNetwork(network=b"", tokenizer=b"", pool="last")
