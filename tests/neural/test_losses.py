@@ -2,10 +2,13 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from crossbit import Codes
+from crossbit.metrics import mean_average_precision, same_class
 from crossbit.neural import losses
 from crossbit.neural.gathered import Grid, Listed
 
@@ -138,6 +141,58 @@ def test_ranking_equals_a_plain_loop_and_its_gradient_is_right() -> None:
 def test_ranking_without_any_similar_pair_costs_nothing() -> None:
     u, v, _, _, _ = case()
     assert losses.ranking(u, v, torch.zeros(6, 7, dtype=torch.bool), temperature=1.0).item() == 0
+
+
+def plain_precision(distance: list[float], similar: list[float], levels: int) -> float:
+    """Average precision of one ranking, a pair and a level at a time."""
+    n, r = [0.0] * levels, [0.0] * levels
+    for d, s in zip(distance, similar, strict=True):
+        low = min(int(d), levels - 2)
+        for level, share in ((low, 1 - (d - low)), (low + 1, d - low)):
+            n[level] += share
+            r[level] += share * s
+    value = 0.0
+    for level in range(levels):
+        hits = sum(r[:level]) + r[level] / 2 + 0.5
+        value += r[level] * hits / (sum(n[:level]) + n[level] / 2 + 0.5)
+    return value / sum(r)
+
+
+def test_precision_equals_a_plain_loop_and_its_gradient_is_right() -> None:
+    u, v, *_ = case()
+    similar = torch.rand(len(u), len(v), generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    distance = 0.5 * (u.shape[1] - u @ v.T)
+    forth = [plain_precision(d.tolist(), s.tolist(), 6) for d, s in zip(distance, similar, strict=True)]
+    back = [plain_precision(d.tolist(), s.tolist(), 6) for d, s in zip(distance.T, similar.T, strict=True)]
+    expected = 1 - 0.5 * (sum(forth) / len(forth) + sum(back) / len(back))
+    assert losses.precision(u, v, similar).item() == pytest.approx(expected, rel=1e-12)
+    assert losses.precision(u.float(), v.float(), similar.float()).item() == pytest.approx(expected, rel=1e-5)
+    inputs = (u.clone().requires_grad_(), v.clone().requires_grad_())
+    assert torch.autograd.gradcheck(lambda a, b: losses.precision(a, b, similar), inputs)
+
+
+def test_precision_of_codes_is_the_metric() -> None:
+    random = np.random.default_rng(0)
+    for n, bits in ((1, 3), (40, 8), (60, 32), (200, 64)):
+        a, b = random.integers(0, 2, (n, bits)), random.integers(0, 2, (n, bits))
+        classes = random.integers(0, 3, n)
+        codes = Codes.pack(a.astype(bool)), Codes.pack(b.astype(bool))
+        relevant = same_class(classes, classes)
+        metric = [mean_average_precision(*pair, relevant) for pair in (codes, codes[::-1])]
+        u, v = (torch.from_numpy(2.0 * x - 1) for x in (a, b))
+        loss = losses.precision(u, v, torch.from_numpy(classes[:, None] == classes))
+        assert loss.item() == pytest.approx(1 - sum(metric) / 2, abs=0.01)
+
+
+def test_precision_leaves_out_what_is_not_counted() -> None:
+    u, v, *_ = case()
+    similar = torch.rand(len(u), len(v), generator=torch.Generator().manual_seed(1)) < 0.5
+    counted = torch.ones_like(similar)
+    counted[:, -1] = False
+    counted[-1] = False
+    expected = losses.precision(u[:-1], v[:-1], similar[:-1, :-1])
+    assert losses.precision(u, v, similar, counted).item() == pytest.approx(expected.item(), rel=1e-12)
+    assert losses.precision(u, v, torch.zeros_like(similar)).item() == 0
 
 
 def test_penalties() -> None:

@@ -73,6 +73,51 @@ def _rank(scores: Tensor, weights: Tensor) -> Tensor:
     return (torch.where(weights > 0, weights * costs, 0).sum(dim=1) / total[takes_part]).mean()
 
 
+def precision(u: Tensor, v: Tensor, similar: Tensor, counted: Tensor | None = None) -> Tensor:
+    r"""One less the average precision of the rankings by distance: the metric itself, made smooth.
+
+    Outputs of values −1 … 1 have the distance $d_{ij} = \tfrac12(n_\text{bits} - u_i^\top v_j)$, which for codes is
+    Hamming's. Between two whole distances a pair counts for both, in proportion. With $n_b$ pairs of row $i$ at
+    distance $b$, $r_b$ of them similar, and $N_b$, $R_b$ as many at distances up to $b$,
+
+    $$ 1 - \frac{1}{\sum_b r_b} \sum_b r_b\, \frac{R_b - \frac12 r_b + \frac12}{N_b - \frac12 n_b + \frac12}, $$
+
+    averaged over rows and over both directions: tied items stand in the middle of their group. Rows without similar
+    rows do not take part. (Histograms make this linear in the number of pairs; compare F. Cakir et al., "Deep metric
+    learning to rank", CVPR 2019.)
+
+    Args:
+        u: Outputs of one network, shape (n, n_bits).
+        v: Outputs of the other, shape (m, n_bits).
+        similar: Boolean, shape (n, m), or the probability of being similar.
+        counted: Boolean, shape (n, m): pairs that are not counted stand in no ranking.
+    """
+    distance = 0.5 * (u.shape[1] - u @ v.T)
+    weight = torch.ones_like(distance) if counted is None else counted.to(u.dtype)
+    relevant = similar.to(u.dtype) * weight
+    below = distance.detach().floor().clamp(0, u.shape[1] - 1).long()
+    forth = _missed(below, distance, weight, relevant)
+    back = _missed(below.T, distance.T, weight.T, relevant.T)
+    return 0.5 * (forth + back)
+
+
+def _missed(below: Tensor, distance: Tensor, weight: Tensor, relevant: Tensor) -> Tensor:
+    """One less the average precision, mean over the rows that have something relevant."""
+    n, r = (_histogram(below, distance - below, some) for some in (weight, relevant))
+    total = relevant.sum(dim=1)
+    place = n.cumsum(dim=1) - 0.5 * n + 0.5
+    hits = r.cumsum(dim=1) - 0.5 * r + 0.5
+    takes_part = total > 0
+    reached = (r * hits / place).sum(dim=1) / torch.where(takes_part, total, 1)
+    return (takes_part * (1 - reached)).sum() / takes_part.sum().clamp(min=1)
+
+
+def _histogram(below: Tensor, above: Tensor, weight: Tensor) -> Tensor:
+    """Weights by whole distance, shared between the one below and the next."""
+    empty = weight.new_zeros(len(weight), int(below.max()) + 2)
+    return empty.scatter_add(1, below, weight * (1 - above)).scatter_add(1, below + 1, weight * above)
+
+
 def quantisation(u: Tensor) -> Tensor:
     r"""How far outputs are from ±1: the mean of $(|u| - 1)^2$ over rows and bits."""
     return (u.abs() - 1).square().mean()
