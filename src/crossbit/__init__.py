@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from crossbit.codes import Codes, hamming
+    from crossbit.collection import Collection, Hit, Item
     from crossbit.data import Dataset, Pairs, Views, pairs_from_labels
     from crossbit.errors import BackendError, CrossbitError, DataError, FormatError, MissingExtraError
     from crossbit.hashers import HASHERS, Hasher
@@ -42,6 +43,7 @@ _HOMES = {
     "crossbit.hashers.posteriorlsh": ["PosteriorLSH"],
     "crossbit.hashers.spectralhashing": ["SpectralHashing"],
     "crossbit.index": ["HammingIndex"],
+    "crossbit.collection": ["Collection", "Hit", "Item"],
     "crossbit.errors": ["CrossbitError", "DataError", "FormatError", "BackendError", "MissingExtraError"],
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
@@ -51,6 +53,9 @@ __all__ = [
     "hamming",
     "Matches",
     "HammingIndex",
+    "Collection",
+    "Hit",
+    "Item",
     "Dataset",
     "Pairs",
     "Views",

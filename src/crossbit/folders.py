@@ -39,7 +39,7 @@ def replacing_folder(path: Path, manifest: str, format_: str) -> Iterator[Path]:
     try:
         yield fresh
         sync_folder(fresh)
-        with _only_writer(path.parent):
+        with only_writer(path.parent):
             _swap(path, fresh, aside)
     except BaseException:
         shutil.rmtree(fresh, ignore_errors=True)
@@ -76,7 +76,7 @@ def _check_replaceable(path: Path, manifest: str, format_: str) -> None:
 
 
 @contextmanager
-def _only_writer(folder: Path) -> Iterator[None]:
+def only_writer(folder: Path) -> Iterator[None]:
     """Hold a lock on a folder, where the system has such locks; it goes with the process, whatever happens."""
     if os.name != "posix":
         yield

@@ -182,6 +182,13 @@ class HammingIndex:
             raise DataError(f"id {wanted[missing.argmax()]} is not in the index")
         return Codes(words, self.n_bits)
 
+    def copy(self) -> "HammingIndex":
+        """Another index of the same codes, at once: they share what they hold until one of them is changed."""
+        other = HammingIndex(self.n_bits)
+        other.meta = dict(self.meta)
+        other._segments = self._segments
+        return other
+
     def ids(self) -> NDArray[np.int64]:
         """All ids, ascending."""
         return np.sort(np.concatenate([np.empty(0, np.int64), *(s.living_arrays()[0] for s in self._segments)]))

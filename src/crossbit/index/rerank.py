@@ -1,6 +1,6 @@
 """Asymmetric re-ranking: real-valued queries against binary codes."""
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,15 +25,15 @@ def reranked(index: _HasCodes, matches: Matches, scores: ArrayLike, *, k: int | 
     ids, distances = np.empty_like(matches.ids), np.empty_like(matches.distances)
     for i, (found, away) in enumerate(zip(matches.ids, matches.distances, strict=True)):
         real = int(np.count_nonzero(found >= 0))  # padding comes last and stays there
-        cost = _costs(s[i], index.get(found[:real]))
+        cost = costs(s[i], index.get(found[:real]))
         keys = (found[:real], cost, away[:real]) if ties_only else (found[:real], away[:real], cost)
         order = np.concatenate((np.lexsort(keys), np.arange(real, len(found))))
         ids[i], distances[i] = found[order], away[order]
     return Matches(ids[:, :k].copy(), distances[:, :k].copy())
 
 
-def _costs(scores: NDArray[np.float64], codes: Codes) -> NDArray[np.float64]:
+def costs(scores: NDArray[Any], codes: Codes) -> NDArray[np.float64]:
     r"""$\sum_i |s_i| [\operatorname{sign} s_i \ne b_i]$ for each code."""
     wrong = codes.unpack() != (scores >= 0)
-    costs: NDArray[np.float64] = wrong @ np.abs(scores).astype(np.float64)
-    return costs
+    total: NDArray[np.float64] = wrong @ np.abs(scores).astype(np.float64)
+    return total
