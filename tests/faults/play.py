@@ -1,0 +1,151 @@
+"""A play: an endless sequence of acts on a collection, each decided by its number, and what must be there afterwards."""
+
+import signal
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossbit import Codes, Collection, HashModel, hamming
+from crossbit.model import Affine
+
+WIDTHS = {"image": 6, "text": 4}
+PEOPLE = 60  # different ids
+ACTS = ("upsert", "upsert", "upsert", "upsert", "delete", "payload", "drop", "compact", "upgrade", "search", "reopen")
+
+
+def model(version: int) -> HashModel:
+    """A small model; every version hashes otherwise."""
+    random = np.random.default_rng(version)
+    encoders = {
+        name: [Affine(random.normal(size=(width, 20)), random.normal(size=20))] for name, width in WIDTHS.items()
+    }
+    return HashModel(encoders, n_bits=20)
+
+
+@dataclass
+class Expected:
+    """What a collection must hold: for each id its payload and rows, and the version of the model."""
+
+    version: int = 0
+    items: dict[str, tuple[dict[str, Any], dict[str, NDArray[Any]]]] = field(default_factory=dict)
+
+    def copy(self) -> "Expected":
+        return Expected(self.version, {id_: (payload, dict(rows)) for id_, (payload, rows) in self.items.items()})
+
+
+@dataclass(frozen=True)
+class Act:
+    """What happens at one number of the play."""
+
+    number: int
+    kind: str
+    ids: list[str]
+    views: dict[str, NDArray[Any]]
+    payload: list[dict[str, Any]]
+
+
+def act(number: int, seed: int) -> Act:
+    """The act with a number."""
+    random = np.random.default_rng((seed, number))
+    kind = ACTS[random.integers(len(ACTS))]
+    ids = [f"person {i}" for i in random.choice(PEOPLE, size=random.integers(1, 20), replace=False)]
+    chosen = ["image"] if random.random() < 0.3 else ["image", "text"]
+    views = {name: random.normal(size=(len(ids), WIDTHS[name])) for name in chosen}
+    payload = [{"number": number, "even": number % 2 == 0, "tags": [id_[-1], "all"]} for id_ in ids]
+    return Act(number, kind, ids, views, payload)
+
+
+def perform(collection: Collection, what: Act) -> Collection:
+    """Do it."""
+    match what.kind:
+        case "upsert":
+            collection.upsert(what.ids, what.views, what.payload)
+        case "payload":
+            collection.upsert(what.ids, payload=what.payload)
+        case "delete":
+            collection.delete(what.ids)
+        case "drop":
+            collection.delete(what.ids, modality="image")
+        case "compact":
+            collection.compact()
+        case "upgrade":
+            collection.upgrade(model(what.number))
+        case "search":
+            collection.search("image", np.ones((1, WIDTHS["image"])), where={"even": True})
+        case "reopen":
+            collection.close()
+            collection = Collection.open(collection.place)
+    return collection
+
+
+def after(expected: Expected, what: Act) -> Expected:
+    """What must be there when it is done."""
+    now = expected.copy()
+    match what.kind:
+        case "upsert" | "payload":
+            for i, id_ in enumerate(what.ids):
+                rows = now.items.get(id_, ({}, {}))[1]
+                fresh = {name: X[i] for name, X in what.views.items()} if what.kind == "upsert" else {}
+                now.items[id_] = (what.payload[i], {**rows, **fresh})
+        case "delete":
+            for id_ in what.ids:
+                now.items.pop(id_, None)
+        case "drop":
+            for id_ in what.ids:
+                if id_ in now.items:
+                    now.items[id_][1].pop("image", None)
+        case "upgrade":
+            now.version = what.number
+    return now
+
+
+def differences(collection: Collection, expected: Expected) -> list[str]:
+    """What is not as expected; empty when everything is."""
+    hashes = model(expected.version)
+    found = {item.id: item for item in collection}
+    wrong = [f"{len(found)} items, expected {len(expected.items)}"] if found.keys() != expected.items.keys() else []
+    if len(collection) != len(found):
+        wrong.append(f"says {len(collection)} items, has {len(found)}")
+    for id_ in found.keys() & expected.items.keys():
+        item, (payload, rows) = found[id_], expected.items[str(id_)]
+        codes = {name: hashes.encode(name, row[None]) for name, row in rows.items()}
+        if item.payload != payload or dict(item.codes) != codes:
+            wrong.append(f"{id_}: {item.payload} {item.modalities}, expected {payload} {sorted(codes)}")
+    return wrong or _search_differences(collection, expected, hashes)
+
+
+def _search_differences(collection: Collection, expected: Expected, hashes: HashModel) -> list[str]:
+    """Whether distances found are those of a plain loop, with and without a filter."""
+    if collection.model.fingerprint() != hashes.fingerprint():
+        return ["another model"]
+    query = np.linspace(-1, 1, WIDTHS["text"])[None]
+    code = hashes.encode("text", query)
+    for where, allowed in (({}, None), ({"even": True}, True)):
+        own = sorted(
+            min(_distance(code, hashes.encode(name, row[None])) for name, row in rows.items())
+            for payload, rows in expected.items.values()
+            if rows and (allowed is None or payload.get("even") is allowed)
+        )
+        hits = collection.search("text", query, k=1000, where=where)[0]
+        if [hit.distance for hit in hits] != own:
+            return [f"search where {where}: {[hit.distance for hit in hits]}, expected {own}"]
+    return []
+
+
+def _distance(a: Codes, b: Codes) -> int:
+    return int(hamming(a, b)[0, 0])
+
+
+def play_on(folder: Path, start: int, seed: int, told: Connection) -> None:
+    """Perform acts until killed, telling the number of each when it is done."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    collection = Collection.open(folder)
+    told.send(start - 1)
+    for number in range(start, start + 1_000_000):
+        collection = perform(collection, act(number, seed))
+        told.send(number)

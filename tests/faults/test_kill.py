@@ -1,0 +1,68 @@
+"""kill -9 at random moments: every acknowledged write is there, none is half there, the collection opens by itself."""
+
+import multiprocessing
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from crossbit import Collection
+from tests.faults.play import Expected, act, after, differences, model, play_on
+from tests.faults.rounds import ROUNDS
+
+
+@pytest.fixture(scope="module")
+def processes() -> multiprocessing.context.ForkServerContext:
+    """Processes that start in a few milliseconds, since what they need is imported already."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.faults.play"])
+    return context
+
+
+def last_told(told: Connection) -> int:
+    """The last number that came through, once the sender is gone."""
+    number = -1
+    while True:
+        try:
+            number = told.recv()
+        except (EOFError, OSError):
+            return number
+
+
+def test_kill_at_random_moments(tmp_path: Path, processes: multiprocessing.context.ForkServerContext) -> None:
+    seed = 7
+    random = np.random.default_rng(seed)
+    folder = tmp_path / "collection"
+    Collection.create(folder, model(0), keep_features=True).close()
+    expected, number = Expected(), 0
+    for _ in range(ROUNDS["kill"]):
+        receiver, sender = processes.Pipe(duplex=False)
+        child = processes.Process(target=play_on, args=(folder, number, seed, sender))
+        child.start()
+        sender.close()
+        assert receiver.poll(30), "the child did not open the collection"
+        time.sleep(random.uniform(0, 0.15))
+        child.kill()
+        child.join()
+        done = last_told(receiver)
+        assert child.exitcode == -9, "the child failed by itself"
+        while number <= done:
+            expected = after(expected, act(number, seed))
+            number += 1
+        expected = _found(folder, expected, after(expected, act(number, seed)))
+        # Begin after the act that was cut short, whichever way it went: its number is not told again.
+        number += 1
+
+
+def _found(folder: Path, acknowledged: Expected, begun: Expected) -> Expected:
+    """The state that is there: all that was acknowledged, and the act that was cut short entirely or not at all."""
+    with Collection.open(folder) as collection:
+        assert collection.check() == []
+        wrong = differences(collection, acknowledged)
+        if not wrong:
+            return acknowledged
+        more = differences(collection, begun)
+        assert not more, f"neither before the last act: {wrong[:3]}, nor after it: {more[:3]}"
+        return begun
