@@ -1,4 +1,4 @@
-"""A play: an endless sequence of acts on a collection, each decided by its number, and what must be there afterwards."""
+"""A play: an endless sequence of acts on a collection, each decided by its number, and what each leaves behind."""
 
 import signal
 from dataclasses import dataclass, field

@@ -46,20 +46,25 @@ def _health(index: HammingIndex) -> CodeHealth:
 
 
 def findings(folder: Path, database: Database, derived: Derived) -> Iterator[Finding]:
-    """Everything that is wrong, the truth first."""
+    """Everything that is wrong, the truth first; what is derived can only be held against a truth that is whole."""
     truth = database.path
+    found: list[Finding] = []
     try:
         with database.reading() as connection:
             state = State.read(connection)
-            yield from _damaged_truth(connection, state, truth)
+            found = list(_damaged_truth(connection, state, truth))
     except CrossbitError as error:
         yield Finding(truth, str(error))
         return
+    yield from found
     yield from _damaged_model(folder / "model" / str(state.epoch))
     yield from _damaged_note(folder, state)
-    yield from _damaged_indexes(database, derived)
-    for field in state.fields:
-        yield from _damaged_field(database, field)
+    yield from _damaged_index_files(derived, read_only=database.read_only)
+    yield from _damaged_log(database, derived)
+    if not found:
+        yield from _wrong_indexes(database, derived)
+        for field in state.fields:
+            yield from _wrong_field(database, field)
 
 
 def _damaged_truth(connection: sqlite3.Connection, state: State, truth: Path) -> Iterator[Finding]:
@@ -129,28 +134,41 @@ def _damaged_note(folder: Path, state: State) -> Iterator[Finding]:
         yield Finding(folder / noted.FILE, str(error), repaired=True)
 
 
-def _damaged_indexes(database: Database, derived: Derived) -> Iterator[Finding]:
-    """Index files that do not match their checksums or the truth, and a log of changes that is damaged."""
+def _damaged_index_files(derived: Derived, *, read_only: bool) -> Iterator[Finding]:
+    """Index files that do not match their checksums are deleted: the next search makes them anew."""
     for path in derived.on_disk():
         try:
             HammingIndex.open(path)
         except CrossbitError as error:
-            if not database.read_only:
+            if not read_only:
                 path.unlink(missing_ok=True)
-            yield Finding(path, str(error), repaired=not database.read_only)
+            yield Finding(path, str(error), repaired=not read_only)
+
+
+def _damaged_log(database: Database, derived: Derived) -> Iterator[Finding]:
     with database.reading() as connection:
-        state = State.read(connection)
-        log_is_damaged = tables.changed_since(connection, -1) is None
-    if log_is_damaged:
-        yield Finding(database.path, "the table 'changes' does not match its checksums", repaired=_forget_log(database))
-        derived.forget()
+        if tables.changed_since(connection, -1) is not None:
+            return
+    yield Finding(database.path, "the table 'changes' does not match its checksums", repaired=_forget_log(database))
+    derived.forget()
+
+
+def _wrong_indexes(database: Database, derived: Derived) -> Iterator[Finding]:
+    """Indexes that differ from the truth are forgotten, and their files deleted."""
     with database.reading() as connection:
         state = State.read(connection)
         view = derived.at(connection, state)
-        for modality in state.codes:
-            if view is not None and not _equal(view.index(modality), made(connection, state, modality).index):
-                derived.forget()
-                yield Finding(derived.folder, f"the index of {modality!r} differs from the truth", repaired=True)
+        wrong = [
+            modality
+            for modality in state.codes
+            if view is not None and not _equal(view.index(modality), made(connection, state, modality).index)
+        ]
+    for modality in wrong:
+        derived.forget()
+        for path, (table, _) in derived.on_disk().items():
+            if table == state.codes[modality] and not database.read_only:
+                path.unlink(missing_ok=True)
+        yield Finding(derived.folder, f"the index of {modality!r} differs from the truth", repaired=True)
 
 
 def _forget_log(database: Database) -> bool:
@@ -168,7 +186,7 @@ def _equal(a: HammingIndex, b: HammingIndex) -> bool:
     return np.array_equal(a.ids(), b.ids()) and a.get(a.ids()) == b.get(b.ids())
 
 
-def _damaged_field(database: Database, field: str) -> Iterator[Finding]:
+def _wrong_field(database: Database, field: str) -> Iterator[Finding]:
     """An index of a payload field that differs from the payloads is made anew."""
     with database.reading() as connection:
         number = State.read(connection).fields[field]

@@ -1,0 +1,140 @@
+"""Many writers and readers at once, in processes and in threads."""
+
+import multiprocessing
+import sqlite3
+import threading
+import time
+from multiprocessing.sharedctypes import Synchronized
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from crossbit import Collection
+from crossbit.errors import BackendError, DataError
+from tests.faults.play import WIDTHS, model
+from tests.faults.rounds import ROUNDS
+
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(["tests.faults.play"])
+SHEET = [f"item {i}" for i in range(12)]
+
+
+def make(folder: Path) -> Collection:
+    return Collection.create(folder, model(0), keep_features=True)
+
+
+def _write_own(folder: Path, name: str, batches: int) -> None:
+    with Collection.open(folder) as collection:
+        for number in range(batches):
+            ids = [f"{name} {number} {i}" for i in range(5)]
+            collection.upsert(ids, {"text": np.full((5, WIDTHS["text"]), number)}, [{"of": name}] * 5)
+            collection.delete(ids[:1])
+
+
+def test_two_writers_take_turns(tmp_path: Path) -> None:
+    batches = 30 * ROUNDS["writers"]
+    with make(tmp_path / "c") as collection:
+        children = [
+            PROCESSES.Process(target=_write_own, args=(tmp_path / "c", name, batches)) for name in ("one", "other")
+        ]
+        for child in children:
+            child.start()
+        for child in children:
+            child.join(120)
+        assert [child.exitcode for child in children] == [0, 0]
+        expected = {f"{name} {n} {i}" for name in ("one", "other") for n in range(batches) for i in range(1, 5)}
+        assert {item.id for item in collection} == expected
+        assert len(collection.search("text", np.ones((1, WIDTHS["text"])), k=10_000)[0]) == len(expected)
+        assert collection.check() == []
+
+
+def test_a_writer_that_waits_too_long_is_told(tmp_path: Path) -> None:
+    make(tmp_path / "c").close()
+    other = sqlite3.connect(tmp_path / "c" / "items.sqlite", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with Collection.open(tmp_path / "c", timeout=0.05) as collection:
+        with pytest.raises(BackendError, match=r"another process is writing and did not finish within 0\.05 s; try"):
+            collection.upsert(["a"])
+        assert len(collection) == 0  # reading goes on
+        other.execute("ROLLBACK")
+        collection.upsert(["a"])
+        assert len(collection) == 1
+    other.close()
+
+
+def _write_sheets(folder: Path, acknowledged: "Synchronized[int]", sheets: int) -> None:
+    """Write all items at once, again and again; every third time delete them first, now and then with a new model."""
+    with Collection.open(folder) as collection:
+        for number in range(1, sheets + 1):
+            if number % 7 == 0:
+                collection.upgrade(model(number))
+            views = {"image": np.full((len(SHEET), WIDTHS["image"]), (-1.0) ** number * number)}
+            collection.upsert(SHEET, views, [{"n": number}] * len(SHEET))
+            acknowledged.value = number
+
+
+def _watch(collection: Collection, acknowledged: "Synchronized[int]", sheets: int) -> None:
+    """Every search sees one sheet, whole, and none older than what had been acknowledged before it began."""
+    while acknowledged.value == 0:
+        time.sleep(0.001)
+    seen = 0
+    while seen < sheets:
+        least = acknowledged.value
+        number = least + 1
+        query = np.full((1, WIDTHS["image"]), (-1.0) ** number * number)
+        hits = collection.search("image", query, k=100, where={"n": {">": 0}})[0]
+        numbers = {hit.payload["n"] for hit in hits}
+        assert len(hits) == len(SHEET), f"{len(hits)} of {len(SHEET)} items"
+        assert len({hit.distance for hit in hits}) == 1, "a mixture of codes"
+        assert len(numbers) == 1, f"a mixture of sheets {numbers}"
+        (seen,) = numbers
+        assert seen >= least, f"sheet {seen} after {least} had been acknowledged"
+
+
+def _watch_folder(folder: Path, acknowledged: "Synchronized[int]", sheets: int) -> None:
+    with Collection.open(folder) as collection:
+        _watch(collection, acknowledged, sheets)
+
+
+def test_readers_see_acknowledged_writes_at_their_next_call(tmp_path: Path) -> None:
+    sheets = 40 * ROUNDS["writers"]
+    make(tmp_path / "c").close()
+    acknowledged: Synchronized[int] = PROCESSES.Value("i", 0)
+    writer = PROCESSES.Process(target=_write_sheets, args=(tmp_path / "c", acknowledged, sheets))
+    readers = [PROCESSES.Process(target=_watch_folder, args=(tmp_path / "c", acknowledged, sheets)) for _ in range(2)]
+    for child in (writer, *readers):
+        child.start()
+    for child in (writer, *readers):
+        child.join(120)
+    assert [child.exitcode for child in (writer, *readers)] == [0, 0, 0]
+
+
+def test_threads_share_a_collection(tmp_path: Path) -> None:
+    sheets = 30 * ROUNDS["writers"]
+    acknowledged: Synchronized[int] = PROCESSES.Value("i", 0)
+    failures: list[BaseException] = []
+
+    def watch() -> None:
+        try:
+            _watch(collection, acknowledged, sheets)
+        except BaseException as error:
+            failures.append(error)
+
+    with make(tmp_path / "c") as collection:
+        threads = [threading.Thread(target=watch, daemon=True) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        _write_sheets(tmp_path / "c", acknowledged, sheets)
+        for thread in threads:
+            thread.join(60)
+        assert not failures, failures[0]
+        assert not any(thread.is_alive() for thread in threads)
+
+
+def test_a_closed_collection_says_so(tmp_path: Path) -> None:
+    collection = make(tmp_path / "c")
+    collection.close()
+    collection.close()
+    with pytest.raises(DataError, match="the collection is closed; open it again"):
+        len(collection)

@@ -1,0 +1,137 @@
+"""Flipped bits in any file: found on read or by ``check`` and named, or without effect; the derived is made anew."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from crossbit import Collection
+from crossbit.errors import CrossbitError, FormatError
+from tests.faults.play import Expected, act, after, differences, model, perform
+from tests.faults.rounds import ROUNDS
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Expected]:
+    """A folder with everything in it: features, an index of a field, index files, and a log that is not moved yet."""
+    place = tmp_path_factory.mktemp("flips")
+    expected = Expected()
+    collection = Collection.create(place / "live", model(0), keep_features=True)
+    collection.index_field("even")
+    for number in range(60):
+        if number == 50:
+            collection.compact()
+        if number < 50 or act(number, 5).kind in ("upsert", "delete", "payload"):
+            collection = perform(collection, act(number, 5))
+            expected = after(expected, act(number, 5))
+    shutil.copytree(place / "live", place / "copy", ignore=shutil.ignore_patterns("*-shm"))
+    collection.close()
+    assert (place / "copy" / "items.sqlite-wal").stat().st_size > 0
+    return place / "copy", expected
+
+
+def flipped(played: Path, to: Path, name: str, random: np.random.Generator) -> Path:
+    """A copy of the folder with one bit of one file flipped."""
+    shutil.rmtree(to, ignore_errors=True)
+    shutil.copytree(played, to)
+    raw = bytearray((to / name).read_bytes())
+    raw[random.integers(len(raw))] ^= 1 << random.integers(8)
+    (to / name).write_bytes(raw)
+    return to
+
+
+def told(folder: Path, expected: Expected) -> list[str]:
+    """What is told about a folder; whatever is not told must be as expected."""
+    try:
+        with Collection.open(folder) as collection:
+            try:
+                wrong = differences(collection, expected)
+            except CrossbitError as error:
+                return [str(error), *map(str, collection.check())]
+            findings = [str(finding) for finding in collection.check()]
+            assert findings or not wrong, wrong
+            return findings
+    except CrossbitError as error:
+        return [str(error)]
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+def test_every_kind_of_file_is_tried(played: tuple[Path, Expected], tmp_path: Path) -> None:
+    names = files(played[0])
+    assert {"items.sqlite", "items.sqlite-wal", "acknowledged"} <= set(names)
+    assert any(name.startswith("model/") for name in names)
+    assert any(name.startswith("index/") for name in names)
+    shutil.copytree(played[0], tmp_path / "whole")
+    assert told(tmp_path / "whole", played[1]) == []
+
+
+def test_flipped_bits_never_go_unnoticed(played: tuple[Path, Expected], tmp_path: Path) -> None:
+    folder, expected = played
+    random = np.random.default_rng(11)
+    noticed = 0
+    for round_ in range(ROUNDS["flip"]):
+        names = files(folder)
+        name = names[round_ % len(names)]
+        said = told(flipped(folder, tmp_path / "flipped", name, random), expected)
+        noticed += bool(said)
+        stem = name.removesuffix("-wal")
+        assert all(stem in line or name in line or "flipped/index" in line for line in said), (name, said)
+        if name.startswith("index/") and said:
+            assert all("made anew" in line for line in said), (name, said)
+    assert noticed > ROUNDS["flip"] // 2
+
+
+def test_a_damaged_index_file_is_made_anew(played: tuple[Path, Expected], tmp_path: Path) -> None:
+    folder, expected = played
+    shutil.copytree(folder, tmp_path / "c")
+    for path in (tmp_path / "c" / "index").iterdir():
+        path.write_bytes(path.read_bytes()[:100])
+    with Collection.open(tmp_path / "c") as collection:
+        assert differences(collection, expected) == []
+        assert all(finding.repaired for finding in collection.check())
+        collection.compact()
+        assert collection.check() == []
+
+
+def test_a_lost_log_is_named_and_can_be_given_up(played: tuple[Path, Expected], tmp_path: Path) -> None:
+    shutil.copytree(played[0], tmp_path / "c", ignore=shutil.ignore_patterns("*-wal"))
+    with pytest.raises(FormatError, match=r"items\.sqlite-wal: damaged or removed: \d+ acknowledged writes .* missing"):
+        Collection.open(tmp_path / "c")
+    (tmp_path / "c" / "acknowledged").unlink()
+    with Collection.open(tmp_path / "c") as collection:
+        assert collection.check() == []
+        collection.upsert(["again"])
+        assert "again" in collection
+
+
+def test_a_damaged_item_is_named_and_can_be_written_again(tmp_path: Path) -> None:
+    with Collection.create(tmp_path / "c", model(0)) as collection:
+        collection.upsert(["good", "bad"], {"text": np.ones((2, 4))}, [{"word": "fine"}, {"word": "needle"}])
+    truth = tmp_path / "c" / "items.sqlite"
+    truth.write_bytes(truth.read_bytes().replace(b"needle", b"noodle"))
+    with Collection.open(tmp_path / "c") as collection:
+        with pytest.raises(FormatError, match=r"items\.sqlite: item 'bad' does not match its checksum"):
+            collection.get(["bad"])
+        assert collection.get(["good"])[0] is not None
+        (finding,) = collection.check()
+        assert "table 'items': 1 rows are not what was written, of the items 'bad'; write these items" in str(finding)
+        collection.upsert(["bad"], payload=[{"word": "needle"}])
+        assert collection.check() == []
+
+
+def test_a_damaged_code_is_named(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    with Collection.create(tmp_path / "c", model(0)) as collection:
+        collection.upsert([f"i{n}" for n in range(50)], {"text": random.normal(size=(50, 4))})
+        code = collection.get(["i33"])[0].codes["text"].to_bytes().tobytes()  # type: ignore[union-attr]
+    truth = tmp_path / "c" / "items.sqlite"
+    raw = truth.read_bytes()
+    truth.write_bytes(raw.replace(code, bytes(b ^ 1 for b in code)))
+    with Collection.open(tmp_path / "c") as collection:
+        with pytest.raises(FormatError, match=r"items\.sqlite: what belongs to item 'i\d+' in 'codes_\d' is not what"):
+            collection.search("text", np.ones((1, 4)))
+        assert any("table 'codes_" in str(finding) for finding in collection.check())
