@@ -11,8 +11,11 @@ from crossbit.data import training_set
 from crossbit.metrics import from_labels, mean_average_precision
 from crossbit.model import RBF
 from crossbit.model.inputs import apply
+from crossbit.neural.folded import Coordinates, Folded
 from crossbit.neural.gathered import Grid, pair_weights
-from crossbit.neural.posteriors import _features, _leave_one_out, _principal, fit_posteriors, make_folds
+from crossbit.neural.posteriors import fit_posteriors, make_folds
+from crossbit.neural.prepared import estrange, prepare
+from crossbit.neural.ridge import leave_folds_out, leave_one_out, principal
 from crossbit.neural.sources import ExpectedSource
 from crossbit.neural.stacked import can_stack, stack
 
@@ -33,10 +36,7 @@ def clouds(n: int, seed: int, several: bool = False) -> tuple[dict[str, Any], An
 def test_leave_one_out_equals_leaving_each_row_out() -> None:
     random = np.random.default_rng(0)
     X, T = random.normal(size=(25, 4)), random.normal(size=(25, 2))
-    A = X - X.mean(axis=0)
-    w, U, V = _principal(A)
-    np.testing.assert_allclose(A, U * np.sqrt(w) @ V.T, atol=1e-10)
-    error, decay = _leave_one_out(w, U, T - T.mean(axis=0))
+    error, decay = leave_one_out(X.astype(np.float32), T.astype(np.float32))
     residuals = []
     for i in range(25):
         rest = np.arange(25) != i
@@ -47,12 +47,65 @@ def test_leave_one_out_equals_leaving_each_row_out() -> None:
     assert error == pytest.approx(np.mean(residuals), rel=0.02)  # the mean is that of all rows, not of the others
 
 
-def test_wide_matrices_have_the_same_principal_directions() -> None:
-    A = np.random.default_rng(0).normal(size=(5, 30))
+@pytest.mark.parametrize("shape", [(25, 4), (5, 30)])
+def test_principal_directions_of_tall_and_wide_matrices(shape: tuple[int, int]) -> None:
+    A = np.random.default_rng(0).normal(size=shape)
     A -= A.mean(axis=0)
-    w, U, V = _principal(A)
+    w, U, V = principal(A)
     assert len(w) == 4
     np.testing.assert_allclose(A, U * np.sqrt(w) @ V.T, atol=1e-10)
+
+
+def test_a_fold_left_out_sees_no_column_made_from_it() -> None:
+    random = np.random.default_rng(0)
+    F, T = random.normal(size=(30, 6)).astype(np.float32), random.normal(size=(30, 2)).astype(np.float32)
+    folds, origin = np.arange(30) % 3, np.arange(6) % 3
+    error, decay = leave_folds_out(F, T, folds, origin)
+    total = 0.0
+    for k in range(3):
+        seen, columns = folds != k, origin != k
+        A = F[seen][:, columns].astype(np.float64)
+        mean, target = A.mean(axis=0), T[seen].mean(axis=0)
+        A -= mean
+        W = np.linalg.solve(A.T @ A + decay * seen.mean() * np.eye(4), A.T @ (T[seen] - target))
+        total += np.square(T[~seen] - target - (F[~seen][:, columns] - mean) @ W).sum()
+    assert error == pytest.approx(total / 30, rel=1e-5)
+    F[:, 0] = 1e3 * (folds == 0)  # would tell the fold apart, and is left out with it
+    spoilt, _ = leave_folds_out(F, T, folds, origin)
+    assert spoilt < 2 * error
+
+
+def test_regressions_in_coordinates_of_their_own_are_those_of_each_fold_alone() -> None:
+    views, labels = clouds(60, 0)
+    F, T = views["image"].astype(np.float32), np.eye(3, dtype=np.float32)[labels]
+    seen = np.arange(60) % 2 != np.arange(2)[:, None]
+    systems = [Coordinates.of(F[:, :7], 1.0), Coordinates.of(F, 1.0)]
+    rows, penalties = [systems[0](F[:, :7]), systems[1](F)], [system.penalty for system in systems]
+    both = Folded.of(rows, penalties, T, seen, False)
+    fits = both.fit(1.0, both.start(), steps=200)
+    for k in range(2):
+        alone = Folded.of([rows[k]], [penalties[k]], T, seen[k : k + 1], False)
+        fit = alone.fit(1.0, alone.start(), steps=200)
+        found = both.unseen(fits)[~torch.from_numpy(seen[k])]
+        torch.testing.assert_close(found, alone.unseen(fit)[~torch.from_numpy(seen[k])], atol=0.02, rtol=0.02)
+
+
+def test_landmarks_are_tried_where_classes_are_no_half_spaces() -> None:
+    random = np.random.default_rng(0)
+    X = random.normal(size=(120, 3))
+    T = np.eye(2, dtype=np.float32)[(np.linalg.norm(X, axis=1) > 1.5).astype(int)]
+    folds = make_folds(T, 5, random)
+    found = prepare(X, T, folds, random)
+    assert ["rbf" in one.name for one in found] == [False, True, True]
+    assert fit_posteriors(X, T, several=False, seed=0).preparation.count("rbf") == 1
+    assert found[1].origin is not None
+    np.testing.assert_array_equal(np.bincount(found[1].origin), np.bincount(folds))
+
+
+def test_linear_features_suffice_for_half_spaces() -> None:
+    X = np.random.default_rng(0).normal(size=(120, 3))
+    T = np.eye(2, dtype=np.float32)[(X[:, 0] > 0).astype(int)]
+    assert "rbf" not in fit_posteriors(X, T, several=False, seed=0).preparation
 
 
 @pytest.mark.parametrize("several", [False, True])
@@ -72,10 +125,10 @@ def test_out_of_fold_posteriors_are_as_good_on_training_rows_as_the_model_is_on_
 
 def test_no_row_is_its_own_landmark() -> None:
     X = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
-    layer = RBF(X[:5], 0.5)
-    plain, honest = layer(X), _features([layer], X)
+    plain = RBF(X[:5], 0.5)(X)
+    honest = plain.copy()
+    estrange(honest, np.arange(5), np.arange(5))
     assert np.allclose(np.diag(plain), 1)
-    assert (honest[:5] < 0.999).all()
     np.testing.assert_array_equal(honest[5:], plain[5:])
     np.testing.assert_allclose(np.diag(honest), np.sort(plain[:5], axis=1)[:, -2], rtol=1e-6)
 
@@ -127,7 +180,7 @@ def test_the_default_needs_no_settings(method: type[MMNN], several: bool) -> Non
     kinds = [layer.kind for layer in model.encoders["image"]]
     assert kinds[-5:] == ["affine", "tanh" if several else "softmax", "standardise", "affine", "tanh"]
     assert "posteriors of 3 classes" in model.card["inputs"]["image"]
-    assert len(model.card["candidates"]) == 14
+    assert len(model.card["candidates"]) == 10
     new, truth = clouds(150, 1, several)
     relevant = from_labels(truth, truth)
     codes = model.encode("image", new["image"]), model.encode("text", new["text"])

@@ -5,35 +5,24 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations_with_replacement
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+
+import numpy as np
 
 from crossbit.data import TrainingSet
 from crossbit.errors import DataError
 from crossbit.hashers.base import Hasher
-from crossbit.model import HashModel
+from crossbit.hashers.ccaitq import CCAITQ
+from crossbit.model import Affine, HashModel
+from crossbit.model.inputs import apply, fit_inputs
 from crossbit.progress import OnStep
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from crossbit.neural.learn import Candidate, Chain
+    from crossbit.neural.candidate import Chain
     from crossbit.neural.parts import Part
     from crossbit.neural.settings import Loss, Settings
-
-
-# Evenness of similar and dissimilar pairs, margin in percent of the largest distance, β: noisy classes want even
-# weights and large margins, clean ones the opposite.
-_TRIED = (
-    (0.0, 50, 4.0),
-    (0.0, 71, 4.0),
-    (0.5, 71, 4.0),
-    (0.5, 71, 1.0),
-    (0.5, 90, 1.0),
-    (1.0, 71, 1.0),
-    (1.0, 90, 1.0),
-    (1.0, 100, 1.0),
-    (1.0, 115, 1.0),
-)
 
 
 @dataclass(kw_only=True)
@@ -65,7 +54,8 @@ class MMNN(Hasher):
         alpha: $\alpha$, the weight of the losses within a modality, for all or ``{modality: weight}``.
         margin: $m$, a Euclidean distance between outputs (at most $2\sqrt{\text{bits}}$) or a share of that such as
             ``"75%"``; for all, or a mapping with keys ``"image-text"`` (either order), ``"image"`` and ``"default"``.
-        loss: ``"contrastive"`` as above, ``"ranking"`` (a softmax over all pairs of a batch), or ``"auto"``:
+        loss: ``"contrastive"`` as above, ``"ranking"`` (a softmax over all pairs of a batch), ``"precision"`` (the average
+            precision of the batch, made smooth), or ``"auto"``:
             contrastive for labels and pairs, ranking where only similar rows are known.
         temperature: Of the ranking loss.
         sums: Add pairs up as the paper prints, instead of averaging similar and dissimilar ones each.
@@ -107,7 +97,7 @@ class MMNN(Hasher):
     inputs: str | dict[str, str] = "auto"
     alpha: float | dict[str, float] = 0.3
     margin: float | str | dict[str, float | str] = "auto"
-    loss: Literal["auto", "contrastive", "ranking"] = "auto"
+    loss: Literal["auto", "contrastive", "ranking", "precision"] = "auto"
     temperature: float = 0.2
     sums: bool = False
     n_pairs: tuple[int, int] | None = None
@@ -140,19 +130,16 @@ class MMNN(Hasher):
                 raise DataError(f"{name!r}: rows of shape {view.shape[1:]} need a network of their own, in networks=")
 
     def _learn(self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None) -> HashModel:
-        from crossbit.neural.learn import after, learn, with_health
+        from crossbit.neural.finish import after, with_health
+        from crossbit.neural.learn import learn
         from crossbit.neural.stacked import can_stack, stack
 
-        free = self.loss == "auto" and self.margin == "auto"
         plain = self.inputs != "auto" or self.networks or self.online or not can_stack(data)
         stacked = None if plain else stack(data, self.seed)
         seen = data if stacked is None else stacked.data
-        unlabelled = stacked is not None and free
         model = learn(
             seen,
-            self._expected(seen) if unlabelled else self._candidates(seen, stacked=stacked is not None),
-            held_out=self.validation,
-            longer=self._longer if unlabelled else None,
+            **self._tried(seen, stacked=stacked is not None),
             rotate=self.rotate,
             configuration=self.configuration(),
             checkpoint=checkpoint,
@@ -163,48 +150,37 @@ class MMNN(Hasher):
             model = replace(model, card={"inputs": stacked.chosen, **model.card})
         return with_health(model, data)
 
-    def _candidates(self, data: TrainingSet, *, stacked: bool) -> "list[Candidate]":
-        """Networks on labels, pairs and rows as they are; with labels and nothing else said, of both losses."""
-        from crossbit.neural.learn import Candidate
+    def _tried(self, data: TrainingSet, *, stacked: bool) -> "dict[str, Any]":
+        """What `learn` is to try: candidates, rounds, and the share held out."""
+        from crossbit.neural import tried
 
         settings, begin = self._settings(data), partial(self._begin, stacked=stacked)
-        candidates = [Candidate("network", settings, begin)]
-        if data.labels and self.loss == "auto" and self.margin == "auto":
-            ranking = replace(settings, losses={**settings.losses, "labels": "ranking"})
-            candidates.append(Candidate("network, ranking", ranking, begin))
-        return candidates
+        free = self.loss == "auto" and self.margin == "auto"
+        if stacked and free:
+            base = replace(settings, steps=self.steps or 80, decay=self.decay or 0.002)
+            largest = max(int(present.sum()) for present in data.present.values())
+            candidates = tried.on_posteriors(base, begin, data.modalities, largest)
+            return {
+                "candidates": candidates,
+                "rounds": [partial(tried.at_length, steps=self.steps or 250)],
+                "held_out": None,
+            }
+        if free and self._from_correlations(data):
+            base = replace(settings, optimiser="adam", rate=0.005, batch=256, every=50, patience=3)
+            start = lambda r, p: partial(canonical, n_bits=self.n_bits, seed=self.seed, regularisation=r, power=p)  # noqa: E731
+            rounds = [partial(tried.weighed, begin=start), partial(tried.ranked_from, steps=self.steps or 300)]
+            return {
+                "candidates": tried.from_correlations(base, start),
+                "rounds": rounds,
+                "held_out": self.validation,
+            }
+        return {"candidates": tried.as_given(settings, begin, free and bool(data.labels)), "held_out": self.validation}
 
-    def _expected(self, data: TrainingSet) -> "list[Candidate]":
-        """Networks on posteriors, which tell how probably two rows are similar; what labels judge is left open."""
-        from crossbit.neural.learn import Candidate
-        from crossbit.neural.settings import margins
+    def _from_correlations(self, data: TrainingSet) -> bool:
+        plain = self.inputs == "auto" and not (self.networks or self.online or self.hidden)
+        return plain and data.rows and not data.labels and not data.pairs and len(data.views) > 1
 
-        base = replace(
-            self._settings(data), expected=True, optimiser="adam", rate=0.02, batch=192, every=20, patience=3
-        )
-        base = replace(base, steps=self.steps or 80, decay=self.decay or 0.002)
-        begin = partial(self._begin, stacked=True)
-        found = []
-        for evenness, share, beta in _TRIED:
-            distances = margins(f"{share}%", data.modalities, self.n_bits)
-            settings = replace(base, evenness=evenness, margins=distances, beta=(beta, beta))
-            found.append(Candidate(f"margin {share}%, evenness {evenness:g}, beta {beta:g}", settings, begin))
-        ranking = replace(base, losses={**base.losses, "labels": "ranking"})
-        return [*found, Candidate(f"ranking, temperature {self.temperature:g}", ranking, begin)]
-
-    def _longer(self, candidate: "Candidate") -> "list[Candidate]":
-        """A candidate at length, from two beginnings."""
-        steps, found = self.steps or 250, []
-        for again in (1, 2):
-            settings = replace(candidate.settings, steps=steps, every=steps, batch=256, seed=self.seed + 7919 * again)
-            begin = partial(self._begin, stacked=True, again=again)
-            found.append(replace(candidate, name=f"{candidate.name}, longer ({again})", settings=settings, begin=begin))
-        return found
-
-    def _begin(self, part: "Part", *, stacked: bool = False, again: int = 0) -> "Mapping[str, Chain]":
-        import numpy as np
-
-        from crossbit.model.inputs import fit_inputs
+    def _begin(self, part: "Part", *, stacked: bool = False) -> "Mapping[str, Chain]":
         from crossbit.neural.networks import random_layers
         from crossbit.neural.settings import for_each
 
@@ -217,7 +193,7 @@ class MMNN(Hasher):
             if self.networks and name in self.networks:
                 chains[name] = ([], self.networks[name])
                 continue
-            random = np.random.default_rng([self.seed, again, 0 if stacked else number])
+            random = np.random.default_rng([self.seed, 0 if stacked else number])
             X = part.take(name)
             fixed = fit_inputs(inputs[name], X, random)
             width = next((w for layer in reversed(fixed) if (w := layer.widths()[1])), X.shape[1])
@@ -255,6 +231,7 @@ class MMNN(Hasher):
             quantisation=self.quantisation,
             balance=self.balance,
             decay=self.decay,
+            anchored=False,
             dropout=self.dropout,
             optimiser=optimiser,
             rate=self.learning_rate,
@@ -296,3 +273,22 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - any field
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     return list(value) if isinstance(value, tuple) else value
+
+
+def canonical(part: "Part", *, n_bits: int, seed: int, regularisation: float, power: float) -> "Mapping[str, Chain]":
+    """Layers that begin as `CCAITQ` of the rows that belong together, their scores of about unit size."""
+    random = np.random.default_rng(seed)
+    items = np.unique(np.concatenate(list(part.rows.values())))
+    inputs, views = {}, {}
+    for name, rows in part.rows.items():
+        inputs[name] = fit_inputs("standardise", part.take(name), random)
+        prepared = apply(inputs[name], part.take(name))
+        views[name] = np.full((len(items), prepared.shape[1]), np.nan, np.float32)
+        views[name][np.searchsorted(items, rows)] = prepared
+    model = CCAITQ(n_bits=n_bits, seed=seed, regularisation=regularisation, power=power).fit(views)
+    chains: dict[str, Chain] = {}
+    for name, layers in model.encoders.items():
+        *before, last = cast("list[Affine]", layers)  # only the last has weights
+        size = max(float(np.sqrt(np.nanmean(np.square(apply(layers, views[name]))))), 1e-12)
+        chains[name] = ([*inputs[name], *before], [Affine(last.weight / size, last.bias / size)])
+    return chains

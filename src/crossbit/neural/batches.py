@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
@@ -79,7 +80,7 @@ class Batches(ABC):
         known: list[Known] = []
         for term, pairs in zip(self.terms, drawn, strict=True):
             left, right = rows[term.source.left], rows[term.source.right]
-            if pairs is None or term.loss == "ranking":
+            if pairs is None or term.loss != "contrastive":
                 known.append(term.source.grid(left, right))
             else:
                 index = [np.searchsorted(left, pairs[0][:, 0]), np.searchsorted(right, pairs[0][:, 1])]
@@ -121,13 +122,16 @@ class Whole(Batches):
 class MiniBatches(Batches):
     """Some rows after the other, shuffled anew every time round; all pairs of the batch."""
 
+    def __init__(self, part: Part, terms: Sequence[Term], settings: Settings) -> None:
+        super().__init__(part, terms, settings)
+        self._last: dict[int, tuple[int, Ints]] = {}
+
     def batch(self, step: int) -> Batch:
         """Items of an aligned set with all their views, or as many rows of each view."""
         size, random = self.settings.batch or 256, self._random(step)
         if self.part.data.aligned:
-            items = np.unique(np.concatenate(list(self.part.rows.values())))
-            chosen = np.sort(items[self._stream(len(items), step, size, 0)])
-            rows = {name: np.flatnonzero(np.isin(self.part.rows[name], chosen)) for name in self.names}
+            chosen = np.sort(self._items[self._stream(len(self._items), step, size, 0)])
+            rows = {name: _places(chosen, self.part.rows[name]) for name in self.names}
         else:
             rows = {
                 name: np.sort(self._stream(len(self.part.rows[name]), step, size, 1 + number))
@@ -138,12 +142,23 @@ class MiniBatches(Batches):
 
     def _stream(self, n: int, step: int, size: int, stream: int) -> Ints:
         """Numbers 0 … n − 1 in an endless row of shuffles: those of this step, each once."""
-        places = np.arange((step - 1) * size, step * size)
-        shuffles = {turn: self._shuffle(n, int(turn), stream) for turn in np.unique(places // n)}
-        return np.unique([shuffles[place // n][place % n] for place in places])
+        turns, places = np.divmod(np.arange((step - 1) * size, step * size), n)
+        return np.unique(np.concatenate([self._shuffle(n, t, stream)[places[turns == t]] for t in np.unique(turns)]))
 
     def _shuffle(self, n: int, turn: int, stream: int) -> Ints:
-        return np.random.default_rng([self.settings.seed, 3, stream, turn]).permutation(n)
+        if self._last.get(stream, (-1,))[0] != turn:  # many steps in a row ask for the same one
+            self._last[stream] = turn, np.random.default_rng([self.settings.seed, 3, stream, turn]).permutation(n)
+        return self._last[stream][1]
+
+    @cached_property
+    def _items(self) -> Ints:
+        return np.unique(np.concatenate(list(self.part.rows.values())))
+
+
+def _places(items: Ints, rows: Ints) -> Ints:
+    """Where some items stand among increasing rows, those that do."""
+    places: Ints = np.minimum(np.searchsorted(rows, items), len(rows) - 1)
+    return np.asarray(places[rows[places] == items])
 
 
 class Online(Batches):

@@ -1,5 +1,7 @@
 """Checkpoints: one file with all that training needs to go on where it was; whole or absent, never pickle."""
 
+import hashlib
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from time import monotonic
@@ -8,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from crossbit.data import TrainingSet
 from crossbit.errors import DataError
 from crossbit.files import read_arrays, write_arrays
 
@@ -59,3 +62,16 @@ class Checkpoint:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         write_arrays(self.path, FORMAT, {"fingerprint": self.fingerprint, "runs": runs}, named)
         self._saved = monotonic()
+
+
+def fingerprint(data: TrainingSet, configuration: Mapping[str, Any]) -> str:
+    """Of settings and data, so that a checkpoint is not resumed with others; of every array some rows are looked at."""
+    digest = hashlib.sha256(json.dumps(configuration, sort_keys=True, default=str).encode())
+    arrays = [*data.views.items(), *data.labels.items()]
+    arrays += [(key, a) for some in data.pairs for key, a in ((some.key, some.index), (some.key, some.similar))]
+    for name, array in arrays:
+        digest.update(repr((name, array.shape, array.dtype.str)).encode())
+        some = np.unique(np.linspace(0, max(0, len(array) - 1), 1000).astype(np.int64))
+        digest.update(np.ascontiguousarray(array[some]).tobytes() if len(array) else b"")
+    digest.update(repr((data.aligned, data.rows)).encode())
+    return digest.hexdigest()

@@ -98,4 +98,4 @@ def _cubic_minimum(a: Trial, b: Trial) -> float:
 
 def dot(a: Tensor, b: Tensor) -> float:
     """Inner product, summed in double precision."""
-    return float(torch.dot(a.double(), b.double()))
+    return float((a * b).sum(dtype=torch.float64))

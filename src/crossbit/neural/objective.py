@@ -49,6 +49,7 @@ class Objective:
         self.networks, self.terms, self.features, self.settings = networks, terms, features, settings
         self.parameters = [p for network in networks.values() for p in network.parameters() if p.requires_grad]
         self.decayed = [p for p in self.parameters if p.ndim > 1]
+        self._towards = [p.detach().clone() if settings.anchored else torch.zeros_like(p) for p in self.decayed]
         self.evaluations = 0
         self._own = any(not isinstance(network, Network) for network in networks.values())
         self._at: tuple[Batch, int, float] | None = None
@@ -98,11 +99,14 @@ class Objective:
             if s.balance:
                 loss = loss + s.balance * losses.balance(outputs)
         if s.decay:
-            loss = loss + 0.5 * s.decay * torch.stack([p.square().sum() for p in self.decayed]).sum()
+            moved = [(p - q).square().sum() for p, q in zip(self.decayed, self._towards, strict=True)]
+            loss = loss + 0.5 * s.decay * torch.stack(moved).sum()
         return loss
 
     def _seed(self, noise: int) -> None:
         """The same noise in every evaluation until another is chosen: a line search compares their values."""
+        if not self.noisy:
+            return
         seed = int(np.random.SeedSequence([self.settings.seed, 4, noise]).generate_state(1)[0])
         if self._own:
             torch.manual_seed(seed)
@@ -116,8 +120,10 @@ class Objective:
         return torch.tanh(beta * scores.reshape(len(scores), -1))
 
     def _cost(self, term: Term, u: Tensor, v: Tensor, known: Known) -> Tensor:
-        if term.loss == "ranking":
+        if term.loss != "contrastive":
             grid = cast("Grid", known)
+            if term.loss == "precision":
+                return losses.precision(u, v, grid.similar, grid.counted)
             return losses.ranking(u, v, grid.similar, grid.counted, temperature=self.settings.temperature)
         s = self.settings
         return known.contrastive(u, v, margin=term.margin, sums=s.sums, evenness=s.evenness)

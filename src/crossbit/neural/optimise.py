@@ -141,14 +141,14 @@ class LBFGS(_Searching):
         if "s" not in self.memory:
             return -gradient
         S, Y = self.memory["s"], self.memory["y"]
-        q, steps = gradient.clone(), []
-        for s, y in zip(S.flip(0), Y.flip(0), strict=True):
-            alpha = dot(s, q) / dot(s, y)
-            q -= alpha * y
-            steps.append(alpha)
-        q *= dot(S[-1], Y[-1]) / dot(Y[-1], Y[-1])
-        for s, y, alpha in zip(S, Y, reversed(steps), strict=True):
-            q += (alpha - dot(y, q) / dot(s, y)) * s
+        products = torch.linalg.vecdot(S, Y).tolist()
+        q, steps = gradient.clone(), [0.0] * len(S)
+        for i in reversed(range(len(S))):
+            steps[i] = float(S[i] @ q) / products[i]
+            q.sub_(Y[i], alpha=steps[i])
+        q *= products[-1] / float(Y[-1] @ Y[-1])
+        for i, step in enumerate(steps):
+            q.add_(S[i], alpha=step - float(Y[i] @ q) / products[i])
         return -q
 
     def _first(self, direction: Tensor, slope: float, fresh: bool) -> float:

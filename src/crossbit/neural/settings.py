@@ -7,7 +7,7 @@ from typing import Literal, TypeVar
 
 from crossbit.errors import DataError
 
-Loss = Literal["contrastive", "ranking"]
+Loss = Literal["contrastive", "ranking", "precision"]
 T = TypeVar("T")
 Key = tuple[str, str]
 
@@ -36,6 +36,7 @@ class Settings:
         quantisation: Weight of the penalty for outputs away from ±1.
         balance: Weight of the penalty for uneven bits.
         decay: Weight decay, ½ λ ‖W‖².
+        anchored: Weights decay to where they began instead of to 0, ½ λ ‖W − W₀‖².
         dropout: Share of the values entering each affine layer that are zeroed while training.
         optimiser: ``"cg"``, ``"lbfgs"``, ``"adam"`` or ``"sgd"``.
         rate: Step size of Adam and SGD.
@@ -61,6 +62,7 @@ class Settings:
     quantisation: float
     balance: float
     decay: float
+    anchored: bool
     dropout: float
     optimiser: str
     rate: float
