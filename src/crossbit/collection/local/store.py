@@ -6,7 +6,7 @@ import sqlite3
 import tempfile
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Self
@@ -22,7 +22,7 @@ from crossbit.collection.local.finding import neighbours
 from crossbit.collection.local.state import CODES, SCHEMA, State
 from crossbit.collection.records import Finding, Id, Item, Stats
 from crossbit.collection.store import Batch, Neighbours, Query, Rows, StaleModelError
-from crossbit.errors import BackendError, DataError
+from crossbit.errors import BackendError, CrossbitError, DataError
 from crossbit.files import sync_folder
 from crossbit.folders import only_writer, reading
 from crossbit.model import HashModel
@@ -212,7 +212,12 @@ class LocalStore:
     def upgrade(self, model: HashModel, batches: Iterable[tuple[Sequence[Id], Mapping[str, Rows]]] | None) -> None:
         """Go over to another model at once, with new codes for all items."""
         with only_writer(self.place):
-            state = upgrading.upgrade(self.place / MODEL, self._database, model, batches)
+            try:
+                state = upgrading.upgrade(self.place / MODEL, self._database, model, batches)
+            except CrossbitError:
+                with suppress(CrossbitError):  # the next upgrade or compaction does it as well
+                    self._drop_leftovers()
+                raise
             noted.write(self.place, state.generation)
             self._tidy(state)
         self._save()
@@ -220,9 +225,7 @@ class LocalStore:
     def compact(self) -> None:
         """Give back what is no longer used, and save the indexes."""
         with only_writer(self.place):
-            with self._writing() as (connection, state, _):
-                upgrading.drop_leftovers(connection, state)
-            self._tidy(state)
+            self._drop_leftovers()
             with self._database.alone() as connection:
                 connection.execute("VACUUM")
         self._save()
@@ -230,6 +233,12 @@ class LocalStore:
             self._trim(connection, state)
         with self._database.alone() as connection:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def _drop_leftovers(self) -> None:
+        """Remove what an upgrade that did not come to its end has left."""
+        with self._writing() as (connection, state, _):
+            upgrading.drop_leftovers(connection, state)
+        self._tidy(state)
 
     def _tidy(self, state: State) -> None:
         """Remove the files of other models than the one in use."""

@@ -161,14 +161,13 @@ def _encode_given(database: Database, plan: Plan, ids: Sequence[Id], views: Mapp
         for modality, own in codes.items():
             tables.write_blobs(connection, f"codes_{plan.codes[modality]}", rows, own[here].to_bytes())
             if state.keep is not None:
-                plan = _keep_given(connection, state, plan, modality, rows, np.asarray(views[modality])[here])
+                plan = _keep_given(connection, plan, modality, rows, np.asarray(views[modality])[here])
     return plan
 
 
-def _keep_given(
-    connection: sqlite3.Connection, state: State, plan: Plan, modality: str, rows: list[int], features: Rows
-) -> Plan:
+def _keep_given(connection: sqlite3.Connection, plan: Plan, modality: str, rows: list[int], features: Rows) -> Plan:
     """Write features into a new table, which the first batch makes."""
+    state = State.read(connection)
     if plan.features.get(modality) == state.features.get(modality):
         number = state.next_number
         replace(state, next_number=number + 1).write(connection)

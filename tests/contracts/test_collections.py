@@ -1,0 +1,353 @@
+"""What every collection promises, wherever it is stored; another store is tested by an entry in ``STORES``."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from crossbit import Codes, Collection, DataError, HashModel, Item, hamming
+from crossbit.features import BagOfTags
+from crossbit.model import Affine
+from tests.faults.play import WIDTHS, Expected, act, after, differences, model, perform
+
+STORES: dict[str, Callable[[Path, HashModel], Collection]] = {
+    "local": lambda folder, made: Collection.create(folder / "c", made, keep_features=True)
+}
+random = np.random.default_rng(1)
+N = 40
+IDS: list[int | str] = [f"item {i}" if i % 2 else i for i in range(N)]
+VIEWS = {name: random.normal(size=(N, width)) for name, width in WIDTHS.items()}
+PAYLOAD = [{"year": 1990 + i % 7, "tags": ["all", f"t{i % 3}"], "title": f"Ünïcode {i}"} for i in range(N)]
+
+
+@pytest.fixture(params=STORES)
+def empty(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Collection]:
+    with STORES[request.param](tmp_path, model(0)) as collection:
+        yield collection
+
+
+@pytest.fixture
+def filled(empty: Collection) -> Collection:
+    """Every item has text; the first half has an image, too."""
+    empty.upsert(IDS, {"text": VIEWS["text"]}, PAYLOAD)
+    empty.upsert(IDS[: N // 2], {"image": VIEWS["image"][: N // 2]})
+    return empty
+
+
+def codes(name: str) -> Codes:
+    own = model(0).encode(name, VIEWS[name])
+    return own[: N // 2] if name == "image" else own
+
+
+def got(collection: Collection, id_: int | str) -> Item:
+    (item,) = collection.get([id_])
+    assert item is not None
+    return item
+
+
+def test_an_empty_collection_finds_nothing(empty: Collection) -> None:
+    assert len(empty) == 0
+    assert list(empty) == []
+    assert empty.get(["a"]) == [None]
+    assert empty.delete(["a"]) == 0
+    assert empty.search("image", VIEWS["image"][:2]) == [[], []]
+    assert empty.search("image", VIEWS["image"][:2], where={"a": 1}) == [[], []]
+    assert empty.annotate("image", VIEWS["image"][:1]) == [[]]
+    assert empty.stats().items == 0
+    assert empty.check() == []
+
+
+def test_items_come_back_as_they_were(filled: Collection) -> None:
+    assert len(filled) == N
+    assert [item.id for item in filled] == IDS
+    first, missing, last = filled.get([IDS[0], "nobody", IDS[-1]])
+    assert missing is None
+    assert first == Item(IDS[0], PAYLOAD[0], {"image": codes("image")[0], "text": codes("text")[0]})
+    assert last == Item(IDS[-1], PAYLOAD[-1], {"text": codes("text")[N - 1]})
+    assert last.modalities == ["text"]
+    assert filled.get([IDS[0], IDS[0]]) == [first, first]
+
+
+def test_a_number_is_not_its_spelling(empty: Collection) -> None:
+    empty.upsert([1, "1"], payload=[{"kind": "number"}, {"kind": "text"}])
+    assert got(empty, 1).payload == {"kind": "number"}
+    assert got(empty, "1").payload == {"kind": "text"}
+    assert 1 in empty
+    assert "2" not in empty
+    assert 1.5 not in empty
+
+
+@pytest.mark.parametrize("query", ["image", "text"])
+@pytest.mark.parametrize("among", ["image", "text"])
+def test_search_agrees_with_a_plain_loop_in_every_direction(filled: Collection, query: str, among: str) -> None:
+    X = random.normal(size=(3, WIDTHS[query]))
+    expected = np.sort(hamming(model(0).encode(query, X), codes(among)), axis=1)[:, :9]
+    found = filled.search(query, X, k=9, among=among)
+    assert [[hit.distance for hit in hits] for hits in found] == expected.tolist()
+    for hits in found:
+        assert len({hit.id for hit in hits}) == 9
+        assert {hit.modality for hit in hits} == {among}
+        assert all(hit.similarity == 1 - hit.distance / 20 for hit in hits)
+        assert all(hit.payload == PAYLOAD[IDS.index(hit.id)] for hit in hits)
+
+
+def test_among_all_an_item_is_found_once_by_its_nearest_modality(filled: Collection) -> None:
+    X = random.normal(size=(4, WIDTHS["text"]))
+    asked = model(0).encode("text", X)
+    text, image = hamming(asked, codes("text")).astype(int), hamming(asked, codes("image")).astype(int)
+    best = text.copy()
+    best[:, : N // 2] = np.minimum(best[:, : N // 2], image)
+    for i, hits in enumerate(filled.search("text", X, k=N)):
+        assert [hit.distance for hit in hits] == np.sort(best[i]).tolist()
+        for hit in hits:
+            at = IDS.index(hit.id)
+            assert hit.distance == best[i, at]
+            assert hit.distance == (text[i, at] if hit.modality == "text" else image[i, at])
+    assert filled.search("text", X, k=N) == filled.search("text", X, k=N, among=["image", "text"])
+
+
+def test_codes_may_be_given_instead_of_rows(filled: Collection) -> None:
+    asked = model(0).encode("text", VIEWS["text"][:2])
+    assert filled.search("text", asked, k=5) == filled.search("text", VIEWS["text"][:2], k=5)
+    filled.upsert(["coded"], {"image": codes("image")[:1]})
+    assert got(filled, "coded").codes == {"image": codes("image")[0]}
+
+
+def test_least_similarity(filled: Collection) -> None:
+    hits = filled.search("text", VIEWS["text"][:1], k=N, min_similarity=0.6)[0]
+    assert hits == [hit for hit in filled.search("text", VIEWS["text"][:1], k=N)[0] if hit.similarity >= 0.6]
+    assert 0 < len(hits) < N
+
+
+def test_rescoring_orders_by_what_the_query_is_sure_of(filled: Collection) -> None:
+    X = random.normal(size=(2, WIDTHS["text"]))
+    scores = model(0).scores("text", X)
+    for row, hits in zip(scores, filled.search("text", X, k=6, among="text", rescore=N), strict=True):
+        costs = ((codes("text").unpack() != (row >= 0)) * np.abs(row)).sum(axis=1)
+        np.testing.assert_allclose([costs[IDS.index(hit.id)] for hit in hits], np.sort(costs)[:6], rtol=1e-6)
+
+
+def test_items_change(filled: Collection) -> None:
+    filled.upsert([IDS[0]], {"image": VIEWS["image"][5:6]})
+    assert got(filled, IDS[0]).codes == {"image": codes("image")[5], "text": codes("text")[0]}
+    assert got(filled, IDS[0]).payload == PAYLOAD[0]
+    filled.upsert(IDS[:2], payload=[{"new": True}, None])
+    assert [got(filled, id_).payload for id_ in IDS[:2]] == [{"new": True}, PAYLOAD[1]]
+    assert filled.delete([IDS[0]], modality="image") == 1
+    assert filled.delete([IDS[0], IDS[-1], "nobody"], modality="image") == 0
+    assert got(filled, IDS[0]).modalities == ["text"]
+    assert filled.delete([IDS[0], "nobody"]) == 1
+    assert IDS[0] not in filled
+    assert len(filled) == N - 1
+    assert IDS[0] not in {hit.id for hit in filled.search("text", VIEWS["text"][:1], k=N)[0]}
+
+
+def test_rows_that_are_all_nan_and_things_that_are_none_are_absent(empty: Collection) -> None:
+    X = VIEWS["image"][:3].copy()
+    X[1] = np.nan
+    empty.upsert(["a", "b", "c"], {"image": X, "text": codes("text")[:3]})
+    assert [item.modalities for item in empty] == [["image", "text"], ["text"], ["image", "text"]]
+    empty.upsert(["a"], {"image": np.full((1, 6), np.nan)})  # says nothing about a's image
+    assert got(empty, "a").modalities == ["image", "text"]
+    X[2, 3] = np.nan
+    with pytest.raises(DataError, match="row 1 contains NaN"):
+        empty.upsert(["a", "b", "c"], {"image": X})
+
+
+def test_nothing_of_a_refused_write_is_kept(filled: Collection) -> None:
+    with pytest.raises(DataError):
+        filled.upsert(["new", IDS[0]], {"text": VIEWS["text"][:2]}, [{"a": 1}, {"b": object()}])
+    assert "new" not in filled
+    assert got(filled, IDS[0]).payload == PAYLOAD[0]
+
+
+def test_annotation_takes_the_tags_of_the_nearest_by_vote(filled: Collection) -> None:
+    (tags,) = filled.annotate("image", VIEWS["image"][:1], from_="text", neighbours=5, tags=2)
+    hits = filled.search("image", VIEWS["image"][:1], k=5, among="text")[0]
+    assert tags[0].name == "all"
+    assert (tags[0].score, tags[0].votes) == (1.0, 5)
+    assert tags[1].votes == max(sum(f"t{i}" in hit.payload["tags"] for hit in hits) for i in range(3))
+    assert filled.annotate("image", VIEWS["image"][:1], field="title") == [[]]
+
+
+def test_raw_things_go_through_the_recipe(tmp_path: Path) -> None:
+    bag = BagOfTags.fit([["red", "food"], ["cloud", "red"]])
+    weights = [Affine(np.random.default_rng(0).normal(size=(bag.width, 16)), np.zeros(16))]
+    made = HashModel({"text": weights, "image": [Affine(np.ones((2, 16)), np.zeros(16))]}, 16, {"text": bag.recipe()})
+    with Collection.create(tmp_path / "c", made) as collection:
+        collection.upsert(["sky", "meal", "void"], {"text": ["cloud", ["red", "food"], None]})
+        assert [hit.id for hit in collection.search("text", ["red + food"], k=1)[0]] == ["meal"]
+        assert got(collection, "void").modalities == []
+        with pytest.raises(DataError, match="the model has no recipe for raw things of 'image'; pass rows of numbers"):
+            collection.search("image", ["picture.jpg"])
+        with pytest.raises(DataError, match=r"expected a list of things, got one str; pass \[thing\]"):
+            collection.search("text", "cloud")
+
+
+def test_a_play_of_many_acts_leaves_what_it_should(empty: Collection) -> None:
+    expected = Expected()
+    for number in range(60):
+        what = act(number, seed=2)
+        if what.kind != "reopen":
+            perform(empty, what)
+            expected = after(expected, what)
+            assert differences(empty, expected) == [], f"after act {number}, {what.kind}"
+    assert empty.check() == []
+
+
+def test_upgrade_from_kept_features_or_features_given_again(filled: Collection) -> None:
+    filled.upgrade(model(1))
+    assert filled.model == model(1)
+    assert got(filled, IDS[0]).codes["text"] == model(1).encode("text", VIEWS["text"][:1])
+    batches = [
+        (IDS[: N // 2], {name: X[: N // 2] for name, X in VIEWS.items()}),
+        (IDS[N // 2 :], {"text": VIEWS["text"][N // 2 :]}),
+    ]
+    filled.upgrade(model(2), batches)
+    for name, last in (("text", N - 1), ("image", N // 2 - 1)):
+        assert got(filled, IDS[last]).codes[name] == model(2).encode(name, VIEWS[name][[last]])
+    filled.upgrade(model(3))  # from the features that were given again
+    assert got(filled, IDS[3]).codes["text"] == model(3).encode("text", VIEWS["text"][3:4])
+    assert got(filled, IDS[3]).payload == PAYLOAD[3]
+    assert len(filled.search("text", VIEWS["text"][:1], k=N)[0]) == N
+
+
+def test_an_upgrade_that_misses_items_changes_nothing(filled: Collection) -> None:
+    before = list(filled)
+    with pytest.raises(DataError, match=r"19 items have no new features of 'image', the first is 'item 1'; nothing"):
+        filled.upgrade(model(1), [(IDS[:1], {name: X[:1] for name, X in VIEWS.items()})])
+    assert list(filled) == before
+    assert filled.model == model(0)
+    assert filled.check() == []
+
+
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 3),
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.sampled_from([0.1, -0.0, 1.0, 2.0**53, 2**53 + 1, "1", "", "a", "b\0", "é", "\U0001f600"]),
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=3),
+)
+VALUES = st.one_of(SCALARS, st.lists(SCALARS, max_size=3), st.just({"inner": 1}))
+FIELDS = st.sampled_from(["a", "b", "a.b", "it's", '"', "$", ""])
+
+
+def conditions() -> st.SearchStrategy[dict[str, Any]]:
+    ordered = st.one_of(st.integers(-3, 3), st.floats(allow_nan=False), st.text("ab", max_size=2))
+    one = st.one_of(
+        SCALARS,
+        st.fixed_dictionaries({}, optional={"==": SCALARS, "!=": SCALARS}).filter(bool),
+        st.fixed_dictionaries({}, optional={sign: ordered for sign in (">", ">=", "<", "<=")}).filter(bool),
+        st.fixed_dictionaries({"in": st.lists(SCALARS, max_size=3)}),
+        st.fixed_dictionaries({"has": st.one_of(SCALARS, st.lists(SCALARS, max_size=2))}),
+    )
+    return st.dictionaries(FIELDS, one, max_size=2)
+
+
+def same(a: object, b: object) -> bool:
+    """Equal, and both truths or neither: in Python 1 equals True."""
+    return isinstance(a, bool) == isinstance(b, bool) and a == b
+
+
+def meets(payload: dict[str, Any], where: dict[str, Any]) -> bool:
+    """The filter language, said once more."""
+    return all(field in payload and compared(payload[field], asked) for field, asked in where.items())
+
+
+def compared(value: Any, asked: Any) -> bool:  # noqa: ANN401 - anything JSON
+    if not isinstance(asked, dict):
+        return same(value, asked)
+    return all(one(value, sign, bound) for sign, bound in asked.items())
+
+
+def one(value: Any, sign: str, bound: Any) -> bool:  # noqa: ANN401
+    numeric = isinstance(value, int | float) and not isinstance(value, bool) and isinstance(bound, int | float)
+    comparable = numeric or (isinstance(value, str) and isinstance(bound, str))
+    match sign:
+        case "==":
+            return same(value, bound)
+        case "!=":
+            return not same(value, bound)
+        case ">":
+            return comparable and value > bound
+        case ">=":
+            return comparable and value >= bound
+        case "<":
+            return comparable and value < bound
+        case "<=":
+            return comparable and value <= bound
+        case "in":
+            return any(same(value, each) for each in bound)
+        case _:
+            wanted = bound if isinstance(bound, list) else [bound]
+            return isinstance(value, list) and all(any(same(each, w) for each in value) for w in wanted)
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(st.lists(st.dictionaries(FIELDS, VALUES, max_size=3), min_size=1, max_size=6), conditions(), st.booleans())
+def test_filters_are_exact(
+    empty: Collection, payload: list[dict[str, Any]], where: dict[str, Any], indexed: bool
+) -> None:
+    empty.delete([item.id for item in empty])
+    ids = [f"p{i}" for i in range(len(payload))]
+    if indexed:
+        for field in where:
+            empty.index_field(field)
+    empty.upsert(ids, {"text": VIEWS["text"][: len(ids)]}, payload)
+    assert [item.payload for item in empty] == payload
+    found = {hit.id for hit in empty.search("text", VIEWS["text"][:1], k=100, where=where)[0]}
+    assert found == {id_ for id_, own in zip(ids, payload, strict=True) if meets(own, where)}
+    assert empty.check() == []
+
+
+REFUSED: list[tuple[Callable[[Collection], object], str]] = [
+    (lambda c: c.upsert("a"), r"ids are a list of strings or whole numbers, got 'a'; for one item pass \[id\]"),
+    (lambda c: c.upsert(["a", "a"]), "id 'a' is given twice; each item is written once a call"),
+    (lambda c: c.upsert([1.5]), r"an id is a string or a whole number, got 1\.5"),  # type: ignore[list-item]
+    (lambda c: c.upsert([True]), "an id is a string or a whole number, got True"),
+    (lambda c: c.upsert([2**70]), "goes from -2⁶³ to 2⁶³ - 1, got one of 71 bits; write it as a string"),
+    (lambda c: c.upsert([""]), "an id has 1 to 1024 characters, got 0"),
+    (lambda c: c.upsert(["x" * 1025]), "an id has 1 to 1024 characters, got 1025"),
+    (lambda c: c.upsert(["\ud800"]), r"an id: '\\ud800' holds half of a surrogate pair"),
+    (lambda c: c.upsert(["a"], {"sound": [[1.0]]}), r"unknown modality 'sound'; known: \['image', 'text'\]"),
+    (lambda c: c.upsert(["a"], {"text": VIEWS["text"][:2]}), "'text': expected one for each of 1 ids, got 2"),
+    (lambda c: c.upsert(["a"], {"text": 5}), "expected rows or a list of things, got int"),
+    (lambda c: c.upsert(["a"], [[1.0]]), "views map modalities to rows"),  # type: ignore[arg-type]
+    (lambda c: c.upsert(["a"], {"text": [[1.0]]}), r"rows of 'text': expected shape \(n, 4\), got \(1, 1\)"),
+    (lambda c: c.upsert(["a"], {"text": Codes.pack([[1, 0]])}), r"holds codes of 20 bits, got Codes\(1 × 2 bits\)"),
+    (lambda c: c.upsert(["a"], payload={"a": 1}), "payload is a list with one mapping an item, got dict"),  # type: ignore[arg-type]
+    (lambda c: c.upsert(["a"], payload=[]), "one payload an id: got 0 payloads for 1 ids"),
+    (lambda c: c.upsert(["a"], payload=[["x"]]), "payload of 'a': expected a mapping of fields, got list"),  # type: ignore[list-item]
+    (lambda c: c.delete(["a"], modality="sound"), "unknown modality 'sound'"),
+    (lambda c: c.index_field(5), "a field is named by a string, got 5"),  # type: ignore[arg-type]
+    (lambda c: c.search("sound", [[1.0]]), "unknown modality 'sound'"),
+    (lambda c: c.search("text", VIEWS["text"], k=0), "k is a whole number of at least 1, got 0"),
+    (lambda c: c.search("text", VIEWS["text"], among="sound"), "unknown modality 'sound'"),
+    (lambda c: c.search("text", VIEWS["text"], among=[]), "among: expected at least one modality"),
+    (lambda c: c.search("text", VIEWS["text"], min_similarity=2), "min_similarity goes from 0 to 1, got 2"),
+    (lambda c: c.search("text", VIEWS["text"], rescore=3), "rescore takes at least the k = 10 nearest, got 3"),
+    (lambda c: c.search("text", codes("text"), rescore=30), "rescore needs real-valued scores; pass rows of numbers"),
+    (lambda c: c.search("text", VIEWS["text"], where="x"), "where maps fields to conditions"),  # type: ignore[arg-type]
+    (lambda c: c.upgrade("model"), "expected a HashModel, got str"),  # type: ignore[arg-type]
+]
+
+
+@pytest.mark.parametrize(("call", "message"), REFUSED, ids=[message[:30] for _, message in REFUSED])
+def test_what_cannot_be_used_is_refused(filled: Collection, call: Callable[[Collection], object], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        call(filled)
+
+
+def test_it_says_what_it_is(filled: Collection) -> None:
+    assert repr(filled).endswith("c': image, text → 20 bits)")
+    stats = filled.stats()
+    assert (stats.items, stats.modalities, stats.n_bits) == (N, {"image": N // 2, "text": N}, 20)
+    assert stats.bytes_per_item == stats.nbytes / N > 0
+    assert stats.health["text"].n_codes == N
+    assert stats.to_dict()["health"]["image"]["n_codes"] == N // 2
