@@ -180,7 +180,7 @@ def test_the_default_needs_no_settings(method: type[MMNN], several: bool) -> Non
     kinds = [layer.kind for layer in model.encoders["image"]]
     assert kinds[-5:] == ["affine", "tanh" if several else "softmax", "standardise", "affine", "tanh"]
     assert "posteriors of 3 classes" in model.card["inputs"]["image"]
-    assert len(model.card["candidates"]) == 10
+    assert len(model.card["candidates"]) == 8
     new, truth = clouds(150, 1, several)
     relevant = from_labels(truth, truth)
     codes = model.encode("image", new["image"]), model.encode("text", new["text"])

@@ -1,27 +1,23 @@
 """Multimodal networks: coupled siamese networks whose outputs are nearly binary."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations_with_replacement
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from crossbit.data import TrainingSet
 from crossbit.errors import DataError
 from crossbit.hashers.base import Hasher
-from crossbit.hashers.ccaitq import CCAITQ
-from crossbit.model import Affine, HashModel
-from crossbit.model.inputs import apply, fit_inputs
+from crossbit.hashers.starts import by_chance, by_correlations
+from crossbit.model import HashModel
 from crossbit.progress import OnStep
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from crossbit.neural.candidate import Chain
-    from crossbit.neural.parts import Part
+    from crossbit.neural.candidate import Begin, Plan
     from crossbit.neural.settings import Loss, Settings
 
 
@@ -54,9 +50,9 @@ class MMNN(Hasher):
         alpha: $\alpha$, the weight of the losses within a modality, for all or ``{modality: weight}``.
         margin: $m$, a Euclidean distance between outputs (at most $2\sqrt{\text{bits}}$) or a share of that such as
             ``"75%"``; for all, or a mapping with keys ``"image-text"`` (either order), ``"image"`` and ``"default"``.
-        loss: ``"contrastive"`` as above, ``"ranking"`` (a softmax over all pairs of a batch), ``"precision"`` (the average
-            precision of the batch, made smooth), or ``"auto"``:
-            contrastive for labels and pairs, ranking where only similar rows are known.
+        loss: ``"contrastive"`` as above, ``"ranking"`` (a softmax over all pairs of a batch), ``"precision"`` (the
+            average precision of the batch, made smooth), or ``"auto"``: contrastive for labels and pairs, ranking where
+            only similar rows are known.
         temperature: Of the ranking loss.
         sums: Add pairs up as the paper prints, instead of averaging similar and dissimilar ones each.
         n_pairs: Numbers of similar and dissimilar pairs drawn from labels for each loss; nothing: all pairs.
@@ -139,7 +135,7 @@ class MMNN(Hasher):
         seen = data if stacked is None else stacked.data
         model = learn(
             seen,
-            **self._tried(seen, stacked=stacked is not None),
+            self._plan(seen, stacked=stacked is not None),
             rotate=self.rotate,
             configuration=self.configuration(),
             checkpoint=checkpoint,
@@ -150,55 +146,36 @@ class MMNN(Hasher):
             model = replace(model, card={"inputs": stacked.chosen, **model.card})
         return with_health(model, data)
 
-    def _tried(self, data: TrainingSet, *, stacked: bool) -> "dict[str, Any]":
-        """What `learn` is to try: candidates, rounds, and the share held out."""
+    def _plan(self, data: TrainingSet, *, stacked: bool) -> "Plan":
+        """What is tried: on posteriors, from correlations, or networks as the fields say."""
         from crossbit.neural import tried
 
-        settings, begin = self._settings(data), partial(self._begin, stacked=stacked)
+        settings, begin = self._settings(data), self._begin(data.modalities, stacked)
         free = self.loss == "auto" and self.margin == "auto"
-        if stacked and free:
+        if free and stacked:
             base = replace(settings, steps=self.steps or 80, decay=self.decay or 0.002)
             largest = max(int(present.sum()) for present in data.present.values())
-            candidates = tried.on_posteriors(base, begin, data.modalities, largest)
-            return {
-                "candidates": candidates,
-                "rounds": [partial(tried.at_length, steps=self.steps or 250)],
-                "held_out": None,
-            }
-        if free and self._from_correlations(data):
-            base = replace(settings, optimiser="adam", rate=0.005, batch=256, every=50, patience=3)
-            start = lambda r, p: partial(canonical, n_bits=self.n_bits, seed=self.seed, regularisation=r, power=p)  # noqa: E731
-            rounds = [partial(tried.weighed, begin=start), partial(tried.ranked_from, steps=self.steps or 300)]
-            return {
-                "candidates": tried.from_correlations(base, start),
-                "rounds": rounds,
-                "held_out": self.validation,
-            }
-        return {"candidates": tried.as_given(settings, begin, free and bool(data.labels)), "held_out": self.validation}
-
-    def _from_correlations(self, data: TrainingSet) -> bool:
+            return tried.on_posteriors(base, begin, data.modalities, largest, longer=self.steps or 250)
         plain = self.inputs == "auto" and not (self.networks or self.online or self.hidden)
-        return plain and data.rows and not data.labels and not data.pairs and len(data.views) > 1
+        if free and plain and data.rows and not data.labels and not data.pairs and len(data.views) > 1:
+            start = partial(by_correlations, n_bits=self.n_bits, seed=self.seed)
+            return tried.from_correlations(replace(settings, steps=self.steps or 300), start, self.validation)
+        return tried.as_given(settings, begin, free and bool(data.labels), self.validation)
 
-    def _begin(self, part: "Part", *, stacked: bool = False) -> "Mapping[str, Chain]":
-        from crossbit.neural.networks import random_layers
+    def _begin(self, names: Sequence[str], stacked: bool) -> "Begin":
         from crossbit.neural.settings import for_each
 
-        given = for_each(self.inputs, part.modalities, "inputs", "standardise")
         default = "centre" if stacked else "standardise"
-        inputs = {name: default if steps == "auto" else steps for name, steps in given.items()}
-        hidden = for_each(self.hidden, part.modalities, "hidden", ())
-        chains: dict[str, Chain] = {}
-        for number, name in enumerate(part.modalities):
-            if self.networks and name in self.networks:
-                chains[name] = ([], self.networks[name])
-                continue
-            random = np.random.default_rng([self.seed, 0 if stacked else number])
-            X = part.take(name)
-            fixed = fit_inputs(inputs[name], X, random)
-            width = next((w for layer in reversed(fixed) if (w := layer.widths()[1])), X.shape[1])
-            chains[name] = (fixed, random_layers([width, *hidden[name], self.n_bits], random))
-        return chains
+        given = for_each(self.inputs, names, "inputs", "standardise")
+        return partial(
+            by_chance,
+            inputs={name: default if steps == "auto" else steps for name, steps in given.items()},
+            hidden=for_each(self.hidden, names, "hidden", ()),
+            networks=self.networks or {},
+            n_bits=self.n_bits,
+            seed=self.seed,
+            alike=stacked,
+        )
 
     def _settings(self, data: TrainingSet) -> "Settings":
         from crossbit.neural.batches import MOST_CELLS
@@ -273,22 +250,3 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - any field
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     return list(value) if isinstance(value, tuple) else value
-
-
-def canonical(part: "Part", *, n_bits: int, seed: int, regularisation: float, power: float) -> "Mapping[str, Chain]":
-    """Layers that begin as `CCAITQ` of the rows that belong together, their scores of about unit size."""
-    random = np.random.default_rng(seed)
-    items = np.unique(np.concatenate(list(part.rows.values())))
-    inputs, views = {}, {}
-    for name, rows in part.rows.items():
-        inputs[name] = fit_inputs("standardise", part.take(name), random)
-        prepared = apply(inputs[name], part.take(name))
-        views[name] = np.full((len(items), prepared.shape[1]), np.nan, np.float32)
-        views[name][np.searchsorted(items, rows)] = prepared
-    model = CCAITQ(n_bits=n_bits, seed=seed, regularisation=regularisation, power=power).fit(views)
-    chains: dict[str, Chain] = {}
-    for name, layers in model.encoders.items():
-        *before, last = cast("list[Affine]", layers)  # only the last has weights
-        size = max(float(np.sqrt(np.nanmean(np.square(apply(layers, views[name]))))), 1e-12)
-        chains[name] = ([*inputs[name], *before], [Affine(last.weight / size, last.bias / size)])
-    return chains

@@ -48,3 +48,23 @@ class Trained:
     def score(self) -> float:
         """The best validation that was seen."""
         return self.state.best_score or 0.0
+
+
+Round: TypeAlias = Callable[[Sequence[Candidate]], list[Candidate]]
+"""What to try next, given what has been tried, the best first."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is tried.
+
+    Args:
+        candidates: Ways of learning, the first wins a tie.
+        rounds: What to try after them.
+        held_out: Share of what is known that decides when to stop and which candidate to take; 0: none. Nothing:
+            candidates learn without labels, so that labels judge them on all rows.
+    """
+
+    candidates: Sequence[Candidate]
+    rounds: Sequence[Round] = ()
+    held_out: float | None = None

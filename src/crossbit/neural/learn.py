@@ -1,11 +1,11 @@
 """Learning a model: candidates are trained on one part, judged on the other, and the best is trained on all."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from crossbit.errors import DataError
 from crossbit.model import HashModel, Layer
 from crossbit.model.inputs import apply
 from crossbit.neural.batches import make_batches
-from crossbit.neural.candidate import Candidate, Chain, Trained
+from crossbit.neural.candidate import Candidate, Chain, Plan, Trained
 from crossbit.neural.checkpoint import Checkpoint, fingerprint
 from crossbit.neural.finish import to_model
 from crossbit.neural.networks import Network
@@ -31,9 +31,6 @@ from crossbit.progress import OnStep, Step
 _LOG = logging.getLogger(__name__)
 SECONDS = 10.0  # between two saves of a checkpoint
 _JUDGED_ON = 2000  # rows whose labels judge candidates that did not see them
-
-Round: TypeAlias = Callable[[Sequence[Candidate]], list[Candidate]]
-"""What to try next, given what has been tried, the best first."""
 
 
 @dataclass
@@ -51,8 +48,12 @@ class Learner:
     on_step: OnStep | None
     done: int = field(default=0, init=False)
 
-    def best(self, candidates: Sequence[Candidate], rounds: Sequence[Round], held_out: float) -> Trained:
+    def best(self, plan: Plan) -> Trained:
         """Train all candidates, choose by validation, and train the best again on everything."""
+        candidates, held_out = plan.candidates, plan.held_out
+        if held_out is None:
+            judged = sample(self.data, _JUDGED_ON, candidates[0].settings.seed)
+            return self.race(plan, Part.whole(self.data), judged)
         part, aside = split(self.data, held_out, candidates[0].settings.seed) if held_out else (None, None)
         metric = None if aside is None else validation_metric(aside)
         if part is None or aside is None or metric is None:
@@ -60,19 +61,14 @@ class Learner:
                 _LOG.warning("too little is known to hold some of it out; training as long as the steps allow")
             trained = self.run(candidates[0], Part.whole(self.data))
             return replace(trained, story={"training": _story(trained)})
-        chosen = self.race(candidates, rounds, part, aside)
+        chosen = self.race(plan, part, aside)
         training = chosen.story["training"] | {"validated by": metric[0]}
         return replace(self.again(chosen, part), story={**chosen.story, "training": training})
 
-    def best_of_all_rows(self, candidates: Sequence[Candidate], rounds: Sequence[Round]) -> Trained:
-        """Train candidates that do not look at labels, which may therefore judge them on the same rows."""
-        judged = sample(self.data, _JUDGED_ON, candidates[0].settings.seed)
-        return self.race(candidates, rounds, Part.whole(self.data), judged)
-
-    def race(self, candidates: Sequence[Candidate], rounds: Sequence[Round], part: Part, aside: Part) -> Trained:
+    def race(self, plan: Plan, part: Part, aside: Part) -> Trained:
         """The best of the candidates and of those that each round makes of the best so far; an earlier one on a tie."""
-        tried = [self.run(candidate, part, aside) for candidate in candidates]
-        for further in rounds:
+        tried = [self.run(candidate, part, aside) for candidate in plan.candidates]
+        for further in plan.rounds:
             tried.sort(key=lambda t: -t.score)
             tried += [self.run(candidate, part, aside) for candidate in further([t.candidate for t in tried])]
         best = max(tried, key=lambda t: t.score)
@@ -155,10 +151,8 @@ def _story(trained: Trained) -> dict[str, Any]:
 
 def learn(
     data: TrainingSet,
-    candidates: Sequence[Candidate],
+    plan: Plan,
     *,
-    rounds: Sequence[Round] = (),
-    held_out: float | None,
     rotate: bool,
     configuration: Mapping[str, Any],
     checkpoint: Path | None,
@@ -168,18 +162,13 @@ def learn(
 
     Args:
         data: What to learn from.
-        candidates: Ways of learning, the first wins a tie.
-        rounds: What to try after them.
-        held_out: Share of what is known that decides when to stop and which candidate to take; 0: none. Nothing:
-            candidates learn without labels, so that labels judge them on all rows.
+        plan: What is tried.
         rotate: Turn the outputs jointly towards the corners of the cube.
         configuration: Of the hasher, so that a checkpoint is resumed with the same one.
         checkpoint: Where progress is kept.
         on_step: Told every step.
     """
-    if held_out is not None and not 0 <= held_out < 1:
-        raise DataError(f"the share held out for validation is at least 0 and below 1, got {held_out!r}")
-    learner = Learner(data, Checkpoint(checkpoint, fingerprint(data, configuration), seconds=SECONDS), on_step)
-    if held_out is None:
-        return to_model(learner.best_of_all_rows(candidates, rounds), rotate=rotate)
-    return to_model(learner.best(candidates, rounds, held_out), rotate=rotate)
+    if plan.held_out is not None and not 0 <= plan.held_out < 1:
+        raise DataError(f"the share held out for validation is at least 0 and below 1, got {plan.held_out!r}")
+    kept = Checkpoint(checkpoint, fingerprint(data, configuration), seconds=SECONDS)
+    return to_model(Learner(data, kept, on_step).best(plan), rotate=rotate)

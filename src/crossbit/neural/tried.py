@@ -1,38 +1,45 @@
 """What is tried when nothing is set: candidates, and the rounds in which the best of them are carried on."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import product
+from typing import TypeAlias
 
-from crossbit.neural.candidate import Begin, Candidate
+from crossbit.neural.candidate import Begin, Candidate, Chain, Plan
 from crossbit.neural.settings import Settings, margins
+
+Start: TypeAlias = Callable[..., Mapping[str, Chain]]
 
 # Evenness of similar and dissimilar pairs, margin in percent of the largest distance, β: noisy classes want even
 # weights and large margins, clean ones the opposite.
-_ON_POSTERIORS = ((0.0, 50, 4.0), (0.0, 71, 4.0), (0.5, 71, 4.0), (1.0, 71, 1.0), (1.0, 90, 1.0), (1.0, 100, 1.0))
+_ON_POSTERIORS = ((0.0, 71, 4.0), (1.0, 71, 1.0), (1.0, 90, 1.0), (1.0, 100, 1.0))
 _REGULARISATIONS = (0.1, 0.01, 1.0, 10.0)
 _POWERS = (2.0, 0.5)
 _STEEP = (2.0, 4.0)  # β of networks that maximise the metric itself
 _WHOLE = 256  # rows up to which every step sees all of them
 
 
-def as_given(base: Settings, begin: Begin, both: bool) -> list[Candidate]:
+def as_given(base: Settings, begin: Begin, both: bool, held_out: float) -> Plan:
     """A network as the settings say; or ``both`` this and one by the ranking loss of labels."""
     found = [Candidate("network", base, begin)]
     if both:
         ranking = replace(base, losses={**base.losses, "labels": "ranking"})
         found.append(Candidate("network, ranking", ranking, begin))
-    return found
+    return Plan(found, held_out=held_out)
 
 
-def on_posteriors(base: Settings, begin: Begin, names: Sequence[str], largest: int) -> list[Candidate]:
+def on_posteriors(base: Settings, begin: Begin, names: Sequence[str], largest: int, longer: int) -> Plan:
     """Networks on posteriors, which tell how probably two rows are similar; they never look at labels.
+
+    All are tried briefly, the best two at length.
 
     Args:
         base: Settings that all share.
         begin: Makes their layers.
         names: The modalities.
         largest: Rows of the largest of them.
+        longer: Steps at length.
     """
     batch = 192 if largest > _WHOLE else None
     base = replace(base, expected=True, optimiser="adam", rate=0.02, batch=batch, every=20, patience=3)
@@ -44,10 +51,10 @@ def on_posteriors(base: Settings, begin: Begin, names: Sequence[str], largest: i
     for beta in _STEEP:
         settings = replace(base, losses={**base.losses, "labels": "precision"}, beta=(beta, beta), decay=0.0)
         found.append(Candidate(f"precision, beta {beta:g}", settings, begin))
-    return found
+    return Plan(found, [partial(_at_length, steps=longer)])
 
 
-def at_length(ranked: Sequence[Candidate], steps: int) -> list[Candidate]:
+def _at_length(ranked: Sequence[Candidate], steps: int) -> list[Candidate]:
     """The best two again, for more steps of larger batches."""
     found = []
     for candidate in ranked[:2]:
@@ -57,33 +64,40 @@ def at_length(ranked: Sequence[Candidate], steps: int) -> list[Candidate]:
     return found
 
 
-def from_correlations(base: Settings, begin: Callable[[float, float], Begin]) -> list[Candidate]:
-    """Canonical correlations as they are, by how much they are regularised.
+def from_correlations(base: Settings, start: Start, held_out: float) -> Plan:
+    """Networks that begin as canonical correlations of rows that belong together.
+
+    Regularisations are tried first, then weights of the directions, then the ranking loss from the best on.
 
     Args:
         base: Settings that all share.
-        begin: Regularisation, and power of the correlations that weigh directions → what makes the layers.
+        start: Makes layers of a part, given a regularisation and the power of the correlations that weigh directions.
+        held_out: Share of the rows that choose.
     """
-    still = replace(base, steps=0)
-    return [Candidate(_named(r, 1.0), still, begin(r, 1.0)) for r in _REGULARISATIONS]
+    base = replace(base, optimiser="adam", rate=0.005, batch=256, every=50, patience=3)
+    found = [_start(base, start, regularisation, 1.0) for regularisation in _REGULARISATIONS]
+    return Plan(found, [partial(_weighed, base=base, start=start), partial(_ranked, base=base)], held_out)
 
 
-def weighed(ranked: Sequence[Candidate], begin: Callable[[float, float], Begin]) -> list[Candidate]:
+def _start(base: Settings, start: Start, regularisation: float, power: float) -> Candidate:
+    """Correlations as they are."""
+    name = f"correlations, regularisation {regularisation:g}, power {power:g}"
+    begin = partial(start, regularisation=regularisation, power=power)
+    return Candidate(name, replace(base, steps=0), begin)
+
+
+def _weighed(ranked: Sequence[Candidate], base: Settings, start: Start) -> list[Candidate]:
     """The best regularisation with other weights of the directions."""
-    best = next(r for r in _REGULARISATIONS if ranked[0].name == _named(r, 1.0))
-    return [replace(ranked[0], name=_named(best, p), begin=begin(best, p)) for p in _POWERS]
+    tried = {_start(base, start, r, 1.0).name: r for r in _REGULARISATIONS}
+    return [_start(base, start, tried[ranked[0].name], power) for power in _POWERS]
 
 
-def ranked_from(ranked: Sequence[Candidate], steps: int) -> list[Candidate]:
-    """Networks that begin at the best correlations and do not go far from them, by the ranking loss."""
+def _ranked(ranked: Sequence[Candidate], base: Settings) -> list[Candidate]:
+    """The best correlations, carried on by the ranking loss, which does not let them go far."""
     found = []
     for sharpness, decay in product((1.0, 0.3), (0.1, 0.01)):
-        settings = replace(ranked[0].settings, steps=steps, temperature=sharpness / ranked[0].settings.n_bits ** 0.5)
-        settings = replace(settings, decay=decay, anchored=True)
-        name = f"{ranked[0].name}, then ranking, temperature {settings.temperature:.2g}, decay {decay:g}"
+        temperature = sharpness / base.n_bits**0.5
+        settings = replace(base, temperature=temperature, decay=decay, anchored=True)
+        name = f"{ranked[0].name}, ranking, temperature {temperature:.2g}, decay {decay:g}"
         found.append(replace(ranked[0], name=name, settings=settings))
     return found
-
-
-def _named(regularisation: float, power: float) -> str:
-    return f"canonical correlations, regularisation {regularisation:g}, power {power:g}"
