@@ -60,3 +60,9 @@ def test_large_views_are_fitted_on_some_rows_and_applied_in_blocks() -> None:
 def test_unknown_steps_are_named(steps: str) -> None:
     with pytest.raises(DataError, match=r"unknown input step .* known, joined by '\+'"):
         fit_inputs(steps, np.ones((3, 2)), np.random.default_rng(0))
+
+
+def test_columns_in_quite_different_units_are_all_standardised() -> None:
+    X = np.random.default_rng(0).normal(size=(50, 4)) * [1e-4, 1.0, 1e5, 0] + [0, 0, 0, 1e6]
+    found = apply(fit_inputs("standardise", X, random()), X)
+    np.testing.assert_allclose(found.std(axis=0), [1, 1, 1, 0], rtol=1e-5)

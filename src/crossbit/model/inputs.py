@@ -84,7 +84,7 @@ def _layer(name: str, numbers: Sequence[float], X: Rows, random: np.random.Gener
 def standardise(X: NDArray[np.floating]) -> Standardise:
     """Columns to mean 0 and deviation 1; a constant column is left alone but for its mean."""
     mean, deviation = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
-    tiny = 1e-6 * max(float(np.abs(X).max()), 1e-12)
+    tiny = 1e-6 * np.abs(X).max(axis=0)  # of each column: others may be in quite other units
     return Standardise(mean, np.where(deviation > tiny, deviation, 1.0))
 
 
