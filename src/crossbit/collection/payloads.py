@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -63,20 +63,37 @@ def check_id(id_: object) -> Id:
 
 
 def spell_payloads(payloads: Sequence[Mapping[str, Any] | None], ids: Sequence[Id]) -> list[str | None]:
-    """Each payload as JSON text, None where it is None."""
+    """Each payload as JSON text that reads back as what it was; None where it is None."""
     if isinstance(payloads, Mapping | str) or not hasattr(payloads, "__len__"):
         raise DataError(f"payload is a list with one mapping an item, got {type(payloads).__name__}")
     if len(payloads) != len(ids):
         raise DataError(f"one payload an id: got {len(payloads)} payloads for {len(ids)} ids")
-    return [None if payload is None else spell(payload, id_) for payload, id_ in zip(payloads, ids, strict=True)]
+    texts = _plainly_spelled(payloads)
+    if texts is not None:
+        return texts
+    return [None if payload is None else _spell(payload, id_) for payload, id_ in zip(payloads, ids, strict=True)]
 
 
-def spell(payload: Mapping[str, Any], id_: Id) -> str:
-    """A payload as JSON text that reads back as what it was."""
+def _plainly_spelled(payloads: Sequence[Any]) -> list[str | None] | None:
+    """The texts of many ordinary payloads, whatever is wrong with them showing in all texts at once; None if unsure."""
+    if not set(map(type, payloads)) <= {dict} or not set(map(type, chain.from_iterable(payloads))) <= {str}:
+        return None
+    try:
+        texts: list[str | None] = list(map(_encoder.encode, payloads))
+        joined = "\n".join(texts)  # type: ignore[arg-type]
+        joined.encode()
+    except (RecursionError, TypeError, ValueError):
+        return None
+    nested = joined.count("{") > len(texts) or joined.count("[") >= MAX_DEPTH * len(texts)
+    return None if nested or len(joined) > MAX_PAYLOAD or _LONG_NUMBER.search(joined) else texts
+
+
+def _spell(payload: Mapping[str, Any], id_: Id) -> str:
+    """One payload, looked at closely."""
     if not isinstance(payload, Mapping):
         raise DataError(f"payload of {id_!r}: expected a mapping of fields, got {type(payload).__name__}")
     try:
-        text = _encoder.encode(payload if type(payload) is dict else dict(payload))
+        text = _encoder.encode(dict(payload))
     except RecursionError as error:
         raise DataError(f"payload of {id_!r}: it is nested too deeply; at most {MAX_DEPTH} levels") from error
     except (TypeError, ValueError) as error:
@@ -85,16 +102,8 @@ def spell(payload: Mapping[str, Any], id_: Id) -> str:
         raise DataError(
             f"payload of {id_!r}: {len(text)} characters of JSON, at most {MAX_PAYLOAD}; keep large things in files"
         )
-    if not text.isascii():
-        clean_text(text, f"payload of {id_!r}")
-    # What could be wrong with the rest shows in its spelling; only then is it worth a closer look.
-    if (
-        text.count("{") > 1
-        or text.count("[") >= MAX_DEPTH
-        or _LONG_NUMBER.search(text)
-        or not all(type(key) is str for key in payload)
-    ):
-        _look(payload, id_, 1)
+    clean_text(text, f"payload of {id_!r}")
+    _look(payload, id_, 1)
     return text
 
 

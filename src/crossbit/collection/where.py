@@ -115,9 +115,6 @@ def _condition(field: str, sign: object, value: object) -> Condition:
     checked = tuple(_scalar(field, each) for each in values)
     if sign in ORDERED and kind(checked[0]) not in ("number", "text"):
         raise DataError(f"where: {sign!r} orders numbers and texts; {field!r} is compared with {value!r}")
-    if several and not checked:
-        # Nothing is among no values; every list has all of no values.
-        return Condition(field, "in", ()) if sign == "in" else Condition(field, "has", ())
     return Condition(field, str(sign), checked)
 
 

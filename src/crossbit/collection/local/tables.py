@@ -40,9 +40,8 @@ def fetch_numbers(cursor: Iterable[tuple[int]]) -> Ids:
 
 
 def item_checksum(row: int, id_: Id, payload: str) -> int:
-    """CRC-32 of an item's place, id and payload."""
-    spelled = b'"' + id_.encode() if isinstance(id_, str) else b"%d" % id_
-    return zlib.crc32(payload.encode(), zlib.crc32(spelled, row & _LOW))
+    """CRC-32 of an item's id and payload, begun with its row."""
+    return zlib.crc32(f"{id_}{payload}".encode(), row & _LOW)
 
 
 def rows_of(connection: sqlite3.Connection, ids: Sequence[Id]) -> dict[Id, int]:
@@ -64,15 +63,12 @@ def read_items(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[int,
     return {row: (id_, json.loads(payload)) for row, id_, payload in checked_items(connection, found)}
 
 
-def write_items(
-    connection: sqlite3.Connection, rows: Sequence[int], ids: Sequence[Id], payloads: Sequence[str]
-) -> None:
-    """Add items, or replace them."""
-    checksums = map(item_checksum, rows, ids, payloads)
+def write_items(connection: sqlite3.Connection, items: Iterable[tuple[int, Id, str]]) -> None:
+    """Add items (row, id, payload), or replace their payloads."""
     connection.executemany(
         "INSERT INTO items VALUES (?, ?, ?, ?)"
         " ON CONFLICT (row) DO UPDATE SET payload = excluded.payload, checksum = excluded.checksum",
-        zip(rows, ids, payloads, checksums, strict=True),
+        ((row, id_, payload, item_checksum(row, id_, payload)) for row, id_, payload in items),
     )
 
 

@@ -61,13 +61,10 @@ def _write_payloads(
         for row, id_, payload in zip(rows.tolist(), batch.ids, payloads, strict=True)
         if payload is not None or id_ not in known
     ]
-    if not chosen:
-        return
-    own, ids, texts = zip(*chosen, strict=True)
     if state.fields:
-        fields.remove(connection, state, np.array([row for row, id_ in zip(own, ids, strict=True) if id_ in known]))
-        fields.add(connection, state, own, [json.loads(text) for text in texts])
-    tables.write_items(connection, own, ids, texts)
+        fields.remove(connection, state, np.array([row for row, id_, _ in chosen if id_ in known], np.int64))
+        fields.add(connection, state, [(row, json.loads(text)) for row, _, text in chosen])
+    tables.write_items(connection, chosen)
 
 
 def _write_features(connection: sqlite3.Connection, state: State, modality: str, part: Part, rows: list[int]) -> State:
