@@ -22,8 +22,8 @@ def _correlated(train: Dataset, test: Dataset, seed: int) -> Evaluation:
 
 
 ROWS = [
-    Row(key="lsh", title="LSH", make=lambda n_bits, seed: LSH(n_bits=n_bits, seed=seed)),
-    Row(key="cca", title="CCA", make=lambda n_bits, seed: CCAITQ(n_bits=n_bits, seed=seed), paper={"average": 50.0}),
+    Row(key="lsh", title="LSH", make=LSH),
+    Row(key="cca", title="CCA", make=CCAITQ, paper={"average": 50.0}),
     Row(key="real", title="CM", reference=_correlated, bytes_an_item=20),
 ]
 

@@ -1,8 +1,9 @@
 """A table of methods: each row run for several seeds, kept in result files, summed up beside what a paper prints."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,15 @@ import numpy as np
 from crossbit.data import Dataset
 from crossbit.experiments.directions import Evaluation, evaluate_model
 from crossbit.experiments.results import read_result, write_result
+from crossbit.files import check_version, read_json, write_json
 from crossbit.hashers import Hasher
 from crossbit.progress import OnStep, Step
+from crossbit.tune import Supervise, Trial, by_labels, compare
 
-Make = Callable[[int, int], Hasher]
-"""Number of bits and seed → a method."""
+SEARCH = "crossbit.search/1"
+
+Make = Callable[..., Hasher]
+"""Fields, ``n_bits`` and ``seed`` among them → a method."""
 
 Reference = Callable[[Dataset, Dataset, int], Evaluation]
 """Training part, test part and seed → what a method without codes achieves."""
@@ -29,6 +34,8 @@ class Row:
         key: Names its result files.
         title: How the table calls it.
         make: Makes the method, where it hashes.
+        candidates: Settings of which one is chosen by cross-validation on the training rows, before any other run.
+        supervise: What the method is told of its training rows.
         reference: Runs it, where it does not.
         paper: Direction → the value that the paper prints, in percent.
         bytes_an_item: Where it does not hash.
@@ -38,6 +45,8 @@ class Row:
     key: str
     title: str
     make: Make | None = None
+    candidates: Sequence[Mapping[str, Any]] = ()
+    supervise: Supervise = by_labels
     reference: Reference | None = None
     paper: dict[str, float] = field(default_factory=dict)
     bytes_an_item: int | None = None
@@ -94,7 +103,7 @@ def run_rows(
     todo = [(row, seed) for seed in seeds for row in rows if not result_file(folder, row, n_bits, seed).exists()]
     for number, (row, seed) in enumerate(todo, start=1):
         began = time.perf_counter()
-        evaluation, card = _run(row, data, n_bits, seed)
+        evaluation, card = _run(row, data, folder, n_bits, seed)
         seconds = time.perf_counter() - began
         path = result_file(folder, row, n_bits, seed)
         write_result(path, evaluation, card=card, dataset=data.describe(), seconds=seconds)
@@ -102,13 +111,35 @@ def run_rows(
             on_step(Step(number, len(todo)))
 
 
-def _run(row: Row, data: Dataset, n_bits: int, seed: int) -> tuple[Evaluation, dict[str, Any]]:
+def _run(row: Row, data: Dataset, folder: Path, n_bits: int, seed: int) -> tuple[Evaluation, dict[str, Any]]:
+    train = data.part("train")
     if row.make is None:
         if row.reference is None:
             raise ValueError(f"row {row.key!r} neither makes a method nor refers to one")
-        return row.reference(data.part("train"), data.part("test"), seed), {"method": row.key, "fields": {"seed": seed}}
-    model = row.make(n_bits, seed).fit(**data.fit_arguments("train"))
+        return row.reference(train, data.part("test"), seed), {"method": row.key, "fields": {"seed": seed}}
+    chosen = search(row, train, folder, n_bits)[0].fields if row.candidates else {}
+    model = row.make(n_bits=n_bits, seed=seed, **chosen).fit(**row.supervise(train, seed))
     return evaluate_model(model, data), dict(model.card)
+
+
+def search_file(folder: Path, row: Row, n_bits: int) -> Path:
+    """Where the cross-validation of a row's candidates is kept."""
+    return folder / "search" / f"{row.key}-{n_bits}.json"
+
+
+def search(row: Row, train: Dataset, folder: Path, n_bits: int) -> list[Trial]:
+    """Cross-validate a row's candidates, the best first; what is there already is read."""
+    path = search_file(folder, row, n_bits)
+    if not path.exists():
+        if row.make is None:
+            raise ValueError(f"row {row.key!r} makes no method to search the settings of")
+        trials = compare(partial(row.make, n_bits=n_bits), row.candidates, train, supervise=row.supervise)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        told = [{"fields": dict(trial.fields), "scores": list(trial.scores)} for trial in trials]
+        write_json(path, {"format": SEARCH, "rows": len(train), "trials": told})
+    found = read_json(path)
+    check_version(path, found.get("format") if isinstance(found, dict) else None, SEARCH)
+    return [Trial(trial["fields"], tuple(trial["scores"])) for trial in found["trials"]]
 
 
 def summarise(
