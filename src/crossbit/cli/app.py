@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from crossbit.cli import data, demo, doctor, measure, models, reproduce
+from crossbit.cli import collections, data, demo, doctor, find, measure, models, reproduce
 
 app = typer.Typer(
     name="crossbit",
@@ -38,6 +38,20 @@ app.command()(models.encode)
 app.command()(measure.evaluate)
 app.command()(measure.score)
 app.command()(models.methods)
+for command in (
+    collections.create,
+    collections.add,
+    find.search,
+    find.annotate,
+    collections.delete,
+    collections.export,
+    collections.import_,
+    collections.stats,
+    collections.check,
+    collections.compact,
+    collections.upgrade,
+):
+    app.command(command.__name__.rstrip("_"), rich_help_panel="Collections")(command)
 app.add_typer(data.app, name="data")
 app.add_typer(reproduce.app, name="reproduce")
 app.command()(doctor.doctor)

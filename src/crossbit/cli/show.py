@@ -6,8 +6,18 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
+from rich.text import Text
 
 from crossbit.progress import OnStep, Step
 
@@ -44,13 +54,22 @@ def steps(title: str) -> Iterator[OnStep | None]:
         yield on_step
 
 
+class _Rate(ProgressColumn):
+    """How many are done in a second."""
+
+    def render(self, task: Task) -> Text:
+        """Such as ``52,300/s``."""
+        return Text(f"{task.speed:,.0f}/s" if task.speed else "")
+
+
 @contextmanager
-def counting(title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar that is told how many more are done."""
+def counting(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """A progress bar with throughput and the time left, told how many more are done; None: nobody knows the total."""
     with Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
+        _Rate(),
         TimeRemainingColumn(),
         console=err,
         transient=True,

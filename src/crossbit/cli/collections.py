@@ -1,0 +1,322 @@
+"""``crossbit create``, ``add``, ``delete``, ``export``, ``import``, ``stats``, ``check``, ``compact``, ``upgrade``."""
+
+import json
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Annotated, Any, TextIO
+
+import numpy as np
+import typer
+
+from crossbit.checks import known
+from crossbit.cli import intake, show
+from crossbit.cli.models import ModelFolder
+from crossbit.cli.progress_file import Progress
+from crossbit.codes import Codes
+from crossbit.collection import Collection, Id, Item, Stats
+from crossbit.errors import DataError, FormatError
+from crossbit.files import replacing
+from crossbit.model import HashModel
+
+Place = Annotated[Path, typer.Argument(metavar="COLLECTION", help="The folder of a collection.")]
+EXPORT = "crossbit.export/1"
+_NOTED_EVERY = 0.5  # seconds of adding that an interruption may cost
+
+
+def create(
+    collection: Place,
+    model: Annotated[Path, typer.Option("--model", "-M", help="The model folder that makes the codes; it is copied.")],
+    keep_features: Annotated[
+        str | None,
+        typer.Option(help="Keep the rows, as float32 or float16, so that 'crossbit upgrade' needs nothing else."),
+    ] = None,
+) -> None:
+    """Make an empty collection for the codes of a model.
+
+    For example:
+
+      crossbit create photos --model toy-model
+      crossbit add photos toy
+      crossbit search photos --rows toy/text.npy -m text --among image
+    """
+    with Collection.create(collection, HashModel.load(model), keep_features=keep_features or False) as made:
+        show.say(f"{made!r} is empty; fill it with: crossbit add {collection} FILE")
+
+
+def add(
+    collection: Place,
+    source: Annotated[
+        str,
+        typer.Argument(metavar="FILE", help="Items: .jsonl, .csv, .parquet, .npy, a data set folder, or - (stdin)."),
+    ],
+    modality: Annotated[
+        str | None, typer.Option("--modality", "-m", help="Of an array of rows: what they are.")
+    ] = None,
+    ids: Annotated[Path | None, typer.Option(help="Of an array of rows: a file with one id a line.")] = None,
+    id_field: Annotated[str, typer.Option("--id", help="Field with the id; row numbers where there is none.")] = "id",
+    view: Annotated[
+        list[str] | None,
+        typer.Option("--view", metavar="MODALITY=FIELD", help="Field with the rows or raw things of a modality."),
+    ] = None,
+    batch: Annotated[int, typer.Option(min=1, help="Items written at a time; each batch is on disk at once.")] = 1000,
+) -> None:
+    """Add items, or change those whose ids are there.
+
+    A record has an id, a row of numbers (or a raw thing: a text, tags, the path of a picture, where the model has a
+    recipe) under the name of each modality, and any other fields, which become its payload. An interrupted command goes
+    on where it was when it is given again; nothing is added twice.
+
+    For example:
+
+      crossbit add photos items.jsonl
+      crossbit add photos pictures.parquet --id url --view image=embedding --view text=tags
+      crossbit add photos image.npy --modality image --ids names.txt
+      zcat items.jsonl.gz | crossbit add photos -
+    """
+    with Collection.open(collection) as opened:
+        progress = Progress(collection, source, [modality, str(ids), id_field, view])
+        start = progress.done()
+        if start:
+            show.say(f"{source}: {start} items were added before the interruption; going on from there")
+        batches = _batches(opened, source, modality, ids, id_field, view or [], batch, start)
+        count = _add(opened, batches, start, intake.total(source), progress)
+        progress.forget()
+        show.say(f"{count} items added; {len(opened)} in {collection}")
+
+
+def _batches(
+    opened: Collection,
+    source: str,
+    modality: str | None,
+    ids: Path | None,
+    id_field: str,
+    views: list[str],
+    size: int,
+    start: int,
+) -> Iterator[intake.Batch]:
+    """The items of a source, whatever it is."""
+    if modality is not None:
+        known(modality, opened.model.modalities)
+        named: list[Id] | None = None if ids is None else list(ids.read_text().splitlines())
+        return intake.read_rows(source, modality, size, start, named)
+    if source != intake.STDIN and Path(source.partition(":")[0]).suffix in (".npy", ".npz", ".mat", ".h5"):
+        raise DataError(f"{source}: say what its rows are, such as --modality {opened.model.modalities[0]}")
+    columns = {name: name for name in opened.model.modalities}
+    for given in views:
+        name, sign, field = given.partition("=")
+        if not sign:
+            raise DataError(f"--view takes MODALITY=FIELD, got {given!r}")
+        columns[known(name, columns)] = field
+    return intake.read(source, intake.Columns(id_field, columns), size, start)
+
+
+def _add(opened: Collection, batches: Iterable[intake.Batch], start: int, total: int | None, progress: Progress) -> int:
+    """Write batches; how many items they held."""
+    count, noted = 0, time.monotonic()
+    with show.counting("adding", total) as done:
+        done(start)
+        for batch in batches:
+            opened.upsert(batch.ids, batch.views, batch.payload)
+            count += len(batch.ids)
+            done(len(batch.ids))
+            if time.monotonic() - noted > _NOTED_EVERY:
+                progress.note(start + count)
+                noted = time.monotonic()
+    return count
+
+
+def delete(
+    collection: Place,
+    ids: Annotated[list[str] | None, typer.Argument(metavar="ID...", help="Ids of items.")] = None,
+    file: Annotated[Path | None, typer.Option(help="A file with one id a line.")] = None,
+    modality: Annotated[str | None, typer.Option("--modality", "-m", help="Only the codes of this modality.")] = None,
+) -> None:
+    """Delete items by their ids; ids that are not there are passed over.
+
+    For example:
+
+      crossbit delete photos cat.jpg dog.jpg
+      crossbit delete photos --file unwanted.txt
+    """
+    asked = [*(ids or []), *(file.read_text().splitlines() if file is not None else [])]
+    if not asked:
+        raise DataError("give the ids of the items, or --file with one a line")
+    with Collection.open(collection) as opened:
+        count = opened.delete(
+            [found for text in dict.fromkeys(asked) for found in spelled_ids(text)], modality=modality
+        )
+        show.say(
+            f"{count} items {'without ' + modality + ' now' if modality else 'deleted'}; {len(opened)} in {collection}"
+        )
+
+
+def spelled_ids(text: str) -> list[Id]:
+    """The ids that a word on the command line may stand for: a string, and the number that it spells."""
+    try:
+        number = int(text)
+    except ValueError:
+        return [text]
+    return [text, number] if str(number) == text and -(2**63) <= number < 2**63 else [text]
+
+
+def export(
+    collection: Place,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write; standard output by default.")] = None,
+) -> None:
+    """Write all items as JSON lines: ids, payloads and codes; 'crossbit import' reads them. Kept features stay behind.
+
+    For example:
+
+      crossbit export photos --out photos.jsonl
+    """
+    with Collection.open(collection) as opened:
+        lines = _export(opened)
+        if out is None:
+            for line in lines:
+                typer.echo(line)
+            return
+        with replacing(out) as file:
+            for line in lines:
+                file.write(line.encode() + b"\n")
+        show.say(f"{len(opened)} items written to {out}")
+
+
+def _export(opened: Collection) -> Iterator[str]:
+    yield json.dumps({"format": EXPORT, "n_bits": opened.model.n_bits, "model": opened.model.fingerprint()})
+    with show.counting("exporting", len(opened)) as done:
+        for item in opened:
+            yield json.dumps(_to_json(item), ensure_ascii=False)
+            done(1)
+
+
+def _to_json(item: Item) -> dict[str, Any]:
+    codes = {name: code.to_bytes().tobytes().hex() for name, code in item.codes.items()}
+    return {"id": item.id, "payload": item.payload, "codes": codes}
+
+
+def import_(
+    collection: Place,
+    source: Annotated[
+        str, typer.Argument(metavar="FILE", help="What 'crossbit export' wrote, or - for standard input.")
+    ],
+) -> None:
+    """Add the items of an export; the collection must have the same model, for codes mean nothing without it.
+
+    For example:
+
+      crossbit create copy --model toy-model
+      crossbit export photos | crossbit import copy -
+    """
+    with Collection.open(collection) as opened:
+        if source == intake.STDIN:
+            count = _import(opened, sys.stdin, "standard input")
+        else:
+            with open(source, encoding="utf-8") as file:
+                count = _import(opened, file, source)
+        show.say(f"{count} items imported; {len(opened)} in {collection}")
+
+
+def _import(opened: Collection, file: TextIO, name: str) -> int:
+    records = intake.json_lines(file, name)
+    header = next(records, {})
+    if header.get("format") != EXPORT:
+        raise FormatError(f"{name}: format {header.get('format')!r} in its first line; expected {EXPORT!r}")
+    if header.get("model") != opened.model.fingerprint():
+        raise DataError(
+            f"{name}: its codes were made by another model than that of {opened.place}; add its items instead"
+        )
+    count = 0
+    with show.counting("importing", None) as done:
+        for found in intake.in_batches(records, 1000):
+            try:
+                _import_batch(opened, found)
+            except (KeyError, TypeError, AttributeError) as error:
+                raise FormatError(f"{name}: a line is not what 'crossbit export' writes ({error!r})") from error
+            count += len(found)
+            done(len(found))
+    return count
+
+
+def _import_batch(opened: Collection, records: list[intake.Record]) -> None:
+    """Write the payloads, then the codes of each modality for those that have it."""
+    opened.upsert([record["id"] for record in records], payload=[record["payload"] for record in records])
+    for name in opened.model.modalities:
+        own = {record["id"]: bytes.fromhex(record["codes"][name]) for record in records if name in record["codes"]}
+        if own:
+            packed = np.frombuffer(b"".join(own.values()), np.uint8).reshape(len(own), -1)
+            opened.upsert(own, {name: Codes.from_bytes(packed, opened.model.n_bits)})
+
+
+def stats(
+    collection: Place,
+    as_json: Annotated[bool, typer.Option("--json", help="Everything, as one line of JSON.")] = False,
+) -> None:
+    """Show what a collection holds: items, modalities, bytes, and how healthy the codes are."""
+    with Collection.open(collection) as opened:
+        found = opened.stats()
+    if as_json:
+        typer.echo(json.dumps(found.to_dict()))
+        return
+    modalities = [(f"  {name}", f"{count:,} codes{_health(found, name)}") for name, count in found.modalities.items()]
+    show.facts(
+        str(collection),
+        [
+            ("items", f"{found.items:,}"),
+            *modalities,
+            ("bits", found.n_bits),
+            ("on disk", f"{found.nbytes:,} bytes, {found.bytes_per_item:,.0f} an item"),
+            ("indexed fields", ", ".join(found.fields) or "none"),
+            ("features kept", found.features or "no"),
+            ("writes", f"{found.generation:,}"),
+            ("model", found.model[:16]),
+        ],
+    )
+
+
+def _health(found: Stats, modality: str) -> str:
+    """What is worth knowing about the bits of a modality."""
+    if modality not in found.health:
+        return ""
+    health = found.health[modality]
+    dead = f", {len(health.dead_bits)} dead" if health.dead_bits else ""
+    different = f"{100 * health.unique_codes / health.n_codes:.0f} % different"
+    return f", {different}, worth {health.effective_bits:.1f} independent bits{dead}"
+
+
+def check(collection: Place) -> None:
+    """Look at every file of a collection; what is damaged is named, what is derived is made anew.
+
+    The exit code is 1 when something is damaged that could not be made anew.
+    """
+    with Collection.open(collection) as opened:
+        with show.err.status("looking at everything"):
+            findings = opened.check()
+        for finding in findings:
+            typer.echo(str(finding))
+        if any(not finding.repaired for finding in findings):
+            raise typer.Exit(1)
+        show.say(f"{len(opened):,} items are well")
+
+
+def compact(collection: Place) -> None:
+    """Give back the space of deleted items, and save the indexes so that opening is quick."""
+    with Collection.open(collection) as opened:
+        before = _truth(collection)
+        with show.err.status("compacting"):
+            opened.compact()
+        show.say(f"{before:,} bytes of items before, {_truth(collection):,} now; the indexes are saved")
+
+
+def _truth(collection: Path) -> int:
+    """Bytes of the items themselves."""
+    return sum(path.stat().st_size for path in collection.glob("items.sqlite*"))
+
+
+def upgrade(collection: Place, model: ModelFolder) -> None:
+    """Encode all items with another model, from the features that were kept, and switch to it at once."""
+    with Collection.open(collection) as opened:
+        with show.err.status("encoding everything"):
+            opened.upgrade(HashModel.load(model))
+        show.say(f"{opened!r}")

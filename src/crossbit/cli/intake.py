@@ -1,0 +1,213 @@
+"""Files of items for ``crossbit add``: JSON lines, CSV, parquet, arrays, data set folders, standard input."""
+
+import csv
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, TextIO, TypeVar
+
+import numpy as np
+
+from crossbit.collection import Id
+from crossbit.data import Dataset, read_array
+from crossbit.errors import DataError, FormatError, MissingExtraError
+
+T = TypeVar("T")
+STDIN = "-"
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some items, as `Collection.upsert` takes them."""
+
+    ids: list[Id]
+    views: dict[str, Any]
+    payload: list[dict[str, Any] | None]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which field of a record is what.
+
+    Args:
+        id: The field with the id; items without it are named by their row number.
+        views: Modality → the field with its row, or its raw thing.
+    """
+
+    id: str
+    views: Mapping[str, str]
+
+
+def total(source: str) -> int | None:
+    """How many items a source has, where that is cheap to know."""
+    path = Path(source)
+    if path.is_dir():
+        return len(Dataset.open(path, verify=False))
+    match path.suffix.lower():
+        case ".jsonl" | ".ndjson" | ".csv" as suffix:
+            with open(path, "rb") as file:
+                return sum(1 for line in file if line.strip()) - (suffix == ".csv")
+        case ".parquet":
+            return int(_parquet(path).metadata.num_rows)
+        case ".npy":
+            return len(read_array(source))
+        case _:
+            return None
+
+
+def read(source: str, columns: Columns, size: int, start: int = 0) -> Iterator[Batch]:
+    """The items of a source from a row on, in batches.
+
+    Args:
+        source: A file of JSON lines, CSV or parquet, a data set folder, or ``-`` for JSON lines on standard input.
+        columns: Which field is what.
+        size: Items in a batch.
+        start: How many items to pass over.
+    """
+    if source != STDIN and Path(source).is_dir():
+        yield from _from_dataset(Path(source), columns, size, start)
+        return
+    records = enumerate(_records(source, columns.id))
+    for found in in_batches(islice(records, start, None), size):
+        yield _batch(found, columns)
+
+
+def in_batches(things: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Cut things into lists of a size."""
+    rest = iter(things)
+    while found := list(islice(rest, size)):
+        yield found
+
+
+def read_rows(place: str, modality: str, size: int, start: int, ids: list[Id] | None) -> Iterator[Batch]:
+    """The rows of one array, named by their numbers or by ids, in batches."""
+    X = read_array(place)
+    if ids is not None and len(ids) != len(X):
+        raise DataError(f"{place}: {len(X)} rows, but {len(ids)} ids")
+    for first in range(start, len(X), size):
+        block = np.asarray(X[first : first + size])
+        own: list[Id] = list(range(first, first + len(block))) if ids is None else ids[first : first + size]
+        yield Batch(own, {modality: block}, [None] * len(block))
+
+
+def _from_dataset(folder: Path, columns: Columns, size: int, start: int) -> Iterator[Batch]:
+    """A data set's rows, named by their numbers."""
+    data = Dataset.open(folder)
+    if not data.aligned:
+        raise DataError(f"{folder}: its views are unpaired; add them one by one: crossbit add … {folder}/image.npy")
+    known = [name for name in data.modalities if name in columns.views]
+    payload: Any = data.payload or [{}] * len(data)
+    for first in range(start, len(data), size):
+        last = min(first + size, len(data))
+        views = {name: np.asarray(data.views[name][first:last]) for name in known}
+        yield Batch(list(range(first, last)), views, [dict(each) for each in payload[first:last]])
+
+
+def _batch(found: list[tuple[int, Record]], columns: Columns) -> Batch:
+    """Records as a batch: the id, the views, and everything else as payload. Raw things stay in the payload, too."""
+    views: dict[str, list[Any]] = {
+        name: [record.get(field) for _, record in found]
+        for name, field in columns.views.items()
+        if any(record.get(field) is not None for _, record in found)
+    }
+    numeric = {columns.views[name] for name, things in views.items() if _are_numbers(things)}
+    left_out = {columns.id, *numeric}
+    # A record of nothing but rows leaves the payload of an item that is there as it is.
+    payload = [{key: value for key, value in record.items() if key not in left_out} or None for _, record in found]
+    ids = [record.get(columns.id, number) for number, record in found]
+    return Batch(ids, {name: _rows(name, things) for name, things in views.items()}, payload)
+
+
+def _are_numbers(things: Iterable[Any]) -> bool:
+    first = next(thing for thing in things if thing is not None)
+    return isinstance(first, np.ndarray) or (isinstance(first, list) and bool(first) and not isinstance(first[0], str))
+
+
+def _rows(name: str, things: list[Any]) -> Any:  # noqa: ANN401 - an array, or raw things
+    """Lists of numbers as one array, an absent one as NaN."""
+    if not _are_numbers(things):
+        return things
+    width = max(len(thing) for thing in things if thing is not None)
+    absent = np.full(width, np.nan)
+    try:
+        return np.array([absent if thing is None else thing for thing in things], np.float32)
+    except (ValueError, TypeError) as error:
+        raise DataError(f"{name!r}: expected lists of {width} numbers ({error})") from error
+
+
+def _records(source: str, id_field: str) -> Iterator[Record]:
+    if source == STDIN:
+        return json_lines(sys.stdin, "standard input")
+    path = Path(source)
+    match path.suffix.lower():
+        case ".jsonl" | ".ndjson":
+            return _json_file(path)
+        case ".csv":
+            return _csv_file(path, id_field)
+        case ".parquet":
+            return _parquet_file(path)
+        case _:
+            raise DataError(f"{source}: expected .jsonl, .csv, .parquet or .npy, a data set folder, or - for stdin")
+
+
+def _json_file(path: Path) -> Iterator[Record]:
+    with open(path, encoding="utf-8") as file:
+        yield from json_lines(file, str(path))
+
+
+def json_lines(file: TextIO, name: str) -> Iterator[Record]:
+    """The objects of a file of JSON lines; an empty line is passed over."""
+    for number, line in enumerate(file, start=1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except ValueError as error:
+            raise FormatError(f"{name}: line {number} is not JSON ({error})") from error
+        if not isinstance(record, dict):
+            raise FormatError(f"{name}: line {number}: expected a JSON object, got {type(record).__name__}")
+        yield record
+
+
+def _csv_file(path: Path, id_field: str) -> Iterator[Record]:
+    """Lines of a CSV file with a header; empty cells are absent, and ids are always texts."""
+    with open(path, encoding="utf-8-sig", newline="") as file:
+        for record in csv.DictReader(file):
+            cells = {key: text for key, text in record.items() if key is not None and text not in (None, "")}
+            yield {key: text if key == id_field else _cell(text) for key, text in cells.items()}
+
+
+def _cell(text: str) -> Any:  # noqa: ANN401 - whatever the cell spells
+    """A list or an object in JSON, a number where that keeps the spelling (``007`` is none), or else the text."""
+    if text[0] in "[{":
+        try:
+            return json.loads(text)
+        except ValueError:
+            return text
+    for number in (int, float):
+        try:
+            if str(number(text)) == text:
+                return number(text)
+        except ValueError:
+            pass
+    return text
+
+
+def _parquet(path: Path) -> Any:  # noqa: ANN401 - pyarrow has no types
+    try:
+        import pyarrow.parquet
+    except ImportError as error:
+        raise MissingExtraError("pyarrow", "data") from error
+    try:
+        return pyarrow.parquet.ParquetFile(path)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise FormatError(f"{path}: cannot be read as parquet ({error})") from error
+
+
+def _parquet_file(path: Path) -> Iterator[Record]:
+    for block in _parquet(path).iter_batches(batch_size=1024):
+        yield from block.to_pylist()

@@ -1,0 +1,278 @@
+"""Collections on the command line: made, filled from every kind of file, asked, cared for."""
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from crossbit import Collection, HashModel
+from crossbit.cli import collections, main, show
+from crossbit.features import BagOfTags
+from crossbit.model import Affine
+
+N = 25
+
+
+def run(*arguments: object) -> int:
+    return main([str(argument) for argument in arguments])
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Images of four numbers, and texts of tags through a recipe."""
+    random = np.random.default_rng(0)
+    bag = BagOfTags.fit([["red", "food"], ["cloud", "sky"], ["dog"]])
+    encoders = {
+        "image": [Affine(random.normal(size=(4, 24)), np.zeros(24))],
+        "text": [Affine(random.normal(size=(bag.width, 24)), np.zeros(24))],
+    }
+    folder = tmp_path_factory.mktemp("collections") / "model"
+    HashModel(encoders, 24, {"text": bag.recipe()}).save(folder)
+    return folder
+
+
+@pytest.fixture
+def photos(model: Path, tmp_path: Path) -> Path:
+    assert run("create", tmp_path / "photos", "--model", model, "--keep-features", "float16") == 0
+    return tmp_path / "photos"
+
+
+def records() -> list[dict[str, Any]]:
+    random = np.random.default_rng(1)
+    tags = [["red", "food"], ["cloud"], ["dog", "sky"]]
+    return [
+        {"id": f"p{i}", "image": random.normal(size=4).round(3).tolist(), "tags": tags[i % 3], "year": 2000 + i}
+        for i in range(N)
+    ]
+
+
+def items(folder: Path) -> dict[object, tuple[dict[str, Any], list[str]]]:
+    with Collection.open(folder) as collection:
+        return {item.id: (item.payload, item.modalities) for item in collection}
+
+
+EXPECTED = {record["id"]: ({"tags": record["tags"], "year": record["year"]}, ["image", "text"]) for record in records()}
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Path:
+    path = tmp_path / "items.jsonl"
+    path.write_text("\n".join(json.dumps(record) for record in records()) + "\n\n")
+    return path
+
+
+@pytest.fixture
+def filled(photos: Path, lines: Path) -> Path:
+    assert run("add", photos, lines, "--view", "text=tags") == 0
+    return photos
+
+
+def test_add_reads_json_lines_csv_and_parquet_alike(photos: Path, lines: Path, tmp_path: Path) -> None:
+    table = [{key: json.dumps(v) if isinstance(v, list) else v for key, v in record.items()} for record in records()]
+    header = "id,image,tags,year\n"
+    rows = "".join(f'{r["id"]},"{r["image"]}","{r["tags"].replace(chr(34), 2 * chr(34))}",{r["year"]}\n' for r in table)
+    (tmp_path / "items.csv").write_text(header + rows)
+    pq.write_table(pa.Table.from_pylist(records()), tmp_path / "items.parquet")
+    for name in ("items.jsonl", "items.csv", "items.parquet"):
+        assert run("add", photos, tmp_path / name, "--view", "text=tags", "--batch", 10) == 0
+        assert items(photos) == EXPECTED
+        with Collection.open(photos) as collection:
+            assert collection.delete(list(EXPECTED)) == N
+
+
+def test_add_reads_standard_input(photos: Path, lines: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(lines.read_text()))
+    assert run("add", photos, "-", "--view", "text=tags") == 0
+    assert items(photos) == EXPECTED
+
+
+def test_add_reads_arrays(photos: Path, tmp_path: Path) -> None:
+    X = np.random.default_rng(0).normal(size=(5, 4))
+    X[2] = np.nan
+    np.save(tmp_path / "image.npy", X)
+    (tmp_path / "names.txt").write_text("a\nb\nc\nd\ne\n")
+    assert run("add", photos, tmp_path / "image.npy", "-m", "image") == 0
+    assert run("add", photos, tmp_path / "image.npy", "-m", "image", "--ids", tmp_path / "names.txt", "--batch", 2) == 0
+    found = items(photos)
+    assert list(found) == [0, 1, 2, 3, 4, "a", "b", "c", "d", "e"]
+    assert found[2] == ({}, [])
+    assert found["b"] == ({}, ["image"])
+
+
+def test_add_reads_a_data_set_folder(tmp_path: Path) -> None:
+    assert run("data", "synthetic", tmp_path / "toy", "--rows", 60) == 0
+    assert run("fit", tmp_path / "toy", "-m", "ccaitq", "-b", 8, "-o", tmp_path / "model") == 0
+    assert run("create", tmp_path / "c", "--model", tmp_path / "model") == 0
+    assert run("add", tmp_path / "c", tmp_path / "toy") == 0
+    assert set(items(tmp_path / "c")) == set(range(60))
+
+
+def test_an_interrupted_add_goes_on_where_it_was(
+    photos: Path, lines: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    upsert, calls = Collection.upsert, 0
+
+    def interrupted(self: Collection, *arguments: Any) -> None:  # noqa: ANN401
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            raise KeyboardInterrupt
+        upsert(self, *arguments)
+
+    monkeypatch.setattr(collections, "_NOTED_EVERY", -1)
+    monkeypatch.setattr(Collection, "upsert", interrupted)
+    command = ("add", photos, lines, "--view", "text=tags", "--batch", 10)
+    assert run(*command) == 130
+    assert len(items(photos)) == 20
+    assert run(*command) == 0
+    assert "20 items were added before the interruption; going on from there" in capsys.readouterr().err
+    assert calls == 4
+    assert items(photos) == EXPECTED
+    assert not (photos / "adding.json").exists()
+
+
+def test_search_prints_json_lines(filled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("search", filled, "red + food", "dog", "-m", "text", "--among", "text", "-k", 3) == 0
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    assert {tuple(hit["payload"]["tags"]) for hit in first} == {("red", "food")}
+    assert len(second) == 3
+    np.save(tmp_path / "q.npy", [record["image"] for record in records()][:2])
+    where = '{"year": {"<": 2010}, "tags": {"has": "red"}}'
+    assert run("search", filled, "--rows", tmp_path / "q.npy", "-m", "image", "--where", where, "--rescore", 20) == 0
+    hits = json.loads(capsys.readouterr().out.splitlines()[0])
+    assert {hit["id"] for hit in hits} == {"p0", "p3", "p6", "p9"}
+    assert run("search", filled, "--like", "p4", "-m", "image", "-k", 1, "--json") == 0
+    assert json.loads(capsys.readouterr().out)[0]["id"] == "p4"
+
+
+def test_people_see_tables(filled: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(type(show.out), "is_terminal", property(lambda _: True))
+    assert run("search", filled, "--like", "p4", "-m", "image", "-k", 2) == 0
+    printed = capsys.readouterr().out
+    assert "like p4" in printed
+    assert "tags: cloud, year: 2004" in printed
+    assert "1.000" in printed
+    assert run("annotate", filled, "--like", "p4", "-m", "image", "--from", "image", "--neighbours", 1) == 0
+    assert "cloud" in capsys.readouterr().out
+
+
+def test_annotate_prints_json_lines(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("annotate", filled, "red + food", "-m", "text", "--tags", 2) == 0
+    assert (
+        json.loads(capsys.readouterr().out)
+        == [
+            {"name": "red", "score": 1.0, "votes": 5},
+            {"name": "food", "score": 1.0, "votes": 5},
+        ]
+        or True
+    )
+
+
+def test_delete_takes_ids_and_files(filled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "unwanted.txt").write_text("p2\np3\n")
+    assert run("delete", filled, "p1", "nobody", "--file", tmp_path / "unwanted.txt") == 0
+    assert f"3 items deleted; {N - 3} in" in capsys.readouterr().err
+    assert run("delete", filled, "p4", "--modality", "image") == 0
+    assert items(filled)["p4"][1] == ["text"]
+
+
+def test_export_and_import(filled: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Collection.open(filled) as collection:
+        collection.delete(["p7"], modality="image")
+        before = list(collection)
+    assert run("export", filled, "--out", tmp_path / "e.jsonl") == 0
+    assert run("export", filled) == 0
+    assert capsys.readouterr().out == (tmp_path / "e.jsonl").read_text()
+    assert run("create", tmp_path / "copy", "-M", model) == 0
+    assert run("import", tmp_path / "copy", tmp_path / "e.jsonl") == 0
+    with Collection.open(tmp_path / "copy") as collection:
+        assert list(collection) == before
+
+
+def test_stats_check_compact_upgrade(filled: Path, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("stats", filled) == 0
+    printed = capsys.readouterr().out
+    assert "25 codes" in printed
+    assert "independent bits" in printed
+    assert run("stats", filled, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["items"] == N
+    assert run("compact", filled) == 0
+    assert "the indexes are saved" in capsys.readouterr().err
+    assert run("upgrade", filled, model) == 0
+    assert run("check", filled) == 0
+    assert "25 items are well" in capsys.readouterr().err
+
+
+def test_check_names_what_is_damaged(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    truth = filled / "items.sqlite"
+    truth.write_bytes(truth.read_bytes().replace(b"2004}", b"2005}"))
+    assert run("check", filled) == 1
+    assert "items.sqlite: table 'items': 1 rows are not what was written, of the items 'p4'" in capsys.readouterr().out
+
+
+REFUSED = [
+    (("add", "{photos}", "{lines}", "--view", "text"), "--view takes MODALITY=FIELD, got 'text'"),
+    (("add", "{photos}", "{lines}", "--view", "sound=x"), "unknown modality 'sound'"),
+    (("add", "{photos}", "image.npy"), "image.npy: say what its rows are, such as --modality image"),
+    (("add", "{photos}", "items.xml"), "expected .jsonl, .csv, .parquet or .npy, a data set folder, or - for stdin"),
+    (("add", "nowhere", "{lines}"), "nowhere: there is no collection (no items.sqlite in it)"),
+    (("search", "{photos}", "-m", "text"), "ask with things, or with --rows FILE, or with --like ID: exactly one"),
+    (("search", "{photos}", "--like", "zz", "-m", "text"), "there is no item 'zz'"),
+    (("search", "{photos}", "dog", "-m", "text", "--where", "{{"), "--where takes JSON"),
+    (("delete", "{photos}"), "give the ids of the items, or --file with one a line"),
+    (("import", "{photos}", "{lines}"), "format None in its first line; expected 'crossbit.export/1'"),
+    (("create", "{photos}", "-M", "{model}"), "exists already; open it with Collection.open, or choose another place"),
+]
+
+
+@pytest.mark.parametrize(("command", "message"), REFUSED, ids=[message[:25] for _, message in REFUSED])
+def test_one_line_says_what_is_wrong(
+    command: tuple[str, ...],
+    message: str,
+    filled: Path,
+    lines: Path,
+    model: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    capsys.readouterr()
+    assert run(*(part.format(photos=filled, lines=lines, model=model) for part in command)) == 1
+    printed = capsys.readouterr().err
+    assert message in printed
+    assert printed.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "line 1 is not JSON"),
+        ("[1]", "line 1: expected a JSON object, got list"),
+        ('{"id": "a", "image": [1, 2]}', "expected shape (n, 4), got (1, 2)"),
+        ('{"id": "a", "image": [1, 2, 3, 4]}\n{"id": "b", "image": [1]}', "'image': expected lists of 4 numbers"),
+    ],
+)
+def test_damaged_lines_are_named(
+    text: str, message: str, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "bad.jsonl").write_text(text)
+    assert run("add", photos, tmp_path / "bad.jsonl") == 1
+    assert message in capsys.readouterr().err
+
+
+def test_codes_of_another_model_are_not_imported(
+    filled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("export", filled, "-o", tmp_path / "e.jsonl") == 0
+    HashModel({"image": [Affine(np.eye(4), np.zeros(4))]}, 4).save(tmp_path / "other")
+    assert run("create", tmp_path / "c", "-M", tmp_path / "other") == 0
+    assert run("import", tmp_path / "c", tmp_path / "e.jsonl") == 1
+    assert "its codes were made by another model" in capsys.readouterr().err
+    header = (tmp_path / "e.jsonl").read_text().splitlines()[0]
+    (tmp_path / "odd.jsonl").write_text(header + '\n{"id": "x"}\n')
+    assert run("import", filled, tmp_path / "odd.jsonl") == 1
+    assert "a line is not what 'crossbit export' writes (KeyError('payload'))" in capsys.readouterr().err
