@@ -96,7 +96,7 @@ def cross_validate(
     supervise: Supervise = by_labels,
     on_fold: Callable[[int], None] | None = None,
 ) -> tuple[float, ...]:
-    """Mean average precision of each fold in percent, across modalities, by a model that learnt from the other folds."""
+    """Mean average precision of each fold, in percent, by a model that learnt from the others."""
     if not data.aligned or data.labels is None:
         raise DataError("cross-validation takes aligned views with labels: these say what is relevant in a fold")
     scores = []

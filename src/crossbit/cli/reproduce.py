@@ -10,6 +10,8 @@ from crossbit.checks import known
 from crossbit.cli import show
 from crossbit.experiments import table as tables
 
+PARTS_HELP = "Only this part: table, scarce, lengths or definitions; may be repeated."
+
 app = typer.Typer(help="Run the paper's experiments beside its printed numbers.", no_args_is_help=True)
 
 
@@ -26,27 +28,54 @@ def wiki(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the result files.")] = Path("results/wiki"),
     bits: Annotated[int, typer.Option("--bits", "-b", help="Length of a code.")] = 32,
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 5,
-    only: Annotated[list[str] | None, typer.Option(help="Only these rows; may be repeated.")] = None,
+    part: Annotated[list[str] | None, typer.Option(help=PARTS_HELP, show_default="all of them")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Only these rows of the table; may be repeated.")] = None,
 ) -> None:
     """Wikipedia articles and their pictures: every row of the paper's table, and ours.
 
     Results are kept as they come, and runs that are there already are not run again: stop and go on as you like.
+    Settings of networks that the paper leaves open are chosen by cross-validation on the training rows. Beside the
+    results are their codes, a summary and figures.
 
     For example:
 
       crossbit reproduce wiki --data wikipedia_dataset
+      crossbit reproduce wiki --part lengths
       crossbit reproduce wiki --only cmssh --only scm --seeds 2
     """
     from crossbit.experiments import wiki as experiment
+    from crossbit.experiments import wikistudy
 
-    rows = {row.key: row for row in experiment.rows()}
-    chosen = [rows[known(key, rows, "row")] for key in only] if only else list(rows.values())
     loaded = data_sets.read(data_sets.find("wiki") if data is None else data)
-    with show.steps("wiki") as on_step:
-        tables.run_rows(chosen, loaded, out, n_bits=bits, seeds=range(seeds), on_step=on_step)
-    summaries = tables.summarise(chosen, out, experiment.DIRECTIONS, n_bits=bits, seeds=range(seeds))
-    print_table(summaries, experiment.DIRECTIONS)
-    show.say(f"results and codes in {out}")
+    rows = {row.key: row for row in experiment.rows()}
+    chosen = [rows[known(key, rows, "row")] for key in only or rows]
+    parts = [known(name, wikistudy.PARTS, "part") for name in part or (() if only else wikistudy.PARTS)]
+    if only:
+        with show.steps("wiki") as on_step:
+            tables.run_rows(chosen, loaded, out, n_bits=bits, seeds=range(seeds), on_step=on_step)
+    for name in parts:
+        with show.steps(f"wiki, {name}") as on_step:
+            wikistudy.run_part(name, loaded, out, n_bits=bits, seeds=range(seeds), on_step=on_step)  # type: ignore[arg-type]
+    print_table(
+        tables.summarise(chosen, out, experiment.DIRECTIONS, n_bits=bits, seeds=range(seeds)), experiment.DIRECTIONS
+    )
+    show.say(f"results, codes{', summary and figures' if parts else ''} in {out}")
+
+
+@app.command()
+def pages(
+    results: Annotated[Path, typer.Option(help="Folder of the experiments' results.")] = Path("results"),
+    docs: Annotated[Path, typer.Option(help="Folder of the pages.")] = Path("docs"),
+) -> None:
+    """Make the tables and figures of the documentation anew from results.
+
+    What stands in a page between `<!-- from results: wiki table -->` and `<!-- end of results -->` is replaced;
+    figures go to docs/figures.
+    """
+    from crossbit.experiments.pages import write_pages
+
+    changed = write_pages(results, docs)
+    show.say(f"{len(changed)} pages changed" + "".join(f"\n  {page}" for page in changed))
 
 
 def print_table(summaries: list[tables.Summary], directions: tuple[str, ...]) -> None:

@@ -1,0 +1,128 @@
+"""Pages from summaries: what stands between two marks of a page is made from results, the rest is written by people."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from crossbit.errors import DataError
+from crossbit.experiments.summary import NAME, read_summary
+
+_MARKED = re.compile(
+    r"(?P<begin><!-- from results: (?P<name>.*?) -->\n).*?(?P<end><!-- end of results -->)", flags=re.DOTALL
+)
+
+
+def write_pages(results: Path, docs: Path) -> list[Path]:
+    """Make every block of every page anew from the summaries of all experiments.
+
+    Figures that lie beside the summaries are copied to ``docs/figures``.
+
+    Returns:
+        The files that changed.
+    """
+    blocks = {
+        f"{path.parent.name} {name}": make(read_summary(path))
+        for path in sorted(results.glob(f"*/{NAME}"))
+        for name, make in BLOCKS.items()
+    }
+    if not blocks:
+        raise DataError(
+            f"{results}: no summaries there; expected <experiment>/{NAME}, as crossbit reproduce writes them"
+        )
+    changed = []
+    for page in sorted(docs.rglob("*.md")):
+        text = page.read_text(encoding="utf-8")
+        made = fill(text, blocks)
+        if made != text:
+            page.write_text(made, encoding="utf-8")
+            changed.append(page)
+    for figure in sorted(results.glob("*/*.svg")):
+        drawn = docs / "figures" / f"{figure.parent.name}-{figure.name}"
+        if not drawn.exists() or drawn.read_bytes() != figure.read_bytes():
+            drawn.parent.mkdir(parents=True, exist_ok=True)
+            drawn.write_bytes(figure.read_bytes())
+            changed.append(drawn)
+    return changed
+
+
+def fill(text: str, blocks: Mapping[str, str]) -> str:
+    """A page with its marked blocks made anew; a mark that no results belong to is a `DataError`."""
+
+    def anew(found: re.Match[str]) -> str:
+        if found["name"] not in blocks:
+            raise DataError(f"no results for the block {found['name']!r}; there are {sorted(blocks)}")
+        return f"{found['begin']}{blocks[found['name']]}{found['end']}"
+
+    return _MARKED.sub(anew, text)
+
+
+def _markdown(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """A table, the first column to the left and numbers to the right."""
+    rule = ["---", *["---:"] * (len(header) - 1)]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in (header, rule, *lines))
+
+
+def _ways(summary: Mapping[str, Any]) -> list[str]:
+    return [*summary["directions"], "average"]
+
+
+def _table(summary: Mapping[str, Any]) -> str:
+    ways, lines = _ways(summary), []
+    for row in summary.get("table", []):
+        cells = [f"{row['mean'][way]:.1f} ± {row['deviation'][way]:.1f}" for way in ways]
+        paper = [f"{row['paper'][way]:.1f}" if way in row["paper"] else "–" for way in ways]
+        beside = [cell for pair in zip(cells, paper, strict=True) for cell in pair]
+        lines.append([row["title"], *beside, f"{row['worst']:.1f}–{row['best']:.1f}", str(row["bytes"])])
+    titles = [cell for way in ways for cell in (way.replace("-", " → "), "paper")]
+    return _markdown(["", *titles, "ties", "bytes"], lines)
+
+
+def _searches(summary: Mapping[str, Any]) -> str:
+    titles = {row["key"]: row["title"] for row in summary.get("table", [])}
+    lines = []
+    for key, trials in summary.get("searches", {}).items():
+        best, last = trials[0], trials[-1]
+        fields = ", ".join(f"{name} {value}" for name, value in best["fields"].items()) or "as it comes"
+        scores = f"{best['mean']:.1f} ± {best['error']:.1f}"
+        lines.append([titles.get(key, key), fields, scores, str(len(trials)), f"{last['mean']:.1f}"])
+    return _markdown(["", "chosen", "cross-validated", "of", "worst"], lines)
+
+
+def _scarce(summary: Mapping[str, Any]) -> str:
+    lines = []
+    for one in summary.get("scarce", []):
+        means = [f"{sum(one[name]) / len(one[name]):.2f}" for name in ("mmnn", "cmnn")]
+        lines.append([f"{one['share']:.0%}", *means, f"{one['difference']:+.2f} ± {one['error']:.2f}"])
+    return _markdown(["pairs across", "MM-NN", "CM-NN", "difference ± error"], lines)
+
+
+def _lengths(summary: Mapping[str, Any], kind: str = "retrained") -> str:
+    kept = summary.get("lengths", {})
+    bits = sorted({int(n) for kinds in kept.values() for n in kinds[kind]})
+    lines = []
+    for key, kinds in kept.items():
+        cells = [kinds[kind].get(str(n)) for n in bits]
+        lines.append([summary["titles"].get(key, key), *("–" if cell is None else f"{cell[0]:.1f}" for cell in cells)])
+    return _markdown(["bits", *map(str, bits)], lines)
+
+
+def _cropped(summary: Mapping[str, Any]) -> str:
+    return _lengths(summary, "cropped")
+
+
+def _definitions(summary: Mapping[str, Any]) -> str:
+    ways = _ways(summary)
+    lines = [[one["name"], *(f"{one[way]:.1f}" for way in ways)] for one in summary.get("definitions", [])]
+    return _markdown(["", *(way.replace("-", " → ") for way in ways)], lines)
+
+
+BLOCKS: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "table": _table,
+    "searches": _searches,
+    "scarce": _scarce,
+    "lengths": _lengths,
+    "crops": _cropped,
+    "definitions": _definitions,
+}
+"""Name of a block, after that of its experiment → what makes it."""

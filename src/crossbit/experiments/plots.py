@@ -1,0 +1,92 @@
+"""Figures from summaries. SVG, so that they are sharp at any size and the same run gives the same file."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from crossbit.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_COLOURS = (
+    *("#0b6e99", "#d9730d", "#0f7b6c", "#ad1a72", "#6940a5"),
+    *("#e03e3e", "#64473a", "#37352f", "#dfab01", "#9b9a97"),
+)
+_STYLE: dict[Any, Any] = {"svg.hashsalt": "crossbit", "svg.fonttype": "none", "font.size": 9, "axes.titlesize": 10}
+
+
+@contextmanager
+def _drawing(path: Path, width: float, height: float, columns: int = 1) -> "Iterator[list[Axes]]":
+    """Panels to draw on; leaving writes the figure."""
+    try:
+        from matplotlib import rc_context
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtraError("matplotlib", "plots") from error
+    with rc_context(_STYLE):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        axes = list(figure.subplots(1, columns, squeeze=False)[0])
+        for axis in axes:
+            axis.spines[["top", "right"]].set_visible(False)
+        yield axes
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, format="svg", metadata={"Date": None, "Creator": "crossbit"})
+
+
+def plot_lengths(lengths: Mapping[str, Any], titles: Mapping[str, str], chance: float, path: Path) -> None:
+    """Bits against mAP, a line a method: learnt at every length, and the first bits of long codes."""
+    kinds = (("retrained", "learnt at this length"), ("cropped", "the first bits of longer codes"))
+    with _drawing(path, 9, 4.6, columns=2) as axes:
+        axes[1].sharey(axes[0])
+        for axis, (kind, title) in zip(axes, kinds, strict=True):
+            for number, (key, found) in enumerate(lengths.items()):
+                bits = [int(n) for n in found[kind]]
+                means, spread = ([value[k] for value in found[kind].values()] for k in (0, 1))
+                look: dict[str, Any] = {
+                    "color": _COLOURS[number % 10],
+                    "marker": "o",
+                    "markersize": 3.5,
+                    "elinewidth": 0.8,
+                }
+                axis.errorbar(bits, means, yerr=spread, label=titles[key], **look)
+            axis.axhline(chance, color="#9b9a97", linestyle=":", linewidth=1)
+            axis.set(xscale="log", xlabel="bits", title=title)
+            axis.set_xticks(bits, [str(n) for n in bits])
+            axis.minorticks_off()
+        axes[0].set_ylabel("mAP, mean of both directions (%)")
+        axes[0].text(4, chance, "chance", color="#787774", va="bottom", fontsize=8)
+        axes[0].legend(frameon=False, fontsize=8, ncols=2)
+
+
+def plot_table(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Our value of every row with its deviation, and the paper's where it prints one."""
+    places = range(len(rows), 0, -1)
+    with _drawing(path, 7, 0.9 + 0.28 * len(rows)) as (axis,):
+        for place, row in zip(places, rows, strict=True):
+            mean, spread = row["mean"]["average"], row["deviation"]["average"]
+            axis.errorbar(mean, place, xerr=spread, color=_COLOURS[0], marker="o", markersize=5, linewidth=1.2)
+            if "average" in row["paper"]:
+                axis.plot(row["paper"]["average"], place, "|", markersize=12, color=_COLOURS[1], markeredgewidth=2)
+        axis.axvline(rows[0]["chance"], color="#9b9a97", linestyle=":", linewidth=1)
+        axis.text(rows[0]["chance"], len(rows) + 0.6, " chance", color="#787774", fontsize=8)
+        axis.set_yticks(list(places), [row["title"] for row in rows])
+        axis.set(xlabel="mAP, mean of both directions (%)", ylim=(0.3, len(rows) + 1.2))
+        axis.grid(axis="x", color="#ebebea", linewidth=0.8)
+        axis.set_axisbelow(True)
+        axis.plot([], [], "o", color=_COLOURS[0], label="ours, ± sd of the seeds")
+        axis.plot([], [], "|", color=_COLOURS[1], markersize=10, markeredgewidth=2, label="printed in the paper")
+        axis.legend(frameon=False, loc="lower right", fontsize=8)
+
+
+def plot_curves(curves: Mapping[str, Any], titles: Mapping[str, str], directions: Sequence[str], path: Path) -> None:
+    """Precision against recall, a panel a direction, a line a method."""
+    with _drawing(path, 9, 3.8, columns=len(directions)) as axes:
+        for axis, way in zip(axes, directions, strict=True):
+            for number, (key, ways) in enumerate(curves.items()):
+                recall, precision = ([100 * x for x in ways[way][name]] for name in ("recall", "precision"))
+                axis.plot(recall, precision, color=_COLOURS[number % 10], label=titles[key])
+            axis.set(xlabel="recall (%)", title=way.replace("-", " → "), xlim=(0, 100), ylim=(0, None))
+        axes[0].set_ylabel("precision (%)")
+        axes[-1].legend(frameon=False, fontsize=8)
