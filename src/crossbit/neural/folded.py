@@ -13,6 +13,7 @@ from crossbit.neural.optimise import LBFGS
 from crossbit.neural.ridge import Floats, principal
 
 _DIRECTIONS = 400  # of the features that a regression may use
+_TOLD_BY = 2500  # rows that tell the directions
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +36,9 @@ class Coordinates:
     def of(cls, F: NDArray[np.float32], decay: float) -> "Coordinates":
         """Of features, for a decay at which directions much weaker than it have no say."""
         mean = F.mean(axis=0, dtype=np.float64)
-        w, _, V = principal(F - mean)
+        some = F if len(F) <= _TOLD_BY else F[np.random.default_rng(0).permutation(len(F))[:_TOLD_BY]]
+        w, _, V = principal(some - mean)
+        w *= len(F) / len(some)
         kept = w > 1e-3 * decay
         kept[: max(0, len(w) - _DIRECTIONS)] = False
         penalty = len(F) / (w[kept] + decay)

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from crossbit.model import Affine, Layer
 from crossbit.neural.folded import Coordinates, Folded
 from crossbit.neural.prepared import Ints, Prepared, prepare
-from crossbit.neural.ridge import Floats
 
 _SHARES = (1.0, 0.25, 0.06, 0.015, 0.004, 0.001, 0.00025)  # of ridge regression's decay
 _COMPARED_ON = 5000  # rows on which kinds of features and decays are chosen
@@ -46,7 +45,7 @@ class _Validated:
     scores: NDArray[np.float32]
 
 
-def fit_posteriors(X: Floats, T: NDArray[np.float32], *, several: bool, seed: int) -> Posteriors:
+def fit_posteriors(X: NDArray[np.floating], T: NDArray[np.float32], *, several: bool, seed: int) -> Posteriors:
     """Choose features and a decay, and fit.
 
     Args:

@@ -1,5 +1,6 @@
 """Ways of preparing features, compared by ridge regression: linear ones, and nearness to landmarks."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -7,7 +8,7 @@ from numpy.typing import NDArray
 
 from crossbit.model import RBF, Layer
 from crossbit.model.inputs import apply, fit_inputs
-from crossbit.neural.ridge import Floats, leave_folds_out, leave_one_out
+from crossbit.neural.ridge import leave_folds_out, leave_one_out
 
 Ints = NDArray[np.int64]
 
@@ -17,6 +18,8 @@ _LANDMARKS = 500
 _FEWER = 300  # landmarks are enough to compare scales
 _COMPARED_ON = 2500  # rows
 _NOT_WORTH = 1.3  # landmarks whose error is so many times that of linear features are given up
+_CLOSE = 1.1  # linear features whose error is less than so many times the least are all looked at
+_MANY = 100_000  # rows × classes from which a closer look takes so long that only the best of each kind get it
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,11 +43,13 @@ class Prepared:
     origin: Ints | None = None
 
 
-def prepare(X: Floats, T: NDArray[np.float32], folds: Ints, random: np.random.Generator) -> list[Prepared]:
-    """The best linear features, and two kinds of nearness to landmarks where these are worth a closer look.
+def prepare(
+    X: NDArray[np.floating], T: NDArray[np.float32], folds: Ints, random: np.random.Generator
+) -> list[Prepared]:
+    """Linear features, and two kinds of nearness to landmarks, as far as they are worth a closer look.
 
     The error of ridge regression is unjust to linear features, whose scores need not be near 0 and 1 to tell classes
-    apart: they are never given up for it.
+    apart: the best are never given up for it, and others that come close are kept.
 
     Args:
         X: Raw rows, shape (n, d).
@@ -55,11 +60,20 @@ def prepare(X: Floats, T: NDArray[np.float32], folds: Ints, random: np.random.Ge
     some = np.sort(random.permutation(len(X))[:_COMPARED_ON])
     linear = sorted((_linear(steps, X, T, some, random) for steps in LINEAR), key=lambda one: one.error)
     marks = random.permutation(len(X))[:_LANDMARKS]
-    near = min((_near(one, marks, T, folds, some) for one in linear[:2]), key=lambda found: found[0].error)
-    return [linear[0], *(near if near[0].error <= _NOT_WORTH * linear[0].error else ())]
+    near: Sequence[Prepared] = min(
+        (_near(one, marks, T, folds, some) for one in linear[:2]), key=lambda found: found[0].error
+    )
+    least = linear[0].error
+    if T.size > _MANY:
+        linear, near = linear[:1], (min(near, key=lambda one: one.error),)
+    return [one for one in linear if one.error <= _CLOSE * least] + [
+        one for one in near if near[0].error <= _NOT_WORTH * least
+    ]
 
 
-def _linear(steps: str, X: Floats, T: NDArray[np.float32], some: Ints, random: np.random.Generator) -> Prepared:
+def _linear(
+    steps: str, X: NDArray[np.floating], T: NDArray[np.float32], some: Ints, random: np.random.Generator
+) -> Prepared:
     layers = fit_inputs(steps, X, random)
     F = apply(layers, X)
     error, decay = leave_one_out(F[some], T[some])

@@ -11,8 +11,11 @@ from crossbit.model import Layer, Softmax, Tanh
 from crossbit.model.inputs import apply
 from crossbit.neural.posteriors import fit_posteriors
 
-MOST_ROWS = 20_000
-_MOST_WORK = 2 * 10**10  # rows × columns × (columns or classes) for which it takes seconds, not minutes
+MOST_ROWS = 20_000  # that posteriors are fitted on
+_MOST_CELLS = 10**8  # values of those rows
+_MOST_SCORES = 2 * 10**6  # rows × classes for which fitting takes seconds, not minutes
+_FEWEST = 5  # rows a class must have on average
+_MOST_POSTERIORS = 10**8  # values that are kept in memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,35 +34,46 @@ class Stacked:
 
 
 def can_stack(data: TrainingSet) -> bool:
-    """Whether every view is a matrix with labels of at least two classes, small enough to take seconds."""
+    """Whether every view is a matrix with labels of at least two classes, not too many for seconds."""
     for name, view in data.views.items():
         labels = data.labels.get(name)
         if view.ndim != 2 or labels is None:
             return False
         known = is_known(labels) & data.present[name]
-        classes = labels[known].any(axis=0).sum() if labels.ndim == 2 else len(np.unique(labels[known]))
-        n, d = int(known.sum()), view.shape[1]
-        work = n * min(n, max(d, 600)) * max(min(n, d), 600, classes)
-        if classes < 2 or n < 20 or n > MOST_ROWS or work > _MOST_WORK:
+        classes = int(labels[known].any(axis=0).sum()) if labels.ndim == 2 else len(np.unique(labels[known]))
+        n = int(known.sum())
+        too_few = classes < 2 or n < 20 or _fitted_on(n, view.shape[1], classes) < min(n, _FEWEST * classes)
+        if too_few or len(view) * classes > _MOST_POSTERIORS:
             return False
     return True
 
 
+def _fitted_on(n: int, width: int, classes: int) -> int:
+    """How many of the rows of known label posteriors are fitted on."""
+    return min(n, MOST_ROWS, _MOST_CELLS // width, _MOST_SCORES // classes)
+
+
 def stack(data: TrainingSet, seed: int) -> Stacked:
-    """Fit posteriors for every modality; rows of known label get those of a fit that did not see them."""
+    """Fit posteriors for every modality, on all rows of known label or enough of them.
+
+    Every row gets the posteriors of a fit that did not see it.
+    """
     several = next(iter(data.labels.values())).ndim == 2
     targets = _targets(data)
     squash = Tanh(0.5) if several else Softmax()  # tanh(s/2) is 2p − 1
     before, views, chosen = {}, {}, {}
     for number, (name, view) in enumerate(data.views.items()):
-        known = is_known(data.labels[name]) & data.present[name]
-        X = np.asarray(view[known], np.float64)
-        fitted = fit_posteriors(X, targets[name][known], several=several, seed=seed + 7919 * number)
+        T = targets[name]
+        known = np.flatnonzero(is_known(data.labels[name]) & data.present[name])
+        random = np.random.default_rng([seed, 8, number])
+        known = np.sort(random.permutation(known)[: _fitted_on(len(known), view.shape[1], T.shape[1])])
+        X = np.asarray(view[known], np.float32)
+        fitted = fit_posteriors(X, T[known], several=several, seed=seed + 7919 * number)
         before[name] = [*fitted.layers, squash]
-        posteriors = np.full((len(view), fitted.out_of_fold.shape[1]), np.nan, np.float32)
+        posteriors = np.full_like(T, np.nan)
         posteriors[known] = squash(fitted.out_of_fold)
-        rest = data.present[name] & ~known
-        posteriors[rest] = apply(before[name], view[rest]) if rest.any() else 0
+        rest = np.setdiff1d(np.flatnonzero(data.present[name]), known)
+        posteriors[rest] = apply(before[name], view[rest]) if len(rest) else 0
         views[name] = posteriors
         chosen[name] = f"posteriors of {posteriors.shape[1]} classes from {fitted.preparation}, loss {fitted.loss:.3f}"
     return Stacked(before, replace(data, views=views), chosen)
