@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from crossbit.cli import collections, data, demo, doctor, find, measure, models, reproduce
+from crossbit.cli import collections, data, demo, doctor, find, measure, models, reproduce, serve
 
 app = typer.Typer(
     name="crossbit",
@@ -54,5 +54,6 @@ for command in (
     app.command(command.__name__.rstrip("_"), rich_help_panel="Collections")(command)
 app.add_typer(data.app, name="data")
 app.add_typer(reproduce.app, name="reproduce")
+app.command()(serve.serve)
 app.command()(doctor.doctor)
 app.command()(demo.demo)
