@@ -1,9 +1,10 @@
 # make demo        shows cross-modal retrieval in the terminal (sets up what it needs)
 # make test        everything that must hold: style, types, import contract, tests with coverage
 # make setup       the development environment alone
+# make test-faults hundreds of rounds of killed processes, full disks, flipped bits, writers and readers at once
 # make bench       the benchmarks, as JSON lines under results/
 .DEFAULT_GOAL := test
-.PHONY: setup demo test lint tests bench clean
+.PHONY: setup demo test lint tests test-faults bench clean
 
 BIN     := .venv/bin
 SOURCES := pyproject.toml constraints.txt setup.py scripts/setup $(wildcard src/crossbit/kernels/native/*.[ch])
@@ -41,6 +42,10 @@ lint: $(DEV)
 
 tests: $(DEV)
 	$(BIN)/python -m pytest --numprocesses=2 --dist=worksteal --cov --cov-report=term $(PYTEST)
+
+test-faults: export CROSSBIT_FAULTS := long
+test-faults: $(DEV)
+	$(BIN)/python -m pytest tests/faults -q $(PYTEST)
 
 bench: $(DEV)
 	@mkdir -p results/benchmarks

@@ -102,7 +102,7 @@ class Collection:
 
         def write(model: HashModel, fingerprint: str) -> None:
             made = parts(model, views or {}, len(checked))
-            self._store.write(Batch(checked, spelled, made), fingerprint)
+            self._store.write(Batch(checked, made, payload, spelled), fingerprint)
 
         self._with_model(write)
 

@@ -42,13 +42,15 @@ class Batch:
 
     Args:
         ids: Different ids.
-        payloads: The payload of each as JSON text, or None to leave it as it is; nothing: leave all.
         parts: Modality → the codes of those that have it.
+        payloads: The payload of each, None to leave it as it is; nothing: leave all.
+        texts: The same as JSON text.
     """
 
     ids: Sequence[Id]
-    payloads: Sequence[str | None] | None
     parts: Mapping[str, Part]
+    payloads: Sequence[Mapping[str, Any] | None] | None = None
+    texts: Sequence[str | None] | None = None
 
 
 @dataclass(frozen=True)

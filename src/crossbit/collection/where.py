@@ -51,21 +51,15 @@ Where: TypeAlias = tuple[Condition, ...]
 """Conditions that must all be met."""
 
 
+_KINDS = {str: "text", int: "number", float: "number", bool: "truth", type(None): "null", list: "list", tuple: "list"}
+
+
 def kind(value: object) -> str:
     """Values compare within their kind alone: ``true`` is not 1, and ``"1"`` is not either."""
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "truth"
-        case int() | float():
-            return "number"
-        case str():
-            return "text"
-        case list() | tuple():
-            return "list"
-        case _:
-            return "object"
+    for type_ in type(value).__mro__:  # a subclass is of the kind of its base
+        if type_ in _KINDS:
+            return _KINDS[type_]
+    return "object"
 
 
 def _same(a: object, b: object) -> bool:

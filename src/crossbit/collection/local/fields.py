@@ -28,15 +28,15 @@ _TOGETHER = 1024  # payloads read at a time
 Term = tuple[int, str | int | float, int]
 
 
-def terms(field: str, row: int, payload: Mapping[str, Any]) -> Iterator[Term]:
-    """What the index of a field holds for one item."""
-    if field not in payload:
-        return
-    value = payload[field]
-    yield _KINDS[kind(value)], _plain(value), row
-    if isinstance(value, list):
-        for element in value:
-            yield _ELEMENT + _KINDS[kind(element)], _plain(element), row
+def terms(field: str, items: Iterable[tuple[int, Mapping[str, Any]]]) -> Iterator[Term]:
+    """What the index of a field holds for items (row, payload)."""
+    for row, payload in items:
+        if field in payload:
+            value = payload[field]
+            yield _KINDS[kind(value)], _plain(value), row
+            if isinstance(value, list | tuple):
+                for element in value:
+                    yield _ELEMENT + _KINDS[kind(element)], _plain(element), row
 
 
 def _plain(value: object) -> str | int | float:
@@ -51,7 +51,7 @@ def create(connection: sqlite3.Connection, number: int, field: str) -> None:
     connection.execute(FIELD.format(number))
     connection.execute("CREATE TEMP TABLE unsorted (kind, value, row)")
     try:
-        connection.executemany("INSERT INTO unsorted VALUES (?, ?, ?)", _all_terms(field, payloads(connection)))
+        connection.executemany("INSERT INTO unsorted VALUES (?, ?, ?)", terms(field, payloads(connection)))
         # In order, so that every page is written once.
         connection.execute(f"INSERT OR IGNORE INTO field_{number} SELECT * FROM unsorted ORDER BY kind, value, row")
     finally:
@@ -72,7 +72,7 @@ def payloads(connection: sqlite3.Connection, rows: Ids | None = None) -> Iterato
 def add(connection: sqlite3.Connection, state: State, items: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
     """Enter items (row, payload) into every index of a field."""
     for field, number in state.fields.items():
-        connection.executemany(f"INSERT OR IGNORE INTO field_{number} VALUES (?, ?, ?)", _all_terms(field, items))
+        connection.executemany(f"INSERT OR IGNORE INTO field_{number} VALUES (?, ?, ?)", terms(field, items))
 
 
 def remove(connection: sqlite3.Connection, state: State, rows: Ids) -> None:
@@ -80,11 +80,7 @@ def remove(connection: sqlite3.Connection, state: State, rows: Ids) -> None:
     items = list(payloads(connection, rows)) if state.fields and len(rows) else []
     for field, number in state.fields.items() if items else ():
         sql = f"DELETE FROM field_{number} WHERE kind = ? AND value = ? AND row = ?"
-        connection.executemany(sql, _all_terms(field, items))
-
-
-def _all_terms(field: str, items: Iterable[tuple[int, Mapping[str, Any]]]) -> Iterator[Term]:
-    return (term for row, payload in items for term in terms(field, row, payload))
+        connection.executemany(sql, terms(field, items))
 
 
 def matching(connection: sqlite3.Connection, state: State, where: Where) -> Ids:
@@ -137,7 +133,7 @@ def _equals(values: Sequence[Scalar]) -> tuple[str, list[Any]]:
 def agrees(connection: sqlite3.Connection, number: int, field: str) -> bool:
     """Whether the index of a field holds what the payloads say."""
     stored: Iterable[Term] = connection.execute(f"SELECT kind, value, row FROM field_{number}")
-    told = (term for row, payload in payloads(connection) for term in dict.fromkeys(terms(field, row, payload)))
+    told = (term for item in payloads(connection) for term in dict.fromkeys(terms(field, [item])))
     return _digest(stored) == _digest(told)
 
 

@@ -1,6 +1,5 @@
 """What a write does inside its transaction."""
 
-import json
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import replace
@@ -55,15 +54,16 @@ def _write_payloads(
     connection: sqlite3.Connection, state: State, batch: Batch, rows: Ids, known: dict[Id, int]
 ) -> None:
     """Write new items, and known ones whose payload is given."""
-    payloads = batch.payloads or [None] * len(batch.ids)
+    texts = batch.texts or [None] * len(batch.ids)
     chosen = [
-        (row, id_, payload or _NO_PAYLOAD)
-        for row, id_, payload in zip(rows.tolist(), batch.ids, payloads, strict=True)
-        if payload is not None or id_ not in known
+        (row, id_, text or _NO_PAYLOAD)
+        for row, id_, text in zip(rows.tolist(), batch.ids, texts, strict=True)
+        if text is not None or id_ not in known
     ]
-    if state.fields:
+    if state.fields and batch.payloads is not None:
         fields.remove(connection, state, np.array([row for row, id_, _ in chosen if id_ in known], np.int64))
-        fields.add(connection, state, [(row, json.loads(text)) for row, _, text in chosen])
+        given = zip(rows.tolist(), batch.payloads, strict=True)
+        fields.add(connection, state, [(row, payload) for row, payload in given if payload])
     tables.write_items(connection, chosen)
 
 
