@@ -15,6 +15,7 @@ from crossbit.progress import Step
 from crossbit.tune import Trial, across, by_labels, compare, cross_validate
 
 data = synthetic(n=90, classes=3)
+LABELS = np.asarray(data.labels)
 
 
 def test_folds_part_the_rows_evenly_and_a_model_never_sees_its_own() -> None:
@@ -52,7 +53,7 @@ def test_the_better_candidate_comes_first_with_its_mean_and_error() -> None:
 def test_the_score_is_the_mean_over_directions() -> None:
     model = CCAITQ(n_bits=8).fit(**data.fit_arguments(None))
     codes = {name: model.encode(name, view) for name, view in data.views.items()}
-    relevant = from_labels(data.labels, data.labels)
+    relevant = from_labels(LABELS, LABELS)
     ways = [mean_average_precision(codes[a], codes[b], relevant) for a, b in (("image", "text"), ("text", "image"))]
     assert across(model, data) == pytest.approx(100 * np.mean(ways))
 
@@ -61,13 +62,13 @@ def test_a_single_modality_is_searched_within_itself() -> None:
     alone = Dataset(views={"image": data.views["image"]}, labels=data.labels)
     model = LSH(n_bits=8).fit(alone.views)
     codes = model.encode("image", alone.views["image"])
-    relevant = from_labels(data.labels, data.labels)
+    relevant = from_labels(LABELS, LABELS)
     expected = mean_average_precision(codes, codes, relevant, exclude="same-row")
     assert across(model, alone) == pytest.approx(100 * expected)
 
 
 def test_rows_of_several_classes_are_dealt_out_too() -> None:
-    several = Dataset(views=data.views, labels=np.eye(3, dtype=bool)[np.asarray(data.labels)])
+    several = Dataset(views=data.views, labels=np.eye(3, dtype=bool)[LABELS])
     assert len(cross_validate(LSH(n_bits=8), several, folds=2)) == 2
 
 
