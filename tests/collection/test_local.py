@@ -1,0 +1,366 @@
+"""The embedded store: indexes that follow the truth, features, fields, upgrades, versions."""
+
+import json
+import logging
+import shutil
+import sqlite3
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from crossbit import Codes, Collection, DataError, HammingIndex, HashModel
+from crossbit.collection.local import derived, store, upgrading
+from crossbit.errors import FormatError
+from crossbit.model import Affine
+from tests.faults.play import WIDTHS, model
+
+random = np.random.default_rng(0)
+
+
+def fill(collection: Collection, n: int, name: str = "i") -> None:
+    views = {modality: random.normal(size=(n, width)) for modality, width in WIDTHS.items()}
+    collection.upsert([f"{name}{i}" for i in range(n)], views, [{"n": i % 10, "of": name} for i in range(n)])
+
+
+def everything(collection: Collection) -> list[tuple[object, int]]:
+    hits = collection.search("text", np.ones((1, WIDTHS["text"])), k=10_000, among="text")[0]
+    return [(hit.id, hit.distance) for hit in hits]
+
+
+def index_files(folder: Path) -> list[str]:
+    return sorted(path.name for path in (folder / "index").glob("*")) if (folder / "index").exists() else []
+
+
+def state(folder: Path) -> dict[str, Any]:
+    with sqlite3.connect(folder / "items.sqlite") as connection:
+        value: dict[str, Any] = json.loads(connection.execute("SELECT value FROM state").fetchone()[0])
+    connection.close()
+    return value
+
+
+def test_a_saved_index_is_opened_and_caught_up_without_reading_all_codes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Collection.create(tmp_path / "c", model(0)) as collection:
+        fill(collection, 50)
+        collection.compact()
+        assert index_files(tmp_path / "c") == ["1.1.index", "2.1.index"]
+        fill(collection, 3, "late ")
+        collection.delete(["i7"])
+        expected = everything(collection)
+    monkeypatch.setattr(derived, "made", lambda *_: pytest.fail("made from all codes"))
+    with Collection.open(tmp_path / "c") as collection:
+        assert everything(collection) == expected
+        collection.upsert(["i8"], {"text": np.ones((1, WIDTHS["text"]))})
+        assert everything(collection)[0] == ("i8", 0)
+
+
+def test_much_that_is_new_is_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(derived, "_WORTH_SAVING", 20)
+    with Collection.create(tmp_path / "c", model(0)) as collection:
+        fill(collection, 19)
+        everything(collection)
+        assert index_files(tmp_path / "c") == []
+        fill(collection, 20, "more ")
+        everything(collection)
+        assert index_files(tmp_path / "c") == ["1.2.index", "2.2.index"]
+        fill(collection, 30, "again ")
+        everything(collection)
+        assert index_files(tmp_path / "c") == ["1.3.index", "2.3.index"]
+
+
+def test_the_log_forgets_what_index_files_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "_TRIM_EVERY", 4)
+    folder = tmp_path / "c"
+    with Collection.create(folder, model(0)) as collection, Collection.open(folder) as other:
+        fill(collection, 5)
+        everything(other)  # at generation 1, and left behind from here on
+        for i in range(7):
+            fill(collection, 2, f"{i} ")
+        assert state(folder)["log_start"] == 4  # without files, the last four changes are kept
+        collection.compact()
+        assert state(folder)["log_start"] == 8
+        fill(collection, 2, "last ")
+        assert everything(other) == everything(collection)
+        assert other.check() == []
+
+
+def test_an_index_of_another_past_is_not_used(tmp_path: Path) -> None:
+    folder = tmp_path / "c"
+    with Collection.create(folder, model(0)) as collection:
+        fill(collection, 10)
+    shutil.copytree(folder, tmp_path / "copy")
+    with Collection.open(folder) as collection:
+        fill(collection, 10, "x ")
+        collection.compact()
+    # Somebody brings back the old truth alone, and says that the later writes may go.
+    shutil.copy(tmp_path / "copy" / "items.sqlite", folder / "items.sqlite")
+    (folder / "acknowledged").unlink()
+    with Collection.open(folder) as collection:
+        assert len(everything(collection)) == 10
+        assert index_files(folder) == []
+    for path in (tmp_path / "copy").glob("index/*"):
+        path.unlink()
+    with Collection.create(tmp_path / "other", model(0)) as other:
+        fill(other, 30)
+        other.compact()
+    shutil.copytree(tmp_path / "other" / "index", tmp_path / "copy" / "index")
+    with Collection.open(tmp_path / "copy") as collection:
+        assert len(everything(collection)) == 10
+        assert collection.check() == []
+
+
+def test_an_index_that_cannot_be_saved_is_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(HammingIndex, "save", full)
+    with caplog.at_level(logging.WARNING), Collection.create(tmp_path / "c", model(0)) as collection:
+        fill(collection, 5)
+        collection.compact()
+        assert len(everything(collection)) == 5
+    assert "the index could not be saved ([Errno 28] No space left on device)" in caplog.text
+
+
+def test_check_makes_a_wrong_index_anew(tmp_path: Path) -> None:
+    folder = tmp_path / "c"
+    with Collection.create(folder, model(0)) as collection:
+        fill(collection, 20)
+        collection.compact()
+    path = folder / "index" / "1.1.index"
+    index = HammingIndex.open(path)
+    wrong = index.copy()
+    wrong.remove([3])
+    wrong.save(path)
+    with Collection.open(folder) as collection:
+        (finding,) = collection.check()
+        assert "the index of 'image' differs from the truth; made anew" in str(finding)
+        assert collection.check() == []
+        assert len(collection.search("image", np.ones((1, 6)), k=50, among="image")[0]) == 20
+
+
+def test_a_damaged_log_is_made_up_for(tmp_path: Path) -> None:
+    folder = tmp_path / "c"
+    with Collection.create(folder, model(0)) as collection:
+        fill(collection, 20)
+        collection.compact()
+        fill(collection, 5, "late ")
+        expected = everything(collection)
+    with sqlite3.connect(folder / "items.sqlite") as connection:
+        connection.execute("UPDATE changes SET runs = zeroblob(16)")
+    connection.close()
+    with Collection.open(folder) as collection:
+        assert everything(collection) == expected
+        (finding,) = collection.check()
+        assert "the table 'changes' does not match its checksums; made anew" in str(finding)
+        assert collection.check() == []
+        assert everything(collection) == expected
+
+
+def test_large_collections_index_the_fields_that_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "SCAN_ITEMS", 10)
+    with Collection.create(tmp_path / "c", model(0)) as collection:
+        fill(collection, 30)
+        query = np.ones((1, WIDTHS["text"]))
+        found = collection.search("text", query, k=50, where={"n": {"in": [3, 4]}})[0]
+        assert {hit.payload["n"] for hit in found} == {3, 4}
+        assert collection.stats().fields == ("n",)
+        other = sqlite3.connect(tmp_path / "c" / "items.sqlite", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")  # nobody else may write now; filters work all the same
+        with Collection.open(tmp_path / "c", timeout=0.01) as waiting:
+            assert len(waiting.search("text", query, k=50, where={"of": "i", "n": {"!=": 3}})[0]) == 27
+        other.close()
+        with pytest.raises(DataError, match=r"where: 'n' has 10001 values, at most 10000"):
+            collection.search("text", query, where={"n": {"in": list(range(10_001))}})
+
+
+def test_the_index_of_a_field_follows_every_change(tmp_path: Path) -> None:
+    with Collection.create(tmp_path / "c", model(0)) as collection:
+        fill(collection, 20)
+        collection.index_field("n")
+        collection.index_field("n")
+        collection.upsert(["i1", "i2", "new"], payload=[{"n": "three"}, None, {"n": 3}])
+        collection.delete(["i3"])
+        query = np.ones((1, WIDTHS["text"]))
+        assert [hit.id for hit in collection.search("text", query, k=50, where={"n": 3})[0]] == ["i13"]
+        assert [hit.id for hit in collection.search("text", query, k=50, where={"n": "three"})[0]] == ["i1"]
+        assert collection.check() == []
+    with sqlite3.connect(tmp_path / "c" / "items.sqlite") as connection:
+        connection.execute("UPDATE field_3 SET value = 3 WHERE value = 5")
+    connection.close()
+    with Collection.open(tmp_path / "c") as collection:
+        with pytest.raises(FormatError, match=r"items\.sqlite: the index of a filtered field is wrong about item 'i"):
+            collection.search("text", query, k=50, where={"n": 3})
+        (finding,) = collection.check()
+        assert "the index of the field 'n' differs from the payloads; made anew" in str(finding)
+        assert [hit.id for hit in collection.search("text", query, k=50, where={"n": 3})[0]] == ["i13"]
+
+
+def test_another_holder_goes_over_to_the_new_model_by_itself(tmp_path: Path) -> None:
+    folder = tmp_path / "c"
+    X = random.normal(size=(1, WIDTHS["text"]))
+    with Collection.create(folder, model(0), keep_features=True) as one, Collection.open(folder) as other:
+        fill(one, 5)
+        assert len(everything(other)) == 5
+        one.upgrade(model(1))
+        assert other.search("text", X) == one.search("text", X)
+        one.upgrade(model(2))
+        other.upsert(["late"], {"text": X})
+        assert one.get(["late"])[0].codes["text"] == model(2).encode("text", X)  # type: ignore[union-attr]
+        assert other.model == model(2)
+
+
+def test_writes_during_an_upgrade_are_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "c"
+    X = random.normal(size=(2, WIDTHS["text"]))
+    encode = upgrading._encode_kept
+
+    def meanwhile(database: Any, plan: Any, modality: str, before: Any) -> None:  # noqa: ANN401
+        encode(database, plan, modality, before)
+        with Collection.open(folder) as other:
+            other.upsert([f"meanwhile {modality}", "i1"], {"text": X})
+            other.delete(["i2"])
+
+    monkeypatch.setattr(upgrading, "_encode_kept", meanwhile)
+    with Collection.create(folder, model(0), keep_features=True) as collection:
+        fill(collection, 6)
+        collection.upgrade(model(1))
+        expected = model(1).encode("text", X)
+        found = collection.get(["meanwhile image", "meanwhile text", "i1", "i2"])
+        assert [item and item.codes["text"] for item in found] == [expected[0], expected[0], expected[1], None]
+        assert len(everything(collection)) == 7
+        assert collection.check() == []
+
+
+def test_upgrades_that_cannot_be_are_refused_and_leave_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "c"
+    with Collection.create(folder, model(0)) as collection:
+        fill(collection, 4)
+        with pytest.raises(DataError, match=r"features of 'image' were not kept; give them again: upgrade\(model, "):
+            collection.upgrade(model(1))
+        other = HashModel({"text": [Affine(np.ones((4, 8)), np.zeros(8))]}, 8)
+        with pytest.raises(DataError, match="the new model has no modality 'image', which items have; it knows"):
+            collection.upgrade(other)
+        assert [path.name for path in (folder / "model").iterdir()] == ["1"]
+        collection.delete([f"i{i}" for i in range(4)])
+        collection.upgrade(other)  # of an empty collection anything goes
+        assert collection.model == other
+        collection.upsert(["a"], {"text": np.ones((1, 4))})
+        assert collection.check() == []
+
+
+def test_leftovers_of_a_killed_upgrade_are_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    folder = tmp_path / "c"
+    with Collection.create(folder, model(0), keep_features=True) as collection:
+        fill(collection, 4)
+        with monkeypatch.context() as patch:
+            patch.setattr(upgrading, "_switch", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                collection.upgrade(model(1))
+        assert len(list((folder / "model").iterdir())) == 2
+        assert len(everything(collection)) == 4
+        collection.compact()
+        assert [path.name for path in (folder / "model").iterdir()] == ["1"]
+        with sqlite3.connect(folder / "items.sqlite") as connection:
+            names = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+        connection.close()
+        assert names == {"state", "items", "changes", "codes_1", "codes_2", "features_3", "features_4"}
+
+
+def test_features_are_kept_in_their_type_and_shape(tmp_path: Path) -> None:
+    with Collection.create(tmp_path / "c", model(0), keep_features="float16") as collection:
+        fill(collection, 3)
+        assert collection.stats().features == "float16"
+        collection.upgrade(model(5))
+        collection.upsert(["coded"], {"text": Codes.pack(np.ones((1, 20), bool))})
+        with pytest.raises(
+            DataError, match="1 items have no new features of 'text', the first is 'coded'; nothing was"
+        ):
+            collection.upgrade(model(6))
+        collection.upsert(["i0"], {"text": Codes.pack(np.ones((1, 20), bool))})  # its features no longer fit its code
+        with pytest.raises(DataError, match="2 items have no new features of 'text', the first is 'i0'; nothing was"):
+            collection.upgrade(model(6))
+        batches = [([item.id for item in collection], {"text": np.ones((4, 4))})]
+        with pytest.raises(DataError, match="3 items have no new features of 'image'"):
+            collection.upgrade(model(6), batches)
+        assert collection.model == model(5)
+        assert collection.check() == []
+    with pytest.raises(DataError, match="keep_features is True, False, 'float32' or 'float16', got 'int8'"):
+        Collection.create(tmp_path / "d", model(0), keep_features="int8")
+
+
+def test_places_that_cannot_be_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("something")
+    for place in (tmp_path, tmp_path / "file"):
+        with pytest.raises(DataError, match=r"exists already; open it with Collection\.open, or choose another place"):
+            Collection.create(place, model(0))
+    with pytest.raises(DataError, match=r"there is no collection \(no items\.sqlite in it\); make one with"):
+        Collection.open(tmp_path / "nothing")
+    (tmp_path / "empty").mkdir()
+    Collection.create(tmp_path / "empty", model(0)).close()
+    assert not list(tmp_path.glob(".*"))
+    (tmp_path / "empty" / "items.sqlite").write_bytes(b"not a database at all" * 1000)
+    with pytest.raises(
+        FormatError, match=r"items\.sqlite: is damaged \(file is not a database\); 'crossbit check' tells"
+    ):
+        Collection.open(tmp_path / "empty")
+
+
+def test_a_newer_format_is_refused_naming_both(tmp_path: Path) -> None:
+    folder = tmp_path / "c"
+    Collection.create(folder, model(0)).close()
+    text = json.dumps({**state(folder), "format": "crossbit.collection/9"})
+    with sqlite3.connect(folder / "items.sqlite") as connection:
+        connection.execute("UPDATE state SET value = ?, checksum = ?", (text, zlib.crc32(text.encode())))
+    connection.close()
+    with pytest.raises(FormatError, match=r"'crossbit\.collection/9'; this version of crossbit reads 'crossbit\.col"):
+        Collection.open(folder)
+    with sqlite3.connect(folder / "items.sqlite") as connection:
+        connection.execute("UPDATE state SET checksum = 5")
+    connection.close()
+    with pytest.raises(
+        FormatError, match=r"items\.sqlite: the table 'state' does not match its checksum; the file was"
+    ):
+        Collection.open(folder)
+    with sqlite3.connect(folder / "items.sqlite") as connection:
+        connection.execute("DELETE FROM state")
+    connection.close()
+    with pytest.raises(FormatError, match=r"the table 'state' has 0 rows, expected one"):
+        Collection.open(folder)
+
+
+FORK = """
+import os, sys
+from crossbit import Collection, DataError
+collection = Collection.open(sys.argv[1])
+assert len(collection) == 0
+child = os.fork()
+if child == 0:
+    try:
+        len(collection)
+    except DataError as error:
+        assert "was opened before this process was forked; open the collection again here" in str(error)
+        collection.close()
+        os._exit(0)
+    os._exit(1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+assert len(collection) == 0
+"""
+
+
+def test_a_forked_process_opens_its_own(tmp_path: Path) -> None:
+    Collection.create(tmp_path / "c", model(0)).close()
+    done = subprocess.run(
+        [sys.executable, "-c", FORK, str(tmp_path / "c")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,126 @@
+"""Hostile payloads and ids: stored whole, or refused with a sentence."""
+
+import json
+import math
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crossbit import Collection, DataError
+from crossbit.collection.payloads import MAX_PAYLOAD, check_id, check_ids, spell_payloads
+from tests.faults.play import model
+
+
+def nested(depth: int) -> dict[str, Any]:
+    value: Any = "deep"
+    for level in range(depth - 1):
+        value = [value] if level % 2 else {"in": value}
+    return {"outer": value}
+
+
+WHOLE: dict[str, dict[str, Any]] = {
+    "huge": {"text": "x" * 5_000_000},
+    "deep": nested(60),
+    "NUL": {"a\0b": "c\0d", "list": ["\0"]},
+    "escapes": {"quote": '"', "slash": "\\u0000", "newline": "\n\r\u2028", "emoji": "\U0001f600"},
+    "largest numbers": {"most": 2**63 - 1, "least": -(2**63), "float": 1.7976931348623157e308, "tiny": 5e-324},
+    "looks like SQL": {"'; DROP TABLE items; --": "'; DROP TABLE items; --"},
+    "long digits in a text": {"digits": "9" * 40},
+    "many fields": {f"field {i}": i for i in range(5000)},
+    "empty": {},
+}
+
+REFUSED: dict[str, tuple[Any, str]] = {
+    "too huge": (
+        {"text": "x" * (MAX_PAYLOAD + 1)},
+        r"characters of JSON, at most 16777216; keep large things in files",
+    ),
+    "too deep": (nested(66), "it is nested too deeply; at most 64 levels"),
+    "far too deep": (nested(100_000), "it is nested too deeply; at most 64 levels"),
+    "surrogate": ({"a": "\ud800"}, "holds half of a surrogate pair, which is no character; remove it"),
+    "surrogate in a name": ({"\udfff": 1}, "holds half of a surrogate pair"),
+    "beyond int64": ({"n": 2**63}, "a whole number of 64 bits; beyond 64 they do not compare exactly; write it as"),
+    "far beyond int64": ({"n": [-(10**5000)]}, "JSON cannot hold it"),
+    "NaN": ({"n": math.nan}, "JSON cannot hold it"),
+    "infinity": ({"a": {"n": -math.inf}}, "JSON cannot hold it"),
+    "a name that is no string": ({1: "a"}, "fields are named by strings, got 1"),
+    "an inner name that is no string": ({"a": {None: 1}}, "fields are named by strings, got None"),
+    "an object": ({"a": object()}, "JSON cannot hold it"),
+    "an array": ({"a": np.ones(2)}, "JSON cannot hold it"),
+    "bytes": ({"a": b"raw"}, "JSON cannot hold it"),
+    "a text": ("text", "expected a mapping of fields, got str"),
+}
+
+
+def circular() -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    value["self"] = value
+    return value
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_stored_whole(name: str, tmp_path: Path) -> None:
+    with Collection.create(tmp_path / "c", model(0)) as collection:
+        collection.upsert(["a"], payload=[WHOLE[name]])
+        (item,) = collection.get(["a"])
+        assert item is not None
+        assert item.payload == WHOLE[name]
+        for field in list(WHOLE[name])[:2]:
+            collection.index_field(field)
+        assert collection.check() == []
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_with_a_sentence(name: str, tmp_path: Path) -> None:
+    payload, message = REFUSED[name]
+    with Collection.create(tmp_path / "c", model(0)) as collection:
+        with pytest.raises(DataError, match=message) as caught:
+            collection.upsert(["good", "bad"], payload=[{"a": 1}, payload])
+        assert "payload of 'bad': " in str(caught.value)
+        assert len(collection) == 0
+
+
+def test_what_holds_itself_is_refused() -> None:
+    with pytest.raises(DataError, match=r"JSON cannot hold it \(Circular reference detected\)"):
+        spell_payloads([circular()], ["a"])
+
+
+def test_other_mappings_and_tuples_become_json(tmp_path: Path) -> None:
+    with Collection.create(tmp_path / "c", model(0)) as collection:
+        collection.index_field("tags")
+        collection.upsert(["a"], payload=[OrderedDict(tags=("x", "y"), n=True)])
+        assert [item.payload for item in collection] == [{"tags": ["x", "y"], "n": True}]
+        assert collection.check() == []
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("ab\0é", max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.lists(st.dictionaries(st.text("ab\0é", max_size=3), JSON, max_size=4), max_size=4))
+def test_texts_read_back_as_what_they_were(payloads: list[dict[str, Any]]) -> None:
+    texts = spell_payloads(payloads, list(range(len(payloads))))
+    assert [json.loads(text) for text in texts if text is not None] == payloads
+
+
+def test_ids_may_be_numpy_values() -> None:
+    assert check_ids(np.array([3, 4])) == [3, 4]
+    assert check_ids(np.array(["a", "b"])) == ["a", "b"]
+    assert check_id(np.int32(7)) == 7
+    assert type(check_id(np.str_("x"))) is str
+    with pytest.raises(DataError, match="an id is a string or a whole number, got None"):
+        check_ids([None])
+    with pytest.raises(DataError, match="ids are a list of strings or whole numbers, got 5"):
+        check_ids(5)  # type: ignore[arg-type]
