@@ -1,7 +1,8 @@
 # make demo        shows cross-modal retrieval in the terminal (sets up what it needs)
 # make test        everything that must hold: style, types, import contract, tests with coverage
 # make setup       the development environment alone
-# make test-faults hundreds of rounds of killed processes, full disks, flipped bits, writers and readers at once
+# make test-faults hundreds of rounds of killed processes, full disks, flipped bits, writers and readers at once,
+#                  thousands of mutated pictures and made-up requests
 # make bench       the benchmarks, as JSON lines under results/
 .DEFAULT_GOAL := test
 .PHONY: setup demo test lint tests test-faults bench clean
@@ -45,7 +46,7 @@ tests: $(DEV)
 
 test-faults: export CROSSBIT_FAULTS := long
 test-faults: $(DEV)
-	$(BIN)/python -m pytest tests/faults -q $(PYTEST)
+	$(BIN)/python -m pytest tests/faults tests/web/test_hostile.py -q $(PYTEST)
 
 bench: $(DEV)
 	@mkdir -p results/benchmarks

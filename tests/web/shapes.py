@@ -1,8 +1,9 @@
-"""A small gallery for tests: coloured shapes, with words that are true of them, in a collection that has learnt both."""
+"""A small gallery for tests: coloured shapes and words that are true of them, in a collection that knows both."""
 
 import json
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 from PIL import Image, ImageDraw
 
@@ -43,7 +44,7 @@ def make_gallery(folder: Path) -> Path:
     """Pictures in ``folder/pictures``, and a collection of them in ``folder/collection``."""
     pictures = folder / "pictures"
     pictures.mkdir(parents=True)
-    payloads = []
+    payloads: list[dict[str, Any]] = []
     for colour, form, size, shift in product(COLOURS, FORMS, SIZES, (-6, 0, 6)):
         name = f"{size}-{colour}-{form}{shift:+d}.png"
         draw(colour, form, SIZES[size], shift).save(pictures / name)

@@ -10,7 +10,8 @@ from PIL import Image
 from prometheus_client.parser import text_string_to_metric_families
 
 from crossbit import BackendError, Collection, HashModel
-from crossbit.web import Settings, create_app
+from crossbit.web import Settings, reports
+from crossbit.web.schemas import Search
 from crossbit.web.service import Service, id_of, key_of
 from tests.features.pictures import encoded
 from tests.web.conftest import Client
@@ -99,7 +100,13 @@ def test_an_id_survives_an_address(id_: int | str) -> None:
 
 
 def test_what_is_no_json_is_a_string() -> None:
-    assert [id_of(key) for key in ("cat", "[1]", "true", "1.5", "[" * 99_999)] == ["cat", "[1]", "true", "1.5", "[" * 99_999]
+    assert [id_of(key) for key in ("cat", "[1]", "true", "1.5", "[" * 99_999)] == [
+        "cat",
+        "[1]",
+        "true",
+        "1.5",
+        "[" * 99_999,
+    ]
 
 
 def test_items_are_listed(client: Client) -> None:
@@ -143,8 +150,6 @@ def test_facts_hold_the_health_of_codes_the_model_and_the_report(client: Client)
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"a": NaN}'])
 def test_a_report_that_cannot_be_read_is_none(gallery: Path, tmp_path: Path, content: str) -> None:
-    from crossbit.web import reports
-
     (tmp_path / "report.json").write_text(content)
     assert reports.read(tmp_path) in ({}, {"a": None})
     assert reports.read(tmp_path / "nowhere") == {}
@@ -222,8 +227,8 @@ def test_a_collection_without_recipes_takes_numbers_alone(client: Client, galler
 def test_writing_is_off_unless_asked_for(client: Client) -> None:
     tested = client()
     assert tested.post("/api/items", json={"items": [{"id": 1}]}).status_code == 405
-    assert tested.delete("/api/items?id=7").status_code == 405
-    assert "delete" not in tested.get("/openapi.json").json()["paths"]["/api/items"]
+    assert tested.post("/api/items/delete", json={"ids": [7]}).status_code == 404
+    assert "/api/items/delete" not in tested.get("/openapi.json").json()["paths"]
 
 
 def test_items_are_written_and_deleted(client: Client, gallery: Path, tmp_path: Path) -> None:
@@ -240,7 +245,7 @@ def test_items_are_written_and_deleted(client: Client, gallery: Path, tmp_path: 
     rows = [{"id": 4, "features": {"text": [1.0] * 12}}, {"id": 5, "features": {"image": [0.1] * 192}}]
     assert tested.post("/api/items", json={"items": rows}).json() == {"changed": 2}
     assert tested.get("/api/items?id=4").json()["items"][0]["modalities"] == ["text"]
-    assert tested.delete("/api/items?id=a&id=4&id=nobody").json() == {"changed": 2}
+    assert tested.post("/api/items/delete", json={"ids": ["a", 4, "nobody"]}).json() == {"changed": 2}
     assert tested.get("/healthz").json()["items"] == 3
 
 
@@ -268,20 +273,17 @@ def test_strangers_make_no_indexes_of_fields(client: Client, monkeypatch: pytest
     assert "the field 'made up' has no index; fields with one: []" in answer.json()["error"]
 
 
-def test_an_upgrade_is_noticed(gallery: Path, tmp_path: Path) -> None:
+def test_an_upgrade_by_somebody_else_is_noticed(gallery: Path, tmp_path: Path) -> None:
     with Collection.open(gallery) as source:
         model = source.model
+    words_alone = HashModel({"text": model.encoders["text"]}, 32, {"text": model.recipes["text"]})
     with Collection.create(tmp_path / "mine", model) as collection, Collection.open(tmp_path / "mine") as other:
         collection.upsert(["a"], {"text": ["red"]})
-        tested = create_app(collection)
-        assert tested.title == "crossbit"
         service = Service(collection, Settings())
-        from crossbit.web.schemas import Search
-
         assert service.search(Search(text="red"))["hits"][0]["distance"] == 0
-        other.upgrade(HashModel({"text": model.encoders["image"][:0] or model.encoders["text"]}, 32, {"text": model.recipes["text"]}), [(["a"], {"text": ["red"]})])
+        other.upgrade(words_alone, [(["a"], {"text": ["red"]})])
         assert service.search(Search(text="red"))["hits"][0]["distance"] == 0
-        assert service.facts()["model"]["modalities"][0]["name"] == "text"
+        assert [each["name"] for each in service.facts()["model"]["modalities"]] == ["text"]
 
 
 def test_the_token_guards_everything_but_the_page(client: Client) -> None:

@@ -7,7 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, FastAPI, Query, Request
+from fastapi import APIRouter, FastAPI, Query, Request
 from fastapi.responses import FileResponse, PlainTextResponse, Response
 from fastapi.staticfiles import StaticFiles
 
@@ -37,9 +37,10 @@ _PICTURE_BODY = {
         "content": {kind: {"schema": {"type": "string", "format": "binary"}} for kind in ("image/*",)},
     }
 }
+Key = Annotated[str, Query(max_length=1100)]
 Keys = Annotated[
-    list[Annotated[str, Query(max_length=8192)]] | None,
-    Query(max_length=schemas.MOST_ITEMS, description='Ids, as JSON spells them: 7 is a number, "7" and cat strings.'),
+    list[Key] | None,
+    Query(max_length=20, description='Ids, as JSON spells them: 7 is a number, "7" and cat strings.'),
 ]
 
 
@@ -170,7 +171,7 @@ def _reading(service: Service, workers: Workers) -> APIRouter:
 
     @router.get("/api/pictures", response_class=Response, responses={200: {"content": {"image/*": {}}}})
     async def picture(
-        id: Annotated[str, Query(max_length=8192)],
+        id: Key,
         side: Annotated[int, Query(ge=16, le=1024, description="Pixels of the longer side.")] = 256,
     ) -> Response:
         """The picture of an item, made small."""
@@ -190,16 +191,14 @@ def _writing(service: Service, workers: Workers) -> APIRouter:
     router = APIRouter(responses=_PROBLEMS, tags=["write"])
 
     @router.post("/api/items", response_model=schemas.Changed)
-    async def upsert(items: Annotated[schemas.Upsert, Body()]) -> Response:
+    async def upsert(items: schemas.Upsert) -> Response:
         """Add items, or change those that are there; on disk when the answer comes, all of them or none."""
         return _json(await workers.run(service.upsert, items.items))
 
-    @router.delete("/api/items", response_model=schemas.Changed)
-    async def delete(
-        id: Annotated[list[str], Query(min_length=1, max_length=schemas.MOST_ITEMS)],
-    ) -> Response:
+    @router.post("/api/items/delete", response_model=schemas.Changed)
+    async def delete(items: schemas.Delete) -> Response:
         """Delete items; the answer tells how many there were."""
-        return _json(await workers.run(service.delete, [id_of(key) for key in dict.fromkeys(id)]))
+        return _json(await workers.run(service.delete, items.ids))
 
     return router
 

@@ -35,10 +35,10 @@ class Thing(_Strict):
     """What is asked about: exactly one of features, text, tags, or the id of an item."""
 
     modality: Modality = None
-    features: Features | None = Field(None, description="A row of numbers, as the model was trained on.")
-    text: Text | None = Field(None, description="Words, such as 'red + food' or a sentence.")
-    tags: Words | None = Field(None, description="A list of tags.")
-    id: Id | None = Field(None, description="An item of the collection, which is not found itself.")
+    features: Features | None = Field(default=None, description="A row of numbers, as the model was trained on.")
+    text: Text | None = Field(default=None, description="Words, such as 'red + food' or a sentence.")
+    tags: Words | None = Field(default=None, description="A list of tags.")
+    id: Id | None = Field(default=None, description="An item of the collection, which is not found itself.")
 
     @model_validator(mode="after")
     def _one(self) -> Self:
@@ -56,13 +56,16 @@ class Search(Thing):
     k: K = 10
     among: Among = None
     where: dict[str, Any] | None = Field(
-        None, description="Only items whose payload meets all conditions, such as {'year': {'>=': 2010}}."
+        default=None, description="Only items whose payload meets all conditions, such as {'year': {'>=': 2010}}."
     )
-    min_similarity: float = Field(0.0, ge=0, le=1, description="Leave out hits that are less similar.")
+    min_similarity: float = Field(default=0.0, ge=0, le=1, description="Leave out hits that are less similar.")
     rescore: int | None = Field(
-        None, ge=1, le=10 * MOST_HITS, description="Re-rank so many of the nearest by what the query is surest of."
+        default=None,
+        ge=1,
+        le=10 * MOST_HITS,
+        description="Re-rank so many of the nearest by what the query is surest of.",
     )
-    codes: bool = Field(False, description="Whether to tell the bits of the query and of every hit.")
+    codes: bool = Field(default=False, description="Whether to tell the bits of the query and of every hit.")
 
 
 class Annotate(Thing):
@@ -70,25 +73,35 @@ class Annotate(Thing):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"id": "1F525", "most": 5}]})
 
-    from_: Among = Field(None, alias="from")
+    from_: Among = Field(default=None, alias="from")
     neighbours: Neighbours = 5
     most: MostTags = 10
-    field: Name = Field("tags", description="The payload field that holds an item's tags.")
+    field: Name = Field(default="tags", description="The payload field that holds an item's tags.")
 
 
 class NewItem(_Strict):
     """An item to add or to change."""
 
     id: Id
-    payload: dict[str, Any] | None = Field(None, description="Replaces the one before; left out, that one stays.")
-    features: dict[Name, Features] = Field({}, description="Modality → a row of numbers.")
-    words: dict[Name, Text | Words] = Field({}, description="Modality → words to be described by the model's recipe.")
+    payload: dict[str, Any] | None = Field(
+        default=None, description="Replaces the one before; left out, that one stays."
+    )
+    features: dict[Name, Features] = Field(default={}, description="Modality → a row of numbers.")
+    words: dict[Name, Text | Words] = Field(
+        default={}, description="Modality → words to be described by the model's recipe."
+    )
 
 
 class Upsert(_Strict):
     """Items to add or to change, all of them or none."""
 
     items: list[NewItem] = Field(min_length=1, max_length=MOST_ITEMS)
+
+
+class Delete(_Strict):
+    """Items to delete."""
+
+    ids: list[Id] = Field(min_length=1, max_length=MOST_ITEMS)
 
 
 class FoundHit(BaseModel):
@@ -102,7 +115,7 @@ class FoundHit(BaseModel):
     payload: dict[str, Any]
     picture: str | None = Field(description="Where its picture is.")
     relevant: bool | None = Field(description="Whether it is a right answer, where that is known.")
-    code: str | None = Field(None, description="The bits that were compared.")
+    code: str | None = Field(default=None, description="The bits that were compared.")
 
 
 class Asked(BaseModel):

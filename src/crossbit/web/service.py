@@ -245,7 +245,7 @@ def bits(code: Codes) -> str:
 
 def key_of(id_: ItemId) -> str:
     """An id as it stands in an address: JSON, which tells numbers from strings."""
-    return json.dumps(id_)
+    return json.dumps(id_, ensure_ascii=False)
 
 
 def id_of(key: str) -> ItemId:

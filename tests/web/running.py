@@ -1,0 +1,67 @@
+"""A service in a process of its own, as people run it."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+
+@dataclass(frozen=True)
+class Running:
+    """A service that listens."""
+
+    address: str
+    process: subprocess.Popen[str]
+
+    @property
+    def port(self) -> int:
+        return int(self.address.rpartition(":")[2])
+
+    def resident(self) -> int:
+        """Bytes of memory that the process has now."""
+        pages = Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Ask it to end, and wait for that."""
+        self.process.send_signal(number)
+        return self.process.wait(20)
+
+
+@contextmanager
+def running(
+    folder: Path, *options: str, environment: dict[str, str] | None = None, patch: str = "pass"
+) -> Iterator[Running]:
+    """Run ``crossbit serve`` on a free port until the block ends, after a statement that shortens what it waits for."""
+    code = f"import sys; from crossbit.cli import main; {patch}; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", code, "serve", str(folder), "--port", "0", *options]
+    process = subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"} | (environment or {})
+    )
+    try:
+        assert process.stderr is not None
+        yield Running(_address(process.stderr), process)
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        assert process.stderr is not None
+        process.stderr.close()
+
+
+def _address(lines: IO[str]) -> str:
+    """Where it listens, from what it says; the rest of what it says is read away, lest it block."""
+    said = []
+    for line in lines:
+        said.append(line)
+        if found := re.search(r"serving at (\S+)", line):
+            threading.Thread(target=lines.read, daemon=True).start()
+            return found[1]
+    raise AssertionError("".join(said))
