@@ -17,6 +17,7 @@ from crossbit.neural.prepared import Ints, Prepared, prepare
 
 _SHARES = (1.0, 0.25, 0.06, 0.015, 0.004, 0.001, 0.00025)  # of ridge regression's decay
 _COMPARED_ON = 5000  # rows on which kinds of features and decays are chosen
+_FEW = 100  # rows below which landmarks must win by more than chance
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,11 +39,16 @@ class Posteriors:
 
 @dataclass(frozen=True, eq=False)
 class _Validated:
-    """What folds tell about a regression: scores of rows by fits that did not see them, and their mean log-loss."""
+    """What folds tell about a regression: scores of rows by fits that did not see them, and their log-losses."""
 
-    loss: float
+    losses: NDArray[np.float32]
     share: float
     scores: NDArray[np.float32]
+
+    @property
+    def loss(self) -> float:
+        """The mean over rows."""
+        return float(self.losses.mean())
 
 
 def fit_posteriors(X: NDArray[np.floating], T: NDArray[np.float32], *, several: bool, seed: int) -> Posteriors:
@@ -58,11 +64,19 @@ def fit_posteriors(X: NDArray[np.floating], T: NDArray[np.float32], *, several: 
     folds = make_folds(T, 10 if len(T) < 400 else 5 if len(T) < 1500 else 4, random)
     some = np.sort(random.permutation(len(X))[:_COMPARED_ON])
     found = [(_validate(one, T, folds, several, _SHARES, some), one) for one in prepare(X, T, folds, random)]
-    known, best = min(found, key=lambda pair: pair[0].loss)
+    known, best = _best(found)
     if len(some) < len(X):
         path = [share for share in _SHARES if share >= known.share]
         known = _validate(best, T, folds, several, path, np.arange(len(X)))
     return Posteriors(best.name, [*best.layers, _fit(best, T, several, known.share)], known.scores, known.loss)
+
+
+def _best(found: Sequence[tuple[_Validated, Prepared]]) -> tuple[_Validated, Prepared]:
+    """The least loss; of few rows, linear features unless landmarks gain more than the standard error of the gain."""
+    best = min(found, key=lambda pair: pair[0].loss)
+    simple = min((pair for pair in found if pair[1].origin is None), key=lambda pair: pair[0].loss)
+    gain = simple[0].losses - best[0].losses
+    return simple if len(gain) < _FEW and gain.mean() < gain.std() / np.sqrt(len(gain)) else best
 
 
 def make_folds(T: NDArray[np.float32], n_folds: int, random: np.random.Generator) -> Ints:
@@ -84,14 +98,14 @@ def _validate(
     systems = [Coordinates.of(F[:, kept], decay) for kept in columns]
     coordinates = [system(F[:, kept]) for system, kept in zip(systems, columns, strict=True)]
     regression = Folded.of(coordinates, [system.penalty for system in systems], T, seen, several)
-    fits, best = regression.start(), _Validated(np.inf, 1.0, T)
+    fits, best = regression.start(), _Validated(np.full(1, np.inf, np.float32), 1.0, T)
     for share in shares:
         fits = regression.fit(share * decay, fits)
         scores = regression.unseen(fits)
-        loss = float(regression.losses(scores).mean())
-        if loss >= best.loss:
+        found = _Validated(regression.losses(scores).numpy(), share, scores.numpy())
+        if found.loss >= best.loss:
             break
-        best = _Validated(loss, share, scores.numpy())
+        best = found
     return best
 
 
