@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from crossbit import CMNN, HASHERS, MMNN, DataError, HashModel, Pairs
+from crossbit import CCAITQ, CMNN, HASHERS, MMNN, DataError, HashModel, Pairs
 from crossbit.metrics import mean_average_precision, same_class
 
 Views = dict[str, NDArray[np.float64]]
@@ -145,6 +145,45 @@ def test_rows_that_belong_together_suffice(options: dict[str, Any]) -> None:
     labels = classes()
     model = MMNN(**{**QUICK, "loss": "auto", **options}).fit(two(labels))
     assert quality(model) > 80
+
+
+def counterparts(n: int = 500, missing: int = 0) -> tuple[Views, Views]:
+    """Training and test rows of three views of common factors, under noise; some rows absent from each view in turn."""
+    random = np.random.default_rng(0)
+    latent = random.normal(size=(n + 200, 8))
+    given = {
+        name: latent @ random.normal(size=(8, width)) + 2 * random.normal(size=(n + 200, width))
+        for name, width in (("image", 40), ("text", 30), ("sound", 20))
+    }
+    train = {name: X[:n].copy() for name, X in given.items()}
+    for number, X in enumerate(train.values()):
+        X[number * missing : (number + 1) * missing] = np.nan
+    return train, {name: X[n:] for name, X in given.items()}
+
+
+def found_again(model: HashModel, new: Views, left: str, right: str) -> float:
+    """Mean average precision of finding a row's own counterpart, in percent."""
+    rows = np.arange(len(new[left]))
+    codes = model.encode(left, new[left]), model.encode(right, new[right])
+    return 100 * mean_average_precision(*codes, same_class(rows, rows))
+
+
+def test_without_labels_the_default_begins_at_correlations_and_beats_them() -> None:
+    train, new = counterparts()
+    del train["sound"]
+    model = MMNN(n_bits=24).fit(train)
+    assert [layer.kind for layer in model.encoders["image"]] == ["standardise", "affine", "tanh"]
+    assert len(model.card["candidates"]) == 10
+    rival = CCAITQ(n_bits=24).fit(train)
+    assert found_again(model, new, "image", "text") > 1.1 * found_again(rival, new, "image", "text")
+
+
+def test_correlations_of_three_views_with_absent_rows() -> None:
+    train, new = counterparts(missing=60)
+    model = MMNN(n_bits=24, steps=20).fit(train)
+    chance = 100 / len(new["image"])
+    for left, right in (("image", "sound"), ("sound", "text"), ("text", "image")):
+        assert found_again(model, new, left, right) > 10 * chance
 
 
 def test_a_mixture_of_everything() -> None:

@@ -186,3 +186,16 @@ def test_a_split_of_pairs_alone_keeps_every_row() -> None:
     assert len(kept.rows["image"]) == len(out.rows["image"]) == 12
     assert len(kept.pairs[0]) + len(out.pairs[0]) == 200
     assert 25 <= len(out.pairs[0]) <= 75
+
+
+@pytest.mark.parametrize("anchored", [False, True])
+def test_weights_decay_to_zero_or_to_where_they_began(anchored: bool) -> None:
+    given = data()
+    how = settings(given)
+    plain = objective(given, how)
+    decayed = objective(given, replace(how, decay=0.3, anchored=anchored))
+    began = [p.detach().clone() for p in decayed.decayed]
+    x = decayed.vector() + 0.1
+    cost = decayed(x)[0] - plain(x)[0]
+    moved = sum(((p - q * anchored) ** 2).sum().item() for p, q in zip(decayed.decayed, began, strict=True))
+    assert cost == pytest.approx(0.15 * moved, rel=1e-4)

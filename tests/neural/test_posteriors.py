@@ -13,8 +13,8 @@ from crossbit.model import RBF
 from crossbit.model.inputs import apply
 from crossbit.neural.folded import Coordinates, Folded
 from crossbit.neural.gathered import Grid, pair_weights
-from crossbit.neural.posteriors import fit_posteriors, make_folds
-from crossbit.neural.prepared import estrange, prepare
+from crossbit.neural.posteriors import _best, _Validated, fit_posteriors, make_folds
+from crossbit.neural.prepared import Prepared, estrange, prepare
 from crossbit.neural.ridge import leave_folds_out, leave_one_out, principal
 from crossbit.neural.sources import ExpectedSource
 from crossbit.neural.stacked import can_stack, stack
@@ -207,3 +207,37 @@ def test_rows_of_unknown_label_get_posteriors_too_and_absent_rows_stay_absent() 
     assert np.isnan(stacked.data.views["image"][3]).all()
     assert np.isfinite(np.delete(stacked.data.views["image"], 3, axis=0)).all()
     np.testing.assert_allclose(stacked.data.views["text"].sum(axis=1), 1, rtol=1e-5)
+
+
+def test_enough_rows_of_a_large_set_tell_the_posteriors_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("crossbit.neural.stacked.MOST_ROWS", 60)
+    views, labels = clouds(150, 0)
+    data = training_set(views, labels=labels)
+    assert can_stack(data)
+    found = stack(data, seed=0).data.views["image"]
+    assert (found.argmax(axis=1) == labels).mean() > 0.7
+    monkeypatch.setattr("crossbit.neural.stacked.MOST_ROWS", 10)  # fewer than five rows for each of three classes
+    assert not can_stack(data)
+    monkeypatch.setattr("crossbit.neural.stacked._MOST_POSTERIORS", 100)
+    assert not can_stack(data)
+
+
+def test_directions_and_decays_are_chosen_on_some_rows_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("crossbit.neural.folded._TOLD_BY", 60)
+    monkeypatch.setattr("crossbit.neural.posteriors._COMPARED_ON", 80)
+    monkeypatch.setattr("crossbit.neural.prepared._MANY", 200)
+    views, labels = clouds(150, 0)
+    found = fit_posteriors(views["image"], np.eye(3, dtype=np.float32)[labels], several=False, seed=0)
+    assert (found.out_of_fold.argmax(axis=1) == labels).mean() > 0.7
+    assert found.loss < 0.8
+
+
+def test_of_few_rows_landmarks_must_win_by_more_than_chance() -> None:
+    def judged(losses: list[float], landmarks: bool) -> tuple[_Validated, Prepared]:
+        one = Prepared("", [], np.zeros((4, 1), np.float32), 0.0, 1.0, np.arange(1) if landmarks else None)
+        return _Validated(np.array(losses, np.float32), 1.0, np.zeros((4, 2), np.float32)), one
+
+    linear = judged([1.0, 1.0, 1.0, 1.0], False)
+    assert _best([linear, judged([0.2, 1.6, 0.3, 1.7], True)]) is linear  # better by 0.05, with errors of 0.4
+    clear = judged([0.8, 0.9, 0.8, 0.9], True)
+    assert _best([linear, clear]) is clear
