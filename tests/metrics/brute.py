@@ -7,7 +7,7 @@ from itertools import groupby, permutations, product
 import numpy as np
 
 from crossbit.codes import Codes
-from crossbit.metrics import NDCG, AveragePrecision, Measure, Precision, Recall
+from crossbit.metrics import NDCG, AveragePrecision, Measure, Precision, Recall, Success
 
 MAX_DISTANCE = 4
 
@@ -37,6 +37,8 @@ def value(measure: Measure, ranking: Sequence[float]) -> float:
             return sum(gain > 0 for gain in ranking[: measure.at]) / measure.at
         case Recall():
             return sum(gain > 0 for gain in ranking[: measure.at]) / sum(gain > 0 for gain in ranking)
+        case Success():
+            return float(any(gain > 0 for gain in ranking[: measure.at]))
         case NDCG():
             at = measure.at or len(ranking)
             return _dcg(ranking[:at]) / _dcg(sorted(ranking, reverse=True)[:at])

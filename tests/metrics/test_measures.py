@@ -20,6 +20,7 @@ from crossbit.metrics import (
     Ranking,
     Recall,
     RecallWithin,
+    Success,
     Ties,
     from_matrix,
     rank_codes,
@@ -33,6 +34,7 @@ MEASURES: list[Measure] = [
     *(AveragePrecision(at=k, divisor=d) for k in CUTS[1:] for d in ("retrieved", "reachable", "all")),
     *(Precision(at=k) for k in CUTS if k),
     *(Recall(at=k) for k in CUTS if k),
+    *(Success(at=k) for k in CUTS if k),
     *(NDCG(at=k) for k in CUTS),
 ]
 Items = list[tuple[int, float]]

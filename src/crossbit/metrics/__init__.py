@@ -10,7 +10,7 @@ from crossbit.metrics.evaluate import evaluate, evaluate_ranking, mean_average_p
 from crossbit.metrics.health import CodeHealth, DistanceOverlap, code_health, distance_overlap
 from crossbit.metrics.means import Empty, bootstrap_interval, mean_over_queries
 from crossbit.metrics.measure import Measure
-from crossbit.metrics.measures import NDCG, Precision, PrecisionWithin, Recall, RecallWithin
+from crossbit.metrics.measures import NDCG, Precision, PrecisionWithin, Recall, RecallWithin, Success
 from crossbit.metrics.rank import rank_codes, rank_scores, rank_vectors
 from crossbit.metrics.ranking import Exclude, Ranking
 from crossbit.metrics.relevance import (
@@ -53,6 +53,7 @@ __all__ = [
     "AveragePrecision",
     "Precision",
     "Recall",
+    "Success",
     "PrecisionWithin",
     "RecallWithin",
     "NDCG",

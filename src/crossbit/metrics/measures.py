@@ -73,6 +73,45 @@ class Recall(_FirstPlaces):
         return tally.share(tally.head(self.at).groups(self.ties).hits(self.at), tally.relevant)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Success(_FirstPlaces):
+    r"""Whether any relevant item stands on the first k places, 1 or 0.
+
+    The mean over queries is what those who match pictures and sentences call recall at k.
+    In a tie group of $n$ items, $r$ of them relevant, of which $c$ places are reached, none of these is relevant with
+    the probability $\binom{n - r}{c} / \binom{n}{c}$.
+
+    Args:
+        at: The number of places k.
+        ties: How items at one distance are ordered.
+    """
+
+    @property
+    def name(self) -> str:
+        """Such as ``success@10``."""
+        return f"success@{self.at}"
+
+    @property
+    def what(self) -> str:
+        """In words."""
+        return f"whether a relevant item is on the first {self.at} places"
+
+    def of(self, tally: Tally) -> Floats:
+        """The value for each query of a tally."""
+        groups = tally.head(self.at).groups(self.ties)
+        n, r, c = groups.size, groups.relevant, groups.reached(self.at)
+        logs = _log_factorials(int(n.max(initial=0)))
+        chance = np.exp(logs[n - r] + logs[n - c] - logs[np.maximum(n - r - c, 0)] - logs[n])
+        none = np.where(n - r < c, 0.0, chance).prod(axis=1)
+        return tally.share(1 - none, np.ones(len(none)))
+
+
+@lru_cache(maxsize=8)
+def _log_factorials(n: int) -> Floats:
+    """Logarithms of 0!, 1!, …, n!."""
+    return np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, n + 1)))])
+
+
 def check_radius(radius: object) -> None:
     """A radius is a whole number of bits."""
     if isinstance(radius, bool) or not isinstance(radius, int) or radius < 0:
