@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from crossbit.cli import collections, data, demo, doctor, find, measure, models, reproduce, serve
+from crossbit.cli import collections, data, demo, doctor, exchange, find, measure, models, reproduce, serve
 
 app = typer.Typer(
     name="crossbit",
@@ -44,8 +44,8 @@ for command in (
     find.search,
     find.annotate,
     collections.delete,
-    collections.export,
-    collections.import_,
+    exchange.export,
+    exchange.import_,
     collections.stats,
     collections.check,
     collections.compact,

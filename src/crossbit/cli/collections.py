@@ -1,27 +1,22 @@
-"""``crossbit create``, ``add``, ``delete``, ``export``, ``import``, ``stats``, ``check``, ``compact``, ``upgrade``."""
+"""``crossbit create``, ``add``, ``delete``, ``stats``, ``check``, ``compact``, ``upgrade``."""
 
 import json
-import sys
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import Annotated
 
-import numpy as np
 import typer
 
 from crossbit.checks import known
 from crossbit.cli import intake, show
 from crossbit.cli.models import ModelFolder
 from crossbit.cli.progress_file import Progress
-from crossbit.codes import Codes
-from crossbit.collection import Collection, Id, Item, Stats
-from crossbit.errors import DataError, FormatError
-from crossbit.files import replacing
+from crossbit.collection import Collection, Id, Stats
+from crossbit.errors import DataError
 from crossbit.model import HashModel
 
 Place = Annotated[Path, typer.Argument(metavar="COLLECTION", help="The folder of a collection.")]
-EXPORT = "crossbit.export/1"
 _NOTED_EVERY = 0.5  # seconds of adding that an interruption may cost
 
 
@@ -159,94 +154,6 @@ def spelled_ids(text: str) -> list[Id]:
     except ValueError:
         return [text]
     return [text, number] if str(number) == text and -(2**63) <= number < 2**63 else [text]
-
-
-def export(
-    collection: Place,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write; standard output by default.")] = None,
-) -> None:
-    """Write all items as JSON lines: ids, payloads and codes; 'crossbit import' reads them. Kept features stay behind.
-
-    For example:
-
-      crossbit export photos --out photos.jsonl
-    """
-    with Collection.open(collection) as opened:
-        lines = _export(opened)
-        if out is None:
-            for line in lines:
-                typer.echo(line)
-            return
-        with replacing(out) as file:
-            for line in lines:
-                file.write(line.encode() + b"\n")
-        show.say(f"{len(opened)} items written to {out}")
-
-
-def _export(opened: Collection) -> Iterator[str]:
-    yield json.dumps({"format": EXPORT, "n_bits": opened.model.n_bits, "model": opened.model.fingerprint()})
-    with show.counting("exporting", len(opened)) as done:
-        for item in opened:
-            yield json.dumps(_to_json(item), ensure_ascii=False)
-            done(1)
-
-
-def _to_json(item: Item) -> dict[str, Any]:
-    codes = {name: code.to_bytes().tobytes().hex() for name, code in item.codes.items()}
-    return {"id": item.id, "payload": item.payload, "codes": codes}
-
-
-def import_(
-    collection: Place,
-    source: Annotated[
-        str, typer.Argument(metavar="FILE", help="What 'crossbit export' wrote, or - for standard input.")
-    ],
-) -> None:
-    """Add the items of an export; the collection must have the same model, for codes mean nothing without it.
-
-    For example:
-
-      crossbit create copy --model toy-model
-      crossbit export photos | crossbit import copy -
-    """
-    with Collection.open(collection) as opened:
-        if source == intake.STDIN:
-            count = _import(opened, sys.stdin, "standard input")
-        else:
-            with open(source, encoding="utf-8") as file:
-                count = _import(opened, file, source)
-        show.say(f"{count} items imported; {len(opened)} in {collection}")
-
-
-def _import(opened: Collection, file: TextIO, name: str) -> int:
-    records = intake.json_lines(file, name)
-    header = next(records, {})
-    if header.get("format") != EXPORT:
-        raise FormatError(f"{name}: format {header.get('format')!r} in its first line; expected {EXPORT!r}")
-    if header.get("model") != opened.model.fingerprint():
-        raise DataError(
-            f"{name}: its codes were made by another model than that of {opened.place}; add its items instead"
-        )
-    count = 0
-    with show.counting("importing", None) as done:
-        for found in intake.in_batches(records, 1000):
-            try:
-                _import_batch(opened, found)
-            except (KeyError, TypeError, AttributeError) as error:
-                raise FormatError(f"{name}: a line is not what 'crossbit export' writes ({error!r})") from error
-            count += len(found)
-            done(len(found))
-    return count
-
-
-def _import_batch(opened: Collection, records: list[intake.Record]) -> None:
-    """Write the payloads, then the codes of each modality for those that have it."""
-    opened.upsert([record["id"] for record in records], payload=[record["payload"] for record in records])
-    for name in opened.model.modalities:
-        own = {record["id"]: bytes.fromhex(record["codes"][name]) for record in records if name in record["codes"]}
-        if own:
-            packed = np.frombuffer(b"".join(own.values()), np.uint8).reshape(len(own), -1)
-            opened.upsert(own, {name: Codes.from_bytes(packed, opened.model.n_bits)})
 
 
 def stats(

@@ -1,8 +1,9 @@
 """``crossbit search`` and ``crossbit annotate``: a table for people, JSON lines for programs."""
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.markup import escape
@@ -13,6 +14,8 @@ from crossbit.cli.collections import Place, spelled_ids
 from crossbit.collection import Collection, Hit
 from crossbit.data import read_array
 from crossbit.errors import DataError
+
+T = TypeVar("T", Hit, Tag)
 
 Things = Annotated[
     list[str] | None,
@@ -65,12 +68,7 @@ def search(
             min_similarity=min_similarity,
             rescore=rescore,
         )
-    if as_json or not show.out.is_terminal:
-        for hits in found:
-            typer.echo(json.dumps([asdict(hit) for hit in hits], ensure_ascii=False))
-        return
-    for title, hits in zip(titles, found, strict=True):
-        _show_hits(title, hits)
+    _print(found, titles, _show_hits, as_json=as_json)
 
 
 def annotate(
@@ -104,12 +102,7 @@ def annotate(
             field=field,
             where=_parse(where),
         )
-    if as_json or not show.out.is_terminal:
-        for own in found:
-            typer.echo(json.dumps([asdict(tag) for tag in own], ensure_ascii=False))
-        return
-    for title, own in zip(titles, found, strict=True):
-        _show_tags(title, own)
+    _print(found, titles, _show_tags, as_json=as_json)
 
 
 def _asked(
@@ -143,6 +136,15 @@ def _parse(where: str | None) -> Any:  # noqa: ANN401 - whatever JSON holds; the
         return json.loads(where)
     except ValueError as error:
         raise DataError(f'--where takes JSON, such as {{"year": {{">=": 2010}}}}; got {where!r} ({error})') from error
+
+
+def _print(found: list[list[T]], titles: list[str], table: Callable[[str, list[T]], None], *, as_json: bool) -> None:
+    """What was found for each query: a table, or a line of JSON."""
+    for title, own in zip(titles, found, strict=True):
+        if as_json or not show.out.is_terminal:
+            typer.echo(json.dumps([asdict(each) for each in own], ensure_ascii=False))
+        else:
+            table(title, own)
 
 
 def _show_hits(title: str, hits: list[Hit]) -> None:

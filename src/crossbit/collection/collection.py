@@ -6,21 +6,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from crossbit.annotate import Tag, vote
 from crossbit.checks import known, whole_number
-from crossbit.codes import Codes
-from crossbit.collection import payloads
+from crossbit.collection import hits, payloads
 from crossbit.collection import where as language
 from crossbit.collection.local import LocalStore
 from crossbit.collection.records import Finding, Hit, Id, Item, Stats
-from crossbit.collection.rows import Things, as_rows, encode, parts
+from crossbit.collection.rows import Things, as_rows, parts
 from crossbit.collection.rows import among as modalities_among
-from crossbit.collection.store import Batch, Neighbours, Query, StaleModelError, Store
+from crossbit.collection.store import Batch, Query, StaleModelError, Store
 from crossbit.errors import DataError
-from crossbit.index.rerank import costs
 from crossbit.model import HashModel
 
 T = TypeVar("T")
@@ -36,6 +31,7 @@ class Collection:
 
     Example:
         >>> import tempfile
+        >>> import numpy as np
         >>> from crossbit.model import Affine
         >>> signs = HashModel({"image": [Affine(np.eye(2), np.zeros(2))]}, n_bits=2)
         >>> folder = tempfile.mkdtemp()
@@ -171,19 +167,19 @@ class Collection:
         """
         whole_number(k, "k", least=1)
         conditions = () if where is None else language.parse(where)
-        least = _similarity(min_similarity)
+        least = hits.similarity(min_similarity)
         if rescore is not None and whole_number(rescore, "rescore", least=1) < k:
             raise DataError(f"rescore takes at least the k = {k} nearest, got {rescore}")
 
         def find(model: HashModel, fingerprint: str) -> list[list[Hit]]:
-            codes, scores = _asked(model, modality, X, scored=rescore is not None)
+            codes, scores = hits.asked(model, modality, X, scored=rescore is not None)
             query = Query(
                 codes, rescore or k, modalities_among(model, among), conditions, threads, with_codes=scores is not None
             )
             found = self._store.search(query, fingerprint)
             if scores is not None:
-                found = [_rescored(each, row, k) for each, row in zip(found, scores, strict=True)]
-            return [_hits(each, model.n_bits, least) for each in found]
+                found = [hits.rescored(each, row, k) for each, row in zip(found, scores, strict=True)]
+            return [hits.hits_of(each, model.n_bits, least) for each in found]
 
         return self._with_model(find)
 
@@ -213,7 +209,7 @@ class Collection:
             For each thing its tags, the best first, with the share of the neighbours that have it.
         """
         found = self.search(modality, X, neighbours, among=from_, where=where)
-        return [vote([_tags(hit.payload.get(field)) for hit in hits], tags=tags) for hits in found]
+        return [vote([hits.tags_of(hit.payload.get(field)) for hit in own], tags=tags) for own in found]
 
     # --- care ---
 
@@ -282,48 +278,3 @@ class _Known:
     def __init__(self, model: HashModel) -> None:
         self.model = model
         self.fingerprint = model.fingerprint()
-
-
-def _similarity(value: object) -> float:
-    if not isinstance(value, int | float | np.number) or not 0 <= value <= 1:
-        raise DataError(f"min_similarity goes from 0 to 1, got {value!r}")
-    return float(value)
-
-
-def _asked(model: HashModel, modality: str, X: Things, *, scored: bool) -> tuple[Codes, NDArray[Any] | None]:
-    """The codes of queries, and their real-valued scores where they are needed."""
-    if not scored:
-        return encode(model, modality, X)[0], None
-    if isinstance(X, Codes):
-        raise DataError("rescore needs real-valued scores; pass rows of numbers instead of Codes")
-    rows = as_rows(model, modality, X)
-    return model.encode(modality, rows), model.scores(modality, rows)
-
-
-def _rescored(found: Neighbours, scores: NDArray[Any], k: int) -> Neighbours:
-    """The k neighbours that agree best with what the query is sure of; equal ones in the order they were found."""
-    if found.codes is None:
-        raise DataError("rescore needs the codes that were found")
-    order = np.argsort(costs(scores, found.codes), kind="stable")[:k].tolist()
-    return Neighbours(
-        [found.ids[i] for i in order],
-        found.distances[order],
-        [found.modalities[i] for i in order],
-        [found.payloads[i] for i in order],
-    )
-
-
-def _hits(found: Neighbours, n_bits: int, least: float) -> list[Hit]:
-    """The neighbours of one query that are similar enough."""
-    hits = (
-        Hit(id_, distance, 1 - distance / n_bits, modality, payload)
-        for id_, distance, modality, payload in zip(
-            found.ids, found.distances.tolist(), found.modalities, found.payloads, strict=True
-        )
-    )
-    return [hit for hit in hits if hit.similarity >= least]
-
-
-def _tags(value: object) -> list[str]:
-    """The tags in a payload's field; something else is no tag."""
-    return [tag for tag in value if isinstance(tag, str)] if isinstance(value, list) else []

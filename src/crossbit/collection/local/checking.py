@@ -12,7 +12,7 @@ import numpy as np
 from crossbit.collection.local import fields, noted, tables
 from crossbit.collection.local.database import Database
 from crossbit.collection.local.derived import Derived, View, made
-from crossbit.collection.local.state import State
+from crossbit.collection.local.state import MODEL, State
 from crossbit.collection.records import Finding, Stats
 from crossbit.errors import CrossbitError
 from crossbit.index import HammingIndex
@@ -57,7 +57,7 @@ def findings(folder: Path, database: Database, derived: Derived) -> Iterator[Fin
         yield Finding(truth, str(error))
         return
     yield from found
-    yield from _damaged_model(folder / "model" / str(state.epoch))
+    yield from _damaged_model(folder / MODEL / str(state.epoch))
     yield from _damaged_note(folder, state)
     yield from _damaged_index_files(derived, read_only=database.read_only)
     yield from _damaged_log(database, derived)

@@ -12,6 +12,8 @@ from crossbit.errors import FormatError
 from crossbit.files import check_version
 
 FORMAT = "crossbit.collection/1"
+TRUTH = "items.sqlite"
+MODEL = "model"
 
 SCHEMA = """
 CREATE TABLE state (one INTEGER PRIMARY KEY CHECK (one = 1), value TEXT NOT NULL, checksum INTEGER NOT NULL);

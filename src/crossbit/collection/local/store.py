@@ -1,10 +1,7 @@
 """LocalStore: a folder with a model, a SQLite file that is the truth, and index files that are derived from it."""
 
-import os
 import shutil
 import sqlite3
-import tempfile
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -14,21 +11,18 @@ from typing import Self
 import numpy as np
 
 from crossbit.checks import known
-from crossbit.codes import Codes
-from crossbit.collection.local import checking, fields, noted, tables, upgrading, writing
-from crossbit.collection.local.database import PAGE, Database
+from crossbit.collection.local import checking, creating, fields, noted, reading, tables, upgrading, writing
+from crossbit.collection.local.database import Database
 from crossbit.collection.local.derived import FOLDER, Derived, View
 from crossbit.collection.local.finding import neighbours
-from crossbit.collection.local.state import CODES, SCHEMA, State
+from crossbit.collection.local.state import MODEL, TRUTH, State
 from crossbit.collection.records import Finding, Id, Item, Stats
 from crossbit.collection.store import Batch, Neighbours, Query, Rows, StaleModelError
 from crossbit.errors import BackendError, CrossbitError, DataError
-from crossbit.files import sync_folder
-from crossbit.folders import only_writer, reading
+from crossbit.folders import only_writer
+from crossbit.folders import reading as reading_folder
 from crossbit.model import HashModel
 
-TRUTH = "items.sqlite"
-MODEL = "model"
 SCAN_ITEMS = 10_000  # up to so many payloads are looked at one by one; beyond, a filter makes an index of its field
 _TRIM_EVERY = 1024  # generations between looks at how much of the log is still needed
 _BLOCK = 4096  # items read at a time when all are
@@ -63,28 +57,14 @@ class LocalStore:
     @classmethod
     def create(cls, folder: Path, model: HashModel, *, keep: str | None, timeout: float = 30.0) -> Self:
         """Make an empty store, whole or not at all."""
-        folder = folder.absolute()
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise DataError(f"{folder}: exists already; open it with Collection.open, or choose another place")
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".part", dir=folder.parent))
-        try:
-            fresh.chmod(0o755)
-            model.save(fresh / MODEL / "1")
-            _create_truth(fresh / TRUTH, model, keep)
-            sync_folder(fresh)
-            os.replace(fresh, folder)
-            sync_folder(folder.parent)
-        except BaseException:
-            shutil.rmtree(fresh, ignore_errors=True)
-            raise
-        return cls(folder, timeout=timeout)
+        creating.create(folder.absolute(), model, keep)
+        return cls(folder.absolute(), timeout=timeout)
 
     def model(self) -> HashModel:
         """The model that made the codes."""
         with self._database.reading() as connection:
             state = State.read(connection)
-        return reading(self.place / MODEL, str(state.epoch), lambda: HashModel.load(self._model_folder()))
+        return reading_folder(self.place / MODEL, str(state.epoch), lambda: HashModel.load(self._model_folder()))
 
     def _model_folder(self) -> Path:
         with self._database.reading() as connection:
@@ -150,7 +130,7 @@ class LocalStore:
         with self._database.reading() as connection:
             state = State.read(connection)
             rows = tables.rows_of(connection, ids)
-            items = _items(connection, state, np.array(sorted(rows.values()), np.int64))
+            items = reading.items(connection, state, np.array(sorted(rows.values()), np.int64))
         return [items[rows[id_]] if id_ in rows else None for id_ in ids]
 
     def scan(self) -> Iterator[Item]:
@@ -160,7 +140,7 @@ class LocalStore:
             with self._database.reading() as connection:
                 found = connection.execute("SELECT row FROM items WHERE row > ? ORDER BY row LIMIT ?", (last, _BLOCK))
                 rows = tables.fetch_numbers(found)
-                items = _items(connection, State.read(connection), rows)
+                items = reading.items(connection, State.read(connection), rows)
             if not len(rows):
                 return
             yield from (items[row] for row in rows.tolist())
@@ -266,33 +246,6 @@ class LocalStore:
         self._database.close()
 
 
-def _create_truth(path: Path, model: HashModel, keep: str | None) -> None:
-    """An empty file of tables."""
-    connection = sqlite3.connect(path, isolation_level=None)
-    try:
-        connection.execute(f"PRAGMA page_size = {PAGE}")
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.executescript(SCHEMA)
-        empty = State(uuid.uuid4().hex, model.n_bits, model.fingerprint(), epoch=1, codes={}, keep=keep)
-        state, numbers = empty.numbered(model.modalities)
-        for number in numbers.values():
-            connection.execute(CODES.format(number))
-        replace(state, codes=numbers).write(connection)
-    finally:
-        connection.close()
-
-
 def _same_model(state: State, fingerprint: str) -> None:
     if state.fingerprint != fingerprint:
         raise StaleModelError("the collection has gone over to another model; open it again")
-
-
-def _items(connection: sqlite3.Connection, state: State, rows: tables.Ids) -> dict[int, Item]:
-    """Items of some rows, with their codes."""
-    codes: dict[int, dict[str, Codes]] = {row: {} for row in rows.tolist()}
-    for modality in state.codes:
-        found, own = tables.codes_of(connection, state, modality, rows)
-        for i, row in enumerate(found.tolist()):
-            codes[row][modality] = own[i]
-    items = tables.read_items(connection, rows.tolist())
-    return {row: Item(id_, payload, codes[row]) for row, (id_, payload) in items.items()}

@@ -1,0 +1,107 @@
+"""``crossbit export`` and ``crossbit import``: a collection as JSON lines."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, TextIO
+
+import numpy as np
+import typer
+
+from crossbit.cli import intake, show
+from crossbit.cli.collections import Place
+from crossbit.codes import Codes
+from crossbit.collection import Collection, Item
+from crossbit.errors import DataError, FormatError
+from crossbit.files import replacing
+
+EXPORT = "crossbit.export/1"
+
+
+def export(
+    collection: Place,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write; standard output by default.")] = None,
+) -> None:
+    """Write all items as JSON lines: ids, payloads and codes; 'crossbit import' reads them. Kept features stay behind.
+
+    For example:
+
+      crossbit export photos --out photos.jsonl
+    """
+    with Collection.open(collection) as opened:
+        lines = _export(opened)
+        if out is None:
+            for line in lines:
+                typer.echo(line)
+            return
+        with replacing(out) as file:
+            for line in lines:
+                file.write(line.encode() + b"\n")
+        show.say(f"{len(opened)} items written to {out}")
+
+
+def _export(opened: Collection) -> Iterator[str]:
+    yield json.dumps({"format": EXPORT, "n_bits": opened.model.n_bits, "model": opened.model.fingerprint()})
+    with show.counting("exporting", len(opened)) as done:
+        for item in opened:
+            yield json.dumps(_to_json(item), ensure_ascii=False)
+            done(1)
+
+
+def _to_json(item: Item) -> dict[str, Any]:
+    codes = {name: code.to_bytes().tobytes().hex() for name, code in item.codes.items()}
+    return {"id": item.id, "payload": item.payload, "codes": codes}
+
+
+def import_(
+    collection: Place,
+    source: Annotated[
+        str, typer.Argument(metavar="FILE", help="What 'crossbit export' wrote, or - for standard input.")
+    ],
+) -> None:
+    """Add the items of an export; the collection must have the same model, for codes mean nothing without it.
+
+    For example:
+
+      crossbit create copy --model toy-model
+      crossbit export photos | crossbit import copy -
+    """
+    with Collection.open(collection) as opened:
+        if source == intake.STDIN:
+            count = _import(opened, sys.stdin, "standard input")
+        else:
+            with open(source, encoding="utf-8") as file:
+                count = _import(opened, file, source)
+        show.say(f"{count} items imported; {len(opened)} in {collection}")
+
+
+def _import(opened: Collection, file: TextIO, name: str) -> int:
+    records = intake.json_lines(file, name)
+    header = next(records, {})
+    if header.get("format") != EXPORT:
+        raise FormatError(f"{name}: format {header.get('format')!r} in its first line; expected {EXPORT!r}")
+    if header.get("model") != opened.model.fingerprint():
+        raise DataError(
+            f"{name}: its codes were made by another model than that of {opened.place}; add its items instead"
+        )
+    count = 0
+    with show.counting("importing", None) as done:
+        for found in intake.in_batches(records, 1000):
+            try:
+                _import_batch(opened, found)
+            except (KeyError, TypeError, AttributeError) as error:
+                raise FormatError(f"{name}: a line is not what 'crossbit export' writes ({error!r})") from error
+            count += len(found)
+            done(len(found))
+    return count
+
+
+def _import_batch(opened: Collection, records: list[intake.Record]) -> None:
+    """Write the payloads, then the codes of each modality for those that have it."""
+    opened.upsert([record["id"] for record in records], payload=[record["payload"] for record in records])
+    for name in opened.model.modalities:
+        own = {record["id"]: bytes.fromhex(record["codes"][name]) for record in records if name in record["codes"]}
+        if own:
+            packed = np.frombuffer(b"".join(own.values()), np.uint8).reshape(len(own), -1)
+            opened.upsert(own, {name: Codes.from_bytes(packed, opened.model.n_bits)})

@@ -1,0 +1,60 @@
+"""From a query to codes, and from neighbours to hits."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossbit.codes import Codes
+from crossbit.collection.records import Hit
+from crossbit.collection.rows import Things, as_rows, encode
+from crossbit.collection.store import Neighbours
+from crossbit.errors import DataError
+from crossbit.index.rerank import costs
+from crossbit.model import HashModel
+
+
+def similarity(value: object) -> float:
+    """A least similarity from 0 to 1."""
+    if not isinstance(value, int | float | np.number) or not 0 <= value <= 1:
+        raise DataError(f"min_similarity goes from 0 to 1, got {value!r}")
+    return float(value)
+
+
+def asked(model: HashModel, modality: str, X: Things, *, scored: bool) -> tuple[Codes, NDArray[Any] | None]:
+    """The codes of queries, and their real-valued scores where they are needed."""
+    if not scored:
+        return encode(model, modality, X)[0], None
+    if isinstance(X, Codes):
+        raise DataError("rescore needs real-valued scores; pass rows of numbers instead of Codes")
+    rows = as_rows(model, modality, X)
+    return model.encode(modality, rows), model.scores(modality, rows)
+
+
+def rescored(found: Neighbours, scores: NDArray[Any], k: int) -> Neighbours:
+    """The k neighbours that agree best with what the query is sure of; equal ones in the order they were found."""
+    if found.codes is None:
+        raise DataError("rescore needs the codes that were found")
+    order = np.argsort(costs(scores, found.codes), kind="stable")[:k].tolist()
+    return Neighbours(
+        [found.ids[i] for i in order],
+        found.distances[order],
+        [found.modalities[i] for i in order],
+        [found.payloads[i] for i in order],
+    )
+
+
+def hits_of(found: Neighbours, n_bits: int, least: float) -> list[Hit]:
+    """The neighbours of one query that are similar enough."""
+    hits = (
+        Hit(id_, distance, 1 - distance / n_bits, modality, payload)
+        for id_, distance, modality, payload in zip(
+            found.ids, found.distances.tolist(), found.modalities, found.payloads, strict=True
+        )
+    )
+    return [hit for hit in hits if hit.similarity >= least]
+
+
+def tags_of(value: object) -> list[str]:
+    """The tags in a payload's field; something else is no tag."""
+    return [tag for tag in value if isinstance(tag, str)] if isinstance(value, list) else []
