@@ -47,7 +47,7 @@ def test_made_up_requests_meet_the_description(service: Running) -> None:
 
         @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
         @given(operation.as_strategy())
-        def ask(case: schemathesis.Case[Any, Any]) -> None:
+        def ask(case: schemathesis.Case[Any]) -> None:
             case.call_and_validate(checks=[not_a_server_error, status_code_conformance, response_schema_conformance])
 
         ask()

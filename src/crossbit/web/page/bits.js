@@ -1,0 +1,23 @@
+// Codes drawn as bits: a cell a bit, filled where it is 1, marked where it differs from the query.
+
+import { count, h } from "./dom.js";
+
+const columns = (n) => (n <= 32 ? Math.min(n, 16) : n <= 128 ? 16 : n <= 512 ? 32 : 64);
+
+/** Draw a code; with another one, mark the bits in which they differ. */
+export function bits(code, other = null) {
+  const wide = columns(code.length);
+  const high = Math.ceil(code.length / wide);
+  const paths = { on: "", off: "", "differs on": "", "differs off": "" };
+  let different = 0;
+  for (let i = 0; i < code.length; i++) {
+    const differs = other !== null && code[i] !== other[i];
+    different += differs;
+    paths[(differs ? "differs " : "") + (code[i] === "1" ? "on" : "off")] += cell(i % wide, Math.floor(i / wide));
+  }
+  const label = `code of ${count(code.length, "bit")}${other === null ? "" : `, ${different} of them differ`}`;
+  return h("svg", { class: "bits", viewBox: `0 0 ${wide} ${high}`, role: "img", "aria-label": label },
+    Object.entries(paths).filter(([, d]) => d).map(([kind, d]) => h("path", { class: kind, d })));
+}
+
+const cell = (x, y) => `M${x + 0.1} ${y + 0.1}h.8v.8h-.8z`;
