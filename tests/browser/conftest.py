@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -68,7 +69,7 @@ def strange(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """Three modalities without recipes, and payloads that would like to be scripts."""
     folder = tmp_path_factory.mktemp("strange") / "collection"
     layers = {name: [Affine(np.eye(9), np.zeros(9))] for name in ("image", "text", "sound")}
-    payloads = [
+    payloads: list[dict[str, Any]] = [
         {"name": SCRIPT, "tags": [SCRIPT, "javascript:alert(1)"], SCRIPT: {"deep": [SCRIPT]}},
         {"captions": ["two words"], "year": 2010},
         {"tags": [f"tag {n}" for n in range(30)]},

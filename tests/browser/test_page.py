@@ -25,8 +25,7 @@ def loaded(card: Locator) -> None:
     """Its picture has arrived and can be seen."""
     image = card.locator(".face img")
     expect(image).to_be_visible()
-    expect(image).to_have_js_property("complete", True)
-    assert image.evaluate("image => image.naturalWidth") > 0
+    card.page.wait_for_function("image => image.naturalWidth > 0", arg=image.element_handle())
 
 
 def test_words_find_pictures(page: Page, service: Running) -> None:
@@ -206,7 +205,7 @@ def test_a_screen_reader_has_names_for_everything(page: Page, service: Running) 
     page.goto(service.address + "/#/words/red")
     expect(cards(page)).to_have_count(24)
     for role in ("banner", "navigation", "search", "main", "contentinfo"):
-        expect(page.get_by_role(role)).to_have_count(1)  # type: ignore[arg-type]
+        expect(page.get_by_role(role)).to_have_count(1)
     expect(page.get_by_role("heading", level=1)).to_have_count(1)
     expect(cards(page).first.get_by_role("button")).to_have_accessible_name(
         re.compile(r"^red, .*\. Result 1, \d+ bits? of 32 away, a right answer\. Search from it$")
