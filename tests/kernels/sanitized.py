@@ -46,8 +46,26 @@ def exercise(n_bits: int, n: int) -> None:
                 raise SystemExit(f"{n_bits} bits, {n} codes, k = {k}: {level} differs on path {path}")
 
 
+def multiply(n: int, depth: int, columns: int) -> None:
+    """Multiply rows at every level, and compare with NumPy."""
+    import numpy as np
+
+    from crossbit import kernels
+
+    rng = np.random.default_rng(n)
+    X, weight = (rng.normal(size=shape).astype(np.float32) for shape in ((n, depth), (depth, columns)))
+    for level in kernels.levels():
+        with kernels.forced(level):
+            times = kernels.Product(weight, np.zeros(columns, np.float32))
+            words, _ = times.signs(X)
+            if not (np.allclose(times(X), X @ weight, atol=1e-3) and words.shape == (n, -(-columns // 64))):
+                raise SystemExit(f"{n} × {depth} × {columns}: {level} differs")
+
+
 if __name__ == "__main__":
     use_kernels(Path(sys.argv[1]))
     for n_bits, n in product((1, 12, 64, 65, 128, 256, 700), (0, 1, 1300)):
         exercise(n_bits, n)
+    for n, depth, columns in product((0, 1, 13, 300), (0, 1, 37), (1, 32, 33, 100)):
+        multiply(n, depth, columns)
     sys.stdout.write("clean\n")

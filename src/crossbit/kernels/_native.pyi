@@ -1,4 +1,4 @@
-"""The compiled kernels; `native/module.c` checks sizes, `rows.py` is who calls."""
+"""The compiled kernels; `native/module.c` checks sizes, `rows.py` and `product.py` call."""
 
 from typing import Any
 
@@ -36,4 +36,16 @@ def table(
     tails: NDArray[Any],
     rows: NDArray[Any],
 ) -> None: ...
+def product(
+    level: int,
+    threads: int,
+    n: int,
+    depth: int,
+    columns: int,
+    x: NDArray[Any],
+    panels: NDArray[Any],
+    bias: NDArray[Any],
+    out: NDArray[Any] | None,
+    words: NDArray[Any] | None,
+) -> int: ...
 def matrix(level: int, a: NDArray[Any], b: NDArray[Any], width: int, distances: NDArray[Any]) -> None: ...

@@ -13,12 +13,14 @@ from numpy.typing import ArrayLike, NDArray
 from crossbit.checks import bit_count, known, modality_name, numbers
 from crossbit.codes import Codes
 from crossbit.errors import DataError, FormatError
+from crossbit.kernels import compiled, pack_signs
 from crossbit.model import storage
 from crossbit.model.layers import Affine, Layer, Onnx, Rows, Tanh
 from crossbit.model.recipe import Recipe
 
-_WORK = 1 << 25  # multiplications in a block: enough to keep the processor busy, little enough for one query
+_WORK = 1 << 25  # multiplications in a block: enough to keep the processor busy
 _FEWEST, _MOST = 512, 4096  # rows in a block
+_TOGETHER = 16  # rows that make every array a whole number of vectors
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -77,8 +79,8 @@ class HashModel:
     def encode(self, modality: str, X: ArrayLike) -> Codes:
         """Turn rows into codes: bit 1 where the output is ≥ 0.
 
-        A row's code does not depend on its company: rows are always multiplied in blocks of one
-        size, the last one filled up with zeros.
+        A row's code does not depend on its company: the kernels sum every product in one order. Without them
+        rows are multiplied in blocks of one size, the last one filled up with zeros.
 
         Args:
             modality: Which of the model's modalities the rows belong to.
@@ -88,11 +90,19 @@ class HashModel:
         if isinstance(layers[-1], Tanh):  # has the sign of what enters it
             layers = layers[:-1]
         array = self._check(modality, X)
-        words = np.zeros((len(array), -(-self.n_bits // 64)), "<u8")
-        packed = words.view(np.uint8)[:, : -(-self.n_bits // 8)]
-        for rows, outputs in self._run(modality, layers, array):
-            packed[rows] = _pack(outputs >= 0)
-        return Codes(words.astype(np.uint64, copy=False), self.n_bits)
+        words = np.empty((len(array), -(-self.n_bits // 64)), np.uint64)
+        last = layers[-1]
+        before = layers[:-1] if isinstance(last, Affine) else layers
+        for rows, outputs in self._run(modality, before, array):
+            n = rows.stop - rows.start
+            if not isinstance(last, Affine):
+                words[rows] = pack_signs(outputs[:n])
+                continue
+            signs, bad = last.product.signs(outputs)
+            words[rows] = signs[:n]
+            if bad < len(outputs) and not before:
+                _check_finite(array[rows], rows.start, modality)
+        return Codes(words, self.n_bits)
 
     def scores(self, modality: str, X: ArrayLike) -> NDArray[np.float32]:
         """The real-valued outputs whose signs are the bits, shape (n, n_bits)."""
@@ -100,7 +110,7 @@ class HashModel:
         array = self._check(modality, X)
         scores = np.empty((len(array), self.n_bits), np.float32)
         for rows, outputs in self._run(modality, layers, array):
-            scores[rows] = outputs
+            scores[rows] = outputs[: rows.stop - rows.start]
         return scores
 
     def _check(self, modality: str, X: ArrayLike) -> NDArray[Any]:
@@ -112,25 +122,27 @@ class HashModel:
         return array
 
     def _run(self, modality: str, layers: Sequence[Layer], X: NDArray[Any]) -> Iterator[tuple[slice, Rows]]:
-        """Send blocks of rows through the layers.
+        """Send blocks of rows, filled up with zeros, through layers; what enters the first is found to be finite.
 
-        The size of a block depends on the model alone. (BLAS takes another path, and rounds otherwise,
-        for few rows than for many; only equal shapes give equal bits.)
+        Without compiled kernels the size of a block depends on the model alone. (BLAS takes another path, and rounds
+        otherwise, for few rows than for many; only equal shapes give equal bits.)
         """
         work = sum(layer.work() for layer in self.encoders[modality])
         size = min(max(_FEWEST, 1 << (_WORK // max(1, work)).bit_length() - 1), _MOST)
+        together = _TOGETHER if compiled() else size
         for start in range(0, len(X), size):
             rows = slice(start, min(start + size, len(X)))
             with np.errstate(over="ignore", invalid="ignore"):  # looked at below
-                block = _padded(X[rows], size)
-                outputs = layers[0](block)
-            # An affine layer carries NaN and infinity through to its output, where there is less to look at.
-            looked_at = outputs if isinstance(layers[0], Affine) else block
-            if not (np.isfinite(looked_at.min()) and np.isfinite(looked_at.max())):
-                _check_finite(X[rows], start, modality)
+                outputs = block = _padded(X[rows], together)
+                if layers:
+                    outputs = layers[0](block)
+                    # An affine layer carries NaN and infinity through to its output, where there is less to look at.
+                    looked_at = outputs if isinstance(layers[0], Affine) else block
+                    if not (np.isfinite(looked_at.min()) and np.isfinite(looked_at.max())):
+                        _check_finite(X[rows], start, modality)
             for layer in layers[1:]:
                 outputs = layer(outputs)
-            yield rows, outputs[: rows.stop - start]
+            yield rows, outputs
 
     def fingerprint(self) -> str:
         """A hexadecimal SHA-256 of everything that decides the codes: equal fingerprints, equal codes."""
@@ -189,20 +201,14 @@ def _check_widths(modality: str, layers: Sequence[Layer], n_bits: int) -> None:
         raise DataError(f"modality {modality!r}: its layers give {width} columns, expected {n_bits} bits")
 
 
-def _padded(X: NDArray[Any], size: int) -> Rows:
-    """The rows as float32, filled up with zeros to a full block."""
+def _padded(X: NDArray[Any], together: int) -> Rows:
+    """The rows as float32, filled up with zeros to a multiple."""
+    size = -(-len(X) // together) * together
     if len(X) == size:
         return np.ascontiguousarray(X, np.float32)
     block = np.zeros((size, *X.shape[1:]), np.float32)
     block[: len(X)] = X
     return block
-
-
-def _pack(bits: NDArray[np.bool_]) -> NDArray[np.uint8]:
-    """Bits to bytes, a row at a time; whole bytes go in one stroke, which is several times faster."""
-    if bits.shape[1] % 8:
-        return np.packbits(bits, axis=1, bitorder="little")
-    return np.packbits(bits.reshape(-1), bitorder="little").reshape(len(bits), -1)
 
 
 def _check_finite(X: NDArray[Any], start: int, modality: str) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbit.errors import DataError, FormatError, MissingExtraError
+from crossbit.kernels import Product
 
 Rows: TypeAlias = NDArray[np.float32]
 
@@ -138,16 +139,14 @@ class RBF(Layer):
         object.__setattr__(self, "landmarks", _float32(self.landmarks, 2, "rbf: landmarks"))
 
     @cached_property
-    def _squares(self) -> Rows:
-        squares: Rows = np.square(self.landmarks).sum(axis=1)
-        return squares
+    def _product(self) -> Product:
+        r"""$-2 x c_j + \|c_j\|^2$."""
+        return Product(-2 * self.landmarks.T, np.square(self.landmarks).sum(axis=1))
 
     def __call__(self, X: Rows) -> Rows:
         """Compare each row with every landmark, by one matrix product."""
-        distances: Rows = X @ self.landmarks.T
-        distances *= -2
+        distances = self._product(X)
         distances += np.square(X).sum(axis=1, keepdims=True)
-        distances += self._squares
         np.maximum(distances, 0, out=distances)
         distances *= np.float32(-self.gamma)
         np.exp(distances, out=distances)
@@ -176,11 +175,14 @@ class Affine(Layer):
         if self.bias.shape != (self.weight.shape[1],):
             raise DataError(f"affine: weight {self.weight.shape} and bias {self.bias.shape} do not agree")
 
+    @cached_property
+    def product(self) -> Product:
+        """The weight as the kernels take it."""
+        return Product(self.weight, self.bias)
+
     def __call__(self, X: Rows) -> Rows:
         """Multiply and shift."""
-        out: Rows = X @ self.weight
-        out += self.bias
-        return out
+        return self.product(X)
 
     def widths(self) -> tuple[int, int]:
         """The shape of the weight."""

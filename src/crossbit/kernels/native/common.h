@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "collector.h"
 
@@ -42,6 +43,18 @@ typedef struct {
     int count;
 } Tables;
 
+/* n rows of `depth` numbers times a matrix of `columns` columns, plus a bias; see product_body.h. The numbers go to `out`,
+ * their signs (bit 1 where they are ≥ 0) to `words`, which come as zeros, `width` a row; either may be NULL. */
+#define PANEL 32
+typedef struct {
+    const float *x;
+    const float *panels;
+    const float *bias;
+    float *out;
+    uint64_t *words;
+    size_t n, depth, columns, width;
+} Product;
+
 /* The kernels of one instruction set. Each offers to a collector every row of begin … end − 1 that is alive and near
  * enough; none writes anything but collectors, so threads may share rows, tables and queries. */
 typedef struct {
@@ -50,6 +63,7 @@ typedef struct {
     bool (*bitslice)(const Rows *rows, size_t begin, size_t end, const uint64_t *queries, size_t n_queries,
                      Collector *collectors);
     bool (*probe)(const Tables *tables, const Rows *rows, const uint64_t *query, Collector *collector, uint64_t budget);
+    size_t (*multiply)(const Product *product, size_t begin, size_t end);
     void (*matrix)(const uint64_t *a, size_t n_a, const uint64_t *b, size_t n_b, int width, uint16_t *distances);
 } Level;
 

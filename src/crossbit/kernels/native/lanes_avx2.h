@@ -1,7 +1,7 @@
 /* Four 64-bit lanes with AVX2; bits are counted by looking up nibbles. */
 #include <immintrin.h>
 
-#define KERNEL __attribute__((target("avx2,popcnt,bmi")))
+#define KERNEL __attribute__((target("avx2,fma,popcnt,bmi")))
 #define LANES 4
 #define HEADS 8
 
@@ -111,4 +111,39 @@ KERNEL INLINE uint32_t codes_within(const uint32_t *heads, const uint16_t *tails
     __m256i counts = _mm256_add_epi32(count_words(low), count_words(high));
     __m256i above = _mm256_cmpgt_epi32(counts, _mm256_set1_epi32(most));
     return ~(uint32_t)_mm256_movemask_ps((__m256)above) & 255;
+}
+
+#define FLOATS 8
+#define TILE 6
+
+typedef __m256 F;
+
+KERNEL INLINE F f_splat(float x)
+{
+    return _mm256_set1_ps(x);
+}
+
+KERNEL INLINE F f_load(const float *p)
+{
+    return _mm256_loadu_ps(p);
+}
+
+KERNEL INLINE void f_store(float *p, F x)
+{
+    _mm256_storeu_ps(p, x);
+}
+
+KERNEL INLINE F f_fma(F a, F b, F c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+}
+
+KERNEL INLINE uint32_t f_signs(F x)
+{
+    return (uint32_t)_mm256_movemask_ps(_mm256_cmp_ps(x, _mm256_setzero_ps(), _CMP_GE_OQ));
+}
+
+KERNEL INLINE bool f_finite(F x)
+{
+    return _mm256_movemask_ps(_mm256_cmp_ps(x - x, _mm256_setzero_ps(), _CMP_EQ_OQ)) == 0xff;
 }

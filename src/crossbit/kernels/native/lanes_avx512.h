@@ -92,3 +92,38 @@ KERNEL INLINE uint32_t codes_within(const uint32_t *heads, const uint16_t *tails
     __m512i counts = _mm512_add_epi32(_mm512_popcnt_epi32(low), _mm512_popcnt_epi32(high));
     return _mm512_cmple_epi32_mask(counts, _mm512_set1_epi32(most));
 }
+
+#define FLOATS 16
+#define TILE 12
+
+typedef __m512 F;
+
+KERNEL INLINE F f_splat(float x)
+{
+    return _mm512_set1_ps(x);
+}
+
+KERNEL INLINE F f_load(const float *p)
+{
+    return _mm512_loadu_ps(p);
+}
+
+KERNEL INLINE void f_store(float *p, F x)
+{
+    _mm512_storeu_ps(p, x);
+}
+
+KERNEL INLINE F f_fma(F a, F b, F c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+
+KERNEL INLINE uint32_t f_signs(F x)
+{
+    return _mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_GE_OQ);
+}
+
+KERNEL INLINE bool f_finite(F x)
+{
+    return _mm512_cmp_ps_mask(x - x, _mm512_setzero_ps(), _CMP_EQ_OQ) == 0xffff;
+}

@@ -86,3 +86,41 @@ INLINE uint32_t codes_within(const uint32_t *heads, const uint16_t *tails, uint6
     }
     return mask;
 }
+
+#define FLOATS 4
+#define TILE 4
+
+typedef float F __attribute__((vector_size(16)));
+
+INLINE F f_splat(float x)
+{
+    return (F){x, x, x, x};
+}
+
+INLINE F f_load(const float *p)
+{
+    F x;
+    memcpy(&x, p, sizeof x);
+    return x;
+}
+
+INLINE void f_store(float *p, F x)
+{
+    memcpy(p, &x, sizeof x);
+}
+
+INLINE F f_fma(F a, F b, F c)
+{
+    return a * b + c;
+}
+
+INLINE uint32_t f_signs(F x)
+{
+    return (uint32_t)(x[0] >= 0) | (uint32_t)(x[1] >= 0) << 1 | (uint32_t)(x[2] >= 0) << 2 | (uint32_t)(x[3] >= 0) << 3;
+}
+
+INLINE bool f_finite(F x)
+{
+    F zero = x - x;
+    return zero[0] == 0 && zero[1] == 0 && zero[2] == 0 && zero[3] == 0;
+}

@@ -9,6 +9,8 @@
 
 #include "probe_body.h"
 
-const Level level_avx2 = {"avx2", scan, bitslice, probe, matrix};
+#include "product_body.h"
+
+const Level level_avx2 = {"avx2", scan, bitslice, probe, multiply, matrix};
 
 #endif

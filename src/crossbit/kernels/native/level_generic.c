@@ -9,5 +9,7 @@
 
 #include "probe_body.h"
 
-const Level level_generic = {"generic", scan, bitslice, probe, matrix};
+#include "product_body.h"
+
+const Level level_generic = {"generic", scan, bitslice, probe, multiply, matrix};
 

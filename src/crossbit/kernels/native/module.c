@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "product.h"
 #include "search.h"
 
 #define SEGMENT "crossbit.kernels.segment"
@@ -30,7 +31,7 @@ static const Level *const *levels(void)
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512vpopcntdq") && __builtin_cpu_supports("popcnt"))
         usable[n++] = &level_avx512;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("popcnt") && __builtin_cpu_supports("bmi"))
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("popcnt") && __builtin_cpu_supports("bmi"))
         usable[n++] = &level_avx2;
 #endif
     usable[n] = &level_generic;
@@ -333,6 +334,50 @@ static PyObject *matrix_py(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
+/* An optional buffer that can be written to. */
+static bool get_writable(PyObject *object, Py_buffer *buffer, size_t bytes, const char *what)
+{
+    *buffer = (Py_buffer){0};
+    if (object == Py_None)
+        return true;
+    return PyObject_GetBuffer(object, buffer, PyBUF_WRITABLE) == 0 && has_bytes(buffer, bytes, what);
+}
+
+static PyObject *product_py(PyObject *self, PyObject *args)
+{
+    (void)self;
+    Py_buffer x, panels, bias, out = {0}, words = {0};
+    PyObject *out_object, *words_object;
+    int place, threads;
+    Py_ssize_t n, depth, columns;
+    if (!PyArg_ParseTuple(args, "iinnny*y*y*OO", &place, &threads, &n, &depth, &columns, &x, &panels, &bias, &out_object,
+                          &words_object))
+        return NULL;
+    const Level *level = level_at(place);
+    bool fits = level && n >= 0 && depth >= 0 && columns > 0 && threads > 0;
+    if (level && !fits)
+        PyErr_SetString(PyExc_ValueError, "sizes ≥ 0, columns and threads ≥ 1 expected");
+    size_t all = fits ? ((size_t)columns + PANEL - 1) / PANEL * PANEL : 0;
+    Product product = {.n = (size_t)n, .depth = (size_t)depth, .columns = (size_t)columns, .width = ((size_t)columns + 63) / 64};
+    fits = fits && has_bytes(&x, product.n * product.depth * sizeof(float), "x") &&
+           has_bytes(&panels, all * product.depth * sizeof(float), "panels") &&
+           has_bytes(&bias, all * sizeof(float), "bias") &&
+           get_writable(out_object, &out, product.n * product.columns * sizeof(float), "out") &&
+           get_writable(words_object, &words, product.n * product.width * sizeof(uint64_t), "words");
+    size_t bad = 0;
+    if (fits) {
+        product.x = x.buf, product.panels = panels.buf, product.bias = bias.buf, product.out = out.buf, product.words = words.buf;
+        Py_BEGIN_ALLOW_THREADS
+        bad = product_run(level, &product, (size_t)threads);
+        Py_END_ALLOW_THREADS
+    }
+    Py_buffer *held[] = {&x, &panels, &bias, &out, &words};
+    for (size_t i = 0; i < sizeof held / sizeof *held; i++)
+        if (held[i]->obj)
+            PyBuffer_Release(held[i]);
+    return fits ? PyLong_FromSize_t(bad) : NULL;
+}
+
 static PyMethodDef methods[] = {
     {"levels", levels_py, METH_NOARGS, "Names of the instruction sets this processor has, the best first."},
     {"segment", segment_py, METH_VARARGS, "segment(n, n_bits, words, ids, alive, tables) -> handle"},
@@ -342,6 +387,8 @@ static PyMethodDef methods[] = {
      "within(segment, level, queries, radius, threads, path, budget) -> (given up, counts, ids, distances)"},
     {"table", table_py, METH_VARARGS, "table(words, shift, width, starts, heads, tails, rows): fill one table"},
     {"matrix", matrix_py, METH_VARARGS, "matrix(level, a, b, width, distances): fill all distances"},
+    {"product", product_py, METH_VARARGS,
+     "product(level, threads, n, depth, columns, x, panels, bias, out, words) -> first row that is not finite, or n"},
     {NULL, NULL, 0, NULL},
 };
 
