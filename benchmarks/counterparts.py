@@ -65,7 +65,7 @@ def average_precision(model: HashModel, new: Views) -> float:
 
 
 def recall(nearness: Matrix, k: int = 10) -> float:
-    """Share of rows whose counterpart, on the diagonal, is among the k nearest: ties in expectation, both directions."""
+    """Share of rows whose counterpart, on the diagonal, is among the k nearest: expected over ties, both directions."""
     own = np.diag(nearness)
     shares = []
     for S in (nearness, nearness.T):
