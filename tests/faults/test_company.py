@@ -97,17 +97,27 @@ def _watch_folder(folder: Path, acknowledged: "Synchronized[int]", sheets: int) 
         _watch(collection, acknowledged, sheets)
 
 
+def _watch_by_opening(folder: Path, acknowledged: "Synchronized[int]", sheets: int) -> None:
+    while (least := acknowledged.value) < sheets:
+        with Collection.open(folder) as collection:
+            items = collection.get(SHEET[:1])
+            assert least == 0 or (items[0] is not None and items[0].payload["n"] >= least)
+
+
 def test_readers_see_acknowledged_writes_at_their_next_call(tmp_path: Path) -> None:
     sheets = 40 * ROUNDS["writers"]
     make(tmp_path / "c").close()
     acknowledged: Synchronized[int] = PROCESSES.Value("i", 0)
     writer = PROCESSES.Process(target=_write_sheets, args=(tmp_path / "c", acknowledged, sheets))
-    readers = [PROCESSES.Process(target=_watch_folder, args=(tmp_path / "c", acknowledged, sheets)) for _ in range(2)]
+    readers = [
+        PROCESSES.Process(target=watch, args=(tmp_path / "c", acknowledged, sheets))
+        for watch in (_watch_folder, _watch_folder, _watch_by_opening)
+    ]
     for child in (writer, *readers):
         child.start()
     for child in (writer, *readers):
         child.join(120)
-    assert [child.exitcode for child in (writer, *readers)] == [0, 0, 0]
+    assert [child.exitcode for child in (writer, *readers)] == [0, 0, 0, 0]
 
 
 def test_threads_share_a_collection(tmp_path: Path) -> None:

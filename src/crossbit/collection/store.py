@@ -162,6 +162,10 @@ def nearest_modality(
     Returns:
         Ids, distances, and the place of the modality in ``found``; equal distances prefer the first modality.
     """
+    if len(found) == 1:
+        ((ids, distances),) = found.values()
+        count = int(np.count_nonzero(ids[:k] >= 0))  # padding comes last
+        return ids[:count], distances[:count], np.zeros(count, np.intp)
     ids = np.concatenate([part[0] for part in found.values()])
     distances = np.concatenate([part[1] for part in found.values()])
     which = np.repeat(np.arange(len(found)), [len(part[0]) for part in found.values()])

@@ -31,7 +31,6 @@ class Database:
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._idle: list[sqlite3.Connection] = []
-        self._busy: set[sqlite3.Connection] = set()
         self._closed = False
         self._seen: tuple[int, ...] = ()
 
@@ -66,11 +65,10 @@ class Database:
             yield connection
 
     def close(self) -> None:
-        """Close every connection; the last one moves the write-ahead log into the file."""
+        """Close the connections, those in use when they are given back; the last one moves the log into the file."""
         with self._lock:
             self._closed = True
-            connections, self._idle = [*self._idle, *self._busy], []
-            self._busy.clear()
+            connections, self._idle = self._idle, []
         if os.getpid() == self._process:
             for connection in connections:
                 connection.close()
@@ -92,14 +90,10 @@ class Database:
             if self.read_only:
                 self._forget_what_is_outdated()
             connection = self._idle.pop() if self._idle else None
-        connection = connection or self._connect()
-        with self._lock:
-            self._busy.add(connection)
-        return connection
+        return connection or self._connect()
 
     def _give_back(self, connection: sqlite3.Connection) -> None:
         with self._lock:
-            self._busy.discard(connection)
             if not self._closed and len(self._idle) < _IDLE:
                 self._idle.append(connection)
                 return
@@ -147,7 +141,7 @@ class Database:
 
     def _in_words(self, error: sqlite3.Error) -> CrossbitError | sqlite3.Error:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        if isinstance(error, sqlite3.ProgrammingError) and not self._closed:
+        if isinstance(error, sqlite3.ProgrammingError):
             return error  # ours, not the file's
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             return BackendError(
@@ -163,8 +157,6 @@ class Database:
         }
         if code in known:
             return BackendError(f"{self.path}: {known[code]}")
-        if self._closed:
-            return DataError(f"{self.path}: the collection is closed; open it again")
         return FormatError(f"{self.path}: is damaged ({error}); 'crossbit check' tells more, a copy brings it back")
 
 

@@ -75,7 +75,7 @@ class Derived:
             return view
         with self._lock:
             view = self._view
-            if view is not None and _same(view, state) and view.generation > state.generation:
+            if view is not None and view.birth == state.birth and view.generation > state.generation:
                 return None
             before = view.parts if view is not None and _same(view, state) else {}
             parts = {name: self._current(connection, state, name, before.get(name)) for name in state.codes}

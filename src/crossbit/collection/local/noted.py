@@ -44,15 +44,18 @@ def read(folder: Path) -> int | None:
     return generation
 
 
-def compare(folder: Path, generation: int, truth: Path) -> None:
-    """Refuse a truth that lacks writes which were acknowledged."""
+def at_least(folder: Path) -> int:
+    """The generation that the truth must have reached, to be asked before the truth itself; 0 when nobody knows."""
     try:
-        noted = read(folder)
+        return read(folder) or 0
     except FormatError:
-        return  # the next write makes it anew, and `check` tells
-    if noted is not None and noted > generation:
-        raise FormatError(
-            f"{truth}-wal: damaged or removed: {noted - generation} acknowledged writes (up to number {noted}) are"
-            f" missing from {truth.name}; bring back both files from a copy, or delete {folder / FILE} to go on"
-            " without those writes"
-        )
+        return 0  # the next write makes it anew, and `check` tells
+
+
+def missing(folder: Path, noted: int, generation: int, truth: Path) -> FormatError:
+    """What to say of a truth that lacks writes which were acknowledged."""
+    return FormatError(
+        f"{truth}-wal: damaged or removed: {noted - generation} acknowledged writes (up to number {noted}) are"
+        f" missing from {truth.name}; bring back both files from a copy, or delete {folder / FILE} to go on"
+        " without those writes"
+    )

@@ -43,10 +43,12 @@ class LocalStore:
         self._database = Database(folder / TRUTH, timeout=timeout)
         self._derived = Derived(folder / FOLDER, read_only=self._database.read_only)
         try:
-            index_files = self._derived.on_disk()
+            # Both before the truth, which others may write meanwhile.
+            index_files, least = self._derived.on_disk(), noted.at_least(folder)
             with self._database.reading() as connection:
                 state = State.read(connection)
-            noted.compare(folder, state.generation, folder / TRUTH)
+            if state.generation < least:
+                raise noted.missing(folder, least, state.generation, folder / TRUTH)
             # A file that is newer than the truth belongs to a past that a copy of the truth has undone.
             self._remove(path for path, (_, generation) in index_files.items() if generation > state.generation)
         except BaseException:
@@ -194,7 +196,7 @@ class LocalStore:
         with only_writer(self.place):
             try:
                 state = upgrading.upgrade(self.place / MODEL, self._database, model, batches)
-            except CrossbitError:
+            except Exception:
                 with suppress(CrossbitError):  # the next upgrade or compaction does it as well
                     self._drop_leftovers()
                 raise
