@@ -14,7 +14,7 @@ import crossbit
 from crossbit import HASHERS
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "docs" / "getting-started.md"]
+PAGES = [ROOT / "README.md", ROOT / "docs" / "getting-started.md", ROOT / "docs" / "collections.md"]
 MODULES = sorted(module.name for module in pkgutil.walk_packages(crossbit.__path__, "crossbit."))
 
 

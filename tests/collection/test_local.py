@@ -364,3 +364,26 @@ def test_a_forked_process_opens_its_own(tmp_path: Path) -> None:
         [sys.executable, "-c", FORK, str(tmp_path / "c")], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_a_collection_of_the_first_format_is_read_for_ever(tmp_path: Path) -> None:
+    golden = Path(__file__).parent.parent / "golden" / "collection-1"
+    shutil.copytree(golden, tmp_path / "c")
+    with Collection.open(tmp_path / "c") as collection:
+        told = {
+            item.id: (item.payload, {name: code.to_bytes().tobytes().hex() for name, code in item.codes.items()})
+            for item in collection
+        }
+        assert told == {
+            "a": ({"year": 2001, "tags": ["x", "y"]}, {"image": "e00e", "text": "2302"}),
+            "b": ({"year": 2002}, {"image": "e008", "text": "f709"}),
+            3: ({}, {"text": "dc0c"}),
+            "only text": ({"year": 2001, "título": "ñandú"}, {"text": "d40d"}),
+        }
+        hits = collection.search("text", [[1, 1]], where={"year": 2001})[0]
+        assert [(hit.id, hit.distance, hit.modality) for hit in hits] == [("only text", 4, "text"), ("a", 7, "image")]
+        stats = collection.stats()
+        assert (stats.fields, stats.features, stats.generation) == (("year",), "float16", 4)
+        assert collection.check() == []
+        collection.upgrade(collection.model)
+        assert len(collection) == 4
