@@ -1,7 +1,7 @@
 """What a collection gives back: items, hits, facts, findings."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -109,8 +109,3 @@ class Stats:
         plain = {name: value for name, value in vars(self).items() if name != "health"}
         health = {modality: health.to_dict() for modality, health in self.health.items()}
         return {**plain, "modalities": dict(self.modalities), "bytes_per_item": self.bytes_per_item, "health": health}
-
-
-def hit_to_dict(hit: Hit) -> dict[str, Any]:
-    """Plain values of a hit, ready for JSON."""
-    return asdict(hit)

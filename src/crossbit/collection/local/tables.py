@@ -15,7 +15,7 @@ from crossbit.collection.records import Id, Payload
 
 Ids = NDArray[np.int64]
 _CHUNK = 512  # values in one IN (…)
-BLOCK = 1 << 16  # rows fetched at a time
+_BLOCK_ROWS, _BLOCK_BYTES = 8192, 1 << 20  # read at a time
 _LOW = 0xFFFFFFFF
 
 
@@ -128,9 +128,37 @@ def all_blobs(
     connection: sqlite3.Connection, table: str, column: str, width: int
 ) -> Iterator[tuple[Ids, NDArray[np.uint8]]]:
     """All blobs of a table in order of rows, a block at a time."""
-    cursor = connection.execute(f"SELECT row, {column}, checksum FROM {table} ORDER BY row")
-    while found := cursor.fetchmany(BLOCK):
-        yield read_blobs(connection, table, width, found)
+    (last,) = connection.execute(f"SELECT coalesce(max(row), 0) FROM {table}").fetchone()
+    size = max(1, min(_BLOCK_ROWS, _BLOCK_BYTES // width))
+    for first in range(1, last + 1, size):
+        place = (first, first + size - 1)
+        joined = _joined_blobs(connection, table, column, width, place)
+        if joined is None:  # damaged, as far as we know: read row by row, it will say where
+            sql = f"SELECT row, {column}, checksum FROM {table} WHERE row BETWEEN ? AND ? ORDER BY row"
+            joined = read_blobs(connection, table, width, connection.execute(sql, place))
+        yield joined
+
+
+def _joined_blobs(
+    connection: sqlite3.Connection, table: str, column: str, width: int, place: tuple[int, int]
+) -> tuple[Ids, NDArray[np.uint8]] | None:
+    """The blobs between two rows, joined into one text by SQLite: half of the time of fetching them one by one.
+
+    Nothing promises the order in which texts are joined; checksums do, since each is begun with its row. None if
+    anything does not match.
+    """
+    sql = f"SELECT group_concat(row), group_concat(hex({column}), ''), group_concat(checksum) FROM {table}"
+    numbers, spelled, checksums = connection.execute(f"{sql} WHERE row BETWEEN ? AND ?", place).fetchone()
+    if numbers is None:
+        return np.empty(0, np.int64), np.empty((0, width), np.uint8)
+    try:
+        rows, raw = list(map(int, numbers.split(","))), bytes.fromhex(spelled)
+        blobs = [raw[start : start + width] for start in range(0, len(raw), width)]
+        if len(raw) == len(rows) * width and list(map(zlib.crc32, blobs, rows)) == list(map(int, checksums.split(","))):
+            return np.array(rows, np.int64), np.frombuffer(raw, np.uint8).reshape(len(rows), width)
+    except (TypeError, ValueError, AttributeError, OverflowError):
+        pass
+    return None
 
 
 def codes_of(connection: sqlite3.Connection, state: State, modality: str, rows: Ids) -> tuple[Ids, Codes]:
