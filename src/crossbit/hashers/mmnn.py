@@ -38,9 +38,10 @@ class MMNN(Hasher):
     **With nothing set** it needs no tuning. Where there are labels, each modality first gets a logistic regression on
     features whose preparation is chosen by cross-validation (square roots, unit length, radial basis functions, decay);
     the networks then learn from *out-of-fold* posteriors, rows being similar with the probability that these tell.
-    Labels have not been seen by that second step, so they choose, on all rows, among margins, weights and steepness;
-    random hyperplanes of the posteriors are what every candidate must beat. Without labels, or with data too large
-    for seconds, networks learn from the features as they are, and a held-out part stops them.
+    Labels have not been seen by that second step, so they choose, on all rows, among margins, weights, steepness and
+    losses; random hyperplanes of the posteriors are what every candidate must beat. Where all that is known is which
+    rows belong together, networks begin as canonical correlations (`CCAITQ`), whose regularisation a held-out part
+    chooses. Otherwise networks learn from standardised features, and a held-out part stops them.
 
     Args:
         hidden: Widths of hidden layers, for all modalities or ``{modality: widths}``; none: one affine layer.
