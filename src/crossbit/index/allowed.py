@@ -16,7 +16,9 @@ def restricted(segments: tuple[Segment, ...], where: ArrayLike) -> tuple[Segment
     if allowed.dtype == np.bool_ and allowed.ndim != 1:
         raise DataError(f"where is an array of ids, or booleans by id, in one dimension; got shape {allowed.shape}")
     if allowed.dtype != np.bool_:
-        allowed = np.unique(id_array(allowed))
+        allowed = id_array(allowed)
+        if not (allowed[1:] > allowed[:-1]).all():
+            allowed = np.unique(allowed)
     parts = (_restricted(segment, allowed) for segment in segments)
     return tuple(part for part in parts if part.living)
 

@@ -93,7 +93,10 @@ class Segment:
         own = self.rows.ids
         if len(own) == 0 or len(ids) == 0 or ids.max() < own[0] or ids.min() > own[-1]:
             return np.full(len(ids), -1, np.intp)
-        at = np.minimum(np.searchsorted(own, ids), len(own) - 1)
+        if own[-1] - own[0] == len(own) - 1:  # consecutive ids say where they are
+            at = np.clip(ids - own[0], 0, len(own) - 1)
+        else:
+            at = np.minimum(np.searchsorted(own, ids), len(own) - 1)
         here = own[at] == ids
         if self.alive is not None:
             here &= self.alive[at]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from crossbit.collection.local.state import FIELD, State
-from crossbit.collection.local.tables import Ids, checked_items, fetch_numbers, select
+from crossbit.collection.local.tables import Ids, checked_items, select, select_rows
 from crossbit.collection.payloads import batches
 from crossbit.collection.records import Payload
 from crossbit.collection.where import Condition, Scalar, Where, holds, kind
@@ -93,7 +93,7 @@ def matching(connection: sqlite3.Connection, state: State, where: Where) -> Ids:
         rows = np.sort(
             np.fromiter((row for row, payload in payloads(connection, rows) if holds(slow, payload)), np.int64)
         )
-    return rows if rows is not None else fetch_numbers(connection.execute("SELECT row FROM items ORDER BY row"))
+    return rows if rows is not None else select_rows(connection, "SELECT row FROM items")
 
 
 def _by_index(connection: sqlite3.Connection, number: int, condition: Condition) -> Ids:
@@ -102,7 +102,7 @@ def _by_index(connection: sqlite3.Connection, number: int, condition: Condition)
         parts = (Condition(condition.field, "has", (value,)) for value in condition.values)
         return reduce(np.intersect1d, (_by_index(connection, number, part) for part in parts))
     sql, parameters = _test(condition)
-    return np.unique(fetch_numbers(connection.execute(f"SELECT row FROM field_{number} WHERE {sql}", parameters)))
+    return select_rows(connection, f"SELECT row FROM field_{number} WHERE {sql}", parameters)
 
 
 def _test(condition: Condition) -> tuple[str, list[Any]]:

@@ -140,8 +140,8 @@ class LocalStore:
         last = 0
         while True:
             with self._database.reading() as connection:
-                found = connection.execute("SELECT row FROM items WHERE row > ? ORDER BY row LIMIT ?", (last, _BLOCK))
-                rows = tables.fetch_numbers(found)
+                block = "SELECT row FROM items WHERE row > ? ORDER BY row LIMIT ?"
+                rows = tables.select_rows(connection, block, (last, _BLOCK))
                 items = reading.items(connection, State.read(connection), rows)
             if not len(rows):
                 return

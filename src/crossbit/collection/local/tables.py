@@ -31,9 +31,14 @@ def select(connection: sqlite3.Connection, sql: str, keys: Sequence[Any]) -> Ite
         yield from connection.execute(sql.format(marks), [*chunk, *[None] * (size - len(chunk))])
 
 
-def fetch_numbers(cursor: Iterable[tuple[int]]) -> Ids:
-    """A column of whole numbers as an array."""
-    return np.fromiter((number for (number,) in cursor), np.int64)
+def select_rows(connection: sqlite3.Connection, sql: str, parameters: Sequence[Any] = ()) -> Ids:
+    """The row numbers that a query finds, ascending.
+
+    SQLite joins them into one text, which takes a third of the time of fetching them one by one.
+    """
+    (joined,) = connection.execute(f"SELECT group_concat(row) FROM ({sql})", parameters).fetchone()
+    rows = np.fromstring(joined or "", np.int64, sep=",")
+    return rows if (rows[1:] > rows[:-1]).all() else np.unique(rows)
 
 
 # --- items ---
