@@ -247,10 +247,12 @@ STORES: dict[str, type[Store]] = {
 }
 
 
-def anonymous() -> int:
-    """Bytes of this process that no file stands behind."""
-    line = next(line for line in open("/proc/self/status") if line.startswith("RssAnon"))  # noqa: SIM115
-    return int(line.split()[1]) * 1024
+def anonymous(process: str = "self") -> int:
+    """Bytes of a process and its children that no file stands behind."""
+    folder = Path("/proc") / process
+    own = next(line for line in (folder / "status").read_text().splitlines() if line.startswith("RssAnon"))
+    children = [child for task in (folder / "task").iterdir() for child in (task / "children").read_text().split()]
+    return int(own.split()[1]) * 1024 + sum(map(anonymous, children))
 
 
 def timed(work: Callable[[], object]) -> float:
