@@ -2,9 +2,11 @@
 
 import io
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image
 from prometheus_client.parser import text_string_to_metric_families
@@ -46,6 +48,28 @@ def test_features_ask_like_the_library(client: Client, gallery: Path) -> None:
         (expected,) = collection.search("text", [row], 5)
     assert ids(found) == [hit.id for hit in expected]
     assert [hit["payload"] for hit in found["hits"]] == [hit.payload for hit in expected]
+
+
+def test_searches_that_arrive_together_are_answered_each_on_its_own(client: Client, gallery: Path) -> None:
+    bodies: list[dict[str, Any]] = [{"features": row, "modality": "text", "k": 3} for row in np.eye(12).tolist()]
+    bodies += [{"features": [1.0], "modality": "text", "k": 3}, {"features": [1e300] * 12, "modality": "text", "k": 3}]
+    bodies += [{**bodies[0], "codes": True}, {**bodies[1], "where": {"tags": {"has": "red"}}}]
+    tested = client()
+    with ThreadPoolExecutor(len(bodies)) as pool:
+        together = list(pool.map(lambda body: tested.post("/api/search", json=body), bodies * 3))
+    for body, answer in zip(bodies * 3, together, strict=True):
+        alone = tested.post("/api/search", json=body)
+        assert (answer.status_code, answer.json()) == (alone.status_code, alone.json())
+
+
+def test_many_at_once_are_answered_as_one_by_one(gallery: Path) -> None:
+    asked = [Search(features=row, modality="text", k=5) for row in np.eye(12).tolist()]
+    asked += [Search(features=[1.0] * 12, modality="sound"), Search(features=[1.0] * 12, modality="sound")]
+    with Collection.open(gallery) as collection:
+        service = Service(collection, Settings())
+        answers = service.search_all(asked)
+        assert answers[:12] == [service.search(each) for each in asked[:12]]
+        assert [str(error)[:24] for error in answers[12:]] == ["unknown modality 'sound'"] * 2
 
 
 def test_a_picture_finds_its_like(client: Client) -> None:

@@ -184,6 +184,10 @@ def test_a_head_that_dawdles_is_hung_up_on(service: Running) -> None:
     assert time.monotonic() - began < 5
 
 
+def test_a_head_without_end_is_hung_up_on(service: Running) -> None:
+    assert raw(service, b"GET / HTTP/1.1\r\n", *[b"X-More: " + b"y" * 8000 + b"\r\n"] * 100) == b""
+
+
 def test_dawdlers_do_not_keep_others_waiting(service: Running) -> None:
     slow = [socket.create_connection(("127.0.0.1", service.port)) for _ in range(100)]
     try:

@@ -15,6 +15,7 @@ from crossbit.collection import Collection
 from crossbit.errors import DataError
 from crossbit.web import schemas
 from crossbit.web.counting import Requests
+from crossbit.web.gathering import Gathering
 from crossbit.web.guard import Guard
 from crossbit.web.pictures import media_type
 from crossbit.web.problems import tell_problems
@@ -79,7 +80,7 @@ def create_app(collection: Collection, settings: Settings | None = None) -> Fast
         redoc_url=None,
     )
     tell_problems(app)
-    app.include_router(_asking(service, workers))
+    app.include_router(_asking(service, workers, settings.waiting))
     app.include_router(_reading(service, workers))
     if settings.writable:
         app.include_router(_writing(service, workers))
@@ -100,9 +101,14 @@ def _json(answer: dict[str, Any]) -> Response:
     return Response(text.encode(), media_type="application/json")
 
 
-def _asking(service: Service, workers: Workers) -> APIRouter:
+def _asking(service: Service, workers: Workers, waiting: int) -> APIRouter:
     """Search and annotation."""
     router = APIRouter(responses=_PROBLEMS, tags=["ask"])
+
+    def answer_all(asked: list[schemas.Search]) -> list[Response | Exception]:
+        return [each if isinstance(each, Exception) else _json(each) for each in service.search_all(asked)]
+
+    gathered = Gathering(workers, answer_all, waiting)
 
     async def answer(work: Callable[..., dict[str, Any]], *arguments: object) -> Response:
         return await workers.run(lambda: _json(work(*arguments)))
@@ -110,7 +116,9 @@ def _asking(service: Service, workers: Workers) -> APIRouter:
     @router.post("/api/search", response_model=schemas.Found)
     async def search(query: schemas.Search) -> Response:
         """Find the items nearest to features, a text, tags, or an item."""
-        return await answer(service.search, query)
+        if query.features is None:
+            return await answer(service.search, query)
+        return await gathered.ask(query)
 
     @router.post("/api/search/picture", response_model=schemas.Found, openapi_extra=_PICTURE_BODY)
     async def search_by_picture(

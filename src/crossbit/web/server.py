@@ -6,25 +6,29 @@ from collections.abc import Callable
 
 import uvicorn
 from fastapi import FastAPI
-from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from crossbit.errors import BackendError
 
 HEAD_SECONDS = 10.0
 """How long a client may take to send the head of a request."""
 
+HEAD_BYTES = 64 << 10
+"""How long the head of a request may be."""
+
 _KEEP_ALIVE = 15  # seconds that an idle connection is kept
 _SHUTDOWN = 10  # seconds that running requests have to finish
 _CONNECTIONS = 1000
 
 
-class Punctual(H11Protocol):
-    """HTTP that hangs up on clients who open a connection and then hardly say a word.
+class Punctual(HttpToolsProtocol):
+    """HTTP that hangs up on clients who open a connection and then hardly say a word, or never come to the point.
 
     The application only hears of a request when its head is complete, so this clock must run below it.
     """
 
     _clock: asyncio.TimerHandle | None = None
+    _head = 0  # bytes since the last request
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the clock."""
@@ -37,6 +41,10 @@ class Punctual(H11Protocol):
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is not None and not cycle.response_complete:
             self._stop()
+            return
+        self._head += len(data)
+        if self._head > HEAD_BYTES:
+            self.transport.close()
         elif self._clock is None:
             self._start()
 
@@ -54,6 +62,7 @@ class Punctual(H11Protocol):
         self._clock = self.loop.call_later(HEAD_SECONDS, self.transport.close)
 
     def _stop(self) -> None:
+        self._head = 0
         if self._clock is not None:
             self._clock.cancel()
             self._clock = None

@@ -3,7 +3,7 @@
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterator
 from itertools import islice
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -14,7 +14,7 @@ from crossbit.codes import Codes
 from crossbit.collection import Collection, Hit, Item
 from crossbit.collection import Id as ItemId
 from crossbit.collection.rows import Things
-from crossbit.errors import DataError
+from crossbit.errors import CrossbitError, DataError
 from crossbit.web import reports
 from crossbit.web.describers import Describers
 from crossbit.web.pictures import Pictures
@@ -24,6 +24,7 @@ from crossbit.web.schemas import Annotate, NewItem, Search, Thing
 from crossbit.web.settings import Settings
 
 T = TypeVar("T")
+_spell = json.JSONEncoder(ensure_ascii=False).encode
 Answer = dict[str, Any]
 _STATS_SECONDS = 10.0  # facts about a large collection take a while to gather
 _FILTERED_FREELY = 10_000  # items; beyond, a filter on a new field would make an index, which strangers must not
@@ -52,6 +53,32 @@ class Service:
         self._allow(asked.where)
         item = self._item(asked)
         return self._with_model(lambda known: self._find(known, from_thing(known, asked, item), asked))
+
+    def search_all(self, asked: list[Search]) -> list[Answer | Exception]:
+        """Answer many searches, those that are alike but for their features in one go."""
+        alike: dict[Hashable, list[int]] = {}
+        for i, each in enumerate(asked):
+            sort = _sort(each)
+            alike.setdefault(i if sort is None else sort, []).append(i)
+        answers: list[Answer | Exception] = [{}] * len(asked)
+        for places in alike.values():
+            for i, answer in zip(places, self._search_alike([asked[i] for i in places]), strict=True):
+                answers[i] = answer
+        return answers
+
+    def _search_alike(self, asked: list[Search]) -> Iterator[Answer | Exception]:
+        """Answer searches in one go if that works, and else one by one, so that one's mistake is not another's."""
+        if len(asked) > 1:
+            try:
+                yield from self._with_model(lambda known: self._find_all(known, asked))
+                return
+            except CrossbitError:
+                pass
+        for each in asked:
+            try:
+                yield self.search(each)
+            except Exception as error:  # told to the one who asked
+                yield error
 
     def search_picture(self, picture: bytes, modality: str | None, asked: Search) -> Answer:
         """Find the items nearest to an uploaded picture."""
@@ -160,13 +187,30 @@ class Service:
             threads=1,
         )[0]
         hits = [hit for hit in found if question.item is None or hit.id != question.item.id][: asked.k]
-        truth = question.truth
-        query = {"modality": question.modality, "tags": question.tags, "truth": None if truth is None else truth.told}
-        answer = [self._as_hit(hit, question) for hit in hits]
+        answer = self._told(known, question, [self._as_hit(hit, question) for hit in hits])
         if asked.codes:
-            query["code"] = bits(codes)
-            self._add_codes(answer)
-        return {"query": query, "hits": answer, "n_bits": known.model.n_bits}
+            answer["query"]["code"] = bits(codes)
+            self._add_codes(answer["hits"])
+        return answer
+
+    def _find_all(self, known: Describers, asked: list[Search]) -> list[Answer]:
+        """The answers to searches by features that are alike but for these."""
+        first = asked[0]
+        questions = [from_thing(known, each, None) for each in asked]
+        rows = np.concatenate([question.given for question in questions])
+        codes = known.model.encode(questions[0].modality, rows)
+        found = self.collection.search(
+            questions[0].modality, codes, first.k, among=first.among, min_similarity=first.min_similarity, threads=1
+        )
+        return [
+            self._told(known, question, [self._as_hit(hit, question) for hit in hits])
+            for question, hits in zip(questions, found, strict=True)
+        ]
+
+    def _told(self, known: Describers, question: Question, hits: list[Answer]) -> Answer:
+        truth = None if question.truth is None else question.truth.told
+        query = {"modality": question.modality, "tags": question.tags, "truth": truth}
+        return {"query": query, "hits": hits, "n_bits": known.model.n_bits}
 
     def _tag(self, known: Describers, question: Question, asked: Annotate) -> Answer:
         codes, where = _code(known, question), None
@@ -231,6 +275,14 @@ def _code(known: Describers, question: Question) -> Codes:
     return known.model.encode(question.modality, question.given)
 
 
+def _sort(asked: Search) -> tuple[Hashable, ...] | None:
+    """What must be equal for searches to be answered together; nothing for those that are answered alone."""
+    if asked.features is None or asked.where or asked.rescore or asked.codes:
+        return None
+    among = None if asked.among is None else tuple(asked.among)
+    return asked.modality, len(asked.features), asked.k, among, asked.min_similarity
+
+
 def _finite(name: str, row: list[float], width: int) -> list[float]:
     """A row of one width; an item without the modality leaves it out, and does not send NaN."""
     if len(row) != width or np.isnan(row).all():
@@ -245,7 +297,7 @@ def bits(code: Codes) -> str:
 
 def key_of(id_: ItemId) -> str:
     """An id as it stands in an address: JSON, which tells numbers from strings."""
-    return json.dumps(id_, ensure_ascii=False)
+    return _spell(id_)
 
 
 def id_of(key: str) -> ItemId:
