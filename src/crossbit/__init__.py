@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from crossbit.hashers.lsh import LSH
     from crossbit.hashers.mmnn import MMNN
     from crossbit.hashers.posteriorlsh import PosteriorLSH
+    from crossbit.hashers.rankedcca import RankedCCA
     from crossbit.hashers.spectralhashing import SpectralHashing
     from crossbit.index import HammingIndex
     from crossbit.matches import Matches
@@ -41,6 +42,7 @@ _HOMES = {
     "crossbit.hashers.lsh": ["LSH"],
     "crossbit.hashers.classridge": ["ClassRidge"],
     "crossbit.hashers.posteriorlsh": ["PosteriorLSH"],
+    "crossbit.hashers.rankedcca": ["RankedCCA"],
     "crossbit.hashers.spectralhashing": ["SpectralHashing"],
     "crossbit.index": ["HammingIndex"],
     "crossbit.collection": ["Collection", "Hit", "Item"],
@@ -71,6 +73,7 @@ __all__ = [
     "CMSSH",
     "DiffHash",
     "CCAITQ",
+    "RankedCCA",
     "ClassRidge",
     "PosteriorLSH",
     "SpectralHashing",

@@ -62,18 +62,34 @@ class CCAITQ(Hasher):
         X = {name: rows - mean[name] for name, rows in X.items()}
         W = canonical_directions(X, linked_rows(data), self.n_bits, self.regularisation, self.power)
         V = np.concatenate([X[name] @ W[name] for name in X])
-        R = self._rotation(V, on_step)
+        R = quantising_rotation(
+            V, self.n_bits, rounds=self.rounds, random=np.random.default_rng(self.seed), on_step=on_step
+        )
         encoders = {name: project(mean[name], W[name] @ R, X[name].std(axis=0)) for name in X}
         return HashModel(encoders, self.n_bits)
 
-    def _rotation(self, V: Matrix, on_step: OnStep | None) -> Matrix:
-        """Orthonormal rows that bring the projections near the corners of the cube."""
-        random = np.random.default_rng(self.seed)
-        R = np.linalg.qr(random.standard_normal((self.n_bits, V.shape[1])))[0].T
-        for number in range(1, self.rounds + 1):
-            B = np.where(V @ R >= 0, 1.0, -1.0)
-            U, _, Wt = np.linalg.svd(V.T @ B, full_matrices=False)
-            R = U @ Wt
-            if on_step is not None:
-                on_step(Step(number, self.rounds, loss=float(np.square(B - V @ R).mean())))
-        return R
+
+def quantising_rotation(
+    V: Matrix, n_bits: int, *, rounds: int, random: np.random.Generator, on_step: OnStep | None = None
+) -> Matrix:
+    r"""Orthonormal rows or columns $R$ that bring projections near the corners of the cube.
+
+    Signs and an orthogonal Procrustes problem alternate to minimise $\|\operatorname{sign}(VR) - VR\|$.
+
+    Args:
+        V: Projections, shape (n, k).
+        n_bits: Columns of $R$.
+        rounds: Alternations.
+        random: Where to begin.
+        on_step: Told every round.
+    """
+    k = V.shape[1]
+    R = np.linalg.qr(random.standard_normal((max(n_bits, k), min(n_bits, k))))[0]
+    R = R.T if k <= n_bits else R
+    for number in range(1, rounds + 1):
+        B = np.where(V @ R >= 0, 1.0, -1.0)
+        U, _, Wt = np.linalg.svd(V.T @ B, full_matrices=False)
+        R = U @ Wt
+        if on_step is not None:
+            on_step(Step(number, rounds, loss=float(np.square(B - V @ R).mean())))
+    return R
