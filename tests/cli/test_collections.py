@@ -182,6 +182,13 @@ def test_delete_takes_ids_and_files(filled: Path, tmp_path: Path, capsys: pytest
     assert items(filled)["p4"][1] == ["text"]
 
 
+def test_a_word_names_the_text_before_the_number(photos: Path) -> None:
+    with Collection.open(photos) as collection:
+        collection.upsert([7, "7", 8])
+    assert run("delete", photos, "7", "8") == 0
+    assert list(items(photos)) == [7]
+
+
 def test_export_and_import(filled: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with Collection.open(filled) as collection:
         collection.delete(["p7"], modality="image")

@@ -91,7 +91,7 @@ def test_search_agrees_with_a_plain_loop_in_every_direction(filled: Collection, 
     for hits in found:
         assert len({hit.id for hit in hits}) == 9
         assert {hit.modality for hit in hits} == {among}
-        assert all(hit.similarity == 1 - hit.distance / 20 for hit in hits)
+        assert all(hit.similarity == (20 - hit.distance) / 20 for hit in hits)
         assert all(hit.payload == PAYLOAD[IDS.index(hit.id)] for hit in hits)
 
 

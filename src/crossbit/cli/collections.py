@@ -139,21 +139,24 @@ def delete(
     if not asked:
         raise DataError("give the ids of the items, or --file with one a line")
     with Collection.open(collection) as opened:
-        count = opened.delete(
-            [found for text in dict.fromkeys(asked) for found in spelled_ids(text)], modality=modality
-        )
-        show.say(
-            f"{count} items {'without ' + modality + ' now' if modality else 'deleted'}; {len(opened)} in {collection}"
-        )
+        count = opened.delete(named_ids(opened, asked), modality=modality)
+        done = "deleted" if modality is None else f"without {modality} now"
+        show.say(f"{count} items {done}; {len(opened)} in {collection}")
 
 
-def spelled_ids(text: str) -> list[Id]:
-    """The ids that a word on the command line may stand for: a string, and the number that it spells."""
+def named_ids(opened: Collection, words: Iterable[str]) -> list[Id]:
+    """The ids that words on the command line name: the text if there is such an item, else the number it spells."""
+    spelled: dict[str, list[Id]] = {word: [word, *_number(word)] for word in words}
+    there = {item.id for item in opened.get([id_ for ids in spelled.values() for id_ in ids]) if item is not None}
+    return [next((id_ for id_ in ids if id_ in there), word) for word, ids in spelled.items()]
+
+
+def _number(word: str) -> list[Id]:
     try:
-        number = int(text)
+        number = int(word)
     except ValueError:
-        return [text]
-    return [text, number] if str(number) == text and -(2**63) <= number < 2**63 else [text]
+        return []
+    return [number] if str(number) == word and -(2**63) <= number < 2**63 else []
 
 
 def stats(

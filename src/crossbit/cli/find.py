@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from crossbit.annotate import Tag
 from crossbit.cli import show
-from crossbit.cli.collections import Place, spelled_ids
+from crossbit.cli.collections import Place, named_ids
 from crossbit.collection import Collection, Hit
 from crossbit.data import read_array
 from crossbit.errors import DataError
@@ -121,7 +121,7 @@ def _asked(
 
 def _codes_like(opened: Collection, modality: str, like: str) -> Any:  # noqa: ANN401 - Codes
     """The code of an item."""
-    item = next((item for item in opened.get(spelled_ids(like)) if item is not None), None)
+    (item,) = opened.get(named_ids(opened, [like]))
     if item is None:
         raise DataError(f"there is no item {like!r} in {opened.place}")
     if modality not in item.codes:

@@ -47,7 +47,7 @@ def rescored(found: Neighbours, scores: NDArray[Any], k: int) -> Neighbours:
 def hits_of(found: Neighbours, n_bits: int, least: float) -> list[Hit]:
     """The neighbours of one query that are similar enough."""
     hits = (
-        Hit(id_, distance, 1 - distance / n_bits, modality, payload)
+        Hit(id_, distance, (n_bits - distance) / n_bits, modality, payload)
         for id_, distance, modality, payload in zip(
             found.ids, found.distances.tolist(), found.modalities, found.payloads, strict=True
         )

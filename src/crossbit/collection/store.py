@@ -28,7 +28,7 @@ class Part:
     Args:
         at: Which items of the batch have this modality: ascending positions.
         codes: Their codes.
-        features: The rows that the codes were made from, where they are to be kept.
+        features: The rows that the codes were made from, for a store that keeps them; None for codes given as such.
     """
 
     at: NDArray[np.intp]
@@ -102,10 +102,6 @@ class Store(Protocol):
 
     def model(self) -> HashModel:
         """The model that made the codes."""
-
-    @property
-    def features(self) -> str | None:
-        """The number type in which features are kept, if they are."""
 
     def write(self, batch: Batch, model: str) -> None:
         """Add items, or change what is given of those that are there."""

@@ -58,7 +58,7 @@ def findings(folder: Path, database: Database, derived: Derived) -> Iterator[Fin
         return
     yield from found
     yield from _damaged_model(folder / MODEL / str(state.epoch))
-    yield from _damaged_note(folder, state)
+    yield from _damaged_note(folder, state, read_only=database.read_only)
     yield from _damaged_index_files(derived, read_only=database.read_only)
     yield from _damaged_log(database, derived)
     if not found:
@@ -125,13 +125,13 @@ def _damaged_model(folder: Path) -> Iterator[Finding]:
         yield Finding(folder, str(error))
 
 
-def _damaged_note(folder: Path, state: State) -> Iterator[Finding]:
+def _damaged_note(folder: Path, state: State, *, read_only: bool) -> Iterator[Finding]:
     """A damaged note is written anew; it is only a witness."""
     try:
         noted.read(folder)
     except CrossbitError as error:
         noted.write(folder, state.generation)
-        yield Finding(folder / noted.FILE, str(error), repaired=True)
+        yield Finding(folder / noted.FILE, str(error), repaired=not read_only)
 
 
 def _damaged_index_files(derived: Derived, *, read_only: bool) -> Iterator[Finding]:

@@ -54,7 +54,6 @@ class LocalStore:
         except BaseException:
             self._database.close()
             raise
-        self.features = state.keep
 
     @classmethod
     def create(cls, folder: Path, model: HashModel, *, keep: str | None, timeout: float = 30.0) -> Self:
