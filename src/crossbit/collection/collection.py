@@ -12,8 +12,7 @@ from crossbit.collection import hits, payloads
 from crossbit.collection import where as language
 from crossbit.collection.local import LocalStore
 from crossbit.collection.records import Finding, Hit, Id, Item, Stats
-from crossbit.collection.rows import Things, as_rows, parts
-from crossbit.collection.rows import among as modalities_among
+from crossbit.collection.rows import Encoder, Things
 from crossbit.collection.store import Batch, Query, StaleModelError, Store
 from crossbit.errors import DataError
 from crossbit.model import HashModel
@@ -43,7 +42,7 @@ class Collection:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._model = _Known(store.model())
+        self._encoder = Encoder(store.model())
 
     @classmethod
     def create(
@@ -70,7 +69,7 @@ class Collection:
     @property
     def model(self) -> HashModel:
         """The model that makes the codes."""
-        return self._model.model
+        return self._encoder.model
 
     @property
     def place(self) -> Path | str:
@@ -96,11 +95,11 @@ class Collection:
         checked = payloads.check_ids(ids)
         spelled = None if payload is None else payloads.spell_payloads(payload, checked)
 
-        def write(model: HashModel, fingerprint: str) -> None:
-            made = parts(model, views or {}, len(checked))
-            self._store.write(Batch(checked, made, payload, spelled), fingerprint)
+        def write(encoder: Encoder) -> None:
+            parts = encoder.parts(views or {}, len(checked))
+            self._store.write(Batch(checked, parts, payload, spelled), encoder.fingerprint)
 
-        self._with_model(write)
+        self._with_encoder(write)
 
     def delete(self, ids: Iterable[Id], *, modality: str | None = None) -> int:
         """Remove items, or only their codes of one modality; how many there were."""
@@ -171,17 +170,19 @@ class Collection:
         if rescore is not None and whole_number(rescore, "rescore", least=1) < k:
             raise DataError(f"rescore takes at least the k = {k} nearest, got {rescore}")
 
-        def find(model: HashModel, fingerprint: str) -> list[list[Hit]]:
-            codes, scores = hits.asked(model, modality, X, scored=rescore is not None)
-            query = Query(
-                codes, rescore or k, modalities_among(model, among), conditions, threads, with_codes=scores is not None
-            )
-            found = self._store.search(query, fingerprint)
+        def find(encoder: Encoder) -> list[list[Hit]]:
+            scores, searched = None, encoder.among(among)
+            if rescore is None:
+                codes, _ = encoder.encode(modality, X)
+            else:
+                codes, scores = encoder.encode_with_scores(modality, X)
+            query = Query(codes, rescore or k, searched, conditions, threads, with_codes=scores is not None)
+            found = self._store.search(query, encoder.fingerprint)
             if scores is not None:
                 found = [hits.rescored(each, row, k) for each, row in zip(found, scores, strict=True)]
-            return [hits.hits_of(each, model.n_bits, least) for each in found]
+            return [hits.hits_of(each, encoder.model.n_bits, least) for each in found]
 
-        return self._with_model(find)
+        return self._with_encoder(find)
 
     def annotate(
         self,
@@ -236,14 +237,14 @@ class Collection:
         """
         if not isinstance(model, HashModel):
             raise DataError(f"expected a HashModel, got {type(model).__name__}")
-        given = None
+        encoder, given = Encoder(model), None
         if batches is not None:
             given = (
-                (payloads.check_ids(ids), {name: as_rows(model, name, X) for name, X in views.items()})
+                (payloads.check_ids(ids), {name: encoder.rows(name, X) for name, X in views.items()})
                 for ids, views in batches
             )
         self._store.upgrade(model, given)
-        self._model = _Known(self._store.model())
+        self._encoder = Encoder(self._store.model())
 
     def close(self) -> None:
         """Let go of the files; the collection can be opened again."""
@@ -263,18 +264,10 @@ class Collection:
         """Such as ``Collection('photos': image, text → 64 bits)``."""
         return f"Collection({str(self.place)!r}: {', '.join(self.model.modalities)} → {self.model.n_bits} bits)"
 
-    def _with_model(self, work: Callable[[HashModel, str], T]) -> T:
+    def _with_encoder(self, work: Callable[[Encoder], T]) -> T:
         """Do something with the model, and again when somebody has upgraded the collection meanwhile."""
         while True:
             try:
-                return work(self._model.model, self._model.fingerprint)
+                return work(self._encoder)
             except StaleModelError:
-                self._model = _Known(self._store.model())
-
-
-class _Known:
-    """A model and its fingerprint, which takes a while to compute."""
-
-    def __init__(self, model: HashModel) -> None:
-        self.model = model
-        self.fingerprint = model.fingerprint()
+                self._encoder = Encoder(self._store.model())

@@ -1,17 +1,14 @@
-"""From a query to codes, and from neighbours to hits."""
+"""From neighbours to hits."""
 
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbit.codes import Codes
 from crossbit.collection.records import Hit
-from crossbit.collection.rows import Things, as_rows, encode
 from crossbit.collection.store import Neighbours
 from crossbit.errors import DataError
 from crossbit.index.rerank import costs
-from crossbit.model import HashModel
 
 
 def similarity(value: object) -> float:
@@ -19,16 +16,6 @@ def similarity(value: object) -> float:
     if not isinstance(value, int | float | np.number) or not 0 <= value <= 1:
         raise DataError(f"min_similarity goes from 0 to 1, got {value!r}")
     return float(value)
-
-
-def asked(model: HashModel, modality: str, X: Things, *, scored: bool) -> tuple[Codes, NDArray[Any] | None]:
-    """The codes of queries, and their real-valued scores where they are needed."""
-    if not scored:
-        return encode(model, modality, X)[0], None
-    if isinstance(X, Codes):
-        raise DataError("rescore needs real-valued scores; pass rows of numbers instead of Codes")
-    rows = as_rows(model, modality, X)
-    return model.encode(modality, rows), model.scores(modality, rows)
 
 
 def rescored(found: Neighbours, scores: NDArray[Any], k: int) -> Neighbours:
