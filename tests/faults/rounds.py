@@ -3,4 +3,9 @@
 import os
 
 LONG = os.environ.get("CROSSBIT_FAULTS") == "long"
-ROUNDS = {"kill": 400 if LONG else 15, "flip": 600 if LONG else 40, "writers": 20 if LONG else 2}
+ROUNDS = {
+    "kill": 400 if LONG else 15,
+    "create": 50 if LONG else 3,
+    "flip": 600 if LONG else 40,
+    "writers": 20 if LONG else 2,
+}

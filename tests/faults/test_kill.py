@@ -1,6 +1,7 @@
 """kill -9 at random moments: every acknowledged write is there, none is half there, the collection opens by itself."""
 
 import multiprocessing
+import signal
 import time
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -66,3 +67,35 @@ def _found(folder: Path, acknowledged: Expected, begun: Expected) -> Expected:
         more = differences(collection, begun)
         assert not more, f"neither before the last act: {wrong[:3]}, nor after it: {more[:3]}"
         return begun
+
+
+def _create_many(folder: Path, told: Connection) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    told.send(-1)
+    for number in range(10_000):
+        Collection.create(folder / str(number), model(0)).close()
+        told.send(number)
+
+
+def test_a_collection_is_created_whole_or_not_at_all(
+    tmp_path: Path, processes: multiprocessing.context.ForkServerContext
+) -> None:
+    random = np.random.default_rng(3)
+    for round_ in range(ROUNDS["create"]):
+        folder = tmp_path / str(round_)
+        receiver, sender = processes.Pipe(duplex=False)
+        child = processes.Process(target=_create_many, args=(folder, sender))
+        child.start()
+        sender.close()
+        assert receiver.poll(30), "the child did not begin"
+        time.sleep(random.uniform(0, 0.2))
+        child.kill()
+        child.join()
+        done = last_told(receiver)
+        for number in range(done + 2):
+            place = folder / str(number)
+            if place.exists() or number <= done:
+                with Collection.open(place) as collection:
+                    assert collection.check() == []
+                    collection.upsert(["a"])
