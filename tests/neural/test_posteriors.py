@@ -243,3 +243,12 @@ def test_of_few_rows_landmarks_must_win_by_more_than_chance() -> None:
     assert _best([linear, judged([0.2, 1.6, 0.3, 1.7], True)]) is linear  # better by 0.05, with errors of 0.4
     clear = judged([0.8, 0.9, 0.8, 0.9], True)
     assert _best([linear, clear]) is clear
+
+
+def test_so_many_landmarks_as_one_asks_for() -> None:
+    random = np.random.default_rng(0)
+    X = random.normal(size=(120, 2))
+    T = np.eye(2, dtype=np.float32)[(np.hypot(*X.T) > 1.2).astype(int)]  # a ring, which no plane cuts off
+    for asked, got in ((40, 40), (500, 120)):
+        found = fit_posteriors(X, T, several=False, seed=0, n_landmarks=asked)
+        assert f"rbf({got}, " in found.preparation

@@ -48,6 +48,7 @@ class MMNN(Hasher):
         inputs: How features are prepared, for all modalities or ``{modality: steps}``: ``"auto"``, or steps joined by
             ``+`` out of ``none``, ``unit``, ``l1``, ``sqrt``, ``standardise``, ``centre``, ``tags`` (0 → −1) and
             ``rbf(landmarks, scale)``. They are stored in the model.
+        landmarks: Rows that ``"auto"`` may compare others with, at most; more take longer and may gain a little.
         alpha: $\alpha$, the weight of the losses within a modality, for all or ``{modality: weight}``.
         margin: $m$, a Euclidean distance between outputs (at most $2\sqrt{\text{bits}}$) or a share of that such as
             ``"75%"``; for all, or a mapping with keys ``"image-text"`` (either order), ``"image"`` and ``"default"``.
@@ -92,6 +93,7 @@ class MMNN(Hasher):
 
     hidden: tuple[int, ...] | dict[str, tuple[int, ...]] = ()
     inputs: str | dict[str, str] = "auto"
+    landmarks: int = 500
     alpha: float | dict[str, float] = 0.3
     margin: float | str | dict[str, float | str] = "auto"
     loss: Literal["auto", "contrastive", "ranking", "precision"] = "auto"
@@ -132,7 +134,7 @@ class MMNN(Hasher):
         from crossbit.neural.stacked import can_stack, stack
 
         plain = self.inputs != "auto" or self.networks or self.online or not can_stack(data)
-        stacked = None if plain else stack(data, self.seed)
+        stacked = None if plain else stack(data, self.seed, self.landmarks)
         seen = data if stacked is None else stacked.data
         model = learn(
             seen,

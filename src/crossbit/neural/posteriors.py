@@ -51,7 +51,9 @@ class _Validated:
         return float(self.losses.mean())
 
 
-def fit_posteriors(X: NDArray[np.floating], T: NDArray[np.float32], *, several: bool, seed: int) -> Posteriors:
+def fit_posteriors(
+    X: NDArray[np.floating], T: NDArray[np.float32], *, several: bool, seed: int, n_landmarks: int = 500
+) -> Posteriors:
     """Choose features and a decay, and fit.
 
     Args:
@@ -59,11 +61,13 @@ def fit_posteriors(X: NDArray[np.floating], T: NDArray[np.float32], *, several: 
         T: Which classes each row has: zeros and ones, shape (n, classes).
         several: Whether a row may have several classes, each then decided by itself.
         seed: Of landmarks and folds.
+        n_landmarks: Rows that others may be compared with, at most.
     """
     random = np.random.default_rng(seed)
     folds = make_folds(T, 10 if len(T) < 400 else 5 if len(T) < 1500 else 4, random)
     some = np.sort(random.permutation(len(X))[:_COMPARED_ON])
-    found = [(_validate(one, T, folds, several, _SHARES, some), one) for one in prepare(X, T, folds, random)]
+    prepared = prepare(X, T, folds, random, n_landmarks=n_landmarks)
+    found = [(_validate(one, T, folds, several, _SHARES, some), one) for one in prepared]
     known, best = _best(found)
     if len(some) < len(X):
         path = [share for share in _SHARES if share >= known.share]

@@ -14,7 +14,6 @@ Ints = NDArray[np.int64]
 
 LINEAR = ("standardise", "sqrt+standardise", "unit+standardise")
 SCALES = (0.5, 1.0, 2.0, 4.0)
-_LANDMARKS = 500
 _FEWER = 300  # landmarks are enough to compare scales
 _COMPARED_ON = 2500  # rows
 _NOT_WORTH = 1.3  # landmarks whose error is so many times that of linear features are given up
@@ -44,7 +43,7 @@ class Prepared:
 
 
 def prepare(
-    X: NDArray[np.floating], T: NDArray[np.float32], folds: Ints, random: np.random.Generator
+    X: NDArray[np.floating], T: NDArray[np.float32], folds: Ints, random: np.random.Generator, *, n_landmarks: int
 ) -> list[Prepared]:
     """Linear features, and two kinds of nearness to landmarks, as far as they are worth a closer look.
 
@@ -56,10 +55,11 @@ def prepare(
         T: Which classes each row has: zeros and ones, shape (n, classes).
         folds: The fold of each row.
         random: Draws landmarks.
+        n_landmarks: How many, at most.
     """
     some = np.sort(random.permutation(len(X))[:_COMPARED_ON])
     linear = sorted((_linear(steps, X, T, some, random) for steps in LINEAR), key=lambda one: one.error)
-    marks = random.permutation(len(X))[:_LANDMARKS]
+    marks = random.permutation(len(X))[:n_landmarks]
     near: Sequence[Prepared] = min(
         (_near(one, marks, T, folds, some) for one in linear[:2]), key=lambda found: found[0].error
     )

@@ -53,7 +53,7 @@ def _fitted_on(n: int, width: int, classes: int) -> int:
     return min(n, MOST_ROWS, _MOST_CELLS // width, _MOST_SCORES // classes)
 
 
-def stack(data: TrainingSet, seed: int) -> Stacked:
+def stack(data: TrainingSet, seed: int, n_landmarks: int = 500) -> Stacked:
     """Fit posteriors for every modality, on all rows of known label or enough of them.
 
     Every row gets the posteriors of a fit that did not see it.
@@ -68,7 +68,7 @@ def stack(data: TrainingSet, seed: int) -> Stacked:
         random = np.random.default_rng([seed, 8, number])
         known = np.sort(random.permutation(known)[: _fitted_on(len(known), view.shape[1], T.shape[1])])
         X = np.asarray(view[known], np.float32)
-        fitted = fit_posteriors(X, T[known], several=several, seed=seed + 7919 * number)
+        fitted = fit_posteriors(X, T[known], several=several, seed=seed + 7919 * number, n_landmarks=n_landmarks)
         before[name] = [*fitted.layers, squash]
         posteriors = np.full_like(T, np.nan)
         posteriors[known] = squash(fitted.out_of_fold)
