@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from crossbit.cli import collections, data, demo, doctor, exchange, find, measure, models, reproduce, serve
+from crossbit.cli import collections, data, demo, doctor, exchange, find, learn, measure, models, reproduce, serve
 
 app = typer.Typer(
     name="crossbit",
@@ -33,6 +33,7 @@ def _options(
     """Hash things of different kinds into one space of short binary codes, and search anything with anything."""
 
 
+app.command()(learn.learn)
 app.command()(models.fit)
 app.command()(models.encode)
 app.command()(measure.evaluate)

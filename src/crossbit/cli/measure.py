@@ -152,7 +152,7 @@ def _read_labels(place: str, n: int) -> NDArray[Any]:
 def print_reports(reports: dict[str, Report]) -> None:
     """One line a direction: the usual numbers, mAP with its interval and chance; fewer of them on a narrow screen."""
     first = next(iter(reports.values()))
-    names = [result.name for result in first if result.name.startswith(("mAP@", "precision@", "recall@"))]
+    names = [result.name for result in first if result.name.startswith(("mAP@", "precision@", "recall@", "success@"))]
     wide = show.out.width >= WIDE
     table = show.table(
         "", "mAP", "95 %", *(["ties"] if wide else []), "chance", *map(_short, names[: None if wide else 3])

@@ -48,7 +48,7 @@ def fit(
       crossbit fit toy --method ccaitq --bits 32 --out toy-model
       crossbit fit toy -m ccaitq -b 64 --set regularisation=0.1 -o toy-model-64
     """
-    hasher = _hasher(method, {"n_bits": bits, "seed": seed}, config, set_ or [])
+    hasher = hasher_of(method, {"n_bits": bits, "seed": seed}, config, set_ or [])
     data = Dataset.open(dataset)
     part = None if split == "all" or (split == "train" and not data.splits) else split
     with show.steps(f"learning {method}") as on_step:
@@ -58,7 +58,7 @@ def fit(
     show.say(f"written to {out}; try: crossbit evaluate {out} {dataset}")
 
 
-def _hasher(method: str, fields: dict[str, Any], config: Path | None, settings: list[str]) -> Hasher:
+def hasher_of(method: str, fields: dict[str, Any], config: Path | None, settings: list[str]) -> Hasher:
     """A method with its fields: the file's first, then those of the command line."""
     given = {} if config is None else _read_toml(config)
     given |= {key: value for key, value in fields.items() if value is not None}
