@@ -95,7 +95,7 @@ def test_landmarks_are_tried_where_classes_are_no_half_spaces() -> None:
     X = random.normal(size=(120, 3))
     T = np.eye(2, dtype=np.float32)[(np.linalg.norm(X, axis=1) > 1.5).astype(int)]
     folds = make_folds(T, 5, random)
-    found = prepare(X, T, folds, random)
+    found = prepare(X, T, folds, random, n_landmarks=500)
     kinds = ["rbf" in one.name for one in found]
     assert kinds == sorted(kinds)
     assert (kinds[0], kinds.count(True)) == (False, 2)
