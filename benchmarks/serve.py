@@ -123,8 +123,8 @@ def serve_faiss(_: Path, n: int, port: int) -> None:
 
 def serve_milvus(folder: Path, n: int, port: int) -> None:
     """Runs in the environment of the peer: the server, filled and indexed."""
-    from milvus import MilvusServer  # type: ignore[import-not-found]
-    from pymilvus import Collection, CollectionSchema, DataType, FieldSchema, connections  # type: ignore[import-not-found]
+    from milvus import MilvusServer
+    from pymilvus import Collection, CollectionSchema, DataType, FieldSchema, connections
 
     server = MilvusServer(wait_for_started=True)
     server.set_base_dir(str(folder / "milvus"))
