@@ -32,13 +32,13 @@ def select(connection: sqlite3.Connection, sql: str, keys: Sequence[Any]) -> Ite
 
 
 def select_rows(connection: sqlite3.Connection, sql: str, parameters: Sequence[Any] = ()) -> Ids:
-    """The row numbers that a query finds, ascending.
+    """The row numbers that a query finds, each once, in ascending order.
 
     SQLite joins them into one text, which takes a third of the time of fetching them one by one.
     """
     (joined,) = connection.execute(f"SELECT group_concat(row) FROM ({sql})", parameters).fetchone()
     rows = np.fromstring(joined or "", np.int64, sep=",")
-    return rows if (rows[1:] > rows[:-1]).all() else np.unique(rows)
+    return rows if (rows[1:] > rows[:-1]).all() else np.sort(rows)
 
 
 # --- items ---
