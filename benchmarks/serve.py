@@ -10,7 +10,8 @@ way. Milvus makes no codes from features, so its client sends codes, and that wo
 requests a second, median and 99th percentile of what a client waited, processor time of the server a request, errors.
 Then one line a peer with ratios. Nobody's answers are believed: distances are computed again by a plain scan.
 
-The Milvus server runs in an environment of its own, made from ``requirements-milvus.txt``, on loopback, and is ended.
+The Milvus server runs in an environment of its own, made from ``requirements-milvus.txt``, and is ended. It is asked on
+loopback, but listens on every interface whatever one sets: run this where nobody else can reach the machine.
 """
 
 import argparse

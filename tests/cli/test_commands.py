@@ -156,14 +156,6 @@ def test_doctor_says_how_to_get_what_is_missing(
     assert "no C compiler" in printed
 
 
-def test_demo_finds_pictures_with_words(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("demo", "--words", "seven", "--bits", 24) == 0
-    printed = capsys.readouterr().out
-    assert "words → picture" in printed
-    assert "words seven find pictures" in printed
-    assert printed.count("✓") > 4
-
-
 def test_data_convert_info_and_list(
     toy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,7 +210,6 @@ def test_help_teaches_by_example(capsys: pytest.CaptureFixture[str]) -> None:
         (["fit", "TOY", "-m", "lsh", "--seed", "-1", "-o", "x"], "seed is finite and not negative, got -1"),
         (["fit", "TOY", "-m", "ccaitq", "--set", "rounds=2.5", "-o", "x"], "rounds is a whole number, got 2.5"),
         (["fit", "TOY", "-m", "ccaitq", "--set", "power=abc", "-o", "x"], "power is a number, got 'abc'"),
-        (["demo", "--words", "purple"], "knows the words zero, one"),
         (["data", "convert", "only-one"], "at least one file and then the folder to write"),
         (["data", "synthetic", "x", "--modality", "image"], "--modality takes NAME=WIDTH"),
         (["data", "info", "nowhere"], "nowhere"),

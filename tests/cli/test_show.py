@@ -2,11 +2,10 @@
 
 import io
 
-import numpy as np
 import pytest
 from rich.console import Console
 
-from crossbit.cli import demo, show
+from crossbit.cli import show
 from crossbit.progress import Step
 
 
@@ -41,11 +40,6 @@ def test_counting_counts(terminal: io.StringIO) -> None:
         done(10)
         done(20)
     assert "30/30" in terminal.getvalue()
-
-
-def test_a_drawing_has_two_pixels_a_character_in_a_terminal(terminal: io.StringIO) -> None:
-    drawing = demo._drawing(np.linspace(0, 1, 64))
-    assert drawing.plain == "\n".join(["▀" * 16] * 4)
 
 
 def test_numbers_for_people() -> None:

@@ -15,7 +15,8 @@ EXTRAS = {
     "data": ("scipy", "scipy", "reading .mat, .h5 and parquet files"),
     "plots": ("matplotlib", "matplotlib", "figures"),
     "onnx": ("onnxruntime", "onnxruntime", "models with a network of your own"),
-    "demo": ("sklearn", "scikit-learn", "crossbit demo"),
+    "web": ("fastapi", "fastapi", "crossbit serve"),
+    "demo": ("resvg_py", "resvg_py", "crossbit demo"),
 }
 
 

