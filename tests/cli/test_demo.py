@@ -23,7 +23,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Flags and faces, which look alike enough to be learnt from a few."""
+    """Cats, hearts, moons and flags: each alike enough to be learnt from a few."""
     chosen = [emoji for emoji in EMOJIS if {"cat", "heart", "moon"} & set(emoji.tags)]
     chosen += [emoji for emoji in EMOJIS if emoji.category == "Flags"][:60]
     monkeypatch.setattr(openmoji, "all_emojis", lambda: chosen)
@@ -44,7 +44,8 @@ def test_words_find_pictures_and_held_out_ones_are_judged(folder: Path, capsys: 
     assert "text → image" in printed
     assert printed.count("✓") >= 6
     assert "CC BY-SA 4.0" in printed
-    assert Image.open(folder / "pictures" / "1F408.png").size == (128, 128)
+    with Image.open(folder / "pictures" / "1F408.png") as picture:
+        assert picture.size == (128, 128)
 
 
 def test_a_second_time_nothing_is_learnt_again(
