@@ -10,9 +10,9 @@ from urllib.parse import quote
 
 from crossbit.errors import BackendError, CrossbitError, DataError, FormatError
 
-PAGE = 8192
+PAGE = 4096
 _CACHE_KIB = 32 << 10
-_CHECKPOINT_PAGES = 4096  # of the write-ahead log before it is moved into the file: 32 MiB
+_CHECKPOINT_PAGES = 8192  # of the write-ahead log before it is moved into the file: 32 MiB
 _IDLE = 8  # connections kept for the next call
 
 

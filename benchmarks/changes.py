@@ -1,0 +1,74 @@
+"""What changing a collection costs: `python benchmarks/changes.py [--n 1e6]`, one JSON line.
+
+Items (a string id, a 64-bit code, a title, a year, two tags; the year indexed) are written in batches of 1000, each on
+disk when its call returns, into a collection that holds n already. The kinds take turns, so that a busy machine is busy
+for all of them: new ids in order, new ids in random order, ids that are there. Then a field is indexed, and a filter
+asked that half of the items meet.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from crossbit import Codes, Collection, HashModel
+from crossbit.model import Affine
+
+BATCH, TURNS, LARGE = 1000, 50, 20_000
+random = np.random.default_rng(0)
+
+
+def timed(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def write(collection: Collection, ids: list[str]) -> float:
+    """Seconds to write items under some ids."""
+    codes = Codes(random.integers(0, 2**64, (len(ids), 1), dtype=np.uint64), 64)
+    payload = [
+        {"title": f"Picture {i}", "year": 1920 + i % 100, "tags": ["sky", f"t{i % 50}"]} for i in range(len(ids))
+    ]
+    return timed(lambda: collection.upsert(ids, {"image": codes}, payload))
+
+
+def measured(collection: Collection, n: int) -> dict[str, Any]:
+    collection.index_field("year")
+    for start in range(0, n, LARGE):
+        write(collection, [f"item-{i}" for i in range(start, min(start + LARGE, n))])
+    query = Codes(random.integers(0, 2**64, (1, 1), dtype=np.uint64), 64)
+    took = {"new ids in order": 0.0, "new ids in random order": 0.0, "ids that are there": 0.0}
+    for turn in range(TURNS):
+        took["new ids in order"] += write(collection, [f"later-{turn * BATCH + i}" for i in range(BATCH)])
+        took["new ids in random order"] += write(collection, random.bytes(8 * BATCH).hex(" ", 8).split())
+        there = random.choice(n, BATCH, replace=False)
+        took["ids that are there"] += write(collection, [f"item-{i}" for i in there])
+    row: dict[str, Any] = {f"items a second, {kind}": TURNS * BATCH / seconds for kind, seconds in took.items()}
+    row["catching up s"] = timed(lambda: collection.search("image", query))
+    row["index of the titles s"] = timed(lambda: collection.index_field("title"))
+    half = {"year": {">=": 1970}}
+    asked = [timed(lambda: collection.search("image", query, where=half)) for _ in range(9)]
+    return row | {"filter that half meet ms": 1e3 * float(np.median(asked))}
+
+
+def main() -> None:
+    """Fill a collection and change it."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--n", type=float, default=1e6)
+    n = int(parser.parse_args().n)
+    model = HashModel({"image": [Affine(np.eye(64), np.zeros(64))]}, 64)
+    with (
+        tempfile.TemporaryDirectory(prefix="crossbit-") as place,
+        Collection.create(Path(place) / "collection", model) as collection,
+    ):
+        print(json.dumps({"n": n, **measured(collection, n)}))
+
+
+if __name__ == "__main__":
+    main()
