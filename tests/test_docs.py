@@ -4,6 +4,7 @@ import doctest
 import importlib
 import pkgutil
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 import crossbit
 from crossbit import HASHERS
+from crossbit.experiments.pages import write_pages
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "docs" / "getting-started.md", ROOT / "docs" / "collections.md"]
@@ -68,6 +70,11 @@ def test_every_method_has_a_page_that_is_linked() -> None:
     for hasher in HASHERS.values():
         assert hasher.__name__ in index
         assert hasher.__name__ in pages
+
+
+def test_tables_of_the_pages_are_those_of_the_results(tmp_path: Path) -> None:
+    docs = shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    assert write_pages(ROOT / "results", docs) == []
 
 
 @pytest.mark.parametrize(
