@@ -82,7 +82,7 @@ def test_evaluate_prints_every_direction_and_writes_a_result(
         assert f"{100 * first['value']:.1f}" in printed
         assert "expectation over all orders" in first["definition"]
     assert path.with_name(path.name + ".codes").is_file()
-    assert result["protocol"] == "queries: test; base: test"
+    assert (result["protocol"]["queries"], result["protocol"]["base"]) == ("test", "test")
 
 
 def test_a_result_has_a_place_of_its_own(

@@ -5,7 +5,15 @@ import pytest
 
 from crossbit import CCAITQ, LSH, Codes, DataError, Dataset, FormatError, mean_average_precision
 from crossbit.data import synthetic
-from crossbit.experiments import evaluate_model, read_result, result_path, write_result
+from crossbit.experiments import (
+    PROTOCOLS,
+    Protocol,
+    evaluate_model,
+    given_splits,
+    read_result,
+    result_path,
+    write_result,
+)
 from crossbit.files import read_arrays
 from crossbit.metrics import same_class
 
@@ -25,13 +33,13 @@ def test_every_direction_is_what_the_metric_says() -> None:
                 exclude="same-row" if left == right else None,
             )
             assert evaluation.reports[left, right]["mAP"].value == pytest.approx(expected)
-    assert evaluation.protocol == "queries: test; base: test"
+    assert evaluation.protocol.words == "queries: test; base: test"
 
 
 def test_own_row_can_be_left_out_across_modalities() -> None:
     data = synthetic(n=150, classes=3)
     model = CCAITQ(n_bits=16).fit(**data.fit_arguments("train"))
-    kept, dropped = (evaluate_model(model, data, own_row=own) for own in (True, False))
+    kept, dropped = (evaluate_model(model, data, given_splits(data, own_row=own)) for own in (True, False))
     assert kept.reports["image", "text"]["mAP"].value > dropped.reports["image", "text"]["mAP"].value
     assert kept.reports["image", "image"] == dropped.reports["image", "image"]
 
@@ -61,8 +69,53 @@ def test_queries_search_the_database_when_there_is_one() -> None:
     toy = synthetic(n=100, classes=3)
     data = Dataset(views=toy.views, labels=toy.labels, splits={"query": np.arange(20), "database": np.arange(20, 100)})
     evaluation = evaluate_model(LSH().fit(**data.fit_arguments(None)), data)
-    assert evaluation.protocol == "queries: query; base: database"
+    assert evaluation.protocol.words == "queries: query; base: database"
     assert evaluation.reports["image", "image"].n_base == 80
+
+
+def test_a_base_whose_codes_are_made_from_its_labels_scores_as_a_classifier_would() -> None:
+    data = synthetic(n=300, classes=3, noise=2.0)
+    model = CCAITQ(n_bits=16).fit(**data.fit_arguments("train"))
+    hashed, learnt = (
+        evaluate_model(model, data, Protocol(name="learnt", base="train", base_codes=kind))
+        for kind in ("hashed", "learnt")
+    )
+    assert learnt.reports["image", "text"]["mAP"].value > hashed.reports["image", "text"]["mAP"].value
+    labels = np.asarray(data.labels)[learnt.base_rows["text"]]
+    for wanted in np.unique(labels):
+        assert len(np.unique(learnt.base["text"][labels == wanted].words)) == 1
+    assert "made from its labels" in learnt.protocol.words
+
+
+def test_a_row_of_several_classes_gets_a_code_between_theirs() -> None:
+    toy = synthetic(n=300, classes=4)
+    member = np.asarray(toy.labels)[:, None] == np.arange(4)
+    member[:20, 0] = True
+    data = Dataset(views=toy.views, labels=member, splits=toy.splits)
+    model = CCAITQ(n_bits=32).fit(toy.views, rows=True)
+    found = evaluate_model(model, data, Protocol(name="learnt", base="train", base_codes="learnt"))
+    assert len(np.unique(found.base["image"].words)) <= 7
+
+
+def test_codes_cannot_be_made_from_labels_that_are_not_there() -> None:
+    toy = synthetic(n=90, classes=3)
+    data = Dataset(views=toy.views, splits=toy.splits)
+    model = CCAITQ(n_bits=8).fit(toy.views, rows=True)
+    with pytest.raises(DataError, match="'image' has no labels to make codes from"):
+        evaluate_model(model, data, Protocol(name="learnt", base_codes="learnt"))
+
+
+def test_every_protocol_is_told_whole() -> None:
+    for name, protocol in PROTOCOLS.items():
+        told = protocol.to_dict()
+        assert told["name"] == name
+        assert told["measures"]
+        assert told["note"]
+
+
+def test_a_split_that_is_not_there_is_named() -> None:
+    with pytest.raises(DataError, match="split 'tset'"):
+        given_splits(synthetic(n=50), queries="tset")
 
 
 def test_unpaired_views_need_labels() -> None:

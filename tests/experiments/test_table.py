@@ -7,6 +7,7 @@ from crossbit import CCAITQ, LSH, Dataset
 from crossbit.data import read, synthetic
 from crossbit.experiments import realvalued, wiki
 from crossbit.experiments.directions import Evaluation
+from crossbit.experiments.protocols import Protocol
 from crossbit.experiments.table import Row, result_file, run_rows, summarise
 from crossbit.metrics import evaluate_ranking
 from crossbit.progress import Step
@@ -18,7 +19,9 @@ data = synthetic(n=120, classes=3)
 def _correlated(train: Dataset, test: Dataset, seed: int) -> Evaluation:
     vectors = realvalued.embed("cm", train, test, n_directions=5, seed=seed)
     ways = [("image", "text"), ("text", "image")]
-    return Evaluation({way: evaluate_ranking(realvalued.rank(vectors, test, *way)) for way in ways}, "by hand")
+    return Evaluation(
+        {way: evaluate_ranking(realvalued.rank(vectors, test, *way)) for way in ways}, Protocol(name="by hand")
+    )
 
 
 ROWS = [

@@ -63,14 +63,13 @@ def evaluate(
         Path("results"), "evaluate", dataset=facts["name"], card=loaded.card, n_bits=loaded.n_bits
     )
     measures = metrics.standard_measures(at=at or (10, 100), radii=radius or (2,), divisor=divisor, ties=ties)
+    protocol = experiments.given_splits(data, queries=queries, base=base, measures=measures, own_row=not drop_own)
     with show.err.status("evaluating"):
-        evaluation = experiments.evaluate_model(
-            loaded, data, queries=queries, base=base, measures=measures, own_row=not drop_own, threads=2
-        )
+        evaluation = experiments.evaluate_model(loaded, data, protocol, threads=2)
     experiments.write_result(path, evaluation, card=loaded.card, dataset=facts, seconds=time.perf_counter() - began)
     print_reports({f"{left} → {right}": report for (left, right), report in evaluation.reports.items()})
     _print_health(evaluation)
-    show.say(f"{evaluation.protocol}; definitions, bounds and codes in {path}")
+    show.say(f"{protocol.words}; definitions, bounds and codes in {path}")
 
 
 def score(

@@ -1,6 +1,6 @@
 """Evaluate a model on a data set, from every modality to every modality."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,8 +11,8 @@ from crossbit.checks import known
 from crossbit.codes import Codes
 from crossbit.data import Dataset
 from crossbit.errors import DataError
+from crossbit.experiments.protocols import ALL_ROWS, Protocol, given_splits
 from crossbit.metrics import CodeHealth, Relevance, Report, code_health, evaluate, from_labels, same_class
-from crossbit.metrics.measure import Measure
 from crossbit.model import HashModel
 
 
@@ -22,7 +22,7 @@ class Evaluation:
 
     Attributes:
         reports: (modality of the queries, modality of the base) → report.
-        protocol: Who is query and who is base, in words.
+        protocol: Who asked, who was searched, what counted.
         health: Modality → health of the base codes; like all that follows, empty for real-valued references.
         queries: Modality → codes of the queries.
         base: Modality → codes of the base.
@@ -31,7 +31,7 @@ class Evaluation:
     """
 
     reports: Mapping[tuple[str, str], Report]
-    protocol: str
+    protocol: Protocol
     health: Mapping[str, CodeHealth] = field(default_factory=dict)
     queries: Mapping[str, Codes] = field(default_factory=dict)
     base: Mapping[str, Codes] = field(default_factory=dict)
@@ -40,53 +40,59 @@ class Evaluation:
 
 
 def evaluate_model(
-    model: HashModel,
-    data: Dataset,
-    *,
-    queries: str | None = None,
-    base: str | None = None,
-    measures: Sequence[Measure] | None = None,
-    own_row: bool = True,
-    threads: int = 1,
+    model: HashModel, data: Dataset, protocol: Protocol | None = None, *, threads: int = 1
 ) -> Evaluation:
     """Search the base with the queries, from every modality to every modality that model and data share.
 
     Relevant is what shares a class with the query or, without labels, the same row. Within a modality
-    a query never finds itself; across modalities its own counterpart counts, unless ``own_row`` is false.
+    a query never finds itself; across modalities its own counterpart counts, unless the protocol says otherwise.
 
     Args:
         model: The model.
         data: Views, and labels if there are any.
-        queries: Split of the queries: ``"query"`` or ``"test"`` when there is one, else all rows.
-        base: Split that is searched: ``"database"`` when there is one, else the queries' split.
-        measures: What to measure; `crossbit.metrics.standard_measures` unless you say.
-        own_row: Whether a query's own row counts as a match in other modalities.
+        protocol: Who asks, who is searched, what counts; `given_splits` of the data unless you say.
         threads: How many threads count.
     """
     names = [name for name in model.modalities if name in data.modalities]
     if not names:
         raise DataError(f"the model knows {model.modalities} and the data set has {data.modalities}: nothing in common")
-    asked = queries or next((name for name in ("query", "test") if name in data.splits), None)
-    searched = base or ("database" if "database" in data.splits else asked)
-    query_rows = {name: _present_rows(data, asked, name) for name in names}
-    base_rows = {name: _present_rows(data, searched, name) for name in names}
+    protocol = given_splits(data) if protocol is None else protocol
+    query_rows = {name: _present_rows(data, protocol.queries, name) for name in names}
+    base_rows = {name: _present_rows(data, protocol.base, name) for name in names}
     query_codes = {name: model.encode(name, data.views[name][rows]) for name, rows in query_rows.items()}
-    base_codes = {name: model.encode(name, data.views[name][rows]) for name, rows in base_rows.items()}
+    if protocol.base_codes == "hashed":
+        base_codes = {name: model.encode(name, data.views[name][rows]) for name, rows in base_rows.items()}
+    else:
+        base_codes = {name: learnt_codes(model, data, name, rows) for name, rows in base_rows.items()}
     reports = {}
-    for left, right in _directions(data, names, own_row=own_row):
-        drop = left == right or (data.aligned and not own_row)
+    for left, right in _directions(data, names, own_row=protocol.own_row):
+        drop = left == right or (data.aligned and not protocol.own_row)
         reports[left, right] = evaluate(
             query_codes[left],
             base_codes[right],
             _relevance(data, (left, query_rows[left]), (right, base_rows[right])),
-            measures=measures,
+            measures=protocol.measures,
             exclude=_places(query_rows[left], base_rows[right]) if drop else None,
             threads=threads,
         )
     health = {name: code_health(codes) for name, codes in base_codes.items()}
-    protocol = f"queries: {asked or 'all rows'}; base: {searched or 'all rows'}"
-    protocol += "" if own_row else "; a query's own row is left out"
     return Evaluation(reports, protocol, health, query_codes, base_codes, query_rows, base_rows)
+
+
+def learnt_codes(model: HashModel, data: Dataset, modality: str, rows: NDArray[np.int64]) -> Codes:
+    """Codes that labels make: for each row the majority, bit by bit, of the codes of all rows that share its classes.
+
+    This is what a base looks like whose codes were optimised together with its labels. It measures how well queries
+    are classified, not how well features are hashed.
+    """
+    labels = data.labels_by_modality()
+    if modality not in labels:
+        raise DataError(f"{modality!r} has no labels to make codes from")
+    bits = model.encode(modality, data.views[modality][rows]).unpack()
+    known_labels = labels[modality][rows]
+    member = known_labels if known_labels.ndim == 2 else known_labels[:, None] == np.unique(known_labels)
+    votes = member.T.astype(np.float32) @ (2.0 * bits - 1.0)
+    return Codes.pack(member @ np.where(votes >= 0, 1.0, -1.0) >= 0)
 
 
 def _directions(data: Dataset, names: list[str], *, own_row: bool) -> list[tuple[str, str]]:
@@ -96,16 +102,16 @@ def _directions(data: Dataset, names: list[str], *, own_row: bool) -> list[tuple
     return [(left, right) for left in names for right in names if data.labels is not None or left != right]
 
 
-def _present_rows(data: Dataset, split: str | None, modality: str) -> NDArray[np.int64]:
+def _present_rows(data: Dataset, split: str, modality: str) -> NDArray[np.int64]:
     """Rows of a split that this modality has."""
     view = data.views[modality]
-    rows: Any = np.arange(len(view)) if split is None else data.splits[known(split, data.splits, "split")]
+    rows: Any = np.arange(len(view)) if split == ALL_ROWS else data.splits[known(split, data.splits, "split")]
     rows = rows[modality] if isinstance(rows, Mapping) else rows
     if view.dtype.kind != "f":
         return np.asarray(rows)
     absent = np.isnan(view[rows]).all(axis=tuple(range(1, view.ndim)))
     if absent.all():
-        raise DataError(f"the part {split or 'of all rows'!r} has no rows of {modality!r}")
+        raise DataError(f"the part {split!r} has no rows of {modality!r}")
     return np.asarray(rows[~absent])
 
 

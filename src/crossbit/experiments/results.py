@@ -39,7 +39,7 @@ def write_result(
         "format": FORMAT,
         "model": dict(card),
         "dataset": {key: dataset[key] for key in ("name", "rows", "splits", "source") if key in dataset},
-        "protocol": evaluation.protocol,
+        "protocol": evaluation.protocol.to_dict(),
         "directions": {f"{left}-{right}": report.to_dict() for (left, right), report in evaluation.reports.items()},
         "health": {name: health.to_dict() for name, health in evaluation.health.items()},
         "environment": environment(),

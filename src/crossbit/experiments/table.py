@@ -11,6 +11,7 @@ import numpy as np
 
 from crossbit.data import Dataset
 from crossbit.experiments.directions import Evaluation, evaluate_model
+from crossbit.experiments.protocols import Protocol
 from crossbit.experiments.results import read_result, write_result
 from crossbit.files import check_version, read_json, write_json
 from crossbit.hashers import Hasher
@@ -97,13 +98,14 @@ def run_rows(
     *,
     n_bits: int,
     seeds: Iterable[int],
+    protocol: Protocol | None = None,
     on_step: OnStep | None = None,
 ) -> None:
     """Run every row for every seed; what is there already is not run again, so that an interrupted table goes on."""
     todo = [(row, seed) for seed in seeds for row in rows if not result_file(folder, row, n_bits, seed).exists()]
     for number, (row, seed) in enumerate(todo, start=1):
         began = time.perf_counter()
-        evaluation, card = _run(row, data, folder, n_bits, seed)
+        evaluation, card = _run(row, data, folder, n_bits, seed, protocol)
         seconds = time.perf_counter() - began
         path = result_file(folder, row, n_bits, seed)
         write_result(path, evaluation, card=card, dataset=data.describe(), seconds=seconds)
@@ -111,7 +113,9 @@ def run_rows(
             on_step(Step(number, len(todo)))
 
 
-def _run(row: Row, data: Dataset, folder: Path, n_bits: int, seed: int) -> tuple[Evaluation, dict[str, Any]]:
+def _run(
+    row: Row, data: Dataset, folder: Path, n_bits: int, seed: int, protocol: Protocol | None
+) -> tuple[Evaluation, dict[str, Any]]:
     train = data.part("train")
     if row.make is None:
         if row.reference is None:
@@ -119,7 +123,7 @@ def _run(row: Row, data: Dataset, folder: Path, n_bits: int, seed: int) -> tuple
         return row.reference(train, data.part("test"), seed), {"method": row.key, "fields": {"seed": seed}}
     chosen = search(row, train, folder, n_bits)[0].fields if row.candidates else {}
     model = row.make(n_bits=n_bits, seed=seed, **chosen).fit(**row.supervise(train, seed))
-    return evaluate_model(model, data), dict(model.card)
+    return evaluate_model(model, data, protocol), dict(model.card)
 
 
 def search_file(folder: Path, row: Row, n_bits: int) -> Path:

@@ -19,6 +19,7 @@ import numpy as np
 from crossbit.data import Dataset, Pairs, pairs_from_labels
 from crossbit.experiments import realvalued
 from crossbit.experiments.directions import Evaluation
+from crossbit.experiments.protocols import PROTOCOLS
 from crossbit.experiments.table import Reference, Row
 from crossbit.hashers import HASHERS
 from crossbit.metrics import evaluate_ranking
@@ -138,7 +139,7 @@ def _reference(key: str, title: str, paper: tuple[float, float] | None, width: i
             vectors = realvalued.centred(vectors)
         ways: Sequence[tuple[str, str]] = [("image", "text"), ("text", "image")]
         reports = {way: evaluate_ranking(realvalued.rank(vectors, test, *way)) for way in ways}
-        return Evaluation(reports, "queries: test; base: test; cosine")
+        return Evaluation(reports, PROTOCOLS["wiki"])
 
     reference: Reference = run
     return Row(key=key, title=title, reference=reference, paper=_printed(paper), bytes_an_item=4 * width)
