@@ -1,0 +1,1 @@
+"""Past one machine: the same training loop and the same encoder on Ray, and what a cluster would need."""
