@@ -36,6 +36,16 @@ def words(text: str) -> list[str]:
     return _WORD.findall(unicodedata.normalize("NFKC", text).casefold().replace("’", "'"))
 
 
+EMPTY_WORDS = frozenset(
+    words(
+        "a an and are as at be been being by do does for from has have having he her hers him his i in into is it its "
+        "just near no not of off on onto or other out over she some something that the their them there they this "
+        "those through to together towards two three one up upon us was we were what while which who whose with you"
+    )
+)
+"""Words that say nothing about a picture."""
+
+
 @dataclass(frozen=True, eq=False)
 class _Vocabulary(Describer):
     """Describers that know some words, each with a column."""

@@ -8,19 +8,10 @@ from typing import Any
 
 from crossbit.data.captions import Captioned, read_captions
 from crossbit.errors import DataError
-from crossbit.features.text import words
+from crossbit.features.text import EMPTY_WORDS, words
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm"})
 _MOST_TAGS = 12
-
-# Words that say nothing about a picture; a tag is any other word.
-_EMPTY = frozenset(
-    words(
-        "a an and are as at be been being by do does for from has have having he her hers him his i in into is it its "
-        "just near no not of off on onto or other out over she some something that the their them there they this "
-        "those through to together towards two three one up upon us was we were what while which who whose with you"
-    )
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +80,6 @@ def tags_of(captions: Sequence[str]) -> list[str]:
     """
     counts: Counter[str] = Counter()
     for caption in captions:
-        counts.update(list(dict.fromkeys(w for w in words(caption) if len(w) > 1 and w not in _EMPTY)))
+        counts.update(list(dict.fromkeys(w for w in words(caption) if len(w) > 1 and w not in EMPTY_WORDS)))
     least = 2 if len(captions) > 2 else 1
     return [word for word, count in counts.most_common(_MOST_TAGS) if count >= least]

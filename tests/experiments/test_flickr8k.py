@@ -1,0 +1,96 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from crossbit.experiments.flickr8k.dataset import read, shares
+from crossbit.experiments.flickr8k.words import Vocabulary, inflections, load_concepts, telling
+
+SAID = {
+    "dog": ["A brown dog runs with a red ball", "Two dogs play", "The dog's toy is a green ball"],
+    "snow": ["A person skiing down a white slope", "Snowmobile and snow", "somebody skis fast"],
+    "none": ["A blue shape", "A yellow shape", "Nothing at all"],
+}
+
+
+@pytest.fixture
+def photographs(tmp_path: Path) -> Path:
+    """A folder of the form of Flickr8k: noise that SIFT finds features in, three kinds of captions."""
+    (tmp_path / "images").mkdir()
+    random = np.random.default_rng(0)
+    names = [f"{kind}-{number}.jpg" for number in range(12) for kind in SAID]
+    lines = []
+    for name in names:
+        Image.fromarray(random.integers(0, 255, (80, 120, 3), np.uint8)).save(tmp_path / "images" / name)
+        lines += [f"{name}#{n}\t{caption} ." for n, caption in enumerate(SAID[name.partition("-")[0]])]
+    (tmp_path / "Flickr8k.token.txt").write_text("\n".join(lines))
+    for part, some in {"train": names[:24], "dev": names[24:30], "test": [*names[30:], "lost.jpg"]}.items():
+        (tmp_path / f"Flickr_8k.{part}Images.txt").write_text("\n".join(some))
+    return tmp_path
+
+
+def test_two_captions_must_speak_of_a_concept_in_any_inflection() -> None:
+    vocabulary = Vocabulary.of({"dog": ["dog"], "snow": ["snow", "ski"]})
+    assert vocabulary.shown(["the dog's bowl", "Dogs!", "a cat"]).tolist() == [True, False]
+    assert vocabulary.shown(["a dog", "a cat", "skiing"]).tolist() == [False, False]
+    assert vocabulary.shown(["skiing"]).tolist() == [False, True], "a single caption speaks for itself"
+    assert not vocabulary.shown([]).any()
+
+
+@pytest.mark.parametrize(
+    ("word", "form"), [("puppy", "puppies"), ("swim", "swimming"), ("ride", "riding"), ("box", "boxes")]
+)
+def test_inflections(word: str, form: str) -> None:
+    assert form in inflections(word)
+
+
+def test_no_word_of_a_concept_is_a_tag() -> None:
+    vocabulary = Vocabulary.of({"snow": ["snow", "ski"]})
+    tags, leaks = vocabulary.tags([["snowing on a snowmobile", "he skis down a slope"], ["down the slope, skiing"]], 10)
+    assert tags == ("down", "slope")
+    assert (leaks.words, leaks.compounds, leaks.occurrences) == (3, 1, 4)
+
+
+def test_only_the_most_frequent_words_are_tags() -> None:
+    tags, _ = Vocabulary.of({"dog": ["dog"]}).tags([["red red blue green", "blue red"]], 2)
+    assert tags == ("red", "blue")
+
+
+def test_a_tag_that_gives_a_concept_away_is_named() -> None:
+    labels = np.repeat([[True, False], [False, True]], 30, axis=0)
+    tags = np.stack([labels[:, 0], np.arange(60) % 2, np.arange(60) < 5], axis=1)
+    assert telling(tags, labels, ["leash", "red", "rare"]) == ("leash",)
+
+
+def test_every_concept_has_words_of_its_own() -> None:
+    concepts = load_concepts()
+    words = [word for some in concepts.values() for word in some]
+    assert len(concepts) > 20
+    assert len(words) == len(set(words))
+
+
+def test_photographs_become_a_data_set(photographs: Path, tmp_path: Path) -> None:
+    found = read(photographs, cache=tmp_path / "cache", pictures="sift:8")
+    data = found.data
+    assert found.left_out == {
+        "without a picture or captions": 1,
+        "without a concept": 12,
+        "without a tag": 0,
+        "not described": 0,
+    }
+    assert {name: view.shape for name, view in data.views.items()} == {"image": (24, 8), "tags": (24, 10)}
+    parts = {name: len(np.asarray(rows)) for name, rows in data.splits.items()}
+    assert parts == {"train": 8, "database": 12, "query": 4}
+    assert sum(parts.values()) == len(set(np.concatenate([np.asarray(rows) for rows in data.splits.values()])))
+    assert shares(np.asarray(data.labels), data.classes)["dog"] == 0.5
+    assert not set(found.describers["tags"].vocabulary) & {"dog", "dogs", "snow", "snowmobile", "skiing"}  # type: ignore[attr-defined]
+    payload = data.payload
+    assert isinstance(payload, list)
+    assert payload[0]["tags"] == ["ball", "brown", "green", "play", "red", "runs", "toy"]
+
+
+def test_a_split_is_the_same_every_time(photographs: Path, tmp_path: Path) -> None:
+    one, two = (read(photographs, cache=tmp_path / "cache", pictures="sift:8").data for _ in range(2))
+    assert np.array_equal(one.views["image"], two.views["image"])
+    assert {k: list(v) for k, v in one.splits.items()} == {k: list(v) for k, v in two.splits.items()}
