@@ -27,3 +27,9 @@ def _data_set(name: str) -> Path:
 def wiki_folder() -> Path:
     """The Wiki distribution of Rasiwasia et al. 2010, when it is at hand."""
     return _data_set("wiki")
+
+
+@pytest.fixture(scope="session")
+def nuswide_folder() -> Path:
+    """The labels of NUS-WIDE (Chua et al. 2009), when they are at hand."""
+    return _data_set("nuswide")

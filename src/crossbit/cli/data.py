@@ -33,7 +33,7 @@ def convert(
     source: Annotated[str, typer.Option(help="Where it comes from.")] = "",
     licence: Annotated[str, typer.Option(help="On which terms.")] = "",
 ) -> None:
-    """Convert .mat (any version), .h5, .npz, .npy, .csv, .parquet files or the Wiki distribution to a data set folder.
+    """Convert .mat (any version), .h5, .npz, .npy, .csv, .parquet files to a data set folder; also Wiki and NUS-WIDE.
 
     The names that the field uses (I_tr, T_tr, L_tr; XAll, YAll, LAll; image, text, labels …) are understood; any
     others are told with --map.
@@ -41,6 +41,7 @@ def convert(
     For example:
 
       crossbit data convert wikipedia_dataset wiki
+      crossbit data convert NUS-WIDE nus
       crossbit data convert mirflickr.mat mirflickr
       crossbit data convert features.npz mine --map image=cnn --map text=bow --map labels=y
     """
@@ -57,6 +58,7 @@ def convert(
             origin=source,
             licence=licence,
             on_unused=unused.extend,
+            on_note=show.say,
         )
     show.say(repr(data))
     if unused:

@@ -1,4 +1,4 @@
-"""Data as others pack it → a `Dataset`: .mat, .h5, .npz, .npy, .csv, .parquet, and the Wiki distribution."""
+"""Data as others pack it → a `Dataset`: .mat, .h5, .npz, .npy, .csv, .parquet, the Wiki and NUS-WIDE distributions."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from crossbit.data import storage
 from crossbit.data.assemble import assemble
 from crossbit.data.catalog import WIKI
 from crossbit.data.dataset import Dataset
+from crossbit.data.nus import OnNote, is_nus, read_nus
 from crossbit.data.sources import READERS, open_source
 from crossbit.errors import DataError
 
@@ -39,6 +41,7 @@ def convert(
     licence: str = "",
     classes: Sequence[str] = (),
     on_unused: OnUnused = _log_unused,
+    on_note: OnNote = _LOGGER.info,
 ) -> Dataset:
     """Convert files to the folder of a data set and open it; a folder that is a data set already is copied whole.
 
@@ -56,6 +59,7 @@ def convert(
         licence: On which terms.
         classes: Names of the classes, in the order of their numbers.
         on_unused: Told the arrays that found no use, name and shape; by default a warning is logged.
+        on_note: Told what is lacking in rows of a known distribution; by default it is logged.
 
     Raises:
         DataError: An array is missing (those present are named), lengths differ, or a row is partly NaN.
@@ -68,6 +72,11 @@ def convert(
     told: dict[str, Any] = {"name": name, "source": origin, "licence": licence, "classes": classes}
     if (ready := _data_set(source, map)) is not None:
         replace(ready, **{key: value for key, value in told.items() if value}).save(out)
+        return Dataset.open(out, verify=False)
+    if (folder := _nus(source, map)) is not None:
+        with TemporaryDirectory(dir=_beside(Path(out))) as scratch:
+            found = read_nus(folder, on_note=on_note, scratch=Path(scratch))
+            replace(found, **{key: value for key, value in told.items() if value}).save(out)
         return Dataset.open(out, verify=False)
     with ExitStack() as stack:
         fields = _fields(_paths(source), map, stack, on_unused)
@@ -93,6 +102,8 @@ def read(source: PathArgument | Sequence[PathArgument], *, map: Mapping[str, str
     """
     if (ready := _data_set(source, map)) is not None:
         return ready
+    if (folder := _nus(source, map)) is not None:
+        return read_nus(folder, on_note=_LOGGER.info)
     with ExitStack() as stack:
         fields = _fields(_paths(source), map, stack, _log_unused)
         about = _about(fields, source, {})
@@ -124,6 +135,18 @@ def _data_set(source: PathArgument | Sequence[PathArgument], map: Mapping[str, s
     if map is not None:
         raise DataError(f"{given[0]}: a data set already says which array is what; name its files to map them anew")
     return Dataset.open(given[0])
+
+
+def _nus(source: PathArgument | Sequence[PathArgument], map: Mapping[str, str] | None) -> Path | None:
+    """The folder of the NUS-WIDE distribution, where it is one."""
+    given = _given(source)
+    return given[0] if map is None and len(given) == 1 and is_nus(given[0]) else None
+
+
+def _beside(out: Path) -> Path:
+    """The folder that a folder to write will be in, on the same disk."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    return out.parent
 
 
 def _paths(source: PathArgument | Sequence[PathArgument]) -> list[Path]:
