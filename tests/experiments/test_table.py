@@ -16,7 +16,8 @@ DIRECTIONS = ("image-text", "text-image")
 data = synthetic(n=120, classes=3)
 
 
-def _correlated(train: Dataset, test: Dataset, seed: int) -> Evaluation:
+def _correlated(whole: Dataset, seed: int) -> Evaluation:
+    train, test = whole.part("train"), whole.part("test")
     vectors = realvalued.embed("cm", train, test, n_directions=5, seed=seed)
     ways = [("image", "text"), ("text", "image")]
     return Evaluation(

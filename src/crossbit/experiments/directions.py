@@ -11,8 +11,20 @@ from crossbit.checks import known
 from crossbit.codes import Codes
 from crossbit.data import Dataset
 from crossbit.errors import DataError
+from crossbit.experiments.firstplaces import first_codes, places_needed
 from crossbit.experiments.protocols import ALL_ROWS, Protocol, given_splits
-from crossbit.metrics import CodeHealth, Relevance, Report, code_health, evaluate, from_labels, same_class
+from crossbit.metrics import (
+    CodeHealth,
+    Exclude,
+    Ranking,
+    Relevance,
+    Report,
+    code_health,
+    evaluate_ranking,
+    from_labels,
+    rank_codes,
+    same_class,
+)
 from crossbit.model import HashModel
 
 
@@ -57,8 +69,8 @@ def evaluate_model(
     if not names:
         raise DataError(f"the model knows {model.modalities} and the data set has {data.modalities}: nothing in common")
     protocol = given_splits(data) if protocol is None else protocol
-    query_rows = {name: _present_rows(data, protocol.queries, name) for name in names}
-    base_rows = {name: _present_rows(data, protocol.base, name) for name in names}
+    query_rows = {name: present_rows(data, protocol.queries, name) for name in names}
+    base_rows = {name: present_rows(data, protocol.base, name) for name in names}
     query_codes = {name: model.encode(name, data.views[name][rows]) for name, rows in query_rows.items()}
     if protocol.base_codes == "hashed":
         base_codes = {name: model.encode(name, data.views[name][rows]) for name, rows in base_rows.items()}
@@ -67,16 +79,26 @@ def evaluate_model(
     reports = {}
     for left, right in _directions(data, names, own_row=protocol.own_row):
         drop = left == right or (data.aligned and not protocol.own_row)
-        reports[left, right] = evaluate(
+        ranking = _rank(
             query_codes[left],
             base_codes[right],
-            _relevance(data, (left, query_rows[left]), (right, base_rows[right])),
-            measures=protocol.measures,
-            exclude=_places(query_rows[left], base_rows[right]) if drop else None,
+            relevance(data, (left, query_rows[left]), (right, base_rows[right])),
+            exclude=_own_places(query_rows[left], base_rows[right]) if drop else None,
+            places=places_needed(protocol.measures),
             threads=threads,
         )
+        reports[left, right] = evaluate_ranking(ranking, measures=protocol.measures)
     health = {name: code_health(codes) for name, codes in base_codes.items()}
     return Evaluation(reports, protocol, health, query_codes, base_codes, query_rows, base_rows)
+
+
+def _rank(
+    queries: Codes, base: Codes, relevant: Relevance, *, exclude: Exclude, places: int | None, threads: int
+) -> Ranking:
+    """The whole ranking or, where that is all that counts, its first places."""
+    if places is None:
+        return rank_codes(queries, base, relevant, exclude=exclude, threads=threads)
+    return first_codes(queries, base, relevant, places=places, exclude=exclude, threads=threads)
 
 
 def learnt_codes(model: HashModel, data: Dataset, modality: str, rows: NDArray[np.int64]) -> Codes:
@@ -102,7 +124,7 @@ def _directions(data: Dataset, names: list[str], *, own_row: bool) -> list[tuple
     return [(left, right) for left in names for right in names if data.labels is not None or left != right]
 
 
-def _present_rows(data: Dataset, split: str, modality: str) -> NDArray[np.int64]:
+def present_rows(data: Dataset, split: str, modality: str) -> NDArray[np.int64]:
     """Rows of a split that this modality has."""
     view = data.views[modality]
     rows: Any = np.arange(len(view)) if split == ALL_ROWS else data.splits[known(split, data.splits, "split")]
@@ -115,7 +137,7 @@ def _present_rows(data: Dataset, split: str, modality: str) -> NDArray[np.int64]
     return np.asarray(rows[~absent])
 
 
-def _relevance(data: Dataset, queries: tuple[str, NDArray[np.int64]], base: tuple[str, NDArray[np.int64]]) -> Relevance:
+def relevance(data: Dataset, queries: tuple[str, NDArray[np.int64]], base: tuple[str, NDArray[np.int64]]) -> Relevance:
     """What shares a class with the query or, without labels, is the same row."""
     if data.labels is None and data.aligned:
         return replace(same_class(queries[1], base[1]), definition="the query's own row")
@@ -126,7 +148,7 @@ def _relevance(data: Dataset, queries: tuple[str, NDArray[np.int64]], base: tupl
     return from_labels(*(labels[name][rows] for name, rows in (queries, base)))
 
 
-def _places(query_rows: NDArray[np.int64], base_rows: NDArray[np.int64]) -> NDArray[np.int64]:
+def _own_places(query_rows: NDArray[np.int64], base_rows: NDArray[np.int64]) -> NDArray[np.int64]:
     """Where each query's own row is in the base, −1 where it is not."""
     place = np.full(int(max(query_rows.max(initial=0), base_rows.max(initial=0))) + 1, -1)
     place[base_rows] = np.arange(len(base_rows))

@@ -70,12 +70,19 @@ def _ways(summary: Mapping[str, Any]) -> list[str]:
 def _table(summary: Mapping[str, Any]) -> str:
     ways, lines = _ways(summary), []
     for row in summary.get("table", []):
-        cells = [f"{row['mean'][way]:.1f} ± {row['deviation'][way]:.1f}" for way in ways]
+        cells = [_cell(row, way) for way in ways]
         paper = [f"{row['paper'][way]:.1f}" if way in row["paper"] else "–" for way in ways]
         beside = [cell for pair in zip(cells, paper, strict=True) for cell in pair]
         lines.append([row["title"], *beside, f"{row['worst']:.1f}–{row['best']:.1f}", str(row["bytes"])])
     titles = [cell for way in ways for cell in (way.replace("-", " → "), "paper")]
     return _markdown(["", *titles, "ties", "bytes"], lines)
+
+
+def _cell(row: Mapping[str, Any], way: str) -> str:
+    """Mean and deviation; the mean alone of a single seed, a dash for a direction that it was not measured in."""
+    if way not in row["mean"]:
+        return "–"
+    return f"{row['mean'][way]:.1f}" + (f" ± {row['deviation'][way]:.1f}" if row["seeds"] > 1 else "")
 
 
 def _searches(summary: Mapping[str, Any]) -> str:

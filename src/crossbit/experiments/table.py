@@ -23,8 +23,8 @@ SEARCH = "crossbit.search/1"
 Make = Callable[..., Hasher]
 """Fields, ``n_bits`` and ``seed`` among them → a method."""
 
-Reference = Callable[[Dataset, Dataset, int], Evaluation]
-"""Training part, test part and seed → what a method without codes achieves."""
+Reference = Callable[[Dataset, int], Evaluation]
+"""The data set, whole, and a seed → what a method without codes achieves."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,7 @@ class Summary:
         row: The row.
         n_bits: Length of the codes.
         seeds: How many seeds were run.
-        mean: Direction → mean mAP; ``"average"`` is the mean of the directions.
+        mean: Direction → mean mAP, for those it was measured in; ``"average"`` is their mean where it is all of them.
         deviation: Direction → standard deviation over the seeds.
         worst: The average with every tie in the least favourable order.
         best: The average with every tie in the most favourable order.
@@ -116,11 +116,11 @@ def run_rows(
 def _run(
     row: Row, data: Dataset, folder: Path, n_bits: int, seed: int, protocol: Protocol | None
 ) -> tuple[Evaluation, dict[str, Any]]:
-    train = data.part("train")
     if row.make is None:
         if row.reference is None:
             raise ValueError(f"row {row.key!r} neither makes a method nor refers to one")
-        return row.reference(train, data.part("test"), seed), {"method": row.key, "fields": {"seed": seed}}
+        return row.reference(data, seed), {"method": row.key, "fields": {"seed": seed}}
+    train = data.part("train")
     chosen = search(row, train, folder, n_bits)[0].fields if row.candidates else {}
     model = row.make(n_bits=n_bits, seed=seed, **chosen).fit(**row.supervise(train, seed))
     return evaluate_model(model, data, protocol), dict(model.card)
@@ -160,13 +160,16 @@ def summarise(
 
 def _summary(row: Row, results: list[dict[str, Any]], directions: Sequence[str], n_bits: int) -> Summary:
     """Mean and deviation over seeds of each direction and of their average."""
-    measured = [{way: result["directions"][way]["results"][0] for way in directions} for result in results]
+    ways = [way for way in directions if way in results[0]["directions"]]
+    measured = [{way: result["directions"][way]["results"][0] for way in ways} for result in results]
 
     def values(name: str) -> dict[str, Any]:
-        by_way = {way: 100 * np.array([one[way][name] for one in measured]) for way in directions}
+        by_way = {way: 100 * np.array([one[way][name] for one in measured]) for way in ways}
         return by_way | {"average": np.mean(list(by_way.values()), axis=0)}
 
     found = values("value")
+    if len(ways) < len(directions):
+        del found["average"]
     return Summary(
         row,
         n_bits,

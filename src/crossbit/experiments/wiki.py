@@ -133,7 +133,8 @@ def _hashed(
 def _reference(key: str, title: str, paper: tuple[float, float] | None, width: int) -> Row:
     name = key.removesuffix("-centred")
 
-    def run(train: Dataset, test: Dataset, seed: int) -> Evaluation:
+    def run(data: Dataset, seed: int) -> Evaluation:
+        train, test = data.part("train"), data.part("test")
         vectors = realvalued.embed(name, train, test, n_directions=SUBSPACE, seed=seed)  # type: ignore[arg-type]
         if key.endswith("-centred"):
             vectors = realvalued.centred(vectors)
