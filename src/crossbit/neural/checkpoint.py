@@ -25,10 +25,11 @@ class Checkpoint:
         path: The file; nothing: progress is not kept.
         fingerprint: Of settings and data. A file of another training is refused.
         seconds: Least time between two saves.
+        writes: Whether this process is the one that writes the file; others of a shared training only read it.
     """
 
-    def __init__(self, path: Path | None, fingerprint: str, *, seconds: float = 10.0) -> None:
-        self.path, self.fingerprint, self.seconds = path, fingerprint, seconds
+    def __init__(self, path: Path | None, fingerprint: str, *, seconds: float = 10.0, writes: bool = True) -> None:
+        self.path, self.fingerprint, self.seconds = path if writes else None, fingerprint, seconds
         self._runs: dict[str, tuple[dict[str, Any], Arrays]] = {}
         self._saved = monotonic()
         if path is not None and path.exists():

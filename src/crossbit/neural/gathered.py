@@ -44,11 +44,13 @@ class Listed:
         left: Rows of the left side, shape (p,).
         right: Rows of the right side, shape (p,).
         similar: Boolean, shape (p,).
+        among: How many similar and dissimilar pairs there are in all, where these are but a part of them.
     """
 
     left: Tensor
     right: Tensor
     similar: Tensor
+    among: tuple[int, int] | None = None
 
     @classmethod
     def sorted(cls, left: Tensor, right: Tensor, similar: Tensor) -> "Listed":
@@ -83,8 +85,14 @@ class Listed:
     @cached_property
     def counts(self) -> tuple[int, int]:
         """How many similar and how many dissimilar pairs there are."""
+        if self.among is not None:
+            return self.among
         n_similar = int(self.similar.sum())
         return n_similar, len(self.similar) - n_similar
+
+    def part(self, pairs: slice) -> "Listed":
+        """Some of the pairs, each of which weighs as much as among all."""
+        return Listed(self.left[pairs], self.right[pairs], self.similar[pairs], self.counts)
 
     def _gradient(self, by: "_Compressed", c: Tensor, mine: Tensor, other: Tensor) -> Tensor:
         """diag(C 1) · mine − C · other."""
@@ -128,16 +136,34 @@ class Grid:
     Args:
         similar: Boolean, shape (n, m); or the probability of being similar, when the loss is its expectation.
         counted: Boolean, same shape: pairs that are not counted are neither similar nor dissimilar. Nothing: all are.
+        among: How many similar and dissimilar pairs there are in all, where these are but a part of them.
     """
 
     similar: Tensor
     counted: Tensor | None = None
+    among: tuple[float, float] | None = None
 
     @cached_property
     def counts(self) -> tuple[float, float]:
         """How many similar and how many dissimilar pairs there are."""
+        if self.among is not None:
+            return self.among
         n_similar = float((self.similar if self.counted is None else self.similar * self.counted).sum())
         return n_similar, float(self.similar.numel() if self.counted is None else self.counted.sum()) - n_similar
+
+    def part(self, rows: slice) -> "Grid":
+        """Some of the rows, whose pairs weigh as much as among all."""
+        return Grid(self.similar[rows], None if self.counted is None else self.counted[rows], self.counts)
+
+    @cached_property
+    def turned(self) -> "Grid":
+        """The same pairs with their sides exchanged."""
+        return Grid(self.similar.T.contiguous(), None if self.counted is None else self.counted.T.contiguous())
+
+    @cached_property
+    def takes_part(self) -> Tensor:
+        """Which rows have something similar."""
+        return (self.similar if self.counted is None else self.similar * self.counted).sum(dim=1) > 0
 
     def contrastive(self, u: Tensor, v: Tensor, *, margin: float, sums: bool = False, evenness: float = 1.0) -> Tensor:
         r"""`losses.contrastive` of all pairs, by $\|u - v\|^2 = \|u\|^2 + \|v\|^2 - 2 u^\top v$: one matrix product."""

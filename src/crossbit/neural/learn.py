@@ -21,9 +21,10 @@ from crossbit.neural.candidate import Candidate, Chain, Plan, Trained
 from crossbit.neural.checkpoint import Checkpoint, fingerprint
 from crossbit.neural.finish import to_model
 from crossbit.neural.networks import Network
-from crossbit.neural.objective import Features, Objective, scores_of
+from crossbit.neural.objective import Features, scores_of
 from crossbit.neural.parts import Part, sample, split
 from crossbit.neural.settings import Settings
+from crossbit.neural.shared import group, make_objective
 from crossbit.neural.train import Reporting, resolve_device, train
 from crossbit.neural.validate import validation_metric
 from crossbit.progress import OnStep, Step
@@ -94,7 +95,7 @@ class Learner:
         networks = {name: _network(free, settings.dropout).to(device) for name, (_, free) in chains.items()}
         features = Features(part, inputs, device, lazy=settings.online)
         batches = make_batches(part, settings)
-        objective = Objective(networks, batches.terms, features, settings)
+        objective = make_objective(networks, batches.terms, features, settings)
         score = None
         if aside is not None and (metric := validation_metric(aside)) is not None:
             held_out, measure = Features(aside, inputs, device, lazy=False), metric[1]
@@ -170,5 +171,5 @@ def learn(
     """
     if plan.held_out is not None and not 0 <= plan.held_out < 1:
         raise DataError(f"the share held out for validation is at least 0 and below 1, got {plan.held_out!r}")
-    kept = Checkpoint(checkpoint, fingerprint(data, configuration), seconds=SECONDS)
+    kept = Checkpoint(checkpoint, fingerprint(data, configuration), seconds=SECONDS, writes=group().rank == 0)
     return to_model(Learner(data, kept, on_step).best(plan), rotate=rotate)

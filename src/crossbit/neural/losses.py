@@ -41,7 +41,9 @@ def contrastive(u: Tensor, v: Tensor, similar: Tensor, *, margin: float, sums: b
     return 0.5 * ((squared * similar).sum() / n_similar + (push * ~similar).sum() / n_dissimilar)
 
 
-def ranking(u: Tensor, v: Tensor, similar: Tensor, counted: Tensor | None = None, *, temperature: float) -> Tensor:
+def ranking(
+    u: Tensor, v: Tensor, similar: Tensor, counted: Tensor | None = None, *, temperature: float, both: bool = True
+) -> Tensor:
     r"""Softmax ranking of all pairs: every row should single out its similar rows among all others.
 
     With the similarity $s_{ij} = u_i^\top v_j / (\tau\, n_\text{bits})$ and $P_i$ the rows similar to row $i$,
@@ -57,11 +59,13 @@ def ranking(u: Tensor, v: Tensor, similar: Tensor, counted: Tensor | None = None
         similar: Boolean, shape (n, m), or the probability of being similar.
         counted: Boolean, shape (n, m): pairs that are not counted are neither similar nor dissimilar.
         temperature: $\tau$; the smaller, the more the hardest pairs count.
+        both: Both directions; else each $u$ ranks all $v$ and no more.
     """
     scores, weights = u @ v.T / (temperature * u.shape[1]), similar.to(u.dtype)
     if counted is not None:
         weights, scores = weights * counted, scores.masked_fill(~counted, -torch.inf)
-    return 0.5 * (_rank(scores, weights) + _rank(scores.T, weights.T))
+    forth = _rank(scores, weights)
+    return 0.5 * (forth + _rank(scores.T, weights.T)) if both else forth
 
 
 def _rank(scores: Tensor, weights: Tensor) -> Tensor:
@@ -75,7 +79,7 @@ def _rank(scores: Tensor, weights: Tensor) -> Tensor:
     return (torch.where(weights > 0, weights * costs, 0).sum(dim=1) / total[takes_part]).mean()
 
 
-def precision(u: Tensor, v: Tensor, similar: Tensor, counted: Tensor | None = None) -> Tensor:
+def precision(u: Tensor, v: Tensor, similar: Tensor, counted: Tensor | None = None, *, both: bool = True) -> Tensor:
     r"""One less the average precision of the rankings by distance: the metric itself, made smooth.
 
     Outputs of values −1 … 1 have the distance $d_{ij} = \tfrac12(n_\text{bits} - u_i^\top v_j)$, which for codes is
@@ -93,12 +97,13 @@ def precision(u: Tensor, v: Tensor, similar: Tensor, counted: Tensor | None = No
         v: Outputs of the other, shape (m, n_bits).
         similar: Boolean, shape (n, m), or the probability of being similar.
         counted: Boolean, shape (n, m): pairs that are not counted stand in no ranking.
+        both: Both directions; else each $u$ ranks all $v$ and no more.
     """
     distance = 0.5 * (u.shape[1] - u @ v.T)
     weight = torch.ones_like(distance) if counted is None else counted.to(u.dtype)
     relevant = similar.to(u.dtype) * weight
     forth = _missed(distance, weight, relevant, u.shape[1] + 1)
-    if u is v:
+    if u is v or not both:
         return forth
     back = _missed(distance.T.contiguous(), weight.T.contiguous(), relevant.T.contiguous(), u.shape[1] + 1)
     return 0.5 * (forth + back)

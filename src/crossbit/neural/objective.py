@@ -25,16 +25,18 @@ class Features:
         self.part, self.inputs, self.device = part, inputs, device
         self._held = {} if lazy else {name: self._prepare(name, None) for name in part.modalities}
 
-    def _prepare(self, name: str, positions: Ints | None) -> Tensor:
+    def _prepare(self, name: str, positions: Ints | slice | None) -> Tensor:
         rows = apply(self.inputs.get(name, ()), self.part.take(name, positions))
         return torch.from_numpy(rows).to(self.device)
 
-    def take(self, name: str, positions: Ints | None) -> Tensor:
+    def take(self, name: str, positions: Ints | slice | None) -> Tensor:
         """Rows of a modality at some positions, or all."""
         if name not in self._held:
             return self._prepare(name, positions)
         held = self._held[name]
-        return held if positions is None else held[torch.from_numpy(positions).to(self.device)]
+        if positions is None or isinstance(positions, slice):
+            return held if positions is None else held[positions]
+        return held[torch.from_numpy(positions).to(self.device)]
 
 
 class Objective:
@@ -87,12 +89,20 @@ class Objective:
 
     def _loss(self) -> Tensor:
         batch, noise, beta = cast("tuple[Batch, int, float]", self._at)
-        s = self.settings
         self._seed(noise)
-        u = {name: self._embed(name, rows, beta) for name, rows in batch.positions.items()}
+        u = self._outputs(batch, beta)
         loss = torch.zeros((), device=self.features.device)
         for term, known in zip(self.terms, batch.known, strict=True):
             loss = loss + term.weight * self._cost(term, u[term.source.left], u[term.source.right], known)
+        return self._penalised(loss, u)
+
+    def _outputs(self, batch: Batch, beta: float) -> dict[str, Tensor]:
+        """Outputs for the rows of a batch, by modality."""
+        return {name: self._embed(name, rows, beta) for name, rows in batch.positions.items()}
+
+    def _penalised(self, loss: Tensor, u: Mapping[str, Tensor]) -> Tensor:
+        """The loss and what outputs and weights cost by themselves."""
+        s = self.settings
         for outputs in u.values():
             if s.quantisation:
                 loss = loss + s.quantisation * losses.quantisation(outputs)
@@ -115,7 +125,7 @@ class Objective:
             if isinstance(network, Network):
                 network.random = torch.Generator(self.features.device).manual_seed(seed)
 
-    def _embed(self, name: str, positions: Ints | None, beta: float) -> Tensor:
+    def _embed(self, name: str, positions: Ints | slice | None, beta: float) -> Tensor:
         scores = self.networks[name](self.features.take(name, positions))
         return torch.tanh(beta * scores.reshape(len(scores), -1))
 
@@ -141,6 +151,7 @@ def scores_of(network: nn.Module, features: Features, name: str) -> Tensor:
 def _to(known: Known, device: torch.device) -> Known:
     if device.type == "cpu":
         return known
+    similar = known.similar.to(device)
     if isinstance(known, Listed):
-        return Listed(known.left.to(device), known.right.to(device), known.similar.to(device))
-    return Grid(known.similar.to(device), None if known.counted is None else known.counted.to(device))
+        return replace(known, left=known.left.to(device), right=known.right.to(device), similar=similar)
+    return replace(known, similar=similar, counted=None if known.counted is None else known.counted.to(device))
