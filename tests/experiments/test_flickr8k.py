@@ -1,10 +1,13 @@
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from crossbit.experiments.flickr8k.dataset import read, shares
+from crossbit.experiments.flickr8k.matches import METHODS, look, tags_of
+from crossbit.experiments.flickr8k.sheet import Sheet
 from crossbit.experiments.flickr8k.words import Vocabulary, inflections, load_concepts, telling
 
 SAID = {
@@ -79,18 +82,47 @@ def test_photographs_become_a_data_set(photographs: Path, tmp_path: Path) -> Non
         "without a tag": 0,
         "not described": 0,
     }
-    assert {name: view.shape for name, view in data.views.items()} == {"image": (24, 8), "tags": (24, 10)}
+    assert {name: view.shape for name, view in data.views.items()} == {"image": (24, 8), "tags": (24, 18)}
     parts = {name: len(np.asarray(rows)) for name, rows in data.splits.items()}
     assert parts == {"train": 8, "database": 12, "query": 4}
     assert sum(parts.values()) == len(set(np.concatenate([np.asarray(rows) for rows in data.splits.values()])))
     assert shares(np.asarray(data.labels), data.classes)["dog"] == 0.5
     assert not set(found.describers["tags"].vocabulary) & {"dog", "dogs", "snow", "snowmobile", "skiing"}  # type: ignore[attr-defined]
-    payload = data.payload
-    assert isinstance(payload, list)
-    assert payload[0]["tags"] == ["ball", "brown", "green", "play", "red", "runs", "toy"]
+    payload: Any = data.payload
+    assert payload[0]["tags"] == ["ball", "brown", "runs", "red", "play", "toy", "green"], (
+        "what most captions say first"
+    )
 
 
 def test_a_split_is_the_same_every_time(photographs: Path, tmp_path: Path) -> None:
     one, two = (read(photographs, cache=tmp_path / "cache", pictures="sift:8").data for _ in range(2))
     assert np.array_equal(one.views["image"], two.views["image"])
     assert {k: list(v) for k, v in one.splits.items()} == {k: list(v) for k, v in two.splits.items()}
+
+
+def test_the_figures_show_what_was_found(photographs: Path, tmp_path: Path) -> None:
+    found = read(photographs, cache=tmp_path / "cache", pictures="sift:8", hide_concepts=False)
+    gallery = look(
+        found, n_bits=8, shown=3, queries=("dog + ball", "slope"), methods={"cmssh": {}, "mmnn": {"steps": 3}}
+    )
+    for method in METHODS:
+        right = [match for match in gallery.made_up[method][0].matches if match.right]
+        assert all("dog" in tags_of(found.data, np.array([match.row]))[0] for match in right)
+        for one in [*gallery.made_up[method], *gallery.words[method], *gallery.pictures[method]]:
+            assert [match.distance for match in one.matches] == [
+                int((match.bits != one.bits).sum()) for match in one.matches
+            ]
+        assert all(len(one.tags) <= 10 for one in gallery.annotated[method])
+    assert gallery.quality["always"]["precision"] > 0
+    html = Sheet(gallery, photographs / "images", 8).html()
+    assert html.count("<article>") == 2 + 3 * 3
+    assert html.count("data:image/jpeg;base64,") > 20
+    assert "http" not in html, "nothing is loaded from elsewhere"
+
+
+def test_captions_cannot_bring_markup_into_the_page(photographs: Path, tmp_path: Path) -> None:
+    token = photographs / "Flickr8k.token.txt"
+    token.write_text(token.read_text().replace("A brown dog", 'A "><script>alert(1)</script> dog'))
+    found = read(photographs, cache=tmp_path / "cache", pictures="sift:8", hide_concepts=False)
+    gallery = look(found, n_bits=8, shown=2, queries=("dog",), methods={"cmssh": {}, "mmnn": {"steps": 3}})
+    assert "<script>" not in Sheet(gallery, photographs / "images", 8).html()

@@ -124,6 +124,14 @@ def _definitions(summary: Mapping[str, Any]) -> str:
     return _markdown(["", *(way.replace("-", " → ") for way in ways)], lines)
 
 
+def _annotation(summary: Mapping[str, Any]) -> str:
+    lines = [
+        [summary["titles"][method], *(f"{one[name]:.1f}" for name in ("precision", "recall", "hit"))]
+        for method, one in summary.get("annotation", {}).items()
+    ]
+    return _markdown(["", "precision", "recall", "at least one right"], lines)
+
+
 BLOCKS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "table": _table,
     "searches": _searches,
@@ -131,5 +139,6 @@ BLOCKS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "lengths": _lengths,
     "crops": _cropped,
     "definitions": _definitions,
+    "annotation": _annotation,
 }
 """Name of a block, after that of its experiment → what makes it."""

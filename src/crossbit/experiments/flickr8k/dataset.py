@@ -1,5 +1,6 @@
 """The photographs of Flickr8k as a data set of two modalities and many concepts."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -43,6 +44,7 @@ def read(
     *,
     cache: Path,
     pictures: str = PICTURES,
+    hide_concepts: bool = True,
     workers: int = 1,
     on_step: OnStep | None = None,
 ) -> Photographs:
@@ -55,6 +57,7 @@ def read(
         folder: Has ``images``, ``Flickr8k.token.txt`` and the lists of the official parts.
         cache: Keeps the rows of pictures.
         pictures: How pictures are described, as in ``crossbit learn``.
+        hide_concepts: Keep the words of concepts out of the tags, so that tags do not tell what is asked for.
         workers: Processes that describe.
         on_step: Told how many pictures are done.
     """
@@ -63,14 +66,14 @@ def read(
     split = {name: part for part, names in _parts(folder).items() for name in names}
     names = [name for name in split if name in captions and (folder / "images" / name).is_file()]
     vocabulary = Vocabulary.of(load_concepts())
-    learnt_from = [name for name in names if split[name] == "train"]
-    tags, leaks = vocabulary.tags((captions[name] for name in learnt_from), TAGS)
+    learnt_from = [captions[name] for name in names if split[name] == "train"]
+    tags, leaks = (vocabulary if hide_concepts else Vocabulary({})).tags(learnt_from, TAGS)
 
     left_out = {"without a picture or captions": len(split) - len(names)}
     names = _keep(names, lambda name: bool(vocabulary.shown(captions[name]).any()), left_out, "without a concept")
     bag = BagOfTags(tags)
     known = frozenset(tags)
-    said = {name: sorted({word for caption in captions[name] for word in words(caption)} & known) for name in names}
+    said = {name: [word for word in by_captions(captions[name]) if word in known] for name in names}
     names = _keep(names, lambda name: bool(said[name]), left_out, "without a tag")
 
     paths = [folder / "images" / name for name in names]
@@ -92,6 +95,17 @@ def read(
     )
     told = telling(views["tags"][parts == "train"], labels[parts == "train"], tags)
     return Photographs(data, {"image": describer, "tags": bag}, replace(leaks, telling=told), left_out)
+
+
+def by_captions(captions: Sequence[str]) -> list[str]:
+    """All words of some captions, those that most captions use first.
+
+    Example:
+        >>> by_captions(["A wet dog", "the dog runs"])[0]
+        'dog'
+    """
+    counts = Counter(word for caption in captions for word in dict.fromkeys(words(caption)))
+    return [word for word, _ in counts.most_common()]
 
 
 def _parts(folder: Path) -> dict[str, list[str]]:
