@@ -1,0 +1,205 @@
+"""Eigenpairs, signatures and bags against closed forms and invariances."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from crossbit import DataError, MissingExtraError, features
+from crossbit.features.shape import (
+    BagOfGeometry,
+    Heat,
+    HeatOfShape,
+    Mesh,
+    SpatialBag,
+    clean,
+    heat_kernel_signature,
+    ply,
+    scale_invariant_signature,
+    spectrum,
+)
+from tests.features.surfaces import flat_torus, sheet, sphere
+
+pytest.importorskip("robust_laplacian")
+TIMES = np.geomspace(0.02, 0.2, 6)
+SMALL = {"first": 0.02, "last": 0.2, "n_pairs": 60, "patches": 64}
+
+
+def _heat(mesh: Mesh, *, patches: int | None = None) -> Heat:
+    pairs = spectrum(mesh, 60)
+    return Heat.of(pairs, heat_kernel_signature(pairs, TIMES), patches=patches)
+
+
+def _bumpy(seed: int = 0) -> Mesh:
+    """A sphere with bumps, so that signatures differ from place to place."""
+    ball = sphere()
+    waves = np.random.default_rng(seed).normal(size=(3, 3)) * 2
+    return Mesh(ball.vertices * (1 + 0.2 * np.sin(ball.vertices @ waves).sum(axis=1, keepdims=True)), ball.faces)
+
+
+def test_a_sphere_vibrates_like_a_sphere() -> None:
+    radius = 3.0
+    found = spectrum(sphere(5, radius), 25)
+    expected = np.repeat([l * (l + 1) for l in range(5)], [2 * l + 1 for l in range(5)]) / radius**2  # noqa: E741
+    np.testing.assert_allclose(found.values, expected, rtol=0.01, atol=1e-8)
+    assert found.areas.sum() == pytest.approx(4 * np.pi * radius**2, rel=0.01)
+
+
+def test_a_flat_torus_vibrates_like_a_flat_torus() -> None:
+    width, height = 2.0, 3.0
+    i, j = np.mgrid[-4:5, -4:5]
+    expected = np.sort((4 * np.pi**2 * ((i / width) ** 2 + (j / height) ** 2)).ravel())[:20]
+    np.testing.assert_allclose(spectrum(flat_torus(48, width, height), 20).values, expected, rtol=0.015, atol=1e-8)
+
+
+def test_eigenvectors_are_orthonormal_by_area() -> None:
+    found = spectrum(_bumpy(), 30)
+    product = found.vectors.T @ (found.areas[:, None] * found.vectors)
+    np.testing.assert_allclose(product, np.eye(30), atol=1e-8)
+
+
+def test_small_meshes_give_all_their_eigenpairs() -> None:
+    tetrahedron = clean(np.vstack([np.zeros(3), np.eye(3)]), np.array([[0, 2, 1], [0, 1, 3], [0, 3, 2], [1, 2, 3]]))
+    assert spectrum(tetrahedron, 100).values.shape == (4,)
+
+
+def test_heat_on_a_sphere_is_the_same_everywhere_and_known() -> None:
+    heat = heat_kernel_signature(spectrum(sphere(5), 120), np.array([0.2, 0.5]))
+    degrees = np.arange(30)
+    exact = [((2 * degrees + 1) * np.exp(-degrees * (degrees + 1) * t)).sum() / (4 * np.pi) for t in (0.2, 0.5)]
+    np.testing.assert_allclose(heat, np.tile(exact, (len(heat), 1)), rtol=0.02)
+
+
+def test_moving_a_surface_changes_nothing() -> None:
+    mesh = _bumpy()
+    turn, _ = np.linalg.qr(np.random.default_rng(1).normal(size=(3, 3)))
+    moved = Mesh(mesh.vertices @ turn + 5.0, mesh.faces)
+    bag = BagOfGeometry.fit([_heat(mesh)], size=8)
+    np.testing.assert_allclose(bag.bag(_heat(moved)), bag.bag(_heat(mesh)), atol=1e-5)
+
+
+def test_bending_a_surface_changes_nothing() -> None:
+    flat, folded = sheet(), sheet(bend=1.5)
+    assert not np.allclose(flat.vertices, folded.vertices)
+    for cls in (BagOfGeometry, SpatialBag):
+        bag = cls.fit([_heat(flat)], size=4)
+        np.testing.assert_allclose(bag.bag(_heat(folded)), bag.bag(_heat(flat)), atol=1e-5)
+
+
+def test_size_matters_unless_signatures_are_invariant() -> None:
+    mesh = _bumpy()
+    large = Mesh(4 * mesh.vertices, mesh.faces)
+    pairs, scaled = spectrum(mesh, 60), spectrum(large, 60)
+    np.testing.assert_allclose(heat_kernel_signature(scaled, 16 * TIMES) * 16, heat_kernel_signature(pairs, TIMES))
+    # A factor of 4 is a shift by 4 octaves: t from 2 to 2^25 covers both wholly only for large enough surfaces.
+    far = [spectrum(Mesh(s * mesh.vertices, mesh.faces), 60) for s in (60.0, 240.0)]
+    first, second = (scale_invariant_signature(one) for one in far)
+    np.testing.assert_allclose(first, second, atol=0.03 * np.abs(first).max())
+    small, big = (heat_kernel_signature(one, np.array([100.0])) for one in far)
+    assert not np.allclose(small, big, rtol=0.1)
+
+
+@pytest.mark.parametrize("patches", [None, 64])
+def test_sums_of_bags_are_exact(patches: int | None) -> None:
+    heat = _heat(_bumpy(), patches=patches)
+    spatial = SpatialBag.fit([heat], size=8, nearness=0.05)
+    words = BagOfGeometry(words=spatial.words, softness=spatial.softness)
+    F, f = spatial.bag(heat).reshape(8, 8), words.bag(heat)
+    assert f.sum() == pytest.approx(1, abs=1e-6)
+    assert F.sum() == pytest.approx(1, abs=1e-6)
+    np.testing.assert_allclose(F.sum(axis=1), f, atol=1e-6)
+    np.testing.assert_allclose(F, F.T, atol=1e-7)
+    forever = SpatialBag(words=spatial.words, softness=spatial.softness, nearness=1e6)
+    np.testing.assert_allclose(forever.bag(heat).reshape(8, 8), np.outer(f, f), atol=1e-6)
+
+
+def test_a_spatial_bag_is_its_definition() -> None:
+    """Against the matrix of points by points that is never made."""
+    mesh = _bumpy()
+    pairs, heat = spectrum(mesh, 60), _heat(mesh)
+    bag = SpatialBag.fit([heat], size=4, nearness=0.05)
+    kernel = (pairs.vectors * np.exp(-0.05 * pairs.values)) @ pairs.vectors.T
+    shares = bag.shares(heat) * pairs.areas[:, None]
+    np.testing.assert_allclose(bag.bag(heat).reshape(4, 4), shares.T @ kernel @ shares / pairs.areas.sum(), atol=1e-6)
+
+
+def test_patches_hardly_change_a_bag() -> None:
+    whole, patched = _heat(_bumpy()), _heat(_bumpy(), patches=256)
+    assert len(patched.areas) == 256
+    for cls, size in ((BagOfGeometry, 32), (SpatialBag, 8)):
+        bag = cls.fit([whole], size=size)
+        np.testing.assert_allclose(bag.bag(patched), bag.bag(whole), atol=5e-3)
+
+
+def test_describers_are_their_parts() -> None:
+    mesh = _bumpy()
+    describer = HeatOfShape(**SMALL, n_values=40)  # type: ignore[arg-type]
+    row = describer.row(ply(mesh))
+    assert row.shape == (describer.width,)
+    heat = describer.unflat(row)
+    for cls, size in ((BagOfGeometry, 8), (SpatialBag, 4)):
+        bag = cls.fit([heat], size=size, **{**describer.settings()})
+        again = features.open(bag.recipe())
+        assert isinstance(again, cls)
+        np.testing.assert_array_equal(again.row(ply(mesh)), bag.row(ply(mesh)))
+        np.testing.assert_allclose(bag.row(ply(mesh)), bag.bag(heat), atol=1e-4)
+        assert bag.row(ply(mesh)).shape == (bag.width,)
+
+
+def test_a_mesh_of_few_vertices_fills_a_row_too() -> None:
+    describer = HeatOfShape(**SMALL, n_values=40)  # type: ignore[arg-type]
+    heat = describer.unflat(describer.row(ply(sphere(1))))
+    assert len(heat.areas) == 18
+    assert heat.areas.sum() == pytest.approx(sphere(1).area, rel=1e-5)
+
+
+def test_invariant_describers_forget_size() -> None:
+    mesh = Mesh(100 * _bumpy().vertices, _bumpy().faces)
+    describer = HeatOfShape(**{**SMALL, "invariant": True})  # type: ignore[arg-type]
+    bag = BagOfGeometry.fit([describer.heat(ply(mesh))], size=4, **describer.settings())
+    twice = Mesh(2 * mesh.vertices, mesh.faces)
+    np.testing.assert_allclose(bag.row(ply(twice)), bag.row(ply(mesh)), atol=0.05)
+
+
+def test_many_meshes_are_described_and_broken_ones_named(tmp_path: Path) -> None:
+    meshes = [ply(_bumpy(seed)) for seed in range(2)]
+    (tmp_path / "broken.off").write_text("OFF\n3 1 0\n0 0 0\n")
+    describer = HeatOfShape(**SMALL)  # type: ignore[arg-type]
+    found = features.extract(describer, [meshes[0], tmp_path / "broken.off", meshes[1]], cache=tmp_path / "cache")
+    assert found.kept.tolist() == [0, 2]
+    assert found.skipped == [f"{tmp_path / 'broken.off'}: truncated: 3 vertices are promised, 1 are there"]
+    again = features.extract(describer, meshes, cache=tmp_path / "cache")
+    np.testing.assert_array_equal(again.rows, found.rows)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"patches": 100}, "patches is a power of two, got 100"),
+        ({"n_pairs": 0}, "n_pairs is a whole number of at least 1, got 0"),
+        ({"first": 5.0, "last": 2.0}, "times go from first to last, both above 0, got 5.0 and 2.0"),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(fields: dict[str, float], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        HeatOfShape(**fields)  # type: ignore[arg-type]
+
+
+def test_a_vocabulary_fits_its_signatures() -> None:
+    with pytest.raises(DataError, match="words: expected 6 columns, got 3"):
+        BagOfGeometry(words=np.ones((2, 3)), softness=1.0)
+    with pytest.raises(DataError, match="softness is a distance above 0, got 0"):
+        BagOfGeometry(words=np.ones((2, 6)), softness=0)
+
+
+def test_degenerate_triangles_are_told() -> None:
+    thin = Mesh(np.zeros((5, 3)), np.array([[0, 1, 2], [1, 2, 3], [2, 3, 4]]))
+    with pytest.raises(DataError, match="too degenerate for a Laplacian"):
+        spectrum(thin)
+
+
+def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "robust_laplacian", None)
+    with pytest.raises(MissingExtraError, match=r"crossbit\[shape\]"):
+        spectrum(sphere(1))

@@ -1,0 +1,147 @@
+"""Meshes in all their formats, clean and broken."""
+
+import gzip
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from crossbit import DataError
+from crossbit.features.shape import Mesh, clean, ply, read_mesh
+from tests.features.surfaces import sphere
+
+BALL = sphere(1)
+CUBE = np.array([[x, y, z] for x in (0, 1) for y in (0, 1) for z in (0, 1)], float)
+SQUARES = [[0, 1, 3, 2], [4, 6, 7, 5], [0, 4, 5, 1], [2, 3, 7, 6], [0, 2, 6, 4], [1, 5, 7, 3]]
+
+
+def _off(vertices: np.ndarray[tuple[int, int], np.dtype[np.float64]], faces: list[list[int]]) -> bytes:
+    points = "\n".join(" ".join(map(str, row)) for row in vertices.tolist())
+    corners = "\n".join(f"{len(face)} {' '.join(map(str, face))}" for face in faces)
+    return f"OFF # a comment\n{len(vertices)} {len(faces)} 0\n{points}\n{corners}\n".encode()
+
+
+def _obj() -> bytes:
+    points = "\n".join(f"v {x} {y} {z}" for x, y, z in CUBE)
+    return (
+        "# cube\n"
+        + points
+        + "\nvn 0 0 1\n"
+        + "\n".join("f " + " ".join(f"{k + 1}//1" for k in face) for face in SQUARES[:5])
+        + "\nf -7 -3 -1 -5\n"
+    ).encode()
+
+
+def _text_ply() -> bytes:
+    head = (
+        "ply\nformat ascii 1.0\ncomment cube\nelement vertex 8\nproperty float x\nproperty float y\nproperty float z\n"
+    )
+    head += "property uchar red\nelement face 6\nproperty list uchar int vertex_index\nelement edge 1\nproperty int a\n"
+    points = "\n".join(f"{x} {y} {z} 255" for x, y, z in CUBE)
+    return f"{head}end_header\n{points}\n{chr(10).join('4 ' + ' '.join(map(str, f)) for f in SQUARES)}\n7\n".encode()
+
+
+def _big_ply() -> bytes:
+    head = (
+        "ply\nformat binary_big_endian 1.0\nelement vertex 8\nproperty double x\nproperty double y\nproperty double z\n"
+    )
+    head += "element face 6\nproperty list uchar uint vertex_indices\nproperty float quality\nend_header\n"
+    faces = b"".join(struct.pack(">B4If", 4, *face, 0.5) for face in SQUARES)
+    return head.encode() + CUBE.astype(">f8").tobytes() + faces
+
+
+def _stl(*, binary: bool) -> bytes:
+    corners = BALL.vertices[BALL.faces].astype(np.float32)
+    if binary:
+        rows = b"".join(bytes(12) + triangle.tobytes() + b"\0\0" for triangle in corners)
+        return b"solid but binary".ljust(80) + struct.pack("<I", len(corners)) + rows
+    lines = ["solid ball"]
+    for triangle in corners:
+        lines += ["facet normal 0 0 0", "outer loop", *(f"vertex {x!r} {y!r} {z!r}" for x, y, z in triangle.tolist())]
+        lines += ["endloop", "endfacet"]
+    return "\n".join([*lines, "endsolid"]).encode()
+
+
+@pytest.mark.parametrize(
+    "raw", [_off(CUBE, SQUARES), _obj(), _text_ply(), _big_ply()], ids=["off", "obj", "ply", "big"]
+)
+def test_a_cube_of_squares_is_read(raw: bytes) -> None:
+    mesh = read_mesh(raw)
+    assert mesh.vertices.shape == (8, 3)
+    assert mesh.faces.shape == (12, 3)
+    assert mesh.area == pytest.approx(6)
+    assert len(mesh.edges()) == 18
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [_off(BALL.vertices, BALL.faces.tolist()), ply(BALL), _stl(binary=True), _stl(binary=False)],
+    ids=["off", "ply", "stl", "text stl"],
+)
+def test_a_ball_is_read_plain_and_gzipped(raw: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "ball"
+    path.write_bytes(gzip.compress(raw))
+    for mesh in (read_mesh(raw), read_mesh(path), read_mesh(str(path))):
+        assert mesh.vertices.shape == BALL.vertices.shape
+        assert mesh.faces.shape == BALL.faces.shape
+        assert mesh.area == pytest.approx(BALL.area, rel=1e-6)
+
+
+def test_what_carries_no_surface_is_removed() -> None:
+    vertices = np.vstack([BALL.vertices, [9, 9, 9]])
+    faces = np.vstack([BALL.faces, BALL.faces[:2, [1, 2, 0]], [[0, 0, 1]]])
+    mesh = clean(vertices, faces)
+    assert mesh.vertices.shape == BALL.vertices.shape
+    np.testing.assert_array_equal(mesh.faces, BALL.faces)
+
+
+def test_areas_and_normals() -> None:
+    assert BALL.vertex_areas().sum() == pytest.approx(BALL.area)
+    np.testing.assert_allclose(np.abs((BALL.vertex_normals() * BALL.vertices).sum(axis=1)), 1, atol=0.05)
+
+
+TRUNCATED = ply(BALL)[:-100]
+
+
+@pytest.mark.parametrize(
+    ("thing", "message"),
+    [
+        (b"", "not a mesh in one of the formats OFF, OBJ, PLY, STL"),
+        (b"\xff\xd8 a picture", "not a mesh in one of the formats"),
+        (b"OFF\n4 1 0\n0 0 0\n1 0 0\n", "truncated: 4 vertices are promised, 2 are there"),
+        (b"OFF\n4 2 0\n0 0 0 1 0 0 0 1 0 0 0 1\n3 0 1 2\n3 0 1", "truncated: 2 faces are promised"),
+        (b"OFF\nfour faces\n", "a broken mesh"),
+        (b"OFF BINARY\n", "expected plain text OFF"),
+        (b"OFF\n4 1 0\n0 0 0 1 0 0 0 1 0 0 0 1\n3 0 1 7\n", "faces name vertices up to 7, but there are 4"),
+        (b"OFF\n4 1 0\n0 0 nan 1 0 0 0 1 0 0 0 1\n3 0 1 2\n", "some coordinates are NaN or infinite"),
+        (b"OFF\n4 1 0\n0 0 0 1 0 0 0 1 0 0 0 1\n3 0 1 2\n", "3 vertices with an area of 0.5 are no surface"),
+        (b"OFF\n4 2 0\n0 0 0 0 0 0 0 0 0 0 0 0\n3 0 1 2\n3 1 2 3\n", "4 vertices with an area of 0 are no surface"),
+        (b"v 0 0 0\nv 1 0 0\n", "0 vertices with an area of 0 are no surface"),
+        (TRUNCATED, "truncated: 32 of 'face' are promised, fewer are there"),
+        (b"ply\nformat ascii 1.0\n", "truncated: the PLY header has no end"),
+        (b"ply\nformat ascii 1.0\nelement vertex 0\nend_header\n", "a PLY file without vertices"),
+        (b"ply\nformat ebcdic 1.0\nelement vertex 0\nend_header\n", "a broken mesh"),
+        (gzip.compress(ply(BALL))[:-9], "a broken gzip file"),
+        (["a", "mesh"], "expected the path or the bytes of a mesh, got list"),
+        (Path("nowhere.off"), "cannot be read"),
+    ],
+)
+def test_what_is_no_mesh_is_told(thing: bytes, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        read_mesh(thing)
+
+
+def test_too_large_a_mesh_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("crossbit.features.shape.mesh.MOST_VERTICES", 10)
+    with pytest.raises(DataError, match="more than 10 vertices"):
+        read_mesh(ply(BALL))
+    monkeypatch.setattr("crossbit.features.shape.mesh.MOST_BYTES", 1000)
+    with pytest.raises(DataError, match="a mesh of more than 0 MB"):
+        read_mesh(gzip.compress(bytes(2000)))
+
+
+def test_a_written_mesh_is_the_mesh() -> None:
+    mesh = read_mesh(ply(Mesh(BALL.vertices, BALL.faces)))
+    np.testing.assert_allclose(mesh.vertices, BALL.vertices, atol=1e-6)
+    np.testing.assert_array_equal(mesh.faces, BALL.faces)
