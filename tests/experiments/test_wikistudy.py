@@ -34,6 +34,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wiki, "every_hasher", lambda: rows)
     monkeypatch.setattr(wiki, "scarce_rows", lambda: [Row(key=f"s{k}", title="", make=CCAITQ) for k in range(6)])
     monkeypatch.setattr(wikistudy, "FOLLOWED", ("mmnn", "lsh"))
+    monkeypatch.setattr(wikistudy, "READ", ("mmnn", "lsh"))
     monkeypatch.setattr(lengths, "LENGTHS", (4, 8))
 
 
@@ -54,6 +55,9 @@ def test_all_parts_end_in_one_summary_and_figures(tmp_path: Path) -> None:
     ours = values["whole ranking, expected ties (ours)"]["average"]
     assert values["whole ranking, ties in the worst order"]["average"] < ours
     assert values["whole ranking, ties in the best order"]["average"] > ours
+    by_protocol = {one["name"]: one for one in found["protocols"]}
+    assert by_protocol["wiki"]["scores"]["mmnn"][0] == pytest.approx(found["table"][0]["mean"]["average"], abs=1e-3)
+    assert by_protocol["wiki/learnt-base"]["scores"]["mmnn"] > by_protocol["wiki/train-as-base"]["scores"]["mmnn"]
     assert steps
     for name in ("table", "lengths", "precision-recall"):
         assert "</svg>" in (tmp_path / f"{name}.svg").read_text()

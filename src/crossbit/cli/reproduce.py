@@ -10,7 +10,7 @@ from crossbit.checks import known
 from crossbit.cli import show
 from crossbit.experiments import table as tables
 
-PARTS_HELP = "Only this part: table, scarce, lengths or definitions; may be repeated."
+PARTS_HELP = "Only this part: table, scarce, lengths, definitions or protocols; may be repeated."
 
 app = typer.Typer(help="Run the paper's experiments beside its printed numbers.", no_args_is_help=True)
 

@@ -124,6 +124,20 @@ def _definitions(summary: Mapping[str, Any]) -> str:
     return _markdown(["", *(way.replace("-", " → ") for way in ways)], lines)
 
 
+def _protocols(summary: Mapping[str, Any]) -> str:
+    found = summary.get("protocols", [])
+    keys = list(found[0]["scores"]) if found else []
+    lines = [
+        [
+            one["words"],
+            *(f"{one['scores'][key][0]:.1f} ± {one['scores'][key][1]:.1f}" for key in keys),
+            f"{one['chance']:.1f}",
+        ]
+        for one in found
+    ]
+    return _markdown(["", *(summary["titles"].get(key, key) for key in keys), "chance"], lines)
+
+
 def _annotation(summary: Mapping[str, Any]) -> str:
     lines = [
         [summary["titles"][method], *(f"{one[name]:.1f}" for name in ("precision", "recall", "hit"))]
@@ -140,5 +154,6 @@ BLOCKS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "crops": _cropped,
     "definitions": _definitions,
     "annotation": _annotation,
+    "protocols": _protocols,
 }
 """Name of a block, after that of its experiment → what makes it."""

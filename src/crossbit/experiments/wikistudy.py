@@ -9,13 +9,16 @@ from crossbit.experiments import plots, wiki
 from crossbit.experiments.definitions import curves, many
 from crossbit.experiments.kept import Kept
 from crossbit.experiments.lengths import by_length, run_lengths
+from crossbit.experiments.protocols import PROTOCOLS
+from crossbit.experiments.readings import readings, run_readings
 from crossbit.experiments.scarce import differences
 from crossbit.experiments.summary import as_row, as_search, write_summary
 from crossbit.experiments.table import Row, result_file, run_rows, search, summarise
 from crossbit.progress import OnStep
 
-Part = Literal["table", "scarce", "lengths", "definitions"]
+Part = Literal["table", "scarce", "lengths", "definitions", "protocols"]
 PARTS: tuple[Part, ...] = get_args(Part)
+READ = ("mmnn", "cmssh", "ccaitq", "lsh")  # under several protocols
 FOLLOWED = ("mmnn", "cmnn", "posteriorlsh", "ccaitq", "cmssh", "lsh")  # in the figure of precision and recall
 
 
@@ -25,7 +28,8 @@ def run_part(
     """Run what is not there yet, and write its summary and figures beside the results.
 
     Args:
-        part: ``"table"``, ``"scarce"``, ``"lengths"`` or ``"definitions"``; the last looks at codes of the table.
+        part: ``"table"``, ``"scarce"``, ``"lengths"``, ``"definitions"`` (of the metric, on codes of the table) or
+            ``"protocols"``.
         data: Wiki.
         out: Folder of the results.
         n_bits: Length of the codes, where it is not the subject.
@@ -37,6 +41,7 @@ def run_part(
         "scarce": _scarce,
         "lengths": _lengths,
         "definitions": _definitions,
+        "protocols": _protocols,
     }
     found = runs[part](data, out, n_bits, seeds, on_step)
     titles = {row.key: row.title for row in wiki.rows()}
@@ -82,3 +87,10 @@ def _definitions(data: Dataset, out: Path, n_bits: int, seeds: Sequence[int], on
     found = {key: curves(codes, data, wiki.DIRECTIONS) for key, codes in kept.items()}
     plots.plot_curves(found, {key: rows[key].title for key in FOLLOWED}, wiki.DIRECTIONS, out / "precision-recall.svg")
     return {"definitions": many(kept["mmnn"], data, wiki.DIRECTIONS), "curves": found}
+
+
+def _protocols(data: Dataset, out: Path, n_bits: int, seeds: Sequence[int], on_step: OnStep | None) -> dict[str, Any]:
+    rows = [row for row in wiki.every_hasher() if row.key in READ]
+    protocols = [protocol for name, protocol in PROTOCOLS.items() if name.partition("/")[0] == "wiki"]
+    run_readings(rows, data, out, protocols, n_bits=n_bits, seeds=seeds, on_step=on_step)
+    return {"protocols": readings(rows, out, protocols, wiki.DIRECTIONS, n_bits=n_bits, seeds=seeds)}
