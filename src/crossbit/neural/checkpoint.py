@@ -25,11 +25,13 @@ class Checkpoint:
         path: The file; nothing: progress is not kept.
         fingerprint: Of settings and data. A file of another training is refused.
         seconds: Least time between two saves.
-        writes: Whether this process is the one that writes the file; others of a shared training only read it.
+        writes: Whether this process is the one that writes the file; others of a shared training only read it, unless
+            something goes wrong.
     """
 
     def __init__(self, path: Path | None, fingerprint: str, *, seconds: float = 10.0, writes: bool = True) -> None:
-        self.path, self.fingerprint, self.seconds = path if writes else None, fingerprint, seconds
+        self.path, self.fingerprint, self.seconds = path, fingerprint, seconds
+        self.writes = writes
         self._runs: dict[str, tuple[dict[str, Any], Arrays]] = {}
         self._saved = monotonic()
         if path is not None and path.exists():
@@ -51,12 +53,19 @@ class Checkpoint:
     @property
     def due(self) -> bool:
         """Whether enough time has passed for another save."""
-        return self.path is not None and monotonic() - self._saved >= self.seconds
+        return self.path is not None and self.writes and monotonic() - self._saved >= self.seconds
 
-    def save(self, run: str, meta: Mapping[str, Any], arrays: Arrays) -> None:
-        """Keep the progress of a run, beside that of the runs before it."""
+    def save(self, run: str, meta: Mapping[str, Any], arrays: Arrays, *, anyway: bool = False) -> None:
+        """Keep the progress of a run, beside that of the runs before it.
+
+        Args:
+            run: Its name.
+            meta: Small facts.
+            arrays: Everything else.
+            anyway: Write the file even where that is another process's business, because it may be no more.
+        """
         self._runs[run] = (dict(meta), arrays)
-        if self.path is None:
+        if self.path is None or not (self.writes or anyway):
             return
         named = {f"{i}.{key}": a for i, (_, some) in enumerate(self._runs.values()) for key, a in some.items()}
         runs = {name: meta for name, (meta, _) in self._runs.items()}

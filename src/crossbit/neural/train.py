@@ -138,8 +138,10 @@ def train(
                 reporting.on_step(Step(state.step, settings.steps, state.loss, state.curve[-1][2] if looked else None))
             if reporting.checkpoint.due:
                 reporting.checkpoint.save(reporting.name, *state.pack())
-    finally:  # Ctrl-C included
-        reporting.checkpoint.save(reporting.name, *state.pack())
+    except BaseException:  # Ctrl-C included
+        reporting.checkpoint.save(reporting.name, *state.pack(), anyway=True)
+        raise
+    reporting.checkpoint.save(reporting.name, *state.pack())
     _restore(objective, state.x if state.best_x is None else state.best_x, state.best_buffers or state.buffers)
     return state
 

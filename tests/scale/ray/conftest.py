@@ -1,0 +1,40 @@
+"""Ray for the tests: one cluster on this machine for most of them, and a limit of time for each."""
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+from crossbit.scale.cluster import LOCAL, connected
+
+LIMIT = 240  # seconds a test may take, its cluster included
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Ray warns of its own past, and leaves sockets to the garbage collector: neither is ours to mend."""
+    for item in items:
+        if HERE in item.path.parents:
+            for ignored in (r"ignore::DeprecationWarning:ray\..*", "ignore::ResourceWarning"):
+                item.add_marker(pytest.mark.filterwarnings(ignored))
+
+
+@pytest.fixture(autouse=True)
+def _limit() -> Iterator[None]:
+    def over(_number: int, _frame: FrameType | None) -> None:
+        raise TimeoutError(f"a test took more than {LIMIT} seconds")
+
+    before = signal.signal(signal.SIGALRM, over)
+    signal.alarm(LIMIT)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[None]:
+    """A local cluster, which all functions of a module use."""
+    with connected(LOCAL, workers=2):
+        yield
