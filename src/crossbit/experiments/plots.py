@@ -90,3 +90,25 @@ def plot_curves(curves: Mapping[str, Any], titles: Mapping[str, str], directions
             axis.set(xlabel="recall (%)", title=way.replace("-", " → "), xlim=(0, 100), ylim=(0, None))
         axes[0].set_ylabel("precision (%)")
         axes[-1].legend(frameon=False, fontsize=8)
+
+
+def plot_directions(rows: Sequence[Mapping[str, Any]], directions: Sequence[str], path: Path) -> None:
+    """A panel a direction: the value of every row with its deviation, and the paper's where it prints one."""
+    places = range(len(rows), 0, -1)
+    with _drawing(path, 2 + 2 * len(directions), 1.1 + 0.3 * len(rows), columns=len(directions)) as axes:
+        for axis, way in zip(axes, directions, strict=True):
+            for place, row in zip(places, rows, strict=True):
+                if way in row["mean"]:
+                    spread = row["deviation"][way]
+                    axis.errorbar(row["mean"][way], place, xerr=spread, color=_COLOURS[0], marker="o", markersize=5)
+                if way in row["paper"]:
+                    axis.plot(row["paper"][way], place, "|", markersize=12, color=_COLOURS[1], markeredgewidth=2)
+            axis.set_yticks(list(places), [row["title"] for row in rows] if axis is axes[0] else [])
+            axis.set(title=way.replace("-", " → "), xlim=(0, 100), ylim=(0.4, len(rows) + 0.6))
+            axis.grid(axis="x", color="#ebebea", linewidth=0.8)
+            axis.set_axisbelow(True)
+        axes[0].set_xlabel("mAP@10 (%)")
+        axes[-1].plot([], [], "o", color=_COLOURS[0], label="ours")
+        if any(row["paper"] for row in rows):
+            axes[-1].plot([], [], "|", color=_COLOURS[1], markersize=10, markeredgewidth=2, label="the paper")
+        axes[-1].legend(frameon=False, loc="lower left", fontsize=8)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from crossbit.checks import known
 from crossbit.data import Dataset
-from crossbit.metrics import standard_measures
+from crossbit.metrics import AveragePrecision, Precision, standard_measures
 from crossbit.metrics.measure import Measure
 
 ALL_ROWS = "all rows"
@@ -107,5 +107,32 @@ _WIKI = (
     ),
 )
 
-PROTOCOLS = {protocol.name: protocol for protocol in _WIKI}
+_FIRST_TEN: tuple[Measure, ...] = (AveragePrecision(at=10), Precision(at=10))
+
+_CONCEPTS = (
+    Protocol(
+        name="nus/labelled",
+        queries="query",
+        base="database",
+        measures=_FIRST_TEN,
+        note="10⁴ queries and 1.8·10⁵ base items out of the photographs with a concept; the rest is learnt from",
+    ),
+    Protocol(
+        name="nus/ten-concepts",
+        queries="query",
+        base="database",
+        measures=_FIRST_TEN,
+        note="photographs with one of the ten most frequent concepts: 10⁴ queries, all others are the base, in which"
+        " lies the half that is learnt from",
+    ),
+    Protocol(
+        name="flickr8k/concepts",
+        queries="query",
+        base="database",
+        measures=_FIRST_TEN,
+        note="the official test photographs ask; neither they nor the base are learnt from",
+    ),
+)
+
+PROTOCOLS = {protocol.name: protocol for protocol in (*_WIKI, *_CONCEPTS)}
 """Name → protocol."""
