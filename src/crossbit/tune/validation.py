@@ -1,8 +1,8 @@
-"""Choosing settings by cross-validation: on training rows alone, by the metric that counts."""
+"""Cross-validation: settings compared on training rows alone, by the metric that counts."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import permutations
+from itertools import islice, permutations
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -97,15 +97,27 @@ def cross_validate(
     on_fold: Callable[[int], None] | None = None,
 ) -> tuple[float, ...]:
     """Mean average precision of each fold, in percent, by a model that learnt from the others."""
-    if not data.aligned or data.labels is None:
-        raise DataError("cross-validation takes aligned views with labels: these say what is relevant in a fold")
     scores = []
-    for number, (seen, held_out) in enumerate(_folds(np.asarray(data.labels), folds, seed), start=1):
-        model = hasher.fit(**supervise(data.take(seen), seed))
-        scores.append(across(model, data.take(held_out)))
+    for number, score in enumerate(fold_scores(hasher, data, folds=folds, seed=seed, supervise=supervise), start=1):
+        scores.append(score)
         if on_fold is not None:
             on_fold(number)
     return tuple(scores)
+
+
+def fold_scores(
+    hasher: Hasher, data: Dataset, *, folds: int = 3, seed: int = 0, supervise: Supervise = by_labels, skip: int = 0
+) -> Iterator[float]:
+    """The scores of `cross_validate` as they come, but for the first ``skip``; what nobody asks for is not learnt."""
+    check_judgeable(data)
+    for seen, held_out in islice(deal(np.asarray(data.labels), folds, seed), skip, None):
+        yield across(hasher.fit(**supervise(data.take(seen), seed)), data.take(held_out))
+
+
+def check_judgeable(data: Dataset) -> None:
+    """Refuse data in which nothing says what is relevant."""
+    if not data.aligned or data.labels is None:
+        raise DataError("cross-validation takes aligned views with labels: these say what is relevant in a fold")
 
 
 def across(model: HashModel, data: Dataset) -> float:
@@ -119,7 +131,7 @@ def across(model: HashModel, data: Dataset) -> float:
     return 100 * float(np.mean(found))
 
 
-def _folds(labels: NDArray[Any], n: int, seed: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+def deal(labels: NDArray[Any], n: int, seed: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
     """Rows seen and rows held out; the rows of a class are dealt out in turn."""
     if not 2 <= n <= len(labels):
         raise DataError(f"expected between 2 folds and one a row ({len(labels)}), got {n!r}")
