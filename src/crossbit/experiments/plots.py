@@ -10,7 +10,7 @@ from crossbit.errors import MissingExtraError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_COLOURS = (
+COLOURS = (
     *("#0b6e99", "#d9730d", "#0f7b6c", "#ad1a72", "#6940a5"),
     *("#e03e3e", "#64473a", "#37352f", "#dfab01", "#9b9a97"),
 )
@@ -18,7 +18,7 @@ _STYLE: dict[Any, Any] = {"svg.hashsalt": "crossbit", "svg.fonttype": "none", "f
 
 
 @contextmanager
-def _drawing(path: Path, width: float, height: float, columns: int = 1) -> "Iterator[list[Axes]]":
+def drawing(path: Path, width: float, height: float, columns: int = 1) -> "Iterator[list[Axes]]":
     """Panels to draw on; leaving writes the figure."""
     try:
         from matplotlib import rc_context
@@ -38,14 +38,14 @@ def _drawing(path: Path, width: float, height: float, columns: int = 1) -> "Iter
 def plot_lengths(lengths: Mapping[str, Any], titles: Mapping[str, str], chance: float, path: Path) -> None:
     """Bits against mAP, a line a method: learnt at every length, and the first bits of long codes."""
     kinds = (("retrained", "learnt at this length"), ("cropped", "the first bits of longer codes"))
-    with _drawing(path, 9, 4.6, columns=2) as axes:
+    with drawing(path, 9, 4.6, columns=2) as axes:
         axes[1].sharey(axes[0])
         for axis, (kind, title) in zip(axes, kinds, strict=True):
             for number, (key, found) in enumerate(lengths.items()):
                 bits = [int(n) for n in found[kind]]
                 means, spread = ([value[k] for value in found[kind].values()] for k in (0, 1))
                 look: dict[str, Any] = {
-                    "color": _COLOURS[number % 10],
+                    "color": COLOURS[number % 10],
                     "marker": "o",
                     "markersize": 3.5,
                     "elinewidth": 0.8,
@@ -63,30 +63,30 @@ def plot_lengths(lengths: Mapping[str, Any], titles: Mapping[str, str], chance: 
 def plot_table(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     """Our value of every row with its deviation, and the paper's where it prints one."""
     places = range(len(rows), 0, -1)
-    with _drawing(path, 7, 0.9 + 0.28 * len(rows)) as (axis,):
+    with drawing(path, 7, 0.9 + 0.28 * len(rows)) as (axis,):
         for place, row in zip(places, rows, strict=True):
             mean, spread = row["mean"]["average"], row["deviation"]["average"]
-            axis.errorbar(mean, place, xerr=spread, color=_COLOURS[0], marker="o", markersize=5, linewidth=1.2)
+            axis.errorbar(mean, place, xerr=spread, color=COLOURS[0], marker="o", markersize=5, linewidth=1.2)
             if "average" in row["paper"]:
-                axis.plot(row["paper"]["average"], place, "|", markersize=12, color=_COLOURS[1], markeredgewidth=2)
+                axis.plot(row["paper"]["average"], place, "|", markersize=12, color=COLOURS[1], markeredgewidth=2)
         axis.axvline(rows[0]["chance"], color="#9b9a97", linestyle=":", linewidth=1)
         axis.text(rows[0]["chance"], len(rows) + 0.6, " chance", color="#787774", fontsize=8)
         axis.set_yticks(list(places), [row["title"] for row in rows])
         axis.set(xlabel="mAP, mean of both directions (%)", ylim=(0.3, len(rows) + 1.2))
         axis.grid(axis="x", color="#ebebea", linewidth=0.8)
         axis.set_axisbelow(True)
-        axis.plot([], [], "o", color=_COLOURS[0], label="ours, ± sd of the seeds")
-        axis.plot([], [], "|", color=_COLOURS[1], markersize=10, markeredgewidth=2, label="printed in the paper")
+        axis.plot([], [], "o", color=COLOURS[0], label="ours, ± sd of the seeds")
+        axis.plot([], [], "|", color=COLOURS[1], markersize=10, markeredgewidth=2, label="printed in the paper")
         axis.legend(frameon=False, loc="lower right", fontsize=8)
 
 
 def plot_curves(curves: Mapping[str, Any], titles: Mapping[str, str], directions: Sequence[str], path: Path) -> None:
     """Precision against recall, a panel a direction, a line a method."""
-    with _drawing(path, 9, 3.8, columns=len(directions)) as axes:
+    with drawing(path, 9, 3.8, columns=len(directions)) as axes:
         for axis, way in zip(axes, directions, strict=True):
             for number, (key, ways) in enumerate(curves.items()):
                 recall, precision = ([100 * x for x in ways[way][name]] for name in ("recall", "precision"))
-                axis.plot(recall, precision, color=_COLOURS[number % 10], label=titles[key])
+                axis.plot(recall, precision, color=COLOURS[number % 10], label=titles[key])
             axis.set(xlabel="recall (%)", title=way.replace("-", " → "), xlim=(0, 100), ylim=(0, None))
         axes[0].set_ylabel("precision (%)")
         axes[-1].legend(frameon=False, fontsize=8)
@@ -95,20 +95,20 @@ def plot_curves(curves: Mapping[str, Any], titles: Mapping[str, str], directions
 def plot_directions(rows: Sequence[Mapping[str, Any]], directions: Sequence[str], path: Path) -> None:
     """A panel a direction: the value of every row with its deviation, and the paper's where it prints one."""
     places = range(len(rows), 0, -1)
-    with _drawing(path, 2 + 2 * len(directions), 1.1 + 0.3 * len(rows), columns=len(directions)) as axes:
+    with drawing(path, 2 + 2 * len(directions), 1.1 + 0.3 * len(rows), columns=len(directions)) as axes:
         for axis, way in zip(axes, directions, strict=True):
             for place, row in zip(places, rows, strict=True):
                 if way in row["mean"]:
                     spread = row["deviation"][way]
-                    axis.errorbar(row["mean"][way], place, xerr=spread, color=_COLOURS[0], marker="o", markersize=5)
+                    axis.errorbar(row["mean"][way], place, xerr=spread, color=COLOURS[0], marker="o", markersize=5)
                 if way in row["paper"]:
-                    axis.plot(row["paper"][way], place, "|", markersize=12, color=_COLOURS[1], markeredgewidth=2)
+                    axis.plot(row["paper"][way], place, "|", markersize=12, color=COLOURS[1], markeredgewidth=2)
             axis.set_yticks(list(places), [row["title"] for row in rows] if axis is axes[0] else [])
             axis.set(title=way.replace("-", " → "), xlim=(0, 100), ylim=(0.4, len(rows) + 0.6))
             axis.grid(axis="x", color="#ebebea", linewidth=0.8)
             axis.set_axisbelow(True)
         axes[0].set_xlabel("mAP@10 (%)")
-        axes[-1].plot([], [], "o", color=_COLOURS[0], label="ours")
+        axes[-1].plot([], [], "o", color=COLOURS[0], label="ours")
         if any(row["paper"] for row in rows):
-            axes[-1].plot([], [], "|", color=_COLOURS[1], markersize=10, markeredgewidth=2, label="the paper")
+            axes[-1].plot([], [], "|", color=COLOURS[1], markersize=10, markeredgewidth=2, label="the paper")
         axes[-1].legend(frameon=False, loc="lower left", fontsize=8)
