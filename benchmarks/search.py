@@ -5,6 +5,7 @@
     python benchmarks/search.py --only batch one     some of it
     python benchmarks/search.py --n 100000000 --only growth
     python benchmarks/search.py --plot search.png    a picture of what was measured
+    python benchmarks/search.py --codes FILE         only codes of a model: beside a result, or of `Codes.save`
 
 One JSON line a measurement. Times are CPU seconds of one thread (wall where two threads run), the best of several,
 contestants taking turns; ``ratio`` is faiss's time divided by ours. Nobody's distances are believed: they are computed
@@ -35,6 +36,9 @@ from usearch.index import search as usearch_exact
 
 from crossbit import CMSSH, kernels
 from crossbit.codes import Codes, hamming
+from crossbit.errors import FormatError
+from crossbit.experiments.results import CODES
+from crossbit.files import read_arrays
 from crossbit.index import HammingIndex
 
 Row = dict[str, Any]
@@ -81,13 +85,15 @@ MADE_UP = ("random", "clustered")
 class Contest:
     """Base codes, queries, and the contestants that every comparison needs."""
 
-    def __init__(self, kind: str, n: int, n_bits: int) -> None:
-        everything = KINDS[kind](n + QUERIES, n_bits)
+    def __init__(self, kind: str, n: int, n_bits: int, given: tuple[Codes, Codes] | None = None) -> None:
         self.kind, self.n, self.n_bits = kind, n, n_bits
-        self.queries, self.base = everything[:QUERIES], everything[QUERIES:]
+        if given is None:
+            everything = KINDS[kind](n + QUERIES, n_bits)
+            given = everything[:QUERIES], everything[QUERIES:]
+        self.queries, self.base = given
         self.index = HammingIndex(n_bits)
         self.index.add(np.arange(n), self.base)
-        self.flat = faiss.IndexBinaryFlat(n_bits)
+        self.flat = faiss.IndexBinaryFlat(-(-n_bits // 8) * 8)
         self.flat.add(self.base.to_bytes())
         self.bytes = self.queries.to_bytes()
 
@@ -341,6 +347,49 @@ def grown(by: str, base: Codes, k: int) -> Iterator[Row]:
     yield line | {"bytes_a_code": round(index.nbytes / len(base), 1)}
 
 
+def given(path: Path) -> Iterator[Row]:
+    """Codes that a model has learnt: many queries at once, and one after the other, as the index chooses its way."""
+    for name, queries, base in learnt(path):
+        contest = Contest(name, len(base), base.n_bits, (queries, base))
+        contest.index.optimize()
+        contest.check(contest.index.search(queries[:50], K).ids)
+        together: dict[str, Callable[[], object]] = {
+            "ours": lambda: contest.index.search(queries, K, threads=1),
+            "faiss": lambda: contest.flat.search(contest.bytes, K),
+        }
+        took = best(together, 3)
+        yield contest.line("given", queries=len(queries), ratio=round(took["faiss"] / took["ours"], 1), **rounded(took))
+        alone: dict[str, Callable[[], object]] = {
+            "ours": lambda: [contest.index.search(queries[i], K, threads=1) for i in range(min(200, len(queries)))],
+            "faiss": lambda: [contest.flat.search(contest.bytes[i : i + 1], K) for i in range(min(200, len(queries)))],
+        }
+        took = {name: seconds / min(200, len(queries)) for name, seconds in best(alone, 3).items()}
+        distances = contest.index.search(queries, K, threads=1).distances
+        yield contest.line(
+            "given", queries=1, ratio=round(took["faiss"] / took["ours"], 1), **rounded(took),
+            different_codes=len(np.unique(base.words, axis=0)), nearest=round(float(distances[:, 0].mean()), 2),
+            tenth=round(float(distances[:, -1].mean()), 2),
+        )  # fmt: skip
+
+
+def learnt(path: Path) -> Iterator[tuple[str, Codes, Codes]]:
+    """Name, queries and base: every direction of a result, or the first of some codes and the rest."""
+    try:
+        codes = Codes.open(path)
+        yield path.name, codes[:QUERIES], codes[QUERIES:]
+    except FormatError:
+        kept = read_arrays(path, CODES)
+        n_bits = int(kept.meta["n_bits"])
+        sides = {
+            side: {name.removeprefix(f"{side}."): Codes(words, n_bits)
+                   for name, words in kept.arrays.items() if name.startswith(f"{side}.")}
+            for side in ("query", "base")
+        }  # fmt: skip
+        for left, queries in sides["query"].items():
+            for right, base in sides["base"].items():
+                yield f"{path.name.partition('.')[0]} {left}-{right}", queries[:QUERIES], base
+
+
 def plot(rows: list[Row], path: Path) -> None:
     """Ratios to faiss as bars, and the growth with n as lines."""
     import matplotlib.pyplot as plt
@@ -381,6 +430,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="2·10⁵ codes instead of 10⁷")
     parser.add_argument("--n", type=int, help="number of codes")
     parser.add_argument("--only", nargs="+", choices=SECTIONS, default=list(SECTIONS))
+    parser.add_argument("--codes", type=Path, nargs="+", help="codes of models, instead of all the rest")
     parser.add_argument("--plot", type=Path, help="save a picture here")
     options = parser.parse_args()
     n = options.n or (200_000 if options.quick else 10_000_000)
@@ -389,8 +439,11 @@ def main() -> None:
     print(
         json.dumps({"what": "host", "level": kernels.level(), "faiss": faiss.__version__, "load": os.getloadavg()[0]})
     )
-    for name in options.only:
-        for row in SECTIONS[name](n):
+    measured = (
+        [given(path) for path in options.codes] if options.codes else [SECTIONS[name](n) for name in options.only]
+    )
+    for section in measured:
+        for row in section:
             rows.append(row)
             print(json.dumps(row), flush=True)
     if options.plot:

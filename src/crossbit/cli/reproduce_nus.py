@@ -146,5 +146,6 @@ def _run(
     with show.steps(protocol.name) as on_step:
         run_study(made, data, out, protocol, n_bits=bits, seeds=seeds, facts=facts, on_step=on_step)
     summaries = tables.summarise(made, out, DIRECTIONS, n_bits=bits, seeds=seeds)
-    print_table(summaries, DIRECTIONS, "the first 10 places, over relevant retrieved, expected ties")
+    what = "first 10 places, over relevant retrieved, expected ties"
+    print_table(summaries, DIRECTIONS, what, average=False)
     show.say(f"results, codes, summary and a figure in {out}")

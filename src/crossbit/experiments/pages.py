@@ -146,6 +146,32 @@ def _annotation(summary: Mapping[str, Any]) -> str:
     return _markdown(["", "precision", "recall", "at least one right"], lines)
 
 
+def _facts(summary: Mapping[str, Any]) -> str:
+    """Sizes, and what a run found out about its data and took, a point each."""
+    facts = summary.get("facts", {})
+    sizes = ", ".join(f"{part} {size:,}" for part, size in summary.get("sizes", {}).items())
+    points = [f"Rows: {sizes}."] if sizes else []
+    for name, trials in facts.get("simulated", {}).get("trials", {}).items():
+        share, value = trials[-1]
+        points.append(
+            f"Simulated `{name}`: {share:.1%} of the draws tell something, found in {len(trials)} trials;"
+            f" mAP@10 of the features was {value:.1f} then, on 2,000 of the queries."
+        )
+    if "leaks" in facts:
+        leaks, left_out = facts["leaks"], facts["left out"]
+        points.append("Left out: " + ", ".join(f"{n:,} {why}" for why, n in left_out.items()) + ".")
+        points.append(
+            f"Kept from the tags: {leaks['words']} words of concepts and {leaks['compounds']} that contain one, used"
+            f" {leaks['occurrences']:,} times in training captions."
+        )
+        points.append(f"Tags that still give a concept away: {len(leaks['telling'])} ({', '.join(leaks['telling'])}).")
+    if "cost" in facts:
+        points.append(
+            "All methods took " + ", ".join(f"{value:.1f} {name}" for name, value in facts["cost"].items()) + "."
+        )
+    return "".join(f"- {point}\n" for point in points)
+
+
 BLOCKS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "table": _table,
     "searches": _searches,
@@ -155,5 +181,6 @@ BLOCKS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "definitions": _definitions,
     "annotation": _annotation,
     "protocols": _protocols,
+    "facts": _facts,
 }
 """Name of a block, after that of its experiment → what makes it."""

@@ -1,0 +1,213 @@
+"""Photographs, tags and concepts: readings, features made up, the table; small, and against the real labels."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from crossbit.cli import main
+from crossbit.data import Dataset
+from crossbit.data.nus import read_concepts
+from crossbit.errors import DataError
+from crossbit.experiments.nus import simulate as simulation
+from crossbit.experiments.nus.parts import BASE, LABELLED, QUERIES, READINGS, apply_reading
+from crossbit.experiments.nus.rows import DIRECTIONS, PAPER, rank_features, rows
+from crossbit.experiments.nus.simulate import KINDS, Calibration, calibrate, features, simulate, solve
+from crossbit.experiments.nus.study import run_study
+from crossbit.experiments.protocols import PROTOCOLS, Protocol
+from crossbit.experiments.results import read_result
+from crossbit.experiments.summary import read_summary
+from crossbit.metrics import AveragePrecision, mean_over_queries, rank_vectors
+
+pytest.importorskip("matplotlib")
+RNG = np.random.default_rng(0)
+# Concepts as unequal as in the real set; the last rows have none.
+LABELS = RNG.random((1500, 14)) < 0.35 / np.arange(1, 15)
+LABELS[-50:] = False
+CONCEPTS = [f"c{k}" for k in range(14)]
+SHARES = {"image": 0.6, "tags": 0.8}
+
+
+@pytest.fixture(scope="module")
+def made_up() -> Dataset:
+    return simulate(LABELS, CONCEPTS, SHARES)
+
+
+@pytest.mark.parametrize("reading", READINGS)
+def test_every_part_has_concepts_and_queries_are_never_learnt_from(reading: str, made_up: Dataset) -> None:
+    data = apply_reading(made_up, reading)
+    train, base, query = (set(np.asarray(data.splits[part]).tolist()) for part in ("train", "database", "query"))
+    assert not query & (train | base)
+    assert len(train | base | query) == len(data)
+    assert np.asarray(data.labels).any(axis=1).all()
+    np.testing.assert_allclose(np.linalg.norm(data.views["image"], axis=1), 1, rtol=1e-5)
+    assert set(np.unique(data.views["tags"])) == {0, 1}
+    if reading == "labelled":
+        assert not train & base
+        assert len(query) == round(len(data) * QUERIES / LABELLED)
+        assert len(base) == round(len(data) * BASE / LABELLED)
+    else:
+        assert train < base
+        assert len(train) == len(data) // 2
+        assert np.asarray(data.labels).shape[1] == 10
+        assert data.classes == tuple(CONCEPTS[:10])
+
+
+def test_rows_keep_their_features_and_concepts(made_up: Dataset) -> None:
+    data = apply_reading(made_up, "labelled")
+    rows = [tuple(row) for row in made_up.views["tags"].tolist()]
+    place = {row: number for number, row in enumerate(rows) if rows.count(row) == 1}
+    checked = 0
+    for tags, labels in zip(data.views["tags"].tolist(), np.asarray(data.labels), strict=True):
+        if tuple(tags) in place:
+            np.testing.assert_array_equal(labels, LABELS[place[tuple(tags)]])
+            checked += 1
+    assert checked > 500
+
+
+def test_rows_that_lack_something_take_no_part(made_up: Dataset) -> None:
+    half = replace(made_up, splits={"complete": np.arange(0, 1500, 2)})
+    assert len(apply_reading(half, "labelled")) == int(LABELS[::2].any(axis=1).sum())
+    few = replace(made_up, splits={"complete": np.flatnonzero(LABELS.any(axis=1))[:10]})
+    with pytest.raises(DataError, match="10 photographs have a concept and all views"):
+        apply_reading(few, "labelled")
+    with pytest.raises(DataError, match="unknown reading 'all'"):
+        apply_reading(made_up, "all")
+
+
+def test_the_printed_sizes_come_out_for_the_real_labels(nuswide_folder: Path) -> None:
+    labels, concepts = read_concepts(nuswide_folder)
+    nothing = np.zeros((len(labels), 1), np.uint8)
+    data = Dataset(views={"image": nothing, "tags": nothing}, labels=labels, classes=concepts)
+    sizes = [{part: len(rows) for part, rows in apply_reading(data, reading).splits.items()} for reading in READINGS]
+    assert sizes[0] == {"train": 19_347, "database": 180_000, "query": 10_000}
+    assert sizes[1] == {"train": 93_288, "database": 176_577, "query": 10_000}
+
+
+def test_features_tell_as_much_as_they_should() -> None:
+    none, some, all_ = (features(LABELS, KINDS["tags"], share, [0, 1]) for share in (0.0, 0.5, 1.0))
+    assert none.dtype == np.uint8
+    assert none.max() == 1
+    assert (none.sum(axis=1) >= 1).all()
+    assert abs(none.sum(axis=1).mean() - KINDS["tags"].draws) < 0.5
+    one = np.flatnonzero(LABELS.sum(axis=1) == 1)
+    same = LABELS[one] @ LABELS[one].T
+    apart = [float((rows[one] @ rows[one].T.astype(int))[same].mean()) for rows in (none, some, all_)]
+    assert apart[0] < apart[1] < apart[2]
+    # Rows without a concept draw from the common distribution, whatever the share.
+    np.testing.assert_allclose(all_[-50:].sum(), none[-50:].sum(), rtol=0.1)
+    assert features(LABELS, KINDS["image"], 0.5, [0, 0]).max() > 1
+    np.testing.assert_array_equal(features(LABELS, KINDS["tags"], 0.5, [0, 1]), some)
+
+
+def test_features_without_any_concept_can_be_made() -> None:
+    made = features(np.zeros((5, 3), bool), KINDS["tags"], 1.0, [0])
+    assert (made.sum(axis=1) > 0).all()
+
+
+def test_calibration_finds_how_much_draws_must_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulation, "_TOLERANCE", 2.0)
+    goals = {"image": replace(KINDS["image"], target=70.0), "tags": replace(KINDS["tags"], target=80.0)}
+    monkeypatch.setattr(simulation, "KINDS", goals)
+    told: list[str] = []
+    found = calibrate(LABELS, CONCEPTS, "labelled", on_trial=told.append)
+    assert len(told) == sum(map(len, found.trials.values()))
+    data = apply_reading(simulate(LABELS, CONCEPTS, found.shares), "labelled")
+    for name, kind in goals.items():
+        ranking = rank_features(data, name, PROTOCOLS["nus/labelled"])
+        value = 100 * mean_over_queries(ranking.measure(AveragePrecision(at=10)))
+        assert abs(value - kind.target) <= 2
+        assert value == pytest.approx(found.trials[name][-1][1])
+
+
+def test_a_share_that_does_not_exist_is_told() -> None:
+    with pytest.raises(DataError, match=r"image: no share of telling draws gives an mAP@10 of 57"):
+        solve(lambda share: 90.0 if share > 0.3 else 45.0, 57.0, "image")
+
+
+def test_features_are_ranked_by_euclidean_distance(made_up: Dataset) -> None:
+    data = apply_reading(made_up, "labelled")
+    protocol = PROTOCOLS["nus/labelled"]
+    asked, searched = (np.asarray(data.splits[part]) for part in ("query", "database"))
+    for name in ("image", "tags"):
+        ours = rank_features(data, name, protocol)
+        view = data.views[name].astype(np.float64)
+        theirs = rank_vectors(view[asked], view[searched], ours.relevance, metric="euclidean")
+        value, expected = (mean_over_queries(one.measure(AveragePrecision(at=10))) for one in (ours, theirs))
+        assert value == pytest.approx(expected, abs=1e-3 if name == "image" else 1e-9)
+    with pytest.raises(ValueError, match="looks at more than first places"):
+        rank_features(data, "image", Protocol(name="whole", queries="query", base="database"))
+
+
+def test_the_table_has_the_papers_rows_and_settings() -> None:
+    made = {row.key: row for row in rows(PROTOCOLS["nus/labelled"])}
+    assert list(made) == ["raw", "mmnn", "cmnn", "cmssh"]
+    assert made["mmnn"].paper["image-image"] == 79.39
+    assert PAPER["cmssh"]["tags-image"] == 50.2
+    network: Any = made["mmnn"].make(n_bits=64, seed=0)  # type: ignore[misc]
+    assert (network.alpha, network.n_pairs, network.optimiser) == (0.3, (500_000, 500_000), "cg")
+    assert network.margin == {"image-tags": 7.0, "image": 3.0, "tags": 3.0}
+    assert all(not row.paper for row in rows(PROTOCOLS["nus/labelled"], paper=False))
+
+
+def test_a_study_ends_in_a_summary_with_all_directions_and_chance(made_up: Dataset, tmp_path: Path) -> None:
+    data, protocol = apply_reading(made_up, "ten-concepts"), PROTOCOLS["nus/ten-concepts"]
+    made = rows(protocol, pairs=(2000, 2000))
+    for _ in range(2):
+        run_study(made, data, tmp_path, protocol, n_bits=16, seeds=[0], facts={"simulated": True})
+    found = read_summary(tmp_path / "summary.json")
+    table = {row["key"]: row for row in found["table"]}
+    assert list(table) == ["raw", "mmnn", "cmnn", "cmssh", "chance"]
+    assert table["raw"]["mean"].keys() == {"image-image", "tags-tags"}
+    assert set(table["mmnn"]["mean"]) == {*DIRECTIONS, "average"}
+    for way in DIRECTIONS:
+        assert table["mmnn"]["mean"][way] > table["chance"]["mean"][way] + 5
+    assert found["protocol"]["name"] == "nus/ten-concepts"
+    assert found["sizes"] == {part: len(rows) for part, rows in data.splits.items()}
+    assert "</svg>" in (tmp_path / "table.svg").read_text()
+    result = read_result(tmp_path / "mmnn-16-0.json")
+    assert result["protocol"]["measures"]["mAP@10"].startswith("average precision of the first 10 places, divided by")
+    assert result["directions"]["image-tags"]["n_queries"] == found["sizes"]["query"]
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few labels, and shares that need not be looked for."""
+    monkeypatch.setattr("crossbit.data.nus.read_concepts", lambda folder: (LABELS, CONCEPTS))
+    shares = Calibration(SHARES, {"image": [(0.6, 57.0)], "tags": [(0.8, 79.0)]})
+    monkeypatch.setattr(simulation, "calibrate", lambda *arguments, **named: shares)
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_command_simulates_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["reproduce", "nus", "--simulate", "--data", str(tmp_path), "--out", str(tmp_path / "out")]
+    command += ["--pairs", "2000", "--bits", "12"]
+    assert main(command) == 0
+    printed = capsys.readouterr()
+    assert "features are made up" in printed.err
+    assert "nus/labelled: 10⁴ queries" in printed.err
+    for name in ("features", "MM-NN", "CM-NN", "CM-SSH", "64.3", "first 10 places"):
+        assert name in printed.out
+    summary = read_summary(tmp_path / "out" / "summary.json")
+    assert summary["facts"]["simulated"]["trials"]["tags"] == [[0.8, 79.0]]
+    assert summary["facts"]["cost"]["GiB at most"] > 0
+    assert main(command) == 0
+    assert "features are made up" not in capsys.readouterr().err
+
+
+def test_an_unknown_protocol_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "nus", "--simulate", "--data", str(tmp_path), "--protocol", "all"]) == 1
+    assert "unknown protocol 'all'; known: ['labelled', 'ten-concepts']" in capsys.readouterr().err
+
+
+def test_the_command_takes_a_converted_set(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], made_up: Dataset
+) -> None:
+    made_up.save(tmp_path / "nus")
+    command = ["reproduce", "nus", "--data", str(tmp_path / "nus"), "--out", str(tmp_path / "out"), "--pairs", "1000"]
+    assert main([*command, "--bits", "8", "--protocol", "ten-concepts"]) == 0
+    assert "nus/ten-concepts" in capsys.readouterr().err
+    assert main(["reproduce", "nus", "--data", str(tmp_path / "nothing"), "--out", str(tmp_path / "other")]) == 1
+    assert "nothing" in capsys.readouterr().err
