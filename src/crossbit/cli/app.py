@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from crossbit.cli import collections, data, demo, doctor, exchange, find, learn, measure, models, reproduce, serve
+from crossbit.cli import collections, data, demo, doctor, exchange, find, learn, measure, models, reproduce, serve, tune
 
 app = typer.Typer(
     name="crossbit",
@@ -35,6 +35,7 @@ def _options(
 
 app.command()(learn.learn)
 app.command()(models.fit)
+app.command()(tune.tune)
 app.command()(models.encode)
 app.command()(measure.evaluate)
 app.command()(measure.score)

@@ -1,17 +1,18 @@
 """``crossbit fit``, ``crossbit encode``, ``crossbit methods``."""
 
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
-from numpy.typing import NDArray
 
 from crossbit.checks import known
 from crossbit.cli import show
 from crossbit.codes import Codes
 from crossbit.data import Dataset, read_array
+from crossbit.data.arrays import present_rows
 from crossbit.errors import DataError
 from crossbit.files import replacing
 from crossbit.hashers import HASHERS, Hasher
@@ -60,14 +61,20 @@ def fit(
 
 def hasher_of(method: str, fields: dict[str, Any], config: Path | None, settings: list[str]) -> Hasher:
     """A method with its fields: the file's first, then those of the command line."""
-    given = {} if config is None else _read_toml(config)
-    given |= {key: value for key, value in fields.items() if value is not None}
+    given = {key: value for key, value in fields.items() if value is not None}
+    return HASHERS[known(method, HASHERS, "method")].from_configuration(fields_of(config, settings, given))
+
+
+def fields_of(config: Path | None, settings: list[str], given: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Fields of a method: a file's, then those given, then FIELD=VALUE."""
+    fields = {} if config is None else _read_toml(config)
+    fields |= given or {}
     for setting in settings:
         name, sign, value = setting.partition("=")
         if not sign:
             raise DataError(f"--set takes FIELD=VALUE, got {setting!r}")
-        given[name.strip()] = _toml_value(value.strip())
-    return HASHERS[known(method, HASHERS, "method")].from_configuration(given)
+        fields[name.strip()] = _toml_value(value.strip())
+    return fields
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
@@ -104,7 +111,7 @@ def encode(
     X = read_array(rows)
     if out.exists() and out.resolve() == Path(rows.partition(":")[0]).resolve():
         raise DataError(f"{out} holds the rows themselves; write the codes elsewhere")
-    kept = _present(X) if skip_absent else np.arange(len(X))
+    kept = present_rows(X) if skip_absent else np.arange(len(X))
     words = np.zeros((len(kept), -(-loaded.n_bits // 64)), np.uint64)
     step = 1 << 16
     with show.counting("encoding", len(kept)) as done:
@@ -118,13 +125,6 @@ def encode(
         with replacing(out.with_name(out.name + ".rows.npy")) as file:
             np.save(file, kept)
     show.say(f"{codes} written to {out}")
-
-
-def _present(X: NDArray[Any]) -> NDArray[np.int64]:
-    """Numbers of the rows that are not absent (all NaN)."""
-    if X.dtype.kind != "f":
-        return np.arange(len(X))
-    return np.flatnonzero(~np.isnan(X).reshape(len(X), -1).all(axis=1))
 
 
 def _write_codes(codes: Codes, out: Path) -> None:
