@@ -35,6 +35,13 @@ def read_array(place: str) -> NDArray[Any]:
         return np.asarray(arrays[key][:])
 
 
+def present_rows(X: NDArray[Any]) -> NDArray[np.int64]:
+    """Numbers of the rows that are not absent (all NaN)."""
+    if X.dtype.kind != "f":
+        return np.arange(len(X))
+    return np.flatnonzero(~np.isnan(X).reshape(len(X), -1).all(axis=1))
+
+
 def _split(place: str) -> tuple[Path, str | None]:
     """A path and what follows its last colon, unless the whole is a path."""
     before, colon, key = place.rpartition(":")

@@ -202,7 +202,7 @@ def _table(path: Path, table: Any) -> Source:  # noqa: ANN401 - pyarrow has no t
 
     types = {name: table.schema.field(name).type for name in table.column_names}
     arrays: dict[str, Readable] = {
-        name: _from_lists(f"{path}: column {name!r}", table[name])
+        name: rows_from_lists(f"{path}: column {name!r}", table[name])
         for name, kind in types.items()
         if hasattr(kind, "value_type") and kinds.is_nested(kind) and _is_number(kind.value_type)
     }
@@ -241,7 +241,7 @@ def _numbered(names: list[str]) -> dict[str, list[str]]:
     }
 
 
-def _from_lists(what: str, column: Any) -> NDArray[Any]:  # noqa: ANN401 - pyarrow has no types
+def rows_from_lists(what: str, column: Any) -> NDArray[Any]:  # noqa: ANN401 - pyarrow has no types
     """Rows of one length; a row that is null is absent, all NaN."""
     import pyarrow.compute
 

@@ -1,5 +1,7 @@
-"""Ray for the tests: one cluster on this machine for most of them, and a limit of time for each."""
+"""Ray for the tests: clusters on the loopback whose callers need a token, and a limit of time for each test."""
 
+import os
+import secrets
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +13,8 @@ from crossbit.scale.cluster import LOCAL, connected
 
 LIMIT = 240  # seconds a test may take, its cluster included
 HERE = Path(__file__).parent
+os.environ["RAY_AUTH_MODE"] = "token"
+os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,11 +1,12 @@
-"""Processes of this machine that a test started, by their names."""
+"""Processes of this machine, by their names and their ancestors."""
 
 import os
 from pathlib import Path
 
 
-def named(start: str) -> list[int]:
-    """Descendants of this process whose command begins so, oldest first."""
+def named(start: str, *, below: int | None = None) -> list[int]:
+    """Descendants of a process (of this one, unless told) whose command begins so, oldest first."""
+    ancestor = os.getpid() if below is None else below
     parents, names = {}, {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -14,12 +15,12 @@ def named(start: str) -> list[int]:
         except OSError:  # it has ended meanwhile
             continue
         parents[int(folder.name)] = int(status.rpartition(")")[2].split()[1])
-    return sorted(pid for pid, name in names.items() if name.startswith(start) and _below(pid, parents))
+    return sorted(pid for pid, name in names.items() if name.startswith(start) and _is_below(pid, ancestor, parents))
 
 
-def _below(pid: int, parents: dict[int, int]) -> bool:
+def _is_below(pid: int, ancestor: int, parents: dict[int, int]) -> bool:
     while pid in parents:
         pid = parents[pid]
-        if pid == os.getpid():
+        if pid == ancestor:
             return True
     return False
