@@ -13,7 +13,7 @@ from crossbit.data.nus import read_concepts
 from crossbit.errors import DataError
 from crossbit.experiments.nus import simulate as simulation
 from crossbit.experiments.nus.parts import BASE, LABELLED, QUERIES, READINGS, apply_reading
-from crossbit.experiments.nus.rows import DIRECTIONS, PAPER, rank_features, rows
+from crossbit.experiments.nus.rows import DIRECTIONS, NETWORK, PAPER, rank_features, rows
 from crossbit.experiments.nus.simulate import KINDS, Calibration, calibrate, features, simulate, solve
 from crossbit.experiments.nus.study import run_study
 from crossbit.experiments.protocols import PROTOCOLS, Protocol
@@ -33,6 +33,12 @@ SHARES = {"image": 0.6, "tags": 0.8}
 @pytest.fixture(scope="module")
 def made_up() -> Dataset:
     return simulate(LABELS, CONCEPTS, SHARES)
+
+
+@pytest.fixture
+def brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Networks that learn for a moment."""
+    monkeypatch.setitem(NETWORK, "steps", 15)
 
 
 @pytest.mark.parametrize("reading", READINGS)
@@ -152,6 +158,7 @@ def test_the_table_has_the_papers_rows_and_settings() -> None:
     assert all(not row.paper for row in rows(PROTOCOLS["nus/labelled"], paper=False))
 
 
+@pytest.mark.usefixtures("brief")
 def test_a_study_ends_in_a_summary_with_all_directions_and_chance(made_up: Dataset, tmp_path: Path) -> None:
     data, protocol = apply_reading(made_up, "ten-concepts"), PROTOCOLS["nus/ten-concepts"]
     made = rows(protocol, pairs=(2000, 2000))
@@ -180,7 +187,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simulation, "calibrate", lambda *arguments, **named: shares)
 
 
-@pytest.mark.usefixtures("quick")
+@pytest.mark.usefixtures("quick", "brief")
 def test_the_command_simulates_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["reproduce", "nus", "--simulate", "--data", str(tmp_path), "--out", str(tmp_path / "out")]
     command += ["--pairs", "2000", "--bits", "12"]
@@ -202,6 +209,7 @@ def test_an_unknown_protocol_is_told(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "unknown protocol 'all'; known: ['labelled', 'ten-concepts']" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("brief")
 def test_the_command_takes_a_converted_set(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], made_up: Dataset
 ) -> None:

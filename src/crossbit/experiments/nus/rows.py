@@ -2,6 +2,10 @@
 
 Networks have one layer, margins 7 across and 3 within, α 0.3, inputs of unit length for pictures and ±1 for tags, and
 learn from 5·10⁵ similar and 5·10⁵ dissimilar pairs a loss by conjugate gradients. CM-SSH learns from as many pairs.
+
+The columns of these inputs are then standardised. That changes nothing about what is learnt: one affine layer can undo
+it, so the networks and the minimum are the same. But conjugate gradients come near it in a hundred steps, and are far
+from it after two hundred as long as a thousand inputs are nearly always −1.
 """
 
 from functools import partial
@@ -27,7 +31,7 @@ PAPER = {
     "cmssh": dict(zip(DIRECTIONS, (53.7, 50.2, 54.0, 76.0), strict=True)),
 }
 NETWORK: dict[str, Any] = {
-    "inputs": {"image": "unit", "tags": "tags"},
+    "inputs": {"image": "unit+standardise", "tags": "tags+standardise"},
     "loss": "contrastive",
     "optimiser": "cg",
     "validation": 0.0,

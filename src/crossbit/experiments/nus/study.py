@@ -24,6 +24,7 @@ def run_study(
     n_bits: int,
     seeds: Sequence[int],
     facts: Mapping[str, Any],
+    began: float | None = None,
     on_step: OnStep | None = None,
 ) -> None:
     """Run what is not there yet, and write the summary and a figure beside the results.
@@ -36,13 +37,14 @@ def run_study(
         n_bits: Length of the codes.
         seeds: Seeds of every method.
         facts: What else the page should know: where features come from, leaks, calibration.
+        began: When all of it began, by `time.perf_counter`, if that was earlier than now.
         on_step: Told after every run.
     """
+    began = time.perf_counter() if began is None else began
     done = [result_file(out, row, n_bits, seed).exists() for row in rows for seed in seeds]
-    wall, cpu = time.perf_counter(), time.process_time()
     run_rows(rows, data, out, n_bits=n_bits, seeds=seeds, protocol=protocol, on_step=on_step)
     if not any(done):  # what a part of a table took tells nothing about the whole
-        cost = {"minutes": (time.perf_counter() - wall) / 60, "CPU minutes": (time.process_time() - cpu) / 60}
+        cost = {"minutes": (time.perf_counter() - began) / 60, "CPU minutes": time.process_time() / 60}
         facts = dict(facts) | {"cost": cost | {"GiB at most": peak_memory()}}
     table = [as_row(one) for one in summarise(rows, out, DIRECTIONS, n_bits=n_bits, seeds=seeds)]
     table.append(_chance(read_result(result_file(out, rows[-1], n_bits, seeds[0]))))
