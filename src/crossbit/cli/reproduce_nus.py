@@ -97,7 +97,7 @@ def flickr8k(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the result files.")] = Path("results/flickr8k"),
     bits: Bits = 64,
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 5,
-    pairs: Pairs = 500_000,
+    pairs: Pairs = 100_000,
     cache: Annotated[
         Path | None, typer.Option(help="Where described pictures are kept.", show_default="that of crossbit learn")
     ] = None,

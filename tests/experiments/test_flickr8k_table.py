@@ -1,0 +1,58 @@
+"""``crossbit reproduce flickr8k``: the table of NUS on photographs with captions, here without describing any."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from crossbit.cli import main
+from crossbit.data import Dataset
+from crossbit.experiments.flickr8k import dataset
+from crossbit.experiments.flickr8k.dataset import Photographs
+from crossbit.experiments.flickr8k.words import Leaks
+from crossbit.experiments.nus.rows import NETWORK
+from crossbit.experiments.nus.simulate import KINDS, features
+from crossbit.experiments.pages import write_pages
+from crossbit.experiments.summary import read_summary
+
+pytest.importorskip("matplotlib")
+
+
+def photographs(*_: object, **__: object) -> Photographs:
+    labels = np.random.default_rng(0).random((240, 5)) < 0.3
+    labels[:, 0] |= ~labels.any(axis=1)
+    image = features(labels, KINDS["image"], 0.6, [0]).astype(np.float32)
+    tags = features(labels, KINDS["tags"], 0.8, [1]).astype(np.float32)
+    splits = {"train": np.arange(80), "database": np.arange(80, 200), "query": np.arange(200, 240)}
+    data = Dataset(views={"image": image, "tags": tags}, labels=labels, splits=splits, name="flickr8k")
+    leaks = Leaks(words=12, compounds=3, occurrences=456, telling=("leash", "slope"))
+    return Photographs(data, {}, leaks, {"without a concept": 7})
+
+
+def test_the_command_counts_leaks_and_ends_in_a_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(dataset, "read", photographs)
+    monkeypatch.setitem(NETWORK, "steps", 10)
+    out = tmp_path / "results" / "flickr8k"
+    command = ["reproduce", "flickr8k", "--data", str(tmp_path), "--out", str(out), "--pairs", "500"]
+    assert main([*command, "--seeds", "2", "--bits", "8"]) == 0
+    printed = capsys.readouterr()
+    assert "left out: 7 without a concept" in printed.err
+    assert "12 words of concepts and 3 that contain one, used 456 times" in printed.err
+    assert "tags that still give a concept away: 2 (leash, slope)" in printed.err
+    assert "mean ± sd of 2 seeds" in printed.out
+    assert "paper" not in printed.out
+    found = read_summary(out / "summary.json")
+    assert found["protocol"]["name"] == "flickr8k/concepts"
+    assert [row["seeds"] for row in found["table"]] == [2, 2, 2, 2, 1]
+    (tmp_path / "docs").mkdir()
+    page = tmp_path / "docs" / "page.md"
+    marks = [f"<!-- from results: flickr8k {name} -->\n<!-- end of results -->\n" for name in ("table", "facts")]
+    page.write_text("".join(marks))
+    write_pages(tmp_path / "results", tmp_path / "docs")
+    made = page.read_text()
+    assert "| at random |" in made
+    assert "- Rows: train 80, database 120, query 40.\n" in made
+    assert "Kept from the tags: 12 words of concepts and 3 that contain one, used 456 times" in made
+    assert "All methods took " in made
