@@ -16,7 +16,7 @@ from crossbit.neural.networks import Network, random_layers
 from crossbit.neural.objective import Features, Objective
 from crossbit.neural.parts import Part, split
 from crossbit.neural.settings import Settings
-from crossbit.neural.sources import LabelSource, PairSource, RowSource
+from crossbit.neural.sources import LabelSource, PairSource, RowSource, listed, pairs_of
 
 MARGINS = {"image-text": 4.0, "image": 2.0, "text": 3.0}
 
@@ -199,3 +199,19 @@ def test_weights_decay_to_zero_or_to_where_they_began(anchored: bool) -> None:
     cost = decayed(x)[0] - plain(x)[0]
     moved = sum(((p - q * anchored) ** 2).sum().item() for p, q in zip(decayed.decayed, began, strict=True))
     assert cost == pytest.approx(0.15 * moved, rel=1e-4)
+
+
+def test_many_pairs_are_a_grid_with_the_same_loss() -> None:
+    random = np.random.default_rng(0)
+    index = np.argwhere(random.random((12, 9)) < 0.6)
+    similar = random.random(len(index)) < 0.3
+    grid, some = pairs_of(index, similar, (12, 9)), listed((index, similar))
+    assert isinstance(grid, Grid)
+    u, v = (torch.from_numpy(random.normal(size=(n, 4))) for n in (12, 9))
+    for sums in (True, False):
+        assert grid.contrastive(u, v, margin=2.0, sums=sums) == pytest.approx(
+            some.contrastive(u, v, margin=2.0, sums=sums).item()
+        )
+    assert isinstance(pairs_of(index[:9], similar[:9], (12, 9)), Listed)  # few
+    twice = np.concatenate([index, index])
+    assert isinstance(pairs_of(twice, np.r_[similar, similar], (12, 9)), Listed)  # a grid holds a pair once

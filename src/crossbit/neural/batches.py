@@ -12,7 +12,7 @@ from crossbit.errors import DataError
 from crossbit.neural.gathered import Grid, Listed
 from crossbit.neural.parts import Ints, Part
 from crossbit.neural.settings import Loss, Settings, pair_key
-from crossbit.neural.sources import Drawn, ExpectedSource, LabelSource, PairSource, RowSource, Source, listed, sources
+from crossbit.neural.sources import Drawn, ExpectedSource, LabelSource, PairSource, RowSource, Source, listed, pairs_of, sources
 
 Known: TypeAlias = Grid | Listed
 MOST_CELLS = 25_000_000  # pairs of rows up to which all of them are compared in every step
@@ -105,12 +105,13 @@ class Whole(Batches):
         cells = len(rows[source.left]) * len(rows[source.right])
         n_pairs = self.settings.n_pairs
         if term.loss == "contrastive":
+            shape = len(rows[source.left]), len(rows[source.right])
             if isinstance(source, PairSource):
-                return listed((source.index, source.similar))
+                return pairs_of(source.index, source.similar, shape)
             if isinstance(source, LabelSource) and (n_pairs or cells > MOST_CELLS):
                 seed = int(np.random.SeedSequence([self.settings.seed, 5, number]).generate_state(1)[0])
                 drawn = source.listed(*(n_pairs or (500_000, 500_000)), seed=seed)
-                return listed((drawn.index, drawn.similar))
+                return pairs_of(drawn.index, drawn.similar, shape)
         if cells > MOST_CELLS:
             raise DataError(
                 f"{source.left}-{source.right}: {cells} pairs of rows are too many to compare in every step;"

@@ -16,6 +16,8 @@ from crossbit.neural.parts import Ints, Part
 Drawn = tuple[Ints, NDArray[np.bool_]]
 """Pairs of positions (p, 2), and whether they are similar (p,)."""
 
+_CELLS_A_PAIR = 4  # a listed pair costs as much as about so many cells of a grid
+
 
 @dataclass(frozen=True, eq=False)
 class Source(ABC):
@@ -176,6 +178,22 @@ def sources(part: Part, *, expected: bool = False) -> list[Source]:
                 found.append(RowSource(left, right, part.rows[left], part.rows[right]))
     found += [PairSource(some.left, some.right, some.index, some.similar) for some in part.pairs if len(some)]
     return found
+
+
+def pairs_of(index: Ints, similar: NDArray[np.bool_], shape: tuple[int, int]) -> Grid | Listed:
+    """Pairs as losses take them: as a grid where they are a good part of it, which is quicker, else listed.
+
+    Args:
+        index: Row numbers, shape (p, 2).
+        similar: Shape (p,).
+        shape: Rows of both sides.
+    """
+    cells = index[:, 0] * shape[1] + index[:, 1]
+    if _CELLS_A_PAIR * len(cells) < shape[0] * shape[1] or len(np.unique(cells)) < len(cells):
+        return listed((index, similar))
+    alike, counted = np.zeros(shape, np.bool_), np.zeros(shape, np.bool_)
+    alike.ravel()[cells], counted.ravel()[cells] = similar, True
+    return Grid(torch.from_numpy(alike), torch.from_numpy(counted))
 
 
 def listed(drawn: Drawn) -> Listed:
