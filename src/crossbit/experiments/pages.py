@@ -64,17 +64,21 @@ def _markdown(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 
 def _ways(summary: Mapping[str, Any]) -> list[str]:
-    return [*summary["directions"], "average"]
+    """The directions, and their average unless the summary says that it means nothing."""
+    return [*summary["directions"], *(["average"] if summary.get("average", True) else [])]
 
 
 def _table(summary: Mapping[str, Any]) -> str:
-    ways, lines = _ways(summary), []
-    for row in summary.get("table", []):
-        cells = [_cell(row, way) for way in ways]
-        paper = [f"{row['paper'][way]:.1f}" if way in row["paper"] else "–" for way in ways]
-        beside = [cell for pair in zip(cells, paper, strict=True) for cell in pair]
-        lines.append([row["title"], *beside, f"{row['worst']:.1f}–{row['best']:.1f}", str(row["bytes"])])
-    titles = [cell for way in ways for cell in (way.replace("-", " → "), "paper")]
+    ways, rows, lines = _ways(summary), summary.get("table", []), []
+    printed = [way for way in ways if any(way in row["paper"] for row in rows)]
+    for row in rows:
+        cells = []
+        for way in ways:
+            cells += [_cell(row, way)]
+            if way in printed:
+                cells += [f"{row['paper'][way]:.1f}" if way in row["paper"] else "–"]
+        lines.append([row["title"], *cells, f"{row['worst']:.1f}–{row['best']:.1f}", str(row["bytes"])])
+    titles = [cell for way in ways for cell in (way.replace("-", " → "), *(["paper"] if way in printed else []))]
     return _markdown(["", *titles, "ties", "bytes"], lines)
 
 

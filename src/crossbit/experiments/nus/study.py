@@ -53,6 +53,7 @@ def run_study(
         out,
         out.name,
         directions=list(DIRECTIONS),
+        average=False,
         bits=n_bits,
         seeds=len(seeds),
         table=table,
@@ -68,7 +69,6 @@ def _chance(result: Mapping[str, Any]) -> dict[str, Any]:
     level = sum(mean.values()) / len(mean)
     nothing: dict[str, Any] = {"bits": None, "seeds": 1, "deviation": dict.fromkeys(mean, 0.0), "paper": {}}
     bounds = {"worst": level, "best": level, "chance": level}
-    mean |= {"average": level}
     return {"key": "chance", "title": "at random", "mean": mean, **nothing, **bounds, "bytes": 0, "seconds": 0.0}
 
 
