@@ -8,13 +8,15 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from crossbit import scale
 from crossbit.checks import known
+from crossbit.cli import ray as on_ray
 from crossbit.cli import show
+from crossbit.cli.written import write_codes
 from crossbit.codes import Codes
 from crossbit.data import Dataset, read_array
 from crossbit.data.arrays import present_rows
 from crossbit.errors import DataError
-from crossbit.files import replacing
 from crossbit.hashers import HASHERS, Hasher
 from crossbit.model import HashModel
 
@@ -38,6 +40,8 @@ def fit(
     checkpoint: Annotated[
         Path | None, typer.Option(help="Keep progress here; the same command resumes from it after an interruption.")
     ] = None,
+    ray: on_ray.Address = None,
+    workers: on_ray.Workers = 2,
 ) -> None:
     """Learn hash functions from a data set and write them as a model folder.
 
@@ -48,13 +52,18 @@ def fit(
       crossbit data synthetic toy
       crossbit fit toy --method ccaitq --bits 32 --out toy-model
       crossbit fit toy -m ccaitq -b 64 --set regularisation=0.1 -o toy-model-64
+      crossbit fit toy --ray local --workers 2 --out toy-model
     """
     hasher = hasher_of(method, {"n_bits": bits, "seed": seed}, config, set_ or [])
     data = Dataset.open(dataset)
     part = None if split == "all" or (split == "train" and not data.splits) else split
     with show.steps(f"learning {method}") as on_step:
-        model = hasher.fit(**data.fit_arguments(part), checkpoint=checkpoint, on_step=on_step)
-    model.save(out)
+        if ray is not None:
+            on_cluster: dict[str, Any] = {"address": ray, "workers": workers, "checkpoint": checkpoint}
+            model = scale.fit(hasher, dataset, out, split=part, on_step=on_step, **on_cluster)
+        else:
+            model = hasher.fit(**data.fit_arguments(part), checkpoint=checkpoint, on_step=on_step)
+            model.save(out)
     show.say(f"{model} learnt by {method} from {data!r}")
     show.say(f"written to {out}; try: crossbit evaluate {out} {dataset}")
 
@@ -95,18 +104,35 @@ def encode(
     model: ModelFolder,
     rows: Annotated[str, typer.Argument(metavar="ROWS", help="Features: X.npy, or file.npz:KEY, file.mat:KEY.")],
     modality: Annotated[str, typer.Option("--modality", "-m", help="Modality of the rows.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="File for the codes; '.npy' gives rows of packed bytes.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="File for the codes; '.npy' gives rows of packed bytes.")
+    ] = None,
     skip_absent: Annotated[
         bool, typer.Option("--skip-absent", help="Leave out rows that are all NaN; OUT.rows.npy tells which are left.")
     ] = False,
+    ray: on_ray.Address = None,
+    workers: on_ray.Workers = 2,
+    into: on_ray.Into = None,
+    column: on_ray.Column = None,
+    id_column: on_ray.IdColumn = "id",
 ) -> None:
     """Turn rows of features into binary codes.
+
+    On a Ray cluster ROWS is a .npy or .parquet file, or a folder of such, that all its machines can read; the codes may
+    go straight into a collection.
 
     For example:
 
       crossbit encode toy-model toy/image.npy --modality image --out image.codes
       crossbit encode toy-model features.mat:I_te -m image -o image.npy
+      crossbit encode toy-model shards/ -m image --ray local --workers 2 --into photos
     """
+    if ray is not None:
+        work = scale.Work(model, rows, modality, column, id_column, ray, workers, skip_absent=skip_absent)
+        on_ray.encode(work, out, into)
+        return
+    if out is None or into is not None:
+        raise DataError("say where the codes go with --out FILE; --into COLLECTION goes with --ray, else: crossbit add")
     loaded = HashModel.load(model)
     X = read_array(rows)
     if out.exists() and out.resolve() == Path(rows.partition(":")[0]).resolve():
@@ -119,20 +145,7 @@ def encode(
             block = X[kept[start : start + step]] if skip_absent else X[start : start + step]
             words[start : start + step] = loaded.encode(modality, block).words
             done(len(block))
-    codes = Codes(words, loaded.n_bits)
-    _write_codes(codes, out)
-    if skip_absent:
-        with replacing(out.with_name(out.name + ".rows.npy")) as file:
-            np.save(file, kept)
-    show.say(f"{codes} written to {out}")
-
-
-def _write_codes(codes: Codes, out: Path) -> None:
-    if out.suffix != ".npy":
-        codes.save(out)
-        return
-    with replacing(out) as file:
-        np.save(file, codes.to_bytes())
+    write_codes(Codes(words, loaded.n_bits), out, kept if skip_absent else None)
 
 
 def methods() -> None:

@@ -44,7 +44,7 @@ def connected(address: str, *, workers: int) -> Iterator[Any]:
         settings |= {"_node_ip_address": "127.0.0.1"}
     try:
         ray.init(**settings)
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         reason = str(error).partition("\n")[0]
         raise BackendError(
             f"Ray at {address!r} cannot be used: {reason}; check that it runs, that versions agree, and its token"

@@ -3,7 +3,7 @@
 import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike, fspath
 from pathlib import Path
@@ -39,6 +39,7 @@ class Work:
         address: Of the cluster; ``"local"`` starts one here.
         workers: How many; each takes a processor.
         block: Rows of a ``.npy`` file that a worker takes at a time.
+        skip_absent: Leave out rows that are all NaN, instead of refusing them; a collection always does.
     """
 
     model: str | PathLike[str]
@@ -49,6 +50,7 @@ class Work:
     address: str = LOCAL
     workers: int = 2
     block: int = shards.ROWS
+    skip_absent: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,13 +59,18 @@ class Encoded:
 
     Attributes:
         codes: The codes.
-        rows: The numbers of the rows they belong to; rows that are all NaN have none.
+        rows: The numbers of the rows they belong to.
         n_rows: How many rows there were.
     """
 
     codes: Codes
     rows: NDArray[np.int64]
     n_rows: int
+
+
+def count(work: Work) -> int:
+    """How many rows there are to encode; a slip in a path or a name is found here."""
+    return sum(map(len, _prepared(work)[1]))
 
 
 def encode(work: Work, *, on_rows: OnRows | None = None) -> Encoded:
@@ -109,7 +116,7 @@ def encode_into(collection: str | PathLike[str], work: Work, *, on_rows: OnRows 
         DataError: The files or their rows cannot be used, or the collection has another model.
         BackendError: The cluster does not answer, or has lost something for good.
     """
-    place = fspath(collection)
+    place, work = fspath(collection), replace(work, skip_absent=True)
     model, blocks = _prepared(work)
     with _open(place, model) as opened:
         if opened.model.fingerprint() != model.fingerprint():
@@ -155,7 +162,7 @@ def _encoded(work: Work, blocks: Sequence[Block], into: str | None) -> Iterator[
     if not blocks:
         return
     column, folder = work.column or work.modality, str(Path(work.model).resolve())
-    encoder = _Encoder(tuple(blocks), folder, work.modality, column, work.id_column, into)
+    encoder = _Encoder(tuple(blocks), folder, work.modality, column, work.id_column, into, work.skip_absent)
     with connected(work.address, workers=work.workers):
         data = _ray_data()
         # Not data.range(), whose tasks would wait for the processors that the pool holds.
@@ -191,6 +198,7 @@ class _Encoder:
     column: str
     id_column: str
     into: str | None
+    skip_absent: bool
 
     @cached_property
     def loaded(self) -> HashModel:
@@ -203,10 +211,13 @@ class _Encoder:
     def __call__(self, number: int) -> Fields:
         block = self.blocks[number]
         X, ids = shards.read_block(block, self.column, self.id_column)
-        kept = present_rows(X)
+        kept = present_rows(X) if self.skip_absent else np.arange(len(X))
         if len(kept) < len(X):
             X, ids = X[kept], [ids[row] for row in kept]
-        codes = self.loaded.encode(self.modality, X)
+        try:
+            codes = self.loaded.encode(self.modality, X)
+        except DataError as error:
+            raise DataError(f"{block.path}, from row {block.start}: {error}") from error
         if self.collection is not None:
             self.collection.upsert(ids, {self.modality: codes})
             return {"kept": kept.tobytes(), "words": b"", "ids": b""}

@@ -58,8 +58,8 @@ def test_arrays_and_tables_have_the_codes_of_one_machine(
     model: Path, arrays: Path, tables: Path, rows: list[Any]
 ) -> None:
     done: list[int] = []
-    from_arrays = encode(Work(model, arrays, "image", block=300), on_rows=done.append)
-    from_tables = encode(Work(model, tables, "image", column="embedding"))
+    from_arrays = encode(Work(model, arrays, "image", block=300, skip_absent=True), on_rows=done.append)
+    from_tables = encode(Work(model, tables, "image", column="embedding", skip_absent=True))
     assert from_arrays.codes == from_tables.codes == here(model, rows)
     np.testing.assert_array_equal(from_arrays.rows, np.delete(np.arange(sum(COUNTS)), 5))
     assert from_arrays.n_rows == sum(done) == sum(COUNTS)
@@ -92,7 +92,9 @@ def test_rows_named_by_numbers_go_into_a_collection(model: Path, arrays: Path, t
         assert sum(COUNTS) - 1 in opened
 
 
-def test_what_a_worker_refuses_is_told_as_it_is(model: Path, tables: Path, tmp_path: Path) -> None:
+def test_what_a_worker_refuses_is_told_as_it_is(model: Path, arrays: Path, tables: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"0\.npy, from row 0: rows of 'image': row 5 contains NaN"):
+        encode(Work(model, arrays / "0.npy", "image"))
     with pytest.raises(DataError, match=r"0\.parquet: there is no column 'image'; it has \['id', 'embedding'\]"):
         encode(Work(model, tables, "image"))
     np.save(tmp_path / "wide.npy", np.zeros((3, 5)))
