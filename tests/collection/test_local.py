@@ -387,3 +387,31 @@ def test_a_collection_of_the_first_format_is_read_for_ever(tmp_path: Path) -> No
         assert collection.check() == []
         collection.upgrade(collection.model)
         assert len(collection) == 4
+
+
+def test_items_come_in_order_of_arrival(tmp_path: Path) -> None:
+    with Collection.create(tmp_path / "c", model(0)) as collection:
+        collection.upsert(["b", 2, "a"])
+        collection.upsert([1, "b"])
+        assert [item.id for item in collection] == ["b", 2, "a", 1]
+
+
+def test_upgrade_from_features_that_were_kept_or_given_again(tmp_path: Path) -> None:
+    X = random.normal(size=(9, WIDTHS["text"]))
+    ids = [f"i{i}" for i in range(9)]
+    with Collection.create(tmp_path / "c", model(0), keep_features=True) as collection:
+        collection.upsert(ids, {"text": X})
+        collection.upgrade(model(1))
+        collection.upgrade(model(2), [(ids, {"text": X[::-1]})])
+        collection.upgrade(model(3))  # from the features that were given again
+        assert [item.codes["text"] for item in collection] == [model(3).encode("text", x[None]) for x in X[::-1]]
+
+
+def test_a_model_that_is_given_must_be_the_one_that_is_there(tmp_path: Path) -> None:
+    Collection.create(tmp_path / "c", model(0)).close()
+    with Collection.open(tmp_path / "c", model(0)) as collection:
+        assert len(collection) == 0
+    with pytest.raises(
+        DataError, match=r"holds codes of the model \w{16}, not of \w{16}, which was given; leave it out"
+    ):
+        Collection.open(tmp_path / "c", model(1))

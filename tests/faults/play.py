@@ -43,6 +43,11 @@ class Expected:
                 codes[id_][name] = made[i]
         return codes
 
+    def batches(self) -> list[tuple[list[str], dict[str, NDArray[Any]]]]:
+        """The rows once more, as `Collection.upgrade` takes them."""
+        own = {name: {id_: rows[name] for id_, (_, rows) in self.items.items() if name in rows} for name in WIDTHS}
+        return [(list(rows), {name: np.array(list(rows.values()))}) for name, rows in own.items() if rows]
+
     def copy(self) -> "Expected":
         return Expected(self.version, {id_: (payload, dict(rows)) for id_, (payload, rows) in self.items.items()})
 

@@ -10,7 +10,7 @@ from crossbit.annotate import Tag, vote
 from crossbit.checks import known, whole_number
 from crossbit.collection import hits, payloads
 from crossbit.collection import where as language
-from crossbit.collection.local import LocalStore
+from crossbit.collection.places import create_store, open_store
 from crossbit.collection.records import Finding, Hit, Id, Item, Stats
 from crossbit.collection.rows import Encoder, Things
 from crossbit.collection.store import Batch, Query, StaleModelError, Store
@@ -26,7 +26,8 @@ class Collection:
 
     An item has an id, a payload (anything JSON, by field) and a code for each modality it has. A write is on disk when
     its call returns; any number of threads and processes may search meanwhile and see it at their next call. Make one
-    with `create`, come back to it with `open`.
+    with `create`, come back to it with `open`. It is a folder, or, when one machine no longer holds it, on a Milvus
+    server: the verbs are the same.
 
     Example:
         >>> import tempfile
@@ -46,25 +47,32 @@ class Collection:
 
     @classmethod
     def create(
-        cls, path: str | PathLike[str], model: HashModel, *, keep_features: bool | str = False, timeout: float = 30.0
+        cls, where: str | PathLike[str], model: HashModel, *, keep_features: bool | str = False, timeout: float = 30.0
     ) -> Self:
         """Make an empty collection.
 
         Args:
-            path: A folder that does not exist yet, or is empty.
-            model: Makes the codes; it is copied into the folder.
+            where: A folder that does not exist yet, or is empty; or ``"milvus://host:port/name"``.
+            model: Makes the codes; it is copied into the folder. A server keeps its fingerprint alone.
             keep_features: Keep the rows that codes are made from, as ``"float32"`` (or True) or ``"float16"``, so that
                 `upgrade` can go over to another model by itself.
-            timeout: Seconds to wait for another writer.
+            timeout: Seconds to wait for another writer, or for the server.
         """
         if keep_features not in _KEPT:
             raise DataError(f"keep_features is True, False, 'float32' or 'float16', got {keep_features!r}")
-        return cls(LocalStore.create(Path(path), model, keep=_KEPT[keep_features], timeout=timeout))
+        return cls(create_store(where, model, keep=_KEPT[keep_features], timeout=timeout))
 
     @classmethod
-    def open(cls, path: str | PathLike[str], *, timeout: float = 30.0) -> Self:
-        """Open a collection; one in a folder that cannot be written can still be read."""
-        return cls(LocalStore(Path(path), timeout=timeout))
+    def open(cls, where: str | PathLike[str], model: HashModel | None = None, *, timeout: float = 30.0) -> Self:
+        """Open a collection; one in a folder that cannot be written can still be read.
+
+        Args:
+            where: Its folder, or its address such as ``"milvus://host:port/name"``.
+            model: The model that its codes were made by. A folder has its own; on a server it must be given, and
+                another one is refused.
+            timeout: Seconds to wait for another writer, or for the server.
+        """
+        return cls(open_store(where, model, timeout=timeout))
 
     @property
     def model(self) -> HashModel:
@@ -85,6 +93,9 @@ class Collection:
         payload: Sequence[Mapping[str, Any] | None] | None = None,
     ) -> None:
         """Add items, or change those that are there; on disk when the call returns, all of it or nothing.
+
+        A server has no transactions: a call that fails there may have written some of the items. Given again, it
+        writes the rest, and none twice.
 
         Args:
             ids: Strings or whole numbers; ``1`` and ``"1"`` are different.
@@ -131,7 +142,7 @@ class Collection:
         return self._store.count()
 
     def __iter__(self) -> Iterator[Item]:
-        """All items, in order of arrival."""
+        """All items, in order of arrival; from a server, in the order of its keys."""
         return self._store.scan()
 
     def search(
@@ -162,7 +173,7 @@ class Collection:
             threads: How many threads may be used; all cores if None.
 
         Returns:
-            For each query its hits: nearest first, equal distances in order of arrival.
+            For each query its hits: nearest first, equal distances in order of arrival (on a server, in any order).
         """
         whole_number(k, "k", least=1)
         conditions = () if where is None else language.parse(where)

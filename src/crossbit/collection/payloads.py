@@ -130,6 +130,11 @@ def _look_at_all(values: Iterable[object], id_: Id, depth: int) -> None:
         _look(value, id_, depth + 1)
 
 
+def spelled_length(payload: object) -> int:
+    """Characters of a payload's JSON text, which may be that text already."""
+    return len(payload if isinstance(payload, str) else _encoder.encode(payload))
+
+
 def batches(values: Iterable[Any], size: int) -> Iterable[list[Any]]:
     """Cut values into lists of a size."""
     iterator = iter(values)

@@ -1,7 +1,7 @@
 """What a collection gives back: items, hits, facts, findings."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -59,12 +59,12 @@ class Finding:
     """Something that `Collection.check` found wrong.
 
     Args:
-        path: The file that is damaged.
+        path: The file that is damaged, or the address of the server that holds it.
         problem: What is wrong with it, and the remedy.
         repaired: Whether it has been made anew from the truth already.
     """
 
-    path: Path
+    path: Path | str
     problem: str
     repaired: bool = False
 
@@ -81,12 +81,13 @@ class Stats:
         items: How many items.
         modalities: For each modality, how many of them have it.
         n_bits: Length of a code.
-        nbytes: Bytes on disk, everything included.
+        nbytes: Bytes on disk, everything included; of a server, which does not tell, the bytes of what it was given.
         fields: The payload fields that have an index.
         features: The number type in which features are kept, or nothing.
-        generation: How many writes there have been.
+        generation: How many writes there have been; 0 on a server, which does not count them.
         model: Fingerprint of the model.
         health: For each modality with codes, the health of (a sample of) them.
+        recall: Where search is not exact, for each modality the share of the 10 nearest that it finds, measured now.
     """
 
     items: int
@@ -98,6 +99,7 @@ class Stats:
     generation: int
     model: str
     health: Mapping[str, CodeHealth]
+    recall: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def bytes_per_item(self) -> float:
@@ -108,4 +110,5 @@ class Stats:
         """Plain values, ready for JSON."""
         plain = {name: value for name, value in vars(self).items() if name != "health"}
         health = {modality: health.to_dict() for modality, health in self.health.items()}
-        return {**plain, "modalities": dict(self.modalities), "bytes_per_item": self.bytes_per_item, "health": health}
+        counts = {"modalities": dict(self.modalities), "bytes_per_item": self.bytes_per_item}
+        return {**plain, **counts, "health": health, "recall": dict(self.recall)}

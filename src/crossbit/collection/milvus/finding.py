@@ -1,0 +1,135 @@
+"""A search: the server finds the nearest codes, and what it cannot decide is decided here."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from crossbit.codes import Codes, hamming
+from crossbit.collection.milvus import filters, reading
+from crossbit.collection.milvus.link import Link
+from crossbit.collection.milvus.rows import code_of, item_id, packed, row_key, unpacked
+from crossbit.collection.milvus.state import State
+from crossbit.collection.payloads import batches
+from crossbit.collection.records import Payload
+from crossbit.collection.store import Neighbours, Query
+from crossbit.collection.where import holds
+
+MOST = 16_384  # neighbours that a server gives at most
+_TOGETHER = 1000  # queries in one request
+_ANSWER = 200_000  # neighbours in one answer
+_WIDER = 8  # times as many are asked for when too few met the filter
+
+
+@dataclass(frozen=True)
+class Near:
+    """A row that was found: its distance, its item, the place of its modality among those asked for, its payload."""
+
+    distance: int
+    item: str
+    rank: int
+    payload: Payload
+
+    @property
+    def order(self) -> tuple[int, str, int]:
+        """Nearest first; what is equally near in the order of keys, by the modality that was named first."""
+        return self.distance, self.item, self.rank
+
+
+def neighbours(link: Link, state: State, query: Query) -> list[Neighbours]:
+    """The nearest items of each query."""
+    found: list[list[Near]] = []
+    limit = min(query.k * len(query.among), MOST)  # an item may be found by each modality
+    for part in batches(range(len(query.codes)), max(1, min(_TOGETHER, _ANSWER // limit))):
+        if filters.never(query.where):
+            found += [[] for _ in part]
+        else:
+            found += _search(link, state, query, query.codes[part], limit)
+    return [_told(query, own, _codes(link, state, query, own) if query.with_codes else None) for own in found]
+
+
+def _condition(state: State, query: Query) -> str:
+    numbers = [state.modalities[name] for name in query.among]
+    extra = filters.expression(query.where)
+    return f"modality in {numbers}{f' and {extra}' if extra else ''}"
+
+
+def _search(link: Link, state: State, query: Query, codes: Codes, limit: int) -> list[list[Near]]:
+    """The k nearest items of some queries; more rows are asked for while too few of them meet the filter."""
+    answers = link.call(
+        "search",
+        data=packed(codes),
+        anns_field="code",
+        filter=_condition(state, query),
+        limit=limit,
+        output_fields=["modality", "payload"],
+        search_params=parameters(state, link.address.nprobe),
+        consistency_level=link.level,
+    )
+    found = []
+    for i, answer in enumerate(answers):
+        own = _items(query, (_near(state, query, hit) for hit in answer))
+        if len(own) < query.k and len(answer) == limit:  # there may be more
+            own = _search_on(link, state, query, codes[[i]], limit)
+        found.append(own)
+    return found
+
+
+def _search_on(link: Link, state: State, query: Query, code: Codes, limit: int) -> list[Near]:
+    """Ask once more for more, or look at everything."""
+    if limit < MOST:
+        return _search(link, state, query, code, min(_WIDER * limit, MOST))[0]
+    return _scan(link, state, query, code)
+
+
+def parameters(state: State, nprobe: int) -> dict[str, Any]:
+    """How thoroughly an index is searched: how many clusters it looks at."""
+    params = {"nprobe": min(nprobe, state.nlist)} if state.index == "ivf" else {}
+    return {"metric_type": "HAMMING", "params": params}
+
+
+def _near(state: State, query: Query, hit: Mapping[str, Any]) -> Near:
+    """A hit of the server."""
+    entity = hit["entity"]
+    rank = query.among.index(state.names[entity["modality"]])
+    return Near(round(hit["distance"]), str(hit["id"]).partition("/")[0], rank, entity["payload"])
+
+
+def _items(query: Query, rows: Iterable[Near]) -> list[Near]:
+    """Of the rows that meet the filter, the nearest of each item; the k nearest of them."""
+    first: dict[str, Near] = {}
+    for row in sorted((row for row in rows if holds(query.where, row.payload)), key=lambda row: row.order):
+        first.setdefault(row.item, row)
+    return list(first.values())[: query.k]
+
+
+def _scan(link: Link, state: State, query: Query, code: Codes) -> list[Near]:
+    """The same by looking at every row: for more neighbours than a server gives, or a filter that it cannot apply."""
+    best: list[Near] = []
+    for page in batches(reading.scan_rows(link, _condition(state, query)), reading.PAGE):
+        distances = hamming(code, unpacked([code_of(row) for row in page], state.n_bits))[0].tolist()
+        rows = (
+            _near(state, query, {"id": row["key"], "distance": distance, "entity": row})
+            for row, distance in zip(page, distances, strict=True)
+        )
+        best = _items(query, [*best, *rows])
+    return best
+
+
+def _codes(link: Link, state: State, query: Query, found: Sequence[Near]) -> Codes:
+    """The codes that were compared; the server does not give them with the answer to a search."""
+    keys = [row_key(near.item, state.modalities[query.among[near.rank]]) for near in found]
+    there = {row["key"]: code_of(row) for row in reading.rows_of(link, keys, ["code"])}
+    return unpacked([there.get(key, bytes(state.width)) for key in keys], state.n_bits)  # zeros: it went meanwhile
+
+
+def _told(query: Query, found: Sequence[Near], codes: Codes | None) -> Neighbours:
+    """As a store tells them."""
+    return Neighbours(
+        [item_id(near.item) for near in found],
+        np.array([near.distance for near in found], np.int32),
+        [query.among[near.rank] for near in found],
+        [near.payload for near in found],
+        codes,
+    )

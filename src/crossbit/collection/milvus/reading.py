@@ -1,0 +1,74 @@
+"""Rows and items from the server."""
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import Any
+
+from crossbit.collection.milvus.link import Link
+from crossbit.collection.milvus.rows import BARE, FIELDS, STATE, Stored, gathered, item_key, row_key
+from crossbit.collection.milvus.state import State
+from crossbit.collection.payloads import batches
+from crossbit.collection.records import Id
+from crossbit.errors import FormatError
+
+PAGE = 5000  # rows asked for at a time
+_KEYS = 8000  # keys in one question
+
+
+def state_of(link: Link) -> State:
+    """Whose codes the collection holds now."""
+    return state_in(link, rows_of(link, [STATE], ["payload"]))
+
+
+def state_in(link: Link, rows: Sequence[dict[str, Any]]) -> State:
+    """The state among rows."""
+    for row in rows:
+        if row["key"] == STATE:
+            return State.from_row(link.address, row)
+    raise FormatError(f"{link.address}: it is not a collection of crossbit (no row {STATE!r}); choose another name")
+
+
+def rows_of(link: Link, keys: Sequence[str], fields: Sequence[str] = FIELDS) -> list[dict[str, Any]]:
+    """The rows that there are of some keys, in the order of keys."""
+    found = (
+        link.call("query", ids=part, output_fields=list(fields), consistency_level=link.level)
+        for part in batches(keys, _KEYS)
+    )
+    return sorted(chain.from_iterable(found), key=lambda row: str(row["key"]))
+
+
+def stored_items(link: Link, state: State, ids: Sequence[Id]) -> tuple[State, dict[str, Stored]]:
+    """What there is of some items, and the state as of now."""
+    numbers = [BARE, *state.modalities.values()]
+    keys = [row_key(item_key(id_), number) for id_ in ids for number in numbers]
+    rows = rows_of(link, [STATE, *keys])
+    return state_in(link, rows), dict(gathered((row for row in rows if row["key"] != STATE), numbers))
+
+
+def scan_rows(link: Link, condition: str, fields: Sequence[str] = FIELDS) -> Iterator[dict[str, Any]]:
+    """All rows that meet a condition, in the order of keys, as of when each page of them is read."""
+    last, size = "", PAGE
+    while True:
+        page = link.call(
+            "query",
+            filter=f'key > "{last}" and {condition}',
+            limit=size,
+            output_fields=list({"key", *fields}),
+            iterator="True",  # the server then gives the lowest keys, whichever segment they are in
+            reduce_stop_for_best="True",
+        )
+        yield from sorted(page, key=lambda row: str(row["key"]))
+        if len(page) < size:
+            return
+        last = max(str(row["key"]) for row in page)
+
+
+def scan_items(link: Link, state: State) -> Iterator[tuple[str, Stored]]:
+    """All items, in the order of keys."""
+    return gathered(scan_rows(link, state.filter), state.modalities.values())
+
+
+def count(link: Link, condition: str) -> int:
+    """How many rows meet a condition."""
+    found = link.call("query", filter=condition, output_fields=["count(*)"], consistency_level=link.level)
+    return int(found[0]["count(*)"])

@@ -1,0 +1,186 @@
+"""MilvusStore: a collection on a Milvus server, or in a file of Milvus Lite."""
+
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Self
+
+from crossbit.checks import known
+from crossbit.collection.milvus import checking, finding, reading, rows, upgrading, writing
+from crossbit.collection.milvus.address import Address
+from crossbit.collection.milvus.link import Link, client_library
+from crossbit.collection.milvus.rows import BARE, Stored, item_key
+from crossbit.collection.milvus.state import State
+from crossbit.collection.records import Finding, Id, Item, Stats
+from crossbit.collection.store import Batch, Neighbours, Query, Rows, StaleModelError
+from crossbit.errors import DataError
+from crossbit.model import HashModel
+
+_LOOKED = upgrading.GRACE / 2  # seconds that a search trusts the state it knows
+
+
+class MilvusStore:
+    """The store of a collection on Milvus.
+
+    Writes of one object take turns. The server has no transactions: of two objects that write the same item at once,
+    one may undo what the other did. A request is written entirely or not at all on a collection of one shard.
+
+    Args:
+        address: Where it is.
+        model: The model that its codes were made by; the server keeps its fingerprint alone.
+        timeout: Seconds that a call to the server may take.
+    """
+
+    def __init__(self, address: Address, model: HashModel, *, timeout: float = 30.0) -> None:
+        self._link = Link(address, timeout=timeout)
+        self._writing = threading.Lock()
+        self._model = model
+        try:
+            self._link.call("load_collection")
+            self._note(reading.state_of(self._link))
+            self.model()
+        except BaseException:
+            self._link.close()
+            raise
+
+    @classmethod
+    def create(cls, address: Address, model: HashModel, *, timeout: float = 30.0) -> Self:
+        """Make an empty store."""
+        link, library = Link(address, timeout=timeout), client_library()
+        try:
+            if link.call("has_collection"):
+                raise DataError(f"{address}: exists already; open it with Collection.open, or choose another name")
+            link.call(
+                "create_collection",
+                schema=rows.schema(library, model.n_bits),
+                index_params=rows.index(library, address),
+                num_shards=address.shards,
+                consistency_level="Session",
+            )
+            state = State.of(model, 0, index=address.index, nlist=address.nlist)
+            link.call("upsert", [state.row()])
+        finally:
+            link.close()
+        return cls(address, model, timeout=timeout)
+
+    @property
+    def place(self) -> str:
+        """Its address, without secrets."""
+        return str(self._link.address)
+
+    def model(self) -> HashModel:
+        """The model, if the codes are still its own."""
+        if self._state.fingerprint != self._model.fingerprint():
+            raise DataError(
+                f"{self.place} holds codes of the model {self._state.fingerprint[:16]}, not of"
+                f" {self._model.fingerprint()[:16]}, which was given; open it with that model"
+            )
+        return self._model
+
+    def _note(self, state: State) -> None:
+        self._state, self._looked = state, time.monotonic()
+
+    def _current(self, model: str | None = None) -> State:
+        """The state as of about now, which must be that of a model."""
+        if time.monotonic() - self._looked > _LOOKED:
+            self._note(reading.state_of(self._link))
+        return self._checked(model)
+
+    def _checked(self, model: str | None) -> State:
+        if model is not None and self._state.fingerprint != model:
+            raise StaleModelError("the collection has gone over to another model; open it again")
+        return self._state
+
+    # --- writing ---
+
+    def write(self, batch: Batch, model: str) -> None:
+        """Add items, or change what is given of those that are there."""
+        writing.check(batch)
+        with self._writing:
+            there = self._stored(batch.ids)
+            changes = writing.merged(batch, self._checked(model), there)
+            writing.write(self._link, self._state, changes, len(batch.ids))
+
+    def _stored(self, ids: Sequence[Id]) -> dict[str, Stored]:
+        """Items as they are, under the state as it is."""
+        while True:
+            state, there = reading.stored_items(self._link, self._state, ids)
+            same = state == self._state
+            self._note(state)
+            if same:
+                return there
+
+    def delete(self, ids: Sequence[Id], modality: str | None) -> int:
+        """Remove items, or their codes of one modality; how many there were."""
+        with self._writing:
+            there = self._stored(ids)
+            numbers = self._state.modalities
+            if modality is None:
+                if there:
+                    writing.remove(self._link, writing.every_key(map(rows.item_id, there), [BARE, *numbers.values()]))
+                return len(there)
+            number = numbers[known(modality, numbers)]
+            own = {item: stored for item, stored in there.items() if number in stored.codes}
+            without = ((item, stored.without(number), stored) for item, stored in own.items())
+            writing.write(self._link, self._state, without, len(own))
+            return len(own)
+
+    def index_field(self, field: str) -> None:
+        """Nothing: the server reads the payloads of a filter, and does it fast."""
+
+    # --- reading ---
+
+    def read(self, ids: Sequence[Id]) -> list[Item | None]:
+        """Items in the order of their ids, None where there is none."""
+        there = self._stored(list(dict.fromkeys(ids)))
+        names, n_bits = self._state.names, self._state.n_bits
+        keys = map(item_key, ids)
+        return [there[key].item(key, names, n_bits) if key in there else None for key in keys]
+
+    def scan(self) -> Iterator[Item]:
+        """All items, in the order of their keys."""
+        state = self._current()
+        for item, stored in reading.scan_items(self._link, state):
+            yield stored.item(item, state.names, state.n_bits)
+
+    def count(self) -> int:
+        """How many items there are."""
+        return checking.count_items(self._link, self._current())
+
+    def search(self, query: Query, model: str) -> list[Neighbours]:
+        """The nearest items of each query, each item once, by its nearest modality; nearest first."""
+        self._current()
+        return finding.neighbours(self._link, self._checked(model), query)
+
+    def stats(self) -> Stats:
+        """Facts about what is stored."""
+        return checking.facts(self._link, self._current())
+
+    # --- care ---
+
+    def check(self) -> list[Finding]:
+        """Look at all rows; those of an item that disagree are written anew."""
+        with self._writing:
+            return list(checking.findings(self._link, self._current()))
+
+    def compact(self) -> None:
+        """Let the server give back what was deleted."""
+        with self._writing:
+            upgrading.drop_leftovers(self._link, self._current())
+        if not self._link.address.embedded:
+            self._link.call("compact")
+
+    def upgrade(self, model: HashModel, batches: Iterable[tuple[Sequence[Id], Mapping[str, Rows]]] | None) -> None:
+        """Go over to another model; nobody else may write meanwhile."""
+        if batches is None:
+            first = next(iter(self._state.modalities))
+            raise DataError(
+                f"a Milvus collection keeps no features; give them again: upgrade(model, [(ids, {{{first!r}: X}}), …])"
+            )
+        with self._writing:
+            self._note(upgrading.upgrade(self._link, reading.state_of(self._link), model, batches))
+            self._model = model
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._link.close()

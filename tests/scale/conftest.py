@@ -1,0 +1,38 @@
+"""Real engines for the tests past one machine: a Milvus server and Milvus Lite; see ``make test-scale``."""
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from benchmarks._standalone import Standalone, is_own_network
+
+settings.register_profile("scale", settings.get_profile("crossbit"), max_examples=25)
+settings.load_profile("scale")
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def milvus_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+    """A Milvus server that asks for a password; nobody else can reach it."""
+    if not is_own_network():
+        pytest.fail("the server must be in a network of its own: run these tests by make test-scale")
+    with Standalone(tmp_path_factory.mktemp("milvus")) as server:
+        yield server
+
+
+@pytest.fixture
+def unused_name() -> str:
+    """A name that no collection has."""
+    return f"c{next(_numbers)}c"
+
+
+@pytest.fixture(params=["server", "lite"])
+def address(request: pytest.FixtureRequest, tmp_path: Path, unused_name: str) -> str:
+    """Where a collection can be made: on the server, and in a file of Milvus Lite."""
+    if request.param == "lite":
+        return f"milvus://{tmp_path}/items.db/{unused_name}"
+    server: Standalone = request.getfixturevalue("milvus_server")
+    return server.address(unused_name)
