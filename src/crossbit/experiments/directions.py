@@ -83,7 +83,7 @@ def evaluate_model(
             query_codes[left],
             base_codes[right],
             relevance(data, (left, query_rows[left]), (right, base_rows[right])),
-            exclude=_own_places(query_rows[left], base_rows[right]) if drop else None,
+            exclude=own_places(query_rows[left], base_rows[right]) if drop else None,
             places=places_needed(protocol.measures),
             threads=threads,
         )
@@ -148,7 +148,7 @@ def relevance(data: Dataset, queries: tuple[str, NDArray[np.int64]], base: tuple
     return from_labels(*(labels[name][rows] for name, rows in (queries, base)))
 
 
-def _own_places(query_rows: NDArray[np.int64], base_rows: NDArray[np.int64]) -> NDArray[np.int64]:
+def own_places(query_rows: NDArray[np.int64], base_rows: NDArray[np.int64]) -> NDArray[np.int64]:
     """Where each query's own row is in the base, −1 where it is not."""
     place = np.full(int(max(query_rows.max(initial=0), base_rows.max(initial=0))) + 1, -1)
     place[base_rows] = np.arange(len(base_rows))

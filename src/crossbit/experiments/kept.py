@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from crossbit.codes import Codes
 from crossbit.data import Dataset
+from crossbit.experiments.directions import own_places
 from crossbit.experiments.results import CODES, SUFFIX
 from crossbit.files import read_arrays
 from crossbit.metrics import Exclude, Ranking, from_labels, rank_codes
@@ -38,13 +39,13 @@ class Kept:
             way: Such as ``"image-text"``.
             data: Says of what class rows are.
             n_bits: Only the first so many bits.
-            own_row: Whether the query's own row counts; queries and base are the same rows.
+            own_row: Whether the query's own row counts across modalities; within one it never does.
         """
         left, right = way.split("-")
         asked, base = self._codes("query", left, n_bits), self._codes("base", right, n_bits)
         rows = self.arrays[f"query_rows.{left}"], self.arrays[f"base_rows.{right}"]
         labels = data.labels_by_modality()
-        exclude: Exclude = None if own_row else "same-row"
+        exclude: Exclude = None if own_row and left != right else own_places(*rows)
         return rank_codes(asked, base, from_labels(labels[left][rows[0]], labels[right][rows[1]]), exclude=exclude)
 
     def _codes(self, side: str, name: str, n_bits: int | None) -> Codes:

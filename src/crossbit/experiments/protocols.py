@@ -136,5 +136,24 @@ _CONCEPTS = (
 
 _DIGITS = Protocol(name="digits", note="both sides are the 1000 test rows, from each of six modalities to each")
 
-PROTOCOLS = {protocol.name: protocol for protocol in (*_WIKI, _DIGITS, *_CONCEPTS)}
+_SHAPES = (
+    Protocol(
+        name="shapegoogle/as-printed",
+        queries="query",
+        base="database",
+        own_row=False,
+        note="transductive: vocabularies and pairs come from the shapes that ask and are searched; distractors are in"
+        " the base, and in the vocabularies",
+    ),
+    Protocol(
+        name="shapegoogle/held-out",
+        queries="query",
+        base="database",
+        own_row=False,
+        note="vocabularies and pairs come from one half of the shapes; the other half asks, and is searched among"
+        " distractors that nothing was learnt from",
+    ),
+)
+
+PROTOCOLS = {protocol.name: protocol for protocol in (*_WIKI, _DIGITS, *_CONCEPTS, *_SHAPES)}
 """Name → protocol."""

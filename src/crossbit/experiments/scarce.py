@@ -5,9 +5,41 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from crossbit.data import Dataset, Pairs, pairs_from_labels
 from crossbit.experiments.results import read_result
 from crossbit.experiments.table import Row, result_file
+
+
+def share_of_pairs(
+    train: Dataset, seed: int, *, n_pairs: tuple[int, int], share: float = 1.0, within: bool = True
+) -> Mapping[str, Any]:
+    """What a method is told: pairs drawn from the classes of the rows, each kind at most as many as there are.
+
+    Args:
+        train: Two aligned views with classes.
+        seed: Of the draw.
+        n_pairs: Similar and dissimilar ones, of each two modalities and within each.
+        share: Of the pairs across modalities, so many are told.
+        within: Whether pairs within the modalities are told, all of them.
+    """
+    (a, b), labels = train.modalities, np.asarray(train.labels)
+    wanted = [(a, b, share), *([(a, a, 1.0), (b, b, 1.0)] if within else [])]
+    pairs: list[Pairs] = []
+    for number, (left, right, part) in enumerate(wanted):
+        existing = _existing(labels, within=left == right)
+        similar, not_ = (round(part * min(n, most)) for n, most in zip(n_pairs, existing, strict=True))
+        drawn = pairs_from_labels(labels, left, right, n_similar=similar, n_dissimilar=not_, seed=seed + 1000 * number)
+        pairs.append(drawn)
+    return {"views": train.views, "pairs": pairs, "rows": False}
+
+
+def _existing(labels: NDArray[Any], *, within: bool) -> tuple[int, int]:
+    """How many similar and dissimilar pairs there are: unordered ones of different rows within, all across."""
+    sizes = np.unique(labels, return_counts=True)[1]
+    alike, all_ = int(np.square(sizes).sum()), len(labels) ** 2
+    return ((alike - len(labels)) // 2, (all_ - alike) // 2) if within else (alike, all_ - alike)
 
 
 def differences(

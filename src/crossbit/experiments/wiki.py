@@ -14,12 +14,11 @@ from functools import partial
 from itertools import product
 from typing import Any, TypeAlias
 
-import numpy as np
-
-from crossbit.data import Dataset, Pairs, pairs_from_labels
+from crossbit.data import Dataset
 from crossbit.experiments import realvalued
 from crossbit.experiments.directions import Evaluation
 from crossbit.experiments.protocols import PROTOCOLS
+from crossbit.experiments.scarce import share_of_pairs
 from crossbit.experiments.table import Reference, Row
 from crossbit.hashers import HASHERS
 from crossbit.metrics import evaluate_ranking
@@ -105,17 +104,7 @@ def scarce_rows() -> list[Row]:
 
 def with_share(train: Dataset, seed: int, *, share: float, within: bool) -> Mapping[str, Any]:
     """Pairs drawn from the classes: of those across modalities a share, of those within each all or none."""
-    names, labels = train.modalities, np.asarray(train.labels)
-    wanted = {("image", "text"): share} | ({(name, name): 1.0 for name in names} if within else {})
-    pairs: list[Pairs] = []
-    for number, ((left, right), part) in enumerate(wanted.items()):
-        n_similar, n_dissimilar = (round(part * n) for n in PAIRS)
-        pairs.append(
-            pairs_from_labels(
-                labels, left, right, n_similar=n_similar, n_dissimilar=n_dissimilar, seed=seed + 1000 * number
-            )
-        )
-    return {"views": train.views, "pairs": pairs, "rows": False}
+    return share_of_pairs(train, seed, n_pairs=PAIRS, share=share, within=within)
 
 
 def _hashed(

@@ -58,8 +58,8 @@ class Mesh:
 
     def edges(self) -> Ints:
         """Every edge once, as two vertex numbers, the smaller first."""
-        sides = np.sort(self.faces[:, [0, 1, 1, 2, 2, 0]].reshape(-1, 2), axis=1)
-        return np.asarray(np.unique(sides, axis=0))
+        a, b = np.sort(self.faces[:, [0, 1, 1, 2, 2, 0]].reshape(-1, 2), axis=1).T
+        return np.stack(np.divmod(np.unique(a * len(self.vertices) + b), len(self.vertices)), axis=1)
 
     def _cross(self) -> Floats:
         a, b, c = (self.vertices[self.faces[:, corner]] for corner in range(3))
