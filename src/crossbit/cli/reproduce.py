@@ -124,3 +124,4 @@ def pages(
 app.command()(reproduce_nus.nus)
 app.command()(reproduce_nus.flickr8k)
 app.command()(reproduce_beyond.digits)
+app.command()(reproduce_beyond.defects)

@@ -1,10 +1,11 @@
-"""``crossbit reproduce digits``: what the paper does not try."""
+"""``crossbit reproduce digits`` and ``crossbit reproduce defects``: beyond the paper's tables."""
 
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from crossbit import data as data_sets
 from crossbit.cli import show
 
 Seeds = Annotated[int, typer.Option(min=1, help="How many seeds.")]
@@ -56,3 +57,38 @@ def _print_gaps(summary: dict[str, Any]) -> None:
         means = (f"{one[name]:.2f}" for name in ("all", "across", "within"))
         table.add_row(one["title"], *means, f"{one['lost']:.2f} [dim]± {one['error']:.2f}[/dim]")
     show.out.print(table)
+
+
+def defects(
+    data: Annotated[
+        Path | None, typer.Option(help="The Wiki distribution.", show_default="$CROSSBIT_DATA/wiki")
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the result files.")] = Path("results/defects"),
+    bits: Annotated[int, typer.Option("--bits", "-b", help="Length of a code.")] = 32,
+    seeds: Seeds = 5,
+) -> None:
+    """What is defective in the paper, measured on Wiki: signs, margins, sums, and networks without coupling.
+
+    Results are kept as they come, and runs that are there already are not run again.
+
+    For example:
+
+      crossbit reproduce defects --data wikipedia_dataset
+    """
+    from crossbit.experiments import defects as experiment
+    from crossbit.experiments.summary import read_summary
+
+    loaded = data_sets.read(data_sets.find("wiki") if data is None else data)
+    with show.steps("defects") as on_step:
+        path = experiment.run(loaded, out, n_bits=bits, seeds=range(seeds), on_step=on_step)
+    summary = read_summary(path)
+    for name, lines in summary["groups"].items():
+        table = show.table(name, *(way.replace("-", " → ") for way in summary["directions"]))
+        for one in lines:
+            cells = (
+                f"{one['mean'][way]:.1f} [dim]± {one['deviation'][way]:.1f}[/dim]" for way in summary["directions"]
+            )
+            table.add_row(one["title"], *cells)
+        show.out.print(table)
+        show.out.print()
+    show.say(f"results, codes and summary in {out}")
