@@ -5,7 +5,21 @@ from typing import Annotated
 
 import typer
 
-from crossbit.cli import collections, data, demo, doctor, exchange, find, learn, measure, models, reproduce, serve, tune
+from crossbit.cli import (
+    collections,
+    copying,
+    data,
+    demo,
+    doctor,
+    exchange,
+    find,
+    learn,
+    measure,
+    models,
+    reproduce,
+    serve,
+    tune,
+)
 
 app = typer.Typer(
     name="crossbit",
@@ -48,6 +62,7 @@ for command in (
     collections.delete,
     exchange.export,
     exchange.import_,
+    copying.copy,
     collections.stats,
     collections.check,
     collections.compact,

@@ -11,12 +11,13 @@ import typer
 from crossbit.checks import known
 from crossbit.cli import intake, show
 from crossbit.cli.models import ModelFolder
+from crossbit.cli.places import OwnModel, Place, notes, opened, shown
 from crossbit.cli.progress_file import Progress
 from crossbit.collection import Collection, Id, Stats
+from crossbit.collection.milvus import is_address
 from crossbit.errors import DataError
 from crossbit.model import HashModel
 
-Place = Annotated[Path, typer.Argument(metavar="COLLECTION", help="The folder of a collection.")]
 _NOTED_EVERY = 0.5  # seconds of adding that an interruption may cost
 
 
@@ -35,9 +36,10 @@ def create(
       crossbit create photos --model toy-model
       crossbit add photos toy
       crossbit search photos --rows toy/text.npy -m text --among image
+      crossbit create milvus://localhost:19530/photos --model toy-model
     """
     with Collection.create(collection, HashModel.load(model), keep_features=keep_features or False) as made:
-        show.say(f"{made!r} is empty; fill it with: crossbit add {collection} FILE")
+        show.say(f"{made!r} is empty; fill it with: crossbit add {shown(collection)} FILE")
 
 
 def add(
@@ -56,6 +58,7 @@ def add(
         typer.Option("--view", metavar="MODALITY=FIELD", help="Field with the rows or raw things of a modality."),
     ] = None,
     batch: Annotated[int, typer.Option(min=1, help="Items written at a time; each batch is on disk at once.")] = 1000,
+    model: OwnModel = None,
 ) -> None:
     """Add items, or change those whose ids are there.
 
@@ -70,19 +73,19 @@ def add(
       crossbit add photos image.npy --modality image --ids names.txt
       zcat items.jsonl.gz | crossbit add photos -
     """
-    with Collection.open(collection) as opened:
-        progress = Progress(collection, source, [modality, str(ids), id_field, view])
+    with opened(collection, model) as found:
+        progress = Progress(notes(collection), source, [modality, str(ids), id_field, view])
         start = progress.done()
         if start:
             show.say(f"{source}: {start} items were added before the interruption; going on from there")
-        batches = _batches(opened, source, modality, ids, id_field, view or [], batch, start)
-        count = _add(opened, batches, start, intake.total(source), progress)
+        batches = _batches(found, source, modality, ids, id_field, view or [], batch, start)
+        count = _add(found, batches, start, intake.total(source), progress)
         progress.forget()
-        show.say(f"{count} items added; {len(opened)} in {collection}")
+        show.say(f"{count} items added; {len(found)} in {shown(collection)}")
 
 
 def _batches(
-    opened: Collection,
+    collection: Collection,
     source: str,
     modality: str | None,
     ids: Path | None,
@@ -93,12 +96,12 @@ def _batches(
 ) -> Iterator[intake.Batch]:
     """The items of a source, whatever it is."""
     if modality is not None:
-        known(modality, opened.model.modalities)
+        known(modality, collection.model.modalities)
         named: list[Id] | None = None if ids is None else list(ids.read_text().splitlines())
         return intake.read_rows(source, modality, size, start, named)
     if source != intake.STDIN and Path(source.partition(":")[0]).suffix in (".npy", ".npz", ".mat", ".h5"):
-        raise DataError(f"{source}: say what its rows are, such as --modality {opened.model.modalities[0]}")
-    columns = {name: name for name in opened.model.modalities}
+        raise DataError(f"{source}: say what its rows are, such as --modality {collection.model.modalities[0]}")
+    columns = {name: name for name in collection.model.modalities}
     for given in views:
         name, sign, field = given.partition("=")
         if not sign:
@@ -107,13 +110,15 @@ def _batches(
     return intake.read(source, intake.Columns(id_field, columns), size, start)
 
 
-def _add(opened: Collection, batches: Iterable[intake.Batch], start: int, total: int | None, progress: Progress) -> int:
+def _add(
+    collection: Collection, batches: Iterable[intake.Batch], start: int, total: int | None, progress: Progress
+) -> int:
     """Write batches; how many items they held."""
     count, noted = 0, time.monotonic()
     with show.counting("adding", total) as done:
         done(start)
         for batch in batches:
-            opened.upsert(batch.ids, batch.views, batch.payload)
+            collection.upsert(batch.ids, batch.views, batch.payload)
             count += len(batch.ids)
             done(len(batch.ids))
             if time.monotonic() - noted > _NOTED_EVERY:
@@ -127,6 +132,7 @@ def delete(
     ids: Annotated[list[str] | None, typer.Argument(metavar="ID...", help="Ids of items.")] = None,
     file: Annotated[Path | None, typer.Option(help="A file with one id a line.")] = None,
     modality: Annotated[str | None, typer.Option("--modality", "-m", help="Only the codes of this modality.")] = None,
+    model: OwnModel = None,
 ) -> None:
     """Delete items by their ids; ids that are not there are passed over.
 
@@ -138,16 +144,16 @@ def delete(
     asked = [*(ids or []), *(file.read_text().splitlines() if file is not None else [])]
     if not asked:
         raise DataError("give the ids of the items, or --file with one a line")
-    with Collection.open(collection) as opened:
-        count = opened.delete(named_ids(opened, asked), modality=modality)
+    with opened(collection, model) as found:
+        count = found.delete(named_ids(found, asked), modality=modality)
         done = "deleted" if modality is None else f"without {modality} now"
-        show.say(f"{count} items {done}; {len(opened)} in {collection}")
+        show.say(f"{count} items {done}; {len(found)} in {shown(collection)}")
 
 
-def named_ids(opened: Collection, words: Iterable[str]) -> list[Id]:
+def named_ids(collection: Collection, words: Iterable[str]) -> list[Id]:
     """The ids that words on the command line name: the text if there is such an item, else the number it spells."""
     spelled: dict[str, list[Id]] = {word: [word, *_number(word)] for word in words}
-    there = {item.id for item in opened.get([id_ for ids in spelled.values() for id_ in ids]) if item is not None}
+    there = {item.id for item in collection.get([id_ for ids in spelled.values() for id_ in ids]) if item is not None}
     return [next((id_ for id_ in ids if id_ in there), word) for word, ids in spelled.items()]
 
 
@@ -162,16 +168,17 @@ def _number(word: str) -> list[Id]:
 def stats(
     collection: Place,
     as_json: Annotated[bool, typer.Option("--json", help="Everything, as one line of JSON.")] = False,
+    model: OwnModel = None,
 ) -> None:
     """Show what a collection holds: items, modalities, bytes, and how healthy the codes are."""
-    with Collection.open(collection) as opened:
-        found = opened.stats()
+    with opened(collection, model) as there:
+        found = there.stats()
     if as_json:
         typer.echo(json.dumps(found.to_dict()))
         return
     modalities = [(f"  {name}", f"{count:,} codes{_health(found, name)}") for name, count in found.modalities.items()]
     show.facts(
-        str(collection),
+        shown(collection),
         [
             ("items", f"{found.items:,}"),
             *modalities,
@@ -179,7 +186,7 @@ def stats(
             ("on disk", f"{found.nbytes:,} bytes, {found.bytes_per_item:,.0f} an item"),
             ("indexed fields", ", ".join(found.fields) or "none"),
             ("features kept", found.features or "no"),
-            ("writes", f"{found.generation:,}"),
+            *([("writes", f"{found.generation:,}")] if found.generation else []),
             ("model", found.model[:16]),
         ],
     )
@@ -192,41 +199,45 @@ def _health(found: Stats, modality: str) -> str:
     health = found.health[modality]
     dead = f", {len(health.dead_bits)} dead" if health.dead_bits else ""
     different = f"{100 * health.unique_codes / health.n_codes:.0f} % different"
-    return f", {different}, worth {health.effective_bits:.1f} independent bits{dead}"
+    recall = f", search finds {100 * found.recall[modality]:.1f} % of the 10 nearest" if found.recall else ""
+    return f", {different}, worth {health.effective_bits:.1f} independent bits{dead}{recall}"
 
 
-def check(collection: Place) -> None:
+def check(collection: Place, model: OwnModel = None) -> None:
     """Look at every file of a collection; what is damaged is named, what is derived is made anew.
 
     The exit code is 1 when something is damaged that could not be made anew.
     """
-    with Collection.open(collection) as opened:
+    with opened(collection, model) as found:
         with show.err.status("looking at everything"):
-            findings = opened.check()
+            findings = found.check()
         for finding in findings:
             typer.echo(str(finding))
         if any(not finding.repaired for finding in findings):
             raise typer.Exit(1)
-        show.say(f"{len(opened):,} items are well")
+        show.say(f"{len(found):,} items are well")
 
 
-def compact(collection: Place) -> None:
+def compact(collection: Place, model: OwnModel = None) -> None:
     """Give back the space of deleted items, and save the indexes so that opening is quick."""
-    with Collection.open(collection) as opened:
+    with opened(collection, model) as found:
         before = _truth(collection)
         with show.err.status("compacting"):
-            opened.compact()
-        show.say(f"{before:,} bytes of items before, {_truth(collection):,} now; the indexes are saved")
+            found.compact()
+        if is_address(collection):
+            show.say("the server compacts it now")
+        else:
+            show.say(f"{before:,} bytes of items before, {_truth(collection):,} now; the indexes are saved")
 
 
-def _truth(collection: Path) -> int:
+def _truth(collection: str) -> int:
     """Bytes of the items themselves."""
-    return sum(path.stat().st_size for path in collection.glob("items.sqlite*"))
+    return sum(path.stat().st_size for path in Path(collection).glob("items.sqlite*"))
 
 
 def upgrade(collection: Place, model: ModelFolder) -> None:
     """Encode all items with another model, from the features that were kept, and switch to it at once."""
-    with Collection.open(collection) as opened:
+    with opened(collection) as found:
         with show.err.status("encoding everything"):
-            opened.upgrade(HashModel.load(model))
-        show.say(f"{opened!r}")
+            found.upgrade(HashModel.load(model))
+        show.say(f"{found!r}")

@@ -59,7 +59,7 @@ def demo(
             _preview(opened, pictures, query)
     show.out.print(f"\n[dim]{openmoji.ATTRIBUTION['text']}. Licence: {openmoji.ATTRIBUTION['licence']}.[/dim]")
     if not no_serve:
-        serve.run(collection, port=port)
+        serve.run(str(collection), port=port)
 
 
 def _is_learnt(collection: Path) -> bool:

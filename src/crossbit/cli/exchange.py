@@ -10,7 +10,7 @@ import numpy as np
 import typer
 
 from crossbit.cli import intake, show
-from crossbit.cli.collections import Place
+from crossbit.cli.places import OwnModel, Place, opened, shown
 from crossbit.codes import Codes
 from crossbit.collection import Collection, Item
 from crossbit.errors import DataError, FormatError
@@ -22,6 +22,7 @@ EXPORT = "crossbit.export/1"
 def export(
     collection: Place,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write; standard output by default.")] = None,
+    model: OwnModel = None,
 ) -> None:
     """Write all items as JSON lines: ids, payloads and codes; 'crossbit import' reads them. Kept features stay behind.
 
@@ -29,8 +30,8 @@ def export(
 
       crossbit export photos --out photos.jsonl
     """
-    with Collection.open(collection) as opened:
-        lines = _export(opened)
+    with opened(collection, model) as there:
+        lines = _export(there)
         if out is None:
             for line in lines:
                 typer.echo(line)
@@ -38,13 +39,13 @@ def export(
         with replacing(out) as file:
             for line in lines:
                 file.write(line.encode() + b"\n")
-        show.say(f"{len(opened)} items written to {out}")
+        show.say(f"{len(there)} items written to {out}")
 
 
-def _export(opened: Collection) -> Iterator[str]:
-    yield json.dumps({"format": EXPORT, "n_bits": opened.model.n_bits, "model": opened.model.fingerprint()})
-    with show.counting("exporting", len(opened)) as done:
-        for item in opened:
+def _export(collection: Collection) -> Iterator[str]:
+    yield json.dumps({"format": EXPORT, "n_bits": collection.model.n_bits, "model": collection.model.fingerprint()})
+    with show.counting("exporting", len(collection)) as done:
+        for item in collection:
             yield json.dumps(_to_json(item), ensure_ascii=False)
             done(1)
 
@@ -59,6 +60,7 @@ def import_(
     source: Annotated[
         str, typer.Argument(metavar="FILE", help="What 'crossbit export' wrote, or - for standard input.")
     ],
+    model: OwnModel = None,
 ) -> None:
     """Add the items of an export; the collection must have the same model, for codes mean nothing without it.
 
@@ -67,29 +69,29 @@ def import_(
       crossbit create copy --model toy-model
       crossbit export photos | crossbit import copy -
     """
-    with Collection.open(collection) as opened:
+    with opened(collection, model) as there:
         if source == intake.STDIN:
-            count = _import(opened, sys.stdin, "standard input")
+            count = _import(there, sys.stdin, "standard input")
         else:
             with open(source, encoding="utf-8") as file:
-                count = _import(opened, file, source)
-        show.say(f"{count} items imported; {len(opened)} in {collection}")
+                count = _import(there, file, source)
+        show.say(f"{count} items imported; {len(there)} in {shown(collection)}")
 
 
-def _import(opened: Collection, file: TextIO, name: str) -> int:
+def _import(collection: Collection, file: TextIO, name: str) -> int:
     records = intake.json_lines(file, name)
     header = next(records, {})
     if header.get("format") != EXPORT:
         raise FormatError(f"{name}: format {header.get('format')!r} in its first line; expected {EXPORT!r}")
-    if header.get("model") != opened.model.fingerprint():
+    if header.get("model") != collection.model.fingerprint():
         raise DataError(
-            f"{name}: its codes were made by another model than that of {opened.place}; add its items instead"
+            f"{name}: its codes were made by another model than that of {collection.place}; add its items instead"
         )
     count = 0
     with show.counting("importing", None) as done:
         for found in intake.in_batches(records, 1000):
             try:
-                _import_batch(opened, found)
+                _import_batch(collection, found)
             except (KeyError, TypeError, AttributeError) as error:
                 raise FormatError(f"{name}: a line is not what 'crossbit export' writes ({error!r})") from error
             count += len(found)
@@ -97,11 +99,11 @@ def _import(opened: Collection, file: TextIO, name: str) -> int:
     return count
 
 
-def _import_batch(opened: Collection, records: list[intake.Record]) -> None:
+def _import_batch(collection: Collection, records: list[intake.Record]) -> None:
     """Write the payloads, then the codes of each modality for those that have it."""
-    opened.upsert([record["id"] for record in records], payload=[record["payload"] for record in records])
-    for name in opened.model.modalities:
+    collection.upsert([record["id"] for record in records], payload=[record["payload"] for record in records])
+    for name in collection.model.modalities:
         own = {record["id"]: bytes.fromhex(record["codes"][name]) for record in records if name in record["codes"]}
         if own:
             packed = np.frombuffer(b"".join(own.values()), np.uint8).reshape(len(own), -1)
-            opened.upsert(own, {name: Codes.from_bytes(packed, opened.model.n_bits)})
+            collection.upsert(own, {name: Codes.from_bytes(packed, collection.model.n_bits)})

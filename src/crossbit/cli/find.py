@@ -10,7 +10,8 @@ from rich.markup import escape
 
 from crossbit.annotate import Tag
 from crossbit.cli import show
-from crossbit.cli.collections import Place, named_ids
+from crossbit.cli.collections import named_ids
+from crossbit.cli.places import OwnModel, Place, opened
 from crossbit.collection import Collection, Hit
 from crossbit.data import read_array
 from crossbit.errors import DataError
@@ -48,6 +49,7 @@ def search(
         int | None, typer.Option(help="Order so many of the nearest by the bits that the query is surest of.")
     ] = None,
     as_json: AsJson = False,
+    model: OwnModel = None,
 ) -> None:
     """Find the items nearest to things of any modality.
 
@@ -57,9 +59,9 @@ def search(
       crossbit search photos --like cat.jpg -m image -k 20 --where '{"year": {">=": 2010}, "tags": {"has": "dog"}}'
       crossbit search photos --rows queries.npy -m text > hits.jsonl
     """
-    with Collection.open(collection) as opened:
-        asked, titles = _asked(opened, modality, things, rows, like)
-        found = opened.search(
+    with opened(collection, model) as there:
+        asked, titles = _asked(there, modality, things, rows, like)
+        found = there.search(
             modality,
             asked,
             k,
@@ -83,6 +85,7 @@ def annotate(
     field: Annotated[str, typer.Option(help="Payload field with an item's tags.")] = "tags",
     where: Filter = None,
     as_json: AsJson = False,
+    model: OwnModel = None,
 ) -> None:
     """Suggest tags for things: those of their nearest neighbours, by vote.
 
@@ -91,9 +94,9 @@ def annotate(
       crossbit annotate photos new.jpg -m image --from text
       crossbit annotate photos --rows image.npy -m image --neighbours 10 --tags 5
     """
-    with Collection.open(collection) as opened:
-        asked, titles = _asked(opened, modality, things, rows, like)
-        found = opened.annotate(
+    with opened(collection, model) as there:
+        asked, titles = _asked(there, modality, things, rows, like)
+        found = there.annotate(
             modality,
             asked,
             from_=None if from_ == "all" else from_,
@@ -106,7 +109,7 @@ def annotate(
 
 
 def _asked(
-    opened: Collection, modality: str, things: list[str] | None, rows: str | None, like: str | None
+    collection: Collection, modality: str, things: list[str] | None, rows: str | None, like: str | None
 ) -> tuple[Any, list[str]]:
     """What is asked with, and a title for each query."""
     if sum(given not in (None, []) for given in (things, rows, like)) != 1:
@@ -115,15 +118,15 @@ def _asked(
         X = read_array(rows)
         return X, [f"row {i}" for i in range(len(X))]
     if like is not None:
-        return _codes_like(opened, modality, like), [f"like {like}"]
+        return _codes_like(collection, modality, like), [f"like {like}"]
     return things, [str(thing) for thing in things or []]
 
 
-def _codes_like(opened: Collection, modality: str, like: str) -> Any:  # noqa: ANN401 - Codes
+def _codes_like(collection: Collection, modality: str, like: str) -> Any:  # noqa: ANN401 - Codes
     """The code of an item."""
-    (item,) = opened.get(named_ids(opened, [like]))
+    (item,) = collection.get(named_ids(collection, [like]))
     if item is None:
-        raise DataError(f"there is no item {like!r} in {opened.place}")
+        raise DataError(f"there is no item {like!r} in {collection.place}")
     if modality not in item.codes:
         raise DataError(f"item {like!r} has no code of {modality!r}; it has {item.modalities}")
     return item.codes[modality]

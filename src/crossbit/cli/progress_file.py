@@ -12,13 +12,13 @@ class Progress:
     """The rows of a source that a collection already has.
 
     Args:
-        collection: The collection's folder.
+        folder: Where it is noted.
         source: The file; it counts as another one when its size or time has changed. Standard input has no progress.
         settings: Whatever else decides what is added.
     """
 
-    def __init__(self, collection: Path, source: str, settings: object) -> None:
-        self._path = collection / FILE
+    def __init__(self, folder: Path, source: str, settings: object) -> None:
+        self._path = folder / FILE
         path = Path(source)
         self._key = ""
         if path.exists():

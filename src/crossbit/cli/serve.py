@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from crossbit.cli import show
+from crossbit.cli.places import OwnModel, Place, opened
 from crossbit.collection import Collection
 from crossbit.errors import DataError, MissingExtraError
 
@@ -14,7 +15,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def serve(
-    collection: Annotated[Path, typer.Argument(metavar="COLLECTION", help="The folder of a collection.")],
+    collection: Place,
     host: Annotated[str, typer.Option(help="Address to listen on; by default only this machine.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8000,
     media: Annotated[
@@ -28,6 +29,7 @@ def serve(
     ] = None,
     writable: Annotated[bool, typer.Option("--writable", help="Let clients add and delete items.")] = False,
     threads: Annotated[int | None, typer.Option(min=1, help="Answers worked on at once.", show_default="cores")] = None,
+    model: OwnModel = None,
 ) -> None:
     """Serve COLLECTION over HTTP: a page to search it with words and pictures, and an API.
 
@@ -37,6 +39,7 @@ def serve(
 
       crossbit serve photos
       crossbit serve photos --port 0 --media ~/Pictures
+      crossbit serve milvus://localhost:19530/photos --model photos-model
       CROSSBIT_TOKEN=secret crossbit serve photos --host 0.0.0.0 --name search.example.org
       curl -H 'Content-Type: application/json' -d '{"text": "dog + beach", "k": 3}' localhost:8000/api/search
     """
@@ -49,11 +52,12 @@ def serve(
         names=name,
         writable=writable,
         threads=threads,
+        model=model,
     )
 
 
 def run(
-    folder: Path,
+    collection: str,
     *,
     host: str = "127.0.0.1",
     port: int = 8000,
@@ -62,6 +66,7 @@ def run(
     names: list[str] | None = None,
     writable: bool = False,
     threads: int | None = None,
+    model: Path | None = None,
 ) -> None:
     """Serve a collection until the process is told to end, and say where."""
     try:
@@ -75,7 +80,7 @@ def run(
             f"listening on {host} would let anybody in; set CROSSBIT_TOKEN, or stay on this machine with --host"
             " 127.0.0.1"
         )
-    with Collection.open(folder) as found:
+    with opened(collection, model) as found:
         settings = web.Settings(
             token=token,
             writable=writable,

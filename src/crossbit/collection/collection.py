@@ -10,7 +10,7 @@ from crossbit.annotate import Tag, vote
 from crossbit.checks import known, whole_number
 from crossbit.collection import hits, payloads
 from crossbit.collection import where as language
-from crossbit.collection.places import create_store, open_store
+from crossbit.collection.places import create_store, is_there, open_store
 from crossbit.collection.records import Finding, Hit, Id, Item, Stats
 from crossbit.collection.rows import Encoder, Things
 from crossbit.collection.store import Batch, Query, StaleModelError, Store
@@ -73,6 +73,11 @@ class Collection:
             timeout: Seconds to wait for another writer, or for the server.
         """
         return cls(open_store(where, model, timeout=timeout))
+
+    @staticmethod
+    def exists(where: str | PathLike[str], *, timeout: float = 30.0) -> bool:
+        """Whether there is a collection in a folder or at an address."""
+        return is_there(where, timeout=timeout)
 
     @property
     def model(self) -> HashModel:

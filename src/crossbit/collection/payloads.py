@@ -17,6 +17,7 @@ MAX_DEPTH = 64
 _LONG_NUMBER = b"0" * 19  # what every longer number looks like when its digits are made zeros
 _DIGITS_TO_ZEROS = bytes.maketrans(b"123456789", b"000000000")
 _encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+_ordered = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True)
 
 
 def clean_text(text: str, what: str) -> str:
@@ -133,6 +134,11 @@ def _look_at_all(values: Iterable[object], id_: Id, depth: int) -> None:
 def spelled_length(payload: object) -> int:
     """Characters of a payload's JSON text, which may be that text already."""
     return len(payload if isinstance(payload, str) else _encoder.encode(payload))
+
+
+def spelled(value: object) -> str:
+    """JSON text in which the order of an object's fields does not show."""
+    return _ordered.encode(value)
 
 
 def batches(values: Iterable[Any], size: int) -> Iterable[list[Any]]:

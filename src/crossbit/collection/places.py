@@ -10,6 +10,13 @@ from crossbit.errors import DataError
 from crossbit.model import HashModel
 
 
+def is_there(where: str | PathLike[str], *, timeout: float) -> bool:
+    """Whether there is a store."""
+    if milvus.is_address(where):
+        return milvus.MilvusStore.exists(milvus.parse(str(where)), timeout=timeout)
+    return LocalStore.exists(Path(where))
+
+
 def create_store(where: str | PathLike[str], model: HashModel, *, keep: str | None, timeout: float) -> Store:
     """Make an empty store."""
     if not milvus.is_address(where):

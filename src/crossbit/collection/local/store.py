@@ -37,7 +37,7 @@ class LocalStore:
     """
 
     def __init__(self, folder: Path, *, timeout: float = 30.0) -> None:
-        if not (folder / TRUTH).is_file():
+        if not self.exists(folder):
             raise DataError(f"{folder}: there is no collection (no {TRUTH} in it); make one with Collection.create")
         self.place = folder
         self._database = Database(folder / TRUTH, timeout=timeout)
@@ -54,6 +54,11 @@ class LocalStore:
         except BaseException:
             self._database.close()
             raise
+
+    @staticmethod
+    def exists(folder: Path) -> bool:
+        """Whether there is one in a folder."""
+        return (folder / TRUTH).is_file()
 
     @classmethod
     def create(cls, folder: Path, model: HashModel, *, keep: str | None, timeout: float = 30.0) -> Self:

@@ -8,7 +8,7 @@ from typing import Self
 from crossbit.checks import known
 from crossbit.collection.milvus import checking, finding, reading, rows, upgrading, writing
 from crossbit.collection.milvus.address import Address
-from crossbit.collection.milvus.link import Link, client_library
+from crossbit.collection.milvus.link import Link, NotFoundError, client_library
 from crossbit.collection.milvus.rows import BARE, Stored, item_key
 from crossbit.collection.milvus.state import State
 from crossbit.collection.records import Finding, Id, Item, Stats
@@ -39,23 +39,34 @@ class MilvusStore:
             self._link.call("load_collection")
             self._note(reading.state_of(self._link))
             self.model()
-        except BaseException:
+        except BaseException as error:
             self._link.close()
+            if isinstance(error, NotFoundError):
+                raise DataError(str(error)) from error
             raise
+
+    @staticmethod
+    def exists(address: Address, *, timeout: float = 30.0) -> bool:
+        """Whether there is one at an address."""
+        link = Link(address, timeout=timeout)
+        try:
+            return bool(link.call("has_collection"))
+        finally:
+            link.close()
 
     @classmethod
     def create(cls, address: Address, model: HashModel, *, timeout: float = 30.0) -> Self:
         """Make an empty store."""
+        if cls.exists(address, timeout=timeout):
+            raise DataError(f"{address}: exists already; open it with Collection.open, or choose another name")
         link, library = Link(address, timeout=timeout), client_library()
         try:
-            if link.call("has_collection"):
-                raise DataError(f"{address}: exists already; open it with Collection.open, or choose another name")
             link.call(
                 "create_collection",
                 schema=rows.schema(library, model.n_bits),
                 index_params=rows.index(library, address),
                 num_shards=address.shards,
-                consistency_level="Session",
+                consistency_level="Strong",  # of reads that do not say: those of pages of rows
             )
             state = State.of(model, 0, index=address.index, nlist=address.nlist)
             link.call("upsert", [state.row()])

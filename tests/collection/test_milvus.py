@@ -1,0 +1,120 @@
+"""What of Milvus needs no server: addresses, keys, filters, and what is said when something is missing."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crossbit import Collection, DataError, MissingExtraError
+from crossbit.collection.milvus import address, filters, parse, rows
+from crossbit.collection.milvus.address import Address
+from crossbit.collection.where import parse as parse_where
+from tests.faults.play import model
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("milvus://localhost/photos", Address("http://localhost:19530", "photos")),
+        ("milvus://h:1/a_1", Address("http://h:1", "a_1")),
+        ("milvus://root:p%40ss@h/a", Address("http://h:19530", "a", token="root:p@ss")),
+        ("milvus+tls://h/a?ca=/etc/ca.pem", Address("https://h:19530", "a", certificate="/etc/ca.pem")),
+        ("milvus:///data/items.db/a", Address("/data/items.db", "a")),
+        ("milvus://./items.db/a", Address(str(Path("items.db").absolute()), "a")),
+        (
+            "milvus://h/a?index=ivf&nlist=64&nprobe=4&shards=2&consistency=strong&database=d",
+            Address("http://h:19530", "a", "", "", "d", "ivf", 64, 4, 2, "strong"),
+        ),
+    ],
+)
+def test_addresses(text: str, expected: Address, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(address.TOKEN, raising=False)
+    monkeypatch.delenv(address.CERTIFICATE, raising=False)
+    assert parse(text) == expected
+    assert address.is_address(text)
+
+
+def test_credentials_and_certificates_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(address.TOKEN, "me:secret")
+    monkeypatch.setenv(address.CERTIFICATE, "/ca.pem")
+    assert parse("milvus+tls://h/a") == Address("https://h:19530", "a", "me:secret", "/ca.pem")
+    assert parse("milvus+tls://you:other@h/a?ca=b").token == "you:other"  # the address comes first
+
+
+def test_an_address_is_shown_without_secrets() -> None:
+    assert str(parse("milvus://root:secret@h/a?consistency=strong")) == "milvus://h:19530/a"
+    assert str(parse("milvus+tls://h/a")) == "milvus+tls://h:19530/a"
+    assert str(parse("milvus:///f.db/a")) == "milvus:///f.db/a"
+    with pytest.raises(DataError) as error:
+        parse("milvus://root:secret@h/bad-name")
+    assert "secret" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("milvus://h", r"expected milvus://\[user:password@\]host\[:port\]/NAME or .*; got the name ''"),
+        ("milvus://h/my-photos", "made of letters, digits and underscores; got the name 'my-photos'"),
+        ("milvus://h/a/b", "one name comes after the host, got '/a/b'"),
+        ("milvus://h:99999/a", "a port goes from 0 to 65535"),
+        ("milvus://h/a?colour=red", r"unknown options \['colour'\]; known: \['ca', 'consistency', 'database', 'index'"),
+        ("milvus://h/a?index=hnsw", r"index is one of \['flat', 'ivf'\], got 'hnsw'"),
+        ("milvus://h/a?consistency=x", "consistency is one of .*, got 'x'"),
+        ("milvus://h/a?nlist=0", "nlist goes from 1 to 65536, got '0'"),
+    ],
+)
+def test_addresses_that_are_none(text: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        parse(text)
+
+
+def test_what_a_server_does_not_keep(tmp_path: Path) -> None:
+    with pytest.raises(
+        DataError, match="keeps the fingerprint of the model, not the model itself; open it with Collec"
+    ):
+        Collection.open("milvus://h/a")
+    with pytest.raises(DataError, match="a Milvus collection keeps no features; leave keep_features out"):
+        Collection.create("milvus://h/a", model(0), keep_features=True)
+
+
+def test_a_missing_library_says_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pymilvus", None)
+    with pytest.raises(MissingExtraError, match=r"'pymilvus' is not installed. .* pip install 'crossbit\[milvus\]'"):
+        Collection.open("milvus://h/a", model(0))
+
+
+IDS = st.one_of(st.integers(-(2**63), 2**63 - 1), st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
+
+
+@given(IDS, st.integers(0, 9))
+def test_keys_tell_their_ids(id_: int | str, number: int) -> None:
+    key = rows.item_key(id_)
+    assert rows.item_id(key) == rows.item_id(rows.row_key(key, number)) == id_
+    assert key.isascii()
+    assert key.isprintable()
+    assert not set(key) & set("\"'\\/")
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ({"year": 2010}, '(payload["year"] == 2010)'),
+        ({"year": {">=": 2010, "<": 2020.5}}, 'payload["year"] >= 2010 and payload["year"] < 2020.5'),
+        ({"colour": {"in": ["red", 3]}}, '(payload["colour"] == "red" or payload["colour"] == 3)'),
+        (
+            {"tags": {"has": ["dog", True]}},
+            'json_contains(payload["tags"], "dog") and json_contains(payload["tags"], true)',
+        ),
+        ({"a.b": 1, "c": {"!=": 1}, "d": None, "e": 2**60, "f": "é", "g": 1e300}, ""),
+        ({"tags": {"has": ["dog", "é"]}}, 'json_contains(payload["tags"], "dog")'),
+    ],
+)
+def test_filters_in_the_words_of_milvus(where: dict[str, object], expected: str) -> None:
+    assert filters.expression(parse_where(where)) == expected
+
+
+def test_nothing_is_in_an_empty_list() -> None:
+    assert filters.never(parse_where({"a": 1, "b": {"in": []}}))
+    assert not filters.never(parse_where({"b": {"in": [1]}}))

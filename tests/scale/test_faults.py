@@ -1,0 +1,183 @@
+"""A server that dies, hangs, is slow, refuses: what was acknowledged is there, errors come in time, work goes on."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks._standalone import Standalone
+from crossbit import BackendError, Collection
+from crossbit.collection.milvus import writing
+from tests.faults.play import WIDTHS, model
+from tests.scale.relay import Relay
+
+QUERY = np.ones((1, WIDTHS["text"]))
+
+
+@pytest.fixture(scope="module")
+def mortal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+    """A server of these tests alone."""
+    with Standalone(tmp_path_factory.mktemp("mortal"), guarded=False) as server:
+        yield server
+
+
+def views(numbers: range) -> dict[str, np.ndarray]:
+    rows = {name: np.random.default_rng(1).normal(size=(100_000, width)) for name, width in WIDTHS.items()}
+    return {name: X[numbers.start : numbers.stop] for name, X in rows.items()}
+
+
+def fill(collection: Collection, numbers: range) -> None:
+    collection.upsert([f"i{i}" for i in numbers], views(numbers), [{"number": i} for i in numbers])
+
+
+def assert_holds(collection: Collection, numbers: range) -> None:
+    """All of these items, as they were written."""
+    made = {name: model(0).encode(name, X) for name, X in views(numbers).items()}
+    for i, (number, item) in enumerate(zip(numbers, collection.get([f"i{n}" for n in numbers]), strict=True)):
+        assert item is not None, f"i{number} is gone"
+        assert item.payload == {"number": number}
+        assert dict(item.codes) == {name: codes[i] for name, codes in made.items()}
+
+
+@contextmanager
+def in_time(seconds: float) -> Iterator[None]:
+    began = time.monotonic()
+    yield
+    assert time.monotonic() - began < seconds
+
+
+def test_a_server_killed_while_it_writes_has_lost_nothing_it_acknowledged(mortal: Standalone, unused_name: str) -> None:
+    acknowledged: list[range] = []
+    stop = threading.Event()
+    with Collection.create(mortal.address(unused_name), model(0), timeout=120) as collection:
+
+        def write() -> None:
+            for start in range(0, 100_000, 50):
+                if stop.is_set():
+                    return
+                fill(collection, range(start, start + 50))
+                acknowledged.append(range(start, start + 50))
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        for _ in range(2):
+            enough = len(acknowledged) + 5
+            while len(acknowledged) < enough:
+                time.sleep(0.01)
+            mortal.kill()
+            mortal.start()
+        enough = len(acknowledged) + 2
+        while len(acknowledged) < enough and writer.is_alive():  # the client went on by itself
+            time.sleep(0.05)
+        stop.set()
+        writer.join()
+        written = range(acknowledged[-1].stop)
+        assert_holds(collection, written)
+        assert len(collection) == len(written)
+        assert len(collection.search("text", QUERY, k=16_000)[0]) == len(written)
+        assert collection.check() == []
+
+
+def test_a_server_that_is_away_is_an_error_in_time_and_comes_back(mortal: Standalone, unused_name: str) -> None:
+    with Relay(mortal.port) as line:
+        address = mortal.address(unused_name, port=line.port)
+        with Collection.create(address, model(0)) as collection:
+            fill(collection, range(20))
+        with Collection.open(address, model(0), timeout=3) as collection:
+            expected = collection.search("text", QUERY)
+            line.cut()
+            for call in (
+                lambda: collection.search("text", QUERY),
+                lambda: collection.get(["i1"]),
+                lambda: fill(collection, range(20, 30)),
+                lambda: len(collection),
+            ):
+                with in_time(5), pytest.raises(BackendError, match=r"no answer within 3 s \(.+\); see that the server"):
+                    call()
+            line.mend()
+            assert collection.search("text", QUERY) == expected
+            fill(collection, range(20, 30))
+            assert_holds(collection, range(30))
+
+
+def test_a_short_absence_is_not_noticed(mortal: Standalone, unused_name: str) -> None:
+    with (
+        Relay(mortal.port) as line,
+        Collection.create(mortal.address(unused_name, port=line.port), model(0), timeout=20) as collection,
+    ):
+        fill(collection, range(20))
+        line.cut()
+        threading.Timer(1.5, line.mend).start()
+        assert len(collection.search("text", QUERY, k=20)[0]) == 20
+
+
+def test_a_server_that_hangs(mortal: Standalone, unused_name: str) -> None:
+    assert mortal.process is not None
+    with Collection.create(mortal.address(unused_name), model(0)) as collection:
+        fill(collection, range(20))
+    with Collection.open(mortal.address(unused_name), model(0), timeout=3) as collection:
+        expected = collection.search("text", QUERY)
+        os.kill(mortal.process.pid, signal.SIGSTOP)
+        try:
+            with in_time(5), pytest.raises(BackendError, match="no answer within 3 s"):
+                collection.search("text", QUERY)
+        finally:
+            os.kill(mortal.process.pid, signal.SIGCONT)
+        time.sleep(2)
+        assert collection.search("text", QUERY) == expected
+
+
+def test_a_slow_line(mortal: Standalone, unused_name: str) -> None:
+    with Relay(mortal.port) as line:
+        address = mortal.address(unused_name, port=line.port)
+        with Collection.create(address, model(0), timeout=60) as collection:
+            line.rate = 50_000.0
+            fill(collection, range(500))
+            line.rate = float("inf")
+            assert_holds(collection, range(500))
+        with Collection.open(address, model(0), timeout=2) as collection:
+            line.rate = 500.0
+            with in_time(4), pytest.raises(BackendError, match="no answer within 2 s"):
+                fill(collection, range(500))
+            line.rate = float("inf")
+            fill(collection, range(500, 600))
+            assert_holds(collection, range(600))
+
+
+def test_half_of_a_batch_is_refused(mortal: Standalone, unused_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "_ROWS", 20)  # ten items a request
+    monkeypatch.setattr(writing, "MAX_PAYLOAD", 10**6)  # more than the server takes
+    ids, payload = [f"i{i}" for i in range(30)], [{"number": i} for i in range(30)]
+    large: list[dict[str, Any]] = [*payload[:25], {"text": "x" * 70_000}, *payload[26:]]
+    with Collection.create(mortal.address(unused_name), model(0)) as collection:
+        with pytest.raises(BackendError, match=r"exceeds max length.*; 20 of 30 items were written before; give the"):
+            collection.upsert(ids, views(range(30)), large)
+        assert len(collection) == 20
+        assert_holds(collection, range(20))
+        collection.upsert(ids, views(range(30)), payload)
+        assert len(collection) == 30
+        assert_holds(collection, range(30))
+
+
+def test_a_line_that_is_cut_in_the_middle_of_a_batch(
+    mortal: Standalone, unused_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "_ROWS", 20)
+    with Relay(mortal.port) as line:
+        address = mortal.address(unused_name, port=line.port)
+        with Collection.create(address, model(0)) as collection:
+            fill(collection, range(10))
+        with Collection.open(address, model(0), timeout=4) as collection:
+            threading.Timer(0.7, line.cut).start()
+            with pytest.raises(BackendError, match=r"no answer within 4 s .* of 20000 items were written before"):
+                fill(collection, range(20_000))
+            line.mend()
+            fill(collection, range(200))
+            assert_holds(collection, range(200))
+            assert collection.check() == []
