@@ -108,7 +108,7 @@ def plot_directions(rows: Sequence[Mapping[str, Any]], directions: Sequence[str]
             axis.grid(axis="x", color="#ebebea", linewidth=0.8)
             axis.set_axisbelow(True)
         axes[0].set_xlabel("mAP@10 (%)")
-        axes[-1].plot([], [], "o", color=COLOURS[0], label="ours")
+        axes[0].plot([], [], "o", color=COLOURS[0], label="ours")
         if any(row["paper"] for row in rows):
-            axes[-1].plot([], [], "|", color=COLOURS[1], markersize=10, markeredgewidth=2, label="the paper")
-        axes[-1].legend(frameon=False, loc="lower left", fontsize=8)
+            axes[0].plot([], [], "|", color=COLOURS[1], markersize=10, markeredgewidth=2, label="the paper")
+        axes[0].legend(frameon=False, loc="upper left", fontsize=8)  # features are not compared across modalities
