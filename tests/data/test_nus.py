@@ -177,6 +177,13 @@ def test_without_labels_nothing_is_read(distribution: Path, tmp_path: Path) -> N
         read_concepts(distribution)
 
 
+def test_labels_alone_are_known_for_what_they_are(distribution: Path, tmp_path: Path) -> None:
+    for name in (WORDS_FILE, TAGS_FILE):
+        (distribution / name).unlink()
+    with pytest.raises(DataError, match=r"BoW_int\.dat is neither there"):
+        convert(distribution, tmp_path / "nus")
+
+
 def test_one_row_and_one_column() -> None:
     np.testing.assert_array_equal(zeros_and_ones(b"1\r\n0", 1), [[1], [0]])
     np.testing.assert_array_equal(zeros_and_ones(b" 1 0\t1 \n", 3), [[1, 0, 1]])

@@ -39,7 +39,8 @@ OnNote = Callable[[str], None]
 
 def is_nus(folder: Path) -> bool:
     """Whether a folder holds a part of the distribution that no other data set has."""
-    return folder.is_dir() and any(_find(folder, name) is not None for name in (FEATURES, TAG_ROWS))
+    marks = (FEATURES, TAG_ROWS, GROUND_TRUTH, "AllLabels")
+    return folder.is_dir() and any(_find(folder, name) is not None for name in marks)
 
 
 def read_nus(folder: Path, *, on_note: OnNote, scratch: Path | None = None) -> Dataset:
