@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from crossbit.data import Dataset
 from crossbit.experiments.shapegoogle.plan import Item
@@ -15,6 +16,8 @@ from crossbit.files import replacing
 from crossbit.progress import OnStep, Step
 
 DESCRIBER = HeatOfShape(n_pairs=64, patches=256)
+Views = dict[str, NDArray[np.float32]]
+
 WORDS, SPATIAL_WORDS = 32, 8  # as in the paper
 VERSION = 1  # of what makes meshes: others are made when it changes
 
@@ -35,7 +38,7 @@ class Shapes:
 
     def take(self, keep: Sequence[bool]) -> "Shapes":
         """Some of them."""
-        rows = np.flatnonzero(keep)
+        rows = np.flatnonzero(keep).tolist()
         return Shapes([self.items[k] for k in rows], [self.heats[k] for k in rows], self.skipped)
 
 
@@ -65,7 +68,8 @@ def write_meshes(
     folder = cache / f"meshes-{VERSION}"
     folder.mkdir(parents=True, exist_ok=True)
     poses = None
-    paths = [folder / f"{item.name}{'-x%g' % strength if item.transformed else ''}.ply" for item in items]
+    names = [f"{item.name}-x{strength:g}" if item.transformed else item.name for item in items]
+    paths = [folder / f"{name}.ply" for name in names]
     for number, (item, path) in enumerate(zip(items, paths, strict=True), start=1):
         if not path.exists():
             poses = poses or find_poses(data)
@@ -76,9 +80,7 @@ def write_meshes(
     return paths
 
 
-def bags(
-    shapes: Shapes, teachers: Sequence[bool], *, seed: int = 0
-) -> dict[str, "np.ndarray[tuple[int, int], np.dtype[np.float32]]"]:
+def bags(shapes: Shapes, teachers: Sequence[bool], *, seed: int = 0) -> Views:
     """Both descriptors of all shapes, rows of unit length.
 
     Args:
@@ -116,11 +118,7 @@ def held_out(shapes: Shapes) -> Dataset:
     return _data(shapes, views, {"train": np.flatnonzero(trains), "query": asked, "database": searched})
 
 
-def _data(
-    shapes: Shapes,
-    views: "dict[str, np.ndarray[tuple[int, int], np.dtype[np.float32]]]",
-    splits: dict[str, "np.ndarray[tuple[int], np.dtype[np.int64]]"],
-) -> Dataset:
+def _data(shapes: Shapes, views: Views, splits: dict[str, NDArray[np.int64]]) -> Dataset:
     labels = [-1 if item.label is None else CLASSES.index(item.label) for item in shapes.items]
     payload = [{"name": item.name, "kind": item.kind, "step": item.step} for item in shapes.items]
     return Dataset(
@@ -129,6 +127,6 @@ def _data(
         splits=splits,
         payload=payload,
         name="ShapeGoogle, reconstructed",
-        source="TOSCA (Bronstein, Bronstein, Kimmel 2008) and Sumner, Popović 2004, transformed; distractors by formulas",
+        source="meshes of TOSCA (Bronstein et al. 2008) and of Sumner and Popović (2004), transformed; formulas",
         classes=CLASSES,
     )

@@ -66,11 +66,10 @@ def _ring(random: Generator) -> Mesh:
 def _knot(random: Generator) -> Mesh:
     angle = np.linspace(0, 2 * np.pi, 220, endpoint=False)
     waves = [random.normal(size=(3, 2)) / (k + 1) for k in range(4)]
-    curve = sum(
-        np.outer(np.cos((k + 1) * angle), w[:, 0]) + np.outer(np.sin((k + 1) * angle), w[:, 1])
-        for k, w in enumerate(waves)
-    )
-    return tube(np.asarray(curve), np.full(220, random.uniform(0.08, 0.25)))
+    curve = np.zeros((220, 3))
+    for k, wave in enumerate(waves, start=1):
+        curve += np.outer(np.cos(k * angle), wave[:, 0]) + np.outer(np.sin(k * angle), wave[:, 1])
+    return tube(curve, np.full(220, random.uniform(0.08, 0.25)))
 
 
 def _vase(random: Generator) -> Mesh:
@@ -92,9 +91,8 @@ def _twisted_bar(random: Generator) -> Mesh:
 
 def _blobs(random: Generator) -> Mesh:
     centres = np.cumsum(random.normal(0, 0.6, (int(random.integers(3, 10)), 3)), axis=0)
-    return _flesh(
-        [(a, b, r, r) for a, b, r in zip(centres[:-1], centres[1:], random.uniform(0.25, 0.8, 20), strict=False)]
-    )
+    thick = random.uniform(0.25, 0.8, 20)
+    return _flesh([(a, b, r, r) for a, b, r in zip(centres[:-1], centres[1:], thick, strict=False)])
 
 
 def _quadruped(random: Generator) -> Mesh:
@@ -108,7 +106,8 @@ def _quadruped(random: Generator) -> Mesh:
             foot = np.array([x + random.normal(0, 0.35), y, 0.0])
             limbs += [(np.array([x, y, high]), knee, 1.4 * leg, leg), (knee, foot, leg, leg)]
     neck = np.array([long + random.uniform(0.2, 0.8), 0, high + random.uniform(0.0, 1.2)])
-    limbs += [(body[1], neck, thick * 0.6, thick * 0.5), (neck, neck + [random.uniform(0.2, 0.7), 0, -0.1], 0.3, 0.15)]
+    nose = neck + np.array([random.uniform(0.2, 0.7), 0, -0.1])
+    limbs += [(body[1], neck, thick * 0.6, thick * 0.5), (neck, nose, 0.3, 0.15)]
     tail = np.array([-random.uniform(0.2, 1.6), 0, high + random.normal(0, 0.5)])
     return _flesh([*limbs, (body[0], tail, 0.14, 0.08)])
 
@@ -119,15 +118,13 @@ def _biped(random: Generator) -> Mesh:
     head = chest + np.array([0, 0, random.uniform(0.4, 0.7)])
     limbs: list[Limb] = [(hips, chest, random.uniform(0.22, 0.5), random.uniform(0.25, 0.5)), (chest, head, 0.15, 0.28)]
     for side in (-wide, wide):
-        shoulder, hip = chest + [side, 0, 0], hips + [side / 2, 0, 0]
+        shoulder, hip = chest + np.array([side, 0, 0]), hips + np.array([side / 2, 0, 0])
         elbow = shoulder + random.normal([side, 0, -0.4], 0.3)
         knee = hip + random.normal([0, 0, -high / 2], 0.15)
         limbs += [(chest, shoulder, 1.3 * arm, 1.2 * arm), (shoulder, elbow, 1.1 * arm, arm)]
         limbs += [(elbow, elbow + random.normal([side / 2, 0.2, -0.3], 0.3), arm, 0.8 * arm)]
-        limbs += [
-            (hip, knee, 1.6 * arm, 1.2 * arm),
-            (knee, knee + random.normal([0, 0, -high / 2], 0.1), 1.2 * arm, arm),
-        ]
+        foot = knee + random.normal([0, 0, -high / 2], 0.1)
+        limbs += [(hip, knee, 1.6 * arm, 1.2 * arm), (knee, foot, 1.2 * arm, arm)]
     return _flesh(limbs)
 
 

@@ -1,7 +1,7 @@
 """Transformations of a surface: nine kinds, of any strength.
 
-A strength of 1 is the full one; `MAGNITUDES` says what that means for each kind. Lengths are told in units of the square
-root of the surface's area, so that they mean the same for a cat and a horse.
+A strength of 1 is the full one; `MAGNITUDES` says what that means for each kind. The unit of length is the square root
+of the surface's area, so that lengths mean the same for a cat and a horse.
 """
 
 from collections.abc import Callable
