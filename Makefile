@@ -3,9 +3,11 @@
 # make setup       the development environment alone
 # make test-faults hundreds of rounds of killed processes, full disks, flipped bits, writers and readers at once,
 #                  thousands of mutated pictures and made-up requests
+# make test-scale  what needs engines: collections on a real Milvus server, training and encoding on Ray; in a network of
+#                  its own, so that nothing of it can be reached from outside (Linux)
 # make bench       the benchmarks, as JSON lines under results/
 .DEFAULT_GOAL := test
-.PHONY: setup demo test lint tests test-faults bench clean
+.PHONY: setup demo test lint tests test-faults test-scale bench clean
 
 BIN     := .venv/bin
 SOURCES := pyproject.toml constraints.txt setup.py scripts/setup $(wildcard src/crossbit/kernels/native/*.[ch])
@@ -28,6 +30,10 @@ $(DEV): $(SOURCES)
 	@scripts/setup demo 2
 	@touch $@
 
+.venv/scale.stamp: $(SOURCES)
+	@scripts/setup dev-scale 8
+	@touch $@ $(DEV)
+
 setup: $(DEV)
 
 demo: $(DEMO)
@@ -47,6 +53,11 @@ tests: $(DEV)
 test-faults: export CROSSBIT_FAULTS := long
 test-faults: $(DEV)
 	$(BIN)/python -m pytest tests/faults tests/web/test_hostile.py -q $(PYTEST)
+
+test-scale: export OPENBLAS_NUM_THREADS := 1
+test-scale: export OMP_NUM_THREADS := 1
+test-scale: .venv/scale.stamp
+	timeout 1800 $(BIN)/python benchmarks/_standalone.py $(BIN)/python -m pytest tests/scale --durations=10 $(PYTEST)
 
 bench: $(DEV)
 	@mkdir -p results/benchmarks

@@ -37,7 +37,7 @@ class Running:
 
 @contextmanager
 def running(
-    folder: Path, *options: str, environment: dict[str, str] | None = None, patch: str = "pass"
+    folder: Path | str, *options: str, environment: dict[str, str] | None = None, patch: str = "pass"
 ) -> Iterator[Running]:
     """Run ``crossbit serve`` on a free port until the block ends, after a statement that shortens what it waits for."""
     code = f"import sys; from crossbit.cli import main; {patch}; sys.exit(main(sys.argv[1:]))"

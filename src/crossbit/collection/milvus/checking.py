@@ -90,7 +90,8 @@ def findings(link: Link, state: State) -> Iterator[Finding]:
     """Items whose rows disagree, as a write that was cut short may leave them; the first row decides."""
     torn = ((item, stored) for item, stored in reading.scan_items(link, state) if not _whole(item, stored, state))
     for part in batches(torn, reading.PAGE):
-        writing.write(link, state, ((item, Stored(was.payload, was.codes), was) for item, was in part), len(part))
+        anew = ((item, was, Stored(None, keys=was.keys)) for item, was in part)  # as if nothing of it were right
+        writing.write(link, state, anew, len(part))
         for item, _ in part:
             yield Finding(str(link.address), f"the rows of item {item_id(item)!r} disagreed", repaired=True)
 

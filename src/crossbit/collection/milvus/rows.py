@@ -84,7 +84,7 @@ def gathered(rows: Iterable[Mapping[str, Any]], numbers: Iterable[int]) -> Itera
         stored = Stored()
         for row in group:
             stored.agrees &= not stored.keys or row["payload"] == stored.payload
-            if row["first"] or not stored.keys:
+            if not stored.keys or (row["first"] and not any(stored.keys.values())):
                 stored.payload = row["payload"]
             stored.keys[row["key"]] = row["first"]
             if row["modality"] != BARE:
