@@ -16,7 +16,10 @@ from crossbit import HASHERS
 from crossbit.experiments.pages import write_pages
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "docs" / "getting-started.md", ROOT / "docs" / "collections.md"]
+PAGES = [
+    ROOT / "README.md",
+    *(ROOT / "docs" / f"{name}.md" for name in ("getting-started", "collections", "tuning")),
+]
 MODULES = sorted(module.name for module in pkgutil.walk_packages(crossbit.__path__, "crossbit."))
 
 
