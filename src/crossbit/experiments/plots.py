@@ -14,6 +14,7 @@ COLOURS = (
     *("#0b6e99", "#d9730d", "#0f7b6c", "#ad1a72", "#6940a5"),
     *("#e03e3e", "#64473a", "#37352f", "#dfab01", "#9b9a97"),
 )
+_BELOW: dict[str, Any] = {"frameon": False, "fontsize": 8, "ncols": 5}  # a legend that hides no line
 _STYLE: dict[Any, Any] = {"svg.hashsalt": "crossbit", "svg.fonttype": "none", "font.size": 9, "axes.titlesize": 10}
 
 
@@ -57,7 +58,7 @@ def plot_lengths(lengths: Mapping[str, Any], titles: Mapping[str, str], chance: 
             axis.minorticks_off()
         axes[0].set_ylabel("mAP, mean of both directions (%)")
         axes[0].text(4, chance, "chance", color="#787774", va="bottom", fontsize=8)
-        axes[0].legend(frameon=False, fontsize=8, ncols=2)
+        axes[0].get_figure().legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", **_BELOW)  # type: ignore[union-attr]
 
 
 def plot_table(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
