@@ -18,7 +18,7 @@ from crossbit.experiments.pages import write_pages
 ROOT = Path(__file__).parent.parent
 PAGES = [
     ROOT / "README.md",
-    *(ROOT / "docs" / f"{name}.md" for name in ("getting-started", "collections", "tuning")),
+    *(ROOT / "docs" / f"{name}.md" for name in ("getting-started", "collections", "tuning", "defects")),
 ]
 MODULES = sorted(module.name for module in pkgutil.walk_packages(crossbit.__path__, "crossbit."))
 
