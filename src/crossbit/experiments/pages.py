@@ -1,11 +1,13 @@
 """Pages from summaries: what stands between two marks of a page is made from results, the rest is written by people."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from crossbit.errors import DataError
+from crossbit.experiments import beyondblocks
+from crossbit.experiments.markdown import table as _markdown
 from crossbit.experiments.summary import NAME, read_summary
 
 _MARKED = re.compile(
@@ -55,12 +57,6 @@ def fill(text: str, blocks: Mapping[str, str]) -> str:
         return f"{found['begin']}{blocks[found['name']]}{found['end']}"
 
     return _MARKED.sub(anew, text)
-
-
-def _markdown(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """A table, the first column to the left and numbers to the right."""
-    rule = ["---", *["---:"] * (len(header) - 1)]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in (header, rule, *lines))
 
 
 def _ways(summary: Mapping[str, Any]) -> list[str]:
@@ -186,5 +182,6 @@ BLOCKS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "annotation": _annotation,
     "protocols": _protocols,
     "facts": _facts,
+    **beyondblocks.BLOCKS,
 }
 """Name of a block, after that of its experiment → what makes it."""
