@@ -13,7 +13,8 @@ import numpy as np
 
 from crossbit.collection import Id
 from crossbit.data import Dataset, read_array
-from crossbit.errors import DataError, FormatError, MissingExtraError
+from crossbit.data.sources import open_parquet
+from crossbit.errors import DataError, FormatError
 
 T = TypeVar("T")
 STDIN = "-"
@@ -52,7 +53,7 @@ def total(source: str) -> int | None:
             with open(path, "rb") as file:
                 return sum(1 for line in file if line.strip()) - (suffix == ".csv")
         case ".parquet":
-            return int(_parquet(path).metadata.num_rows)
+            return int(open_parquet(path).metadata.num_rows)
         case ".npy":
             return len(read_array(source))
         case _:
@@ -197,17 +198,6 @@ def _cell(text: str) -> Any:  # noqa: ANN401 - whatever the cell spells
     return text
 
 
-def _parquet(path: Path) -> Any:  # noqa: ANN401 - pyarrow has no types
-    try:
-        import pyarrow.parquet
-    except ImportError as error:
-        raise MissingExtraError("pyarrow", "data") from error
-    try:
-        return pyarrow.parquet.ParquetFile(path)
-    except (pyarrow.ArrowException, OSError) as error:
-        raise FormatError(f"{path}: cannot be read as parquet ({error})") from error
-
-
 def _parquet_file(path: Path) -> Iterator[Record]:
-    for block in _parquet(path).iter_batches(batch_size=1024):
+    for block in open_parquet(path).iter_batches(batch_size=1024):
         yield from block.to_pylist()

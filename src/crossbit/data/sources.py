@@ -188,6 +188,20 @@ def _reads_as_number(text: str) -> bool:
     return True
 
 
+def open_parquet(path: Path) -> Any:  # noqa: ANN401 - pyarrow has no types
+    """A parquet file, of which row groups can be read one by one."""
+    try:
+        import pyarrow.parquet
+    except ImportError as error:
+        raise MissingExtraError("pyarrow", "data") from error
+    try:
+        return pyarrow.parquet.ParquetFile(path)
+    except FileNotFoundError as error:
+        raise DataError(f"{path}: there is no such file") from error
+    except (pyarrow.ArrowException, OSError) as error:
+        raise FormatError(f"{path}: cannot be read as parquet ({error})") from error
+
+
 def _parquet(path: Path, stack: ExitStack) -> Source:
     try:
         import pyarrow.parquet

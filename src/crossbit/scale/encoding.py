@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from crossbit.checks import known
 from crossbit.codes import Codes
-from crossbit.collection import Collection, Id
+from crossbit.collection import Collection, Id, milvus
 from crossbit.data.arrays import present_rows
 from crossbit.errors import BackendError, CrossbitError, DataError
 from crossbit.model import HashModel
@@ -103,7 +103,7 @@ def encode(work: Work, *, on_rows: OnRows | None = None) -> Encoded:
 def encode_into(collection: str | PathLike[str], work: Work, *, on_rows: OnRows | None = None) -> int:
     """Encode rows on the workers of a Ray cluster, into a collection; how many items were written.
 
-    A collection in a folder is written by this process, which alone holds its lock; one on a server by the workers
+    A collection in a folder or a file is written by this process alone; one on a server by the workers
     themselves. Either way items are upserted: what is done twice, because a node died or the command was given again,
     is there once. Payloads stay as they are.
 
@@ -118,12 +118,11 @@ def encode_into(collection: str | PathLike[str], work: Work, *, on_rows: OnRows 
     """
     place, work = fspath(collection), replace(work, skip_absent=True)
     model, blocks = _prepared(work)
-    with _open(place, model) as opened:
-        if opened.model.fingerprint() != model.fingerprint():
-            raise DataError(f"{place} has another model than {work.model}; its codes would not be comparable")
+    by_workers = milvus.is_address(place) and not milvus.parse(place).embedded
+    with Collection.open(place, model) as opened:
         count = 0
-        for number, part in _encoded(work, blocks, place if _is_remote(place) else None):
-            if not _is_remote(place):
+        for number, part in _encoded(work, blocks, place if by_workers else None):
+            if not by_workers:
                 ids = _ids(blocks[number], part)
                 codes = Codes(np.frombuffer(part["words"], np.uint64).reshape(len(ids), -1), model.n_bits)
                 opened.upsert(ids, {work.modality: codes})
@@ -131,14 +130,6 @@ def encode_into(collection: str | PathLike[str], work: Work, *, on_rows: OnRows 
             if on_rows is not None:
                 on_rows(len(blocks[number]))
         return count
-
-
-def _is_remote(place: str) -> bool:
-    return "://" in place
-
-
-def _open(place: str, model: HashModel) -> Collection:
-    return Collection.open(place)
 
 
 def _ids(block: Block, part: Fields) -> list[Id]:
@@ -163,20 +154,29 @@ def _encoded(work: Work, blocks: Sequence[Block], into: str | None) -> Iterator[
         return
     column, folder = work.column or work.modality, str(Path(work.model).resolve())
     encoder = _Encoder(tuple(blocks), folder, work.modality, column, work.id_column, into, work.skip_absent)
-    with connected(work.address, workers=work.workers):
+    with connected(work.address, workers=work.workers) as ray:
         data = _ray_data()
         # Not data.range(), whose tasks would wait for the processors that the pool holds.
         numbers = data.from_items([{"id": i} for i in range(len(blocks))], override_num_blocks=len(blocks))
         pool = data.ActorPoolStrategy(size=min(work.workers, len(blocks)))
         done = numbers.map_batches(_Actor, fn_constructor_args=(encoder,), batch_size=1, compute=pool, num_cpus=1)
-        for part in done.iter_rows():
-            if part["error"]:
-                raise DataError(part["error"])
+        for part in _as_they_come(ray, done):
             if part["id"] in missing:
                 missing.remove(part["id"])
                 yield part["id"], part
     if missing:
         raise BackendError(f"{len(missing)} of {len(blocks)} blocks of rows never came back; give the command again")
+
+
+def _as_they_come(ray: Any, done: Any) -> Iterator[Fields]:  # noqa: ANN401 - a module and a class without types
+    """What workers give; what they refuse is raised here."""
+    try:
+        for part in done.iter_rows():
+            if part["error"]:
+                raise (BackendError if part["kind"] == BackendError.__name__ else DataError)(part["error"])
+            yield part
+    except ray.exceptions.RayError as error:
+        raise BackendError(f"encoding on Ray failed: {str(error).strip().splitlines()[-1]}") from error
 
 
 def _ray_data() -> Any:  # noqa: ANN401 - a module without types
@@ -206,7 +206,7 @@ class _Encoder:
 
     @cached_property
     def collection(self) -> Collection | None:
-        return None if self.into is None else _open(self.into, self.loaded)
+        return None if self.into is None else Collection.open(self.into, self.loaded)
 
     def __call__(self, number: int) -> Fields:
         block = self.blocks[number]
@@ -234,7 +234,7 @@ class _Actor:
     def __call__(self, batch: dict[str, NDArray[Any]]) -> dict[str, list[Any]]:
         number = int(batch["id"][0])
         try:
-            part = self._encoder(number) | {"error": ""}
+            part = self._encoder(number) | {"error": "", "kind": ""}
         except CrossbitError as error:  # to be told, not to be tried again
-            part = {"kept": b"", "words": b"", "ids": b"", "error": str(error)}
+            part = {"kept": b"", "words": b"", "ids": b"", "error": str(error), "kind": type(error).__name__}
         return {"id": [number], **{name: [value] for name, value in part.items()}}

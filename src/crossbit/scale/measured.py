@@ -80,9 +80,9 @@ class Measured:
 
 def _along(x: list[int], y: list[float], at: float) -> float:
     """A line through points on log scales, the last piece carried on beyond them."""
+    if at in x or len(x) == 1:
+        return float(y[x.index(int(at)) if at in x else 0])
     logx, logy = np.log(x), np.log(y)
-    if len(x) == 1:
-        return float(y[0])
     piece = int(np.clip(np.searchsorted(logx, np.log(at)) - 1, 0, len(x) - 2))
     slope = (logy[piece + 1] - logy[piece]) / (logx[piece + 1] - logx[piece])
     return float(np.exp(logy[piece] + slope * (np.log(at) - logx[piece])))

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from crossbit.collection import Id
 from crossbit.data import read_array
-from crossbit.data.sources import rows_from_lists
-from crossbit.errors import DataError, FormatError, MissingExtraError
+from crossbit.data.sources import open_parquet, rows_from_lists
+from crossbit.errors import DataError
 
 ROWS = 1 << 16
 """Rows of a ``.npy`` file that are handed out at a time; of a parquet file it is a row group."""
@@ -85,7 +85,7 @@ def _row_ends(path: Path, rows: int) -> list[int]:
 
 
 def _group_ends(path: Path) -> list[int]:
-    facts = _parquet(path).metadata
+    facts = open_parquet(path).metadata
     counts = [facts.row_group(group).num_rows for group in range(facts.num_row_groups)]
     return [int(end) for end in np.cumsum(counts)]
 
@@ -101,23 +101,10 @@ def read_block(block: Block, column: str, id_column: str) -> tuple[NDArray[Any],
     numbered = range(block.first, block.first + len(block))
     if block.group is None:
         return np.asarray(read_array(block.path)[block.start : block.stop]), numbered
-    file = _parquet(Path(block.path))
+    file = open_parquet(Path(block.path))
     names = file.schema_arrow.names
     if column not in names:
         raise DataError(f"{block.path}: there is no column {column!r}; it has {names}")
     table = file.read_row_group(block.group, columns=[name for name in (column, id_column) if name in names])
     rows = rows_from_lists(f"{block.path}: column {column!r}", table[column])
     return rows, table[id_column].to_pylist() if id_column in names else numbered
-
-
-def _parquet(path: Path) -> Any:  # noqa: ANN401 - pyarrow has no types
-    try:
-        import pyarrow.parquet
-    except ImportError as error:
-        raise MissingExtraError("pyarrow", "data") from error
-    try:
-        return pyarrow.parquet.ParquetFile(path)
-    except FileNotFoundError as error:
-        raise DataError(f"{path}: there is no such file") from error
-    except (pyarrow.ArrowException, OSError) as error:
-        raise FormatError(f"{path}: cannot be read as parquet ({error})") from error

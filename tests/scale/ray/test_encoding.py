@@ -8,6 +8,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from benchmarks._standalone import Standalone
 from crossbit import LSH, Codes, Collection, DataError, HashModel
 from crossbit.scale import Work, encode, encode_into
 
@@ -105,7 +106,21 @@ def test_what_a_worker_refuses_is_told_as_it_is(model: Path, arrays: Path, table
 def test_another_model_is_refused(model: Path, arrays: Path, rows: list[Any], tmp_path: Path) -> None:
     with Collection.create(tmp_path / "items", LSH(n_bits=96, seed=1).fit({"image": rows[2]})):
         pass
-    with pytest.raises(DataError, match=r"has another model than .*; its codes would not be comparable"):
+    with pytest.raises(DataError, match=r"holds codes of the model .*, not of .*, which was given"):
         encode_into(tmp_path / "items", Work(model, arrays, "image"))
     with pytest.raises(DataError, match="unknown modality 'text'"):
         encode(Work(model, arrays, "text"))
+
+
+def test_workers_write_to_a_server_themselves(
+    model: Path, tables: Path, rows: list[Any], milvus_server: Standalone
+) -> None:
+    place, loaded = milvus_server.address("by_workers"), HashModel.load(model)
+    Collection.create(place, loaded).close()
+    for _ in range(2):
+        assert encode_into(place, Work(model, tables, "image", column="embedding")) == sum(COUNTS) - 1
+    ids = [f"{number}/{row}" for number, n in enumerate(COUNTS) for row in range(n) if (number, row) != (0, 5)]
+    with Collection.open(place, loaded) as opened:
+        assert len(opened) == len(ids)
+        words = np.concatenate([item.codes["image"].words for item in opened.get(ids) if item is not None])
+    assert Codes(words, 96) == here(model, rows)
