@@ -17,6 +17,7 @@ import math
 import os
 import struct
 import tempfile
+import tomllib
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -97,6 +98,14 @@ def read_json(path: Path) -> Any:  # noqa: ANN401 - whatever JSON holds
         return json.loads(raw)
     except ValueError as error:
         raise FormatError(f"{path}: not valid JSON ({error}); the file is damaged or of another kind") from error
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file that a person wrote; what is not TOML is a `DataError` that names it."""
+    try:
+        return tomllib.loads(_read_bytes(path).decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: not valid TOML ({error})") from error
 
 
 def sha256(path: Path) -> str:

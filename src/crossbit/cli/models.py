@@ -17,6 +17,7 @@ from crossbit.codes import Codes
 from crossbit.data import Dataset, read_array
 from crossbit.data.arrays import present_rows
 from crossbit.errors import DataError
+from crossbit.files import read_toml
 from crossbit.hashers import HASHERS, Hasher
 from crossbit.model import HashModel
 
@@ -76,7 +77,7 @@ def hasher_of(method: str, fields: dict[str, Any], config: Path | None, settings
 
 def fields_of(config: Path | None, settings: list[str], given: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Fields of a method: a file's, then those given, then FIELD=VALUE."""
-    fields = {} if config is None else _read_toml(config)
+    fields = {} if config is None else read_toml(config)
     fields |= given or {}
     for setting in settings:
         name, sign, value = setting.partition("=")
@@ -84,13 +85,6 @@ def fields_of(config: Path | None, settings: list[str], given: Mapping[str, Any]
             raise DataError(f"--set takes FIELD=VALUE, got {setting!r}")
         fields[name.strip()] = _toml_value(value.strip())
     return fields
-
-
-def _read_toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: not valid TOML ({error})") from error
 
 
 def _toml_value(text: str) -> Any:  # noqa: ANN401 - a number, a truth, a list, or else the text itself

