@@ -13,12 +13,13 @@ from crossbit.data import Dataset
 from crossbit.experiments.kept import Kept
 from crossbit.experiments.shapegoogle import figures, study
 from crossbit.experiments.shapegoogle.bars import bars
+from crossbit.experiments.shapegoogle.blocks import blocks
 from crossbit.experiments.shapegoogle.described import as_printed, describe, held_out, write_meshes
 from crossbit.experiments.shapegoogle.plan import Item, plan
 from crossbit.experiments.shapegoogle.rows import DIRECTIONS, NAMES, table_rows
 from crossbit.experiments.shapegoogle.runs import PARTS, READINGS, Part, Reading, protocol_of, run_reading
 from crossbit.experiments.shapegoogle.strengths import STRENGTH
-from crossbit.experiments.summary import write_summary
+from crossbit.experiments.summary import NAME, read_summary, write_summary
 from crossbit.experiments.table import result_file
 from crossbit.features.shape import read_mesh
 from crossbit.progress import OnStep
@@ -100,17 +101,23 @@ def collect(
         titles=titles,
         seeds=len(seeds),
         strength=STRENGTH,
-        tables=tables,
+        results=tables,
         shares=scarce,
         bars=bars(tables, scarce["held-out"]),
         lengths=curves.get("across", {}),
         bits=curves,
         grid=planes,
         protocols_used={reading: protocol_of(reading).to_dict() for reading in READINGS},
-        sizes={reading: {part: len(rows) for part, rows in sets[reading].splits.items()} for reading in READINGS},
+        parts={reading: {part: len(rows) for part, rows in sets[reading].splits.items()} for reading in READINGS},
         **(facts or {}),
     )
+    write_blocks(out)
     _draw(tables, curves, planes, titles, out)
+
+
+def write_blocks(out: Path) -> None:
+    """Make the page's tables anew from what the summary says."""
+    write_summary(out, "shapegoogle", tables=blocks(read_summary(out / NAME)))
 
 
 def _draw(tables: Mapping[str, Any], curves: Any, planes: Any, titles: Mapping[str, str], out: Path) -> None:  # noqa: ANN401
@@ -136,7 +143,8 @@ def draw_search(data: Dataset, meshes: Path, cache: Path, out: Path, *, query: s
     kept = Kept.of(result_file(out / "held-out", row, 16, 0))
     codes = {name: Codes(kept.arrays[f"base.{name}"], kept.n_bits).unpack() for name in NAMES}
     base = kept.arrays["base_rows.bof"]
-    names = [str(one["name"]) for one in data.payload]  # type: ignore[union-attr]
+    payload: Any = data.payload
+    names = [str(one["name"]) for one in payload]
     labels = np.asarray(data.labels)[base]
     asks = next(place for place, k in enumerate(base) if names[k] == query)
     distance = (codes["bof"][asks] != codes["ssbof"]).sum(axis=1)

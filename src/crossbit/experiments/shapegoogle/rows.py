@@ -147,7 +147,7 @@ def raw_descriptors(data: Dataset, seed: int = 0, *, protocol: Protocol) -> Eval
             metric="euclidean",
             exclude=own_places(asked, searched),
         )
-        reports[name, name] = evaluate_ranking(ranking, measures=protocol.measures)
+        reports[name, name] = evaluate_ranking(ranking)
     return Evaluation(reports, protocol)
 
 

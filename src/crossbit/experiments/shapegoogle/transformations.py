@@ -18,13 +18,13 @@ Transformation = Callable[[Mesh, float, Generator], Mesh]
 MAGNITUDES = {
     "noise": 0.006,  # standard deviation of the displacement along normals
     "shot noise": 0.02,  # share of the vertices that are displaced, by up to a tenth of the unit
-    "holes": 0.12,  # share of the area that is missing, in five holes
-    "micro-holes": 0.12,  # share of the vertices that are missing
-    "scale": 0.25,  # share by which the shape grows or shrinks
+    "holes": 0.06,  # share of the area that is missing, in five holes
+    "micro-holes": 0.03,  # share of the vertices that are missing
+    "scale": 0.10,  # share by which the shape grows or shrinks
     "local scale": 0.5,  # share by which three regions grow or shrink
     "sampling": 0.85,  # share of the vertices that are left out
-    "topology": 6.0,  # places where parts that come near each other are glued
-    "partiality": 0.3,  # share of the area that a plane cuts off
+    "topology": 0.08,  # radius of the patches that are glued, at three places where the surface comes near itself
+    "partiality": 0.12,  # share of the area that a plane cuts off
 }
 """Kind → what a strength of 1 does."""
 
@@ -95,7 +95,7 @@ def _sampling(mesh: Mesh, share: float, random: Generator) -> Mesh:
     return coarsen(mesh, max(200, round((1 - share) * len(mesh.vertices))), seed=int(random.integers(1 << 31)))
 
 
-def _topology(mesh: Mesh, places: float, random: Generator) -> Mesh:
+def _topology(mesh: Mesh, radius: float, random: Generator) -> Mesh:
     """Glue patches whose points are near in space and far along the surface, the nearest of some at random."""
     unit, vertices = _unit(mesh), mesh.vertices
     centres = random.choice(len(vertices), 60, replace=False)
@@ -103,9 +103,9 @@ def _topology(mesh: Mesh, places: float, random: Generator) -> Mesh:
     across = np.linalg.norm(vertices[centres, None] - vertices, axis=2)
     gaps = np.where(along > 0.5 * unit, across, np.inf)
     new = np.arange(len(vertices))
-    for centre in np.argsort(gaps.min(axis=1), kind="stable")[: round(places)]:
+    for centre in np.argsort(gaps.min(axis=1), kind="stable")[:3]:
         if np.isfinite(gaps[centre].min()):
-            patch, far = np.flatnonzero(along[centre] < 0.04 * unit), np.flatnonzero(along[centre] > 0.5 * unit)
+            patch, far = np.flatnonzero(along[centre] <= radius * unit), np.flatnonzero(along[centre] > 0.5 * unit)
             apart = np.linalg.norm(vertices[patch, None] - vertices[far], axis=2)
             new[patch] = new[far[apart.argmin(axis=1)]]
     return clean(vertices, new[mesh.faces])
