@@ -163,7 +163,7 @@ def test_a_study_ends_in_a_summary_with_all_directions_and_chance(made_up: Datas
     data, protocol = apply_reading(made_up, "ten-concepts"), PROTOCOLS["nus/ten-concepts"]
     made = rows(protocol, pairs=(2000, 2000))
     for _ in range(2):
-        run_study(made, data, tmp_path, protocol, n_bits=16, seeds=[0], facts={"simulated": True})
+        run_study(made, data, tmp_path, protocol, n_bits=16, seeds=[0], facts={})
     found = read_summary(tmp_path / "summary.json")
     table = {row["key"]: row for row in found["table"]}
     assert list(table) == ["raw", "mmnn", "cmnn", "cmssh", "chance"]

@@ -55,13 +55,12 @@ def nus(
     """
     from crossbit.experiments.nus.parts import READINGS, apply_reading
 
-    began = time.perf_counter()
     reading = known(protocol, READINGS, "protocol")
     folder = out or Path("results") / f"nus{'-simulated' if simulate else ''}-{reading}"
     source = data_sets.find("nuswide") if data is None else data
     found, facts = _simulated(source, reading, folder) if simulate else (_converted(source, folder), {})
     prepared = apply_reading(found, reading)
-    _run(prepared, folder, PROTOCOLS[f"nus/{reading}"], bits, range(seeds), pairs, facts, paper=True, began=began)
+    _run(prepared, folder, PROTOCOLS[f"nus/{reading}"], bits, range(seeds), pairs, facts, paper=True)
 
 
 def _simulated(source: Path, reading: str, folder: Path) -> tuple[Dataset, dict[str, Any]]:
@@ -73,9 +72,11 @@ def _simulated(source: Path, reading: str, folder: Path) -> tuple[Dataset, dict[
     kept = folder / "simulation.json"
     if not kept.exists():
         show.say("features are made up; how many of their draws tell something is found before anything is hashed")
+        began = time.process_time()
         found = calibrate(labels, concepts, reading, on_trial=show.say)
         folder.mkdir(parents=True, exist_ok=True)
-        write_json(kept, {"shares": found.shares, "trials": found.trials})
+        cost = (time.process_time() - began) / 60
+        write_json(kept, {"shares": found.shares, "trials": found.trials, "CPU minutes": cost})
     calibration = read_json(kept)
     return simulate(labels, concepts, calibration["shares"]), {"simulated": calibration}
 
@@ -113,7 +114,6 @@ def flickr8k(
     from crossbit.experiments.flickr8k.dataset import read
     from crossbit.experiments.nus.parts import as_the_paper_has_them
 
-    began = time.perf_counter()
     source = data_sets.find("flickr8k") if data is None else data
     with show.steps("describing photographs") as on_step:
         found = read(source, cache=cache or cache_folder(), on_step=on_step)
@@ -126,7 +126,7 @@ def flickr8k(
     )
     facts = {"leaks": leaks.to_dict(), "left out": found.left_out}
     prepared = as_the_paper_has_them(found.data)
-    _run(prepared, out, PROTOCOLS["flickr8k/concepts"], bits, range(seeds), pairs, facts, paper=False, began=began)
+    _run(prepared, out, PROTOCOLS["flickr8k/concepts"], bits, range(seeds), pairs, facts, paper=False)
 
 
 def _run(
@@ -139,7 +139,6 @@ def _run(
     facts: dict[str, Any],
     *,
     paper: bool,
-    began: float,
 ) -> None:
     """Run the rows and show the table."""
     from crossbit.experiments.nus.rows import DIRECTIONS, rows
@@ -148,7 +147,7 @@ def _run(
     show.say(f"{protocol.name}: {protocol.note}\n{data!r}")
     made = rows(protocol, pairs=(pairs, pairs), paper=paper)
     with show.steps(protocol.name) as on_step:
-        run_study(made, data, out, protocol, n_bits=bits, seeds=seeds, facts=facts, began=began, on_step=on_step)
+        run_study(made, data, out, protocol, n_bits=bits, seeds=seeds, facts=facts, on_step=on_step)
     summaries = tables.summarise(made, out, DIRECTIONS, n_bits=bits, seeds=seeds)
     what = "first 10 places, over relevant retrieved, expected ties"
     print_table(summaries, DIRECTIONS, what, average=False)

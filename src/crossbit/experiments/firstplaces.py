@@ -18,6 +18,7 @@ from crossbit.metrics import Exclude, Ranking, Relevance
 from crossbit.metrics.measure import Measure
 from crossbit.metrics.tally import Tally
 
+_CELLS = 1 << 18  # pairs of a query and a base item whose relevance is found at a time
 _ROWS = 128  # queries at a time: their distances to 2·10⁵ vectors take 100 MB
 
 Ints = NDArray[np.int64]
@@ -56,7 +57,10 @@ class FirstPlaces(Ranking):
     def tally(self, rows: slice, *, stable: bool = False) -> Tally:
         """The counts by tie group and level of relevance, of some queries, as far as the places go."""
         query, item, distance = self._near(rows)
-        levels = self._levels(rows)
+        # A few queries at a time, so that what lies between labels and levels stays in the processor's cache.
+        step = max(1, _CELLS // self.n_base)
+        parts = [slice(first, min(first + step, rows.stop)) for first in range(rows.start, rows.stop, step)]
+        levels = np.concatenate([self._levels(part) for part in parts])
         n_levels, n_queries = len(self.relevance.gains), rows.stop - rows.start
         kept = levels[query, item] < n_levels  # all but what is left out as a self-match
         query, item, distance = query[kept], item[kept], distance[kept]

@@ -23,11 +23,12 @@ def write_pages(results: Path, docs: Path) -> list[Path]:
     Returns:
         The files that changed.
     """
-    blocks = {
-        f"{path.parent.name} {name}": make(read_summary(path))
-        for path in sorted(results.glob(f"*/{NAME}"))
-        for name, make in BLOCKS.items()
-    }
+    blocks: dict[str, str] = {}
+    for path in sorted(results.glob(f"*/{NAME}")):
+        summary = read_summary(path)
+        own = {name: make(summary) for name, make in BLOCKS.items()}
+        own |= {name: _markdown(one["header"], one["lines"]) for name, one in summary.get("tables", {}).items()}
+        blocks |= {f"{path.parent.name} {name}": block for name, block in own.items()}
     if not blocks:
         raise DataError(
             f"{results}: no summaries there; expected <experiment>/{NAME}, as crossbit reproduce writes them"
@@ -151,7 +152,8 @@ def _facts(summary: Mapping[str, Any]) -> str:
     facts = summary.get("facts", {})
     sizes = ", ".join(f"{part} {size:,}" for part, size in summary.get("sizes", {}).items())
     points = [f"Rows: {sizes}."] if sizes else []
-    for name, trials in facts.get("simulated", {}).get("trials", {}).items():
+    simulated = facts.get("simulated", {})
+    for name, trials in simulated.get("trials", {}).items():
         share, value = trials[-1]
         points.append(
             f"Simulated `{name}`: {share:.1%} of the draws tell something, found in {len(trials)} trials;"
@@ -165,6 +167,8 @@ def _facts(summary: Mapping[str, Any]) -> str:
             f" {leaks['occurrences']:,} times in training captions."
         )
         points.append(f"Tags that still give a concept away: {len(leaks['telling'])} ({', '.join(leaks['telling'])}).")
+    if "CPU minutes" in simulated:
+        points.append(f"Finding these shares took {simulated['CPU minutes']:.1f} CPU minutes.")
     if "cost" in facts:
         points.append(
             "All methods took " + ", ".join(f"{value:.1f} {name}" for name, value in facts["cost"].items()) + "."

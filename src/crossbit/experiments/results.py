@@ -28,7 +28,13 @@ def result_path(folder: Path, experiment: str, *, dataset: str, card: Mapping[st
 
 
 def write_result(
-    path: Path, evaluation: Evaluation, *, card: Mapping[str, Any], dataset: Mapping[str, Any], seconds: float
+    path: Path,
+    evaluation: Evaluation,
+    *,
+    card: Mapping[str, Any],
+    dataset: Mapping[str, Any],
+    seconds: float,
+    cpu_seconds: float | None = None,
 ) -> None:
     """Write a result, and beside it the codes and the rows they belong to, so that any metric can be recomputed."""
     if path.suffix == SUFFIX:
@@ -44,6 +50,8 @@ def write_result(
         "health": {name: health.to_dict() for name, health in evaluation.health.items()},
         "environment": environment(),
         "seconds": seconds,
+        "cpu_seconds": cpu_seconds,
+        "peak_gib": peak_memory(),
     }
     if evaluation.queries:
         result["codes"] = codes.name
@@ -76,3 +84,12 @@ def environment() -> dict[str, str]:
         "machine": f"{platform.system()} {platform.machine()}",
         "cores": str(os.cpu_count()),
     }
+
+
+def peak_memory() -> float | None:
+    """The most memory this process has had so far, in GiB; nothing where the system does not tell."""
+    try:
+        import resource
+    except ImportError:  # pragma: no cover - not on Windows
+        return None
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20

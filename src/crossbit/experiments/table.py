@@ -104,11 +104,11 @@ def run_rows(
     """Run every row for every seed; what is there already is not run again, so that an interrupted table goes on."""
     todo = [(row, seed) for seed in seeds for row in rows if not result_file(folder, row, n_bits, seed).exists()]
     for number, (row, seed) in enumerate(todo, start=1):
-        began = time.perf_counter()
+        began, cpu = time.perf_counter(), time.process_time()
         evaluation, card = _run(row, data, folder, n_bits, seed, protocol)
-        seconds = time.perf_counter() - began
+        took = {"seconds": time.perf_counter() - began, "cpu_seconds": time.process_time() - cpu}
         path = result_file(folder, row, n_bits, seed)
-        write_result(path, evaluation, card=card, dataset=data.describe(), seconds=seconds)
+        write_result(path, evaluation, card=card, dataset=data.describe(), **took)
         if on_step is not None:
             on_step(Step(number, len(todo)))
 

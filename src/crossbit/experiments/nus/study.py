@@ -1,6 +1,5 @@
 """A table of methods on photographs with tags and concepts: NUS, NUS with simulated features, or Flickr8k."""
 
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,6 @@ def run_study(
     n_bits: int,
     seeds: Sequence[int],
     facts: Mapping[str, Any],
-    began: float | None = None,
     on_step: OnStep | None = None,
 ) -> None:
     """Run what is not there yet, and write the summary and a figure beside the results.
@@ -37,17 +35,12 @@ def run_study(
         n_bits: Length of the codes.
         seeds: Seeds of every method.
         facts: What else the page should know: where features come from, leaks, calibration.
-        began: When all of it began, by `time.perf_counter`, if that was earlier than now.
         on_step: Told after every run.
     """
-    began = time.perf_counter() if began is None else began
-    done = [result_file(out, row, n_bits, seed).exists() for row in rows for seed in seeds]
     run_rows(rows, data, out, n_bits=n_bits, seeds=seeds, protocol=protocol, on_step=on_step)
-    if not any(done):  # what a part of a table took tells nothing about the whole
-        cost = {"minutes": (time.perf_counter() - began) / 60, "CPU minutes": time.process_time() / 60}
-        facts = dict(facts) | {"cost": cost | {"GiB at most": peak_memory()}}
+    results = [read_result(result_file(out, row, n_bits, seed)) for row in rows for seed in seeds]
     table = [as_row(one) for one in summarise(rows, out, DIRECTIONS, n_bits=n_bits, seeds=seeds)]
-    table.append(_chance(read_result(result_file(out, rows[-1], n_bits, seeds[0]))))
+    table.append(_chance(results[-1]))
     plots.plot_directions(table, DIRECTIONS, out / "table.svg")
     write_summary(
         out,
@@ -59,8 +52,17 @@ def run_study(
         table=table,
         protocol=protocol.to_dict(),
         sizes={part: len(rows) for part, rows in data.splits.items()},
-        facts=dict(facts),
+        facts=dict(facts) | {"cost": _cost(results)},
     )
+
+
+def _cost(results: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """What all runs took together, however often they were interrupted."""
+    return {
+        "minutes": sum(result["seconds"] for result in results) / 60,
+        "CPU minutes": sum(result.get("cpu_seconds") or 0.0 for result in results) / 60,
+        "GiB at most": max(result.get("peak_gib") or 0.0 for result in results),
+    }
 
 
 def _chance(result: Mapping[str, Any]) -> dict[str, Any]:
@@ -70,12 +72,3 @@ def _chance(result: Mapping[str, Any]) -> dict[str, Any]:
     nothing: dict[str, Any] = {"bits": None, "seeds": 1, "deviation": dict.fromkeys(mean, 0.0), "paper": {}}
     bounds = {"worst": level, "best": level, "chance": level}
     return {"key": "chance", "title": "at random", "mean": mean, **nothing, **bounds, "bytes": 0, "seconds": 0.0}
-
-
-def peak_memory() -> float | None:
-    """The most memory this process has had, in GiB; nothing where the system does not tell."""
-    try:
-        import resource
-    except ImportError:  # pragma: no cover - not on Windows
-        return None
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
