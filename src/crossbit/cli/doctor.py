@@ -14,6 +14,7 @@ EXTRAS = {
     "train": ("torch", "torch", "learning networks (mmnn, cmnn)"),
     "data": ("scipy", "scipy", "reading .mat, .h5 and parquet files"),
     "plots": ("matplotlib", "matplotlib", "figures"),
+    "tune": ("optuna", "optuna", "crossbit tune"),
     "onnx": ("onnxruntime", "onnxruntime", "models with a network of your own"),
     "web": ("fastapi", "fastapi", "crossbit serve"),
     "demo": ("resvg_py", "resvg_py", "crossbit demo"),

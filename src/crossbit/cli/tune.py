@@ -42,9 +42,10 @@ def tune(
 ) -> None:
     """Search the settings of a method by cross-validation on the training rows.
 
-    The first trial is the method as it comes; then a round is spread over the space, then what did well is followed.
-    Stop with Ctrl-C and go on with the same command; raise --trials to go further. The folder gets trials.jsonl,
-    best.toml and the figure search.svg.
+    The first trial is the method as it comes, then a round is spread over the space, then what did well is followed.
+
+    Stop with Ctrl-C and go on with the same command; raise --trials to go further. The folder gets the trials
+    (trials.jsonl), the best setting (best.toml) and a figure (search.svg).
 
     For example:
 
