@@ -160,7 +160,7 @@ def test_pages_without_results_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no summaries there"):
         write_pages(tmp_path, tmp_path)
     with pytest.raises(DataError, match="no results for the block 'nus table'"):
-        fill("<!-- from results: nus table -->\n<!-- end of results -->", {"wiki table": ""})
+        fill("<!-- from results: nus table -->\n<!-- end of results -->", {"wiki": {"directions": []}})
 
 
 def test_a_summary_keeps_what_it_is_not_given(tmp_path: Path) -> None:

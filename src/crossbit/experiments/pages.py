@@ -23,20 +23,15 @@ def write_pages(results: Path, docs: Path) -> list[Path]:
     Returns:
         The files that changed.
     """
-    blocks: dict[str, str] = {}
-    for path in sorted(results.glob(f"*/{NAME}")):
-        summary = read_summary(path)
-        own = {name: make(summary) for name, make in BLOCKS.items()}
-        own |= {name: _markdown(one["header"], one["lines"]) for name, one in summary.get("tables", {}).items()}
-        blocks |= {f"{path.parent.name} {name}": block for name, block in own.items()}
-    if not blocks:
+    summaries = {path.parent.name: read_summary(path) for path in sorted(results.glob(f"*/{NAME}"))}
+    if not summaries:
         raise DataError(
             f"{results}: no summaries there; expected <experiment>/{NAME}, as crossbit reproduce writes them"
         )
     changed = []
     for page in sorted(docs.rglob("*.md")):
         text = page.read_text(encoding="utf-8")
-        made = fill(text, blocks)
+        made = fill(text, summaries)
         if made != text:
             page.write_text(made, encoding="utf-8")
             changed.append(page)
@@ -49,13 +44,27 @@ def write_pages(results: Path, docs: Path) -> list[Path]:
     return changed
 
 
-def fill(text: str, blocks: Mapping[str, str]) -> str:
-    """A page with its marked blocks made anew; a mark that no results belong to is a `DataError`."""
+def fill(text: str, summaries: Mapping[str, Mapping[str, Any]]) -> str:
+    """A page with its marked blocks made anew; a mark that no results belong to is a `DataError`.
+
+    Args:
+        text: The page.
+        summaries: Experiment → its summary.
+    """
 
     def anew(found: re.Match[str]) -> str:
-        if found["name"] not in blocks:
-            raise DataError(f"no results for the block {found['name']!r}; there are {sorted(blocks)}")
-        return f"{found['begin']}{blocks[found['name']]}{found['end']}"
+        experiment, _, name = found["name"].partition(" ")
+        summary = summaries.get(experiment, {})
+        if name in summary.get("tables", {}):
+            block = _markdown(**summary["tables"][name])
+        elif name in BLOCKS and summary:
+            block = BLOCKS[name](summary)
+        else:
+            raise DataError(
+                f"no results for the block {found['name']!r}; there are {sorted(summaries)}, each with"
+                f" {sorted({*BLOCKS, *summary.get('tables', {})})}"
+            )
+        return f"{found['begin']}{block}{found['end']}"
 
     return _MARKED.sub(anew, text)
 
