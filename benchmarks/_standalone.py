@@ -8,11 +8,9 @@ of its own that has nothing but loopback: `in_own_network` begins a program anew
 runs a command there. That takes Linux, and root or the right to make user namespaces.
 """
 
-import ctypes
 import fcntl
 import os
 import shutil
-import signal
 import socket
 import struct
 import subprocess
@@ -69,43 +67,49 @@ class Standalone:
         self.folder = folder
         self.settings = {"common.security.authorizationEnabled": str(guarded).lower(), **(settings or {})}
         self.port = self.health = 0
+        self.program = ""
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> Self:
-        """Start it, and wait until it answers."""
-        from milvus import MilvusServer, _initialize_data_files
-
+        """Start it, for the first time or again where it was, and wait until it answers."""
         if not is_own_network():
             raise RuntimeError("the server would listen on every interface; begin the program with in_own_network()")
+        if not self.program:
+            self._prepare()
+        self.process = self._run()
+        self._wait()
+        return self
+
+    def _prepare(self) -> None:
+        """Unpack the server, and choose its ports."""
+        from milvus import MilvusServer, _initialize_data_files
+
         server = MilvusServer(wait_for_started=False)
         server.set_base_dir(str(self.folder))
         for path, value in self.settings.items():
             server.config.set(path, value)
-        if self.port:
-            server.config.update(proxy_port=self.port)  # clients come back to where it was
         server.config.resolve()
         _initialize_data_files(str(self.folder))
         self.port = server.listen_port
         self.health, reserved = server.config.resolve_port(9091)
         reserved.close()
-        self.process = self._run(server.get_milvus_executable_path())
-        self._wait()
-        return self
+        self.program = str(server.get_milvus_executable_path())
 
-    def _run(self, program: str) -> "subprocess.Popen[bytes]":
+    def _run(self) -> "subprocess.Popen[bytes]":
         told = {
             "DEPLOY_MODE": "STANDALONE",
             "METRICS_PORT": str(self.health),
-            "LD_LIBRARY_PATH": str(Path(program).parent),
+            "MILVUS_RUN_DIR": str(self.folder / "run"),
+            "LD_LIBRARY_PATH": str(Path(self.program).parent),
         }
         with open(self.folder / "logs" / "output.log", "ab") as log:
             return subprocess.Popen(
-                [program, "run", "standalone"],
-                env=os.environ | told | {"MILVUS_RUN_DIR": str(self.folder / "run")},
+                # The kernel ends it when whoever started it is gone, however that came.
+                ["setpriv", "--pdeathsig", "KILL", self.program, "run", "standalone"],
+                env=os.environ | told,
                 cwd=self.folder,
                 stdout=log,
                 stderr=log,
-                preexec_fn=_end_with_parent,
             )
 
     def _wait(self, seconds: float = 120.0) -> None:
@@ -153,11 +157,6 @@ class Standalone:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-
-
-def _end_with_parent() -> None:
-    """Let the kernel end the server when whoever started it is gone, however that came."""
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 if __name__ == "__main__":

@@ -185,10 +185,10 @@ def test_raw_things_go_through_the_recipe(create: Create) -> None:
 
 
 def test_a_play_of_many_acts_leaves_what_it_should(empty: Collection) -> None:
-    expected = Expected()
-    for number in range(60):
+    expected, keeps = Expected(), empty.stats().features is not None
+    for number in range(60 if keeps else 30):  # what keeps no features is a server, and slow
         what = act(number, seed=2)
-        if what.kind == "upgrade" and empty.stats().features is None:
+        if what.kind == "upgrade" and not keeps:
             empty.upgrade(model(number), expected.batches())
         elif what.kind != "reopen":
             perform(empty, what)
@@ -286,7 +286,7 @@ def one(value: Any, sign: str, bound: Any) -> bool:  # noqa: ANN401
             return isinstance(value, list) and all(any(same(each, w) for each in value) for w in wanted)
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.lists(st.dictionaries(FIELDS, VALUES, max_size=3), min_size=1, max_size=6), conditions(), st.booleans())
 def test_filters_are_exact(
     empty: Collection, payload: list[dict[str, Any]], where: dict[str, Any], indexed: bool
@@ -335,10 +335,12 @@ REFUSED: list[tuple[Callable[[Collection], object], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("call", "message"), REFUSED, ids=[message[:30] for _, message in REFUSED])
-def test_what_cannot_be_used_is_refused(filled: Collection, call: Callable[[Collection], object], message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        call(filled)
+def test_what_cannot_be_used_is_refused(filled: Collection) -> None:
+    before = list(filled)
+    for call, message in REFUSED:
+        with pytest.raises(DataError, match=message):
+            call(filled)
+    assert list(filled) == before
 
 
 def test_it_says_what_it_is(filled: Collection) -> None:

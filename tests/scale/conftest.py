@@ -9,7 +9,7 @@ from hypothesis import settings
 
 from benchmarks._standalone import Standalone, is_own_network
 
-settings.register_profile("scale", settings.get_profile("crossbit"), max_examples=25)
+settings.register_profile("scale", settings.get_profile("crossbit"), max_examples=10)
 settings.load_profile("scale")
 _numbers = itertools.count()
 

@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -45,6 +45,11 @@ def assert_holds(collection: Collection, numbers: range) -> None:
         assert dict(item.codes) == {name: codes[i] for name, codes in made.items()}
 
 
+def wait_until(done: Callable[[], bool]) -> None:
+    while not done():
+        time.sleep(0.02)
+
+
 @contextmanager
 def in_time(seconds: float) -> Iterator[None]:
     began = time.monotonic()
@@ -66,17 +71,14 @@ def test_a_server_killed_while_it_writes_has_lost_nothing_it_acknowledged(mortal
 
         writer = threading.Thread(target=write)
         writer.start()
-        for _ in range(2):
-            enough = len(acknowledged) + 5
-            while len(acknowledged) < enough:
-                time.sleep(0.01)
-            mortal.kill()
-            mortal.start()
+        wait_until(lambda: len(acknowledged) >= 5 or not writer.is_alive())
+        mortal.kill()
+        mortal.start()
         enough = len(acknowledged) + 2
-        while len(acknowledged) < enough and writer.is_alive():  # the client went on by itself
-            time.sleep(0.05)
+        wait_until(lambda: len(acknowledged) >= enough or not writer.is_alive())  # the client went on by itself
         stop.set()
         writer.join()
+        assert len(acknowledged) >= enough
         written = range(acknowledged[-1].stop)
         assert_holds(collection, written)
         assert len(collection) == len(written)

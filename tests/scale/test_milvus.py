@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks._standalone import Standalone
@@ -121,6 +121,7 @@ def test_the_server_holds_nothing_back_that_meets_a_filter(address: str) -> None
     payloads = st.lists(st.dictionaries(FIELDS, VALUES, max_size=3), min_size=150, max_size=150)
     texts: list[dict[str, object]] = []
 
+    @settings(max_examples=3)
     @given(payloads)
     def draw(found: list[dict[str, object]]) -> None:
         texts[:] = found
@@ -129,6 +130,7 @@ def test_the_server_holds_nothing_back_that_meets_a_filter(address: str) -> None
     with Collection.create(address, model(0)) as collection:
         collection.upsert(range(150), {"text": views(150)["text"]}, texts)
 
+        @settings(max_examples=150)
         @given(conditions())
         def agree(where: dict[str, object]) -> None:
             hits = collection.search("text", np.ones((1, WIDTHS["text"])), k=200, where=where)[0]
