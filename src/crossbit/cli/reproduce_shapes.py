@@ -72,7 +72,9 @@ def _strengths(source: Path, cache: Path, out: Path, workers: int) -> None:
     from crossbit.experiments.summary import write_summary
 
     with show.steps("strengths") as on_step:
-        tried = strengths.try_strengths(source, cache, workers=workers, on_step=on_step)
+        tried = strengths.try_strengths(
+            source, cache, candidates=strengths.CANDIDATES, workers=workers, on_step=on_step
+        )
     write_summary(out, "shapegoogle", strengths=tried)
     write_blocks(out)
     table = show.table("strength", "BoF", "SS-BoF", "BoF alone", "SS-BoF alone", "gap")

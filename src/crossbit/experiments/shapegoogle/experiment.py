@@ -129,7 +129,7 @@ def _draw(tables: Mapping[str, Any], curves: Any, planes: Any, titles: Mapping[s
         figures.plot_grid_planes(planes, out / "grid.svg")
 
 
-def draw_search(data: Dataset, meshes: Path, cache: Path, out: Path, *, query: str = "dog-noise-4") -> None:
+def draw_search(data: Dataset, meshes: Path, cache: Path, out: Path, *, query: str = "dog-noise-3") -> None:
     """A search of the held-out reading: the query, what is found first, and the nearest of another class.
 
     Args:
@@ -137,7 +137,7 @@ def draw_search(data: Dataset, meshes: Path, cache: Path, out: Path, *, query: s
         meshes: Folder of the source meshes.
         cache: Folder of the shapes.
         out: Folder of the results; codes of MM-NN L2 with 16 bits are taken from there.
-        query: Name of the shape that asks.
+        query: Name of the shape that asks; the first one where there is no such shape.
     """
     row = next(row for row in table_rows(protocol_of("held-out"), 16) if row.key == "mmnn-l2")
     kept = Kept.of(result_file(out / "held-out", row, 16, 0))
@@ -146,7 +146,7 @@ def draw_search(data: Dataset, meshes: Path, cache: Path, out: Path, *, query: s
     payload: Any = data.payload
     names = [str(one["name"]) for one in payload]
     labels = np.asarray(data.labels)[base]
-    asks = next(place for place, k in enumerate(base) if names[k] == query)
+    asks = next((place for place, k in enumerate(base) if names[k] == query), 0)
     distance = (codes["bof"][asks] != codes["ssbof"]).sum(axis=1)
     apart = np.linalg.norm(data.views["bof"][base] - data.views["bof"][base[asks]], axis=1)
     order = np.lexsort((-apart, distance))  # of equal distance, first what looks least alike

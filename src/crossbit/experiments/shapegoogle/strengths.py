@@ -15,8 +15,8 @@ from crossbit.experiments.shapegoogle.plan import plan
 from crossbit.experiments.shapegoogle.rows import RAW, raw_descriptors
 from crossbit.progress import OnStep
 
-CANDIDATES = (0.25, 0.5, 1.0)
-STRENGTH = 0.5
+CANDIDATES = (0.05, 0.1, 0.3)
+STRENGTH = 0.1
 """What `choose` found nearest."""
 
 
@@ -24,7 +24,7 @@ def try_strengths(
     data: Path,
     cache: Path,
     *,
-    candidates: Sequence[float] = CANDIDATES,
+    candidates: Sequence[float],
     workers: int = 1,
     on_step: OnStep | None = None,
 ) -> list[dict[str, Any]]:

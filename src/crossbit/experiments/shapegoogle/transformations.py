@@ -23,7 +23,7 @@ MAGNITUDES = {
     "scale": 0.10,  # share by which the shape grows or shrinks
     "local scale": 0.5,  # share by which three regions grow or shrink
     "sampling": 0.85,  # share of the vertices that are left out
-    "topology": 0.08,  # radius of the patches that are glued, at three places where the surface comes near itself
+    "topology": 0.08,  # radius of the patches that are glued, at up to three places where the surface comes near itself
     "partiality": 0.12,  # share of the area that a plane cuts off
 }
 """Kind → what a strength of 1 does."""
@@ -96,7 +96,7 @@ def _sampling(mesh: Mesh, share: float, random: Generator) -> Mesh:
 
 
 def _topology(mesh: Mesh, radius: float, random: Generator) -> Mesh:
-    """Glue patches whose points are near in space and far along the surface, the nearest of some at random."""
+    """Glue patches to what is near in space and far along the surface, where points at random find such a place."""
     unit, vertices = _unit(mesh), mesh.vertices
     centres = random.choice(len(vertices), 60, replace=False)
     along = distances(mesh, centres)
@@ -104,7 +104,7 @@ def _topology(mesh: Mesh, radius: float, random: Generator) -> Mesh:
     gaps = np.where(along > 0.5 * unit, across, np.inf)
     new = np.arange(len(vertices))
     for centre in np.argsort(gaps.min(axis=1), kind="stable")[:3]:
-        if np.isfinite(gaps[centre].min()):
+        if gaps[centre].min() < 0.1 * unit:
             patch, far = np.flatnonzero(along[centre] <= radius * unit), np.flatnonzero(along[centre] > 0.5 * unit)
             apart = np.linalg.norm(vertices[patch, None] - vertices[far], axis=2)
             new[patch] = new[far[apart.argmin(axis=1)]]

@@ -1,0 +1,25 @@
+"""Small meshes in place of TOSCA and those of Sumner and Popović."""
+
+from pathlib import Path
+
+import numpy as np
+
+from crossbit.experiments.shapegoogle.distractors import FAMILIES, distractor
+from crossbit.experiments.shapegoogle.sources import CLASSES
+from crossbit.experiments.shapegoogle.surfaces import coarsen
+from crossbit.features.shape import Mesh, ply
+
+
+def small_sources(folder: Path) -> Path:
+    """Two poses of every class, small, where the meshes are expected."""
+    for number, label in enumerate(CLASSES):
+        where = folder / ("sumner" if label in ("lion", "camel") else "tosca")
+        where.mkdir(parents=True, exist_ok=True)
+        mesh = coarsen(distractor(list(FAMILIES)[number], number, [2e4]), 400, seed=0)
+        for pose in range(2):
+            turned = Mesh(np.roll(mesh.vertices, pose, axis=1), mesh.faces)
+            name = f"{label}-{'reference' if pose == 0 else '01'}" if where.name == "sumner" else f"{label}{pose}"
+            (where / f"{name}.off").write_bytes(ply(turned))
+    (folder / "tosca" / "8_man_01.off").write_bytes(ply(mesh))
+    (folder / "tosca" / "person0.off").unlink()
+    return folder
