@@ -7,7 +7,7 @@ import typer
 
 from crossbit import data as data_sets
 from crossbit.checks import known
-from crossbit.cli import reproduce_beyond, reproduce_nus, show
+from crossbit.cli import reproduce_beyond, reproduce_nus, reproduce_scale, reproduce_shapes, show
 from crossbit.cli.reproduce_table import print_table
 from crossbit.experiments import table as tables
 
@@ -121,7 +121,9 @@ def pages(
     show.say(f"{len(changed)} pages changed" + "".join(f"\n  {page}" for page in changed))
 
 
+app.command()(reproduce_shapes.shapegoogle)
 app.command()(reproduce_nus.nus)
 app.command()(reproduce_nus.flickr8k)
 app.command()(reproduce_beyond.digits)
 app.command()(reproduce_beyond.defects)
+app.command()(reproduce_scale.scale)
