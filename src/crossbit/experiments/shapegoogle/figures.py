@@ -112,8 +112,10 @@ def render(axis: "Axes", mesh: Mesh) -> None:
 
 
 def _upright(vertices: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Axes to look along: the longest across or up as it is longer, the shortest into the page, turned a little."""
-    _, _, axes = np.linalg.svd(vertices - vertices.mean(axis=0), full_matrices=False)
-    turn = np.deg2rad(25)
-    spin = np.array([[np.cos(turn), 0, np.sin(turn)], [0, 1, 0], [-np.sin(turn), 0, np.cos(turn)]])
-    return np.asarray(axes.T @ spin)
+    """Axes of the page: the third coordinate up, what is longest across, turned a little towards the reader."""
+    level = vertices[:, :2] - vertices[:, :2].mean(axis=0)
+    _, _, (along, away) = np.linalg.svd(level, full_matrices=False)
+    turn = np.deg2rad(30)
+    across = np.cos(turn) * along + np.sin(turn) * away
+    towards = np.array([across[1], -across[0]])
+    return np.array([[*across, 0], [0, 0, 1], [*towards, 0]]).T
