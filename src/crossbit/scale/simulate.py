@@ -17,7 +17,8 @@ from crossbit.checks import whole_number
 from crossbit.errors import DataError
 
 Floats = NDArray[np.float64]
-_BEGINNING = 0.1  # share of the queries that find queues still filling, and are not counted
+_DRAWS = 10  # times that other replicas are down, and queues begin empty
+_BEGINNING = 0.1  # share of the queries of a draw that find queues still filling, and are not counted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,8 +29,8 @@ class Cluster:
         shards: Shards that a query is sent to.
         replicas: Of each shard.
         load: Share of their time that replicas work, when all are up and nothing is asked twice.
-        late: Share of the answers that are late for reasons of the machine.
-        lateness: Seconds that these take longer, on average (exponential).
+        late: Share of the answers that are late for reasons of machine and network.
+        lateness: Seconds that these take longer, on average (exponential); others do not wait for them.
         network: Seconds there and back.
         down: Share of the replicas that are down; a shard without any is missing from the answers.
         hedge: Seconds after which another replica is asked; None: never.
@@ -53,6 +54,11 @@ class Cluster:
                 raise DataError(f"{name} is a share, at least 0 and below 1, got {getattr(self, name)!r}")
         if self.hedge is not None and self.hedge < 0:
             raise DataError(f"hedge is a number of seconds, or None, got {self.hedge!r}")
+
+    @property
+    def whole(self) -> float:
+        r"""Share of the time in which every shard has a replica that is up, $(1 - d^r)^s$."""
+        return float((1 - self.down**self.replicas) ** self.shards)
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,15 +101,11 @@ def simulate(cluster: Cluster, sample: Floats, *, queries: int = 10_000, seed: i
     if sample.ndim != 2 or not sample.size or not (sample > 0).all():
         raise DataError(f"a sample has positive seconds, shape (queries, shards), got shape {sample.shape}")
     random = np.random.default_rng(seed)
-    servers = _Servers(cluster, random)
-    work = sample.mean() + cluster.late * cluster.lateness
-    pause = work / (cluster.load * cluster.replicas) if cluster.load else np.inf
-    now, seconds = 0.0, np.empty(queries)
-    for query in range(queries):
-        now += random.exponential(pause) if cluster.load else 1e6 * work
-        seconds[query] = servers.ask(now, sample[random.integers(len(sample))])
-    counted = seconds[int(_BEGINNING * queries) :]
-    return Simulated(counted, servers.twice / max(1, servers.asked), servers.complete)
+    draws = [_Servers(cluster, random) for _ in range(_DRAWS)]
+    seconds = [servers.run(sample, -(-queries // _DRAWS)) for servers in draws]
+    asked, twice = (sum(getattr(servers, name) for servers in draws) for name in ("asked", "twice"))
+    complete = float(np.mean([servers.complete for servers in draws]))
+    return Simulated(np.concatenate(seconds), twice / max(1, asked), complete)
 
 
 class _Servers:
@@ -121,6 +123,15 @@ class _Servers:
         self._shard = np.arange(len(self._alive))
         self.asked = self.twice = 0
 
+    def run(self, sample: Floats, queries: int) -> Floats:
+        """Send so many queries; seconds of those that are counted."""
+        work, load = sample.mean(), self.cluster.load * self.cluster.replicas
+        now, seconds = 0.0, np.empty(queries)
+        for query in range(queries):
+            now += self.random.exponential(work / load) if load else 1e6 * work
+            seconds[query] = self.ask(now, sample[self.random.integers(len(sample))])
+        return seconds[int(_BEGINNING * queries) :]
+
     def ask(self, now: float, times: Floats) -> float:
         """Send a query to all shards; seconds until the last has answered."""
         if not len(self._shard):
@@ -137,11 +148,11 @@ class _Servers:
         return float(answered.max()) - now + self.cluster.network
 
     def _work(self, shard: NDArray[np.int64], which: NDArray[np.int64], begun: Floats, times: Floats) -> Floats:
-        """When some replicas have answered a question each; until then they are busy."""
+        """When the answers of some replicas to a question each arrive; meanwhile they are busy."""
         takes = times[self.random.integers(0, len(times), len(shard))]
-        late = self.random.random(len(shard)) < self.cluster.late
-        takes[late] += self.random.exponential(self.cluster.lateness, int(late.sum()))
         replica = self._order[shard, which]
         done: Floats = np.maximum(begun, self._busy[shard, replica]) + takes
         self._busy[shard, replica] = done
+        late = self.random.random(len(shard)) < self.cluster.late
+        done[late] += self.random.exponential(self.cluster.lateness, int(late.sum()))
         return done

@@ -11,7 +11,7 @@ import pytest
 
 from crossbit.scale.cluster import LOCAL, connected
 
-LIMIT = 240  # seconds a test may take, its cluster included
+LIMIT = 400  # seconds a test may take, its cluster included
 HERE = Path(__file__).parent
 os.environ["RAY_AUTH_MODE"] = "token"
 os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
