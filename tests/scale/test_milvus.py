@@ -21,6 +21,7 @@ from crossbit.collection.where import holds, parse
 from crossbit.model import Affine
 from tests.contracts.test_collections import FIELDS, VALUES, conditions
 from tests.faults.play import WIDTHS, model
+from tests.test_docs import blocks
 
 random = np.random.default_rng(5)
 
@@ -262,3 +263,10 @@ def test_one_row_is_the_first() -> None:
     rows = Stored({}, {4: b"b", 2: b"a"}).rows("t1", 1)
     assert [(row["key"], row["first"]) for row in rows] == [("t1/2", True), ("t1/4", False)]
     assert [row["key"] for row in Stored().rows("t1", 1)] == ["t1/-"]
+
+
+def test_the_example_of_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = Path(__file__).parents[2] / "docs" / "milvus.md"
+    (code,) = blocks(page, "python")
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, str(page), "exec"), {})

@@ -70,11 +70,11 @@ def parse(text: str) -> Address:
     """Read an address.
 
     Example:
-        >>> parse("milvus://root:secret@db.example.org/photos?consistency=strong")
-        ... # doctest: +ELLIPSIS
-        Address(uri='http://db.example.org:19530', name='photos', token='root:secret', ..., consistency='strong')
-        >>> str(parse("milvus:///data/items.db/photos"))
-        'milvus:///data/items.db/photos'
+        >>> found = parse("milvus://root:secret@db.example.org/photos?consistency=strong")
+        >>> found.uri, found.name, found.token, found.consistency
+        ('http://db.example.org:19530', 'photos', 'root:secret', 'strong')
+        >>> str(found)
+        'milvus://db.example.org:19530/photos'
     """
     parts = urlsplit(text)
     path, _, name = unquote(parts.path).rpartition("/")
