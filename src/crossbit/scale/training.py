@@ -15,6 +15,7 @@ from crossbit.data import Dataset
 from crossbit.errors import BackendError, CrossbitError, DataError
 from crossbit.files import replacing
 from crossbit.hashers import HASHERS, Hasher
+from crossbit.hashers.mmnn import MMNN
 from crossbit.model import HashModel
 from crossbit.progress import OnStep, Step
 from crossbit.scale.cluster import LOCAL, connected
@@ -26,7 +27,7 @@ _PAUSE = 0.2  # seconds between two looks at how far the workers are
 class _Task:
     """What each worker is given: places, not data."""
 
-    hasher: Hasher
+    hasher: MMNN
     dataset: str
     split: str | None
     out: str
@@ -69,8 +70,8 @@ def fit(
         DataError: The method has no training to share, or the data cannot be used.
         BackendError: The cluster does not answer, or workers died too often.
     """
-    if "networks" not in hasher.configuration():
-        trained = sorted(name for name, kind in HASHERS.items() if "networks" in kind.__dataclass_fields__)
+    if not isinstance(hasher, MMNN):
+        trained = sorted(name for name, kind in HASHERS.items() if issubclass(kind, MMNN))
         raise DataError(
             f"{hasher.name()} has no training to share among workers; fit it here, or take one of {trained}"
         )
@@ -93,7 +94,7 @@ def _train(task: _Task, workers: int, restarts: int) -> None:
     from ray.train.torch import TorchConfig, TorchTrainer
     from ray.train.v2.api.exceptions import TrainingFailedError
 
-    refused, gpu = Path(task.refused), task.hasher.configuration().get("device") == "cuda"
+    refused, gpu = Path(task.refused), task.hasher.device == "cuda"
     trainer = TorchTrainer(
         _work,
         train_loop_config={"task": task},
