@@ -33,20 +33,37 @@ def _gaps(summary: Mapping[str, Any]) -> str:
 
 
 def _defect(summary: Mapping[str, Any], group: str) -> str:
-    """Every direction, and what the directions across reach when bits no longer mean the same on both sides."""
+    """Every direction, and the mean of those across modalities."""
     ways, lines = summary["directions"], []
     for one in summary.get("groups", {}).get(group, []):
         cells = [f"{one['mean'][way]:.1f} ± {one['deviation'][way]:.1f}" for way in ways]
-        turned = [f"{one['turned'][way][0]:.1f} ± {one['turned'][way][1]:.1f}" for way in _ACROSS]
-        lines.append([one["title"], *cells, *turned, str(one["codes"])])
-    titles = [way.replace("-", " → ") for way in ways]
-    shuffled = [f"{way.replace('-', ' → ')}, bits turned" for way in _ACROSS]
-    return table(["", *titles, *shuffled, "codes"], lines)
+        both = sum(one["mean"][way] for way in _ACROSS) / len(_ACROSS)
+        lines.append([one["title"], *cells, f"{both:.1f}", str(one["codes"])])
+    return table(["", *map(_arrow, ways), "across, mean", "codes"], lines)
+
+
+def _coupling(summary: Mapping[str, Any]) -> str:
+    """Directions across modalities, beside what they reach when bits no longer mean the same on both sides."""
+    ways, lines = summary["directions"], []
+    for one in summary.get("groups", {}).get("coupling", []):
+        cells = []
+        for way in ways:
+            cells.append(f"{one['mean'][way]:.1f} ± {one['deviation'][way]:.1f}")
+            if way in _ACROSS:
+                cells.append("{:.1f} ± {:.1f}".format(*one["turned"][way]))
+        lines.append([one["title"], *cells])
+    titles = [title for way in ways for title in (_arrow(way), *(["bits turned"] if way in _ACROSS else []))]
+    return table(["", *titles], lines)
+
+
+def _arrow(way: str) -> str:
+    return way.replace("-", " → ")
 
 
 BLOCKS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "matrix": _matrix,
     "gaps": _gaps,
-    **{group: partial(_defect, group=group) for group in ("coupling", "sign", "margin", "weighting")},
+    "coupling": _coupling,
+    **{group: partial(_defect, group=group) for group in ("sign", "margin", "weighting")},
 }
 """Name of a block → what makes it."""
