@@ -1,9 +1,10 @@
-"""Raw things to rows: words and pictures, described by NumPy or ONNX, the same way in training and in serving."""
+"""Raw things to rows: words, pictures and shapes, described alike in training and in serving, without torch."""
 
 from crossbit.features.describer import KINDS, Describer, Thing, open
 from crossbit.features.extract import Extracted, extract
 from crossbit.features.image import BagOfSift, ColourGradients
 from crossbit.features.networks import ImageNetwork, SentenceNetwork
+from crossbit.features.shape import BagOfGeometry, HeatOfShape, SpatialBag
 from crossbit.features.text import BagOfTags, Tfidf
 
 __all__ = [
@@ -19,4 +20,7 @@ __all__ = [
     "BagOfSift",
     "ColourGradients",
     "ImageNetwork",
+    "BagOfGeometry",
+    "SpatialBag",
+    "HeatOfShape",
 ]

@@ -104,7 +104,7 @@ def _topology(mesh: Mesh, radius: float, random: Generator) -> Mesh:
     gaps = np.where(along > 0.5 * unit, across, np.inf)
     new = np.arange(len(vertices))
     for centre in np.argsort(gaps.min(axis=1), kind="stable")[:3]:
-        if gaps[centre].min() < 0.1 * unit:
+        if gaps[centre].min() < 0.05 * unit:
             patch, far = np.flatnonzero(along[centre] <= radius * unit), np.flatnonzero(along[centre] > 0.5 * unit)
             apart = np.linalg.norm(vertices[patch, None] - vertices[far], axis=2)
             new[patch] = new[far[apart.argmin(axis=1)]]
