@@ -31,8 +31,9 @@ def test_every_format_tells_the_same(text: str, tmp_path: Path) -> None:
 
 
 def test_other_columns_are_kept(tmp_path: Path) -> None:
-    (one,) = read_captions(written(tmp_path, "year;tags;file\n2012;dog, wet;dog.jpg\n"))
-    assert one == Captioned("dog.jpg", ("dog, wet",), {"year": "2012"})
+    table = "year;tags;file;code;by;place\n2012;dog, wet;dog.jpg;007;nan;\n"
+    (one,) = read_captions(written(tmp_path, table))
+    assert one == Captioned("dog.jpg", ("dog, wet",), {"year": 2012, "code": "007", "by": "nan"})
     (one,) = read_captions(written(tmp_path, '{"name": "dog.jpg", "title": "A dog", "year": 2012}'))
     assert one.fields == {"year": 2012}
 
@@ -54,6 +55,7 @@ def test_a_picture_without_words_is_left_out(tmp_path: Path) -> None:
         ("image,caption\ndog.jpg,A dog,2012\n", "line 2: expected 2 columns as in line 1"),
         ("image,caption\ndog.jpg\n", "line 2: expected 2 columns"),
         ('{"image": "dog.jpg", "caption": "A dog"}\n{"image"', "line 2: not valid JSON"),
+        ('{"image": "dog.jpg", "caption": "A dog", "deep": ' + 9999 * "[", "line 1: not valid JSON"),
         ('{"image": "dog.jpg", "caption": "A dog"}\n[]', "line 2: expected a JSON object"),
         ('{"image": 5, "caption": "A dog"}', "line 1: expected a picture's name and its captions"),
         ('{"image": "dog.jpg", "caption": [1]}', "line 1: expected a picture's name and its captions"),

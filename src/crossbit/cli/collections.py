@@ -52,7 +52,9 @@ def add(
         str | None, typer.Option("--modality", "-m", help="Of an array of rows: what they are.")
     ] = None,
     ids: Annotated[Path | None, typer.Option(help="Of an array of rows: a file with one id a line.")] = None,
-    id_field: Annotated[str, typer.Option("--id", help="Field with the id; row numbers where there is none.")] = "id",
+    id_field: Annotated[
+        str, typer.Option("--id", help="Field with the id; row numbers where there is none.")
+    ] = intake.ID,
     view: Annotated[
         list[str] | None,
         typer.Option("--view", metavar="MODALITY=FIELD", help="Field with the rows or raw things of a modality."),
@@ -79,9 +81,17 @@ def add(
         if start:
             show.say(f"{source}: {start} items were added before the interruption; going on from there")
         batches = _batches(found, source, modality, ids, id_field, view or [], batch, start)
-        count = _add(found, batches, start, intake.total(source), progress)
+        count, brought = _add(found, batches, start, intake.total(source), progress)
         progress.forget()
         show.say(f"{count} items added; {len(found)} in {shown(collection)}")
+        for named in view or []:
+            if count and named.partition("=")[0] not in brought:
+                show.say(f"none of them has the field of --view {named}")
+        if count and not brought:
+            known_ = ", ".join(found.model.modalities)
+            show.say(
+                f"none of them brought any of {known_}, so no search finds them; --view MODALITY=FIELD names fields"
+            )
 
 
 def _batches(
@@ -99,6 +109,8 @@ def _batches(
         known(modality, collection.model.modalities)
         named: list[Id] | None = None if ids is None else list(ids.read_text().splitlines())
         return intake.read_rows(source, modality, size, start, named)
+    if ids is not None:
+        raise DataError("--ids names the rows of an array, which needs --modality; records have a field of ids: --id")
     if source != intake.STDIN and Path(source.partition(":")[0]).suffix in (".npy", ".npz", ".mat", ".h5"):
         raise DataError(f"{source}: say what its rows are, such as --modality {collection.model.modalities[0]}")
     columns = {name: name for name in collection.model.modalities}
@@ -112,19 +124,20 @@ def _batches(
 
 def _add(
     collection: Collection, batches: Iterable[intake.Batch], start: int, total: int | None, progress: Progress
-) -> int:
-    """Write batches; how many items they held."""
-    count, noted = 0, time.monotonic()
+) -> tuple[int, set[str]]:
+    """Write batches; how many items they held, and the modalities that some of them brought."""
+    count, brought, noted = 0, set[str](), time.monotonic()
     with show.counting("adding", total) as done:
         done(start)
         for batch in batches:
             collection.upsert(batch.ids, batch.views, batch.payload)
             count += len(batch.ids)
+            brought |= batch.views.keys()
             done(len(batch.ids))
             if time.monotonic() - noted > _NOTED_EVERY:
                 progress.note(start + count)
                 noted = time.monotonic()
-    return count
+    return count, brought
 
 
 def delete(

@@ -1,7 +1,6 @@
 """``crossbit export`` and ``crossbit import``: a collection as JSON lines."""
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, TextIO
@@ -71,9 +70,9 @@ def import_(
     """
     with opened(collection, model) as there:
         if source == intake.STDIN:
-            count = _import(there, sys.stdin, "standard input")
+            count = _import(there, intake.standard_input(), "standard input")
         else:
-            with open(source, encoding="utf-8") as file:
+            with open(source, encoding="utf-8-sig") as file:
                 count = _import(there, file, source)
         show.say(f"{count} items imported; {len(there)} in {shown(collection)}")
 

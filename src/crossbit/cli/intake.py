@@ -5,6 +5,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
@@ -13,11 +14,14 @@ import numpy as np
 
 from crossbit.collection import Id
 from crossbit.data import Dataset, read_array
+from crossbit.data.cells import value_of
 from crossbit.data.sources import open_parquet
 from crossbit.errors import DataError, FormatError
 
 T = TypeVar("T")
 STDIN = "-"
+ID = "id"
+_LONGEST_CELL = 1 << 26  # characters: a row of a million numbers in one cell
 Record = Mapping[str, Any]
 
 
@@ -119,8 +123,16 @@ def _batch(found: list[tuple[int, Record]], columns: Columns) -> Batch:
     left_out = {columns.id, *numeric}
     # A record of nothing but rows leaves the payload of an item that is there as it is.
     payload = [{key: value for key, value in record.items() if key not in left_out} or None for _, record in found]
-    ids = [record.get(columns.id, number) for number, record in found]
-    return Batch(ids, {name: _rows(name, things) for name, things in views.items()}, payload)
+    ids = [_id(number, record, columns.id) for number, record in found]
+    return Batch(ids, {name: _rows(name, things, ids) for name, things in views.items()}, payload)
+
+
+def _id(number: int, record: Record, field: str) -> Id:
+    """The id of a record; its number only where nobody named a field, for numbers name other items in other files."""
+    if field != ID and field not in record:
+        raise DataError(f"record {number + 1} has no {field!r}, the field of ids; it has {list(record)[:20]}")
+    id_: Id = record.get(field, number)
+    return id_
 
 
 def _are_numbers(things: Iterable[Any]) -> bool:
@@ -128,11 +140,15 @@ def _are_numbers(things: Iterable[Any]) -> bool:
     return isinstance(first, np.ndarray) or (isinstance(first, list) and bool(first) and not isinstance(first[0], str))
 
 
-def _rows(name: str, things: list[Any]) -> Any:  # noqa: ANN401 - an array, or raw things
+def _rows(name: str, things: list[Any], ids: list[Id]) -> Any:  # noqa: ANN401 - an array, or raw things
     """Lists of numbers as one array, an absent one as NaN."""
     if not _are_numbers(things):
         return things
-    width = max(len(thing) for thing in things if thing is not None)
+    width = len(next(thing for thing in things if thing is not None))
+    for thing, id_ in zip(things, ids, strict=True):
+        if thing is not None and (not isinstance(thing, list | np.ndarray) or len(thing) != width):
+            got = f"a list of {len(thing)}" if isinstance(thing, list | np.ndarray) else repr(thing)[:40]
+            raise DataError(f"{name!r}: expected lists of {width} numbers, item {id_!r} has {got}")
     absent = np.full(width, np.nan)
     try:
         return np.array([absent if thing is None else thing for thing in things], np.float32)
@@ -142,7 +158,7 @@ def _rows(name: str, things: list[Any]) -> Any:  # noqa: ANN401 - an array, or r
 
 def _records(source: str, id_field: str) -> Iterator[Record]:
     if source == STDIN:
-        return json_lines(sys.stdin, "standard input")
+        return json_lines(standard_input(), "standard input")
     path = Path(source)
     match path.suffix.lower():
         case ".jsonl" | ".ndjson":
@@ -155,19 +171,28 @@ def _records(source: str, id_field: str) -> Iterator[Record]:
             raise DataError(f"{source}: expected .jsonl, .csv, .parquet or .npy, a data set folder, or - for stdin")
 
 
+def standard_input() -> TextIO:
+    """What is piped in, as UTF-8 whatever the language of the terminal."""
+    if sys.stdin is None:
+        raise DataError("standard input is closed; pipe JSON lines into it, or name a file")
+    if isinstance(sys.stdin, TextIOWrapper):
+        sys.stdin.reconfigure(encoding="utf-8-sig", errors="strict")
+    return sys.stdin
+
+
 def _json_file(path: Path) -> Iterator[Record]:
-    with open(path, encoding="utf-8") as file:
+    with open(path, encoding="utf-8-sig") as file:
         yield from json_lines(file, str(path))
 
 
 def json_lines(file: TextIO, name: str) -> Iterator[Record]:
     """The objects of a file of JSON lines; an empty line is passed over."""
-    for number, line in enumerate(file, start=1):
+    for number, line in enumerate(_decoded(file, name), start=1):
         if not line.strip():
             continue
         try:
             record = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise FormatError(f"{name}: line {number} is not JSON ({error})") from error
         if not isinstance(record, dict):
             raise FormatError(f"{name}: line {number}: expected a JSON object, got {type(record).__name__}")
@@ -176,26 +201,26 @@ def json_lines(file: TextIO, name: str) -> Iterator[Record]:
 
 def _csv_file(path: Path, id_field: str) -> Iterator[Record]:
     """Lines of a CSV file with a header; empty cells are absent, and ids are always texts."""
+    csv.field_size_limit(_LONGEST_CELL)
     with open(path, encoding="utf-8-sig", newline="") as file:
-        for record in csv.DictReader(file):
-            cells = {key: text for key, text in record.items() if key is not None and text not in (None, "")}
-            yield {key: text if key == id_field else _cell(text) for key, text in cells.items()}
+        rows = csv.DictReader(_decoded(file, str(path)))
+        try:
+            for record in rows:
+                cells = {key: text for key, text in record.items() if key is not None and text not in (None, "")}
+                yield {key: text if key == id_field else value_of(text) for key, text in cells.items()}
+        except csv.Error as error:
+            raise FormatError(f"{path}: what follows line {rows.line_num} is not CSV ({error})") from error
 
 
-def _cell(text: str) -> Any:  # noqa: ANN401 - whatever the cell spells
-    """A list or an object in JSON, a number where that keeps the spelling (``007`` is none), or else the text."""
-    if text[0] in "[{":
-        try:
-            return json.loads(text)
-        except ValueError:
-            return text
-    for number in (int, float):
-        try:
-            if str(number(text)) == text:
-                return number(text)
-        except ValueError:
-            pass
-    return text
+def _decoded(file: Iterable[str], name: str) -> Iterator[str]:
+    """Lines of text, or a sentence about bytes that are none."""
+    try:
+        yield from file
+    except UnicodeDecodeError as error:
+        wrong = error.object[error.start]
+        raise FormatError(
+            f"{name}: is not UTF-8 (byte {wrong:#04x}); write it anew as UTF-8, such as with iconv -f latin1 -t utf-8"
+        ) from error
 
 
 def _parquet_file(path: Path) -> Iterator[Record]:

@@ -9,6 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from crossbit.data.cells import value_of
 from crossbit.errors import DataError
 
 PICTURE = ("image", "picture", "file", "filename", "file_name", "path", "name", "photo")
@@ -28,7 +29,7 @@ class Captioned:
     Args:
         name: The picture, as the file names it.
         captions: One or more texts.
-        fields: Whatever else the file tells about it.
+        fields: Whatever else the file tells about it; of a table, what its cells spell (`crossbit.data.cells`).
     """
 
     name: str
@@ -84,7 +85,7 @@ def _json_lines(path: Path, text: str) -> Iterator[Said]:
     for number, line in _lines(text):
         try:
             row = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise DataError(f"{path}, line {number}: not valid JSON ({error})") from error
         if not isinstance(row, dict):
             raise DataError(f"{path}, line {number}: expected a JSON object, got {line[:60]!r}")
@@ -98,7 +99,8 @@ def _table(path: Path, text: str) -> Iterator[Said]:
     for row in rows:
         if "" in row or None in row.values():
             raise DataError(f"{path}, line {rows.line_num}: expected {len(rows.fieldnames or ())} columns as in line 1")
-        yield _said(path, rows.line_num, row)
+        name, captions, fields = _said(path, rows.line_num, row)
+        yield name, captions, {key: value_of(cell) for key, cell in fields.items() if cell}
 
 
 def _said(path: Path, number: int, row: Mapping[str, Any]) -> Said:

@@ -1,0 +1,44 @@
+"""Cells of tables: numbers that can be compared, and texts that stay as they are."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crossbit.collection.payloads import spell_payloads
+from crossbit.data.cells import value_of
+
+
+@pytest.mark.parametrize(
+    ("cell", "value"),
+    [
+        ("2012", 2012),
+        ("-3", -3),
+        ("12.50", 12.5),
+        ("1e3", 1000.0),
+        ('{"a": [1]}', {"a": [1]}),
+        (str(2**63 - 1), 2**63 - 1),
+    ],
+)
+def test_what_json_writes_is_read(cell: str, value: object) -> None:
+    assert value_of(cell) == value
+
+
+TEXTS = ["", "dog", "007", "1_000", "nan", "NaN", "inf", "-Infinity", "1e999", str(2**63), "9" * 5000, "true", "null"]
+
+
+@pytest.mark.parametrize("cell", [*TEXTS, '"a"', "[sic]", "[NaN]", "[" * 9999], ids=lambda cell: cell[:20])
+def test_the_rest_stays_text(cell: str) -> None:
+    assert value_of(cell) == cell
+
+
+@given(st.text())
+def test_a_payload_can_hold_it(cell: str) -> None:
+    try:
+        cell.encode()
+    except UnicodeEncodeError:
+        return
+    (text,) = spell_payloads([{"cell": value_of(cell)}], ["item"])
+    assert text is not None
+    assert json.loads(text) == {"cell": value_of(cell)}
