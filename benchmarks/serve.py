@@ -10,8 +10,8 @@ way. Milvus makes no codes from features, so its client sends codes, and that wo
 requests a second, median and 99th percentile of what a client waited, processor time of the server a request, errors.
 Then one line a peer with ratios. Nobody's answers are believed: distances are computed again by a plain scan.
 
-The Milvus server runs in an environment of its own, made from ``requirements-milvus.txt``, and is ended. It is asked on
-loopback, but listens on every interface whatever one sets: run this where nobody else can reach the machine.
+The Milvus server runs in an environment of its own, made from ``requirements-milvus.txt``, and is ended. It listens on
+every interface whatever one sets, so the program moves into a network of its own, where there is none but loopback.
 """
 
 import argparse
@@ -34,6 +34,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from _standalone import Standalone, in_own_network  # type: ignore[import-not-found]
 
 BITS, WIDTH, K, BATCH, QUERIES = 64, 128, 10, 10_000, 512
 HERE = Path(__file__).parent
@@ -124,14 +126,10 @@ def serve_faiss(_: Path, n: int, port: int) -> None:
 
 def serve_milvus(folder: Path, n: int, port: int) -> None:
     """Runs in the environment of the peer: the server, filled and indexed."""
-    from milvus import MilvusServer
     from pymilvus import Collection, CollectionSchema, DataType, FieldSchema, connections
 
-    server = MilvusServer(wait_for_started=True)
-    server.set_base_dir(str(folder / "milvus"))
-    server.listen_port = port
-    server.start()
-    connections.connect(host="127.0.0.1", port=port)
+    server = Standalone(folder / "milvus", guarded=False).start()
+    connections.connect(host="127.0.0.1", port=server.port)
     fields = [
         FieldSchema("id", DataType.INT64, is_primary=True),
         FieldSchema("code", DataType.BINARY_VECTOR, dim=BITS),
@@ -146,7 +144,7 @@ def serve_milvus(folder: Path, n: int, port: int) -> None:
     collection.flush()
     collection.create_index("code", {"index_type": "BIN_FLAT", "metric_type": "HAMMING", "params": {}})
     collection.load()
-    print(f"milvus:{port}", flush=True)
+    print(f"milvus:{server.port}", flush=True)
     signal.pause()
 
 
@@ -332,7 +330,12 @@ def main() -> None:
     parser.add_argument("--under-way", type=int, default=16, help="requests that the client keeps under way")
     parser.add_argument("--only", choices=SERVERS)
     parser.add_argument("--port", type=int, default=19530)
-    parser.add_argument("--peers", type=Path, help="environment of the Milvus server, made if it is not there")
+    parser.add_argument(
+        "--peers",
+        type=Path,
+        default=Path(tempfile.gettempdir()) / "crossbit-milvus",
+        help="environment of the Milvus server, made if it is not there",
+    )
     for internal in ("--serve", "--ask", "--folder", "--address"):
         parser.add_argument(internal, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -342,12 +345,14 @@ def main() -> None:
     if options.ask:
         ask(options.ask, options.address, options.n, options.under_way, options.seconds)
         return
+    names = [options.only] if options.only else list(SERVERS)
+    if "milvus" in names:
+        peer_python(options.peers)  # while there is a way out
+        in_own_network()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "items"
         make_collection(folder, options.n)
-        names = [options.only] if options.only else list(SERVERS)
-        peers = options.peers or Path(temporary) / "peers"
-        pythons = {name: peer_python(peers) if name == "milvus" else Path(sys.executable) for name in names}
+        pythons = {name: peer_python(options.peers) if name == "milvus" else Path(sys.executable) for name in names}
         lines = {name: measure(name, pythons[name], folder, options) for name in names}
     for name in lines.keys() - {"crossbit"} if "crossbit" in lines else ():
         ours, theirs = lines["crossbit"], lines[name]

@@ -21,7 +21,7 @@ from tests.faults.play import model
         ("milvus://h:1/a_1", Address("http://h:1", "a_1")),
         ("milvus://root:p%40ss@h/a", Address("http://h:19530", "a", token="root:p@ss")),
         ("milvus+tls://h/a?ca=/etc/ca.pem", Address("https://h:19530", "a", certificate="/etc/ca.pem")),
-        ("milvus:///data/items.db/a", Address("/data/items.db", "a")),
+        ("milvus:///tmp/items.db/a", Address("/tmp/items.db", "a")),
         ("milvus://./items.db/a", Address(str(Path("items.db").absolute()), "a")),
         (
             "milvus://h/a?index=ivf&nlist=64&nprobe=4&shards=2&consistency=strong&database=d",
@@ -57,6 +57,11 @@ def test_an_address_is_shown_without_secrets() -> None:
     [
         ("milvus://h", r"expected milvus://\[user:password@\]host\[:port\]/NAME or .*; got the name ''"),
         ("milvus://h/my-photos", "made of letters, digits and underscores; got the name 'my-photos'"),
+        (
+            "milvus:///tmp/items.sqlite/a",
+            r"expected a file named \*.db in a folder that exists, got '/tmp/items.sqlite'",
+        ),
+        ("milvus:///tmp/no folder/items.db/a", r"expected a file named \*.db in a folder that exists"),
         ("milvus://h/a/b", "one name comes after the host, got '/a/b'"),
         ("milvus://h:99999/a", "a port goes from 0 to 65535"),
         ("milvus://h/a?colour=red", r"unknown options \['colour'\]; known: \['ca', 'consistency', 'database', 'index'"),

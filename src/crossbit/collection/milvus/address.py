@@ -85,12 +85,19 @@ def parse(text: str) -> Address:
         )
     given = _options(parts)
     if parts.netloc in ("", "."):
-        file = Path(path if not parts.netloc else f".{path}")
-        return Address(str(file.absolute()), name, **given)
+        return Address(_file(parts, path), name, **given)
     if path:
         raise DataError(f"{_shown(parts)}: one name comes after the host, got {parts.path!r}")
     scheme = "https" if parts.scheme == "milvus+tls" else "http"
     return Address(f"{scheme}://{parts.hostname}:{_port(parts)}", name, _token(parts), **given)
+
+
+def _file(parts: SplitResult, path: str) -> str:
+    """A file of Milvus Lite, in a folder that is there."""
+    file = Path(f".{path}" if parts.netloc else path).absolute()
+    if file.suffix != ".db" or not file.parent.is_dir():
+        raise DataError(f"{_shown(parts)}: expected a file named *.db in a folder that exists, got {str(file)!r}")
+    return str(file)
 
 
 def _shown(parts: SplitResult) -> str:

@@ -71,10 +71,14 @@ class Link:
                 return done
 
     def _connected(self, timeout: float) -> Any:  # noqa: ANN401 - pymilvus has no types
-        with self._opening:
+        if not self._opening.acquire(timeout=timeout):
+            raise TimeoutError("another thread is still connecting")
+        try:
             if self._client is None:
                 self._client = _client(self.address, timeout)
             return self._client
+        finally:
+            self._opening.release()
 
     def _judge(self, error: Exception) -> None:
         """Raise what cannot be mended by asking again."""
@@ -146,7 +150,7 @@ def _errors() -> tuple[type[Exception], ...]:
     """What the client raises when the server does not do what it should."""
     import grpc
 
-    return client_library().MilvusException, grpc.RpcError, grpc.FutureTimeoutError
+    return client_library().MilvusException, grpc.RpcError, grpc.FutureTimeoutError, TimeoutError
 
 
 def _told(error: Exception) -> tuple[int | str, str]:

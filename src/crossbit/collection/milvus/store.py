@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Self
 
 from crossbit.checks import known
@@ -48,6 +49,8 @@ class MilvusStore:
     @staticmethod
     def exists(address: Address, *, timeout: float = 30.0) -> bool:
         """Whether there is one at an address."""
+        if address.embedded and not Path(address.uri).exists():
+            return False  # to ask would make the file
         link = Link(address, timeout=timeout)
         try:
             return bool(link.call("has_collection"))
@@ -108,9 +111,16 @@ class MilvusStore:
         """Add items, or change what is given of those that are there."""
         writing.check(batch)
         with self._writing:
-            there = self._stored(batch.ids)
+            there = self._replaced(batch)
             changes = writing.merged(batch, self._checked(model), there)
             writing.write(self._link, self._state, changes, len(batch.ids))
+
+    def _replaced(self, batch: Batch) -> dict[str, Stored]:
+        """What there is of the items of a batch; it need not be read when every row of them is written anew."""
+        self._note(reading.state_of(self._link))
+        if writing.is_whole(batch, self._state) and not reading.count(self._link, f"modality == {BARE}"):
+            return {}
+        return self._stored(batch.ids)
 
     def _stored(self, ids: Sequence[Id]) -> dict[str, Stored]:
         """Items as they are, under the state as it is."""

@@ -27,6 +27,12 @@ def check(batch: Batch) -> None:
             )
 
 
+def is_whole(batch: Batch, state: State) -> bool:
+    """Whether a batch tells all that can be told of its items: payloads, and codes of every modality."""
+    every = all(name in batch.parts and len(batch.parts[name].at) == len(batch.ids) for name in state.modalities)
+    return every and batch.texts is not None and None not in batch.texts
+
+
 def merged(batch: Batch, state: State, there: Mapping[str, Stored]) -> Iterator[tuple[str, Stored, Stored | None]]:
     """Each item as it shall be, and as it is."""
     codes: list[dict[int, bytes]] = [{} for _ in batch.ids]
