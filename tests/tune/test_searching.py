@@ -86,6 +86,12 @@ def test_other_rows_are_another_search(tmp_path: Path) -> None:
         search(CCAITQ, Dataset(views=data.views, labels=labels), trials=1, folder=tmp_path, **SETTINGS)
 
 
+def test_a_search_that_failed_at_once_does_not_stand_in_the_way(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"between 2 folds and one a row \(90\)"):
+        search("ccaitq", data, trials=1, folder=tmp_path, **SETTINGS | {"folds": 91})
+    assert len(search("ccaitq", data, trials=1, folder=tmp_path, **SETTINGS).trials) == 1
+
+
 def test_a_damaged_journal_is_named(tmp_path: Path) -> None:
     path = tmp_path / "trials.jsonl"
     search("ccaitq", data, trials=1, folder=tmp_path, **SETTINGS)
@@ -107,6 +113,8 @@ def test_what_cannot_be_searched_is_refused() -> None:
         nested_score("ccaitq", Dataset(views=data.views), trials=1)
     with pytest.raises(DataError, match="the number of trials is a whole number of at least 1"):
         search("ccaitq", data, trials=0)
+    with pytest.raises(DataError, match="the seed is a whole number of at least 0"):
+        search("ccaitq", data, trials=1, seed=-1)
     with pytest.raises(DataError, match=r"every field of the space is fixed \(\['power'\]\)"):
         search("ccaitq", data, trials=1, space={"power": [1, 2]}, fixed={"power": 1})
     with pytest.raises(DataError, match=r"unknown fields \['nonsense'\]"):

@@ -41,9 +41,11 @@ class Journal:
         header = {"format": FORMAT, **json.loads(json.dumps(subject))}
         lines = _whole_lines(path) if path.exists() else []
         if lines:
+            check_version(path, lines[0].get("format"), FORMAT)
+        if len(lines) > 1:
             _check_subject(path, lines[0], header)
             self._replay(lines[1:])
-        else:
+        else:  # one that failed before its first trial holds nothing to keep
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(b"")
             self._append(header)
@@ -93,7 +95,6 @@ def _whole_lines(path: Path) -> list[dict[str, Any]]:
 
 def _check_subject(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     """Refuse to go on with a search of something else, saying what differs."""
-    check_version(path, found.get("format"), FORMAT)
     differing = [key for key in wanted if found.get(key) != wanted[key]]
     if differing:
         told = "; ".join(f"{key}: {_short(found.get(key))} there, {_short(wanted[key])} here" for key in differing)

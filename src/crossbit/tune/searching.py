@@ -110,6 +110,7 @@ def search(
     require()
     check_judgeable(data)
     whole_number(trials, "the number of trials", least=1)
+    whole_number(seed, "the seed")
     hasher = method_class(method)
     shared = {"n_bits": n_bits, "seed": seed, **(fixed or {})}
     hasher.from_configuration(shared)
