@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper
 from typer.testing import CliRunner
 
-from crossbit import CCAITQ, Collection, DataError, MissingExtraError, RankedCCA
+from crossbit import CCAITQ, ClassRidge, Collection, DataError, HashModel, MissingExtraError, RankedCCA
 from crossbit.cli.app import app
 from crossbit.features import BagOfSift, BagOfTags, ImageNetwork, SentenceNetwork, Tfidf
 from crossbit.learn import Learnt, cache_folder, doors, learn
@@ -136,9 +136,50 @@ def test_a_place_that_is_taken_is_refused_before_any_work(gallery: Path, tmp_pat
         learn(gallery / "pictures", gallery / "captions.csv", tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"seed": -1}, "seed is a whole number of at least 0, got -1"),
+        ({"hasher": ClassRidge()}, r"classridge learns from labels, captions give pairs; take \['ccaitq', 'cmnn'"),
+    ],
+)
+def test_a_slip_is_found_before_any_work(given: Any, message: str, gallery: Path, tmp_path: Path) -> None:  # noqa: ANN401
+    with pytest.raises(DataError, match=message):
+        learn(gallery / "pictures", gallery / "captions.csv", tmp_path / "out", cache=tmp_path / "cache", **given)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_fields_that_no_item_can_hold_are_refused_before_any_work(gallery: Path, tmp_path: Path) -> None:
+    captions = tmp_path / "captions.jsonl"
+    captions.write_text((gallery / "captions.jsonl").read_text().replace("2012", "NaN"))
+    with pytest.raises(DataError, match=r"payload of '.*png': JSON cannot hold it"):
+        learn(gallery / "pictures", captions, tmp_path / "out", cache=tmp_path / "cache")
+    assert list(tmp_path.iterdir()) == [captions]
+
+
+def test_an_interruption_leaves_no_part_of_a_collection(
+    gallery: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    out, given = tmp_path / "out", {**FEATURES, "cache": gallery / "cache"}
+    with monkeypatch.context() as patch:
+        patch.setattr(Collection, "upsert", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            learn(gallery / "pictures", gallery / "captions.csv", out, **given)
+    assert list(tmp_path.iterdir()) == []
+    learn(gallery / "pictures", gallery / "captions.csv", out, **given)
+    with Collection.open(out) as collection:
+        assert len(collection) == 61
+
+
 def test_captions_of_other_pictures_are_refused(gallery: Path, tmp_path: Path) -> None:
     (tmp_path / "captions.csv").write_text("image,caption\nother.jpg,A dog\n")
     with pytest.raises(DataError, match=r"none of its 1 pictures, such as \['other.jpg'\], is in"):
+        learn(gallery / "pictures", tmp_path / "captions.csv", tmp_path / "out")
+    (tmp_path / "captions.csv").write_text("hello\n")
+    with pytest.raises(DataError, match="no line of it tells of a picture; expected such as 'image,caption'"):
         learn(gallery / "pictures", tmp_path / "captions.csv", tmp_path / "out")
     with pytest.raises(DataError, match="there is no such folder of pictures"):
         learn(gallery / "none", gallery / "captions.csv", tmp_path / "out")
@@ -153,7 +194,8 @@ def test_too_few_pictures_are_refused(gallery: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("held_out", "message"),
     [
-        (1.5, "the share that is held out lies between 0 and 1, got 1.5"),
+        (1.5, "the share that is held out lies between 0 and 1, and is neither, got 1.5"),
+        (0.0, "and is neither, got 0.0"),
         (["unknown.png"], "0 of 60 captioned pictures are among the 1 names to hold out"),
     ],
 )
@@ -246,3 +288,5 @@ def test_the_command(gallery: Path, tmp_path: Path) -> None:
     assert "16 bits) from 61 pictures and 180 captions; on 2 held-out" in done.output
     assert "skipped gone.png" in done.output
     assert f"crossbit serve {tmp_path / 'out'}" in done.output
+    (place,) = (line.split()[1] for line in done.output.splitlines() if line.startswith("model "))
+    assert HashModel.load(place).n_bits == 16

@@ -89,7 +89,7 @@ def _tell(learnt: Learnt, out: Path) -> None:
     took = ", ".join(f"{title} {seconds:.0f} s" for title, seconds in learnt.seconds.items())
     where = shlex.quote(str(out))
     show.say(f"\n{took}")
-    show.say(f"collection  {out}\nmodel       {out / 'model'}\nquality     {out / 'report.json'}")
+    show.say(f"collection  {out}\nmodel       {out / 'model' / '1'}\nquality     {out / 'report.json'}")
     show.say("try next:")
     for command in (
         f"crossbit search {where} 'a dog on the beach' -m text --among image",

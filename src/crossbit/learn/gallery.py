@@ -64,6 +64,10 @@ def open_gallery(images: Path, captions: Path) -> Gallery:
             told[alike[0]] = one
         else:
             missing.append(one.name)
+    if not told and not missing:
+        raise DataError(
+            f"{captions}: no line of it tells of a picture; expected such as 'image,caption' and 'dog.jpg,A dog'"
+        )
     if not told:
         raise DataError(f"{captions}: none of its {len(missing)} pictures, such as {missing[:1]}, is in {images}")
     names = [*told, *(file for file in files if file not in told)]

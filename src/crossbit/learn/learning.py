@@ -9,12 +9,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from crossbit.checks import whole_number
 from crossbit.codes import Codes
 from crossbit.collection import Collection
+from crossbit.collection.payloads import check_ids, spell_payloads
 from crossbit.data import Pairs
 from crossbit.errors import DataError
 from crossbit.files import write_json
-from crossbit.hashers import Hasher
+from crossbit.folders import replacing_folder
+from crossbit.hashers import HASHERS, Hasher
 from crossbit.hashers.rankedcca import RankedCCA
 from crossbit.learn.described import Described, Describing, Progress
 from crossbit.learn.doors import cache_folder
@@ -26,6 +29,7 @@ from crossbit.progress import OnStep
 
 Ints = NDArray[np.int64]
 _BATCH = 1000  # items a write
+_REPORT = "report.json"
 _FEWEST = 10  # pictures with captions
 
 
@@ -34,7 +38,7 @@ class Learnt:
     """What was learnt, and where it is.
 
     Args:
-        collection: The folder of the collection; the model is in ``model/`` below it.
+        collection: The folder of the collection; the model is in ``model/1`` below it.
         model: The model.
         reports: Direction, such as ``"text → image"``, → quality on held-out pictures.
         pictures: How many pictures the collection holds.
@@ -73,7 +77,7 @@ def learn(
     Args:
         images: A folder of pictures, and folders below it.
         captions: What is said about them; see `crossbit.data.captions.read_captions`.
-        out: Folder for the collection, which must not exist yet.
+        out: Folder for the collection, which must not exist yet; it is there when everything is in it, not before.
         image: What describes pictures, one of `IMAGE`.
         text: What describes words, one of `TEXT`.
         hasher: The method; `RankedCCA` of 128 bits unless you say.
@@ -89,12 +93,15 @@ def learn(
     target = Path(out)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise DataError(f"{target} exists; choose another place for the collection or remove it")
+    hasher = hasher or RankedCCA(n_bits=128, seed=seed)
+    _check(hasher, held_out, seed)
     gallery = open_gallery(Path(images), Path(captions))
+    spell_payloads([gallery.payload(number) for number in range(len(gallery.names))], check_ids(gallery.names))
     work = Describing(gallery, workers, Path(cache) if cache else cache_folder(), progress)
     rows = work.describe(image, text, seed)
     train, test = _split(gallery, rows, held_out, seed)
     with work.timed("learning") as on_step:
-        model = _fit(hasher or RankedCCA(n_bits=128, seed=seed), rows, train, on_step)
+        model = _fit(hasher, rows, train, on_step)
     model = replace(model, recipes=rows.recipes(), card={**model.card, "media": str(gallery.folder.resolve())})
     with work.timed("evaluating"):
         about = rows.captions_of(test)
@@ -104,9 +111,9 @@ def learn(
                 "text": (model.encode("text", rows.text.rows[about]), rows.owner[about]),
             }
         )
-    with work.timed("writing the collection"):
-        _write(target, model, gallery, rows, test)
-        write_json(target / "report.json", {**told, "learnt from": len(train), "held out": len(test)})
+    with work.timed("writing the collection"), replacing_folder(target, _REPORT, "crossbit.report/1") as fresh:
+        _write(fresh, model, gallery, rows, test)
+        write_json(fresh / _REPORT, {**told, "learnt from": len(train), "held out": len(test)})
     return Learnt(
         collection=target,
         model=model,
@@ -119,14 +126,24 @@ def learn(
     )
 
 
+def _check(hasher: Hasher, held_out: float | Names[str], seed: int) -> None:
+    """Look at what was asked for, before pictures are described for hours."""
+    whole_number(seed, "seed")
+    if isinstance(held_out, int | float) and not 0 < held_out < 1:
+        raise DataError(f"the share that is held out lies between 0 and 1, and is neither, got {held_out!r}")
+    if hasher.learns_from and "pairs" not in hasher.learns_from:
+        method, able = type(hasher).__name__.lower(), sorted(n for n, h in HASHERS.items() if "pairs" in h.learns_from)
+        raise DataError(
+            f"{method} learns from {', '.join(sorted(hasher.learns_from))}, captions give pairs; take {able}"
+        )
+
+
 def _split(gallery: Gallery, rows: Described, held_out: float | Names[str], seed: int) -> tuple[Ints, Ints]:
     """Rows of captioned pictures to learn from, and to try on."""
     captioned = np.unique(rows.owner)
     if len(captioned) < _FEWEST:
         raise DataError(f"at least {_FEWEST} pictures with captions are needed, got {len(captioned)}")
     if isinstance(held_out, int | float):
-        if not 0 < held_out < 1:
-            raise DataError(f"the share that is held out lies between 0 and 1, got {held_out!r}")
         n = min(max(round(held_out * len(captioned)), 1), len(captioned) - 2)
         test = np.sort(np.random.default_rng([seed, 3]).permutation(captioned)[:n])
     else:
