@@ -60,6 +60,16 @@ def test_a_saved_index_is_opened_and_caught_up_without_reading_all_codes(
         assert everything(collection)[0] == ("i8", 0)
 
 
+def test_more_may_be_asked_for_than_there_is(tmp_path: Path) -> None:
+    asked = np.ones((2, WIDTHS["text"]))
+    with Collection.create(tmp_path / "c", model(0)) as collection:
+        assert collection.search("text", asked, k=10**30) == [[], []]
+        fill(collection, 50)
+        assert [len(hits) for hits in collection.search("text", asked, k=10**30)] == [50, 50]
+        found = collection.search("text", asked, k=10**15, rescore=10**15, where={"n": 3})
+        assert [len(hits) for hits in found] == [5, 5]
+
+
 def test_much_that_is_new_is_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(derived, "_WORTH_SAVING", 20)
     with Collection.create(tmp_path / "c", model(0)) as collection:

@@ -38,10 +38,11 @@ def neighbours(connection: sqlite3.Connection, state: State, view: View, query: 
 
 def _nearest(view: View, query: Query, rows: tables.Ids | None) -> Nearest:
     """Rows, distances and modalities of the nearest."""
-    found = {
-        modality: view.index(modality).search(query.codes, query.k, threads=query.threads, where=rows)
-        for modality in query.among
-    }
+    found = {}
+    for modality in query.among:
+        index = view.index(modality)
+        k = min(query.k, max(len(index), 1))  # room for what there is, however much is asked for
+        found[modality] = index.search(query.codes, k, threads=query.threads, where=rows)
     nearest = []
     for i in range(len(query.codes)):
         own = {modality: (matches.ids[i], matches.distances[i]) for modality, matches in found.items()}
