@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from pymilvus import MilvusClient
 
-from benchmarks._standalone import Standalone, is_own_network
+from benchmarks._standalone import PASSWORD, USER, Standalone, is_own_network
 
 settings.register_profile("scale", settings.get_profile("crossbit"), max_examples=10)
 settings.load_profile("scale")
 _numbers = itertools.count()
+_running: list[Standalone] = []
 
 
 @pytest.fixture(scope="session")
@@ -20,13 +22,19 @@ def milvus_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalo
     if not is_own_network():
         pytest.fail("the server must be in a network of its own: run these tests by make test-scale")
     with Standalone(tmp_path_factory.mktemp("milvus")) as server:
+        _running.append(server)
         yield server
 
 
 @pytest.fixture
-def unused_name() -> str:
-    """A name that no collection has."""
-    return f"c{next(_numbers)}c"
+def unused_name() -> Iterator[str]:
+    """A name that no collection has; what a test makes under it on the server is gone after it."""
+    name = f"c{next(_numbers)}c"
+    yield name
+    for server in _running:
+        client = MilvusClient(f"http://127.0.0.1:{server.port}", token=f"{USER}:{PASSWORD}")
+        client.drop_collection(name)
+        client.close()
 
 
 @pytest.fixture(params=["server", "lite"])

@@ -21,13 +21,6 @@ from tests.scale.relay import Relay
 QUERY = np.ones((1, WIDTHS["text"]))
 
 
-@pytest.fixture(scope="module")
-def mortal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
-    """A server of these tests alone."""
-    with Standalone(tmp_path_factory.mktemp("mortal"), guarded=False) as server:
-        yield server
-
-
 def views(numbers: range) -> dict[str, np.ndarray]:
     rows = {name: np.random.default_rng(1).normal(size=(100_000, width)) for name, width in WIDTHS.items()}
     return {name: X[numbers.start : numbers.stop] for name, X in rows.items()}
@@ -58,10 +51,12 @@ def in_time(seconds: float) -> Iterator[None]:
     assert time.monotonic() - began < seconds
 
 
-def test_a_server_killed_while_it_writes_has_lost_nothing_it_acknowledged(mortal: Standalone, unused_name: str) -> None:
+def test_a_server_killed_while_it_writes_has_lost_nothing_it_acknowledged(
+    milvus_server: Standalone, unused_name: str
+) -> None:
     acknowledged: list[range] = []
     stop = threading.Event()
-    with Collection.create(mortal.address(unused_name), model(0), timeout=120) as collection:
+    with Collection.create(milvus_server.address(unused_name), model(0), timeout=120) as collection:
 
         def write() -> None:
             for start in range(0, 100_000, 50):
@@ -73,8 +68,8 @@ def test_a_server_killed_while_it_writes_has_lost_nothing_it_acknowledged(mortal
         writer = threading.Thread(target=write)
         writer.start()
         wait_until(lambda: len(acknowledged) >= 5 or not writer.is_alive())
-        mortal.kill()
-        mortal.start()
+        milvus_server.kill()
+        milvus_server.start()
         enough = len(acknowledged) + 2
         wait_until(lambda: len(acknowledged) >= enough or not writer.is_alive())  # the client went on by itself
         stop.set()
@@ -87,9 +82,9 @@ def test_a_server_killed_while_it_writes_has_lost_nothing_it_acknowledged(mortal
         assert collection.check() == []
 
 
-def test_a_server_that_is_away_is_an_error_in_time_and_comes_back(mortal: Standalone, unused_name: str) -> None:
-    with Relay(mortal.port) as line:
-        address = mortal.address(unused_name, port=line.port)
+def test_a_server_that_is_away_is_an_error_in_time_and_comes_back(milvus_server: Standalone, unused_name: str) -> None:
+    with Relay(milvus_server.port) as line:
+        address = milvus_server.address(unused_name, port=line.port)
         with Collection.create(address, model(0)) as collection:
             fill(collection, range(20))
         with Collection.open(address, model(0), timeout=3) as collection:
@@ -109,10 +104,10 @@ def test_a_server_that_is_away_is_an_error_in_time_and_comes_back(mortal: Standa
             assert_holds(collection, range(30))
 
 
-def test_a_short_absence_is_not_noticed(mortal: Standalone, unused_name: str) -> None:
+def test_a_short_absence_is_not_noticed(milvus_server: Standalone, unused_name: str) -> None:
     with (
-        Relay(mortal.port) as line,
-        Collection.create(mortal.address(unused_name, port=line.port), model(0), timeout=20) as collection,
+        Relay(milvus_server.port) as line,
+        Collection.create(milvus_server.address(unused_name, port=line.port), model(0), timeout=20) as collection,
     ):
         fill(collection, range(20))
         line.cut()
@@ -120,25 +115,25 @@ def test_a_short_absence_is_not_noticed(mortal: Standalone, unused_name: str) ->
         assert len(collection.search("text", QUERY, k=20)[0]) == 20
 
 
-def test_a_server_that_hangs(mortal: Standalone, unused_name: str) -> None:
-    assert mortal.process is not None
-    with Collection.create(mortal.address(unused_name), model(0)) as collection:
+def test_a_server_that_hangs(milvus_server: Standalone, unused_name: str) -> None:
+    assert milvus_server.process is not None
+    with Collection.create(milvus_server.address(unused_name), model(0)) as collection:
         fill(collection, range(20))
-    with Collection.open(mortal.address(unused_name), model(0), timeout=3) as collection:
+    with Collection.open(milvus_server.address(unused_name), model(0), timeout=3) as collection:
         expected = collection.search("text", QUERY)
-        os.kill(mortal.process.pid, signal.SIGSTOP)
+        os.kill(milvus_server.process.pid, signal.SIGSTOP)
         try:
             with in_time(5), pytest.raises(BackendError, match="no answer within 3 s"):
                 collection.search("text", QUERY)
         finally:
-            os.kill(mortal.process.pid, signal.SIGCONT)
+            os.kill(milvus_server.process.pid, signal.SIGCONT)
         time.sleep(2)
         assert collection.search("text", QUERY) == expected
 
 
-def test_a_slow_line(mortal: Standalone, unused_name: str) -> None:
-    with Relay(mortal.port) as line:
-        address = mortal.address(unused_name, port=line.port)
+def test_a_slow_line(milvus_server: Standalone, unused_name: str) -> None:
+    with Relay(milvus_server.port) as line:
+        address = milvus_server.address(unused_name, port=line.port)
         with Collection.create(address, model(0), timeout=60) as collection:
             line.rate = 50_000.0
             fill(collection, range(500))
@@ -153,12 +148,14 @@ def test_a_slow_line(mortal: Standalone, unused_name: str) -> None:
             assert_holds(collection, range(600))
 
 
-def test_half_of_a_batch_is_refused(mortal: Standalone, unused_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_half_of_a_batch_is_refused(
+    milvus_server: Standalone, unused_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(writing, "_ROWS", 20)  # ten items a request
     monkeypatch.setattr(writing, "MAX_PAYLOAD", 10**6)  # more than the server takes
     ids, payload = [f"i{i}" for i in range(30)], [{"number": i} for i in range(30)]
     large: list[dict[str, Any]] = [*payload[:25], {"text": "x" * 70_000}, *payload[26:]]
-    with Collection.create(mortal.address(unused_name), model(0)) as collection:
+    with Collection.create(milvus_server.address(unused_name), model(0)) as collection:
         with pytest.raises(BackendError, match=r"exceeds max length.*; 20 of 30 items were written before; give the"):
             collection.upsert(ids, views(range(30)), large)
         assert len(collection) == 20
@@ -169,11 +166,11 @@ def test_half_of_a_batch_is_refused(mortal: Standalone, unused_name: str, monkey
 
 
 def test_a_line_that_is_cut_in_the_middle_of_a_batch(
-    mortal: Standalone, unused_name: str, monkeypatch: pytest.MonkeyPatch
+    milvus_server: Standalone, unused_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writing, "_ROWS", 20)
-    with Relay(mortal.port) as line:
-        address = mortal.address(unused_name, port=line.port)
+    with Relay(milvus_server.port) as line:
+        address = milvus_server.address(unused_name, port=line.port)
         with Collection.create(address, model(0)) as collection:
             fill(collection, range(10))
         with Collection.open(address, model(0), timeout=4) as collection:
