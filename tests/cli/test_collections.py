@@ -226,6 +226,24 @@ def test_export_and_import(filled: Path, model: Path, tmp_path: Path, capsys: py
         assert list(collection) == before
 
 
+def test_an_output_that_is_not_utf8_loses_nothing(
+    photos: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Collection.open(photos) as collection:
+        collection.upsert(["é", "日本"], {"image": np.eye(4)[:2]}, [{"name": "naïve"}, {"name": "本"}])
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, "latin-1", write_through=True))
+    assert run("search", photos, "--like", "日本", "-m", "image", "-k", 1) == 0
+    assert json.loads(written.getvalue())[0]["payload"] == {"name": "本"}
+    written.truncate(0)
+    written.seek(0)
+    assert run("export", photos) == 0
+    (tmp_path / "e.jsonl").write_bytes(written.getvalue())
+    assert run("create", tmp_path / "copy", "-M", model) == 0
+    assert run("import", tmp_path / "copy", tmp_path / "e.jsonl") == 0
+    assert items(tmp_path / "copy") == items(photos)
+
+
 def test_stats_check_compact_upgrade(filled: Path, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("stats", filled) == 0
     printed = capsys.readouterr().out
@@ -338,6 +356,11 @@ def test_codes_of_another_model_are_not_imported(
     assert run("import", tmp_path / "c", tmp_path / "e.jsonl") == 1
     assert "its codes were made by another model" in capsys.readouterr().err
     header = (tmp_path / "e.jsonl").read_text().splitlines()[0]
-    (tmp_path / "odd.jsonl").write_text(header + '\n{"id": "x"}\n')
-    assert run("import", filled, tmp_path / "odd.jsonl") == 1
-    assert "a line is not what 'crossbit export' writes (KeyError('payload'))" in capsys.readouterr().err
+    for line, problem in (
+        ('{"id": "x"}', "a line is not what 'crossbit export' writes (KeyError('payload'))"),
+        ('{"id": "x", "payload": {}, "codes": {"image": "no"}}', "a line is not what 'crossbit export' writes (ValueE"),
+        ('{"id": "x", "payload": {}, "codes": {"image": "00"}}', "bytes"),
+    ):
+        (tmp_path / "odd.jsonl").write_text(f"{header}\n{line}\n")
+        assert run("import", filled, tmp_path / "odd.jsonl") == 1
+        assert problem in capsys.readouterr().err

@@ -12,7 +12,7 @@ from crossbit.cli import intake, show
 from crossbit.cli.places import OwnModel, Place, opened, shown
 from crossbit.codes import Codes
 from crossbit.collection import Collection, Item
-from crossbit.errors import DataError, FormatError
+from crossbit.errors import CrossbitError, DataError, FormatError
 from crossbit.files import replacing
 
 EXPORT = "crossbit.export/1"
@@ -30,22 +30,22 @@ def export(
       crossbit export photos --out photos.jsonl
     """
     with opened(collection, model) as there:
-        lines = _export(there)
+        records = _export(there)
         if out is None:
-            for line in lines:
-                typer.echo(line)
+            for record in records:
+                typer.echo(show.json_line(record))
             return
         with replacing(out) as file:
-            for line in lines:
-                file.write(line.encode() + b"\n")
+            for record in records:
+                file.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
         show.say(f"{len(there)} items written to {out}")
 
 
-def _export(collection: Collection) -> Iterator[str]:
-    yield json.dumps({"format": EXPORT, "n_bits": collection.model.n_bits, "model": collection.model.fingerprint()})
+def _export(collection: Collection) -> Iterator[dict[str, Any]]:
+    yield {"format": EXPORT, "n_bits": collection.model.n_bits, "model": collection.model.fingerprint()}
     with show.counting("exporting", len(collection)) as done:
         for item in collection:
-            yield json.dumps(_to_json(item), ensure_ascii=False)
+            yield _to_json(item)
             done(1)
 
 
@@ -91,7 +91,9 @@ def _import(collection: Collection, file: TextIO, name: str) -> int:
         for found in intake.in_batches(records, 1000):
             try:
                 _import_batch(collection, found)
-            except (KeyError, TypeError, AttributeError) as error:
+            except CrossbitError:
+                raise
+            except (KeyError, TypeError, AttributeError, ValueError) as error:
                 raise FormatError(f"{name}: a line is not what 'crossbit export' writes ({error!r})") from error
             count += len(found)
             done(len(found))

@@ -145,7 +145,7 @@ def _print(found: list[list[T]], titles: list[str], table: Callable[[str, list[T
     """What was found for each query: a table, or a line of JSON."""
     for title, own in zip(titles, found, strict=True):
         if as_json or not show.out.is_terminal:
-            typer.echo(json.dumps([asdict(each) for each in own], ensure_ascii=False))
+            typer.echo(show.json_line([asdict(each) for each in own]))
         else:
             table(title, own)
 

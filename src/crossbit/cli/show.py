@@ -1,5 +1,7 @@
-"""What a person sees: tables, progress when there is a terminal, silence otherwise."""
+"""What a person sees: tables, progress when there is a terminal, silence otherwise; and lines for programs."""
 
+import json
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -82,6 +84,12 @@ def counting(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
 def say(text: str) -> None:
     """A line on stderr, for people; nothing in it is markup."""
     err.print(text, soft_wrap=True, markup=False)
+
+
+def json_line(value: object) -> str:
+    """A value as JSON that loses nothing on its way out: escaped where the output is not UTF-8."""
+    encoding = getattr(sys.stdout, "encoding", None) or ""
+    return json.dumps(value, ensure_ascii=encoding.lower().replace("-", "") != "utf8")
 
 
 def table(*columns: str, title: str | None = None, left: int = 1, wrap: int = 0) -> Table:
