@@ -12,7 +12,17 @@ from crossbit.errors import DataError
 from crossbit.neural.gathered import Grid, Listed
 from crossbit.neural.parts import Ints, Part
 from crossbit.neural.settings import Loss, Settings, pair_key
-from crossbit.neural.sources import Drawn, ExpectedSource, LabelSource, PairSource, RowSource, Source, listed, pairs_of, sources
+from crossbit.neural.sources import (
+    Drawn,
+    ExpectedSource,
+    LabelSource,
+    PairSource,
+    RowSource,
+    Source,
+    listed,
+    pairs_of,
+    sources,
+)
 
 Known: TypeAlias = Grid | Listed
 MOST_CELLS = 25_000_000  # pairs of rows up to which all of them are compared in every step

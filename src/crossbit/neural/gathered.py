@@ -19,6 +19,7 @@ from torch import Tensor
 
 _PAIRS = 8192  # pairs in a block: two gathered blocks stay in the cache
 _CELLS = 1 << 17  # cells of a grid in a block
+_KEPT = 1 << 22  # cells of a grid whose masks are kept as numbers, which takes 32 MB
 _LEAST = 1e-4  # distances below this are divided by this, which bounds what rounding can do to the gradient
 
 
@@ -184,13 +185,29 @@ class Grid:
         result: Tensor = _WithGradient.apply(loss, u, v, grad_u, grad_v)  # type: ignore[no-untyped-call]
         return result
 
-    def _block(self, rows: slice, squared: Tensor, margin: float, pull: float, push: float) -> tuple[Tensor, Tensor]:
-        """Cost of a block of the grid and its coefficients c, from squared distances, which it overwrites."""
-        attract = self.similar[rows].to(squared.dtype, copy=True)
+    def _masks(self, rows: slice, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """How far pairs of some rows are similar, and how far dissimilar, as numbers; both 0 for what is not counted."""
+        if self.similar.numel() > _KEPT:
+            return self._weigh(rows, dtype)
+        attract, repel = self._kept
+        return attract[rows].to(dtype), repel[rows].to(dtype)
+
+    @cached_property
+    def _kept(self) -> tuple[Tensor, Tensor]:
+        """Masks of all rows, since turning booleans into numbers takes longer than all else."""
+        return self._weigh(slice(None), torch.float32 if self.similar.dtype == torch.bool else self.similar.dtype)
+
+    def _weigh(self, rows: slice, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        attract = self.similar[rows].to(dtype, copy=True)
         repel = 1 - attract
         if self.counted is not None:
             attract *= self.counted[rows]
             repel *= self.counted[rows]
+        return attract, repel
+
+    def _block(self, rows: slice, squared: Tensor, margin: float, pull: float, push: float) -> tuple[Tensor, Tensor]:
+        """Cost of a block of the grid and its coefficients c, from squared distances, which it overwrites."""
+        attract, repel = self._masks(rows, squared.dtype)
         cost = 0.5 * pull * torch.dot(squared.view(-1), attract.view(-1))
         distance = squared.sqrt_()
         short = (margin - distance).clamp_(min=0)

@@ -16,7 +16,7 @@ from crossbit.neural.parts import Ints, Part
 Drawn = tuple[Ints, NDArray[np.bool_]]
 """Pairs of positions (p, 2), and whether they are similar (p,)."""
 
-_CELLS_A_PAIR = 4  # a listed pair costs as much as about so many cells of a grid
+_CELLS_A_PAIR = 12  # a listed pair costs as much as about so many cells of a grid
 
 
 @dataclass(frozen=True, eq=False)
