@@ -142,16 +142,15 @@ _SHAPES = (
         queries="query",
         base="database",
         own_row=False,
-        note="transductive: vocabularies and pairs come from the shapes that ask and are searched; distractors are in"
-        " the base, and in the vocabularies",
+        note="transductive: vocabularies and pairs come from the shapes that ask and are searched, distractors too",
     ),
     Protocol(
         name="shapegoogle/held-out",
         queries="query",
         base="database",
         own_row=False,
-        note="vocabularies and pairs come from one half of the shapes; the other half asks, and is searched among"
-        " distractors that nothing was learnt from",
+        note="vocabularies and pairs come from one half of the shapes and of the distractors; the other half asks, and"
+        " is searched among the other distractors",
     ),
 )
 

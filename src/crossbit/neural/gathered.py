@@ -186,7 +186,7 @@ class Grid:
         return result
 
     def _masks(self, rows: slice, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """How far pairs of some rows are similar, and how far dissimilar, as numbers; both 0 for what is not counted."""
+        """How far pairs of some rows are similar and dissimilar, as numbers; both are 0 for what is not counted."""
         if self.similar.numel() > _KEPT:
             return self._weigh(rows, dtype)
         attract, repel = self._kept

@@ -104,13 +104,12 @@ def bags(shapes: Shapes, teachers: Sequence[bool], *, seed: int = 0) -> Views:
 def as_printed(shapes: Shapes) -> Dataset:
     """All shapes teach, and the same are searched for: transductive, as the paper seems to have done."""
     classed = np.array([item.label is not None for item in shapes.items])
-    views = bags(shapes, [True] * len(classed))
-    rows = np.flatnonzero(classed)
-    return _data(shapes, views, {"train": rows, "query": rows, "database": np.arange(len(classed))})
+    views, every = bags(shapes, [True] * len(classed)), np.arange(len(classed))
+    return _data(shapes, views, {"train": every, "query": np.flatnonzero(classed), "database": every})
 
 
 def held_out(shapes: Shapes) -> Dataset:
-    """One half teaches; the other half asks, and is searched for among distractors that nothing has seen."""
+    """One half teaches, distractors too; the other half asks, and is searched for among distractors not seen before."""
     trains = np.array([item.trains for item in shapes.items])
     classed = np.array([item.label is not None for item in shapes.items])
     views = bags(shapes, list(trains))

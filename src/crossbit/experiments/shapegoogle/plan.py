@@ -37,8 +37,9 @@ class Item:
 
     @property
     def trains(self) -> bool:
-        """Whether it is in the half to learn from: every other one, in each class, kind and step."""
-        return self.label is not None and (CLASSES.index(self.label) + KINDS.index(self.kind) + self.step) % 2 == 0
+        """Whether it is in the half to learn from: every other one, in each class, kind, step and family."""
+        number = 0 if self.label is None else CLASSES.index(self.label) + KINDS.index(self.kind)
+        return (number + self.step) % 2 == 0
 
     @property
     def transformed(self) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 from crossbit.data import Dataset
 from crossbit.experiments.directions import Evaluation, own_places, present_rows, relevance
 from crossbit.experiments.protocols import Protocol
-from crossbit.experiments.scarce import share_of_pairs
+from crossbit.experiments.shapegoogle.pairs import tell
 from crossbit.experiments.table import Row
 from crossbit.hashers import HASHERS
 from crossbit.metrics import evaluate_ranking, rank_vectors
@@ -16,7 +16,6 @@ from crossbit.metrics import evaluate_ranking, rank_vectors
 DIRECTIONS = ("bof-ssbof", "ssbof-bof", "bof-bof", "ssbof-ssbof")
 ACROSS = DIRECTIONS[:2]
 NAMES = {"bof": "BoF", "ssbof": "SS-BoF"}
-PAIRS = (10_000, 50_000)  # similar and dissimilar, of each loss, as far as there are so many
 HIDDEN = (128,)
 SHARES = (1.0, 0.5, 0.1)  # of the pairs across modalities
 NETWORK: dict[str, Any] = {"inputs": "unit", "optimiser": "cg", "sums": True, "validation": 0.0}
@@ -78,7 +77,7 @@ def table_rows(protocol: Protocol, n_bits: int) -> list[Row]:
             key="cmssh",
             title="CM-SSH",
             make=HASHERS["cmssh"],
-            supervise=partial(share_of_pairs, n_pairs=PAIRS, within=False),
+            supervise=partial(tell, within=False),
             paper=_paper(printed.get("cmssh")),
         ),
     ]
@@ -100,7 +99,7 @@ def scarce_rows() -> list[Row]:
     rows = []
     for share, (method, title) in product(SHARES, (("mmnn", "MM-NN"), ("cmnn", "CM-NN"))):
         within = method == "mmnn"
-        told = partial(share_of_pairs, n_pairs=PAIRS, share=share, within=within)
+        told = partial(tell, share=share, within=within)
         make = partial(HASHERS[method], **NETWORK)
         candidates = _WITHIN if within else _ACROSS
         rows.append(Row(key=f"{method}-pairs-{share:g}", title=title, make=make, candidates=candidates, supervise=told))
@@ -130,7 +129,7 @@ def network(
         fields["alpha"] = {"bof": alpha_x, "ssbof": alpha_y}
         fields["margin"] = {"bof": float(m_x), "ssbof": float(m_y), "bof-ssbof": float(m_xy)}
     make = partial(HASHERS["mmnn" if within else "cmnn"], **fields)
-    told = partial(share_of_pairs, n_pairs=PAIRS, within=within)
+    told = partial(tell, within=within)
     return Row(key=key, title=title, make=make, supervise=told, paper=_paper(paper))
 
 
