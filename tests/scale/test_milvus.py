@@ -181,6 +181,17 @@ def test_a_payload_that_a_server_does_not_take(address: str) -> None:
         assert len(collection) == 0
 
 
+def test_answers_that_are_larger_than_a_server_sends(milvus_server: Standalone, unused_name: str) -> None:
+    n, text = 1200, "x" * 60_000
+    with Collection.create(milvus_server.address(unused_name), signs(8), timeout=60) as collection:
+        X = random.normal(size=(n, 8))
+        collection.upsert(range(n), {"x": X}, [{"n": i, "t": text} for i in range(n)])
+        assert sum(len(item.payload["t"]) for item in collection) == n * len(text)
+        assert [item.payload["n"] for item in collection.get(range(n)) if item is not None] == list(range(n))
+        assert len(collection.search("x", X[:1], k=n)[0]) == n
+        assert [len(hits) for hits in collection.search("x", X[:3], k=500)] == [500] * 3
+
+
 def test_items_whose_rows_disagree_are_found_and_mended(address: str) -> None:
     X = views(4)
     with Collection.create(address, model(0)) as collection:

@@ -8,7 +8,7 @@ import numpy as np
 
 from crossbit.codes import Codes, hamming
 from crossbit.collection.milvus import filters, reading
-from crossbit.collection.milvus.link import Link
+from crossbit.collection.milvus.link import Link, TooLargeError
 from crossbit.collection.milvus.rows import code_of, item_id, packed, row_key, unpacked
 from crossbit.collection.milvus.state import State
 from crossbit.collection.payloads import batches
@@ -18,7 +18,7 @@ from crossbit.collection.where import holds
 
 MOST = 16_384  # neighbours that a server gives at most
 _TOGETHER = 1000  # queries in one request
-_ANSWER = 200_000  # neighbours in one answer
+_ANSWER = 50_000  # neighbours in one answer
 _WIDER = 8  # times as many are asked for when too few met the filter
 
 
@@ -57,7 +57,25 @@ def _condition(state: State, query: Query) -> str:
 
 def _search(link: Link, state: State, query: Query, codes: Codes, limit: int) -> list[list[Near]]:
     """The k nearest items of some queries; more rows are asked for while too few of them meet the filter."""
-    answers = link.call(
+    try:
+        answers = _ask(link, state, query, codes, limit)
+    except TooLargeError:
+        half = len(codes) // 2
+        if not half:
+            return [_scan(link, state, query, codes)]
+        return [near for part in (codes[:half], codes[half:]) for near in _search(link, state, query, part, limit)]
+    found = []
+    for i, answer in enumerate(answers):
+        own = _items(query, (_near(state, query, hit) for hit in answer))
+        if len(own) < query.k and len(answer) == limit:  # there may be more
+            own = _search_on(link, state, query, codes[[i]], limit)
+        found.append(own)
+    return found
+
+
+def _ask(link: Link, state: State, query: Query, codes: Codes, limit: int) -> Any:  # noqa: ANN401 - pymilvus has no types
+    """What the server finds."""
+    return link.call(
         "search",
         data=packed(codes),
         anns_field="code",
@@ -67,13 +85,6 @@ def _search(link: Link, state: State, query: Query, codes: Codes, limit: int) ->
         search_params=parameters(state, link.address.nprobe),
         consistency_level=link.level,
     )
-    found = []
-    for i, answer in enumerate(answers):
-        own = _items(query, (_near(state, query, hit) for hit in answer))
-        if len(own) < query.k and len(answer) == limit:  # there may be more
-            own = _search_on(link, state, query, codes[[i]], limit)
-        found.append(own)
-    return found
 
 
 def _search_on(link: Link, state: State, query: Query, code: Codes, limit: int) -> list[Near]:
@@ -105,7 +116,7 @@ def _items(query: Query, rows: Iterable[Near]) -> list[Near]:
 
 
 def _scan(link: Link, state: State, query: Query, code: Codes) -> list[Near]:
-    """The same by looking at every row: for more neighbours than a server gives, or a filter that it cannot apply."""
+    """The same by looking at every row: for more than a server gives at once, or a filter that it cannot apply."""
     best: list[Near] = []
     for page in batches(reading.scan_rows(link, _condition(state, query)), reading.PAGE):
         distances = hamming(code, unpacked([code_of(row) for row in page], state.n_bits))[0].tolist()

@@ -25,6 +25,10 @@ class RefusedError(BackendError):
     """The server will not do what it was asked, however often."""
 
 
+class TooLargeError(RefusedError):
+    """An answer is larger than a server sends; ask for less at once."""
+
+
 class Link:
     """A client of a Milvus server that comes back when the server does.
 
@@ -92,6 +96,8 @@ class Link:
                 f"{self.address}: the server does not let us in ({reason}); give user:password@ in the address, or set"
                 " CROSSBIT_MILVUS_TOKEN"
             ) from error
+        if code == "RESOURCE_EXHAUSTED" and "larger than max" in reason:
+            raise TooLargeError(f"{self.address}: the server refused: {reason}; ask for less at once") from error
         if code in _REFUSED or code in ("UNIMPLEMENTED", "INVALID_ARGUMENT"):
             raise RefusedError(f"{self.address}: the server refused: {reason}") from error
 

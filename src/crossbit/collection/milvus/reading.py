@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any
 
-from crossbit.collection.milvus.link import Link
+from crossbit.collection.milvus.link import Link, TooLargeError
 from crossbit.collection.milvus.rows import BARE, FIELDS, STATE, Stored, gathered, item_key, row_key
 from crossbit.collection.milvus.state import State
 from crossbit.collection.payloads import batches
@@ -30,11 +30,18 @@ def state_in(link: Link, rows: Sequence[dict[str, Any]]) -> State:
 
 def rows_of(link: Link, keys: Sequence[str], fields: Sequence[str] = FIELDS) -> list[dict[str, Any]]:
     """The rows that there are of some keys, in the order of keys."""
-    found = (
-        link.call("query", ids=part, output_fields=list(fields), consistency_level=link.level)
-        for part in batches(keys, _KEYS)
-    )
+    found = (_rows(link, part, list(fields)) for part in batches(keys, _KEYS))
     return sorted(chain.from_iterable(found), key=lambda row: str(row["key"]))
+
+
+def _rows(link: Link, keys: list[str], fields: list[str]) -> list[dict[str, Any]]:
+    try:
+        return list(link.call("query", ids=keys, output_fields=fields, consistency_level=link.level))
+    except TooLargeError:
+        if len(keys) == 1:
+            raise
+        half = len(keys) // 2
+        return _rows(link, keys[:half], fields) + _rows(link, keys[half:], fields)
 
 
 def stored_items(link: Link, state: State, ids: Sequence[Id]) -> tuple[State, dict[str, Stored]]:
@@ -49,18 +56,30 @@ def scan_rows(link: Link, condition: str, fields: Sequence[str] = FIELDS) -> Ite
     """All rows that meet a condition, in the order of keys, as of when each page of them is read."""
     last, size = "", PAGE
     while True:
-        page = link.call(
-            "query",
-            filter=f'key > "{last}" and {condition}',
-            limit=size,
-            output_fields=list({"key", *fields}),
-            iterator="True",  # the server then gives the lowest keys, whichever segment they are in
-            reduce_stop_for_best="True",
-        )
-        yield from sorted(page, key=lambda row: str(row["key"]))
+        try:
+            page = _page(link, f'key > "{last}" and {condition}', list({"key", *fields}), size)
+        except TooLargeError:
+            if size == 1:
+                raise
+            size //= 2
+            continue
+        yield from page
         if len(page) < size:
             return
-        last = max(str(row["key"]) for row in page)
+        last = page[-1]["key"]
+
+
+def _page(link: Link, condition: str, fields: list[str], size: int) -> list[dict[str, Any]]:
+    """The first rows that meet a condition."""
+    found = link.call(
+        "query",
+        filter=condition,
+        limit=size,
+        output_fields=fields,
+        iterator="True",  # the server then gives the lowest keys, whichever segment they are in
+        reduce_stop_for_best="True",
+    )
+    return sorted(found, key=lambda row: str(row["key"]))
 
 
 def scan_items(link: Link, state: State) -> Iterator[tuple[str, Stored]]:
