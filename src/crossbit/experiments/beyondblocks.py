@@ -10,13 +10,14 @@ _ACROSS = ("image-text", "text-image")
 
 
 def _matrix(summary: Mapping[str, Any]) -> str:
-    """From each modality to each, with deviations."""
+    """From each modality to each, with deviations, and over how many seeds."""
     names, found = list(summary.get("modalities", {})), summary.get("matrix", {"mean": [], "deviation": []})
     lines = [
         [f"`{name}`", *(f"{mean:.1f} ± {spread:.1f}" for mean, spread in zip(means, spreads, strict=True))]
         for name, means, spreads in zip(names, found["mean"], found["deviation"], strict=True)
     ]
-    return table(["asked \\ searched", *(f"`{name}`" for name in names)], lines)
+    told = f"\nMean ± standard deviation of {summary['seeds']} seeds, in percent." if names else ""
+    return table(["asked \\ searched", *(f"`{name}`" for name in names)], lines) + told + "\n"
 
 
 def _gaps(summary: Mapping[str, Any]) -> str:
