@@ -106,6 +106,7 @@ def flickr8k(
     """Flickr8k by the protocol of NUS: real photographs, caption words as tags, concepts from a list.
 
     Photographs are bags of 500 visual words; tags are the 1000 most frequent caption words that belong to no concept.
+    Beside the paper's methods with its settings are our networks as they come.
 
     For example:
 
@@ -145,7 +146,7 @@ def _run(
     from crossbit.experiments.nus.study import run_study
 
     show.say(f"{protocol.name}: {protocol.note}\n{data!r}")
-    made = rows(protocol, pairs=(pairs, pairs), paper=paper)
+    made = rows(protocol, pairs=(pairs, pairs), paper=paper, as_they_come=not paper)
     with show.steps(protocol.name) as on_step:
         run_study(made, data, out, protocol, n_bits=bits, seeds=seeds, facts=facts, on_step=on_step)
     summaries = tables.summarise(made, out, DIRECTIONS, n_bits=bits, seeds=seeds)

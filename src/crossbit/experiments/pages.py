@@ -178,7 +178,7 @@ def _facts(summary: Mapping[str, Any]) -> str:
         points.append(f"Tags that still give a concept away: {len(leaks['telling'])} ({', '.join(leaks['telling'])}).")
     if "CPU minutes" in simulated:
         points.append(f"Finding these shares took {simulated['CPU minutes']:.1f} CPU minutes.")
-    if "cost" in facts:
+    if facts.get("cost"):
         points.append(
             "All methods took " + ", ".join(f"{value:.1f} {name}" for name, value in facts["cost"].items()) + "."
         )

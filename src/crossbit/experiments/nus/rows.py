@@ -39,13 +39,16 @@ NETWORK: dict[str, Any] = {
 MARGINS = {"image-tags": 7.0, "image": 3.0, "tags": 3.0}
 
 
-def rows(protocol: Protocol, *, pairs: tuple[int, int] = PAIRS, paper: bool = True) -> list[Row]:
+def rows(
+    protocol: Protocol, *, pairs: tuple[int, int] = PAIRS, paper: bool = True, as_they_come: bool = False
+) -> list[Row]:
     """The features, MM-NN, CM-NN and CM-SSH.
 
     Args:
         protocol: Whom the features are searched with.
         pairs: How many similar and dissimilar pairs there are for each loss.
         paper: Whether the paper's numbers are of this data set and stand beside ours.
+        as_they_come: Add our networks with nothing set: what they choose, they choose on training rows.
     """
     network = NETWORK | {"n_pairs": pairs}
     makes = {
@@ -64,7 +67,11 @@ def rows(protocol: Protocol, *, pairs: tuple[int, int] = PAIRS, paper: bool = Tr
         Row(key=key, title=title, make=partial(HASHERS[key], **fields), paper=PAPER[key] if paper else {})
         for key, (title, fields) in makes.items()
     ]
-    return [raw, *hashed]
+    ours = [
+        Row(key=f"{key}-default", title=f"{HASHERS[key].__name__}, as it comes", make=HASHERS[key])
+        for key in (("mmnn", "cmnn") if as_they_come else ())
+    ]
+    return [raw, *hashed, *ours]
 
 
 def _features(data: Dataset, seed: int, *, protocol: Protocol) -> Evaluation:

@@ -57,11 +57,13 @@ def run_study(
 
 
 def _cost(results: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """What all runs took together, however often they were interrupted."""
+    """What all runs took together, however often they were interrupted; nothing where one of them does not say."""
+    if any(result.get("cpu_seconds") is None or result.get("peak_gib") is None for result in results):
+        return {}
     return {
         "minutes": sum(result["seconds"] for result in results) / 60,
-        "CPU minutes": sum(result.get("cpu_seconds") or 0.0 for result in results) / 60,
-        "GiB at most": max(result.get("peak_gib") or 0.0 for result in results),
+        "CPU minutes": sum(result["cpu_seconds"] for result in results) / 60,
+        "GiB at most": max(result["peak_gib"] for result in results),
     }
 
 
