@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from crossbit.collection.milvus.address import LEVELS, Address
+from crossbit.collection.milvus.recent import SETTLED
 from crossbit.errors import BackendError, MissingExtraError
 
 NOT_FOUND = 100
 _REFUSED = range(1100, 1200)  # the server's codes of requests that it will never take
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
-_SETTLED = 5.0  # seconds after which a delete is seen by every search
 
 
 class NotFoundError(BackendError):
@@ -51,8 +51,13 @@ class Link:
     def level(self) -> str:
         """What the next read must see, in the server's words."""
         # The server tells the time of an upsert, which a session's reads then wait for, but not that of a delete.
-        recent = time.monotonic() - self._deleted < _SETTLED
+        recent = time.monotonic() - self._deleted < SETTLED
         return LEVELS["strong" if self.address.consistency == "session" and recent else self.address.consistency]
+
+    @property
+    def settled_level(self) -> str:
+        """The same for what this object has not written lately: there is nothing of its own to wait for."""
+        return LEVELS["bounded" if self.address.consistency == "session" else self.address.consistency]
 
     def call(self, verb: str, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever the client takes and gives
         """Let the client do something, with the collection's name as its first argument."""

@@ -15,9 +15,9 @@ PAGE = 5000  # rows asked for at a time
 _KEYS = 8000  # keys in one question
 
 
-def state_of(link: Link) -> State:
+def state_of(link: Link, level: str | None = None) -> State:
     """Whose codes the collection holds now."""
-    return state_in(link, rows_of(link, [STATE], ["payload"]))
+    return state_in(link, rows_of(link, [STATE], ["payload"], level))
 
 
 def state_in(link: Link, rows: Sequence[dict[str, Any]]) -> State:
@@ -28,27 +28,31 @@ def state_in(link: Link, rows: Sequence[dict[str, Any]]) -> State:
     raise FormatError(f"{link.address}: it is not a collection of crossbit (no row {STATE!r}); choose another name")
 
 
-def rows_of(link: Link, keys: Sequence[str], fields: Sequence[str] = FIELDS) -> list[dict[str, Any]]:
+def rows_of(
+    link: Link, keys: Sequence[str], fields: Sequence[str] = FIELDS, level: str | None = None
+) -> list[dict[str, Any]]:
     """The rows that there are of some keys, in the order of keys."""
-    found = (_rows(link, part, list(fields)) for part in batches(keys, _KEYS))
+    found = (_rows(link, part, list(fields), level or link.level) for part in batches(keys, _KEYS))
     return sorted(chain.from_iterable(found), key=lambda row: str(row["key"]))
 
 
-def _rows(link: Link, keys: list[str], fields: list[str]) -> list[dict[str, Any]]:
+def _rows(link: Link, keys: list[str], fields: list[str], level: str) -> list[dict[str, Any]]:
     try:
-        return list(link.call("query", ids=keys, output_fields=fields, consistency_level=link.level))
+        return list(link.call("query", ids=keys, output_fields=fields, consistency_level=level))
     except TooLargeError:
         if len(keys) == 1:
             raise
         half = len(keys) // 2
-        return _rows(link, keys[:half], fields) + _rows(link, keys[half:], fields)
+        return _rows(link, keys[:half], fields, level) + _rows(link, keys[half:], fields, level)
 
 
-def stored_items(link: Link, state: State, ids: Sequence[Id]) -> tuple[State, dict[str, Stored]]:
+def stored_items(
+    link: Link, state: State, ids: Sequence[Id], level: str | None = None
+) -> tuple[State, dict[str, Stored]]:
     """What there is of some items, and the state as of now."""
     numbers = [BARE, *state.modalities.values()]
     keys = [row_key(item_key(id_), number) for id_ in ids for number in numbers]
-    rows = rows_of(link, [STATE, *keys])
+    rows = rows_of(link, [STATE, *keys], level=level)
     return state_in(link, rows), dict(gathered((row for row in rows if row["key"] != STATE), numbers))
 
 
@@ -87,7 +91,7 @@ def scan_items(link: Link, state: State) -> Iterator[tuple[str, Stored]]:
     return gathered(scan_rows(link, state.filter), state.modalities.values())
 
 
-def count(link: Link, condition: str) -> int:
+def count(link: Link, condition: str, level: str | None = None) -> int:
     """How many rows meet a condition."""
-    found = link.call("query", filter=condition, output_fields=["count(*)"], consistency_level=link.level)
+    found = link.call("query", filter=condition, output_fields=["count(*)"], consistency_level=level or link.level)
     return int(found[0]["count(*)"])

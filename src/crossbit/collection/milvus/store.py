@@ -10,6 +10,7 @@ from crossbit.checks import known
 from crossbit.collection.milvus import checking, finding, reading, rows, upgrading, writing
 from crossbit.collection.milvus.address import Address
 from crossbit.collection.milvus.link import Link, NotFoundError, client_library
+from crossbit.collection.milvus.recent import Recent
 from crossbit.collection.milvus.rows import BARE, Stored, item_key
 from crossbit.collection.milvus.state import State
 from crossbit.collection.records import Finding, Id, Item, Stats
@@ -35,6 +36,7 @@ class MilvusStore:
     def __init__(self, address: Address, model: HashModel, *, timeout: float = 30.0) -> None:
         self._link = Link(address, timeout=timeout)
         self._writing = threading.Lock()
+        self._recent = Recent()
         self._model = model
         try:
             self._link.call("load_collection")
@@ -113,19 +115,28 @@ class MilvusStore:
         with self._writing:
             there = self._replaced(batch)
             changes = writing.merged(batch, self._checked(model), there)
-            writing.write(self._link, self._state, changes, len(batch.ids))
+            self._write(changes, batch.ids)
+
+    def _write(self, changes: Iterable[tuple[str, Stored, Stored | None]], ids: Sequence[Id]) -> None:
+        try:
+            writing.write(self._link, self._state, changes, len(ids))
+        finally:
+            self._recent.note(ids)
 
     def _replaced(self, batch: Batch) -> dict[str, Stored]:
         """What there is of the items of a batch; it need not be read when every row of them is written anew."""
-        self._note(reading.state_of(self._link))
-        if writing.is_whole(batch, self._state) and not reading.count(self._link, f"modality == {BARE}"):
+        if self._recent.has_any(batch.ids):
+            return self._stored(batch.ids)
+        level = self._link.settled_level
+        self._note(reading.state_of(self._link, level))
+        if writing.is_whole(batch, self._state) and not reading.count(self._link, f"modality == {BARE}", level):
             return {}
-        return self._stored(batch.ids)
+        return self._stored(batch.ids, level)
 
-    def _stored(self, ids: Sequence[Id]) -> dict[str, Stored]:
+    def _stored(self, ids: Sequence[Id], level: str | None = None) -> dict[str, Stored]:
         """Items as they are, under the state as it is."""
         while True:
-            state, there = reading.stored_items(self._link, self._state, ids)
+            state, there = reading.stored_items(self._link, self._state, ids, level)
             same = state == self._state
             self._note(state)
             if same:
@@ -137,13 +148,14 @@ class MilvusStore:
             there = self._stored(ids)
             numbers = self._state.modalities
             if modality is None:
-                if there:
-                    writing.remove(self._link, writing.every_key(map(rows.item_id, there), [BARE, *numbers.values()]))
-                return len(there)
+                gone = list(map(rows.item_id, there))
+                writing.remove(self._link, writing.every_key(gone, [BARE, *numbers.values()]))
+                self._recent.note(gone)
+                return len(gone)
             number = numbers[known(modality, numbers)]
             own = {item: stored for item, stored in there.items() if number in stored.codes}
             without = ((item, stored.without(number), stored) for item, stored in own.items())
-            writing.write(self._link, self._state, without, len(own))
+            self._write(without, list(map(rows.item_id, own)))
             return len(own)
 
     def index_field(self, field: str) -> None:
