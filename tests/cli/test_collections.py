@@ -73,6 +73,11 @@ def filled(photos: Path, lines: Path) -> Path:
     return photos
 
 
+def test_what_to_do_next_can_be_pasted(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("create", tmp_path / "my photos", "--model", model) == 0
+    assert f"fill it with: crossbit add '{tmp_path}/my photos' FILE" in capsys.readouterr().err
+
+
 def test_add_reads_json_lines_csv_and_parquet_alike(photos: Path, lines: Path, tmp_path: Path) -> None:
     table = [{key: json.dumps(v) if isinstance(v, list) else v for key, v in record.items()} for record in records()]
     header = "id,image,tags,year\n"

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,10 @@ import scipy.io
 
 from crossbit import Codes, Dataset, HashModel
 from crossbit.cli import main
+from crossbit.cli.doctor import EXTRAS
 from crossbit.experiments import read_result
+
+ROOT = Path(__file__).parents[2]
 
 
 def run(*arguments: object) -> int:
@@ -143,6 +147,8 @@ def test_doctor_tells_kernels_and_extras(capsys: pytest.CaptureFixture[str]) -> 
     printed = capsys.readouterr().out
     for word in ("kernels", "training on", "train", "onnx"):
         assert word in printed
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(EXTRAS) == extras.keys() - {"cli", "milvus-lite", "all", "dev", "dev-scale"}
 
 
 def test_doctor_says_how_to_get_what_is_missing(

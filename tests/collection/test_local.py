@@ -70,6 +70,12 @@ def test_more_may_be_asked_for_than_there_is(tmp_path: Path) -> None:
         assert [len(hits) for hits in found] == [5, 5]
 
 
+def test_a_place_is_no_model(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"expected a HashModel, got str; read a folder with HashModel.load"):
+        Collection.create(tmp_path / "c", "model")  # type: ignore[arg-type]
+    assert not (tmp_path / "c").exists()
+
+
 def test_much_that_is_new_is_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(derived, "_WORTH_SAVING", 20)
     with Collection.create(tmp_path / "c", model(0)) as collection:

@@ -174,6 +174,13 @@ def test_an_interruption_leaves_no_part_of_a_collection(
         assert len(collection) == 61
 
 
+def test_a_place_that_cannot_be_written_is_refused_before_any_work(gallery: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(DataError, match=r"nothing can be written into .*file; choose another place"):
+        learn(gallery / "pictures", gallery / "captions.csv", tmp_path / "file" / "out", cache=tmp_path / "cache")
+    assert list(tmp_path.iterdir()) == [tmp_path / "file"]
+
+
 def test_captions_of_other_pictures_are_refused(gallery: Path, tmp_path: Path) -> None:
     (tmp_path / "captions.csv").write_text("image,caption\nother.jpg,A dog\n")
     with pytest.raises(DataError, match=r"none of its 1 pictures, such as \['other.jpg'\], is in"):

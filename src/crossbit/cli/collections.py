@@ -1,6 +1,7 @@
 """``crossbit create``, ``add``, ``delete``, ``stats``, ``check``, ``compact``, ``upgrade``."""
 
 import json
+import shlex
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -39,7 +40,7 @@ def create(
       crossbit create milvus://localhost:19530/photos --model toy-model
     """
     with Collection.create(collection, HashModel.load(model), keep_features=keep_features or False) as made:
-        show.say(f"{made!r} is empty; fill it with: crossbit add {shown(collection)} FILE")
+        show.say(f"{made!r} is empty; fill it with: crossbit add {shlex.quote(shown(collection))} FILE")
 
 
 def add(

@@ -16,8 +16,14 @@ EXTRAS = {
     "plots": ("matplotlib", "matplotlib", "figures"),
     "tune": ("optuna", "optuna", "crossbit tune"),
     "onnx": ("onnxruntime", "onnxruntime", "models with a network of your own"),
+    "image": ("cv2", "opencv-python-headless", "features of pictures (crossbit learn)"),
+    "text": ("tokenizers", "tokenizers", "networks of sentences (crossbit learn)"),
+    "shape": ("robust_laplacian", "robust-laplacian", "features of shapes"),
     "web": ("fastapi", "fastapi", "crossbit serve"),
     "demo": ("resvg_py", "resvg_py", "crossbit demo"),
+    "faiss": ("faiss", "faiss-cpu", "handing an index over to faiss and back"),
+    "milvus": ("pymilvus", "pymilvus", "collections on a Milvus server"),
+    "ray": ("ray", "ray", "learning and encoding on many machines"),
 }
 
 

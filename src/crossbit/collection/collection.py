@@ -58,6 +58,7 @@ class Collection:
                 `upgrade` can go over to another model by itself.
             timeout: Seconds to wait for another writer, or for the server.
         """
+        _check_model(model)
         if keep_features not in _KEPT:
             raise DataError(f"keep_features is True, False, 'float32' or 'float16', got {keep_features!r}")
         return cls(create_store(where, model, keep=_KEPT[keep_features], timeout=timeout))
@@ -251,8 +252,7 @@ class Collection:
             model: The new model; it must know every modality that items have.
             batches: Ids and rows of all items, where features were not kept or should be others.
         """
-        if not isinstance(model, HashModel):
-            raise DataError(f"expected a HashModel, got {type(model).__name__}")
+        _check_model(model)
         encoder, given = Encoder(model), None
         if batches is not None:
             given = (
@@ -287,3 +287,8 @@ class Collection:
                 return work(self._encoder)
             except StaleModelError:
                 self._encoder = Encoder(self._store.model())
+
+
+def _check_model(model: object) -> None:
+    if not isinstance(model, HashModel):
+        raise DataError(f"expected a HashModel, got {type(model).__name__}; read a folder with HashModel.load")

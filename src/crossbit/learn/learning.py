@@ -1,5 +1,6 @@
 """Learning in one call: features, a held-out part, training, evaluation, encoding, a collection."""
 
+import os
 from collections.abc import Collection as Names
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -94,7 +95,7 @@ def learn(
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise DataError(f"{target} exists; choose another place for the collection or remove it")
     hasher = hasher or RankedCCA(n_bits=128, seed=seed)
-    _check(hasher, held_out, seed)
+    _check(target, hasher, held_out, seed)
     gallery = open_gallery(Path(images), Path(captions))
     spell_payloads([gallery.payload(number) for number in range(len(gallery.names))], check_ids(gallery.names))
     work = Describing(gallery, workers, Path(cache) if cache else cache_folder(), progress)
@@ -126,9 +127,12 @@ def learn(
     )
 
 
-def _check(hasher: Hasher, held_out: float | Names[str], seed: int) -> None:
+def _check(target: Path, hasher: Hasher, held_out: float | Names[str], seed: int) -> None:
     """Look at what was asked for, before pictures are described for hours."""
     whole_number(seed, "seed")
+    above = next(folder for folder in target.absolute().parents if folder.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK):
+        raise DataError(f"{target}: nothing can be written into {above}; choose another place for the collection")
     if isinstance(held_out, int | float) and not 0 < held_out < 1:
         raise DataError(f"the share that is held out lies between 0 and 1, and is neither, got {held_out!r}")
     if hasher.learns_from and "pairs" not in hasher.learns_from:

@@ -218,5 +218,5 @@ def _check_finite(X: NDArray[Any], start: int, modality: str) -> None:
     if bad.any():
         raise DataError(
             f"rows of {modality!r}: row {start + int(bad.argmax())} contains NaN, infinity or numbers beyond float32;"
-            " an item without this modality is left out"
+            " fill it in or leave it out"
         )

@@ -38,7 +38,10 @@ class LocalStore:
 
     def __init__(self, folder: Path, *, timeout: float = 30.0) -> None:
         if not self.exists(folder):
-            raise DataError(f"{folder}: there is no collection (no {TRUTH} in it); make one with Collection.create")
+            raise DataError(
+                f"{folder}: there is no collection (no {TRUTH} in it); make one with Collection.create,"
+                " or 'crossbit create'"
+            )
         self.place = folder
         self._database = Database(folder / TRUTH, timeout=timeout)
         self._derived = Derived(folder / FOLDER, read_only=self._database.read_only)
