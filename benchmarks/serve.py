@@ -35,7 +35,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from _standalone import Standalone, in_own_network  # type: ignore[import-not-found]
+from _standalone import Standalone, cpu_seconds, in_own_network  # type: ignore[import-not-found]
 
 BITS, WIDTH, K, BATCH, QUERIES = 64, 128, 10, 10_000, 512
 HERE = Path(__file__).parent
@@ -290,28 +290,15 @@ def started(name: str, python: Path, folder: Path, n: int, port: int) -> Iterato
 def measure(name: str, python: Path, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     with started(name, python, folder, options.n, options.port) as (address, process):
         time.sleep(1)
-        before = _cpu(process.pid)
+        before = cpu_seconds(process.pid)
         command = [str(python), sys.argv[0], "--ask", name, "--address", address, "--n", str(options.n)]
         command += ["--seconds", str(options.seconds), "--under-way", str(options.under_way)]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
         line: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         requests = line["requests/s"] * line["seconds"]
-        line["server_cpu_ms"] = round(1000 * (_cpu(process.pid) - before) / requests, 3)
+        line["server_cpu_ms"] = round(1000 * (cpu_seconds(process.pid) - before) / requests, 3)
     print(json.dumps(line), flush=True)
     return line
-
-
-def _cpu(leader: int) -> float:
-    """Processor seconds of a process and its children so far."""
-    total, tick = 0.0, os.sysconf("SC_CLK_TCK")
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            values = stat.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(values[2]) == leader:  # the process group
-            total += (int(values[11]) + int(values[12])) / tick
-    return total
 
 
 def peer_python(folder: Path) -> Path:
