@@ -18,7 +18,15 @@ ACROSS = DIRECTIONS[:2]
 NAMES = {"bof": "BoF", "ssbof": "SS-BoF"}
 HIDDEN = (128,)
 SHARES = (1.0, 0.5, 0.1)  # of the pairs across modalities
-NETWORK: dict[str, Any] = {"inputs": "unit", "optimiser": "cg", "sums": True, "validation": 0.0}
+# Columns of unit rows are standardised. One affine layer can undo that, so networks and minima are the paper's, but
+# conjugate gradients come near them in a tenth of the steps: some words of a bag hardly vary.
+NETWORK: dict[str, Any] = {
+    "inputs": "unit+standardise",
+    "optimiser": "cg",
+    "sums": True,
+    "validation": 0.0,
+    "steps": 120,
+}
 
 _PRINTED = ("bof-ssbof", "bof-bof", "ssbof-ssbof")
 PAPER: dict[int, dict[str, tuple[float, float, float]]] = {
@@ -53,8 +61,8 @@ SETTINGS: dict[tuple[float, float, float, float, float], dict[int, tuple[float, 
     (0.0, 0.0, 0, 0, 5): {12: (91.22, 93.75, 91.24), 16: (95.60, 97.06, 95.60)},
 }
 
-_WITHIN = [{"margin": _m, "alpha": _a} for _m, _a in product(({"bof-ssbof": 3.0, "default": 1.0}, 3.0), (0.1, 0.3))]
-_ACROSS = [{"margin": margin} for margin in (2.0, 3.0, 5.0)]
+_WITHIN = [{"margin": {"bof-ssbof": 3.0, "default": 1.0}, "alpha": alpha} for alpha in (0.1, 0.3)]
+_ACROSS = [{"margin": margin} for margin in (3.0, 5.0)]
 
 
 def table_rows(protocol: Protocol, n_bits: int) -> list[Row]:

@@ -18,12 +18,12 @@ Part = Literal["table", "scarce", "settings", "lengths", "grid"]
 PARTS: tuple[Part, ...] = get_args(Part)
 
 BITS = (16, 12, 32)  # of Table 1; codes of 32 bits are there for their first 12
-LENGTHS = (4, 8, 12, 16, 24, 32)
+LENGTHS = (4, 8, 12, 16, 32)
 LONG = (64, 96, 128)  # CM-SSH alone
-ALPHAS = (0.0, 0.1, 0.3, 0.5, 1.0)
-MARGINS = (1.0, 2.0, 3.0, 4.0, 6.0)
-WITHIN = (1.0, 2.0, 3.0, 4.0)
-GRID_SEEDS = 2
+ALPHAS = (0.0, 0.1, 0.3, 1.0)
+MARGINS = (1.0, 2.0, 3.0, 5.0)
+WITHIN = (1.0, 2.0, 3.0)
+GRID_SEEDS = 1
 
 
 def protocol_of(reading: Reading) -> Protocol:
