@@ -89,6 +89,18 @@ def test_evaluate_prints_every_direction_and_writes_a_result(
     assert (result["protocol"]["queries"], result["protocol"]["base"]) == ("test", "test")
 
 
+def test_rows_that_were_perhaps_learnt_from_are_told(
+    toy: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = Dataset.open(toy)
+    Dataset(views=data.views, labels=data.labels).save(tmp_path / "whole")
+    capsys.readouterr()
+    assert run("evaluate", model, tmp_path / "whole", "--out", tmp_path / "r.json") == 0
+    assert "has no test split: if the model was learnt from these rows, the figures flatter" in capsys.readouterr().err
+    assert run("evaluate", model, toy, "--out", tmp_path / "r.json") == 0
+    assert "flatter" not in capsys.readouterr().err
+
+
 def test_a_result_has_a_place_of_its_own(
     toy: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

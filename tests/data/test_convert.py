@@ -418,6 +418,11 @@ def test_what_cannot_be_converted_is_refused_and_nothing_is_written(
 def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"nowhere\.mat: there is no such file"):
         read(tmp_path / "nowhere.mat")
+    with pytest.raises(
+        DataError, match=r"set\.xlsx: there is no such file; expected a file that ends with one of \['\.csv"
+    ):
+        read(tmp_path / "set.xlsx")
+    (tmp_path / "set.xlsx").write_bytes(b"")
     with pytest.raises(DataError, match=r"set\.xlsx: expected a file that ends with one of \['\.csv', "):
         read(tmp_path / "set.xlsx")
     with pytest.raises(DataError, match="there is nothing to convert"):

@@ -70,6 +70,11 @@ def evaluate(
     print_reports({f"{left} → {right}": report for (left, right), report in evaluation.reports.items()})
     _print_health(evaluation)
     show.say(f"{protocol.words}; definitions, bounds and codes in {path}")
+    if queries is None and not {"query", "test"} & data.splits.keys():
+        show.say(
+            f"{dataset} has no test split: if the model was learnt from these rows, the figures flatter it;"
+            " convert with parts (--map image:train=… --map image:test=…), or evaluate on rows of their own"
+        )
 
 
 def score(

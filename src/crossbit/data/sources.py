@@ -45,7 +45,8 @@ class Source:
 def open_source(path: Path, stack: ExitStack) -> Source:
     """Open a file by its suffix; ``stack`` closes what stays open behind its arrays."""
     if (reader := READERS.get(path.suffix.lower())) is None:
-        raise DataError(f"{path}: expected a file that ends with one of {sorted(READERS)}")
+        nothing = "" if path.is_file() else "there is no such file; "
+        raise DataError(f"{path}: {nothing}expected a file that ends with one of {sorted(READERS)}")
     if not path.is_file():
         raise DataError(f"{path}: there is no such file")
     try:
