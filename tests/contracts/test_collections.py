@@ -186,7 +186,7 @@ def test_raw_things_go_through_the_recipe(create: Create) -> None:
 
 def test_a_play_of_many_acts_leaves_what_it_should(empty: Collection) -> None:
     expected, keeps = Expected(), empty.stats().features is not None
-    for number in range(60 if keeps else 30):  # what keeps no features is a server, and slow
+    for number in range(60 if keeps else 24):  # what keeps no features is a server, and slow
         what = act(number, seed=2)
         if what.kind == "upgrade" and not keeps:
             empty.upgrade(model(number), expected.batches())
