@@ -362,10 +362,11 @@ def test_codes_of_another_model_are_not_imported(
     assert "its codes were made by another model" in capsys.readouterr().err
     header = (tmp_path / "e.jsonl").read_text().splitlines()[0]
     for line, problem in (
-        ('{"id": "x"}', "a line is not what 'crossbit export' writes (KeyError('payload'))"),
+        ('{"id": "x"}', "a line is not what 'crossbit export' writes (KeyError('codes'))"),
         ('{"id": "x", "payload": {}, "codes": {"image": "no"}}', "a line is not what 'crossbit export' writes (ValueE"),
         ('{"id": "x", "payload": {}, "codes": {"image": "00"}}', "bytes"),
     ):
         (tmp_path / "odd.jsonl").write_text(f"{header}\n{line}\n")
         assert run("import", filled, tmp_path / "odd.jsonl") == 1
         assert problem in capsys.readouterr().err
+    assert "x" not in items(filled)

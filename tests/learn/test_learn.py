@@ -221,6 +221,15 @@ def test_a_name_that_two_folders_have_must_be_told_in_full(tmp_path: Path) -> No
     assert found.missing == ["x.png"]
 
 
+def test_two_names_of_a_picture_are_one_picture(tmp_path: Path) -> None:
+    (tmp_path / "pictures").mkdir()
+    (tmp_path / "pictures" / "x.png").write_bytes(b"")
+    (tmp_path / "captions.csv").write_text("image,caption,year,by\nx.png,One,1,me\npictures/x.png,Two,2,\n")
+    found = open_gallery(tmp_path / "pictures", tmp_path / "captions.csv")
+    assert found.captions == [("One", "Two")]
+    assert found.fields == [{"year": 2, "by": "me"}]
+
+
 def test_tags_say_something() -> None:
     assert tags_of(["There is a dog on the beach"]) == ["dog", "beach"]
 

@@ -6,9 +6,12 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from crossbit import Collection, HashModel
 from crossbit.cli import main
+from crossbit.model import Affine
 from tests.web.running import running
 
 
@@ -33,6 +36,14 @@ def test_a_port_that_is_taken_is_told(gallery: Path, capsys: pytest.CaptureFixtu
     with socket.create_server(("127.0.0.1", 0)) as taken:
         assert main(["serve", str(gallery), "--port", str(taken.getsockname()[1])]) == 1
     assert "choose another with --port" in capsys.readouterr().err
+
+
+def test_pictures_that_have_moved_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = HashModel({"image": [Affine(np.eye(4), np.zeros(4))]}, 4, card={"media": str(tmp_path / "gone")})
+    Collection.create(tmp_path / "c", model).close()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        assert main(["serve", str(tmp_path / "c"), "--port", str(taken.getsockname()[1])]) == 1
+    assert f"no longer in {tmp_path / 'gone'}; --media FOLDER says where they are" in capsys.readouterr().err
 
 
 def test_no_collection_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

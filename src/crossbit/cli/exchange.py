@@ -102,9 +102,12 @@ def _import(collection: Collection, file: TextIO, name: str) -> int:
 
 def _import_batch(collection: Collection, records: list[intake.Record]) -> None:
     """Write the payloads, then the codes of each modality for those that have it."""
-    collection.upsert([record["id"] for record in records], payload=[record["payload"] for record in records])
+    made = {}  # before anything is written, so that a line that is wrong leaves no item without its codes
     for name in collection.model.modalities:
         own = {record["id"]: bytes.fromhex(record["codes"][name]) for record in records if name in record["codes"]}
         if own:
             packed = np.frombuffer(b"".join(own.values()), np.uint8).reshape(len(own), -1)
-            collection.upsert(own, {name: Codes.from_bytes(packed, collection.model.n_bits)})
+            made[name] = list(own), Codes.from_bytes(packed, collection.model.n_bits)
+    collection.upsert([record["id"] for record in records], payload=[record["payload"] for record in records])
+    for name, (ids, codes) in made.items():
+        collection.upsert(ids, {name: codes})

@@ -102,7 +102,12 @@ def _say(collection: Collection, address: str) -> None:
 def _noted(collection: Collection) -> Path | None:
     """The folder of pictures that learning noted on the model's card, if it is still there."""
     noted = collection.model.card.get("media")
-    return Path(noted) if isinstance(noted, str) and Path(noted).is_dir() else None
+    if not isinstance(noted, str):
+        return None
+    if not Path(noted).is_dir():
+        show.say(f"the pictures are no longer in {noted}; --media FOLDER says where they are")
+        return None
+    return Path(noted)
 
 
 def _token(path: Path | None) -> str | None:

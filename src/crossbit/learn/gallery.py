@@ -61,7 +61,7 @@ def open_gallery(images: Path, captions: Path) -> Gallery:
     for one in read_captions(captions):
         alike = [one.name] if one.name in whole else by_name.get(one.name.replace("\\", "/").rpartition("/")[2], [])
         if len(alike) == 1:
-            told[alike[0]] = one
+            told[alike[0]] = _both(told.get(alike[0]), one)
         else:
             missing.append(one.name)
     if not told and not missing:
@@ -73,6 +73,13 @@ def open_gallery(images: Path, captions: Path) -> Gallery:
     names = [*told, *(file for file in files if file not in told)]
     each = [told.get(name, Captioned(name, ())) for name in names]
     return Gallery(images, names, [one.captions for one in each], [one.fields for one in each], missing)
+
+
+def _both(before: Captioned | None, one: Captioned) -> Captioned:
+    """What was said about a picture under two names of it: ``dog.jpg`` and ``photos/dog.jpg``."""
+    if before is None:
+        return one
+    return Captioned(before.name, (*before.captions, *one.captions), {**before.fields, **one.fields})
 
 
 def tags_of(captions: Sequence[str]) -> list[str]:
