@@ -13,6 +13,7 @@ from crossbit.experiments.pages import write_pages
 from crossbit.experiments.protocols import PROTOCOLS
 from crossbit.experiments.shapegoogle import described, experiment, plan, rows, runs, strengths, study
 from crossbit.experiments.shapegoogle.bars import bars
+from crossbit.experiments.shapegoogle.pairs import tell
 from crossbit.experiments.shapegoogle.sources import CLASSES
 from crossbit.experiments.summary import read_summary
 from crossbit.metrics import AveragePrecision, mean_over_queries, rank_vectors, same_class
@@ -63,7 +64,7 @@ def test_both_readings_split_the_shapes_as_they_say(shapes: described.Shapes) ->
     printed, held = described.as_printed(shapes), described.held_out(shapes)
     classed = sum(item.label is not None for item in shapes.items)
     assert {part: len(some) for part, some in printed.splits.items()} == {
-        "train": classed,
+        "train": classed + 6,
         "query": classed,
         "database": classed + 6,
     }
@@ -127,15 +128,26 @@ def test_rows_are_the_papers() -> None:
     )
 
 
-def test_pairs_are_capped_at_what_exists() -> None:
-    train = Dataset(views={"bof": np.eye(6), "ssbof": np.eye(6)}, labels=np.array([0, 0, 0, 1, 1, 1]))
-    row = rows.table_rows(PROTOCOLS["shapegoogle/held-out"], 16)[1]
-    pairs = {some.key: some for some in row.supervise(train, 0)["pairs"]}
-    assert {key: (int(some.similar.sum()), len(some)) for key, some in pairs.items()} == {
-        "bof-ssbof": (18, 36),
-        "bof-bof": (6, 15),
-        "ssbof-ssbof": (6, 15),
-    }
+LABELS = np.array([0, 0, 0, 1, 1, 1, -1, -1])
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, {"bof-ssbof": (18, 18 + 24), "bof-bof": (6, 9 + 12), "ssbof-ssbof": (6, 9 + 12)}),
+        ({"distractors": False}, {"bof-ssbof": (18, 18), "bof-bof": (6, 9), "ssbof-ssbof": (6, 9)}),
+        ({"share": 0.5, "within": False}, {"bof-ssbof": (9, 21)}),
+    ],
+)
+def test_pairs_are_capped_at_what_exists(fields: dict[str, Any], expected: dict[str, tuple[int, int]]) -> None:
+    train = Dataset(views={"bof": np.eye(8), "ssbof": np.eye(8)}, labels=LABELS)
+    pairs = {some.key: some for some in tell(train, 0, **fields)["pairs"]}
+    assert {key: (int(some.similar.sum()), int((~some.similar).sum())) for key, some in pairs.items()} == expected
+    for some in pairs.values():
+        left, right = LABELS[some.index.T]
+        np.testing.assert_array_equal((left == right) & (left >= 0), some.similar)
+        assert ((left >= 0) | (right >= 0)).all()  # nothing is said about two distractors
+        assert len(np.unique(some.index, axis=0)) == len(some)
 
 
 def test_bars_say_what_is_missed() -> None:
@@ -181,7 +193,7 @@ def test_the_command_goes_from_meshes_to_pages(tmp_path: Path, capsys: pytest.Ca
     write_pages(tmp_path / "results", tmp_path / "docs")
     made = (tmp_path / "docs" / "page.md").read_text()
     assert "old" not in made
-    assert "| | BoF → SS-BoF | paper | SS-BoF → BoF | BoF | paper | SS-BoF | paper |".replace("| |", "|  |", 1) in made
+    assert "| 1 seeds | BoF → SS-BoF | paper | SS-BoF → BoF | BoF | paper | SS-BoF | paper |" in made
     assert "lost by one tenth" in made
 
 

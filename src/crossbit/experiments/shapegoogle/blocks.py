@@ -27,7 +27,7 @@ def blocks(summary: Mapping[str, Any]) -> dict[str, Block]:
 def _methods(rows: Sequence[Mapping[str, Any]]) -> Block:
     """A line a method: both directions across, both within, the paper's value where it prints one."""
     printed = [way for way in DIRECTIONS if any(way in row["paper"] for row in rows)]
-    header, lines = [""], []
+    header, lines = [f"{max(row['seeds'] for row in rows)} seeds"], []
     for way in DIRECTIONS:
         left, right = (NAMES[side] for side in way.split("-"))
         header += [left if left == right else f"{left} → {right}", *(["paper"] if way in printed else [])]

@@ -43,7 +43,16 @@ def tables(reading: Reading, data: Dataset, out: Path, seeds: Sequence[int]) -> 
     }
 
 
+def finished(some: Sequence[Row], out: Path, lengths: Sequence[int], seeds: Sequence[int]) -> list[int]:
+    """The first seeds for which all of some rows are there, at all of some lengths."""
+    done = [all(result_file(out, row, n, seed).exists() for row in some for n in lengths) for seed in seeds]
+    return list(seeds[: done.index(False)] if False in done else seeds)
+
+
 def _learnt(some: Sequence[Row], out: Path, n_bits: int, seeds: Sequence[int], title: str = "{}") -> list[Any]:
+    seeds = finished(some, out, [n_bits], seeds)
+    if not seeds:
+        return []
     found = [as_row(one) for one in summarise(some, out, rows.DIRECTIONS, n_bits=n_bits, seeds=seeds)]
     return [row | {"title": title.format(row["title"])} for row in found]
 
@@ -53,22 +62,22 @@ def _crops(
 ) -> list[Any]:
     """Rows of a table: the first 12 bits of longer codes."""
     found = []
-    for row in some:
+    seeds = finished(some, out, [longer], seeds)
+    for row in some if seeds else ():
         paths = [result_file(out, row, longer, seed) for seed in seeds]
-        if all(path.exists() for path in paths):
-            values = {way: spread(crop(paths, data, [way], 12, own_row=False)) for way in rows.DIRECTIONS}
-            found.append(
-                {
-                    "key": row.key,
-                    "title": title.format(row.title),
-                    "bits": 12,
-                    "seeds": len(seeds),
-                    "mean": {way: mean for way, (mean, _) in values.items()},
-                    "deviation": {way: deviation for way, (_, deviation) in values.items()},
-                    "paper": row.paper,
-                    "bytes": 2,
-                }
-            )
+        values = {way: spread(crop(paths, data, [way], 12, own_row=False)) for way in rows.DIRECTIONS}
+        found.append(
+            {
+                "key": row.key,
+                "title": title.format(row.title),
+                "bits": 12,
+                "seeds": len(seeds),
+                "mean": {way: mean for way, (mean, _) in values.items()},
+                "deviation": {way: deviation for way, (_, deviation) in values.items()},
+                "paper": row.paper,
+                "bytes": 2,
+            }
+        )
     return found
 
 
@@ -79,9 +88,10 @@ def scarce(reading: Reading, data: Dataset, out: Path, seeds: Sequence[int]) -> 
     """
     some = rows.scarce_rows()
     pairs = dict(zip(rows.SHARES, zip(some[::2], some[1::2], strict=True), strict=True))
-    found = differences(pairs, out, rows.ACROSS, n_bits=16, seeds=seeds)
-    if len(found) < len(rows.SHARES):
+    seeds = finished(some, out, [16], seeds)
+    if not seeds:
         return {}
+    found = differences(pairs, out, rows.ACROSS, n_bits=16, seeds=seeds)
     losses = {name: np.subtract(found[0][name], found[-1][name]) for name in ("mmnn", "cmnn")}
     more = losses["cmnn"] - losses["mmnn"]
     train = data.part("train")
@@ -99,7 +109,8 @@ def scarce(reading: Reading, data: Dataset, out: Path, seeds: Sequence[int]) -> 
 def lengths(data: Dataset, out: Path, seeds: Sequence[int]) -> dict[str, Any]:
     """Panel → row → ``"retrained"`` and ``"cropped"`` → length → mean and deviation, of the held-out reading."""
     hashed = rows.table_rows(protocol_of("held-out"), 16)[1:]
-    if not all(result_file(out, row, n, seed).exists() for row in hashed for n in LENGTHS for seed in seeds):
+    seeds = finished(hashed, out, LENGTHS, seeds)
+    if not seeds:
         return {}
     panels: dict[str, Sequence[str]] = {"across": rows.ACROSS, "bof": ["bof-bof"], "ssbof": ["ssbof-ssbof"]}
     found = {}
