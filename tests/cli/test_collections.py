@@ -211,6 +211,17 @@ def test_delete_takes_ids_and_files(filled: Path, tmp_path: Path, capsys: pytest
     assert items(filled)["p4"][1] == ["text"]
 
 
+def test_names_are_read_as_any_system_writes_them(photos: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "image.npy", np.eye(4)[:3])
+    names = tmp_path / "names.txt"
+    names.write_bytes("\ufeffcafé\r\na\u2028b\r\nc".encode())
+    assert run("add", photos, tmp_path / "image.npy", "-m", "image", "--ids", names) == 0
+    assert list(items(photos)) == ["café", "a\u2028b", "c"]
+    names.write_bytes("\ufeffcafé\r\n\r\na\u2028b\r\n".encode())
+    assert run("delete", photos, "--file", names) == 0
+    assert list(items(photos)) == ["c"]
+
+
 def test_a_word_names_the_text_before_the_number(photos: Path) -> None:
     with Collection.open(photos) as collection:
         collection.upsert([7, "7", 8])

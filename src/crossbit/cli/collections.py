@@ -108,7 +108,7 @@ def _batches(
     """The items of a source, whatever it is."""
     if modality is not None:
         known(modality, collection.model.modalities)
-        named: list[Id] | None = None if ids is None else list(ids.read_text().splitlines())
+        named: list[Id] | None = None if ids is None else list(intake.names(ids))
         return intake.read_rows(source, modality, size, start, named)
     if ids is not None:
         raise DataError("--ids names the rows of an array, which needs --modality; records have a field of ids: --id")
@@ -155,7 +155,7 @@ def delete(
       crossbit delete photos cat.jpg dog.jpg
       crossbit delete photos --file unwanted.txt
     """
-    asked = [*(ids or []), *(file.read_text().splitlines() if file is not None else [])]
+    asked = [*(ids or []), *filter(None, intake.names(file) if file is not None else [])]
     if not asked:
         raise DataError("give the ids of the items, or --file with one a line")
     with opened(collection, model) as found:

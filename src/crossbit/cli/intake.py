@@ -212,6 +212,12 @@ def _csv_file(path: Path, id_field: str) -> Iterator[Record]:
             raise FormatError(f"{path}: what follows line {rows.line_num} is not CSV ({error})") from error
 
 
+def names(path: Path) -> list[str]:
+    """The lines of a file of names, in UTF-8, as any system ends them."""
+    with open(path, encoding="utf-8-sig") as file:
+        return [line.removesuffix("\n") for line in _decoded(file, str(path))]
+
+
 def _decoded(file: Iterable[str], name: str) -> Iterator[str]:
     """Lines of text, or a sentence about bytes that are none."""
     try:

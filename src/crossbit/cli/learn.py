@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from crossbit.cli import show
+from crossbit.cli import intake, show
 from crossbit.cli.measure import print_reports
 from crossbit.cli.models import hasher_of
 from crossbit.learn import IMAGE, TEXT, Learnt
@@ -66,7 +66,7 @@ def learn(
         image=image_features,
         text=text_features,
         hasher=hasher_of(method, {"n_bits": bits, "seed": seed}, None, set_ or []),
-        held_out=held_out if hold_out_names is None else hold_out_names.read_text().split("\n"),
+        held_out=held_out if hold_out_names is None else intake.names(hold_out_names),
         seed=seed,
         workers=workers or os.cpu_count() or 1,
         cache=cache,
