@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -90,6 +91,21 @@ def test_things_of_another_kind_are_refused() -> None:
         BAG.describe([b"sky"])
     with pytest.raises(DataError, match=r"\['a', 'dog'\]: expected a text, got list"):
         TFIDF.describe([["a", "dog"]])
+
+
+@pytest.mark.parametrize("thing", [None, 5, 1.5])
+def test_what_is_no_thing_is_named(thing: object) -> None:
+    for describer in (BagOfTags.fit([["sky"]]), Tfidf.fit(["sky"])):
+        with pytest.raises(DataError, match=rf"^{thing!r}: expected "):
+            describer.describe([thing])  # type: ignore[list-item]
+        with pytest.raises(DataError, match=r"expected a list of things to describe, got one"):
+            describer.describe(thing)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("fit", [BagOfTags.fit, Tfidf.fit])
+def test_letters_are_no_things_to_learn_from(fit: Callable[[str], Describer]) -> None:
+    with pytest.raises(DataError, match=r"expected a list of things to describe, got one str; pass \[thing\]"):
+        fit("sky")
 
 
 def test_a_vocabulary_needs_words() -> None:

@@ -63,10 +63,8 @@ class Describer(ABC):
         Raises:
             DataError: One of them cannot be described; the message names it.
         """
-        if isinstance(things, str | bytes | PathLike):
-            raise DataError(f"expected a list of things to describe, got one {type(things).__name__}; pass [thing]")
         rows = []
-        for thing in things:
+        for thing in several(things):
             try:
                 rows.append(self.row(thing))
             except DataError as error:
@@ -115,13 +113,22 @@ def _field(name: str, content: bytes) -> tuple[str, Any]:
     return name, content
 
 
-def name_of(thing: Thing) -> str:
+def several(things: Iterable[Any]) -> Iterable[Any]:
+    """Things, and not one text or path, whose letters would be taken for things."""
+    if isinstance(things, str | bytes | PathLike) or not isinstance(things, Iterable):
+        raise DataError(f"expected a list of things to describe, got one {type(things).__name__}; pass [thing]")
+    return things
+
+
+def name_of(thing: object) -> str:
     """A thing in one short line, for messages."""
     match thing:
         case bytes():
             return f"{len(thing):,} bytes"
         case PathLike():
             return fspath(thing)
+        case str():
+            text = " ".join(thing.split()) or repr(thing)
         case _:
-            text = " ".join(thing.split()) if isinstance(thing, str) else str(list(thing))
-            return text if len(text) <= 60 else f"{text[:57]}..."
+            text = str(list(thing)) if isinstance(thing, Iterable) else repr(thing)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from crossbit.checks import whole_number
 from crossbit.errors import DataError
-from crossbit.features.describer import Describer, Rows, Thing
+from crossbit.features.describer import Describer, Rows, Thing, several
 
 _BETWEEN_TAGS = re.compile(r"[+,;|\n]")
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
@@ -104,7 +104,7 @@ class BagOfTags(_Vocabulary, kind="tags"):
             size: Keep the most frequent tags, at most so many; equals in alphabetical order.
             least: Leave out tags that fewer things have.
         """
-        return cls(_most_frequent((_tags(thing) for thing in things), size, least)[0])
+        return cls(_most_frequent((_tags(thing) for thing in several(things)), size, least)[0])
 
     def row(self, thing: Thing) -> Rows:
         """Mark the columns of the thing's tags."""
@@ -160,7 +160,7 @@ class Tfidf(_Vocabulary, kind="tfidf"):
             size: Keep the most frequent words, at most so many; equals in alphabetical order.
             least: Leave out words that fewer texts hold.
         """
-        vocabulary, held, n = _most_frequent((_words(text) for text in texts), size, least)
+        vocabulary, held, n = _most_frequent((_words(text) for text in several(texts)), size, least)
         return cls(vocabulary, (1 + np.log((1 + n) / (1 + held))).astype(np.float32))
 
     def row(self, thing: Thing) -> Rows:
