@@ -1,6 +1,7 @@
 """The rows of the paper's tables: its methods with its settings, and the descriptors themselves."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from typing import Any
@@ -88,6 +89,21 @@ def table_rows(protocol: Protocol, n_bits: int) -> list[Row]:
             supervise=partial(tell, within=False),
             paper=_paper(printed.get("cmssh")),
         ),
+    ]
+
+
+def alone_rows(protocol: Protocol) -> list[Row]:
+    """The networks of Table 1, told about classes alone: nothing about distractors."""
+    return [
+        replace(
+            row,
+            key=f"{row.key}-alone",
+            title=f"{row.title}, told of classes alone",
+            supervise=partial(tell, within=row.key.startswith("mmnn"), distractors=False),
+            paper={},
+        )
+        for row in table_rows(protocol, 16)
+        if "nn-" in row.key
     ]
 
 

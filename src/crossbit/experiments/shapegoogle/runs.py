@@ -14,7 +14,7 @@ from crossbit.progress import OnStep
 Reading = Literal["held-out", "as-printed"]
 READINGS: tuple[Reading, ...] = get_args(Reading)
 
-Part = Literal["table", "scarce", "settings", "lengths", "grid"]
+Part = Literal["table", "scarce", "settings", "lengths", "alone", "grid"]
 PARTS: tuple[Part, ...] = get_args(Part)
 
 BITS = (16, 12, 32)  # of Table 1; codes of 32 bits are there for their first 12
@@ -45,6 +45,8 @@ def runs(part: Part, reading: Reading, seeds: Sequence[int]) -> Iterator[tuple[l
         for n_bits in (*LENGTHS, *LONG):
             hashed = rows.table_rows(protocol, n_bits)[1:]
             yield (hashed if n_bits in LENGTHS else hashed[-1:]), n_bits, seeds
+    elif part == "alone" and reading == "held-out":
+        yield rows.alone_rows(protocol), 16, seeds
     elif part == "grid" and reading == "held-out":
         yield [rows.grid_row(*cell) for cell in grid_cells()], 16, seeds[:GRID_SEEDS]
 

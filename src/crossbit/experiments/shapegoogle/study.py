@@ -40,6 +40,7 @@ def tables(reading: Reading, data: Dataset, out: Path, seeds: Sequence[int]) -> 
         f"{reading} 12": twelve,
         f"{reading} settings 16": _learnt(rows.settings_rows(16), out, 16, seeds),
         f"{reading} settings 12": _crops(rows.settings_rows(12), data, out, 16, seeds),
+        f"{reading} alone": _learnt(rows.alone_rows(protocol), out, 16, seeds),
     }
 
 
