@@ -324,6 +324,10 @@ TWO = '{"id": "a", "image": [1, 2, 3, 4]}\n{"id": "b", "image": '
         ("[1]", "line 1: expected a JSON object, got list"),
         ('{"id": "a", "image": [1, 2]}', "expected shape (n, 4), got (1, 2)"),
         (TWO + "[1]}", "'image': expected lists of 4 numbers, item 'b' has a list of 1"),
+        (
+            TWO + "[1e300, 1, 1, 1]}",
+            "row 1 contains NaN, infinity or numbers beyond float32; fill it in or leave it out",
+        ),
         (TWO + "5}", "'image': expected lists of 4 numbers, item 'b' has 5"),
         (TWO + '"cat.jpg"}', "'image': expected lists of 4 numbers, item 'b' has 'cat.jpg'"),
         ('{"deep": ' + 9999 * "[", "line 1 is not JSON"),

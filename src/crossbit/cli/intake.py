@@ -151,7 +151,8 @@ def _rows(name: str, things: list[Any], ids: list[Id]) -> Any:  # noqa: ANN401 -
             raise DataError(f"{name!r}: expected lists of {width} numbers, item {id_!r} has {got}")
     absent = np.full(width, np.nan)
     try:
-        return np.array([absent if thing is None else thing for thing in things], np.float32)
+        with np.errstate(over="ignore"):  # what overflows is infinite, which the model refuses
+            return np.array([absent if thing is None else thing for thing in things], np.float32)
     except (ValueError, TypeError) as error:
         raise DataError(f"{name!r}: expected lists of {width} numbers ({error})") from error
 

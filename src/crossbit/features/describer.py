@@ -126,7 +126,7 @@ def name_of(thing: object) -> str:
         case bytes():
             return f"{len(thing):,} bytes"
         case PathLike():
-            return fspath(thing)
+            return str(fspath(thing))
         case str():
             text = " ".join(thing.split()) or repr(thing)
         case _:
