@@ -185,20 +185,10 @@ class SpatialBag(_Bag, kind="shape-spatial-bag"):
     The heat kernel $K_t$ says what is near; through its eigenpairs no matrix of points by points is ever made. The rows
     of $F$ sum to the `BagOfGeometry` of the same vocabulary, and as $t \to \infty$ it becomes $f f^\top$.
 
-    Args:
-        words: The vocabulary, shape (k, times).
-        softness: $σ$.
-        nearness: $t$.
-        first: The smallest time of the signatures.
-        last: The largest time.
-        times: How many, spaced evenly in their logarithm.
-        invariant: Signatures that do not depend on size, in place of those at the times.
-        n_pairs: Eigenpairs.
-        patches: Points of nearly the same signature share one, at most so many; a power of two.
+    The other fields, and where it comes from, are as in `BagOfGeometry`.
 
-    References:
-        A. M. Bronstein, M. M. Bronstein, L. J. Guibas, M. Ovsjanikov. "Shape Google: geometric words and expressions
-        for invariant shape retrieval." ACM TOG 2011.
+    Args:
+        nearness: $t$, in squared units of the mesh.
     """
 
     nearness: float = 1024.0
