@@ -107,6 +107,20 @@ def alone_rows(protocol: Protocol) -> list[Row]:
     ]
 
 
+def converged_rows(protocol: Protocol, n_bits: int) -> list[Row]:
+    """The networks of Table 1 until conjugate gradients converge, or for five times as many steps."""
+    return [
+        replace(
+            row,
+            key=f"{row.key}-converged",
+            title=f"{row.title}, until it converges",
+            make=partial(row.make, steps=5 * NETWORK["steps"]),
+        )
+        for row in table_rows(protocol, n_bits)
+        if row.make is not None and "nn-" in row.key
+    ]
+
+
 def settings_rows(n_bits: int) -> list[Row]:
     """Table 3: one layer, with each printed combination of weights and margins."""
     rows = []

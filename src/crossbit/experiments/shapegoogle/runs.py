@@ -14,7 +14,7 @@ from crossbit.progress import OnStep
 Reading = Literal["held-out", "as-printed"]
 READINGS: tuple[Reading, ...] = get_args(Reading)
 
-Part = Literal["table", "scarce", "settings", "lengths", "alone", "grid"]
+Part = Literal["table", "scarce", "settings", "lengths", "alone", "converged", "grid"]
 PARTS: tuple[Part, ...] = get_args(Part)
 
 BITS = (16, 12, 32)  # of Table 1; codes of 32 bits are there for their first 12
@@ -47,6 +47,9 @@ def runs(part: Part, reading: Reading, seeds: Sequence[int]) -> Iterator[tuple[l
             yield (hashed if n_bits in LENGTHS else hashed[-1:]), n_bits, seeds
     elif part == "alone" and reading == "held-out":
         yield rows.alone_rows(protocol), 16, seeds
+    elif part == "converged" and reading == "held-out":
+        for n_bits in (16, 12):
+            yield rows.converged_rows(protocol, n_bits), n_bits, seeds
     elif part == "grid" and reading == "held-out":
         yield [rows.grid_row(*cell) for cell in grid_cells()], 16, seeds[:GRID_SEEDS]
 
