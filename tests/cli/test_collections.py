@@ -242,6 +242,21 @@ def test_export_and_import(filled: Path, model: Path, tmp_path: Path, capsys: py
         assert list(collection) == before
 
 
+def test_get_shows_items_and_names_those_that_are_not_there(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("get", filled, "p7", "p1") == 0
+    shown = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [item["id"] for item in shown] == ["p7", "p1"]
+    with Collection.open(filled) as collection:
+        (item,) = collection.get(["p7"])
+    assert item is not None
+    assert shown[0]["payload"] == item.payload
+    assert shown[0]["codes"]["image"] == item.codes["image"].to_bytes().tobytes().hex()
+    assert run("get", filled, "p7", "nobody") == 1
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["id"] == "p7"
+    assert "nobody" in printed.err
+
+
 def test_an_output_that_is_not_utf8_loses_nothing(
     photos: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

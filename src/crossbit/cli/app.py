@@ -59,6 +59,7 @@ for command in (
     collections.add,
     find.search,
     find.annotate,
+    exchange.get,
     collections.delete,
     exchange.export,
     exchange.import_,

@@ -1,4 +1,4 @@
-"""``crossbit export`` and ``crossbit import``: a collection as JSON lines."""
+"""``crossbit get``, ``export`` and ``import``: items as JSON lines."""
 
 import json
 from collections.abc import Iterator
@@ -9,6 +9,7 @@ import numpy as np
 import typer
 
 from crossbit.cli import intake, show
+from crossbit.cli.collections import named_ids
 from crossbit.cli.places import OwnModel, Place, opened, shown
 from crossbit.codes import Codes
 from crossbit.collection import Collection, Item
@@ -39,6 +40,26 @@ def export(
             for record in records:
                 file.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
         show.say(f"{len(there)} items written to {out}")
+
+
+def get(
+    collection: Place,
+    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of items.")],
+    model: OwnModel = None,
+) -> None:
+    """Show items by their ids, a line of JSON each: payload, and the codes in hexadecimal.
+
+    For example:
+
+      crossbit get photos cat.jpg dog.jpg
+    """
+    with opened(collection, model) as there:
+        found = there.get(named_ids(there, ids))
+    for item in found:
+        if item is not None:
+            typer.echo(show.json_line(_to_json(item)))
+    if missing := [name for name, item in zip(ids, found, strict=True) if item is None]:
+        raise DataError(f"not in {shown(collection)}: {', '.join(missing)}")
 
 
 def _export(collection: Collection) -> Iterator[dict[str, Any]]:
