@@ -66,6 +66,7 @@ def test_somebody_elses_collection_is_not_touched(address: str) -> None:
     with Collection.open(address, model(0)) as collection:
         link: Link = collection._store._link  # type: ignore[attr-defined]
         writing.remove(link, ["!state"])
+        assert reading.rows_of(link, ["!state"]) == []  # waits until the server has seen it
     with pytest.raises(FormatError, match=r"it is not a collection of crossbit .*; choose another name"):
         Collection.open(address, model(0))
 
