@@ -431,3 +431,12 @@ def test_a_model_that_is_given_must_be_the_one_that_is_there(tmp_path: Path) -> 
         DataError, match=r"holds codes of the model \w{16}, not of \w{16}, which was given; leave it out"
     ):
         Collection.open(tmp_path / "c", model(1))
+
+
+def test_a_place_that_can_be_no_folder_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(DataError, match="a file stands where a folder is needed"):
+        Collection.create(tmp_path / "file" / "inside", model(0))
+    for where in (None, 5):
+        with pytest.raises(DataError, match="a collection is a folder or an address"):
+            Collection.open(where)  # type: ignore[arg-type]

@@ -327,6 +327,7 @@ REFUSED: list[tuple[Callable[[Collection], object], str]] = [
     (lambda c: c.search("text", VIEWS["text"], k=0), "k is a whole number of at least 1, got 0"),
     (lambda c: c.search("text", VIEWS["text"], among="sound"), "unknown modality 'sound'"),
     (lambda c: c.search("text", VIEWS["text"], among=[]), "among: expected at least one modality"),
+    (lambda c: c.search("text", VIEWS["text"], among=5), "among: expected modalities of"),  # type: ignore[arg-type]
     (lambda c: c.search("text", VIEWS["text"], min_similarity=2), "min_similarity goes from 0 to 1, got 2"),
     (lambda c: c.search("text", VIEWS["text"], rescore=3), "rescore takes at least the k = 10 nearest, got 3"),
     (lambda c: c.search("text", codes("text"), rescore=30), "rescore needs real-valued scores; pass rows of numbers"),

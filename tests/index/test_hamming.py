@@ -276,3 +276,11 @@ def test_what_was_added_is_the_index_s_own() -> None:
     index.add([1], Codes(words, 8))
     words[0] = 255
     assert index.get([1]).words.tolist() == [[0]]
+
+
+def test_numbers_beyond_all_bounds() -> None:
+    index = HammingIndex(4)
+    index.add([1, 2], random_codes(2, 4, 0))
+    assert sorted(index.within(random_codes(1, 4, 1), 10**30)[0].ids[0]) == [1, 2]
+    with pytest.raises(DataError, match="k is at most 4294967295"):
+        index.search(random_codes(1, 4, 1), 10**30)

@@ -10,17 +10,24 @@ from crossbit.errors import DataError
 from crossbit.model import HashModel
 
 
+def _folder(where: object) -> Path:
+    """The folder that a caller means."""
+    if not isinstance(where, str | PathLike):
+        raise DataError(f"a collection is a folder or an address such as milvus://host:19530/name, got {where!r}")
+    return Path(where)
+
+
 def is_there(where: str | PathLike[str], *, timeout: float) -> bool:
     """Whether there is a store."""
     if milvus.is_address(where):
         return milvus.MilvusStore.exists(milvus.parse(str(where)), timeout=timeout)
-    return LocalStore.exists(Path(where))
+    return LocalStore.exists(_folder(where))
 
 
 def create_store(where: str | PathLike[str], model: HashModel, *, keep: str | None, timeout: float) -> Store:
     """Make an empty store."""
     if not milvus.is_address(where):
-        return LocalStore.create(Path(where), model, keep=keep, timeout=timeout)
+        return LocalStore.create(_folder(where), model, keep=keep, timeout=timeout)
     address = milvus.parse(str(where))
     if keep is not None:
         raise DataError(f"{address}: a Milvus collection keeps no features; leave keep_features out")
@@ -37,7 +44,7 @@ def open_store(where: str | PathLike[str], model: HashModel | None, *, timeout: 
                 " Collection.open(address, model), or --model on the command line"
             )
         return milvus.MilvusStore(address, model, timeout=timeout)
-    store = LocalStore(Path(where), timeout=timeout)
+    store = LocalStore(_folder(where), timeout=timeout)
     if model is not None and (kept := store.model().fingerprint()) != model.fingerprint():
         store.close()
         raise DataError(

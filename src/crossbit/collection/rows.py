@@ -40,6 +40,8 @@ class Encoder:
         """The modalities to be searched: the one asked for, several, or all."""
         if asked is None:
             return self.model.modalities
+        if not isinstance(asked, Iterable):
+            raise DataError(f"among: expected modalities of {self.model.modalities}, got {asked!r}")
         names = [asked] if isinstance(asked, str) else list(asked)
         if not names:
             raise DataError(f"among: expected at least one modality of {self.model.modalities}, got none")

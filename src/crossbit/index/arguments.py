@@ -46,6 +46,13 @@ def positive(value: object, what: str) -> int:
     return _whole(value, what, 1)
 
 
+def places(k: object) -> int:
+    """How many to find, in numbers that an answer can have columns."""
+    if (wanted := positive(k, "k")) > _MAX_ROWS:
+        raise DataError(f"k is at most {_MAX_ROWS}, got {k!r}; the answer has that many columns, found or not")
+    return wanted
+
+
 def not_negative(value: object, what: str) -> int:
     """A whole number ≥ 0."""
     return _whole(value, what, 0)

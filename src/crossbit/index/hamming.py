@@ -107,7 +107,7 @@ class HammingIndex:
             Ids and distances of shape (queries, k), ordered by (distance, id).
         """
         queries = np.ascontiguousarray(self._own(codes))
-        k = arguments.positive(k, "k")
+        k = arguments.places(k)
         threads = CORES if threads is None else arguments.positive(threads, "threads")
         path = self._known_path(path)
         segments = self._segments if where is None else restricted(self._segments, where)
@@ -130,7 +130,7 @@ class HammingIndex:
             For each query a `Matches` of one row, as long as there are such codes, ordered by (distance, id).
         """
         queries = np.ascontiguousarray(self._own(codes))
-        radius = arguments.not_negative(radius, "radius")
+        radius = min(arguments.not_negative(radius, "radius"), self.n_bits)
         threads = CORES if threads is None else arguments.positive(threads, "threads")
         path = self._known_path(path)
         segments = self._segments if where is None else restricted(self._segments, where)

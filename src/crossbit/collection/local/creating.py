@@ -19,7 +19,10 @@ def create(folder: Path, model: HashModel, keep: str | None) -> None:
     """Make an empty store beside its place and move it there."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise DataError(f"{folder}: exists already; open it with Collection.open, or choose another place")
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise DataError(f"{folder}: a file stands where a folder is needed; choose another place") from error
     fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".part", dir=folder.parent))
     try:
         fresh.chmod(0o755)
