@@ -107,7 +107,7 @@ def alone_rows(protocol: Protocol) -> list[Row]:
     ]
 
 
-def converged_rows(protocol: Protocol, n_bits: int) -> list[Row]:
+def converged_rows(protocol: Protocol) -> list[Row]:
     """The networks of Table 1 until conjugate gradients converge, or for five times as many steps."""
     return [
         replace(
@@ -116,7 +116,7 @@ def converged_rows(protocol: Protocol, n_bits: int) -> list[Row]:
             title=f"{row.title}, until it converges",
             make=partial(row.make, steps=5 * NETWORK["steps"]),
         )
-        for row in table_rows(protocol, n_bits)
+        for row in table_rows(protocol, 16)
         if row.make is not None and "nn-" in row.key
     ]
 

@@ -1,6 +1,6 @@
 """All runs of the experiment, for one reading of the protocol: result files, and nothing else."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Literal, get_args
@@ -17,6 +17,9 @@ READINGS: tuple[Reading, ...] = get_args(Reading)
 Part = Literal["table", "scarce", "settings", "lengths", "alone", "converged", "grid"]
 PARTS: tuple[Part, ...] = get_args(Part)
 
+Run = tuple[list[Row], int, Sequence[int]]
+"""Rows, length of their codes, seeds."""
+
 BITS = (16, 12, 32)  # of Table 1; codes of 32 bits are there for their first 12
 LENGTHS = (4, 8, 12, 16, 32)
 LONG = (64, 96, 128)  # CM-SSH alone
@@ -31,27 +34,34 @@ def protocol_of(reading: Reading) -> Protocol:
     return PROTOCOLS[f"shapegoogle/{reading}"]
 
 
-def runs(part: Part, reading: Reading, seeds: Sequence[int]) -> Iterator[tuple[list[Row], int, Sequence[int]]]:
-    """Rows, length of codes and seeds that a part of the experiment consists of."""
-    protocol = protocol_of(reading)
-    if part == "table":
-        for n_bits in BITS:
-            yield rows.table_rows(protocol, n_bits), n_bits, seeds
-    elif part == "scarce":
-        yield rows.scarce_rows(), 16, seeds
-    elif part == "settings":
-        yield rows.settings_rows(16), 16, seeds  # codes of 12 bits are the first of these, as in the paper
-    elif part == "lengths" and reading == "held-out":
-        for n_bits in (*LENGTHS, *LONG):
-            hashed = rows.table_rows(protocol, n_bits)[1:]
-            yield (hashed if n_bits in LENGTHS else hashed[-1:]), n_bits, seeds
-    elif part == "alone" and reading == "held-out":
-        yield rows.alone_rows(protocol), 16, seeds
-    elif part == "converged" and reading == "held-out":
-        for n_bits in (16, 12):
-            yield rows.converged_rows(protocol, n_bits), n_bits, seeds
-    elif part == "grid" and reading == "held-out":
-        yield [rows.grid_row(*cell) for cell in grid_cells()], 16, seeds[:GRID_SEEDS]
+def runs(part: Part, reading: Reading, seeds: Sequence[int]) -> Iterator[Run]:
+    """What a part of the experiment consists of; some parts are there for held-out shapes alone."""
+    if part in _HELD_OUT_ALONE and reading != "held-out":
+        return
+    yield from _RUNS[part](protocol_of(reading), seeds)
+
+
+def _table(protocol: Protocol, seeds: Sequence[int]) -> Iterator[Run]:
+    for n_bits in BITS:
+        yield rows.table_rows(protocol, n_bits), n_bits, seeds
+
+
+def _lengths(protocol: Protocol, seeds: Sequence[int]) -> Iterator[Run]:
+    for n_bits in (*LENGTHS, *LONG):
+        hashed = rows.table_rows(protocol, n_bits)[1:]
+        yield (hashed if n_bits in LENGTHS else hashed[-1:]), n_bits, seeds
+
+
+_HELD_OUT_ALONE = ("lengths", "alone", "converged", "grid")
+_RUNS: dict[Part, Callable[[Protocol, Sequence[int]], Iterable[Run]]] = {
+    "table": _table,
+    "scarce": lambda _, seeds: [(rows.scarce_rows(), 16, seeds)],
+    "settings": lambda _, seeds: [(rows.settings_rows(16), 16, seeds)],  # 12 bits are the first of these
+    "lengths": _lengths,
+    "alone": lambda protocol, seeds: [(rows.alone_rows(protocol), 16, seeds)],
+    "converged": lambda protocol, seeds: [(rows.converged_rows(protocol), 16, seeds)],
+    "grid": lambda _, seeds: [([rows.grid_row(*cell) for cell in grid_cells()], 16, seeds[:GRID_SEEDS])],
+}
 
 
 def grid_cells() -> list[tuple[float, float, float]]:

@@ -41,8 +41,7 @@ def tables(reading: Reading, data: Dataset, out: Path, seeds: Sequence[int]) -> 
         f"{reading} settings 16": _learnt(rows.settings_rows(16), out, 16, seeds),
         f"{reading} settings 12": _crops(rows.settings_rows(12), data, out, 16, seeds),
         f"{reading} alone": _learnt(rows.alone_rows(protocol), out, 16, seeds),
-        f"{reading} converged 16": _learnt(rows.converged_rows(protocol, 16), out, 16, seeds),
-        f"{reading} converged 12": _learnt(rows.converged_rows(protocol, 12), out, 12, seeds),
+        f"{reading} converged": _learnt(rows.converged_rows(protocol), out, 16, seeds),
     }
 
 
