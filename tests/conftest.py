@@ -33,3 +33,9 @@ def wiki_folder() -> Path:
 def nuswide_folder() -> Path:
     """The labels of NUS-WIDE (Chua et al. 2009), when they are at hand."""
     return _data_set("nuswide")
+
+
+@pytest.fixture(scope="session")
+def shapes_folder() -> Path:
+    """Meshes of TOSCA and of Sumner and Popović, when they are at hand."""
+    return _data_set("shapes")

@@ -130,3 +130,14 @@ def test_missing_classes_are_named(tmp_path: Path) -> None:
     (tmp_path / "tosca" / "wolf1.off").unlink()
     with pytest.raises(DataError, match=r"no meshes of \['wolf'\]"):
         find_poses(tmp_path)
+
+
+def test_the_real_meshes_make_twelve_classes(shapes_folder: Path) -> None:
+    poses = find_poses(shapes_folder)
+    assert {label: len(some) for label, some in poses.items()} == {
+        **{"cat": 21, "centaur": 6, "david": 7, "dog": 9, "horse": 19, "michael": 20},
+        **{"victoria": 12, "wolf": 3, "gorilla": 5, "person": 19, "lion": 10, "camel": 11},
+    }
+    camel = poses["camel"][0].read()
+    assert len(camel.vertices) == VERTICES
+    assert camel.area == pytest.approx(20_000, rel=0.1)
