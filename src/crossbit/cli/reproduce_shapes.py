@@ -11,7 +11,7 @@ from crossbit.checks import known
 from crossbit.cli import show
 from crossbit.files import read_json, write_json
 
-PARTS = ("strengths", "table", "scarce", "settings", "lengths", "alone", "converged", "grid", "retrieval")
+PARTS = ("strengths", "table", "scarce", "settings", "lengths", "alone", "converged", "validated", "grid", "retrieval")
 PARTS_HELP = f"Only this part: {', '.join(PARTS)}; may be repeated."
 
 

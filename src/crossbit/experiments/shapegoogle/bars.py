@@ -24,8 +24,10 @@ def bars(tables: Mapping[str, Any], scarce: Mapping[str, Any]) -> list[dict[str,
         {title.removesuffix(way): value for title, value in twelve.items() if title.endswith(way)} for way in _TWELVE
     )
     told = []
-    if "MM-NN L2" in sixteen:
-        told.append(("MM-NN L2 at 16 bits", sixteen["MM-NN L2"], 98.0))
+    sixteen |= _across(tables.get("held-out validated", []))
+    for title in ("MM-NN L2", "MM-NN L2, validated"):
+        if title in sixteen:
+            told.append((f"{title}, at 16 bits", sixteen[title], 98.0))
     if len(learnt) == 5:
         told += [(f"{a} less {b} at 12 bits, learnt so", learnt[a] - learnt[b], 0.0) for a, b in _NOT_LESS]
         if cropped.keys() == learnt.keys():

@@ -104,6 +104,7 @@ def collect(
         results=tables,
         shares=scarce,
         bars=bars(tables, scarce["held-out"]),
+        searches=study.validated(sets["held-out"], out / "held-out"),
         lengths=curves.get("across", {}),
         bits=curves,
         grid=planes,

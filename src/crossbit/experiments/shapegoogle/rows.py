@@ -63,6 +63,18 @@ SETTINGS: dict[tuple[float, float, float, float, float], dict[int, tuple[float, 
 }
 
 _WITHIN = [{"margin": {"bof-ssbof": 3.0, "default": 1.0}, "alpha": alpha} for alpha in (0.1, 0.3)]
+_MARGINS: list[dict[str, Any]] = [
+    {"margin": {"bof-ssbof": 3.0, "default": 1.0}, "alpha": 0.3},
+    {"margin": {"bof-ssbof": 3.0, "default": 2.0}, "alpha": 0.3},
+    {"margin": "50%", "alpha": 0.3},
+    {"margin": "71%", "alpha": 0.3},
+    *({"margin": 3.0, "alpha": a, "decay": d} for a, d in product((0.3, 0.5, 1.0), (0.0, 1.0, 3.0, 10.0))),
+]
+_MARGINS_ACROSS: list[dict[str, Any]] = [
+    {"margin": "50%"},
+    {"margin": "71%"},
+    *({"margin": 3.0, "decay": decay} for decay in (0.0, 1.0, 3.0, 10.0)),
+]
 _ACROSS = [{"margin": margin} for margin in (3.0, 5.0)]
 
 
@@ -119,6 +131,17 @@ def converged_rows(protocol: Protocol) -> list[Row]:
         for row in table_rows(protocol, 16)
         if row.make is not None and "nn-" in row.key
     ]
+
+
+def validated_rows() -> list[Row]:
+    """Networks of two layers whose margins, weights and decay are chosen by cross-validation on the training shapes."""
+    found = []
+    for method, title, candidates in (("mmnn", "MM-NN L2", _MARGINS), ("cmnn", "CM-NN L2", _MARGINS_ACROSS)):
+        make = partial(HASHERS[method], **{**NETWORK, "hidden": HIDDEN})
+        told = partial(tell, within=method == "mmnn")
+        key, title = f"{method}-l2-validated", f"{title}, validated"
+        found.append(Row(key=key, title=title, make=make, candidates=candidates, supervise=told))
+    return found
 
 
 def settings_rows(n_bits: int) -> list[Row]:

@@ -14,7 +14,7 @@ from crossbit.progress import OnStep
 Reading = Literal["held-out", "as-printed"]
 READINGS: tuple[Reading, ...] = get_args(Reading)
 
-Part = Literal["table", "scarce", "settings", "lengths", "alone", "converged", "grid"]
+Part = Literal["table", "scarce", "settings", "lengths", "alone", "converged", "validated", "grid"]
 PARTS: tuple[Part, ...] = get_args(Part)
 
 Run = tuple[list[Row], int, Sequence[int]]
@@ -52,7 +52,7 @@ def _lengths(protocol: Protocol, seeds: Sequence[int]) -> Iterator[Run]:
         yield (hashed if n_bits in LENGTHS else hashed[-1:]), n_bits, seeds
 
 
-_HELD_OUT_ALONE = ("lengths", "alone", "converged", "grid")
+_HELD_OUT_ALONE = ("lengths", "alone", "converged", "validated", "grid")
 _RUNS: dict[Part, Callable[[Protocol, Sequence[int]], Iterable[Run]]] = {
     "table": _table,
     "scarce": lambda _, seeds: [(rows.scarce_rows(), 16, seeds)],
@@ -60,6 +60,7 @@ _RUNS: dict[Part, Callable[[Protocol, Sequence[int]], Iterable[Run]]] = {
     "lengths": _lengths,
     "alone": lambda protocol, seeds: [(rows.alone_rows(protocol), 16, seeds)],
     "converged": lambda protocol, seeds: [(rows.converged_rows(protocol), 16, seeds)],
+    "validated": lambda _, seeds: [(rows.validated_rows(), 16, seeds)],
     "grid": lambda _, seeds: [([rows.grid_row(*cell) for cell in grid_cells()], 16, seeds[:GRID_SEEDS])],
 }
 

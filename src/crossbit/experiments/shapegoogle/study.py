@@ -42,6 +42,7 @@ def tables(reading: Reading, data: Dataset, out: Path, seeds: Sequence[int]) -> 
         f"{reading} settings 12": _crops(rows.settings_rows(12), data, out, 16, seeds),
         f"{reading} alone": _learnt(rows.alone_rows(protocol), out, 16, seeds),
         f"{reading} converged": _learnt(rows.converged_rows(protocol), out, 16, seeds),
+        f"{reading} validated": _learnt(rows.validated_rows(), out, 16, seeds),
     }
 
 
@@ -106,6 +107,12 @@ def scarce(reading: Reading, data: Dataset, out: Path, seeds: Sequence[int]) -> 
             row.key: as_search(search(row, train, out, 16)) for row in some if search_file(out, row, 16).exists()
         },
     }
+
+
+def validated(data: Dataset, out: Path) -> dict[str, Any]:
+    """What cross-validation on the training shapes said of the settings of two layers."""
+    some = [row for row in rows.validated_rows() if search_file(out, row, 16).exists()]
+    return {row.title: as_search(search(row, data.part("train"), out, 16)) for row in some}
 
 
 def lengths(data: Dataset, out: Path, seeds: Sequence[int]) -> dict[str, Any]:
