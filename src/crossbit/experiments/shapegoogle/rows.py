@@ -125,7 +125,7 @@ def converged_rows(protocol: Protocol) -> list[Row]:
         replace(
             row,
             key=f"{row.key}-converged",
-            title=f"{row.title}, until it converges",
+            title=f"{row.title}, up to {5 * NETWORK['steps']} steps",
             make=partial(row.make, steps=5 * NETWORK["steps"]),
         )
         for row in table_rows(protocol, 16)
