@@ -45,8 +45,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.setattr(module, name, value)
     for module in (runs, study):
         monkeypatch.setattr(module, "WITHIN", (1.0, 2.0))
-    monkeypatch.setattr(rows, "_WITHIN", rows._WITHIN[:1])
-    monkeypatch.setattr(rows, "_ACROSS", rows._ACROSS[:1])
+    for name in ("_WITHIN", "_ACROSS", "_MARGINS", "_MARGINS_ACROSS"):
+        monkeypatch.setattr(rows, name, getattr(rows, name)[:1])
 
 
 @pytest.fixture(scope="module")
