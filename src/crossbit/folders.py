@@ -31,8 +31,9 @@ def replacing_folder(path: Path, manifest: str, format_: str) -> Iterator[Path]:
     moment is there neither the old folder nor the new one on disk. Writers take turns.
     """
     path = Path(path).resolve()
-    _check_replaceable(path, manifest, format_)
     path.parent.mkdir(parents=True, exist_ok=True)
+    with only_writer(path.parent):  # not in the middle of somebody's swap
+        _check_replaceable(path, manifest, format_)
     fresh = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent))
     fresh.chmod(0o755)
     aside = fresh.with_suffix(".old")

@@ -61,13 +61,13 @@ class Link:
 
     def call(self, verb: str, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever the client takes and gives
         """Let the client do something, with the collection's name as its first argument."""
-        deadline, pause = time.monotonic() + self.timeout, _FIRST_PAUSE
+        errors, deadline, pause = _errors(), time.monotonic() + self.timeout, _FIRST_PAUSE
         while True:
             left = deadline - time.monotonic()
             try:
                 # The client repeats, too, for up to twice the time it is given.
                 done = getattr(self._connected(left / 2), verb)(self.address.name, *args, timeout=left / 2, **kwargs)
-            except _errors() as error:
+            except errors as error:
                 self._judge(error)
                 if time.monotonic() + pause >= deadline:
                     self.close()  # so that the next call does not inherit a connection that has given up
@@ -159,9 +159,10 @@ def _load_engine() -> None:
 
 def _errors() -> tuple[type[Exception], ...]:
     """What the client raises when the server does not do what it should."""
+    library = client_library()
     import grpc
 
-    return client_library().MilvusException, grpc.RpcError, grpc.FutureTimeoutError, TimeoutError
+    return library.MilvusException, grpc.RpcError, grpc.FutureTimeoutError, TimeoutError
 
 
 def _told(error: Exception) -> tuple[int | str, str]:
