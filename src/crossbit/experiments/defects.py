@@ -13,6 +13,7 @@ import numpy as np
 from crossbit.codes import Codes
 from crossbit.data import Dataset, Pairs, pairs_from_labels
 from crossbit.experiments.kept import Kept
+from crossbit.experiments.overseeds import deviation, percent
 from crossbit.experiments.results import read_result
 from crossbit.experiments.summary import write_summary
 from crossbit.experiments.table import Row, result_file, run_rows
@@ -105,20 +106,18 @@ def _line(row: Row, data: Dataset, out: Path, n_bits: int, seeds: Sequence[int])
     """A row's means and deviations over the seeds, in percent, with what chance would give."""
     paths = [result_file(out, row, n_bits, seed) for seed in seeds]
     results = [read_result(path) for path in paths]
-    values, chance = ({way: _percent(results, way, what) for way in DIRECTIONS} for what in ("value", "chance"))
+    values, chance = (
+        {way: [percent(result, way, what) for result in results] for way in DIRECTIONS} for what in ("value", "chance")
+    )
     turned = {way: [value for path in paths for value in turned_bits(Kept.of(path), way, data)] for way in ACROSS}
     return {
         "title": row.title,
         "mean": {way: float(np.mean(each)) for way, each in values.items()},
-        "deviation": {way: float(np.std(each, ddof=1)) if len(each) > 1 else 0.0 for way, each in values.items()},
+        "deviation": {way: deviation(each) for way, each in values.items()},
         "chance": {way: float(np.mean(each)) for way, each in chance.items()},
         "turned": {way: [float(np.mean(each)), float(np.std(each))] for way, each in turned.items()},
         "codes": int(np.mean([_distinct(Kept.of(path)) for path in paths])),
     }
-
-
-def _percent(results: Sequence[Mapping[str, Any]], way: str, what: str) -> list[float]:
-    return [100 * result["directions"][way]["results"][0][what] for result in results]
 
 
 def turned_bits(kept: Kept, way: str, data: Dataset) -> list[float]:

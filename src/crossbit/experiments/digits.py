@@ -22,6 +22,7 @@ from crossbit.data import CATALOG, Dataset, find
 from crossbit.errors import DataError, FormatError
 from crossbit.experiments import plots
 from crossbit.experiments.gridplots import draw_cells
+from crossbit.experiments.overseeds import deviation, percent, standard_error
 from crossbit.experiments.protocols import PROTOCOLS
 from crossbit.experiments.results import read_result
 from crossbit.experiments.summary import write_summary
@@ -149,8 +150,8 @@ def _matrices(paths: Sequence[Path]) -> NDArray[np.float64]:
     """Mean average precision in percent, shape (seeds, asked, searched)."""
     found = []
     for path in paths:
-        ways = read_result(path)["directions"]
-        found.append([100 * ways[way]["results"][0]["value"] for way in DIRECTIONS])
+        result = read_result(path)
+        found.append([percent(result, way) for way in DIRECTIONS])
     return np.reshape(found, (len(paths), len(TITLES), len(TITLES)))
 
 
@@ -163,13 +164,12 @@ def _line(title: str, values: NDArray[np.float64], whole: NDArray[np.float64]) -
     """Means over all directions, across and within modalities, and what is lost against the whole, seed by seed."""
     within = np.eye(len(TITLES), dtype=bool)
     lost = (whole - values).mean(axis=(1, 2))
-    error = lost.std(ddof=1) / np.sqrt(len(lost)) if len(lost) > 1 else 0.0
     return {
         "title": title,
         "all": float(values.mean()),
-        "deviation": float(_deviation(values.mean(axis=(1, 2)))),
+        "deviation": deviation(values.mean(axis=(1, 2))),
         "across": float(values[:, ~within].mean()),
         "within": float(values[:, within].mean()),
         "lost": float(lost.mean()),
-        "error": float(error),
+        "error": standard_error(lost),
     }

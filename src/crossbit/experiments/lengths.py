@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from crossbit.data import Dataset
 from crossbit.experiments.kept import Kept
+from crossbit.experiments.overseeds import spread
 from crossbit.experiments.protocols import Protocol
 from crossbit.experiments.table import Row, result_file, run_rows, summarise
 from crossbit.metrics import AveragePrecision, mean_over_queries
@@ -70,8 +70,3 @@ def crop(
         rankings = [kept.ranking(way, data, n_bits=n_bits, own_row=own_row) for way in directions]
         found.append(float(np.mean([100 * mean_over_queries(one.measure(AveragePrecision())) for one in rankings])))
     return found
-
-
-def spread(values: Sequence[Any]) -> list[float]:
-    """Mean and standard deviation."""
-    return [float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0]

@@ -1,13 +1,13 @@
 """One set of models under several protocols: how much a number depends on who is searched."""
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from crossbit.data import Dataset
 from crossbit.experiments.directions import evaluate_model
+from crossbit.experiments.overseeds import average, spread
 from crossbit.experiments.protocols import Protocol
 from crossbit.experiments.results import read_result, write_result
 from crossbit.experiments.table import Row, result_file
@@ -29,10 +29,11 @@ def run_readings(
     for number, (row, seed) in enumerate(todo, start=1):
         paths = [result_file(_home(folder, protocol), row, n_bits, seed) for protocol in protocols]
         if row.make is not None and not all(path.exists() for path in paths):
+            began = time.perf_counter()
             model = row.make(n_bits=n_bits, seed=seed).fit(**row.supervise(train, seed))
             for path, protocol in zip(paths, protocols, strict=True):
                 found = evaluate_model(model, data, protocol)
-                write_result(path, found, card=model.card, dataset=data.describe(), seconds=0.0)
+                write_result(path, found, card=model.card, dataset=data.describe(), seconds=time.perf_counter() - began)
         if on_step is not None:
             on_step(Step(number, len(todo)))
 
@@ -53,16 +54,11 @@ def readings(
         scores = {}
         for row in rows:
             results = [read_result(result_file(home, row, n_bits, seed)) for seed in seeds]
-            values = [_average(result, directions, "value") for result in results]
-            scores[row.key] = [float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0]
-        chance = _average(results[0], directions, "chance")
+            scores[row.key] = spread([average(result, directions) for result in results])
+        chance = average(results[0], directions, "chance")
         found.append({"name": protocol.name, "words": protocol.words, "chance": chance, "scores": scores})
     return found
 
 
 def _home(folder: Path, protocol: Protocol) -> Path:
     return folder / "protocols" / protocol.name.rpartition("/")[2]
-
-
-def _average(result: dict[str, Any], directions: Sequence[str], what: str) -> float:
-    return float(np.mean([100 * result["directions"][way]["results"][0][what] for way in directions]))

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbit.data import Dataset, Pairs, pairs_from_labels
+from crossbit.experiments.overseeds import average, standard_error
 from crossbit.experiments.results import read_result
 from crossbit.experiments.table import Row, result_file
 
@@ -59,14 +60,8 @@ def differences(
         paths = [[result_file(folder, row, n_bits, seed) for seed in seeds] for row in pair]
         if not all(path.exists() for some in paths for path in some):
             continue
-        within, across = (np.array([_average(path, directions) for path in some]) for some in paths)
+        within, across = (np.array([average(read_result(path), directions) for path in some]) for some in paths)
         gain = within - across
-        error = float(gain.std(ddof=1) / np.sqrt(len(gain))) if len(gain) > 1 else 0.0
         scores = {"mmnn": within.tolist(), "cmnn": across.tolist()}
-        found.append({"share": share, **scores, "difference": float(gain.mean()), "error": error})
+        found.append({"share": share, **scores, "difference": float(gain.mean()), "error": standard_error(gain)})
     return found
-
-
-def _average(path: Path, directions: Sequence[str]) -> float:
-    result = read_result(path)
-    return float(np.mean([100 * result["directions"][way]["results"][0]["value"] for way in directions]))

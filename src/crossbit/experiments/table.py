@@ -11,6 +11,7 @@ import numpy as np
 
 from crossbit.data import Dataset
 from crossbit.experiments.directions import Evaluation, evaluate_model
+from crossbit.experiments.overseeds import deviation, percent
 from crossbit.experiments.protocols import Protocol
 from crossbit.experiments.results import read_result, write_result
 from crossbit.files import check_version, read_json, write_json
@@ -161,10 +162,9 @@ def summarise(
 def _summary(row: Row, results: list[dict[str, Any]], directions: Sequence[str], n_bits: int) -> Summary:
     """Mean and deviation over seeds of each direction and of their average."""
     ways = [way for way in directions if way in results[0]["directions"]]
-    measured = [{way: result["directions"][way]["results"][0] for way in ways} for result in results]
 
     def values(name: str) -> dict[str, Any]:
-        by_way = {way: 100 * np.array([one[way][name] for one in measured]) for way in ways}
+        by_way = {way: np.array([percent(result, way, name) for result in results]) for way in ways}
         return by_way | {"average": np.mean(list(by_way.values()), axis=0)}
 
     found = values("value")
@@ -175,7 +175,7 @@ def _summary(row: Row, results: list[dict[str, Any]], directions: Sequence[str],
         n_bits,
         len(results),
         {way: float(each.mean()) for way, each in found.items()},
-        {way: float(each.std(ddof=1)) if len(each) > 1 else 0.0 for way, each in found.items()},
+        {way: deviation(each) for way, each in found.items()},
         float(values("worst")["average"].mean()),
         float(values("best")["average"].mean()),
         float(values("chance")["average"].mean()),

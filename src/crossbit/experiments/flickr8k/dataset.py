@@ -7,7 +7,6 @@ from os import PathLike
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from crossbit.data import Dataset
 from crossbit.data.captions import read_captions
@@ -127,8 +126,3 @@ def _keep(names: Sequence[str], good: Callable[[str], bool], left_out: dict[str,
     kept = [name for name in names if good(name)]
     left_out[why] = len(names) - len(kept)
     return kept
-
-
-def shares(labels: NDArray[np.bool_], classes: Sequence[str]) -> dict[str, float]:
-    """Concept → share of the photographs that show it."""
-    return dict(zip(classes, labels.mean(axis=0).round(4).tolist(), strict=True))

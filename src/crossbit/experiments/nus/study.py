@@ -7,6 +7,7 @@ from typing import Any
 from crossbit.data import Dataset
 from crossbit.experiments import plots
 from crossbit.experiments.nus.rows import DIRECTIONS
+from crossbit.experiments.overseeds import percent
 from crossbit.experiments.protocols import Protocol
 from crossbit.experiments.results import read_result
 from crossbit.experiments.summary import as_row, write_summary
@@ -69,7 +70,7 @@ def _cost(results: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 def _chance(result: Mapping[str, Any]) -> dict[str, Any]:
     """A row for a ranking at random."""
-    mean = {way: 100 * report["results"][0]["chance"] for way, report in result["directions"].items()}
+    mean = {way: percent(result, way, "chance") for way in result["directions"]}
     level = sum(mean.values()) / len(mean)
     nothing: dict[str, Any] = {"bits": None, "seeds": 1, "deviation": dict.fromkeys(mean, 0.0), "paper": {}}
     bounds = {"worst": level, "best": level, "chance": level}

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from crossbit.data import Dataset
-from crossbit.experiments.lengths import by_length, crop, spread
+from crossbit.experiments.lengths import by_length, crop
+from crossbit.experiments.overseeds import average, spread, standard_error
 from crossbit.experiments.results import read_result
 from crossbit.experiments.scarce import differences
 from crossbit.experiments.shapegoogle import rows
@@ -102,7 +103,7 @@ def scarce(reading: Reading, data: Dataset, out: Path, seeds: Sequence[int]) -> 
         "shares": found,
         "losses": {name: float(loss.mean()) for name, loss in losses.items()},
         "difference": float(more.mean()),
-        "error": float(more.std(ddof=1) / np.sqrt(len(more))) if len(more) > 1 else 0.0,
+        "error": standard_error(more),
         "searches": {
             row.key: as_search(search(row, train, out, 16)) for row in some if search_file(out, row, 16).exists()
         },
@@ -145,5 +146,4 @@ def _cell(out: Path, row: Row, seeds: Sequence[int]) -> float | None:
     paths = [result_file(out, row, 16, seed) for seed in seeds]
     if not all(path.exists() for path in paths):
         return None
-    values = [read_result(path)["directions"][way]["results"][0]["value"] for path in paths for way in rows.ACROSS]
-    return 100 * float(np.mean(values))
+    return float(np.mean([average(read_result(path), rows.ACROSS) for path in paths]))
