@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from crossbit.errors import DataError
 from crossbit.experiments.flickr8k.dataset import read
 from crossbit.experiments.flickr8k.matches import METHODS, look, tags_of
 from crossbit.experiments.flickr8k.sheet import Sheet
@@ -126,3 +127,9 @@ def test_captions_cannot_bring_markup_into_the_page(photographs: Path, tmp_path:
     found = read(photographs, cache=tmp_path / "cache", pictures="sift:8", hide_concepts=False)
     gallery = look(found, n_bits=8, shown=2, queries=("dog",), methods={"cmssh": {}, "mmnn": {"steps": 3}})
     assert "<script>" not in Sheet(gallery, photographs / "images", 8).html()
+
+
+def test_unknown_words_are_told_before_anything_is_learnt(photographs: Path, tmp_path: Path) -> None:
+    found = read(photographs, cache=tmp_path / "cache", pictures="sift:8", hide_concepts=False)
+    with pytest.raises(DataError, match="none of its words is among"):
+        look(found, queries=("xyzzy",), methods={"cmssh": {"n_similar": "never read"}})

@@ -8,6 +8,7 @@ import typer
 from crossbit import data as data_sets
 from crossbit.checks import known
 from crossbit.cli import reproduce_beyond, reproduce_nus, reproduce_scale, reproduce_shapes, show
+from crossbit.cli.reproduce_options import Bits, Out, Seeds, WikiFolder
 from crossbit.cli.reproduce_table import print_table
 from crossbit.experiments import table as tables
 
@@ -23,12 +24,10 @@ def _reproduce() -> None:
 
 @app.command()
 def wiki(
-    data: Annotated[
-        Path | None, typer.Option(help="The Wiki distribution.", show_default="$CROSSBIT_DATA/wiki")
-    ] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the result files.")] = Path("results/wiki"),
-    bits: Annotated[int, typer.Option("--bits", "-b", help="Length of a code.")] = 32,
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 5,
+    data: WikiFolder = None,
+    out: Out = Path("results/wiki"),
+    bits: Bits = 32,
+    seeds: Seeds = 5,
     part: Annotated[list[str] | None, typer.Option(help=PARTS_HELP, show_default="all of them")] = None,
     only: Annotated[list[str] | None, typer.Option(help="Only these rows of the table; may be repeated.")] = None,
 ) -> None:
@@ -64,48 +63,6 @@ def wiki(
 
 
 @app.command()
-def photographs(
-    data: Annotated[
-        Path | None, typer.Option(help="The Flickr8k distribution.", show_default="$CROSSBIT_DATA/flickr8k")
-    ] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the page.")] = Path("results/photographs"),
-    bits: Annotated[int, typer.Option("--bits", "-b", help="Length of a code.")] = 64,
-    query: Annotated[list[str] | None, typer.Option(help="Words, such as 'dog + beach'; may be repeated.")] = None,
-    pictures: Annotated[str, typer.Option(help="How pictures are described, as in crossbit learn.")] = "efficientnet",
-    shown: Annotated[int, typer.Option(min=1, help="How many photographs ask.")] = 5,
-    cache: Annotated[
-        Path | None, typer.Option(help="Keeps described pictures.", show_default="the cache of crossbit learn")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Of the draw and of the methods.")] = 0,
-) -> None:
-    """Look at what is found: the paper's figures of matches and annotation, on real photographs.
-
-    CM-SSH and MM-NN learn the same concepts; the page shows what words find among pictures, what pictures find
-    among words, and ten tags for pictures from their five neighbours, with codes, distances and right answers.
-
-    For example:
-
-      crossbit reproduce photographs --data Flickr8k
-      crossbit reproduce photographs --query "dog + beach" --query "red + car"
-    """
-    from crossbit.experiments.flickr8k.dataset import read
-    from crossbit.experiments.flickr8k.matches import MADE_UP, look
-    from crossbit.experiments.flickr8k.sheet import write_sheet
-    from crossbit.learn.doors import cache_folder
-
-    folder = data_sets.find("flickr8k") if data is None else data
-    kept = cache or cache_folder()
-    with show.steps("describing photographs") as on_step:
-        described = read(folder, cache=kept, pictures=pictures, hide_concepts=False, workers=2, on_step=on_step)
-    with show.steps("learning") as on_step:
-        found = look(described, n_bits=bits, shown=shown, queries=query or MADE_UP, seed=seed, on_step=on_step)
-    page = write_sheet(out, found, folder / "images", n_bits=bits, settings={"pictures": pictures, "seed": seed})
-    for method, judged in found.quality.items():
-        show.say(f"ten tags, {method}: precision {judged['precision']:.1f} %, recall {judged['recall']:.1f} %")
-    show.say(f"open {page}")
-
-
-@app.command()
 def pages(
     results: Annotated[Path, typer.Option(help="Folder of the experiments' results.")] = Path("results"),
     docs: Annotated[Path, typer.Option(help="Folder of the pages.")] = Path("docs"),
@@ -124,6 +81,7 @@ def pages(
 app.command()(reproduce_shapes.shapegoogle)
 app.command()(reproduce_nus.nus)
 app.command()(reproduce_nus.flickr8k)
+app.command()(reproduce_nus.photographs)
 app.command()(reproduce_beyond.digits)
 app.command()(reproduce_beyond.defects)
 app.command()(reproduce_scale.scale)

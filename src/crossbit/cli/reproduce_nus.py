@@ -1,4 +1,4 @@
-"""``crossbit reproduce nus`` and ``crossbit reproduce flickr8k``: photographs, tags and concepts."""
+"""``crossbit reproduce nus``, ``flickr8k`` and ``photographs``: pictures, tags and concepts."""
 
 import time
 from collections.abc import Sequence
@@ -10,6 +10,7 @@ import typer
 from crossbit import data as data_sets
 from crossbit.checks import known
 from crossbit.cli import show
+from crossbit.cli.reproduce_options import Bits, FlickrFolder, Out, PicturesCache, Seeds
 from crossbit.cli.reproduce_table import print_table
 from crossbit.data import Dataset
 from crossbit.experiments import table as tables
@@ -17,7 +18,6 @@ from crossbit.experiments.protocols import PROTOCOLS, Protocol
 from crossbit.files import read_json, write_json
 from crossbit.learn.doors import cache_folder
 
-Bits = Annotated[int, typer.Option("--bits", "-b", help="Length of a code.")]
 Pairs = Annotated[int, typer.Option(min=1, help="Similar pairs, and as many dissimilar ones, for each loss.")]
 
 
@@ -92,16 +92,12 @@ def _converted(source: Path, folder: Path) -> Dataset:
 
 
 def flickr8k(
-    data: Annotated[
-        Path | None, typer.Option(help="The Flickr8k distribution.", show_default="$CROSSBIT_DATA/flickr8k")
-    ] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the result files.")] = Path("results/flickr8k"),
+    data: FlickrFolder = None,
+    out: Out = Path("results/flickr8k"),
     bits: Bits = 64,
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 5,
+    seeds: Seeds = 5,
     pairs: Pairs = 100_000,
-    cache: Annotated[
-        Path | None, typer.Option(help="Where described pictures are kept.", show_default="that of crossbit learn")
-    ] = None,
+    cache: PicturesCache = None,
 ) -> None:
     """Flickr8k by the protocol of NUS: real photographs, caption words as tags, concepts from a list.
 
@@ -153,3 +149,39 @@ def _run(
     what = "first 10 places, over relevant retrieved, expected ties"
     print_table(summaries, DIRECTIONS, what, average=False)
     show.say(f"results, codes, summary and a figure in {out}")
+
+
+def photographs(
+    data: FlickrFolder = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the page.")] = Path("results/photographs"),
+    bits: Bits = 64,
+    query: Annotated[list[str] | None, typer.Option(help="Words, such as 'dog + beach'; may be repeated.")] = None,
+    pictures: Annotated[str, typer.Option(help="How pictures are described, as in crossbit learn.")] = "efficientnet",
+    shown: Annotated[int, typer.Option(min=1, help="How many photographs ask.")] = 5,
+    cache: PicturesCache = None,
+    seed: Annotated[int, typer.Option(help="Of the draw and of the methods.")] = 0,
+) -> None:
+    """Look at what is found: the paper's figures of matches and annotation, on real photographs.
+
+    CM-SSH and MM-NN learn the same concepts; the page shows what words find among pictures, what pictures find
+    among words, and ten tags for pictures from their five neighbours, with codes, distances and right answers.
+
+    For example:
+
+      crossbit reproduce photographs --data Flickr8k
+      crossbit reproduce photographs --query "dog + beach" --query "red + car"
+    """
+    from crossbit.experiments.flickr8k.dataset import read
+    from crossbit.experiments.flickr8k.matches import MADE_UP, look
+    from crossbit.experiments.flickr8k.sheet import write_sheet
+
+    folder = data_sets.find("flickr8k") if data is None else data
+    kept = cache or cache_folder()
+    with show.steps("describing photographs") as on_step:
+        described = read(folder, cache=kept, pictures=pictures, hide_concepts=False, workers=2, on_step=on_step)
+    with show.steps("learning") as on_step:
+        found = look(described, n_bits=bits, shown=shown, queries=query or MADE_UP, seed=seed, on_step=on_step)
+    page = write_sheet(out, found, folder / "images", n_bits=bits, settings={"pictures": pictures, "seed": seed})
+    for method, judged in found.quality.items():
+        show.say(f"ten tags, {method}: precision {judged['precision']:.1f} %, recall {judged['recall']:.1f} %")
+    show.say(f"open {page}")

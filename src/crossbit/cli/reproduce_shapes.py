@@ -9,6 +9,7 @@ import typer
 from crossbit import data as data_sets
 from crossbit.checks import known
 from crossbit.cli import show
+from crossbit.cli.reproduce_options import Out, Seeds
 from crossbit.files import read_json, write_json
 
 PARTS = ("strengths", "table", "scarce", "settings", "lengths", "alone", "converged", "validated", "grid", "retrieval")
@@ -19,14 +20,12 @@ def shapegoogle(
     data: Annotated[
         Path | None, typer.Option(help="Folder of tosca and sumner.", show_default="$CROSSBIT_DATA/shapes")
     ] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the result files.")] = Path(
-        "results/shapegoogle"
-    ),
+    out: Out = Path("results/shapegoogle"),
     cache: Annotated[
         Path | None, typer.Option(help="Keeps shapes and their descriptors.", show_default="in the result folder")
     ] = None,
     part: Annotated[list[str] | None, typer.Option(help=PARTS_HELP, show_default="all but strengths")] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 5,
+    seeds: Seeds = 5,
     workers: Annotated[int, typer.Option(min=1, help="Processes.")] = 2,
 ) -> None:
     """Shapes, reconstructed from meshes: the paper's Tables 1 to 3 and its figures, by two readings of its protocol.

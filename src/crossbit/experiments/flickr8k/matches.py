@@ -15,7 +15,6 @@ from crossbit.annotate import tag_quality, vote
 from crossbit.codes import Codes
 from crossbit.data import Dataset
 from crossbit.experiments.flickr8k.dataset import Photographs
-from crossbit.features import Describer
 from crossbit.hashers import HASHERS, Hasher
 from crossbit.index import HammingIndex
 from crossbit.model import HashModel
@@ -110,12 +109,11 @@ class Searcher:
             for q, (ids, distances) in enumerate(zip(found.ids, found.distances, strict=True))
         ]
 
-    def from_words(self, queries: Sequence[str], describer: Describer) -> list[Found]:
-        """Pictures for words; right is a photograph whose captions use all of them."""
-        asked = [query.split(" + ") for query in queries]
+    def from_words(self, asked: Sequence[Sequence[str]], rows: NDArray[Any]) -> list[Found]:
+        """Pictures for words, described by rows; right is a photograph whose captions use all of them."""
         said = tags_of(self.data, self.rows)
         wanted = np.array([[set(some) <= set(one) for one in said] for some in asked])
-        codes = self.model.encode("tags", describer.describe(asked))
+        codes = self.model.encode("tags", rows)
         found = self.matches(codes, "image", wanted)
         return [Found(some, None, bits, m) for some, bits, m in zip(asked, codes.unpack(), found, strict=True)]
 
@@ -205,6 +203,8 @@ def look(
         on_step: Told when a method has learnt.
     """
     data = photographs.data
+    asked = [query.split(" + ") for query in queries]
+    described = photographs.describers["tags"].describe(asked)  # unknown words are told before anything is learnt
     asking = np.asarray(data.splits["query"])
     drawn = np.sort(np.random.default_rng(seed).choice(asking, size=min(shown, len(asking)), replace=False))
     searchers = {}
@@ -216,7 +216,7 @@ def look(
     annotated = {method: one.annotated(asking) for method, one in searchers.items()}
     return Gallery(
         photographs,
-        {method: one.from_words(queries, photographs.describers["tags"]) for method, one in searchers.items()},
+        {method: one.from_words(asked, described) for method, one in searchers.items()},
         {method: one.between("tags", "image", drawn) for method, one in searchers.items()},
         {method: one.between("image", "tags", drawn) for method, one in searchers.items()},
         {method: [one for one in some if one.row in drawn] for method, some in annotated.items()},
