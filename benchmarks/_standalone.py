@@ -35,9 +35,15 @@ def in_own_network(command: list[str] | None = None) -> None:
     if not is_own_network():
         unshare = shutil.which("unshare")
         if unshare is None:
-            raise SystemExit("a network of its own takes the program 'unshare' (Linux, package util-linux)")
+            raise SystemExit(
+                "a network of its own takes the program 'unshare' (Linux, package util-linux)"
+            )
         rights = [] if os.geteuid() == 0 else ["--map-root-user"]
-        again = [sys.executable, str(Path(__file__).resolve()), *(command or [sys.executable, *sys.argv])]
+        again = [
+            sys.executable,
+            str(Path(__file__).resolve()),
+            *(command or [sys.executable, *sys.argv]),
+        ]
         os.execv(unshare, ["unshare", "--net", *rights, *again])
     _raise_loopback()
     if command is not None:
@@ -63,9 +69,14 @@ class Standalone:
         settings: Further settings by their path in its file, such as ``{"proxy.maxTaskNum": 64}``.
     """
 
-    def __init__(self, folder: Path, *, guarded: bool = True, settings: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, folder: Path, *, guarded: bool = True, settings: dict[str, Any] | None = None
+    ) -> None:
         self.folder = folder
-        self.settings = {"common.security.authorizationEnabled": str(guarded).lower(), **(settings or {})}
+        self.settings = {
+            "common.security.authorizationEnabled": str(guarded).lower(),
+            **(settings or {}),
+        }
         self.port = self.health = 0
         self.program = ""
         self.process: subprocess.Popen[bytes] | None = None
@@ -73,7 +84,9 @@ class Standalone:
     def start(self) -> Self:
         """Start it, for the first time or again where it was, and wait until it answers."""
         if not is_own_network():
-            raise RuntimeError("the server would listen on every interface; begin the program with in_own_network()")
+            raise RuntimeError(
+                "the server would listen on every interface; begin the program with in_own_network()"
+            )
         if not self.program:
             self._prepare()
         self.process = self._run()
@@ -117,7 +130,9 @@ class Standalone:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             if self.process is None or self.process.poll() is not None:
-                raise RuntimeError(f"the Milvus server ended at once; see {self.folder}/logs/output.log")
+                raise RuntimeError(
+                    f"the Milvus server ended at once; see {self.folder}/logs/output.log"
+                )
             if self._is_well():
                 return
             time.sleep(0.1)
@@ -125,14 +140,20 @@ class Standalone:
 
     def _is_well(self) -> bool:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.health}/healthz", timeout=5) as answer:
+            with urllib.request.urlopen(
+                f"http://127.0.0.1:{self.health}/healthz", timeout=5
+            ) as answer:
                 return b"OK" in answer.read()
         except OSError:
             return False
 
     def address(self, name: str, *, port: int = 0, options: str = "") -> str:
         """The address of a collection on it, through another port perhaps."""
-        credentials = f"{USER}:{PASSWORD}@" if "true" in self.settings["common.security.authorizationEnabled"] else ""
+        credentials = (
+            f"{USER}:{PASSWORD}@"
+            if "true" in self.settings["common.security.authorizationEnabled"]
+            else ""
+        )
         return f"milvus://{credentials}127.0.0.1:{port or self.port}/{name}{options}"
 
     def kill(self) -> None:
@@ -154,7 +175,10 @@ class Standalone:
         return self.start()
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.stop()
 

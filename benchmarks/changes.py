@@ -33,7 +33,8 @@ def write(collection: Collection, ids: list[str]) -> float:
     """Seconds to write items under some ids."""
     codes = Codes(random.integers(0, 2**64, (len(ids), 1), dtype=np.uint64), 64)
     payload = [
-        {"title": f"Picture {i}", "year": 1920 + i % 100, "tags": ["sky", f"t{i % 50}"]} for i in range(len(ids))
+        {"title": f"Picture {i}", "year": 1920 + i % 100, "tags": ["sky", f"t{i % 50}"]}
+        for i in range(len(ids))
     ]
     return timed(lambda: collection.upsert(ids, {"image": codes}, payload))
 
@@ -45,11 +46,17 @@ def measured(collection: Collection, n: int) -> dict[str, Any]:
     query = Codes(random.integers(0, 2**64, (1, 1), dtype=np.uint64), 64)
     took = {"new ids in order": 0.0, "new ids in random order": 0.0, "ids that are there": 0.0}
     for turn in range(TURNS):
-        took["new ids in order"] += write(collection, [f"later-{turn * BATCH + i}" for i in range(BATCH)])
-        took["new ids in random order"] += write(collection, random.bytes(8 * BATCH).hex(" ", 8).split())
+        took["new ids in order"] += write(
+            collection, [f"later-{turn * BATCH + i}" for i in range(BATCH)]
+        )
+        took["new ids in random order"] += write(
+            collection, random.bytes(8 * BATCH).hex(" ", 8).split()
+        )
         there = random.choice(n, BATCH, replace=False)
         took["ids that are there"] += write(collection, [f"item-{i}" for i in there])
-    row: dict[str, Any] = {f"items a second, {kind}": TURNS * BATCH / seconds for kind, seconds in took.items()}
+    row: dict[str, Any] = {
+        f"items a second, {kind}": TURNS * BATCH / seconds for kind, seconds in took.items()
+    }
     row["catching up s"] = timed(lambda: collection.search("image", query))
     row["index of the titles s"] = timed(lambda: collection.index_field("title"))
     half = {"year": {">=": 1970}}

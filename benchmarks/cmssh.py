@@ -14,7 +14,14 @@ from crossbit import CMSSH, hamming
 from crossbit.experiments.results import environment
 from crossbit.progress import Step
 
-ROWS, WIDTHS, PAIRS, CLASSES, BITS, LIMIT = 100_000, {"image": 500, "text": 1000}, 1_000_000, 10, 64, 300
+ROWS, WIDTHS, PAIRS, CLASSES, BITS, LIMIT = (
+    100_000,
+    {"image": 500, "text": 1000},
+    1_000_000,
+    10,
+    64,
+    300,
+)
 
 
 def made_up() -> tuple[dict[str, np.ndarray], np.ndarray]:
@@ -23,7 +30,9 @@ def made_up() -> tuple[dict[str, np.ndarray], np.ndarray]:
     views = {}
     for name, width in WIDTHS.items():
         centres = random.standard_normal((CLASSES, width), dtype=np.float32)
-        views[name] = 0.3 * centres[labels] + random.standard_normal((ROWS, width), dtype=np.float32)
+        views[name] = 0.3 * centres[labels] + random.standard_normal(
+            (ROWS, width), dtype=np.float32
+        )
     return views, labels
 
 
@@ -35,7 +44,9 @@ def measure(n_bits: int) -> dict[str, object]:
     model = hasher.fit(views, labels=labels, on_step=steps.append)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     some = slice(0, 1000)
-    near = hamming(model.encode("image", views["image"][some]), model.encode("text", views["text"][some]))
+    near = hamming(
+        model.encode("image", views["image"][some]), model.encode("text", views["text"][some])
+    )
     same = labels[some, None] == labels[some]
     return {
         "benchmark": "cmssh",
@@ -53,4 +64,9 @@ def measure(n_bits: int) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(measure(int(sys.argv[1]) if len(sys.argv) > 1 else BITS) | environment(), ensure_ascii=False))
+    print(
+        json.dumps(
+            measure(int(sys.argv[1]) if len(sys.argv) > 1 else BITS) | environment(),
+            ensure_ascii=False,
+        )
+    )

@@ -40,7 +40,9 @@ def codes(start: int, stop: int) -> Words:
     """Codes number start to stop."""
     centres = np.random.default_rng(0).integers(0, 2**64, 1000, dtype=np.uint64)
     random = np.random.default_rng((1, start))
-    flips = (random.random((stop - start, 64), np.float32) < 0.1) @ (np.uint64(1) << np.arange(64, dtype=np.uint64))
+    flips = (random.random((stop - start, 64), np.float32) < 0.1) @ (
+        np.uint64(1) << np.arange(64, dtype=np.uint64)
+    )
     return centres[random.integers(0, 1000, stop - start)] ^ flips.astype(np.uint64)
 
 
@@ -48,7 +50,8 @@ def batch(start: int) -> tuple[list[str], Words, Payloads]:
     """The items from a number on."""
     numbers = range(start, start + BATCH)
     payloads = [
-        {"title": f"Picture {i}", "year": 1920 + i % YEARS, "tags": ["sky", "sea", f"t{i % 50}"]} for i in numbers
+        {"title": f"Picture {i}", "year": 1920 + i % YEARS, "tags": ["sky", "sea", f"t{i % 50}"]}
+        for i in numbers
     ]
     return [f"item-{i}" for i in numbers], codes(start, start + BATCH), payloads
 
@@ -99,7 +102,10 @@ class Crossbit:
 
     def nearest(self, word: Words, year: int | None) -> list[str]:
         where = None if year is None else {"year": year}
-        return [str(hit.id) for hit in self.collection.search("image", self._codes(word), K, where=where)[0]]
+        return [
+            str(hit.id)
+            for hit in self.collection.search("image", self._codes(word), K, where=where)[0]
+        ]
 
 
 class LanceDB:
@@ -113,7 +119,12 @@ class LanceDB:
     def create(self) -> None:
         import pyarrow as pa
 
-        fields = [("id", pa.string()), ("code", pa.list_(pa.uint8(), 8)), ("title", pa.string()), ("year", pa.int64())]
+        fields = [
+            ("id", pa.string()),
+            ("code", pa.list_(pa.uint8(), 8)),
+            ("title", pa.string()),
+            ("year", pa.int64()),
+        ]
         self.schema = pa.schema([*fields, ("tags", pa.list_(pa.string()))])
         self.table = self.base.create_table("items", schema=self.schema)
 
@@ -125,7 +136,11 @@ class LanceDB:
 
         packed = pa.FixedSizeListArray.from_arrays(pa.array(words.view(np.uint8)), 8)
         columns = [[payload[name] for payload in payloads] for name in ("title", "year", "tags")]
-        self.table.add(pa.Table.from_arrays([pa.array(ids), packed, *map(pa.array, columns)], schema=self.schema))
+        self.table.add(
+            pa.Table.from_arrays(
+                [pa.array(ids), packed, *map(pa.array, columns)], schema=self.schema
+            )
+        )
 
     def finish(self) -> None:
         from lancedb.index import BTree
@@ -145,9 +160,15 @@ class SqliteVec:
 
     def __init__(self, folder: Path) -> None:
         import sqlite_vec
-        from pysqlite3 import dbapi2  # with extensions, which many a Python's own sqlite3 cannot load
+        from pysqlite3 import (
+            dbapi2,
+        )  # with extensions, which many a Python's own sqlite3 cannot load
 
-        self.path, self._connect, self._extend = folder / "vec.sqlite", dbapi2.connect, sqlite_vec.load
+        self.path, self._connect, self._extend = (
+            folder / "vec.sqlite",
+            dbapi2.connect,
+            sqlite_vec.load,
+        )
 
     def open(self) -> None:
         self.base = self._connect(str(self.path), isolation_level=None)
@@ -169,7 +190,13 @@ class SqliteVec:
         self.base.executemany(
             "INSERT INTO items (id, code, year, title, tags) VALUES (?, vec_bit(?), ?, ?, ?)",
             (
-                (ids[i], raw[8 * i : 8 * i + 8], each["year"], each["title"], json.dumps(each["tags"]))
+                (
+                    ids[i],
+                    raw[8 * i : 8 * i + 8],
+                    each["year"],
+                    each["title"],
+                    json.dumps(each["tags"]),
+                )
                 for i, each in enumerate(payloads)
             ),
         )
@@ -218,7 +245,12 @@ class MilvusLite:
         self.client.insert(
             "items",
             [
-                {"id": ids[i], "code": raw[8 * i : 8 * i + 8], "year": each["year"], "payload": each}
+                {
+                    "id": ids[i],
+                    "code": raw[8 * i : 8 * i + 8],
+                    "year": each["year"],
+                    "payload": each,
+                }
                 for i, each in enumerate(payloads)
             ],
         )
@@ -228,7 +260,11 @@ class MilvusLite:
 
     def nearest(self, word: Words, year: int | None) -> list[str]:
         where = "" if year is None else f"year == {year}"
-        how = {"anns_field": "code", "output_fields": ["payload"], "search_params": {"metric_type": "HAMMING"}}
+        how = {
+            "anns_field": "code",
+            "output_fields": ["payload"],
+            "search_params": {"metric_type": "HAMMING"},
+        }
         found = self.client.search("items", data=[word.tobytes()], limit=K, filter=where, **how)
         return [hit["id"] for hit in found[0]]
 
@@ -244,8 +280,14 @@ STORES: dict[str, type[Store]] = {
 def anonymous(process: str = "self") -> int:
     """Bytes of a process and its children that no file stands behind."""
     folder = Path("/proc") / process
-    own = next(line for line in (folder / "status").read_text().splitlines() if line.startswith("RssAnon"))
-    children = [child for task in (folder / "task").iterdir() for child in (task / "children").read_text().split()]
+    own = next(
+        line for line in (folder / "status").read_text().splitlines() if line.startswith("RssAnon")
+    )
+    children = [
+        child
+        for task in (folder / "task").iterdir()
+        for child in (task / "children").read_text().split()
+    ]
     return int(own.split()[1]) * 1024 + sum(map(anonymous, children))
 
 
@@ -267,9 +309,15 @@ def load(store: Store, folder: Path, n: int) -> Iterator[tuple[str, Any]]:
         cpu.append(time.process_time() - before)
     yield "items written in a second", n / sum(took)
     yield "CPU µs an item written", 1e6 * sum(cpu) / n
-    yield "items a second, last tenth", len(took[-len(took) // 10 :]) * BATCH / sum(took[-len(took) // 10 :])
+    yield (
+        "items a second, last tenth",
+        len(took[-len(took) // 10 :]) * BATCH / sum(took[-len(took) // 10 :]),
+    )
     yield "finish s", timed(store.finish)
-    yield "bytes an item", sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / n
+    yield (
+        "bytes an item",
+        sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / n,
+    )
 
 
 def ask(store: Store, folder: Path, n: int) -> Iterator[tuple[str, Any]]:
@@ -286,7 +334,9 @@ def ask(store: Store, folder: Path, n: int) -> Iterator[tuple[str, Any]]:
         "filtered query ms",
         1e3
         * float(
-            np.median([timed(lambda i=i: store.nearest(asked[i : i + 1], 1950)) for i in range(QUERIES)])  # type: ignore[misc]
+            np.median(
+                [timed(lambda i=i: store.nearest(asked[i : i + 1], 1950)) for i in range(QUERIES)]
+            )  # type: ignore[misc]
         ),
     )
     yield "anonymous bytes a code", (anonymous() - before) / n
@@ -295,7 +345,12 @@ def ask(store: Store, folder: Path, n: int) -> Iterator[tuple[str, Any]]:
 
 
 HERE = Path(__file__).parent
-SMALLER_IS_BETTER = ["CPU µs an item written", "bytes an item", "open and first answer s", "query ms"]
+SMALLER_IS_BETTER = [
+    "CPU µs an item written",
+    "bytes an item",
+    "open and first answer s",
+    "query ms",
+]
 SMALLER_IS_BETTER += ["filtered query ms", "anonymous bytes a code"]
 LARGER_IS_BETTER = ["items written in a second", "items a second, last tenth"]
 Row = dict[str, Any]
@@ -313,7 +368,18 @@ def peers_python(folder: Path) -> Path:
 
 def step(python: Path, name: str, folder: Path, n: int, what: str) -> Row:
     """Let a store do a step in a process of its own."""
-    command = [str(python), __file__, "--n", str(n), "--only", name, "--step", what, "--folder", str(folder)]
+    command = [
+        str(python),
+        __file__,
+        "--n",
+        str(n),
+        "--only",
+        name,
+        "--step",
+        what,
+        "--folder",
+        str(folder),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{name}, {what}: {done.stderr.strip().splitlines()[-1]}")
@@ -340,7 +406,10 @@ def distances_of(found: list[list[str]]) -> list[list[int]]:
     from crossbit import Codes, hamming
 
     return [
-        [int(hamming(Codes(queries()[i : i + 1, None], 64), Codes(_code(id_), 64))[0, 0]) for id_ in ids]
+        [
+            int(hamming(Codes(queries()[i : i + 1, None], 64), Codes(_code(id_), 64))[0, 0])
+            for id_ in ids
+        ]
         for i, ids in enumerate(found)
     ]
 
@@ -354,14 +423,24 @@ def _code(id_: str) -> Any:  # noqa: ANN401 - an array
 def rebuilt(folder: Path, n: int) -> float:
     """Seconds to open a collection whose index files are gone, and to answer."""
     shutil.rmtree(folder / "collection" / "index", ignore_errors=True)
-    seconds: float = step(Path(sys.executable), "crossbit", folder, n, "ask")["open and first answer s"]
+    seconds: float = step(Path(sys.executable), "crossbit", folder, n, "ask")[
+        "open and first answer s"
+    ]
     return seconds
 
 
 def measured(name: str, python: Path, folder: Path, n: int, truth: tuple[Any, Any]) -> Row:
     """Everything about one store."""
-    row = {"store": name, "n": n, **step(python, name, folder, n, "load"), **step(python, name, folder, n, "ask")}
-    row["exact"] = distances_of(row.pop("found")) == truth[0] and distances_of(row.pop("found filtered")) == truth[1]
+    row = {
+        "store": name,
+        "n": n,
+        **step(python, name, folder, n, "load"),
+        **step(python, name, folder, n, "ask"),
+    }
+    row["exact"] = (
+        distances_of(row.pop("found")) == truth[0]
+        and distances_of(row.pop("found filtered")) == truth[1]
+    )
     if name == "crossbit":
         row["rebuild and first answer s"] = rebuilt(folder, n)
     return row
@@ -378,7 +457,9 @@ def main() -> None:
     given = parser.parse_args()
     if given.step:
         work = {"load": load, "ask": ask}[given.step]
-        print(json.dumps(dict(work(STORES[given.only[0]](given.folder), given.folder, int(given.n)))))
+        print(
+            json.dumps(dict(work(STORES[given.only[0]](given.folder), given.folder, int(given.n))))
+        )
         return
     truth, rows = true_distances(int(given.n)), []
     with tempfile.TemporaryDirectory(prefix="crossbit-") as place:
@@ -392,7 +473,14 @@ def main() -> None:
         if row is not ours:
             ratios = {key: row[key] / ours[key] for key in SMALLER_IS_BETTER}  # type: ignore[index]
             ratios |= {key: ours[key] / row[key] for key in LARGER_IS_BETTER}  # type: ignore[index]
-            print(json.dumps({"crossbit against": row["store"], **{k: round(v, 3) for k, v in ratios.items()}}))
+            print(
+                json.dumps(
+                    {
+                        "crossbit against": row["store"],
+                        **{k: round(v, 3) for k, v in ratios.items()},
+                    }
+                )
+            )
 
 
 if __name__ == "__main__":

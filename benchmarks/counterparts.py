@@ -24,14 +24,17 @@ Views = dict[str, Matrix]
 N_TEST = 800
 
 
-def factors(n: int, count: int, widths: tuple[int, int], noise: float, fall: float = 0.0) -> Callable[[int], Views]:
+def factors(
+    n: int, count: int, widths: tuple[int, int], noise: float, fall: float = 0.0
+) -> Callable[[int], Views]:
     """Two views of common factors, whose strength falls as 1 / rank to the power ``fall``, under noise."""
 
     def make(seed: int) -> Views:
         random = np.random.default_rng([seed, n, count])
         latent = random.normal(size=(n + N_TEST, count)) / np.arange(1, count + 1) ** fall
         return {
-            name: latent @ random.normal(size=(count, width)) + noise * random.normal(size=(n + N_TEST, width))
+            name: latent @ random.normal(size=(count, width))
+            + noise * random.normal(size=(n + N_TEST, width))
             for name, width in zip(("first", "second"), widths, strict=True)
         }
 
@@ -55,7 +58,9 @@ SETS: dict[str, Callable[[int], Views]] = {
 
 
 def parts(views: Views) -> tuple[Views, Views]:
-    return {name: X[:-N_TEST] for name, X in views.items()}, {name: X[-N_TEST:] for name, X in views.items()}
+    return {name: X[:-N_TEST] for name, X in views.items()}, {
+        name: X[-N_TEST:] for name, X in views.items()
+    }
 
 
 def average_precision(model: HashModel, new: Views) -> float:
@@ -111,15 +116,21 @@ def measure(name: str, seeds: Sequence[int]) -> dict[str, Any]:
         }
         for key, value in row.items():
             figures.setdefault(key, []).append(value)
-    rounded = {key: [round(float(np.mean(v)), 1), round(float(np.std(v)), 1)] for key, v in figures.items()}
+    rounded = {
+        key: [round(float(np.mean(v)), 1), round(float(np.std(v)), 1)] for key, v in figures.items()
+    }
     return {"set": name} | rounded
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("sets", nargs="*", help=f"of {list(SETS)}")
     parser.add_argument("--seeds", type=int, default=5, help="how many sets to draw")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     given = parser.parse_args()
     for set_name in given.sets or SETS:
-        print(json.dumps(measure(set_name, range(given.first, given.first + given.seeds))), flush=True)
+        print(
+            json.dumps(measure(set_name, range(given.first, given.first + given.seeds))), flush=True
+        )

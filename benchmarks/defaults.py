@@ -65,8 +65,13 @@ def wiki(_: int) -> Set:
 
     folder = Path(os.environ["CROSSBIT_DATA"]) / "wiki"
     m = loadmat(folder / "raw_features.mat")
-    lists = [(folder / f"{part}set_txt_img_cat.list").read_text().splitlines() for part in ("train", "test")]
-    labels = [np.array([int(line.split("\t")[2]) for line in lines if line.strip()]) for lines in lists]
+    lists = [
+        (folder / f"{part}set_txt_img_cat.list").read_text().splitlines()
+        for part in ("train", "test")
+    ]
+    labels = [
+        np.array([int(line.split("\t")[2]) for line in lines if line.strip()]) for lines in lists
+    ]
     train, test = ({"image": m[f"I_{part}"], "text": m[f"T_{part}"]} for part in ("tr", "te"))
     return Set(train, dict.fromkeys(train, labels[0]), test, labels[1])
 
@@ -99,7 +104,10 @@ def _gradients(images: Matrix) -> Matrix:
     dy, dx = np.gradient(images, axis=(1, 2))
     angle, length = (np.arctan2(dy, dx) * 4 / np.pi).astype(int) % 8, np.hypot(dx, dy)
     quarters = [(slice(i, i + 4), slice(j, j + 4)) for i in (0, 4) for j in (0, 4)]
-    return np.stack([((angle == k) * length)[:, a, b].sum(axis=(1, 2)) for a, b in quarters for k in range(8)], axis=1)
+    return np.stack(
+        [((angle == k) * length)[:, a, b].sum(axis=(1, 2)) for a, b in quarters for k in range(8)],
+        axis=1,
+    )
 
 
 def table(name: str) -> Maker:
@@ -147,18 +155,25 @@ def clouds(
         share = 1.0 / np.arange(1, n_classes + 1) ** tail
         labels = random.choice(n_classes, n + N_TEST, p=share / share.sum())
         labels[random.random(len(labels)) < most] = 0
-        latent = random.normal(size=(n_classes * blobs, 20))[labels * blobs + random.integers(0, blobs, len(labels))]
+        latent = random.normal(size=(n_classes * blobs, 20))[
+            labels * blobs + random.integers(0, blobs, len(labels))
+        ]
         views = []
         for width, strength in zip(widths, np.broadcast_to(apart, len(widths)), strict=True):
             X = strength * latent @ random.normal(size=(20, width)) / np.sqrt(20)
             X += random.normal(size=X.shape)
-            views.append(X + 3 * random.normal(size=(len(X), nuisance)) @ random.normal(size=(nuisance, width)))
+            views.append(
+                X
+                + 3 * random.normal(size=(len(X), nuisance)) @ random.normal(size=(nuisance, width))
+            )
         return cut(views, labels, n, random)
 
     return make
 
 
-def several(n: int, n_classes: int, widths: Sequence[int], apart: float, tail: float = 0.0) -> Maker:
+def several(
+    n: int, n_classes: int, widths: Sequence[int], apart: float, tail: float = 0.0
+) -> Maker:
     """Rows of one to four classes, each of which adds its own centre."""
 
     def make(seed: int) -> Set:
@@ -166,7 +181,11 @@ def several(n: int, n_classes: int, widths: Sequence[int], apart: float, tail: f
         share = 1.0 / np.arange(1, n_classes + 1) ** tail
         member = np.zeros((n + N_TEST, n_classes), bool)
         for row in member:
-            row[random.choice(n_classes, random.integers(1, 5), replace=False, p=share / share.sum())] = True
+            row[
+                random.choice(
+                    n_classes, random.integers(1, 5), replace=False, p=share / share.sum()
+                )
+            ] = True
         views = [apart * member @ random.normal(size=(n_classes, width)) for width in widths]
         return cut([X + random.normal(size=X.shape) for X in views], member, n, random)
 
@@ -181,7 +200,10 @@ def with_views(maker: Maker, change: Callable[[Matrix], Matrix], *names: str) ->
 
     def make(seed: int) -> Set:
         drawn = maker(seed)
-        changed = [{k: change(X) if k in names else X for k, X in part.items()} for part in (drawn.train, drawn.test)]
+        changed = [
+            {k: change(X) if k in names else X for k, X in part.items()}
+            for part in (drawn.train, drawn.test)
+        ]
         return replace(drawn, train=changed[0], test=changed[1])
 
     return make
@@ -227,7 +249,11 @@ def unpaired(maker: Maker, *counts: int) -> Maker:
         drawn, end = maker(seed), np.cumsum(counts)
         rows = {name: slice(e - n, e) for name, n, e in zip(drawn.train, counts, end, strict=True)}
         train = {name: drawn.train[name][some] for name, some in rows.items()}
-        return replace(drawn, train=train, labels={name: drawn.labels[name][some] for name, some in rows.items()})
+        return replace(
+            drawn,
+            train=train,
+            labels={name: drawn.labels[name][some] for name, some in rows.items()},
+        )
 
     return make
 
@@ -262,7 +288,9 @@ SETS: dict[str, Maker] = {
     "unpaired, 900 and 300": unpaired(clouds(1200, 10, (100, 60), 0.4), 900, 300),
     "three modalities": clouds(700, 12, (80, 60, 40), 0.4),
     "20 classes, several a row": several(1500, 20, (100, 50), 0.25),
-    "12 classes, several a row, 300 rows": with_views(several(300, 12, (512, 300), 0.25), tags, "second"),
+    "12 classes, several a row, 300 rows": with_views(
+        several(300, 12, (512, 300), 0.25), tags, "second"
+    ),
     "40 long-tailed classes, several a row": several(1500, 40, (200, 300), 0.2, tail=0.7),
 }
 
@@ -289,7 +317,9 @@ def _folds(member: NDArray[np.bool_], n_folds: int) -> NDArray[np.int64]:
     """Rows of a class dealt out in turn."""
     random = np.random.default_rng(0)
     fold = np.empty(len(member), np.int64)
-    fold[np.lexsort((random.random(len(member)), member @ random.random(member.shape[1])))] = np.arange(len(member))
+    fold[np.lexsort((random.random(len(member)), member @ random.random(member.shape[1])))] = (
+        np.arange(len(member))
+    )
     return fold % n_folds
 
 
@@ -317,7 +347,9 @@ def _predict(X: Matrix, member: NDArray[np.bool_], new: Matrix, C: float) -> Mat
 
 def hyperplanes(centred: dict[str, Matrix], seed: int) -> dict[str, Codes]:
     """The same random ones for every view."""
-    planes = np.random.default_rng(seed).normal(size=(next(iter(centred.values())).shape[1], N_BITS))
+    planes = np.random.default_rng(seed).normal(
+        size=(next(iter(centred.values())).shape[1], N_BITS)
+    )
     return {name: Codes.pack(P @ planes >= 0) for name, P in centred.items()}
 
 
@@ -327,13 +359,23 @@ def hyperplanes(centred: dict[str, Matrix], seed: int) -> dict[str, Codes]:
 def score(codes: dict[str, Codes], labels: Labels) -> float:
     relevant = from_labels(labels, labels)
     return 100 * float(
-        np.mean([mean_average_precision(codes[a], codes[b], relevant) for a, b in permutations(codes, 2)])
+        np.mean(
+            [
+                mean_average_precision(codes[a], codes[b], relevant)
+                for a, b in permutations(codes, 2)
+            ]
+        )
     )
 
 
 def rival(data: Set) -> float:
-    centred = {name: posteriors(data.train[name], data.labels[name], data.test[name]) for name in data.train}
-    return float(np.mean([score(hyperplanes(centred, seed), data.test_labels) for seed in range(5)]))
+    centred = {
+        name: posteriors(data.train[name], data.labels[name], data.test[name])
+        for name in data.train
+    }
+    return float(
+        np.mean([score(hyperplanes(centred, seed), data.test_labels) for seed in range(5)])
+    )
 
 
 def ours(data: Set, seed: int) -> tuple[float, float, str]:
@@ -343,7 +385,11 @@ def ours(data: Set, seed: int) -> tuple[float, float, str]:
     took = time.process_time() - start
     inputs = [told.split("from ")[-1] for told in model.card["inputs"].values()]
     codes = {name: model.encode(name, X) for name, X in data.test.items()}
-    return score(codes, data.test_labels), took, "; ".join([*inputs, str(model.card["training"]["candidate"])])
+    return (
+        score(codes, data.test_labels),
+        took,
+        "; ".join([*inputs, str(model.card["training"]["candidate"])]),
+    )
 
 
 def measure(name: str, seeds: Sequence[int]) -> dict[str, Any]:
@@ -351,14 +397,25 @@ def measure(name: str, seeds: Sequence[int]) -> dict[str, Any]:
     sets = [SETS[name](seed) for seed in seeds]
     found = [ours(data, seed) for data, seed in zip(sets, seeds, strict=True)]
     mine, theirs = np.array([f[0] for f in found]), np.array([rival(data) for data in sets])
-    figures = {"ours": mine.mean(), "sd": mine.std(), "logistic": theirs.mean(), "logistic_sd": theirs.std()}
+    figures = {
+        "ours": mine.mean(),
+        "sd": mine.std(),
+        "logistic": theirs.mean(),
+        "logistic_sd": theirs.std(),
+    }
     figures |= {"gain": (mine - theirs).mean(), "worst_gain": (mine - theirs).min()}
     figures |= {"cpu_seconds": np.mean([f[1] for f in found])}
-    return {"set": name} | {k: round(float(v), 2) for k, v in figures.items()} | {"chosen": found[0][2]}
+    return (
+        {"set": name}
+        | {k: round(float(v), 2) for k, v in figures.items()}
+        | {"chosen": found[0][2]}
+    )
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("sets", nargs="*", help=f"of {list(SETS)}")
     parser.add_argument("--seeds", type=int, default=5, help="how many sets to draw")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
@@ -366,4 +423,6 @@ if __name__ == "__main__":
     warnings.filterwarnings("ignore", module="sklearn")
     known = [name for name in SETS if not name.startswith("wiki") or "CROSSBIT_DATA" in os.environ]
     for set_name in given.sets or known:
-        print(json.dumps(measure(set_name, range(given.first, given.first + given.seeds))), flush=True)
+        print(
+            json.dumps(measure(set_name, range(given.first, given.first + given.seeds))), flush=True
+        )

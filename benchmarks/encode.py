@@ -39,7 +39,9 @@ def measure(shape: list[int]) -> dict[str, object]:
     def encode() -> object:
         return model.encode("x", X)
 
-    both = [(seconds(products), seconds(encode)) for _ in range(1 + REPEATS)][1:]  # the first warms up
+    both = [(seconds(products), seconds(encode)) for _ in range(1 + REPEATS)][
+        1:
+    ]  # the first warms up
     bare, ours = (min(took) for took in zip(*both, strict=True))
     one = min(seconds(lambda: model.encode("x", X[:1])) for _ in range(100))
     return {

@@ -62,15 +62,24 @@ class Part:
 def load(folder: Path, cache: Path) -> dict[str, Part]:
     captioned = {one.name: one.captions for one in read_captions(folder / "Flickr8k.token.txt")}
     paths = [folder / "images" / name for name in captioned if (folder / "images" / name).is_file()]
-    pictures = extract(image_describer("efficientnet", paths, cache=cache), paths, cache=cache / "rows")
+    pictures = extract(
+        image_describer("efficientnet", paths, cache=cache), paths, cache=cache / "rows"
+    )
     texts = [(name, caption) for name, captions in captioned.items() for caption in captions]
-    described = extract(text_describer("minilm", [], cache=cache), [text for _, text in texts], cache=cache / "rows")
-    image = {paths[number].name: row for number, row in zip(pictures.kept, pictures.rows, strict=True)}
+    described = extract(
+        text_describer("minilm", [], cache=cache), [text for _, text in texts], cache=cache / "rows"
+    )
+    image = {
+        paths[number].name: row for number, row in zip(pictures.kept, pictures.rows, strict=True)
+    }
     text: dict[str, list[Rows]] = {}
     for number, row in zip(described.kept, described.rows, strict=True):
         text.setdefault(texts[number][0], []).append(row)
     stacked = {name: np.stack(rows) for name, rows in text.items()}
-    parts = {part: (folder / f"Flickr_8k.{part}Images.txt").read_text().split() for part in ("train", "dev", "test")}
+    parts = {
+        part: (folder / f"Flickr_8k.{part}Images.txt").read_text().split()
+        for part in ("train", "dev", "test")
+    }
     return {part: Part(names, image, stacked) for part, names in parts.items()}
 
 
@@ -96,14 +105,24 @@ def of_model(model: HashModel, part: Part) -> dict[str, float]:
 def of_vectors(image: Rows, text: Rows, owner: NDArray[np.int64]) -> dict[str, float]:
     numbers = np.arange(len(image))
     to_image = rank_vectors(text, image, same_class(owner, numbers), metric="cosine")
-    return successes(to_image, rank_vectors(image, text, same_class(numbers, owner), metric="cosine"))
+    return successes(
+        to_image, rank_vectors(image, text, same_class(numbers, owner), metric="cosine")
+    )
 
 
-def unhashed(parts: dict[str, Part], inputs: str, regularisations: Sequence[float]) -> dict[str, Any]:
+def unhashed(
+    parts: dict[str, Part], inputs: str, regularisations: Sequence[float]
+) -> dict[str, Any]:
     """Canonical correlations by cosine; regularisation, weights and dimensions by development pictures."""
     train = parts["train"]
-    layers = {name: fit_inputs(inputs, getattr(train, name), np.random.default_rng(0)) for name in ("image", "text")}
-    made = {part: {name: apply(layers[name], getattr(rows, name)) for name in layers} for part, rows in parts.items()}
+    layers = {
+        name: fit_inputs(inputs, getattr(train, name), np.random.default_rng(0))
+        for name in ("image", "text")
+    }
+    made = {
+        part: {name: apply(layers[name], getattr(rows, name)) for name in layers}
+        for part, rows in parts.items()
+    }
     shared = SharedDirections(
         {
             "image": made["train"]["image"].astype(np.float64),
@@ -115,7 +134,9 @@ def unhashed(parts: dict[str, Part], inputs: str, regularisations: Sequence[floa
         W = shared.directions(directions, regularisation, power)
         found = {}
         for part in ("dev", "test"):
-            image, text = ((made[part][name] - shared.mean[name]) @ W[name] for name in ("image", "text"))
+            image, text = (
+                (made[part][name] - shared.mean[name]) @ W[name] for name in ("image", "text")
+            )
             found[part] = of_vectors(image, text, parts[part].owner)
         setting = {"regularisation": regularisation, "power": power, "directions": directions}
         tried.append((at_ten(found["dev"]), setting, found["test"]))
@@ -145,32 +166,49 @@ def hashed(parts: dict[str, Part], bits: list[int], seeds: int) -> Iterator[dict
             methods = {
                 "CCAITQ": CCAITQ(n_bits=n_bits, seed=seed, **fields),
                 "RankedCCA without ranking": RankedCCA(n_bits=n_bits, seed=seed, steps=0),
-                "RankedCCA": RankedCCA(n_bits=n_bits, seed=seed),  # as it comes: it chooses on training pictures
+                "RankedCCA": RankedCCA(
+                    n_bits=n_bits, seed=seed
+                ),  # as it comes: it chooses on training pictures
             }
             for name, hasher in methods.items():
                 begin = time.process_time()
                 model = hasher.fit(train.views(), pairs=train.pairs())
-                row = {"method": name, "bits": n_bits, "seed": seed, **(fields if name == "CCAITQ" else {})}
+                row = {
+                    "method": name,
+                    "bits": n_bits,
+                    "seed": seed,
+                    **(fields if name == "CCAITQ" else {}),
+                }
                 row["CPU seconds"] = round(time.process_time() - begin, 1)
                 yield row | of_model(model, parts["test"])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--bits", type=int, nargs="+", default=[64, 128])
-    parser.add_argument("--cache", type=Path, default=None, help="default: the cache of crossbit learn")
+    parser.add_argument(
+        "--cache", type=Path, default=None, help="default: the cache of crossbit learn"
+    )
     arguments = parser.parse_args()
     folder = Path(os.environ.get("CROSSBIT_DATA", "")) / "flickr8k"
     if not os.environ.get("CROSSBIT_DATA") or not folder.is_dir():
-        sys.exit("needs the Flickr8k photographs: set CROSSBIT_DATA to the folder that holds flickr8k/")
+        sys.exit(
+            "needs the Flickr8k photographs: set CROSSBIT_DATA to the folder that holds flickr8k/"
+        )
     parts = load(folder, arguments.cache or cache_folder())
     reference = unhashed(parts, "standardise", (0.1, 0.3, 1.0, 3.0))
     print(json.dumps(reference, ensure_ascii=False), flush=True)
     landmarks = unhashed(parts, "standardise+rbf(1500)+standardise", (0.01, 0.03, 0.1, 0.3))
     print(json.dumps(landmarks, ensure_ascii=False), flush=True)
     for row in hashed(parts, arguments.bits, arguments.seeds):
-        share = {f"{name} of unhashed": round(row[name] / reference[name], 3) for name in row if name.endswith("@10")}
+        share = {
+            f"{name} of unhashed": round(row[name] / reference[name], 3)
+            for name in row
+            if name.endswith("@10")
+        }
         print(json.dumps(row | share, ensure_ascii=False), flush=True)
 
 

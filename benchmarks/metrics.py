@@ -29,12 +29,17 @@ N_BITS = 64
 
 
 def random_codes(n: int, seed: int) -> Codes:
-    return Codes(np.random.default_rng(seed).integers(1 << 64, size=(n, 1), dtype=np.uint64), N_BITS)
+    return Codes(
+        np.random.default_rng(seed).integers(1 << 64, size=(n, 1), dtype=np.uint64), N_BITS
+    )
 
 
 def relevances(n_queries: int, n_base: int) -> Iterator[tuple[str, Relevance]]:
     rng = np.random.default_rng(2)
-    yield "one class of 10", same_class(rng.integers(10, size=n_queries), rng.integers(10, size=n_base))
+    yield (
+        "one class of 10",
+        same_class(rng.integers(10, size=n_queries), rng.integers(10, size=n_base)),
+    )
     sets = [rng.random((n, 81)) < 0.03 for n in (n_queries, n_base)]
     yield "common class of 81", common_class(*sets)
     yield "Jaccard of 81 ≥ 0.5", jaccard(*sets, at_least=0.5)
@@ -62,14 +67,20 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=10_000)
     parser.add_argument("--base", type=int, default=200_000)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--vectors", action="store_true", help="also rank real-valued vectors (minutes)")
+    parser.add_argument(
+        "--vectors", action="store_true", help="also rank real-valued vectors (minutes)"
+    )
     given = parser.parse_args()
     small, validation = random_codes(500, 3), random_codes(2000, 4)
     rng = np.random.default_rng(5)
     for queries in (small, validation):
-        relevant = same_class(rng.integers(10, size=len(queries)), rng.integers(10, size=len(validation)))
+        relevant = same_class(
+            rng.integers(10, size=len(queries)), rng.integers(10, size=len(validation))
+        )
         what = f"mAP, {len(queries)} × {len(validation)}, 1 thread"
-        cost(what, lambda q=queries, r=relevant: mean_average_precision(q, validation, r), repeats=9)  # type: ignore[misc]
+        cost(
+            what, lambda q=queries, r=relevant: mean_average_precision(q, validation, r), repeats=9
+        )  # type: ignore[misc]
     queries, base = random_codes(given.queries, 0), random_codes(given.base, 1)
     size = f"{given.queries} × {given.base}, {given.threads} threads"
     for name, relevant in relevances(given.queries, given.base):
@@ -77,11 +88,17 @@ def main() -> None:
             f"mAP, {name}, {size}",
             lambda r=relevant: mean_average_precision(queries, base, r, threads=given.threads),  # type: ignore[misc]
         )
-    cost(f"evaluate, {name}, {size}", lambda: evaluate(queries, base, relevant, threads=given.threads))
+    cost(
+        f"evaluate, {name}, {size}",
+        lambda: evaluate(queries, base, relevant, threads=given.threads),
+    )
     cost("code health of 10⁶ codes", lambda: code_health(random_codes(1_000_000, 6)))
     if given.vectors:
         X, Y = (rng.standard_normal((n, 64), np.float32) for n in (given.queries, given.base))
-        cost(f"evaluate vectors, {size}", lambda: evaluate_ranking(rank_vectors(X, Y, relevant, threads=given.threads)))
+        cost(
+            f"evaluate vectors, {size}",
+            lambda: evaluate_ranking(rank_vectors(X, Y, relevant, threads=given.threads)),
+        )
 
 
 if __name__ == "__main__":

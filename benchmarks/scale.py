@@ -39,7 +39,9 @@ Row = dict[str, Any]
 
 def model() -> HashModel:
     """Codes are signs of rows."""
-    return HashModel({name: [Affine(np.eye(BITS), np.zeros(BITS))] for name in ("image", "text")}, BITS)
+    return HashModel(
+        {name: [Affine(np.eye(BITS), np.zeros(BITS))] for name in ("image", "text")}, BITS
+    )
 
 
 def codes(n: int, seed: int) -> Codes:
@@ -75,7 +77,11 @@ def waited(ask: Callable[[int], object]) -> Row:
         ask(i)
         took.append(1000 * (time.perf_counter() - began))
     cpu = 1000 * (cpu_seconds(os.getpgrp()) - before) / REPEATS
-    return {"p50_ms": round(median(took), 2), "worst_ms": round(max(took), 2), "cpu_ms": round(cpu, 2)}
+    return {
+        "p50_ms": round(median(took), 2),
+        "worst_ms": round(max(took), 2),
+        "cpu_ms": round(cpu, 2),
+    }
 
 
 def searched(collection: Collection) -> dict[str, Row]:
@@ -83,8 +89,12 @@ def searched(collection: Collection) -> dict[str, Row]:
     return {
         "one query": waited(lambda i: collection.search("text", asked[[i]], K, among="image")),
         "by either modality": waited(lambda i: collection.search("text", asked[[i]], K)),
-        "with a filter": waited(lambda i: collection.search("text", asked[[i]], K, among="image", where=RARE)),
-        f"{QUERIES} queries at once": waited(lambda _: collection.search("text", asked, K, among="image")),
+        "with a filter": waited(
+            lambda i: collection.search("text", asked[[i]], K, among="image", where=RARE)
+        ),
+        f"{QUERIES} queries at once": waited(
+            lambda _: collection.search("text", asked, K, among="image")
+        ),
     }
 
 
@@ -108,20 +118,35 @@ def measure(name: str, collection: Collection, n: int, batch: int, seen: dict[st
         before = cpu_seconds(os.getpgrp())
         rates = fill(collection, n, batch, ("image", "text"))
         cpu = 1e6 * (cpu_seconds(os.getpgrp()) - before) / n
-        line |= {"items/s": round(n / sum(batch / rate for rate in rates)), "cpu_us/item": round(cpu)}
+        line |= {
+            "items/s": round(n / sum(batch / rate for rate in rates)),
+            "cpu_us/item": round(cpu),
+        }
         line["times"] = round(cpu / seen.setdefault("cpu", cpu), 1)
     found = distances(collection)
     if not np.array_equal(seen.setdefault("distances", found), found):
         raise SystemExit(f"{name}: other distances than the folder's")
     for what, row in searched(collection).items():
         first = seen.setdefault(what, max(row["cpu_ms"], 0.01))
-        print(json.dumps({"place": name, "n": n, "search": what, **row, "times": round(row["cpu_ms"] / first, 1)}))
+        print(
+            json.dumps(
+                {
+                    "place": name,
+                    "n": n,
+                    "search": what,
+                    **row,
+                    "times": round(row["cpu_ms"] / first, 1),
+                }
+            )
+        )
 
 
 def clusters(server: Standalone, n: int, exact: NDArray[np.int64]) -> None:
     """What an index of clusters finds, and how fast, by how many of them it looks at."""
     asked = codes(QUERIES, 9)
-    with Collection.create(server.address("clusters", options="?index=ivf&nlist=256"), model(), timeout=120) as made:
+    with Collection.create(
+        server.address("clusters", options="?index=ivf&nlist=256"), model(), timeout=120
+    ) as made:
         fill(made, n, 5000, ("image",))
         made._store._link.call("flush")  # type: ignore[attr-defined]  # so that its segments get their index now
         time.sleep(15)
@@ -136,13 +161,22 @@ def clusters(server: Standalone, n: int, exact: NDArray[np.int64]) -> None:
             told = {name: round(share, 3) for name, share in there.stats().recall.items()}
         print(
             json.dumps(
-                {"index": "ivf", "nlist": 256, "nprobe": nprobe, "recall": round(float(recall), 3), "stats": told} | row
+                {
+                    "index": "ivf",
+                    "nlist": 256,
+                    "nprobe": nprobe,
+                    "recall": round(float(recall), 3),
+                    "stats": told,
+                }
+                | row
             )
         )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--n", type=lambda text: int(float(text)), default=50_000)
     parser.add_argument("--batch", type=int, default=5000)
     parser.add_argument("--only", choices=["server", "lite"])
@@ -160,7 +194,9 @@ def main() -> None:
                     measure("server", there, options.n, options.batch, seen)
                 clusters(server, options.n, seen["distances"])
         if options.only != "server":
-            with Collection.create(f"milvus://{folder}/lite.db/items", model(), timeout=120) as there:
+            with Collection.create(
+                f"milvus://{folder}/lite.db/items", model(), timeout=120
+            ) as there:
                 measure("lite", there, options.n, options.batch, seen)
 
 

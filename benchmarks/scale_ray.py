@@ -47,7 +47,9 @@ class Watch:
 def encoding(folder: Path, rows: int, workers: int, address: str) -> Iterator[Row]:
     X = np.lib.format.open_memmap(folder / "rows.npy", "w+", np.float32, (rows, WIDTH))
     for start in range(0, rows, BLOCK):
-        X[start : start + BLOCK] = np.random.default_rng(start).standard_normal((BLOCK, WIDTH), np.float32)
+        X[start : start + BLOCK] = np.random.default_rng(start).standard_normal(
+            (BLOCK, WIDTH), np.float32
+        )
     LSH(n_bits=BITS).fit({"image": X[:1000]}).save(folder / "model")
     model, watch = HashModel.load(folder / "model"), Watch()
     for start in range(0, rows, BLOCK):
@@ -56,13 +58,28 @@ def encoding(folder: Path, rows: int, workers: int, address: str) -> Iterator[Ro
     alone = watch.rate()
     yield {"what": "encode", "where": "here", "rows": rows, "rows_a_second": round(alone)}
     for count in sorted({1, workers}):
-        work = scale.Work(folder / "model", folder / "rows.npy", "image", workers=count, block=BLOCK, address=address)
+        work = scale.Work(
+            folder / "model",
+            folder / "rows.npy",
+            "image",
+            workers=count,
+            block=BLOCK,
+            address=address,
+        )
         watch = Watch()
         found = scale.encode(work, on_rows=watch.note)
         if found.codes != model.encode("image", X):
             raise SystemExit("the codes differ")
-        line: Row = {"what": "encode", "where": "ray", "workers": count, "rows_a_second": round(watch.rate())}
-        line |= {"first_seconds": round(watch.times[0], 1), "overhead": round(count * alone / watch.rate(), 2)}
+        line: Row = {
+            "what": "encode",
+            "where": "ray",
+            "workers": count,
+            "rows_a_second": round(watch.rate()),
+        }
+        line |= {
+            "first_seconds": round(watch.times[0], 1),
+            "overhead": round(count * alone / watch.rate(), 2),
+        }
         yield line
     yield from into(folder, X[: rows // 4], model, replace(work, rows=folder / "some.npy"))
 
@@ -79,7 +96,12 @@ def into(folder: Path, X: Any, model: HashModel, work: scale.Work) -> Iterator[R
     Collection.create(folder / "there", model).close()
     watch = Watch()
     scale.encode_into(folder / "there", work, on_rows=watch.note)
-    yield {"what": "into a collection", "where": "here", "rows": len(X), "rows_a_second": round(alone)}
+    yield {
+        "what": "into a collection",
+        "where": "here",
+        "rows": len(X),
+        "rows_a_second": round(alone),
+    }
     line: Row = {"what": "into a collection", "where": "ray", "workers": work.workers}
     yield line | {"rows_a_second": round(watch.rate()), "first_seconds": round(watch.times[0], 1)}
 
@@ -98,10 +120,20 @@ def training(folder: Path, workers: int, address: str) -> Iterator[Row]:
         if where == "here":
             hasher.fit(**Dataset.open(folder / "data").fit_arguments(None), on_step=on_step)
         else:
-            scale.fit(hasher, folder / "data", folder / "fitted", workers=workers, address=address, on_step=on_step)
+            scale.fit(
+                hasher,
+                folder / "data",
+                folder / "fitted",
+                workers=workers,
+                address=address,
+                on_step=on_step,
+            )
         rates.append(watch.rate())
         line: Row = {"what": "train", "where": where, "workers": 1 if where == "here" else workers}
-        yield line | {"steps_a_second": round(rates[-1], 2), "times_as_fast": round(rates[-1] / rates[0], 2)}
+        yield line | {
+            "steps_a_second": round(rates[-1], 2),
+            "times_as_fast": round(rates[-1] / rates[0], 2),
+        }
 
 
 def main() -> None:
@@ -110,7 +142,9 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--ray", default="local", help="address of a cluster")
     options = parser.parse_args()
-    print(json.dumps({"what": "host", "cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1)}))
+    print(
+        json.dumps({"what": "host", "cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1)})
+    )
     with tempfile.TemporaryDirectory() as name, connected(options.ray, workers=options.workers):
         for row in encoding(Path(name), options.rows, options.workers, options.ray):
             print(json.dumps(row), flush=True)

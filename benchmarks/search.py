@@ -46,14 +46,20 @@ K, QUERIES = 10, 1000
 
 
 def random_codes(n: int, n_bits: int, seed: int = 1) -> Codes:
-    return Codes(np.random.default_rng(seed).integers(0, 2**64, (n, n_bits // 64), dtype=np.uint64), n_bits)
+    return Codes(
+        np.random.default_rng(seed).integers(0, 2**64, (n, n_bits // 64), dtype=np.uint64), n_bits
+    )
 
 
-def clustered_codes(n: int, n_bits: int, seed: int = 1, flips: float = 0.1, centres: int = 1000) -> Codes:
+def clustered_codes(
+    n: int, n_bits: int, seed: int = 1, flips: float = 0.1, centres: int = 1000
+) -> Codes:
     rng = np.random.default_rng(seed)
     words = random_codes(centres, n_bits, seed).words[rng.integers(0, centres, n)]
     for bit in range(n_bits):
-        words[:, bit // 64] ^= (rng.random(n, np.float32) < flips).astype(np.uint64) << np.uint64(bit % 64)
+        words[:, bit // 64] ^= (rng.random(n, np.float32) < flips).astype(np.uint64) << np.uint64(
+            bit % 64
+        )
     return Codes(words, n_bits)
 
 
@@ -61,9 +67,13 @@ def learned_codes(n: int, n_bits: int, seed: int = 1) -> Codes:
     """Codes of the Wiki pictures, by a model fitted to them; new pictures are made by mixing two real ones."""
     folder = os.environ.get("CROSSBIT_DATA")
     if folder is None:
-        raise SystemExit("learned codes need the Wiki data set: set CROSSBIT_DATA to the folder that holds wiki/")
+        raise SystemExit(
+            "learned codes need the Wiki data set: set CROSSBIT_DATA to the folder that holds wiki/"
+        )
     features = loadmat(Path(folder) / "wiki" / "raw_features.mat")
-    model = CMSSH(n_bits=n_bits).fit({"image": features["I_tr"], "text": features["T_tr"]}, labels=wiki_labels(folder))
+    model = CMSSH(n_bits=n_bits).fit(
+        {"image": features["I_tr"], "text": features["T_tr"]}, labels=wiki_labels(folder)
+    )
     rng, parts = np.random.default_rng(seed), []
     for start in range(0, n, 100_000):
         size = min(100_000, n - start)
@@ -85,7 +95,9 @@ MADE_UP = ("random", "clustered")
 class Contest:
     """Base codes, queries, and the contestants that every comparison needs."""
 
-    def __init__(self, kind: str, n: int, n_bits: int, given: tuple[Codes, Codes] | None = None) -> None:
+    def __init__(
+        self, kind: str, n: int, n_bits: int, given: tuple[Codes, Codes] | None = None
+    ) -> None:
         self.kind, self.n, self.n_bits = kind, n, n_bits
         if given is None:
             everything = KINDS[kind](n + QUERIES, n_bits)
@@ -105,7 +117,9 @@ class Contest:
         """Compute distances again; the share of true neighbours (by distance) found. Exact ones must have them all."""
         some = min(len(ids), 50)
         expected = self.flat.search(self.bytes[:some], ids.shape[1])[0]
-        found = np.array([hamming(self.queries[i], self.base[ids[i]])[0] for i in range(some)], np.int32)
+        found = np.array(
+            [hamming(self.queries[i], self.base[ids[i]])[0] for i in range(some)], np.int32
+        )
         share = float((np.sort(found, axis=1) <= expected[:, -1:]).mean())
         if exact and not np.array_equal(found, expected):
             raise SystemExit(f"{self.kind}, {self.n_bits} bits: distances differ from faiss's")
@@ -124,7 +138,9 @@ def wall(work: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def best(works: dict[str, Callable[[], object]], repeats: int, clock: Callable[..., float] = cpu) -> dict[str, float]:
+def best(
+    works: dict[str, Callable[[], object]], repeats: int, clock: Callable[..., float] = cpu
+) -> dict[str, float]:
     """The shortest time of each, taking turns."""
     times: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(repeats):
@@ -144,12 +160,16 @@ def batch(n: int) -> Iterator[Row]:
         for level in kernels.levels()[:-1] if n_bits == 64 else kernels.levels()[:1]:
             with kernels.forced(level):
                 works: dict[str, Callable[[], object]] = {
-                    "ours": lambda: contest.index.search(contest.queries, K, threads=1, path="bitslice"),
+                    "ours": lambda: contest.index.search(
+                        contest.queries, K, threads=1, path="bitslice"
+                    ),
                     "faiss": lambda: contest.flat.search(contest.bytes, K),
                 }
                 took = best(works, 2)
                 contest.check(contest.index.search(contest.queries[:50], K, path="bitslice").ids)
-            yield contest.line("batch", level=level, ratio=round(took["faiss"] / took["ours"], 1), **rounded(took))
+            yield contest.line(
+                "batch", level=level, ratio=round(took["faiss"] / took["ours"], 1), **rounded(took)
+            )
         yield from few(contest)
 
 
@@ -164,14 +184,19 @@ def few(contest: Contest) -> Iterator[Row]:
         works["faiss"] = lambda: contest.flat.search(contest.bytes[:queries], K)
         took = best(works, 2)
         fastest = min(took["block"], took["bitslice"])
-        yield contest.line("few", queries=queries, ratio=round(took["faiss"] / fastest, 1), **rounded(took))
+        yield contest.line(
+            "few", queries=queries, ratio=round(took["faiss"] / fastest, 1), **rounded(took)
+        )
 
 
 def bandwidth(nbytes: int) -> float:
     """Bytes a second that one thread can read: the C library looking for a byte that is not there."""
     memory = np.ones(nbytes, np.uint8)
     search = ctypes.CDLL(None).memchr
-    search.argtypes, search.restype = (ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t), ctypes.c_void_p
+    search.argtypes, search.restype = (
+        (ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t),
+        ctypes.c_void_p,
+    )
     return nbytes / min(cpu(lambda: search(memory.ctypes.data, 2, nbytes)) for _ in range(9))
 
 
@@ -193,9 +218,16 @@ def one(n: int) -> Iterator[Row]:
     share = 8 * n / took["ours"] / read
     ratio = round(took["faiss"] / took["ours"], 2)
     yield contest.line(
-        "one", threads=1, ratio=ratio, bandwidth_share=round(share, 3), GB_s=round(read / 1e9, 1), **rounded(took)
+        "one",
+        threads=1,
+        ratio=ratio,
+        bandwidth_share=round(share, 3),
+        GB_s=round(read / 1e9, 1),
+        **rounded(took),
     )
-    yield contest.line("one", threads=2, ratio=round(both["faiss"] / both["ours"], 2), **rounded(both))
+    yield contest.line(
+        "one", threads=2, ratio=round(both["faiss"] / both["ours"], 2), **rounded(both)
+    )
 
 
 def sublinear(n: int) -> Iterator[Row]:
@@ -209,8 +241,12 @@ def sublinear(n: int) -> Iterator[Row]:
         for first in range(50, 450, 50):
             sweep += 1  # 320 MB through the caches
             some = [contest.queries[i] for i in range(first, first + 50)]
-            groups.append(cpu(lambda: [contest.index.search(query, K, threads=1) for query in some]) / 50)
-        theirs = min(cpu(lambda: contest.flat.search(contest.bytes[i : i + 1], K)) for i in range(8))
+            groups.append(
+                cpu(lambda: [contest.index.search(query, K, threads=1) for query in some]) / 50
+            )
+        theirs = min(
+            cpu(lambda: contest.flat.search(contest.bytes[i : i + 1], K)) for i in range(8)
+        )
         ours = min(groups)
         yield contest.line(
             "sublinear", ratio=round(theirs / ours, 1), ours_seconds=round(ours, 7), faiss_seconds=round(theirs, 5),
@@ -226,9 +262,15 @@ def worst(contest: Contest) -> Row:
     for i in range(10):
         for k in (K, 1000):
             auto = min(cpu(lambda: contest.index.search(far[i], k, threads=1)) for _ in range(5))
-            scan = min(cpu(lambda: contest.index.search(far[i], k, threads=1, path="scan")) for _ in range(5))
+            scan = min(
+                cpu(lambda: contest.index.search(far[i], k, threads=1, path="scan"))
+                for _ in range(5)
+            )
             excess.append((auto - 20e-6) / scan)
-    return {"worst_over_scan": round(max(excess), 2), "median_over_scan": round(float(np.median(excess)), 2)}
+    return {
+        "worst_over_scan": round(max(excess), 2),
+        "median_over_scan": round(float(np.median(excess)), 2),
+    }
 
 
 def within(n: int) -> Iterator[Row]:
@@ -249,7 +291,13 @@ def within(n: int) -> Iterator[Row]:
                 raise SystemExit("within: faiss finds another number")
             ratio = round(took["faiss"] / took["ours"], 1)
             yield contest.line(
-                "within", radius=radius, queries=queries, path=path, ratio=ratio, found=int(limits[-1]), **rounded(took)
+                "within",
+                radius=radius,
+                queries=queries,
+                path=path,
+                ratio=ratio,
+                found=int(limits[-1]),
+                **rounded(took),
             )
 
 
@@ -305,16 +353,18 @@ def peers(n: int) -> Iterator[Row]:
                 usearch_exact(packed, contest.bytes[i], K, "hamming", exact=True, threads=1).keys
             ),
             "usearch hnsw": lambda i: graph.search(contest.bytes[i], K, threads=1).keys,
-            "numpy": lambda i: np.argsort(np.bitwise_count(words[:, 0] ^ contest.queries.words[i, 0]), kind="stable")[
-                :K
-            ],
+            "numpy": lambda i: np.argsort(
+                np.bitwise_count(words[:, 0] ^ contest.queries.words[i, 0]), kind="stable"
+            )[:K],
         }
         for name, search in searches.items():
             queries = 50 if contest.n <= 1_000_000 else 10
             found = [np.asarray(search(i), np.int64) for i in range(queries)]
             seconds = min(cpu(lambda: search(i)) for i in range(queries)) if "flat" in name else float(
                 np.median([cpu(lambda: search(i)) for i in range(queries)]))  # fmt: skip
-            recall = contest.check(np.array([np.resize(row, K) for row in found]), exact=name == "crossbit")
+            recall = contest.check(
+                np.array([np.resize(row, K) for row in found]), exact=name == "crossbit"
+            )
             yield contest.line("peers", peer=name, recall=recall, seconds=round(seconds, 7))
 
 
@@ -340,9 +390,19 @@ def grown(by: str, base: Codes, k: int) -> Iterator[Row]:
         some = queries[:asked]
         if path in ("scan", "auto"):
             index.search(some[0], k, path=path)
-            took = float(np.median([cpu(lambda: index.search(some[i], k, threads=1, path=path)) for i in range(asked)]))
+            took = float(
+                np.median(
+                    [
+                        cpu(lambda: index.search(some[i], k, threads=1, path=path))
+                        for i in range(asked)
+                    ]
+                )
+            )
         else:
-            took = min(cpu(lambda: index.search(some, k, threads=1, path=path)) for _ in range(2)) / asked
+            took = (
+                min(cpu(lambda: index.search(some, k, threads=1, path=path)) for _ in range(2))
+                / asked
+            )
         line |= {f"{path}_microseconds": round(1e6 * took, 2)}
     yield line | {"bytes_a_code": round(index.nbytes / len(base), 1)}
 
@@ -358,10 +418,21 @@ def given(path: Path) -> Iterator[Row]:
             "faiss": lambda: contest.flat.search(contest.bytes, K),
         }
         took = best(together, 3)
-        yield contest.line("given", queries=len(queries), ratio=round(took["faiss"] / took["ours"], 1), **rounded(took))
+        yield contest.line(
+            "given",
+            queries=len(queries),
+            ratio=round(took["faiss"] / took["ours"], 1),
+            **rounded(took),
+        )
         alone: dict[str, Callable[[], object]] = {
-            "ours": lambda: [contest.index.search(queries[i], K, threads=1) for i in range(min(200, len(queries)))],
-            "faiss": lambda: [contest.flat.search(contest.bytes[i : i + 1], K) for i in range(min(200, len(queries)))],
+            "ours": lambda: [
+                contest.index.search(queries[i], K, threads=1)
+                for i in range(min(200, len(queries)))
+            ],
+            "faiss": lambda: [
+                contest.flat.search(contest.bytes[i : i + 1], K)
+                for i in range(min(200, len(queries)))
+            ],
         }
         took = {name: seconds / min(200, len(queries)) for name, seconds in best(alone, 3).items()}
         distances = contest.index.search(queries, K, threads=1).distances
@@ -398,18 +469,28 @@ def plot(rows: list[Row], path: Path) -> None:
     bars = [row for row in rows if "ratio" in row]
     names = [
         " ".join(
-            str(row[key]) for key in ("what", "codes", "bits", "level", "queries", "threads", "path") if key in row
+            str(row[key])
+            for key in ("what", "codes", "bits", "level", "queries", "threads", "path")
+            if key in row
         )
         for row in bars
     ]
     left.barh(names, [row["ratio"] for row in bars])
-    left.set(xscale="log", xlabel="faiss flat's time divided by ours", title="Speed against faiss flat")
+    left.set(
+        xscale="log", xlabel="faiss flat's time divided by ours", title="Speed against faiss flat"
+    )
     left.tick_params(axis="y", labelsize=6)
     grown_rows = [row for row in rows if row["what"] == "growth" and row["by"] == "n"]
     for name in ("scan", "block", "bitslice", "auto"):
         values = [row[f"{name}_microseconds"] for row in grown_rows]
         right.plot([row["n"] for row in grown_rows], values, marker="o", label=name)
-    right.set(xscale="log", yscale="log", xlabel="codes", ylabel="µs a query", title="64 bits, k = 10, one thread")
+    right.set(
+        xscale="log",
+        yscale="log",
+        xlabel="codes",
+        ylabel="µs a query",
+        title="64 bits, k = 10, one thread",
+    )
     right.legend()
     figure.savefig(path, dpi=120)
 
@@ -430,17 +511,28 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="2·10⁵ codes instead of 10⁷")
     parser.add_argument("--n", type=int, help="number of codes")
     parser.add_argument("--only", nargs="+", choices=SECTIONS, default=list(SECTIONS))
-    parser.add_argument("--codes", type=Path, nargs="+", help="codes of models, instead of all the rest")
+    parser.add_argument(
+        "--codes", type=Path, nargs="+", help="codes of models, instead of all the rest"
+    )
     parser.add_argument("--plot", type=Path, help="save a picture here")
     options = parser.parse_args()
     n = options.n or (200_000 if options.quick else 10_000_000)
     faiss.omp_set_num_threads(1)
     rows: list[Row] = []
     print(
-        json.dumps({"what": "host", "level": kernels.level(), "faiss": faiss.__version__, "load": os.getloadavg()[0]})
+        json.dumps(
+            {
+                "what": "host",
+                "level": kernels.level(),
+                "faiss": faiss.__version__,
+                "load": os.getloadavg()[0],
+            }
+        )
     )
     measured = (
-        [given(path) for path in options.codes] if options.codes else [SECTIONS[name](n) for name in options.only]
+        [given(path) for path in options.codes]
+        if options.codes
+        else [SECTIONS[name](n) for name in options.only]
     )
     for section in measured:
         for row in section:

@@ -81,7 +81,11 @@ def make_collection(folder: Path, n: int) -> None:
     with Collection.create(folder, model) as collection:
         for i in range(0, n, BATCH):
             part = range(i, min(i + BATCH, n))
-            collection.upsert(part, {"image": Codes(codes[part.start : part.stop, None], BITS)}, [*map(payload, part)])
+            collection.upsert(
+                part,
+                {"image": Codes(codes[part.start : part.stop, None], BITS)},
+                [*map(payload, part)],
+            )
         collection.compact()
 
 
@@ -113,7 +117,9 @@ def serve_faiss(_: Path, n: int, port: int) -> None:
         k: int = K
 
     def search(query: Query) -> dict[str, Any]:
-        code = np.packbits(np.asarray([query.features], np.float32) @ matrix >= 0, axis=1, bitorder="little")
+        code = np.packbits(
+            np.asarray([query.features], np.float32) @ matrix >= 0, axis=1, bitorder="little"
+        )
         distances, ids = index.search(code, query.k)
         found = zip(ids[0].tolist(), distances[0].tolist(), strict=True)
         return {"hits": [{"id": i, "distance": d, "payload": payloads[i]} for i, d in found]}
@@ -139,10 +145,16 @@ def serve_milvus(folder: Path, n: int, port: int) -> None:
     for i in range(0, n, BATCH):
         part = range(i, min(i + BATCH, n))
         collection.insert(
-            [list(part), [code.tobytes() for code in codes[part.start : part.stop]], [*map(payload, part)]]
+            [
+                list(part),
+                [code.tobytes() for code in codes[part.start : part.stop]],
+                [*map(payload, part)],
+            ]
         )
     collection.flush()
-    collection.create_index("code", {"index_type": "BIN_FLAT", "metric_type": "HAMMING", "params": {}})
+    collection.create_index(
+        "code", {"index_type": "BIN_FLAT", "metric_type": "HAMMING", "params": {}}
+    )
     collection.load()
     print(f"milvus:{server.port}", flush=True)
     signal.pause()
@@ -190,10 +202,10 @@ class Http:
 
 
 def _spell(row: NDArray[np.float32]) -> bytes:
-    body = json.dumps({"modality": "image", "features": [round(float(x), 4) for x in row], "k": K}).encode()
-    head = (
-        f"POST /api/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
-    )
+    body = json.dumps(
+        {"modality": "image", "features": [round(float(x), 4) for x in row], "k": K}
+    ).encode()
+    head = f"POST /api/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
     return head.encode() + b"\r\n\r\n" + body
 
 
@@ -212,7 +224,10 @@ class Milvus:
 
     def run(self, under_way: int, seconds: float) -> None:
         end = time.perf_counter() + seconds
-        threads = [threading.Thread(target=self._client, args=(first, under_way, end)) for first in range(under_way)]
+        threads = [
+            threading.Thread(target=self._client, args=(first, under_way, end))
+            for first in range(under_way)
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -223,7 +238,11 @@ class Milvus:
             at = number % QUERIES
             try:
                 (hits,) = self.collection.search(
-                    [self.codes[at].tobytes()], "code", {"metric_type": "HAMMING"}, K, output_fields=["payload"]
+                    [self.codes[at].tobytes()],
+                    "code",
+                    {"metric_type": "HAMMING"},
+                    K,
+                    output_fields=["payload"],
                 )
                 found = [(hit.id, int(hit.distance), hit.entity.get("payload")) for hit in hits]
                 self.answers.setdefault(at, [distance for _, distance, _ in found])
@@ -256,7 +275,9 @@ def ask(name: str, address: str, n: int, under_way: int, seconds: float) -> None
         "p99_ms": round(1000 * waited[int(0.99 * len(waited))], 2),
         "errors": client.errors,
         "wrong": wrong,
-        "client_cpu_ms": round(1000 * (mine.ru_utime + mine.ru_stime - cpu.ru_utime - cpu.ru_stime) / len(waited), 3),
+        "client_cpu_ms": round(
+            1000 * (mine.ru_utime + mine.ru_stime - cpu.ru_utime - cpu.ru_stime) / len(waited), 3
+        ),
     }
     print(json.dumps(line), flush=True)
 
@@ -271,14 +292,38 @@ def _nearest(codes: Words, query: np.uint64) -> list[int]:
 
 
 @contextmanager
-def started(name: str, python: Path, folder: Path, n: int, port: int) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+def started(
+    name: str, python: Path, folder: Path, n: int, port: int
+) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """A server process, from where it listens until the block ends."""
-    command = [str(python), sys.argv[0], "--serve", name, "--folder", str(folder), "--n", str(n), "--port", str(port)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, start_new_session=True)
+    command = [
+        str(python),
+        sys.argv[0],
+        "--serve",
+        name,
+        "--folder",
+        str(folder),
+        "--n",
+        str(n),
+        "--port",
+        str(port),
+    ]
+    environment = os.environ | {
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+    }
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env=environment, start_new_session=True
+    )
     try:
         assert process.stdout is not None  # noqa: S101 - as Popen was asked
-        yield next(line.strip() for line in process.stdout if ":" in line and " " not in line.strip()), process
+        yield (
+            next(
+                line.strip() for line in process.stdout if ":" in line and " " not in line.strip()
+            ),
+            process,
+        )
     finally:
         os.killpg(process.pid, signal.SIGTERM)  # Milvus is a child of it
         try:
@@ -291,7 +336,16 @@ def measure(name: str, python: Path, folder: Path, options: argparse.Namespace) 
     with started(name, python, folder, options.n, options.port) as (address, process):
         time.sleep(1)
         before = cpu_seconds(process.pid)
-        command = [str(python), sys.argv[0], "--ask", name, "--address", address, "--n", str(options.n)]
+        command = [
+            str(python),
+            sys.argv[0],
+            "--ask",
+            name,
+            "--address",
+            address,
+            "--n",
+            str(options.n),
+        ]
         command += ["--seconds", str(options.seconds), "--under-way", str(options.under_way)]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
         line: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -311,10 +365,14 @@ def peer_python(folder: Path) -> Path:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--n", type=lambda text: int(float(text)), default=10**6)
     parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--under-way", type=int, default=16, help="requests that the client keeps under way")
+    parser.add_argument(
+        "--under-way", type=int, default=16, help="requests that the client keeps under way"
+    )
     parser.add_argument("--only", choices=SERVERS)
     parser.add_argument("--port", type=int, default=19530)
     parser.add_argument(
@@ -339,7 +397,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "items"
         make_collection(folder, options.n)
-        pythons = {name: peer_python(options.peers) if name == "milvus" else Path(sys.executable) for name in names}
+        pythons = {
+            name: peer_python(options.peers) if name == "milvus" else Path(sys.executable)
+            for name in names
+        }
         lines = {name: measure(name, pythons[name], folder, options) for name in names}
     for name in lines.keys() - {"crossbit"} if "crossbit" in lines else ():
         ours, theirs = lines["crossbit"], lines[name]

@@ -45,7 +45,9 @@ def codes(kind: str, n: int, seed: int) -> Codes:
     words = np.empty((n, 1), np.uint64)
     for start in range(0, n, 1 << 20):
         size = min(1 << 20, n - start)
-        flips = np.packbits(random.random((size, 64), np.float32) < 0.1, axis=1).view(np.uint64)[:, 0]
+        flips = np.packbits(random.random((size, 64), np.float32) < 0.1, axis=1).view(np.uint64)[
+            :, 0
+        ]
         words[start : start + size, 0] = centres[random.integers(0, 1000, size)] ^ flips
     return Codes(words, 64)
 
@@ -66,7 +68,9 @@ def shard(kind: str, n: int, seed: int) -> Row:
     passes = [asked(index, queries) for _ in range(3)]
     row["microseconds"] = [round(1e6 * min(took), 1) for took in zip(*passes, strict=True)]
     row["scan_microseconds"] = round(
-        1e6 * min(cpu(lambda: index.search(queries[0], K, threads=1, path="scan")) for _ in range(3)), 1
+        1e6
+        * min(cpu(lambda: index.search(queries[0], K, threads=1, path="scan")) for _ in range(3)),
+        1,
     )
     row["peak_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return row
@@ -75,8 +79,14 @@ def shard(kind: str, n: int, seed: int) -> Row:
 def encoding() -> Row:
     """Rows of 512 numbers into 64 bits, by a standardised linear model, one thread."""
     random = np.random.default_rng(0)
-    layers = [Standardise(np.zeros(WIDTH), np.ones(WIDTH)), Affine(random.normal(size=(WIDTH, 64)), np.zeros(64))]
-    model, X = HashModel({"image": layers}, 64), random.normal(size=(50_000, WIDTH)).astype(np.float32)
+    layers = [
+        Standardise(np.zeros(WIDTH), np.ones(WIDTH)),
+        Affine(random.normal(size=(WIDTH, 64)), np.zeros(64)),
+    ]
+    model, X = (
+        HashModel({"image": layers}, 64),
+        random.normal(size=(50_000, WIDTH)).astype(np.float32),
+    )
     seconds = min(cpu(lambda: model.encode("image", X)) for _ in range(5))
     return {"what": "encode", "width": WIDTH, "rows_a_second": round(len(X) / seconds)}
 
@@ -85,7 +95,10 @@ def storing() -> Row:
     """Items with codes of one modality and a small payload, in batches of 10,000, on disk."""
     model = HashModel({"image": [Affine(np.eye(64), np.zeros(64))]}, 64)
     some = codes("random", ITEMS, 1)
-    with tempfile.TemporaryDirectory() as folder, Collection.create(Path(folder) / "items", model) as collection:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Collection.create(Path(folder) / "items", model) as collection,
+    ):
         began = time.process_time()
         for start in range(0, ITEMS, 10_000):
             ids = range(start, start + 10_000)
@@ -113,7 +126,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="What one shard costs.")
     parser.add_argument("--sizes", type=int, nargs="+", default=[100_000, 1_000_000])
     parser.add_argument(
-        "--shards", type=int, default=1, help="shards of each size (fewer beyond 10⁷), for the same queries"
+        "--shards",
+        type=int,
+        default=1,
+        help="shards of each size (fewer beyond 10⁷), for the same queries",
     )
     parser.add_argument("--out", type=Path, help="keep everything here, in one JSON file")
     options = parser.parse_args()
@@ -122,11 +138,18 @@ def main() -> None:
     for row in measure(options.sizes, options.shards):
         rows.append(row)
         took = row.get("microseconds")
-        told = row if took is None else row | {"microseconds": [float(np.quantile(took, q)) for q in (0.5, 0.9, 0.99)]}
+        told = (
+            row
+            if took is None
+            else row | {"microseconds": [float(np.quantile(took, q)) for q in (0.5, 0.9, 0.99)]}
+        )
         print(json.dumps(told), flush=True)
         if options.out is not None:
             options.out.parent.mkdir(parents=True, exist_ok=True)
-            write_json(options.out, {"format": "crossbit.shards/1", "environment": environment(), "rows": rows})
+            write_json(
+                options.out,
+                {"format": "crossbit.shards/1", "environment": environment(), "rows": rows},
+            )
 
 
 if __name__ == "__main__":

@@ -38,7 +38,10 @@ Curve = list[tuple[float, float]]
 
 
 def say(**row: Any) -> None:  # noqa: ANN401
-    print(json.dumps(row | {"torch": torch.__version__, "threads": torch.get_num_threads()}), flush=True)
+    print(
+        json.dumps(row | {"torch": torch.__version__, "threads": torch.get_num_threads()}),
+        flush=True,
+    )
 
 
 def views_of(labels: np.ndarray, seed: int) -> dict[str, np.ndarray]:
@@ -71,9 +74,14 @@ def problem(n: int, n_pairs: int, n_bits: int, optimiser: str) -> tuple[Objectiv
     )
     settings, part = hasher._settings(data), Part.whole(data)
     random = np.random.default_rng(2)
-    networks = {name: Network(random_layers([view.shape[1], n_bits], random)) for name, view in data.views.items()}
+    networks = {
+        name: Network(random_layers([view.shape[1], n_bits], random))
+        for name, view in data.views.items()
+    }
     batches = make_batches(part, settings)
-    objective = Objective(networks, batches.terms, Features(part, {}, torch.device("cpu"), lazy=False), settings)
+    objective = Objective(
+        networks, batches.terms, Features(part, {}, torch.device("cpu"), lazy=False), settings
+    )
     objective.look_at(batches.batch(1), 1, 1.0)
     return objective, pairs
 
@@ -92,7 +100,9 @@ def ours(optimiser: str, n: int, n_pairs: int, n_bits: int, steps: int) -> Curve
     return curve
 
 
-def mini_batches(pairs: list[Pairs], batch: int, seed: int) -> Iterator[list[tuple[Tensor, Tensor, Tensor]]]:
+def mini_batches(
+    pairs: list[Pairs], batch: int, seed: int
+) -> Iterator[list[tuple[Tensor, Tensor, Tensor]]]:
     """Batches of all three sets of pairs, shuffled, endlessly."""
     random = torch.Generator().manual_seed(seed)
     index = [torch.from_numpy(some.index) for some in pairs]
@@ -141,14 +151,23 @@ def accumulated(batch: int, n: int, n_pairs: int, n_bits: int, steps: int, secon
         total, gradient = 0.0, torch.zeros_like(x)
         batches = mini_batches(pairs, batch, seed=3)
         for _ in range(rounds):
-            loss = 0.5 * DECAY / rounds * torch.stack([p.square().sum() for p in objective.decayed]).sum()
+            loss = (
+                0.5
+                * DECAY
+                / rounds
+                * torch.stack([p.square().sum() for p in objective.decayed]).sum()
+            )
             for (left, right), (i, j, similar) in zip(SETS, next(batches), strict=True):
                 u = torch.tanh(objective.networks[left](X[left][i]))
                 v = torch.tanh(objective.networks[right](X[right][j]))
                 margin, weight = (7.0, 1.0) if left != right else (3.0, 0.3)
-                loss = loss + weight / n_pairs * losses.contrastive(u, v, similar, margin=margin, sums=True)
+                loss = loss + weight / n_pairs * losses.contrastive(
+                    u, v, similar, margin=margin, sums=True
+                )
             total += loss.item()
-            gradient += torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss, objective.parameters)])
+            gradient += torch.cat(
+                [g.reshape(-1) for g in torch.autograd.grad(loss, objective.parameters)]
+            )
         return total, gradient
 
     method, x = make_optimiser(objective.settings), objective.vector()
@@ -167,13 +186,17 @@ def reached(curve: Curve, target: float) -> float | None:
     return next((spent for spent, value in curve if value <= target), None)
 
 
-def speed(n: int = 5_000, n_pairs: int = 25_000, n_bits: int = 64, steps: int = 200, seconds: float = 60.0) -> None:
+def speed(
+    n: int = 5_000, n_pairs: int = 25_000, n_bits: int = 64, steps: int = 200, seconds: float = 60.0
+) -> None:
     torch.set_num_threads(1)
     size = {"n": n, "n_pairs": n_pairs, "n_bits": n_bits, "steps": steps}
     curves = {f"ours {name}": ours(name, **size) for name in ("cg", "lbfgs")}
     small = {"n": n, "n_pairs": n_pairs, "n_bits": n_bits}
     for batch, rate in product((128, 1024, 8192), (1e-3, 3e-3)):
-        curves[f"plain adam, batch {batch}, rate {rate}"] = plain(batch, rate, **small, seconds=seconds)
+        curves[f"plain adam, batch {batch}, rate {rate}"] = plain(
+            batch, rate, **small, seconds=seconds
+        )
     for batch in (1024, 8192):
         curves[f"plain cg, batch {batch}"] = accumulated(batch, **size, seconds=3 * seconds)
     lowest = min(value for curve in curves.values() for _, value in curve)
@@ -185,7 +208,11 @@ def speed(n: int = 5_000, n_pairs: int = 25_000, n_bits: int = 64, steps: int = 
         )  # fmt: skip
     best = min(t for name, t in times.items() if name.startswith("ours") and t is not None)
     for family in ("plain adam", "plain cg"):
-        theirs = [t if t is not None else curves[name][-1][0] for name, t in times.items() if name.startswith(family)]
+        theirs = [
+            t if t is not None else curves[name][-1][0]
+            for name, t in times.items()
+            if name.startswith(family)
+        ]
         never = all(t is None for name, t in times.items() if name.startswith(family))
         say(benchmark="speed", against=family, ratio=min(theirs) / best, at_least=never)
 
@@ -193,7 +220,12 @@ def speed(n: int = 5_000, n_pairs: int = 25_000, n_bits: int = 64, steps: int = 
 def nus(n: int = 100_000, n_pairs: int = 500_000, seconds: float = 300.0) -> None:
     objective, _ = problem(n, n_pairs, 64, "cg")
     method, x = make_optimiser(objective.settings), objective.vector()
-    start, cpu, first, value = time.perf_counter(), time.process_time(), objective.evaluations, float("nan")
+    start, cpu, first, value = (
+        time.perf_counter(),
+        time.process_time(),
+        objective.evaluations,
+        float("nan"),
+    )
     while (took := time.perf_counter() - start) < seconds and not method.converged:
         x, value = method.step(x, objective)
     done = objective.evaluations - first
@@ -206,7 +238,9 @@ def nus(n: int = 100_000, n_pairs: int = 500_000, seconds: float = 300.0) -> Non
 def anonymous() -> int:
     """Bytes of anonymous memory of this process."""
     status = Path("/proc/self/status").read_text()
-    return 1024 * int(next(line.split()[1] for line in status.splitlines() if line.startswith("RssAnon")))
+    return 1024 * int(
+        next(line.split()[1] for line in status.splitlines() if line.startswith("RssAnon"))
+    )
 
 
 def online_once(folder: str, steps: int) -> None:
@@ -218,7 +252,9 @@ def online_once(folder: str, steps: int) -> None:
         nonlocal peak
         peak = max(peak, anonymous())
 
-    hasher = MMNN(n_bits=32, online=True, batch=32, steps=steps, inputs="standardise", loss="contrastive")
+    hasher = MMNN(
+        n_bits=32, online=True, batch=32, steps=steps, inputs="standardise", loss="contrastive"
+    )
     start = time.process_time()
     hasher.fit(views, labels=labels, on_step=watch)
     print(json.dumps({"peak": max(peak, anonymous()), "seconds": time.process_time() - start}))
@@ -230,9 +266,17 @@ def online(sizes: tuple[int, ...] = (100_000, 1_000_000), steps: int = 200) -> N
         with tempfile.TemporaryDirectory() as folder:
             write_rows(Path(folder), n)
             command = [sys.executable, __file__, "online-once", folder, str(steps)]
-            ran = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+            ran = json.loads(
+                subprocess.run(command, check=True, capture_output=True, text=True).stdout
+            )
         peaks.append(ran["peak"] / 1e6)
-        say(benchmark="online", rows=n, steps=steps, anonymous_mb=peaks[-1], cpu_seconds=ran["seconds"])
+        say(
+            benchmark="online",
+            rows=n,
+            steps=steps,
+            anonymous_mb=peaks[-1],
+            cpu_seconds=ran["seconds"],
+        )
     say(benchmark="online", growth_mb=peaks[-1] - peaks[0])
 
 
@@ -242,12 +286,14 @@ def write_rows(folder: Path, n: int) -> None:
     np.save(folder / "labels.npy", labels)
     for k, (name, width) in enumerate((("image", 64), ("text", 32))):
         centres = np.random.default_rng(k).standard_normal((20, width), dtype=np.float32)
-        rows = np.lib.format.open_memmap(folder / f"{name}.npy", mode="w+", dtype=np.float32, shape=(n, width))
+        rows = np.lib.format.open_memmap(
+            folder / f"{name}.npy", mode="w+", dtype=np.float32, shape=(n, width)
+        )
         for start in range(0, n, 50_000):
             block = labels[start : start + 50_000]
-            rows[start : start + 50_000] = centres[block] + np.random.default_rng([k, start]).standard_normal(
-                (len(block), width), dtype=np.float32
-            )
+            rows[start : start + 50_000] = centres[block] + np.random.default_rng(
+                [k, start]
+            ).standard_normal((len(block), width), dtype=np.float32)
 
 
 COMMANDS: dict[str, Callable[..., None]] = {"speed": speed, "nus": nus, "online": online}

@@ -32,4 +32,6 @@ print("nearest to recording 0:", distances[0].argsort(kind="stable")[:10].tolist
 
 own = np.diag(distances)[:, None]
 rank = (distances < own).sum(axis=1)
-print(f"the right recording is among the first ten of 500 for {100 * np.mean(rank < 10):.0f} % of the sounds")
+print(
+    f"the right recording is among the first ten of 500 for {100 * np.mean(rank < 10):.0f} % of the sounds"
+)

@@ -8,7 +8,11 @@ from hypothesis import HealthCheck, settings
 
 # The first call of a kernel compiles or loads something, so no deadline; derandomised, so a failure returns.
 settings.register_profile(
-    "crossbit", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+    "crossbit",
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
+    print_blob=True,
 )
 settings.load_profile("crossbit")
 
@@ -16,7 +20,9 @@ settings.load_profile("crossbit")
 def _data_set(name: str) -> Path:
     root = os.environ.get("CROSSBIT_DATA")
     if root is None:
-        pytest.skip(f"needs the {name} data set: set CROSSBIT_DATA to the folder that holds {name}/")
+        pytest.skip(
+            f"needs the {name} data set: set CROSSBIT_DATA to the folder that holds {name}/"
+        )
     folder = Path(root) / name
     if not folder.is_dir():
         pytest.skip(f"needs the {name} data set: there is no {name}/ in CROSSBIT_DATA")

@@ -24,7 +24,10 @@ def test_votes_equal_the_definition(lists: list[list[str]], tags: int) -> None:
 
 
 def test_weights_decide() -> None:
-    assert vote([["sky"], ["sea"], ["sea"]], [0.75, 0.125, 0.125]) == [Tag("sky", 0.75, 1), Tag("sea", 0.25, 2)]
+    assert vote([["sky"], ["sea"], ["sea"]], [0.75, 0.125, 0.125]) == [
+        Tag("sky", 0.75, 1),
+        Tag("sea", 0.25, 2),
+    ]
 
 
 def test_equal_scores_follow_the_nearest_neighbour_then_the_name() -> None:
@@ -52,7 +55,9 @@ def test_a_string_is_no_list_of_tags() -> None:
 
 
 def test_at_least_one_tag() -> None:
-    with pytest.raises(DataError, match="the number of tags is a whole number of at least 1, got 0"):
+    with pytest.raises(
+        DataError, match="the number of tags is a whole number of at least 1, got 0"
+    ):
         vote([["sky"]], tags=0)
 
 

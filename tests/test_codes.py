@@ -67,7 +67,11 @@ def test_bit_order_is_documented_and_fixed() -> None:
 
 
 def test_zeros_and_ones_of_any_type_can_be_packed() -> None:
-    assert Codes.pack([[1, 0], [0, 1]]) == Codes.pack(np.array([[1.0, 0.0], [0.0, 1.0]])) == Codes.pack(np.eye(2) > 0)
+    assert (
+        Codes.pack([[1, 0], [0, 1]])
+        == Codes.pack(np.array([[1.0, 0.0], [0.0, 1.0]]))
+        == Codes.pack(np.eye(2) > 0)
+    )
 
 
 def test_rows_are_selected_like_those_of_an_array() -> None:
@@ -108,16 +112,28 @@ def test_the_committed_file_of_format_1_stays_readable() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Codes(np.zeros((10, 3), np.uint64), 96), r"codes of 96 bits need uint64 words of shape \(n, 2\)"),
+        (
+            lambda: Codes(np.zeros((10, 3), np.uint64), 96),
+            r"codes of 96 bits need uint64 words of shape \(n, 2\)",
+        ),
         (lambda: Codes(np.zeros((1, 1), np.int64), 8), "uint64 words"),
-        (lambda: Codes(np.full((1, 1), 256, np.uint64), 8), "bits beyond the last one must be zero"),
+        (
+            lambda: Codes(np.full((1, 1), 256, np.uint64), 8),
+            "bits beyond the last one must be zero",
+        ),
         (lambda: Codes(np.zeros((1, 1), np.uint64), 0), "whole number from 1 to 1024, got 0"),
         (lambda: Codes.pack(np.zeros((1, 1025), bool)), "whole number from 1 to 1024, got 1025"),
         (lambda: Codes.pack([True, False]), r"shape \(n, n_bits\), got \(2,\)"),
         (lambda: Codes.pack([[0.3, -0.2]]), "pack scores as X >= 0"),
-        (lambda: Codes.from_bytes(np.zeros((2, 3), np.uint8), 32), r"32 bits are rows of 4 bytes, got uint8 \(2, 3\)"),
+        (
+            lambda: Codes.from_bytes(np.zeros((2, 3), np.uint8), 32),
+            r"32 bits are rows of 4 bytes, got uint8 \(2, 3\)",
+        ),
         (lambda: Codes.pack([[True]]).first(2), "cannot crop codes of 1 bits to 2"),
-        (lambda: hamming(Codes.pack([[True]]), Codes.pack([[True, True]])), "of 1 and of 2 bits cannot be compared"),
+        (
+            lambda: hamming(Codes.pack([[True]]), Codes.pack([[True, True]])),
+            "of 1 and of 2 bits cannot be compared",
+        ),
     ],
 )
 def test_what_cannot_be_codes_is_refused(make: Callable[[], object], message: str) -> None:
@@ -131,7 +147,9 @@ def test_any_flipped_bit_of_a_file_is_found(tmp_path: Path) -> None:
     codes.save(path)
     raw = path.read_bytes()
     length = int.from_bytes(raw[8:12], "little")
-    padding = range(16 + length, 16 + length + -(16 + length) % 64)  # between header and arrays, read by nobody
+    padding = range(
+        16 + length, 16 + length + -(16 + length) % 64
+    )  # between header and arrays, read by nobody
     for position in set(range(len(raw))) - set(padding):
         flipped = bytearray(raw)
         flipped[position] ^= 1 << position % 8

@@ -18,13 +18,18 @@ from crossbit.experiments.pages import write_pages
 ROOT = Path(__file__).parent.parent
 PAGES = [
     ROOT / "README.md",
-    *(ROOT / "docs" / f"{name}.md" for name in ("getting-started", "collections", "tuning", "defects")),
+    *(
+        ROOT / "docs" / f"{name}.md"
+        for name in ("getting-started", "collections", "tuning", "defects")
+    ),
 ]
 MODULES = sorted(module.name for module in pkgutil.walk_packages(crossbit.__path__, "crossbit."))
 
 
 def blocks(page: Path, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    return re.findall(
+        rf"^```{language}\n(.*?)^```", page.read_text(), flags=re.DOTALL | re.MULTILINE
+    )
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -36,7 +41,9 @@ def test_the_python_of_a_page_runs(page: Path, capsys: pytest.CaptureFixture[str
         exec(compile(block, str(page), "exec"), names)  # the blocks of a page build on each other
 
 
-def test_the_first_example_is_ten_lines_and_finds_pictures(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_first_example_is_ten_lines_and_finds_pictures(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     first = blocks(ROOT / "README.md", "python")[0]
     assert len([line for line in first.splitlines() if line.strip()]) <= 10
     exec(first, {})
@@ -44,12 +51,18 @@ def test_the_first_example_is_ten_lines_and_finds_pictures(capsys: pytest.Captur
 
 
 def test_the_commands_of_the_readme_run(tmp_path: Path) -> None:
-    lines = [line for line in blocks(ROOT / "README.md", "sh")[2].splitlines() if line.startswith("crossbit ")]
+    lines = [
+        line
+        for line in blocks(ROOT / "README.md", "sh")[2].splitlines()
+        if line.startswith("crossbit ")
+    ]
     lines = [line for line in lines if "wikipedia_dataset" not in line]  # not ours to ship
     assert len(lines) >= 6
     for line in lines:
         command = line.split("#")[0].replace("crossbit ", f"{sys.executable} -m crossbit ")
-        done = subprocess.run(command.split(), cwd=tmp_path, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command.split(), cwd=tmp_path, capture_output=True, text=True, check=False
+        )
         assert done.returncode == 0, f"{line}\n{done.stderr}"
 
 
@@ -57,7 +70,9 @@ def test_the_commands_of_the_readme_run(tmp_path: Path) -> None:
 def test_doctests(name: str) -> None:
     if name == "crossbit.__main__":
         return
-    failures, _ = doctest.testmod(importlib.import_module(name), optionflags=doctest.NORMALIZE_WHITESPACE)
+    failures, _ = doctest.testmod(
+        importlib.import_module(name), optionflags=doctest.NORMALIZE_WHITESPACE
+    )
     assert failures == 0
 
 

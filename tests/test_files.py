@@ -14,7 +14,15 @@ from hypothesis.extra import numpy as arrays_of
 from numpy.typing import NDArray
 
 from crossbit.errors import DataError, FormatError
-from crossbit.files import check_version, read_arrays, read_json, replacing, sha256, write_arrays, write_json
+from crossbit.files import (
+    check_version,
+    read_arrays,
+    read_json,
+    replacing,
+    sha256,
+    write_arrays,
+    write_json,
+)
 
 FORMAT = "crossbit.test/1"
 ARRAYS: dict[str, NDArray[Any]] = {
@@ -77,7 +85,10 @@ def test_json_round_trip_and_damage(tmp_path: Path) -> None:
 
 def test_sha256(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"abc")
-    assert sha256(tmp_path / "file") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    assert (
+        sha256(tmp_path / "file")
+        == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    )
 
 
 def test_a_version_we_do_not_know_is_refused_naming_both() -> None:
@@ -97,7 +108,9 @@ def test_a_version_we_do_not_know_is_refused_naming_both() -> None:
         max_size=3,
     )
 )
-def test_arrays_come_back_as_they_were(tmp_path_factory: pytest.TempPathFactory, arrays: dict[str, Any]) -> None:
+def test_arrays_come_back_as_they_were(
+    tmp_path_factory: pytest.TempPathFactory, arrays: dict[str, Any]
+) -> None:
     path = tmp_path_factory.mktemp("arrays") / "file"
     write_arrays(path, FORMAT, {"n": 3}, arrays)
     found = read_arrays(path, FORMAT)

@@ -36,7 +36,9 @@ def test_an_error_leaves_the_old_folder_and_nothing_else(tmp_path: Path) -> None
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
 
 
-def test_a_rename_that_fails_puts_the_old_folder_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rename_that_fails_puts_the_old_folder_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with replacing_folder(tmp_path / "x", "manifest.json", "test/1") as fresh:
         fill(fresh, "one")
     rename, calls = os.replace, []
@@ -115,10 +117,15 @@ def test_no_manifest_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ['{"model_type": "bert"}', "[]", '{"format": "other/1"}'])
-def test_a_folder_with_somebody_elses_manifest_is_never_replaced(tmp_path: Path, content: str) -> None:
+def test_a_folder_with_somebody_elses_manifest_is_never_replaced(
+    tmp_path: Path, content: str
+) -> None:
     (tmp_path / "manifest.json").write_text(content)
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(DataError, match="choose another place"), replacing_folder(tmp_path, "manifest.json", "test/1"):
+    with (
+        pytest.raises(DataError, match="choose another place"),
+        replacing_folder(tmp_path, "manifest.json", "test/1"),
+    ):
         pass
     assert (tmp_path / "thesis.tex").exists()
 
@@ -129,7 +136,9 @@ def test_what_was_put_beside_our_files_is_never_deleted(tmp_path: Path) -> None:
     (tmp_path / "x" / "notes.txt").write_text("mine")
     (tmp_path / "x" / ".git").mkdir()
     with (
-        pytest.raises(DataError, match=r"also holds \['.git', 'notes.txt'\], which replacing it would delete"),
+        pytest.raises(
+            DataError, match=r"also holds \['.git', 'notes.txt'\], which replacing it would delete"
+        ),
         replacing_folder(tmp_path / "x", "manifest.json", "test/1"),
     ):
         pass

@@ -25,9 +25,21 @@ def test_another_name_is_an_attribute_error() -> None:
         _ = crossbit.nonsense
 
 
-@pytest.mark.parametrize("statement", ["import crossbit", "import crossbit.hashers; crossbit.hashers.HASHERS"])
+@pytest.mark.parametrize(
+    "statement", ["import crossbit", "import crossbit.hashers; crossbit.hashers.HASHERS"]
+)
 def test_importing_never_imports_what_is_heavy(statement: str) -> None:
-    heavy = ["torch", "scipy", "sklearn", "typer", "rich", "matplotlib", "onnxruntime", "pyarrow", "h5py"]
+    heavy = [
+        "torch",
+        "scipy",
+        "sklearn",
+        "typer",
+        "rich",
+        "matplotlib",
+        "onnxruntime",
+        "pyarrow",
+        "h5py",
+    ]
     code = f"import sys; {statement}; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

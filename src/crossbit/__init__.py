@@ -10,7 +10,13 @@ if TYPE_CHECKING:
     from crossbit.codes import Codes, hamming
     from crossbit.collection import Collection, Hit, Item
     from crossbit.data import Dataset, Pairs, Views, pairs_from_labels
-    from crossbit.errors import BackendError, CrossbitError, DataError, FormatError, MissingExtraError
+    from crossbit.errors import (
+        BackendError,
+        CrossbitError,
+        DataError,
+        FormatError,
+        MissingExtraError,
+    )
     from crossbit.hashers import HASHERS, Hasher
     from crossbit.hashers.ccaitq import CCAITQ
     from crossbit.hashers.classridge import ClassRidge
@@ -46,7 +52,13 @@ _HOMES = {
     "crossbit.hashers.spectralhashing": ["SpectralHashing"],
     "crossbit.index": ["HammingIndex"],
     "crossbit.collection": ["Collection", "Hit", "Item"],
-    "crossbit.errors": ["CrossbitError", "DataError", "FormatError", "BackendError", "MissingExtraError"],
+    "crossbit.errors": [
+        "CrossbitError",
+        "DataError",
+        "FormatError",
+        "BackendError",
+        "MissingExtraError",
+    ],
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

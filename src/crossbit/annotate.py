@@ -25,7 +25,9 @@ class Tag:
     votes: int
 
 
-def vote(tag_lists: Iterable[Iterable[str]], weights: Sequence[float] | None = None, *, tags: int = 10) -> list[Tag]:
+def vote(
+    tag_lists: Iterable[Iterable[str]], weights: Sequence[float] | None = None, *, tags: int = 10
+) -> list[Tag]:
     r"""The tags that most neighbours have.
 
     $$ \mathrm{score}(t) = \frac{\sum_j w_j\,[t \in T_j]}{\sum_j w_j} $$
@@ -52,15 +54,21 @@ def vote(tag_lists: Iterable[Iterable[str]], weights: Sequence[float] | None = N
     for neighbour, names in enumerate(lists):
         for name in names:
             voters[name].append(neighbour)
-    found = [Tag(name, float(sum(shares[j] for j in who)), len(who)) for name, who in voters.items()]
-    return sorted(found, key=lambda tag: (-round(tag.score, 12), voters[tag.name][0], tag.name))[:tags]
+    found = [
+        Tag(name, float(sum(shares[j] for j in who)), len(who)) for name, who in voters.items()
+    ]
+    return sorted(found, key=lambda tag: (-round(tag.score, 12), voters[tag.name][0], tag.name))[
+        :tags
+    ]
 
 
 def _shares(weights: Sequence[float] | None, n: int) -> list[float]:
     """Weights that sum to one; neighbours that all weigh nothing vote alike."""
     given = np.ones(n) if weights is None else np.asarray(weights, np.float64)
     if given.shape != (n,) or not (np.isfinite(given) & (given >= 0)).all():
-        raise DataError(f"expected a weight of at least 0 for each of {n} neighbours, got {weights!r}")
+        raise DataError(
+            f"expected a weight of at least 0 for each of {n} neighbours, got {weights!r}"
+        )
     if not given.any():
         given = np.ones(n)
     return list(given / given.sum()) if n else []
@@ -108,7 +116,9 @@ def tag_quality(given: Sequence[Iterable[str]], truth: Sequence[Iterable[str]]) 
         (0.75, 0.75, 1.0)
     """
     if len(given) != len(truth):
-        raise DataError(f"expected true tags for each of {len(given)} things, got {len(truth)} lists")
+        raise DataError(
+            f"expected true tags for each of {len(given)} things, got {len(truth)} lists"
+        )
     pairs = [(set(_distinct(g)), set(_distinct(t))) for g, t in zip(given, truth, strict=True)]
     judged = [(len(g & t), len(g), len(t)) for g, t in pairs if t]
     if not judged:

@@ -29,8 +29,14 @@ def known(name: str, names: Iterable[str], what: str = "modality") -> str:
 
 def bit_count(n_bits: object) -> int:
     """A number of bits from 1 to 1024."""
-    if isinstance(n_bits, bool) or not isinstance(n_bits, int | np.integer) or not 1 <= n_bits <= MAX_BITS:
-        raise DataError(f"the number of bits is a whole number from 1 to {MAX_BITS}, got {n_bits!r}")
+    if (
+        isinstance(n_bits, bool)
+        or not isinstance(n_bits, int | np.integer)
+        or not 1 <= n_bits <= MAX_BITS
+    ):
+        raise DataError(
+            f"the number of bits is a whole number from 1 to {MAX_BITS}, got {n_bits!r}"
+        )
     return int(n_bits)
 
 
@@ -44,13 +50,19 @@ def whole_number(value: object, what: str, *, least: int = 0) -> int:
 def plain_array(value: ArrayLike, what: str) -> NDArray[Any]:
     """An ordinary array, not copied where it need not be; what NumPy would silently turn into another is refused."""
     if np.ma.is_masked(value):
-        raise DataError(f"{what}: some numbers are masked; fill them yourself, such as X.filled(np.nan)")
+        raise DataError(
+            f"{what}: some numbers are masked; fill them yourself, such as X.filled(np.nan)"
+        )
     if hasattr(value, "toarray"):
-        raise DataError(f"{what}: expected a dense array, got a sparse {type(value).__name__}; pass X.toarray()")
+        raise DataError(
+            f"{what}: expected a dense array, got a sparse {type(value).__name__}; pass X.toarray()"
+        )
     try:
         return np.asarray(value)
     except ValueError as error:
-        raise DataError(f"{what}: rows of unequal lengths cannot form a matrix ({error})") from error
+        raise DataError(
+            f"{what}: rows of unequal lengths cannot form a matrix ({error})"
+        ) from error
 
 
 def numbers(value: ArrayLike, what: str) -> NDArray[Any]:
@@ -59,7 +71,9 @@ def numbers(value: ArrayLike, what: str) -> NDArray[Any]:
     if array.dtype.kind not in "biuf":
         raise DataError(f"{what}: expected numbers, got an array of {array.dtype}")
     if array.ndim < 2:
-        raise DataError(f"{what}: expected rows of shape (n, d), got shape {array.shape}; for one item pass X[None]")
+        raise DataError(
+            f"{what}: expected rows of shape (n, d), got shape {array.shape}; for one item pass X[None]"
+        )
     return array
 
 

@@ -141,5 +141,7 @@ class Codes:
 def hamming(a: Codes, b: Codes) -> NDArray[np.uint16]:
     """How many bits differ, for every pair of a code of ``a`` and a code of ``b``: shape (len(a), len(b))."""
     if a.n_bits != b.n_bits:
-        raise DataError(f"codes of {a.n_bits} and of {b.n_bits} bits cannot be compared; crop one with first(n_bits)")
+        raise DataError(
+            f"codes of {a.n_bits} and of {b.n_bits} bits cannot be compared; crop one with first(n_bits)"
+        )
     return hamming_matrix(a.words, b.words)

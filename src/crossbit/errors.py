@@ -33,4 +33,6 @@ class MissingExtraError(CrossbitError, ImportError):
 
     def __init__(self, library: str, extra: str) -> None:
         """Name the missing library and the extra that brings it."""
-        super().__init__(f"{library!r} is not installed. Install it with: pip install 'crossbit[{extra}]'")
+        super().__init__(
+            f"{library!r} is not installed. Install it with: pip install 'crossbit[{extra}]'"
+        )

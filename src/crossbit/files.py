@@ -88,7 +88,9 @@ def sync_folder(folder: Path) -> None:
 def write_json(path: Path, value: object) -> None:
     """Write a value as readable JSON, whole or not at all."""
     with replacing(path) as file:
-        file.write((json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode())
+        file.write(
+            (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+        )
 
 
 def read_json(path: Path) -> Any:  # noqa: ANN401 - whatever JSON holds
@@ -97,7 +99,9 @@ def read_json(path: Path) -> Any:  # noqa: ANN401 - whatever JSON holds
     try:
         return json.loads(raw)
     except ValueError as error:
-        raise FormatError(f"{path}: not valid JSON ({error}); the file is damaged or of another kind") from error
+        raise FormatError(
+            f"{path}: not valid JSON ({error}); the file is damaged or of another kind"
+        ) from error
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -128,9 +132,13 @@ class ArrayFile:
     arrays: dict[str, NDArray[Any]]
 
 
-def write_arrays(path: Path, format_: str, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+def write_arrays(
+    path: Path, format_: str, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
+) -> None:
     """Write arrays behind a versioned header, whole or not at all."""
-    stored = {name: np.ascontiguousarray(a, dtype=a.dtype.newbyteorder("<")) for name, a in arrays.items()}
+    stored = {
+        name: np.ascontiguousarray(a, dtype=a.dtype.newbyteorder("<")) for name, a in arrays.items()
+    }
     header = _header(format_, meta, stored)
     with replacing(Path(path)) as file:
         file.write(_PREFIX.pack(MAGIC, len(header), zlib.crc32(header)))
@@ -145,7 +153,13 @@ def _header(format_: str, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[
     offset, table = 0, {}
     for name, a in arrays.items():
         crc = zlib.crc32(_raw(a))
-        table[name] = {"dtype": a.dtype.str, "shape": a.shape, "offset": offset, "bytes": a.nbytes, "crc32": crc}
+        table[name] = {
+            "dtype": a.dtype.str,
+            "shape": a.shape,
+            "offset": offset,
+            "bytes": a.nbytes,
+            "crc32": crc,
+        }
         offset += a.nbytes + (-a.nbytes % _ALIGN)
     return json.dumps({"format": format_, "meta": dict(meta), "arrays": table}).encode()
 
@@ -179,7 +193,9 @@ def read_arrays(path: Path, format_: str, *, verify: bool = True) -> ArrayFile:
         raise FormatError(f"{path}: the header is damaged ({error})") from error
     for name, entry in header["arrays"].items() if verify else ():
         if zlib.crc32(_raw(arrays[name])) != entry["crc32"]:
-            raise FormatError(f"{path}: array {name!r} does not match its checksum; the file was altered or damaged")
+            raise FormatError(
+                f"{path}: array {name!r} does not match its checksum; the file was altered or damaged"
+            )
     return ArrayFile(header["meta"], arrays)
 
 

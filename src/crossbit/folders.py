@@ -68,9 +68,13 @@ def _check_replaceable(path: Path, manifest: str, format_: str) -> None:
     kind = format_.partition("/")[0]
     found = read_json(path / manifest) if (path / manifest).is_file() else None
     if not isinstance(found, dict) or str(found.get("format")).partition("/")[0] != kind:
-        raise DataError(f"{path} exists and holds no {manifest} of {kind!r}; choose another place or remove it")
+        raise DataError(
+            f"{path} exists and holds no {manifest} of {kind!r}; choose another place or remove it"
+        )
     ours = {path / manifest, *(path / name for name in found.get("files", ()))}
-    if strangers := sorted(str(each.relative_to(path)) for each in path.iterdir() if each not in ours):
+    if strangers := sorted(
+        str(each.relative_to(path)) for each in path.iterdir() if each not in ours
+    ):
         raise DataError(
             f"{path} also holds {strangers}, which replacing it would delete; move them or choose another place"
         )
@@ -139,7 +143,9 @@ def unseal(folder: Path, manifest: str, format_: str, *, verify: bool = True) ->
     """
     path = Path(folder) / manifest
     if not path.is_file():
-        raise DataError(f"{folder}: there is no {manifest} in it; expected a folder of format {format_!r}")
+        raise DataError(
+            f"{folder}: there is no {manifest} in it; expected a folder of format {format_!r}"
+        )
     content = read_json(path)
     if not isinstance(content, dict):
         raise FormatError(f"{path}: expected a JSON object of format {format_!r}")
@@ -156,7 +162,9 @@ def unseal(folder: Path, manifest: str, format_: str, *, verify: bool = True) ->
 
 def _checksum(content: Mapping[str, Any]) -> str:
     """SHA-256 of the content in one canonical spelling."""
-    spelled = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    spelled = json.dumps(
+        content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
     return hashlib.sha256(spelled.encode()).hexdigest()
 
 

@@ -23,7 +23,9 @@ class Matches:
     def __post_init__(self) -> None:
         """Refuse shapes that do not agree."""
         if self.ids.ndim != 2 or self.ids.shape != self.distances.shape:
-            raise DataError(f"ids {self.ids.shape} and distances {self.distances.shape} need one shape (queries, k)")
+            raise DataError(
+                f"ids {self.ids.shape} and distances {self.distances.shape} need one shape (queries, k)"
+            )
 
     def __len__(self) -> int:
         """How many queries were answered."""
@@ -33,4 +35,6 @@ class Matches:
         """Whether both hold the same ids at the same distances."""
         if not isinstance(other, Matches):
             return NotImplemented
-        return np.array_equal(self.ids, other.ids) and np.array_equal(self.distances, other.distances)
+        return np.array_equal(self.ids, other.ids) and np.array_equal(
+            self.distances, other.distances
+        )

@@ -28,7 +28,11 @@ SCRIPT = '<img src=x onerror="window.hacked = true"><script>window.hacked = true
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    chromium = (
+        shutil.which("chromium")
+        or shutil.which("chromium-browser")
+        or shutil.which("google-chrome")
+    )
     if chromium is None:
         pytest.skip("needs a browser: on Debian and Ubuntu, apt-get install chromium")
     with sync_playwright() as playwright:
@@ -77,7 +81,9 @@ def strange(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     ]
     rows = np.random.default_rng(0).normal(size=(4, 9))
     with Collection.create(folder, HashModel(layers, 9)) as collection:
-        collection.upsert([2**60 + 1, "two", SCRIPT, "-"], {"image": rows, "sound": rows, "text": -rows}, payloads)
+        collection.upsert(
+            [2**60 + 1, "two", SCRIPT, "-"], {"image": rows, "sound": rows, "text": -rows}, payloads
+        )
     attribution = f'{{"attribution": {{"text": "{"<b>somebody</b>"}", "url": "javascript:window.hacked=true"}}}}'
     (folder / "report.json").write_text(attribution)
     with running(folder) as started:

@@ -36,13 +36,17 @@ def test_words_find_pictures(page: Page, service: Running) -> None:
     loaded(first)
     expect(first).to_have_class(re.compile("right"))
     expect(first.locator(".chips .shared")).to_have_count(2)
-    expect(first.get_by_role("img", name=re.compile("code of 32 bits, [0-9]+ of them differ"))).to_be_visible()
+    expect(
+        first.get_by_role("img", name=re.compile("code of 32 bits, [0-9]+ of them differ"))
+    ).to_be_visible()
     expect(page.get_by_role("status").first).to_have_text("24 results for “red + circle”")
     expect(page.get_by_text("6 of 24 are right")).to_be_visible()
     expect(page).to_have_title("“red + circle” - Crossbit")
 
 
-def test_differing_bits_are_marked_as_many_as_the_distance_says(page: Page, service: Running) -> None:
+def test_differing_bits_are_marked_as_many_as_the_distance_says(
+    page: Page, service: Running
+) -> None:
     page.goto(service.address + "/#/words/blue")
     for card in cards(page).all()[::6]:
         distance = int(card.locator(".distance b").inner_text())
@@ -55,7 +59,11 @@ def test_differing_bits_are_marked_as_many_as_the_distance_says(page: Page, serv
 def test_an_upload_gets_tags_and_finds_its_like(page: Page, service: Running) -> None:
     page.goto(service.address)
     page.get_by_label("A picture to search with").set_input_files(
-        {"name": "mine.png", "mimeType": "image/png", "buffer": encoded(draw("yellow", "triangle", 26))}
+        {
+            "name": "mine.png",
+            "mimeType": "image/png",
+            "buffer": encoded(draw("yellow", "triangle", 26)),
+        }
     )
     tags = page.get_by_role("list", name="Suggested tags")
     expect(tags).to_contain_text("yellow")
@@ -134,7 +142,9 @@ def test_a_file_that_is_no_picture_is_told(page: Page, service: Running) -> None
 
 def test_nothing_found_is_told(page: Page, service: Running) -> None:
     answer = '{"query": {"modality": "text", "tags": [], "truth": null, "code": null}, "hits": [], "n_bits": 32}'
-    page.route("**/api/search", lambda route: route.fulfill(body=answer, content_type="application/json"))
+    page.route(
+        "**/api/search", lambda route: route.fulfill(body=answer, content_type="application/json")
+    )
     page.goto(service.address + "/#/words/red")
     expect(page.get_by_role("heading", name="Nothing was found")).to_be_visible()
 
@@ -198,7 +208,9 @@ def test_the_keyboard_is_enough(page: Page, service: Running) -> None:
             break
     expect(button).to_be_focused()
     page.keyboard.press("Enter")
-    expect(page.get_by_role("region", name="The question").locator("strong")).to_contain_text("yellow")
+    expect(page.get_by_role("region", name="The question").locator("strong")).to_contain_text(
+        "yellow"
+    )
 
 
 def test_a_screen_reader_has_names_for_everything(page: Page, service: Running) -> None:
@@ -220,8 +232,12 @@ def test_the_model_page_draws_health_quality_and_lengths(page: Page, service: Ru
     page.goto(service.address + "/#/model")
     expect(page.get_by_role("heading", level=1)).to_have_text("image, text → 32 bits")
     expect(page.get_by_role("row", name=re.compile("text → image 81.0 %"))).to_be_visible()
-    expect(page.get_by_role("img", name=re.compile("Precision and recall: text → image from 0.90"))).to_be_visible()
-    expect(page.get_by_role("img", name=re.compile("Bits and mAP: .* to 0.64 at 32"))).to_be_visible()
+    expect(
+        page.get_by_role("img", name=re.compile("Precision and recall: text → image from 0.90"))
+    ).to_be_visible()
+    expect(
+        page.get_by_role("img", name=re.compile("Bits and mAP: .* to 0.64 at 32"))
+    ).to_be_visible()
     expect(page.get_by_role("img", name=re.compile("Entropy of each bit of image"))).to_be_visible()
     expect(page.get_by_text("effective bits").first).to_be_visible()
 
@@ -246,7 +262,9 @@ def test_scripts_in_payloads_are_only_text(page: Page, strange: Running) -> None
     assert page.evaluate("window.hacked") is None
 
 
-def test_any_number_of_modalities_and_ids_beyond_those_of_javascript(page: Page, strange: Running) -> None:
+def test_any_number_of_modalities_and_ids_beyond_those_of_javascript(
+    page: Page, strange: Running
+) -> None:
     page.goto(strange.address)
     for name in ("anything", "image", "text", "sound"):
         expect(page.get_by_role("radio", name=name)).to_have_count(1)
@@ -270,10 +288,13 @@ def test_a_token_is_asked_for_and_pictures_come_with_it(page: Page, gallery: Pat
 
 
 @pytest.mark.parametrize(
-    "place", ["", "#/words/red", "#/item/%22small-red-bar%2B0%22", "#/model", "#/api", "#/words/elephant"]
+    "place",
+    ["", "#/words/red", "#/item/%22small-red-bar%2B0%22", "#/model", "#/api", "#/words/elephant"],
 )
 def test_a_phone_never_scrolls_sideways(browser: Browser, service: Running, place: str) -> None:
-    context = browser.new_context(viewport={"width": 360, "height": 740}, color_scheme="dark", has_touch=True)
+    context = browser.new_context(
+        viewport={"width": 360, "height": 740}, color_scheme="dark", has_touch=True
+    )
     phone = context.new_page()
     phone.goto(f"{service.address}/{place}")
     expect(phone.get_by_role("heading", level=1)).to_have_count(1)

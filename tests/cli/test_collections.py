@@ -47,7 +47,12 @@ def records() -> list[dict[str, Any]]:
     random = np.random.default_rng(1)
     tags = [["red", "food"], ["cloud"], ["dog", "sky"]]
     return [
-        {"id": f"p{i}", "image": random.normal(size=4).round(3).tolist(), "tags": tags[i % 3], "year": 2000 + i}
+        {
+            "id": f"p{i}",
+            "image": random.normal(size=4).round(3).tolist(),
+            "tags": tags[i % 3],
+            "year": 2000 + i,
+        }
         for i in range(N)
     ]
 
@@ -57,7 +62,10 @@ def items(folder: Path) -> dict[object, tuple[dict[str, Any], list[str]]]:
         return {item.id: (item.payload, item.modalities) for item in collection}
 
 
-EXPECTED = {record["id"]: ({"tags": record["tags"], "year": record["year"]}, ["image", "text"]) for record in records()}
+EXPECTED = {
+    record["id"]: ({"tags": record["tags"], "year": record["year"]}, ["image", "text"])
+    for record in records()
+}
 
 
 @pytest.fixture
@@ -73,15 +81,25 @@ def filled(photos: Path, lines: Path) -> Path:
     return photos
 
 
-def test_what_to_do_next_can_be_pasted(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_to_do_next_can_be_pasted(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run("create", tmp_path / "my photos", "--model", model) == 0
     assert f"fill it with: crossbit add '{tmp_path}/my photos' FILE" in capsys.readouterr().err
 
 
-def test_add_reads_json_lines_csv_and_parquet_alike(photos: Path, lines: Path, tmp_path: Path) -> None:
-    table = [{key: json.dumps(v) if isinstance(v, list) else v for key, v in record.items()} for record in records()]
+def test_add_reads_json_lines_csv_and_parquet_alike(
+    photos: Path, lines: Path, tmp_path: Path
+) -> None:
+    table = [
+        {key: json.dumps(v) if isinstance(v, list) else v for key, v in record.items()}
+        for record in records()
+    ]
     header = "id,image,tags,year\n"
-    rows = "".join(f'{r["id"]},"{r["image"]}","{r["tags"].replace(chr(34), 2 * chr(34))}",{r["year"]}\n' for r in table)
+    rows = "".join(
+        f'{r["id"]},"{r["image"]}","{r["tags"].replace(chr(34), 2 * chr(34))}",{r["year"]}\n'
+        for r in table
+    )
     (tmp_path / "items.csv").write_text(header + rows)
     pq.write_table(pa.Table.from_pylist(records()), tmp_path / "items.parquet")
     for name in ("items.jsonl", "items.csv", "items.parquet"):
@@ -91,25 +109,36 @@ def test_add_reads_json_lines_csv_and_parquet_alike(photos: Path, lines: Path, t
             assert collection.delete(list(EXPECTED)) == N
 
 
-def test_add_reads_standard_input(photos: Path, lines: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_add_reads_standard_input(
+    photos: Path, lines: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO(lines.read_text()))
     assert run("add", photos, "-", "--view", "text=tags") == 0
     assert items(photos) == EXPECTED
 
 
-def test_lines_of_other_systems_are_read(photos: Path, lines: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_of_other_systems_are_read(
+    photos: Path, lines: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = "\ufeff" + lines.read_text().strip().replace("\n", "\r\n").replace("2000", '"caf\u00e9"')
     lines.write_bytes(text.encode())
     assert run("add", photos, lines, "--view", "text=tags") == 0
-    assert items(photos)["p0"] == ({"tags": ["red", "food"], "year": "caf\u00e9"}, ["image", "text"])
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.replace("caf", "th").encode()), "latin-1"))
+    assert items(photos)["p0"] == (
+        {"tags": ["red", "food"], "year": "caf\u00e9"},
+        ["image", "text"],
+    )
+    monkeypatch.setattr(
+        sys, "stdin", io.TextIOWrapper(io.BytesIO(text.replace("caf", "th").encode()), "latin-1")
+    )
     assert run("add", photos, "-", "--view", "text=tags") == 0
     assert items(photos)["p0"][0]["year"] == "th\u00e9"
 
 
 def test_cells_of_a_table_are_kept_as_they_are(photos: Path, tmp_path: Path) -> None:
     long = "x" * 200_000
-    (tmp_path / "t.csv").write_text(f'id,image,name,isbn,price,note\n1,"[1,2,3,4]",nan,{"9" * 20},12.50,{long}\n')
+    (tmp_path / "t.csv").write_text(
+        f'id,image,name,isbn,price,note\n1,"[1,2,3,4]",nan,{"9" * 20},12.50,{long}\n'
+    )
     assert run("add", photos, tmp_path / "t.csv") == 0
     payload = {"name": "nan", "isbn": "9" * 20, "price": 12.5, "note": long}
     assert items(photos) == {"1": (payload, ["image"])}
@@ -120,7 +149,10 @@ def test_items_that_no_search_finds_are_told(
 ) -> None:
     (tmp_path / "t.csv").write_text("id,picture\na,cat.jpg\n")
     assert run("add", photos, tmp_path / "t.csv") == 0
-    assert "none of them brought any of image, text, so no search finds them" in capsys.readouterr().err
+    assert (
+        "none of them brought any of image, text, so no search finds them"
+        in capsys.readouterr().err
+    )
     assert run("add", photos, lines, "--view", "text=words") == 0
     assert "none of them has the field of --view text=words" in capsys.readouterr().err
 
@@ -131,7 +163,20 @@ def test_add_reads_arrays(photos: Path, tmp_path: Path) -> None:
     np.save(tmp_path / "image.npy", X)
     (tmp_path / "names.txt").write_text("a\nb\nc\nd\ne\n")
     assert run("add", photos, tmp_path / "image.npy", "-m", "image") == 0
-    assert run("add", photos, tmp_path / "image.npy", "-m", "image", "--ids", tmp_path / "names.txt", "--batch", 2) == 0
+    assert (
+        run(
+            "add",
+            photos,
+            tmp_path / "image.npy",
+            "-m",
+            "image",
+            "--ids",
+            tmp_path / "names.txt",
+            "--batch",
+            2,
+        )
+        == 0
+    )
     found = items(photos)
     assert list(found) == [0, 1, 2, 3, 4, "a", "b", "c", "d", "e"]
     assert found[2] == ({}, [])
@@ -164,34 +209,58 @@ def test_an_interrupted_add_goes_on_where_it_was(
     assert run(*command) == 130
     assert len(items(photos)) == 20
     assert run(*command) == 0
-    assert "20 items were added before the interruption; going on from there" in capsys.readouterr().err
+    assert (
+        "20 items were added before the interruption; going on from there"
+        in capsys.readouterr().err
+    )
     assert calls == 4
     assert items(photos) == EXPECTED
     assert not (photos / "adding.json").exists()
 
 
-def test_search_prints_json_lines(filled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_search_prints_json_lines(
+    filled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run("search", filled, "red + food", "dog", "-m", "text", "--among", "text", "-k", 3) == 0
     first, second = map(json.loads, capsys.readouterr().out.splitlines())
     assert {tuple(hit["payload"]["tags"]) for hit in first} == {("red", "food")}
     assert len(second) == 3
     np.save(tmp_path / "q.npy", [record["image"] for record in records()][:2])
     where = '{"year": {"<": 2010}, "tags": {"has": "red"}}'
-    assert run("search", filled, "--rows", tmp_path / "q.npy", "-m", "image", "--where", where, "--rescore", 20) == 0
+    assert (
+        run(
+            "search",
+            filled,
+            "--rows",
+            tmp_path / "q.npy",
+            "-m",
+            "image",
+            "--where",
+            where,
+            "--rescore",
+            20,
+        )
+        == 0
+    )
     hits = json.loads(capsys.readouterr().out.splitlines()[0])
     assert {hit["id"] for hit in hits} == {"p0", "p3", "p6", "p9"}
     assert run("search", filled, "--like", "p4", "-m", "image", "-k", 1, "--json") == 0
     assert json.loads(capsys.readouterr().out)[0]["id"] == "p4"
 
 
-def test_people_see_tables(filled: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_people_see_tables(
+    filled: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(type(show.out), "is_terminal", property(lambda _: True))
     assert run("search", filled, "--like", "p4", "-m", "image", "-k", 2) == 0
     printed = capsys.readouterr().out
     assert "like p4" in printed
     assert "tags: cloud, year: 2004" in printed
     assert "1.000" in printed
-    assert run("annotate", filled, "--like", "p4", "-m", "image", "--from", "image", "--neighbours", 1) == 0
+    assert (
+        run("annotate", filled, "--like", "p4", "-m", "image", "--from", "image", "--neighbours", 1)
+        == 0
+    )
     assert "cloud" in capsys.readouterr().out
 
 
@@ -203,7 +272,9 @@ def test_annotate_prints_json_lines(filled: Path, capsys: pytest.CaptureFixture[
     ]
 
 
-def test_delete_takes_ids_and_files(filled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_delete_takes_ids_and_files(
+    filled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "unwanted.txt").write_text("p2\np3\n")
     assert run("delete", filled, "p1", "nobody", "--file", tmp_path / "unwanted.txt") == 0
     assert f"3 items deleted; {N - 3} in" in capsys.readouterr().err
@@ -229,7 +300,9 @@ def test_a_word_names_the_text_before_the_number(photos: Path) -> None:
     assert list(items(photos)) == [7]
 
 
-def test_export_and_import(filled: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_export_and_import(
+    filled: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with Collection.open(filled) as collection:
         collection.delete(["p7"], modality="image")
         before = list(collection)
@@ -242,7 +315,9 @@ def test_export_and_import(filled: Path, model: Path, tmp_path: Path, capsys: py
         assert list(collection) == before
 
 
-def test_get_shows_items_and_names_those_that_are_not_there(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_get_shows_items_and_names_those_that_are_not_there(
+    filled: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run("get", filled, "p7", "p1") == 0
     shown = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [item["id"] for item in shown] == ["p7", "p1"]
@@ -261,7 +336,9 @@ def test_an_output_that_is_not_utf8_loses_nothing(
     photos: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Collection.open(photos) as collection:
-        collection.upsert(["é", "日本"], {"image": np.eye(4)[:2]}, [{"name": "naïve"}, {"name": "本"}])
+        collection.upsert(
+            ["é", "日本"], {"image": np.eye(4)[:2]}, [{"name": "naïve"}, {"name": "本"}]
+        )
     written = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, "latin-1", write_through=True))
     assert run("search", photos, "--like", "日本", "-m", "image", "-k", 1) == 0
@@ -275,7 +352,9 @@ def test_an_output_that_is_not_utf8_loses_nothing(
     assert items(tmp_path / "copy") == items(photos)
 
 
-def test_stats_check_compact_upgrade(filled: Path, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_stats_check_compact_upgrade(
+    filled: Path, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run("stats", filled) == 0
     printed = capsys.readouterr().out
     assert "25 codes" in printed
@@ -293,27 +372,53 @@ def test_check_names_what_is_damaged(filled: Path, capsys: pytest.CaptureFixture
     truth = filled / "items.sqlite"
     truth.write_bytes(truth.read_bytes().replace(b"2004}", b"2005}"))
     assert run("check", filled) == 1
-    assert "items.sqlite: table 'items': 1 rows are not what was written, of the items 'p4'" in capsys.readouterr().out
+    assert (
+        "items.sqlite: table 'items': 1 rows are not what was written, of the items 'p4'"
+        in capsys.readouterr().out
+    )
 
 
 REFUSED = [
     (("add", "{photos}", "{lines}", "--view", "text"), "--view takes MODALITY=FIELD, got 'text'"),
     (("add", "{photos}", "{lines}", "--view", "sound=x"), "unknown modality 'sound'"),
-    (("add", "{photos}", "image.npy"), "image.npy: say what its rows are, such as --modality image"),
-    (("add", "{photos}", "items.xml"), "expected .jsonl, .csv, .parquet or .npy, a data set folder, or - for stdin"),
-    (("add", "{photos}", "{lines}", "--id", "url"), "record 1 has no 'url', the field of ids; it has ['id', 'image', "),
-    (("add", "{photos}", "{lines}", "--ids", "names.txt"), "--ids names the rows of an array, which needs --modality"),
+    (
+        ("add", "{photos}", "image.npy"),
+        "image.npy: say what its rows are, such as --modality image",
+    ),
+    (
+        ("add", "{photos}", "items.xml"),
+        "expected .jsonl, .csv, .parquet or .npy, a data set folder, or - for stdin",
+    ),
+    (
+        ("add", "{photos}", "{lines}", "--id", "url"),
+        "record 1 has no 'url', the field of ids; it has ['id', 'image', ",
+    ),
+    (
+        ("add", "{photos}", "{lines}", "--ids", "names.txt"),
+        "--ids names the rows of an array, which needs --modality",
+    ),
     (("add", "nowhere", "{lines}"), "nowhere: there is no collection (no items.sqlite in it)"),
-    (("search", "{photos}", "-m", "text"), "ask with things, or with --rows FILE, or with --like ID: exactly one"),
+    (
+        ("search", "{photos}", "-m", "text"),
+        "ask with things, or with --rows FILE, or with --like ID: exactly one",
+    ),
     (("search", "{photos}", "--like", "zz", "-m", "text"), "there is no item 'zz'"),
     (("search", "{photos}", "dog", "-m", "text", "--where", "{{"), "--where takes JSON"),
     (("delete", "{photos}"), "give the ids of the items, or --file with one a line"),
-    (("import", "{photos}", "{lines}"), "format None in its first line; expected 'crossbit.export/1'"),
-    (("create", "{photos}", "-M", "{model}"), "exists already; open it with Collection.open, or choose another place"),
+    (
+        ("import", "{photos}", "{lines}"),
+        "format None in its first line; expected 'crossbit.export/1'",
+    ),
+    (
+        ("create", "{photos}", "-M", "{model}"),
+        "exists already; open it with Collection.open, or choose another place",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("command", "message"), REFUSED, ids=[message[:25] for _, message in REFUSED])
+@pytest.mark.parametrize(
+    ("command", "message"), REFUSED, ids=[message[:25] for _, message in REFUSED]
+)
 def test_one_line_says_what_is_wrong(
     command: tuple[str, ...],
     message: str,
@@ -366,12 +471,18 @@ def test_bytes_that_are_no_text_are_told(
 
 
 def test_a_table_that_is_none_is_told(
-    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    photos: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(intake, "_LONGEST_CELL", 99)
     (tmp_path / "t.csv").write_text("id,name\na," + "x" * 100 + "\n")
     assert run("add", photos, tmp_path / "t.csv") == 1
-    assert "t.csv: what follows line 1 is not CSV (field larger than field limit" in capsys.readouterr().err
+    assert (
+        "t.csv: what follows line 1 is not CSV (field larger than field limit"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_closed_standard_input_is_told(
@@ -379,7 +490,10 @@ def test_a_closed_standard_input_is_told(
 ) -> None:
     monkeypatch.setattr(sys, "stdin", None)
     assert run("add", photos, "-") == 1
-    assert "standard input is closed; pipe JSON lines into it, or name a file" in capsys.readouterr().err
+    assert (
+        "standard input is closed; pipe JSON lines into it, or name a file"
+        in capsys.readouterr().err
+    )
 
 
 def test_codes_of_another_model_are_not_imported(
@@ -393,7 +507,10 @@ def test_codes_of_another_model_are_not_imported(
     header = (tmp_path / "e.jsonl").read_text().splitlines()[0]
     for line, problem in (
         ('{"id": "x"}', "a line is not what 'crossbit export' writes (KeyError('codes'))"),
-        ('{"id": "x", "payload": {}, "codes": {"image": "no"}}', "a line is not what 'crossbit export' writes (ValueE"),
+        (
+            '{"id": "x", "payload": {}, "codes": {"image": "no"}}',
+            "a line is not what 'crossbit export' writes (ValueE",
+        ),
         ('{"id": "x", "payload": {}, "codes": {"image": "00"}}', "bytes"),
     ):
         (tmp_path / "odd.jsonl").write_text(f"{header}\n{line}\n")

@@ -47,7 +47,16 @@ def test_fit_writes_a_model(model: Path) -> None:
 def test_fields_come_from_a_file_and_from_the_line(toy: Path, tmp_path: Path) -> None:
     (tmp_path / "fields.toml").write_text("regularisation = 0.5\nn_bits = 12\n")
     code = run(
-        "fit", toy, "-m", "ccaitq", "--config", tmp_path / "fields.toml", "--set", "rounds=3", "-o", tmp_path / "model"
+        "fit",
+        toy,
+        "-m",
+        "ccaitq",
+        "--config",
+        tmp_path / "fields.toml",
+        "--set",
+        "rounds=3",
+        "-o",
+        tmp_path / "model",
     )
     assert code == 0
     fields = HashModel.load(tmp_path / "model").card["fields"]
@@ -56,7 +65,18 @@ def test_fields_come_from_a_file_and_from_the_line(toy: Path, tmp_path: Path) ->
 
 def test_the_line_overrules_the_file(toy: Path, tmp_path: Path) -> None:
     (tmp_path / "fields.toml").write_text("n_bits = 12\nseed = 5\n")
-    code = run("fit", toy, "-m", "lsh", "--config", tmp_path / "fields.toml", "--bits", 20, "-o", tmp_path / "model")
+    code = run(
+        "fit",
+        toy,
+        "-m",
+        "lsh",
+        "--config",
+        tmp_path / "fields.toml",
+        "--bits",
+        20,
+        "-o",
+        tmp_path / "model",
+    )
     assert code == 0
     fields = HashModel.load(tmp_path / "model").card["fields"]
     assert (fields["n_bits"], fields["seed"]) == (20, 5)
@@ -64,7 +84,9 @@ def test_the_line_overrules_the_file(toy: Path, tmp_path: Path) -> None:
 
 def test_encode_writes_codes_or_packed_bytes(toy: Path, model: Path, tmp_path: Path) -> None:
     image = toy / "image.npy"
-    assert run("encode", model, image, "--modality", "image", "--out", tmp_path / "image.codes") == 0
+    assert (
+        run("encode", model, image, "--modality", "image", "--out", tmp_path / "image.codes") == 0
+    )
     assert run("encode", model, image, "--modality", "image", "--out", tmp_path / "image.npy") == 0
     expected = HashModel.load(model).encode("image", np.load(image))
     assert Codes.open(tmp_path / "image.codes") == expected
@@ -96,7 +118,10 @@ def test_rows_that_were_perhaps_learnt_from_are_told(
     Dataset(views=data.views, labels=data.labels).save(tmp_path / "whole")
     capsys.readouterr()
     assert run("evaluate", model, tmp_path / "whole", "--out", tmp_path / "r.json") == 0
-    assert "has no test split: if the model was learnt from these rows, the figures flatter" in capsys.readouterr().err
+    assert (
+        "has no test split: if the model was learnt from these rows, the figures flatter"
+        in capsys.readouterr().err
+    )
     assert run("evaluate", model, toy, "--out", tmp_path / "r.json") == 0
     assert "flatter" not in capsys.readouterr().err
 
@@ -139,10 +164,25 @@ def test_score_takes_codes_in_many_forms(
 
 def test_score_against_another_base(toy: Path, model: Path, tmp_path: Path) -> None:
     for modality in ("image", "text"):
-        assert run("encode", model, toy / f"{modality}.npy", "-m", modality, "-o", tmp_path / modality) == 0
+        assert (
+            run("encode", model, toy / f"{modality}.npy", "-m", modality, "-o", tmp_path / modality)
+            == 0
+        )
     place = tmp_path / "r.json"
     base = ["--base", tmp_path / "text", "--base-labels", toy / "labels.npy"]
-    assert run("score", tmp_path / "image", toy / "labels.npy", *base, "--ties", "worst", "--out", place) == 0
+    assert (
+        run(
+            "score",
+            tmp_path / "image",
+            toy / "labels.npy",
+            *base,
+            "--ties",
+            "worst",
+            "--out",
+            place,
+        )
+        == 0
+    )
     assert json.loads(place.read_text())["n_base"] == 200
 
 
@@ -159,7 +199,9 @@ def test_doctor_tells_kernels_and_extras(capsys: pytest.CaptureFixture[str]) -> 
     printed = capsys.readouterr().out
     for word in ("kernels", "training on", "train", "onnx"):
         assert word in printed
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
     assert set(EXTRAS) == extras.keys() - {"cli", "milvus-lite", "all", "dev", "dev-scale"}
 
 
@@ -178,7 +220,12 @@ def test_data_convert_info_and_list(
     toy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = Dataset.open(toy)
-    np.savez(tmp_path / "mine.npz", cnn=data.views["image"], bow=data.views["text"], y=np.asarray(data.labels))
+    np.savez(
+        tmp_path / "mine.npz",
+        cnn=data.views["image"],
+        bow=data.views["text"],
+        y=np.asarray(data.labels),
+    )
     maps = ["--map", "picture=cnn", "--map", "words=bow", "--map", "labels=y"]
     assert run("data", "convert", tmp_path / "mine.npz", tmp_path / "mine", *maps) == 0
     assert run("data", "info", tmp_path / "mine") == 0
@@ -190,7 +237,18 @@ def test_data_convert_info_and_list(
 
 
 def test_data_synthetic_takes_modalities(tmp_path: Path) -> None:
-    arguments = ["--modality", "image=8", "--modality", "sound=3", "-n", 50, "--missing", 0.2, "--labels-per-row", 2.0]
+    arguments = [
+        "--modality",
+        "image=8",
+        "--modality",
+        "sound=3",
+        "-n",
+        50,
+        "--missing",
+        0.2,
+        "--labels-per-row",
+        2.0,
+    ]
     assert run("data", "synthetic", tmp_path / "three", *arguments) == 0
     data = Dataset.open(tmp_path / "three")
     assert data.modalities == ["image", "sound"]
@@ -198,7 +256,15 @@ def test_data_synthetic_takes_modalities(tmp_path: Path) -> None:
 
 
 def test_help_teaches_by_example(capsys: pytest.CaptureFixture[str]) -> None:
-    for command in (["fit"], ["encode"], ["evaluate"], ["score"], ["demo"], ["data", "convert"], ["data", "synthetic"]):
+    for command in (
+        ["fit"],
+        ["encode"],
+        ["evaluate"],
+        ["score"],
+        ["demo"],
+        ["data", "convert"],
+        ["data", "synthetic"],
+    ):
         assert run(*command, "--help") == 0
         assert "For example:" in capsys.readouterr().out, command
     assert run("--version") == 0
@@ -209,25 +275,58 @@ def test_help_teaches_by_example(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "message"),
     [
         (["fit", "TOY", "-m", "nonsense", "-o", "x"], "unknown method 'nonsense'; known: ["),
-        (["fit", "TOY", "-m", "lsh", "--set", "colour", "-o", "x"], "--set takes FIELD=VALUE, got 'colour'"),
-        (["fit", "TOY", "-m", "lsh", "--set", "colour=1", "-o", "x"], "lsh: unknown fields ['colour']"),
-        (["fit", "TOY", "-m", "lsh", "--split", "dev", "-o", "x"], "unknown split 'dev'; known: ['test', 'train']"),
-        (["fit", "TOY", "-m", "lsh", "--bits", "0", "-o", "x"], "whole number from 1 to 1024, got 0"),
+        (
+            ["fit", "TOY", "-m", "lsh", "--set", "colour", "-o", "x"],
+            "--set takes FIELD=VALUE, got 'colour'",
+        ),
+        (
+            ["fit", "TOY", "-m", "lsh", "--set", "colour=1", "-o", "x"],
+            "lsh: unknown fields ['colour']",
+        ),
+        (
+            ["fit", "TOY", "-m", "lsh", "--split", "dev", "-o", "x"],
+            "unknown split 'dev'; known: ['test', 'train']",
+        ),
+        (
+            ["fit", "TOY", "-m", "lsh", "--bits", "0", "-o", "x"],
+            "whole number from 1 to 1024, got 0",
+        ),
         (["fit", "nowhere", "-m", "lsh", "-o", "x"], "nowhere"),
-        (["encode", "MODEL", "TOY/text.npy", "-m", "image", "-o", "x"], "expected shape (n, 64), got (200, 32)"),
+        (
+            ["encode", "MODEL", "TOY/text.npy", "-m", "image", "-o", "x"],
+            "expected shape (n, 64), got (200, 32)",
+        ),
         (["encode", "MODEL", "TOY/text.npy", "-m", "shape", "-o", "x"], "unknown modality 'shape'"),
-        (["encode", "MODEL", "nowhere.npy", "-m", "image", "-o", "x"], "nowhere.npy: there is no such file"),
-        (["encode", "TOY", "TOY/text.npy", "-m", "text", "-o", "x"], "there is no config.json in it"),
+        (
+            ["encode", "MODEL", "nowhere.npy", "-m", "image", "-o", "x"],
+            "nowhere.npy: there is no such file",
+        ),
+        (
+            ["encode", "TOY", "TOY/text.npy", "-m", "text", "-o", "x"],
+            "there is no config.json in it",
+        ),
         (["evaluate", "MODEL", "TOY", "--queries", "dev"], "unknown split 'dev'"),
         (["evaluate", "TOY", "MODEL"], "there is no config.json in it"),
         (["score", "TOY/image.npy", "TOY/labels.npy"], "pack scores as X >= 0"),
         (["score", "TOY/labels.npy", "TOY/labels.npy"], "shape (n, n_bits), got (200,)"),
         (["score", "TOY/labels.npy", "TOY/labels.npy", "--base", "TOY/labels.npy"], "go together"),
-        (["encode", "MODEL", "TOY/image.npy", "-m", "image", "-o", "TOY/image.npy"], "holds the rows themselves"),
+        (
+            ["encode", "MODEL", "TOY/image.npy", "-m", "image", "-o", "TOY/image.npy"],
+            "holds the rows themselves",
+        ),
         (["evaluate", "MODEL", "TOY", "-o", "x.codes"], "call the result .json"),
-        (["fit", "TOY", "-m", "lsh", "--seed", "-1", "-o", "x"], "seed is finite and not negative, got -1"),
-        (["fit", "TOY", "-m", "ccaitq", "--set", "rounds=2.5", "-o", "x"], "rounds is a whole number, got 2.5"),
-        (["fit", "TOY", "-m", "ccaitq", "--set", "power=abc", "-o", "x"], "power is a number, got 'abc'"),
+        (
+            ["fit", "TOY", "-m", "lsh", "--seed", "-1", "-o", "x"],
+            "seed is finite and not negative, got -1",
+        ),
+        (
+            ["fit", "TOY", "-m", "ccaitq", "--set", "rounds=2.5", "-o", "x"],
+            "rounds is a whole number, got 2.5",
+        ),
+        (
+            ["fit", "TOY", "-m", "ccaitq", "--set", "power=abc", "-o", "x"],
+            "power is a number, got 'abc'",
+        ),
         (["data", "convert", "only-one"], "at least one file and then the folder to write"),
         (["data", "synthetic", "x", "--modality", "image"], "--modality takes NAME=WIDTH"),
         (["data", "info", "nowhere"], "nowhere"),
@@ -258,9 +357,14 @@ def test_wrong_usage_is_exit_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Usage" in capsys.readouterr().err
 
 
-def test_an_invalid_settings_file_is_named(toy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_settings_file_is_named(
+    toy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "fields.toml").write_text("n_bits = = 3")
-    assert run("fit", toy, "-m", "lsh", "--config", tmp_path / "fields.toml", "-o", tmp_path / "model") == 1
+    assert (
+        run("fit", toy, "-m", "lsh", "--config", tmp_path / "fields.toml", "-o", tmp_path / "model")
+        == 1
+    )
     assert "fields.toml: not valid TOML" in capsys.readouterr().err
 
 
@@ -276,7 +380,9 @@ def test_ctrl_c_is_told_and_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_typer_the_extra_is_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_typer_the_extra_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delitem(sys.modules, "crossbit.cli.app", raising=False)
     monkeypatch.setitem(sys.modules, "typer", None)
     assert run("methods") == 1
@@ -299,13 +405,30 @@ def test_absent_rows_can_be_skipped(tmp_path: Path, model: Path, toy: Path) -> N
     X[::3] = np.nan
     np.save(tmp_path / "X.npy", X)
     assert run("encode", model, tmp_path / "X.npy", "-m", "image", "-o", tmp_path / "a.codes") == 1
-    assert run("encode", model, tmp_path / "X.npy", "-m", "image", "-o", tmp_path / "a.codes", "--skip-absent") == 0
+    assert (
+        run(
+            "encode",
+            model,
+            tmp_path / "X.npy",
+            "-m",
+            "image",
+            "-o",
+            tmp_path / "a.codes",
+            "--skip-absent",
+        )
+        == 0
+    )
     rows = np.load(tmp_path / "a.codes.rows.npy")
-    assert Codes.open(tmp_path / "a.codes") == HashModel.load(model).encode("image", np.load(toy / "image.npy"))[rows]
+    assert (
+        Codes.open(tmp_path / "a.codes")
+        == HashModel.load(model).encode("image", np.load(toy / "image.npy"))[rows]
+    )
     assert len(rows) == 133
 
 
-def test_score_takes_real_numbers_and_a_row_of_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_score_takes_real_numbers_and_a_row_of_labels(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     random = np.random.default_rng(0)
     np.save(tmp_path / "scores.npy", random.normal(size=(40, 8)))
     np.save(tmp_path / "labels.npy", (np.arange(40) % 3)[None])
@@ -332,7 +455,9 @@ def test_what_we_did_not_foresee_is_one_line_too(
         run("fit", toy, "-m", "lsh", "-o", tmp_path / "model")
 
 
-def test_a_terminal_without_our_characters_is_served(toy: Path, model: Path, tmp_path: Path) -> None:
+def test_a_terminal_without_our_characters_is_served(
+    toy: Path, model: Path, tmp_path: Path
+) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "crossbit", "evaluate", str(model), str(toy), "-o", "r.json"],
         cwd=tmp_path,
@@ -347,7 +472,9 @@ def test_a_terminal_without_our_characters_is_served(toy: Path, model: Path, tmp
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_with_one_line_and_nothing_left(toy: Path, tmp_path: Path, number: signal.Signals) -> None:
+def test_a_signal_ends_with_one_line_and_nothing_left(
+    toy: Path, tmp_path: Path, number: signal.Signals
+) -> None:
     """A fit that would take long is told to end."""
     code = (
         # a job in the background of a script inherits an ignored SIGINT; a person's terminal does not
@@ -373,7 +500,11 @@ def test_a_signal_ends_with_one_line_and_nothing_left(toy: Path, tmp_path: Path,
 
 
 def test_a_narrow_screen_gets_fewer_columns(
-    toy: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    toy: Path,
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     from crossbit.cli import show
 
@@ -387,7 +518,12 @@ def test_a_narrow_screen_gets_fewer_columns(
 def test_reproduce_prints_ours_beside_the_papers(
     wiki_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run("reproduce", "wiki", "--data", wiki_folder, "--only", "cm", "--seeds", 1, "-o", tmp_path) == 0
+    assert (
+        run(
+            "reproduce", "wiki", "--data", wiki_folder, "--only", "cm", "--seeds", 1, "-o", tmp_path
+        )
+        == 0
+    )
     printed = capsys.readouterr().out
     assert "24.9" in printed
     assert "chance 11.8" in printed

@@ -18,7 +18,9 @@ def run(*arguments: object) -> int:
     return main([str(argument) for argument in arguments])
 
 
-def test_convert_tells_what_it_did_not_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_convert_tells_what_it_did_not_use(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     np.savez(tmp_path / "mine.npz", cnn=IMAGES, ids=np.arange(6), extra=np.ones((3, 1)))
     assert run("data", "convert", tmp_path / "mine.npz", tmp_path / "mine") == 0
     assert "not used: ids (6,), extra (3, 1); map with --map" in capsys.readouterr().err
@@ -26,7 +28,10 @@ def test_convert_tells_what_it_did_not_use(tmp_path: Path, capsys: pytest.Captur
 
 @pytest.mark.parametrize("installed", [True, False])
 def test_convert_suggests_a_method_that_is_installed(
-    installed: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    installed: bool,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found = ModuleSpec("torch", None) if installed else None
     monkeypatch.setattr("crossbit.cli.data.find_spec", lambda name: found)
@@ -34,15 +39,22 @@ def test_convert_suggests_a_method_that_is_installed(
     out = tmp_path / "mine"
     assert run("data", "convert", tmp_path / "mine.npz", out) == 0
     printed = capsys.readouterr().err
-    assert f"crossbit fit {out} {'' if installed else '--method ccaitq '}--out {out}-model" in printed
+    assert (
+        f"crossbit fit {out} {'' if installed else '--method ccaitq '}--out {out}-model" in printed
+    )
     assert "not used" not in printed
 
 
-def test_a_name_full_of_brackets_is_shown_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_name_full_of_brackets_is_shown_as_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     arrays: dict[str, Any] = {"cnn": IMAGES, "[/x]": np.zeros(2)}
     np.savez(tmp_path / "mine.npz", **arrays)
     out = tmp_path / "s[/x]"
-    assert run("data", "convert", tmp_path / "mine.npz", out, "--name", "s[/x]", "--map", "image=cnn") == 0
+    assert (
+        run("data", "convert", tmp_path / "mine.npz", out, "--name", "s[/x]", "--map", "image=cnn")
+        == 0
+    )
     printed = capsys.readouterr().err
     assert "Dataset(s[/x]: 6 rows; image 4)" in printed
     assert "not used: [/x] (2,)" in printed
@@ -51,10 +63,14 @@ def test_a_name_full_of_brackets_is_shown_as_it_is(tmp_path: Path, capsys: pytes
     assert "s[/x]" in capsys.readouterr().out
 
 
-def test_info_counts_absent_rows_and_classes_that_occur(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_info_counts_absent_rows_and_classes_that_occur(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     image = IMAGES.copy()
     image[[1, 3]] = np.nan
-    data = Dataset(views={"image": image, "text": IMAGES}, labels=np.array([10**12, 1, 1, 2, 2, 10**12]))
+    data = Dataset(
+        views={"image": image, "text": IMAGES}, labels=np.array([10**12, 1, 1, 2, 2, 10**12])
+    )
     data.save(tmp_path / "set")
     assert run("data", "info", tmp_path / "set") == 0
     printed = capsys.readouterr().out
@@ -66,10 +82,16 @@ def test_info_counts_absent_rows_and_classes_that_occur(tmp_path: Path, capsys: 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--modality", "image=4", "--modality", "image=5"], "--modality names 'image' more than once"),
+        (
+            ["--modality", "image=4", "--modality", "image=5"],
+            "--modality names 'image' more than once",
+        ),
         (["--seed", -1], "synthetic data: seed is a whole number of at least 0, got -1"),
         (["--noise", "inf"], "synthetic data: noise is a finite number of at least 0, got inf"),
-        (["--classes", 2, "--labels-per-row", 3], "labels_per_row goes from 1 to the number of classes, 2, got 3.0"),
+        (
+            ["--classes", 2, "--labels-per-row", 3],
+            "labels_per_row goes from 1 to the number of classes, 2, got 3.0",
+        ),
     ],
 )
 def test_what_cannot_be_made_is_refused(

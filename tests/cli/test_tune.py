@@ -28,24 +28,60 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_tune_then_fit(toy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, model = tmp_path / "search", tmp_path / "model"
-    assert run("tune", toy, "-m", "ccaitq", "-b", 12, "--trials", 6, "--set", "rounds=5", "--nested", "-o", out) == 0
+    assert (
+        run(
+            "tune",
+            toy,
+            "-m",
+            "ccaitq",
+            "-b",
+            12,
+            "--trials",
+            6,
+            "--set",
+            "rounds=5",
+            "--nested",
+            "-o",
+            out,
+        )
+        == 0
+    )
     told = capsys.readouterr()
     assert "as it comes" in told.out
     assert "optimistic" in told.out
     assert "on rows that no search saw" in told.err
     assert (out / "search.svg").read_text().count("<svg") == 1
     lines = [json.loads(line) for line in (out / "trials.jsonl").read_text().splitlines()]
-    assert lines[0]["data"]["views"] == {"image": [96, 64], "text": [96, 32]}  # the training part alone
+    assert lines[0]["data"]["views"] == {
+        "image": [96, 64],
+        "text": [96, 32],
+    }  # the training part alone
     assert run("fit", toy, "-m", "ccaitq", "--config", out / "best.toml", "-o", model) == 0
-    fields, best = HashModel.load(model).card["fields"], tomllib.loads((out / "best.toml").read_text())
+    fields, best = (
+        HashModel.load(model).card["fields"],
+        tomllib.loads((out / "best.toml").read_text()),
+    )
     assert {name: fields[name] for name in best} == best
     assert (fields["rounds"], fields["n_bits"]) == (5, 12)
 
 
 def test_a_killed_search_goes_on(toy: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "crossbit", "tune", str(toy), "-m", "ccaitq", "-b", "12", "--trials"]
+    command = [
+        sys.executable,
+        "-m",
+        "crossbit",
+        "tune",
+        str(toy),
+        "-m",
+        "ccaitq",
+        "-b",
+        "12",
+        "--trials",
+    ]
     journal = tmp_path / "search" / "trials.jsonl"
-    running = subprocess.Popen([*command, "5000", "-o", str(journal.parent)], stderr=subprocess.PIPE)
+    running = subprocess.Popen(
+        [*command, "5000", "-o", str(journal.parent)], stderr=subprocess.PIPE
+    )
     while not journal.exists() or journal.read_bytes().count(b"\n") < 12:
         assert running.poll() is None
         time.sleep(0.02)
@@ -55,7 +91,9 @@ def test_a_killed_search_goes_on(toy: Path, tmp_path: Path) -> None:
     done = json.loads(before[-1])["trial"] + 2
     assert run("tune", toy, "-m", "ccaitq", "-b", 12, "--trials", done, "-o", journal.parent) == 0
     assert journal.read_bytes().splitlines()[: len(before)] == before
-    assert run("tune", toy, "-m", "ccaitq", "-b", 12, "--trials", done, "-o", tmp_path / "whole") == 0
+    assert (
+        run("tune", toy, "-m", "ccaitq", "-b", 12, "--trials", done, "-o", tmp_path / "whole") == 0
+    )
     assert (tmp_path / "whole" / "trials.jsonl").read_bytes() == journal.read_bytes()
 
 
@@ -64,7 +102,9 @@ def test_wrong_spaces_and_data_are_refused_in_one_line(
 ) -> None:
     (tmp_path / "space.toml").write_text("margins = [1, 2]\n")
     assert run("tune", toy, "--space", tmp_path / "space.toml", "-o", tmp_path / "a") == 1
-    assert "space.toml: mmnn: ['margins'] cannot be searched; its fields:" in capsys.readouterr().err
+    assert (
+        "space.toml: mmnn: ['margins'] cannot be searched; its fields:" in capsys.readouterr().err
+    )
     unlabelled = synthetic(n=30, classes=3)
     object.__setattr__(unlabelled, "labels", None)
     unlabelled.save(tmp_path / "unlabelled")
@@ -73,15 +113,34 @@ def test_wrong_spaces_and_data_are_refused_in_one_line(
     assert not (tmp_path / "b").exists()
     assert run("tune", toy, "-m", "ccaitq", "--trials", 1, "-o", tmp_path / "c") == 0
     assert run("tune", toy, "-m", "ccaitq", "--trials", 1, "--folds", 2, "-o", tmp_path / "c") == 1
-    assert "is of another search (folds: 3 there, 2 here); choose another folder" in capsys.readouterr().err
+    assert (
+        "is of another search (folds: 3 there, 2 here); choose another folder"
+        in capsys.readouterr().err
+    )
 
 
 def test_networks_are_searched_in_margins_and_alpha(toy: Path, tmp_path: Path) -> None:
-    (tmp_path / "space.toml").write_text('margin = { low = "50%", high = "100%" }\nalpha = [0.0, 0.3]\n')
+    (tmp_path / "space.toml").write_text(
+        'margin = { low = "50%", high = "100%" }\nalpha = [0.0, 0.3]\n'
+    )
     fixed = ("--set", "inputs=standardise", "--set", "steps=3", "--set", "validation=0.0")
     out = tmp_path / "search"
     assert (
-        run("tune", toy, "-b", 8, "--folds", 2, "--trials", 7, "--space", tmp_path / "space.toml", *fixed, "-o", out)
+        run(
+            "tune",
+            toy,
+            "-b",
+            8,
+            "--folds",
+            2,
+            "--trials",
+            7,
+            "--space",
+            tmp_path / "space.toml",
+            *fixed,
+            "-o",
+            out,
+        )
         == 0
     )
     drawn = (out / "search.svg").read_text()

@@ -19,7 +19,9 @@ def fill(collection: Collection) -> None:
     """Items with both modalities, with one, and with none."""
     ids: list[int | str] = [f"é{i}" if i % 2 else i for i in range(N)]
     collection.upsert(
-        ids, {"text": VIEWS["text"]}, [{"n": i, "f": 0.1 * i, "tags": [None, True, "ü"]} for i in range(N)]
+        ids,
+        {"text": VIEWS["text"]},
+        [{"n": i, "f": 0.1 * i, "tags": [None, True, "ü"]} for i in range(N)],
     )
     collection.upsert(ids[:9], {"image": VIEWS["image"][:9]})
     collection.upsert(["bare", "empty"], payload=[{"a": {"b": [1, {}]}}, None])
@@ -42,7 +44,9 @@ def test_a_copy_is_the_same(source: Collection, tmp_path: Path) -> None:
         assert copying.copy(source, target) == 0
 
 
-def test_an_interrupted_copy_goes_on(source: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_copy_goes_on(
+    source: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(copying, "BATCH", 5)
     with Collection.create(tmp_path / "target", model(0)) as target:
 
@@ -59,9 +63,12 @@ def test_an_interrupted_copy_goes_on(source: Collection, tmp_path: Path, monkeyp
 def test_what_differs_is_replaced_whole(source: Collection, tmp_path: Path) -> None:
     with Collection.create(tmp_path / "target", model(0)) as target:
         copying.copy(source, target)
-        target.upsert([10], {"image": VIEWS["image"][:1]}, [{"other": 1}])  # the source's has text alone
+        target.upsert(
+            [10], {"image": VIEWS["image"][:1]}, [{"other": 1}]
+        )  # the source's has text alone
         with pytest.raises(
-            BackendError, match=r"holds 27 items, checksum \w{16}, .* 27 items, checksum \w{16}; someth"
+            BackendError,
+            match=r"holds 27 items, checksum \w{16}, .* 27 items, checksum \w{16}; someth",
         ):
             copying.verify(source, target)
         assert copying.copy(source, target) == 1
@@ -74,7 +81,9 @@ def test_what_differs_is_replaced_whole(source: Collection, tmp_path: Path) -> N
 def test_codes_of_another_model_are_not_copied(source: Collection, tmp_path: Path) -> None:
     with (
         Collection.create(tmp_path / "target", model(1)) as target,
-        pytest.raises(DataError, match=r"has another model than .*; codes mean nothing under another one"),
+        pytest.raises(
+            DataError, match=r"has another model than .*; codes mean nothing under another one"
+        ),
     ):
         copying.copy(source, target)
 
@@ -88,7 +97,9 @@ def test_the_checksum_sees_every_part_but_no_order(source: Collection) -> None:
     assert copying.contents(source) != whole
 
 
-def test_the_command(source: Collection, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(
+    source: Collection, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     source.close()
     assert main(["copy", str(tmp_path / "source"), str(tmp_path / "again")]) == 0
     assert "27 items copied; both hold 27 items, checksum" in capsys.readouterr().err

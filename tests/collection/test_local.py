@@ -24,7 +24,9 @@ random = np.random.default_rng(0)
 
 def fill(collection: Collection, n: int, name: str = "i") -> None:
     views = {modality: random.normal(size=(n, width)) for modality, width in WIDTHS.items()}
-    collection.upsert([f"{name}{i}" for i in range(n)], views, [{"n": i % 10, "of": name} for i in range(n)])
+    collection.upsert(
+        [f"{name}{i}" for i in range(n)], views, [{"n": i % 10, "of": name} for i in range(n)]
+    )
 
 
 def everything(collection: Collection) -> list[tuple[object, int]]:
@@ -33,12 +35,18 @@ def everything(collection: Collection) -> list[tuple[object, int]]:
 
 
 def index_files(folder: Path) -> list[str]:
-    return sorted(path.name for path in (folder / "index").glob("*")) if (folder / "index").exists() else []
+    return (
+        sorted(path.name for path in (folder / "index").glob("*"))
+        if (folder / "index").exists()
+        else []
+    )
 
 
 def state(folder: Path) -> dict[str, Any]:
     with sqlite3.connect(folder / "items.sqlite") as connection:
-        value: dict[str, Any] = json.loads(connection.execute("SELECT value FROM state").fetchone()[0])
+        value: dict[str, Any] = json.loads(
+            connection.execute("SELECT value FROM state").fetchone()[0]
+        )
     connection.close()
     return value
 
@@ -71,7 +79,9 @@ def test_more_may_be_asked_for_than_there_is(tmp_path: Path) -> None:
 
 
 def test_a_place_is_no_model(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"expected a HashModel, got str; read a folder with HashModel.load"):
+    with pytest.raises(
+        DataError, match=r"expected a HashModel, got str; read a folder with HashModel.load"
+    ):
         Collection.create(tmp_path / "c", "model")  # type: ignore[arg-type]
     assert not (tmp_path / "c").exists()
 
@@ -90,7 +100,9 @@ def test_much_that_is_new_is_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert index_files(tmp_path / "c") == ["1.3.index", "2.3.index"]
 
 
-def test_the_log_forgets_what_index_files_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_log_forgets_what_index_files_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(store, "_TRIM_EVERY", 4)
     folder = tmp_path / "c"
     with Collection.create(folder, model(0)) as collection, Collection.open(folder) as other:
@@ -138,7 +150,10 @@ def test_an_index_that_cannot_be_saved_is_no_failure(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(HammingIndex, "save", full)
-    with caplog.at_level(logging.WARNING), Collection.create(tmp_path / "c", model(0)) as collection:
+    with (
+        caplog.at_level(logging.WARNING),
+        Collection.create(tmp_path / "c", model(0)) as collection,
+    ):
         fill(collection, 5)
         collection.compact()
         assert len(everything(collection)) == 5
@@ -180,7 +195,9 @@ def test_a_damaged_log_is_made_up_for(tmp_path: Path) -> None:
         assert everything(collection) == expected
 
 
-def test_large_collections_index_the_fields_that_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_collections_index_the_fields_that_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(store, "SCAN_ITEMS", 10)
     with Collection.create(tmp_path / "c", model(0)) as collection:
         fill(collection, 30)
@@ -191,7 +208,9 @@ def test_large_collections_index_the_fields_that_are_asked_for(tmp_path: Path, m
         other = sqlite3.connect(tmp_path / "c" / "items.sqlite", isolation_level=None)
         other.execute("BEGIN IMMEDIATE")  # nobody else may write now; filters work all the same
         with Collection.open(tmp_path / "c", timeout=0.01) as waiting:
-            assert len(waiting.search("text", query, k=50, where={"of": "i", "n": {"!=": 3}})[0]) == 27
+            assert (
+                len(waiting.search("text", query, k=50, where={"of": "i", "n": {"!=": 3}})[0]) == 27
+            )
         other.close()
         with pytest.raises(DataError, match=r"where: 'n' has 10001 values, at most 10000"):
             collection.search("text", query, where={"n": {"in": list(range(10_001))}})
@@ -205,24 +224,36 @@ def test_the_index_of_a_field_follows_every_change(tmp_path: Path) -> None:
         collection.upsert(["i1", "i2", "new"], payload=[{"n": "three"}, None, {"n": 3}])
         collection.delete(["i3"])
         query = np.ones((1, WIDTHS["text"]))
-        assert [hit.id for hit in collection.search("text", query, k=50, where={"n": 3})[0]] == ["i13"]
-        assert [hit.id for hit in collection.search("text", query, k=50, where={"n": "three"})[0]] == ["i1"]
+        assert [hit.id for hit in collection.search("text", query, k=50, where={"n": 3})[0]] == [
+            "i13"
+        ]
+        assert [
+            hit.id for hit in collection.search("text", query, k=50, where={"n": "three"})[0]
+        ] == ["i1"]
         assert collection.check() == []
     with sqlite3.connect(tmp_path / "c" / "items.sqlite") as connection:
         connection.execute("UPDATE field_3 SET value = 3 WHERE value = 5")
     connection.close()
     with Collection.open(tmp_path / "c") as collection:
-        with pytest.raises(FormatError, match=r"items\.sqlite: the index of a filtered field is wrong about item 'i"):
+        with pytest.raises(
+            FormatError,
+            match=r"items\.sqlite: the index of a filtered field is wrong about item 'i",
+        ):
             collection.search("text", query, k=50, where={"n": 3})
         (finding,) = collection.check()
         assert "the index of the field 'n' differs from the payloads; made anew" in str(finding)
-        assert [hit.id for hit in collection.search("text", query, k=50, where={"n": 3})[0]] == ["i13"]
+        assert [hit.id for hit in collection.search("text", query, k=50, where={"n": 3})[0]] == [
+            "i13"
+        ]
 
 
 def test_another_holder_goes_over_to_the_new_model_by_itself(tmp_path: Path) -> None:
     folder = tmp_path / "c"
     X = random.normal(size=(1, WIDTHS["text"]))
-    with Collection.create(folder, model(0), keep_features=True) as one, Collection.open(folder) as other:
+    with (
+        Collection.create(folder, model(0), keep_features=True) as one,
+        Collection.open(folder) as other,
+    ):
         fill(one, 5)
         assert len(everything(other)) == 5
         one.upgrade(model(1))
@@ -233,7 +264,9 @@ def test_another_holder_goes_over_to_the_new_model_by_itself(tmp_path: Path) -> 
         assert other.model == model(2)
 
 
-def test_writes_during_an_upgrade_are_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writes_during_an_upgrade_are_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "c"
     X = random.normal(size=(2, WIDTHS["text"]))
     encode = upgrading._encode_kept
@@ -250,7 +283,12 @@ def test_writes_during_an_upgrade_are_not_lost(tmp_path: Path, monkeypatch: pyte
         collection.upgrade(model(1))
         expected = model(1).encode("text", X)
         found = collection.get(["meanwhile image", "meanwhile text", "i1", "i2"])
-        assert [item and item.codes["text"] for item in found] == [expected[0], expected[0], expected[1], None]
+        assert [item and item.codes["text"] for item in found] == [
+            expected[0],
+            expected[0],
+            expected[1],
+            None,
+        ]
         assert len(everything(collection)) == 7
         assert collection.check() == []
 
@@ -259,10 +297,14 @@ def test_upgrades_that_cannot_be_are_refused_and_leave_nothing(tmp_path: Path) -
     folder = tmp_path / "c"
     with Collection.create(folder, model(0)) as collection:
         fill(collection, 4)
-        with pytest.raises(DataError, match=r"features of 'image' were not kept; give them again: upgrade\(model, "):
+        with pytest.raises(
+            DataError, match=r"features of 'image' were not kept; give them again: upgrade\(model, "
+        ):
             collection.upgrade(model(1))
         other = HashModel({"text": [Affine(np.ones((4, 8)), np.zeros(8))]}, 8)
-        with pytest.raises(DataError, match="the new model has no modality 'image', which items have; it knows"):
+        with pytest.raises(
+            DataError, match="the new model has no modality 'image', which items have; it knows"
+        ):
             collection.upgrade(other)
         assert [path.name for path in (folder / "model").iterdir()] == ["1"]
         collection.delete([f"i{i}" for i in range(4)])
@@ -272,7 +314,9 @@ def test_upgrades_that_cannot_be_are_refused_and_leave_nothing(tmp_path: Path) -
         assert collection.check() == []
 
 
-def test_leftovers_of_a_killed_upgrade_are_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leftovers_of_a_killed_upgrade_are_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -288,9 +332,22 @@ def test_leftovers_of_a_killed_upgrade_are_dropped(tmp_path: Path, monkeypatch: 
         collection.compact()
         assert [path.name for path in (folder / "model").iterdir()] == ["1"]
         with sqlite3.connect(folder / "items.sqlite") as connection:
-            names = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+            names = {
+                name
+                for (name,) in connection.execute(
+                    "SELECT name FROM sqlite_schema WHERE type = 'table'"
+                )
+            }
         connection.close()
-        assert names == {"state", "items", "changes", "codes_1", "codes_2", "features_3", "features_4"}
+        assert names == {
+            "state",
+            "items",
+            "changes",
+            "codes_1",
+            "codes_2",
+            "features_3",
+            "features_4",
+        }
 
 
 def test_features_are_kept_in_their_type_and_shape(tmp_path: Path) -> None:
@@ -300,34 +357,48 @@ def test_features_are_kept_in_their_type_and_shape(tmp_path: Path) -> None:
         collection.upgrade(model(5))
         collection.upsert(["coded"], {"text": Codes.pack(np.ones((1, 20), bool))})
         with pytest.raises(
-            DataError, match="1 items have no new features of 'text', the first is 'coded'; nothing was"
+            DataError,
+            match="1 items have no new features of 'text', the first is 'coded'; nothing was",
         ):
             collection.upgrade(model(6))
-        collection.upsert(["i0"], {"text": Codes.pack(np.ones((1, 20), bool))})  # its features no longer fit its code
-        with pytest.raises(DataError, match="2 items have no new features of 'text', the first is 'i0'; nothing was"):
+        collection.upsert(
+            ["i0"], {"text": Codes.pack(np.ones((1, 20), bool))}
+        )  # its features no longer fit its code
+        with pytest.raises(
+            DataError,
+            match="2 items have no new features of 'text', the first is 'i0'; nothing was",
+        ):
             collection.upgrade(model(6))
         batches = [([item.id for item in collection], {"text": np.ones((4, 4))})]
         with pytest.raises(DataError, match="3 items have no new features of 'image'"):
             collection.upgrade(model(6), batches)
         assert collection.model == model(5)
         assert collection.check() == []
-    with pytest.raises(DataError, match="keep_features is True, False, 'float32' or 'float16', got 'int8'"):
+    with pytest.raises(
+        DataError, match="keep_features is True, False, 'float32' or 'float16', got 'int8'"
+    ):
         Collection.create(tmp_path / "d", model(0), keep_features="int8")
 
 
 def test_places_that_cannot_be_are_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("something")
     for place in (tmp_path, tmp_path / "file"):
-        with pytest.raises(DataError, match=r"exists already; open it with Collection\.open, or choose another place"):
+        with pytest.raises(
+            DataError,
+            match=r"exists already; open it with Collection\.open, or choose another place",
+        ):
             Collection.create(place, model(0))
-    with pytest.raises(DataError, match=r"there is no collection \(no items\.sqlite in it\); make one with"):
+    with pytest.raises(
+        DataError, match=r"there is no collection \(no items\.sqlite in it\); make one with"
+    ):
         Collection.open(tmp_path / "nothing")
     (tmp_path / "empty").mkdir()
     Collection.create(tmp_path / "empty", model(0)).close()
     assert not list(tmp_path.glob(".*"))
     (tmp_path / "empty" / "items.sqlite").write_bytes(b"not a database at all" * 1000)
     with pytest.raises(
-        FormatError, match=r"items\.sqlite: is damaged \(file is not a database\); 'crossbit check' tells"
+        FormatError,
+        match=r"items\.sqlite: is damaged \(file is not a database\); 'crossbit check' tells",
     ):
         Collection.open(tmp_path / "empty")
 
@@ -337,15 +408,21 @@ def test_a_newer_format_is_refused_naming_both(tmp_path: Path) -> None:
     Collection.create(folder, model(0)).close()
     text = json.dumps({**state(folder), "format": "crossbit.collection/9"})
     with sqlite3.connect(folder / "items.sqlite") as connection:
-        connection.execute("UPDATE state SET value = ?, checksum = ?", (text, zlib.crc32(text.encode())))
+        connection.execute(
+            "UPDATE state SET value = ?, checksum = ?", (text, zlib.crc32(text.encode()))
+        )
     connection.close()
-    with pytest.raises(FormatError, match=r"'crossbit\.collection/9'; this version of crossbit reads 'crossbit\.col"):
+    with pytest.raises(
+        FormatError,
+        match=r"'crossbit\.collection/9'; this version of crossbit reads 'crossbit\.col",
+    ):
         Collection.open(folder)
     with sqlite3.connect(folder / "items.sqlite") as connection:
         connection.execute("UPDATE state SET checksum = 5")
     connection.close()
     with pytest.raises(
-        FormatError, match=r"items\.sqlite: the table 'state' does not match its checksum; the file was"
+        FormatError,
+        match=r"items\.sqlite: the table 'state' does not match its checksum; the file was",
     ):
         Collection.open(folder)
     with sqlite3.connect(folder / "items.sqlite") as connection:
@@ -377,7 +454,10 @@ assert len(collection) == 0
 def test_a_forked_process_opens_its_own(tmp_path: Path) -> None:
     Collection.create(tmp_path / "c", model(0)).close()
     done = subprocess.run(
-        [sys.executable, "-c", FORK, str(tmp_path / "c")], capture_output=True, text=True, check=False
+        [sys.executable, "-c", FORK, str(tmp_path / "c")],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
 
@@ -387,7 +467,10 @@ def test_a_collection_of_the_first_format_is_read_for_ever(tmp_path: Path) -> No
     shutil.copytree(golden, tmp_path / "c")
     with Collection.open(tmp_path / "c") as collection:
         told = {
-            item.id: (item.payload, {name: code.to_bytes().tobytes().hex() for name, code in item.codes.items()})
+            item.id: (
+                item.payload,
+                {name: code.to_bytes().tobytes().hex() for name, code in item.codes.items()},
+            )
             for item in collection
         }
         assert told == {
@@ -397,7 +480,10 @@ def test_a_collection_of_the_first_format_is_read_for_ever(tmp_path: Path) -> No
             "only text": ({"year": 2001, "título": "ñandú"}, {"text": "d40d"}),
         }
         hits = collection.search("text", [[1, 1]], where={"year": 2001})[0]
-        assert [(hit.id, hit.distance, hit.modality) for hit in hits] == [("only text", 4, "text"), ("a", 7, "image")]
+        assert [(hit.id, hit.distance, hit.modality) for hit in hits] == [
+            ("only text", 4, "text"),
+            ("a", 7, "image"),
+        ]
         stats = collection.stats()
         assert (stats.fields, stats.features, stats.generation) == (("year",), "float16", 4)
         assert collection.check() == []
@@ -420,7 +506,9 @@ def test_upgrade_from_features_that_were_kept_or_given_again(tmp_path: Path) -> 
         collection.upgrade(model(1))
         collection.upgrade(model(2), [(ids, {"text": X[::-1]})])
         collection.upgrade(model(3))  # from the features that were given again
-        assert [item.codes["text"] for item in collection] == [model(3).encode("text", x[None]) for x in X[::-1]]
+        assert [item.codes["text"] for item in collection] == [
+            model(3).encode("text", x[None]) for x in X[::-1]
+        ]
 
 
 def test_a_model_that_is_given_must_be_the_one_that_is_there(tmp_path: Path) -> None:
@@ -428,7 +516,8 @@ def test_a_model_that_is_given_must_be_the_one_that_is_there(tmp_path: Path) -> 
     with Collection.open(tmp_path / "c", model(0)) as collection:
         assert len(collection) == 0
     with pytest.raises(
-        DataError, match=r"holds codes of the model \w{16}, not of \w{16}, which was given; leave it out"
+        DataError,
+        match=r"holds codes of the model \w{16}, not of \w{16}, which was given; leave it out",
     ):
         Collection.open(tmp_path / "c", model(1))
 

@@ -20,7 +20,10 @@ from tests.faults.play import model
         ("milvus://localhost/photos", Address("http://localhost:19530", "photos")),
         ("milvus://h:1/a_1", Address("http://h:1", "a_1")),
         ("milvus://root:p%40ss@h/a", Address("http://h:19530", "a", token="root:p@ss")),
-        ("milvus+tls://h/a?ca=/etc/ca.pem", Address("https://h:19530", "a", certificate="/etc/ca.pem")),
+        (
+            "milvus+tls://h/a?ca=/etc/ca.pem",
+            Address("https://h:19530", "a", certificate="/etc/ca.pem"),
+        ),
         ("milvus:///tmp/items.db/a", Address("/tmp/items.db", "a")),
         ("milvus://./items.db/a", Address(str(Path("items.db").absolute()), "a")),
         (
@@ -36,7 +39,9 @@ def test_addresses(text: str, expected: Address, monkeypatch: pytest.MonkeyPatch
     assert address.is_address(text)
 
 
-def test_credentials_and_certificates_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_credentials_and_certificates_come_from_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv(address.TOKEN, "me:secret")
     monkeypatch.setenv(address.CERTIFICATE, "/ca.pem")
     assert parse("milvus+tls://h/a") == Address("https://h:19530", "a", "me:secret", "/ca.pem")
@@ -55,16 +60,28 @@ def test_an_address_is_shown_without_secrets() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("milvus://h", r"expected milvus://\[user:password@\]host\[:port\]/NAME or .*; got the name ''"),
-        ("milvus://h/my-photos", "made of letters, digits and underscores; got the name 'my-photos'"),
+        (
+            "milvus://h",
+            r"expected milvus://\[user:password@\]host\[:port\]/NAME or .*; got the name ''",
+        ),
+        (
+            "milvus://h/my-photos",
+            "made of letters, digits and underscores; got the name 'my-photos'",
+        ),
         (
             "milvus:///tmp/items.sqlite/a",
             r"expected a file named \*.db in a folder that exists, got '/tmp/items.sqlite'",
         ),
-        ("milvus:///tmp/no folder/items.db/a", r"expected a file named \*.db in a folder that exists"),
+        (
+            "milvus:///tmp/no folder/items.db/a",
+            r"expected a file named \*.db in a folder that exists",
+        ),
         ("milvus://h/a/b", "one name comes after the host, got '/a/b'"),
         ("milvus://h:99999/a", "a port goes from 0 to 65535"),
-        ("milvus://h/a?colour=red", r"unknown options \['colour'\]; known: \['ca', 'consistency', 'database', 'index'"),
+        (
+            "milvus://h/a?colour=red",
+            r"unknown options \['colour'\]; known: \['ca', 'consistency', 'database', 'index'",
+        ),
         ("milvus://h/a?index=hnsw", r"index is one of \['flat', 'ivf'\], got 'hnsw'"),
         ("milvus://h/a?consistency=x", "consistency is one of .*, got 'x'"),
         ("milvus://h/a?nlist=0", "nlist goes from 1 to 65536, got '0'"),
@@ -77,20 +94,27 @@ def test_addresses_that_are_none(text: str, message: str) -> None:
 
 def test_what_a_server_does_not_keep(tmp_path: Path) -> None:
     with pytest.raises(
-        DataError, match="keeps the fingerprint of the model, not the model itself; open it with Collec"
+        DataError,
+        match="keeps the fingerprint of the model, not the model itself; open it with Collec",
     ):
         Collection.open("milvus://h/a")
-    with pytest.raises(DataError, match="a Milvus collection keeps no features; leave keep_features out"):
+    with pytest.raises(
+        DataError, match="a Milvus collection keeps no features; leave keep_features out"
+    ):
         Collection.create("milvus://h/a", model(0), keep_features=True)
 
 
 def test_a_missing_library_says_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pymilvus", None)
-    with pytest.raises(MissingExtraError, match=r"'pymilvus' is not installed. .* pip install 'crossbit\[milvus\]'"):
+    with pytest.raises(
+        MissingExtraError, match=r"'pymilvus' is not installed. .* pip install 'crossbit\[milvus\]'"
+    ):
         Collection.open("milvus://h/a", model(0))
 
 
-IDS = st.one_of(st.integers(-(2**63), 2**63 - 1), st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
+IDS = st.one_of(
+    st.integers(-(2**63), 2**63 - 1), st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
+)
 
 
 @given(IDS, st.integers(0, 9))
@@ -106,7 +130,10 @@ def test_keys_tell_their_ids(id_: int | str, number: int) -> None:
     ("where", "expected"),
     [
         ({"year": 2010}, '(payload["year"] == 2010)'),
-        ({"year": {">=": 2010, "<": 2020.5}}, 'payload["year"] >= 2010 and payload["year"] < 2020.5'),
+        (
+            {"year": {">=": 2010, "<": 2020.5}},
+            'payload["year"] >= 2010 and payload["year"] < 2020.5',
+        ),
         ({"colour": {"in": ["red", 3]}}, '(payload["colour"] == "red" or payload["colour"] == 3)'),
         (
             {"tags": {"has": ["dog", True]}},

@@ -28,7 +28,12 @@ WHOLE: dict[str, dict[str, Any]] = {
     "deep": nested(60),
     "NUL": {"a\0b": "c\0d", "list": ["\0"]},
     "escapes": {"quote": '"', "slash": "\\u0000", "newline": "\n\r\u2028", "emoji": "\U0001f600"},
-    "largest numbers": {"most": 2**63 - 1, "least": -(2**63), "float": 1.7976931348623157e308, "tiny": 5e-324},
+    "largest numbers": {
+        "most": 2**63 - 1,
+        "least": -(2**63),
+        "float": 1.7976931348623157e308,
+        "tiny": 5e-324,
+    },
     "looks like SQL": {"'; DROP TABLE items; --": "'; DROP TABLE items; --"},
     "long digits in a text": {"digits": "9" * 40},
     "many fields": {f"field {i}": i for i in range(5000)},
@@ -42,9 +47,15 @@ REFUSED: dict[str, tuple[Any, str]] = {
     ),
     "too deep": (nested(66), "it is nested too deeply; at most 64 levels"),
     "far too deep": (nested(100_000), "it is nested too deeply; at most 64 levels"),
-    "surrogate": ({"a": "\ud800"}, "holds half of a surrogate pair, which is no character; remove it"),
+    "surrogate": (
+        {"a": "\ud800"},
+        "holds half of a surrogate pair, which is no character; remove it",
+    ),
     "surrogate in a name": ({"\udfff": 1}, "holds half of a surrogate pair"),
-    "beyond int64": ({"n": 2**63}, "a whole number of 64 bits; beyond 64 they do not compare exactly; write it as"),
+    "beyond int64": (
+        {"n": 2**63},
+        "a whole number of 64 bits; beyond 64 they do not compare exactly; write it as",
+    ),
     "far beyond int64": ({"n": [-(10**5000)]}, "JSON cannot hold it"),
     "NaN": ({"n": math.nan}, "JSON cannot hold it"),
     "infinity": ({"a": {"n": -math.inf}}, "JSON cannot hold it"),
@@ -104,7 +115,10 @@ JSON = st.recursive(
     | st.integers(-(2**63), 2**63 - 1)
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(st.characters(exclude_categories=["Cs"])),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("ab\0é", max_size=3), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text("ab\0é", max_size=3), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 

@@ -10,7 +10,11 @@ from crossbit.collection.where import Condition, holds, parse
 
 
 def test_short_and_long_forms() -> None:
-    assert parse({"year": 2010}) == parse({"year": {"==": 2010}}) == (Condition("year", "==", (2010,)),)
+    assert (
+        parse({"year": 2010})
+        == parse({"year": {"==": 2010}})
+        == (Condition("year", "==", (2010,)),)
+    )
     assert parse({"year": {">=": np.int64(1), "<": 2.5}}) == (
         Condition("year", ">=", (1,)),
         Condition("year", "<", (2.5,)),

@@ -13,4 +13,6 @@ from crossbit import Collection, HashModel
 def create(tmp_path: Path) -> Iterator[Callable[[HashModel], Collection]]:
     """Make a collection, closed when the test ends."""
     with ExitStack() as stack:
-        yield lambda made: stack.enter_context(Collection.create(tmp_path / "c", made, keep_features=True))
+        yield lambda made: stack.enter_context(
+            Collection.create(tmp_path / "c", made, keep_features=True)
+        )

@@ -18,7 +18,9 @@ random = np.random.default_rng(1)
 N = 40
 IDS: list[int | str] = [f"item {i}" if i % 2 else i for i in range(N)]
 VIEWS = {name: random.normal(size=(N, width)) for name, width in WIDTHS.items()}
-PAYLOAD = [{"year": 1990 + i % 7, "tags": ["all", f"t{i % 3}"], "title": f"Ünïcode {i}"} for i in range(N)]
+PAYLOAD = [
+    {"year": 1990 + i % 7, "tags": ["all", f"t{i % 3}"], "title": f"Ünïcode {i}"} for i in range(N)
+]
 
 
 @pytest.fixture
@@ -79,7 +81,9 @@ def test_a_number_is_not_its_spelling(empty: Collection) -> None:
 
 @pytest.mark.parametrize("query", ["image", "text"])
 @pytest.mark.parametrize("among", ["image", "text"])
-def test_search_agrees_with_a_plain_loop_in_every_direction(filled: Collection, query: str, among: str) -> None:
+def test_search_agrees_with_a_plain_loop_in_every_direction(
+    filled: Collection, query: str, among: str
+) -> None:
     X = random.normal(size=(3, WIDTHS[query]))
     expected = np.sort(hamming(model(0).encode(query, X), codes(among)), axis=1)[:, :9]
     found = filled.search(query, X, k=9, among=among)
@@ -94,7 +98,10 @@ def test_search_agrees_with_a_plain_loop_in_every_direction(filled: Collection, 
 def test_among_all_an_item_is_found_once_by_its_nearest_modality(filled: Collection) -> None:
     X = random.normal(size=(4, WIDTHS["text"]))
     asked = model(0).encode("text", X)
-    text, image = hamming(asked, codes("text")).astype(int), hamming(asked, codes("image")).astype(int)
+    text, image = (
+        hamming(asked, codes("text")).astype(int),
+        hamming(asked, codes("image")).astype(int),
+    )
     best = text.copy()
     best[:, : N // 2] = np.minimum(best[:, : N // 2], image)
     for i, hits in enumerate(filled.search("text", X, k=N)):
@@ -115,16 +122,22 @@ def test_codes_may_be_given_instead_of_rows(filled: Collection) -> None:
 
 def test_least_similarity(filled: Collection) -> None:
     hits = filled.search("text", VIEWS["text"][:1], k=N, min_similarity=0.6)[0]
-    assert hits == [hit for hit in filled.search("text", VIEWS["text"][:1], k=N)[0] if hit.similarity >= 0.6]
+    assert hits == [
+        hit for hit in filled.search("text", VIEWS["text"][:1], k=N)[0] if hit.similarity >= 0.6
+    ]
     assert 0 < len(hits) < N
 
 
 def test_rescoring_orders_by_what_the_query_is_sure_of(filled: Collection) -> None:
     X = random.normal(size=(2, WIDTHS["text"]))
     scores = model(0).scores("text", X)
-    for row, hits in zip(scores, filled.search("text", X, k=6, among="text", rescore=N), strict=True):
+    for row, hits in zip(
+        scores, filled.search("text", X, k=6, among="text", rescore=N), strict=True
+    ):
         costs = ((codes("text").unpack() != (row >= 0)) * np.abs(row)).sum(axis=1)
-        np.testing.assert_allclose([costs[IDS.index(hit.id)] for hit in hits], np.sort(costs)[:6], rtol=1e-6)
+        np.testing.assert_allclose(
+            [costs[IDS.index(hit.id)] for hit in hits], np.sort(costs)[:6], rtol=1e-6
+        )
 
 
 def test_items_change(filled: Collection) -> None:
@@ -166,19 +179,27 @@ def test_annotation_takes_the_tags_of_the_nearest_by_vote(filled: Collection) ->
     hits = filled.search("image", VIEWS["image"][:1], k=5, among="text")[0]
     assert tags[0].name == "all"
     assert (tags[0].score, tags[0].votes) == (1.0, 5)
-    assert tags[1].votes == max(sum(f"t{i}" in hit.payload["tags"] for hit in hits) for i in range(3))
+    assert tags[1].votes == max(
+        sum(f"t{i}" in hit.payload["tags"] for hit in hits) for i in range(3)
+    )
     assert filled.annotate("image", VIEWS["image"][:1], field="title") == [[]]
 
 
 def test_raw_things_go_through_the_recipe(create: Create) -> None:
     bag = BagOfTags.fit([["red", "food"], ["cloud", "red"]])
     weights = [Affine(np.random.default_rng(0).normal(size=(bag.width, 16)), np.zeros(16))]
-    made = HashModel({"text": weights, "image": [Affine(np.ones((2, 16)), np.zeros(16))]}, 16, {"text": bag.recipe()})
+    made = HashModel(
+        {"text": weights, "image": [Affine(np.ones((2, 16)), np.zeros(16))]},
+        16,
+        {"text": bag.recipe()},
+    )
     collection = create(made)
     collection.upsert(["sky", "meal", "void"], {"text": ["cloud", ["red", "food"], None]})
     assert [hit.id for hit in collection.search("text", ["red + food"], k=1)[0]] == ["meal"]
     assert got(collection, "void").modalities == []
-    with pytest.raises(DataError, match="the model has no recipe for raw things of 'image'; pass rows of numbers"):
+    with pytest.raises(
+        DataError, match="the model has no recipe for raw things of 'image'; pass rows of numbers"
+    ):
         collection.search("image", ["picture.jpg"])
     with pytest.raises(DataError, match=r"expected a list of things, got one str; pass \[thing\]"):
         collection.search("text", "cloud")
@@ -215,7 +236,9 @@ def test_upgrade_with_features_given_again(filled: Collection) -> None:
 
 def test_an_upgrade_that_misses_items_changes_nothing(filled: Collection) -> None:
     before = list(filled)
-    with pytest.raises(DataError, match=r"19 items have no new features of 'image', the first is .*; nothing was"):
+    with pytest.raises(
+        DataError, match=r"19 items have no new features of 'image', the first is .*; nothing was"
+    ):
         filled.upgrade(model(1), [(IDS[:1], {name: X[:1] for name, X in VIEWS.items()})])
     assert list(filled) == before
     assert filled.model == model(0)
@@ -240,7 +263,9 @@ def conditions() -> st.SearchStrategy[dict[str, Any]]:
     one = st.one_of(
         SCALARS,
         st.fixed_dictionaries({}, optional={"==": SCALARS, "!=": SCALARS}).filter(bool),
-        st.fixed_dictionaries({}, optional={sign: ordered for sign in (">", ">=", "<", "<=")}).filter(bool),
+        st.fixed_dictionaries(
+            {}, optional={sign: ordered for sign in (">", ">=", "<", "<=")}
+        ).filter(bool),
         st.fixed_dictionaries({"in": st.lists(SCALARS, max_size=3)}),
         st.fixed_dictionaries({"has": st.one_of(SCALARS, st.lists(SCALARS, max_size=2))}),
     )
@@ -254,7 +279,9 @@ def same(a: object, b: object) -> bool:
 
 def meets(payload: dict[str, Any], where: dict[str, Any]) -> bool:
     """The filter language, said once more."""
-    return all(field in payload and compared(payload[field], asked) for field, asked in where.items())
+    return all(
+        field in payload and compared(payload[field], asked) for field, asked in where.items()
+    )
 
 
 def compared(value: Any, asked: Any) -> bool:  # noqa: ANN401 - anything JSON
@@ -264,7 +291,11 @@ def compared(value: Any, asked: Any) -> bool:  # noqa: ANN401 - anything JSON
 
 
 def one(value: Any, sign: str, bound: Any) -> bool:  # noqa: ANN401
-    numeric = isinstance(value, int | float) and not isinstance(value, bool) and isinstance(bound, int | float)
+    numeric = (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and isinstance(bound, int | float)
+    )
     comparable = numeric or (isinstance(value, str) and isinstance(bound, str))
     match sign:
         case "==":
@@ -283,11 +314,17 @@ def one(value: Any, sign: str, bound: Any) -> bool:  # noqa: ANN401
             return any(same(value, each) for each in bound)
         case _:
             wanted = bound if isinstance(bound, list) else [bound]
-            return isinstance(value, list) and all(any(same(each, w) for each in value) for w in wanted)
+            return isinstance(value, list) and all(
+                any(same(each, w) for each in value) for w in wanted
+            )
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-@given(st.lists(st.dictionaries(FIELDS, VALUES, max_size=3), min_size=1, max_size=6), conditions(), st.booleans())
+@given(
+    st.lists(st.dictionaries(FIELDS, VALUES, max_size=3), min_size=1, max_size=6),
+    conditions(),
+    st.booleans(),
+)
 def test_filters_are_exact(
     empty: Collection, payload: list[dict[str, Any]], where: dict[str, Any], indexed: bool
 ) -> None:
@@ -304,23 +341,47 @@ def test_filters_are_exact(
 
 
 REFUSED: list[tuple[Callable[[Collection], object], str]] = [
-    (lambda c: c.upsert("a"), r"ids are a list of strings or whole numbers, got 'a'; for one item pass \[id\]"),
+    (
+        lambda c: c.upsert("a"),
+        r"ids are a list of strings or whole numbers, got 'a'; for one item pass \[id\]",
+    ),
     (lambda c: c.upsert(["a", "a"]), "id 'a' is given twice; each item is written once a call"),
     (lambda c: c.upsert([1.5]), r"an id is a string or a whole number, got 1\.5"),  # type: ignore[list-item]
     (lambda c: c.upsert([True]), "an id is a string or a whole number, got True"),
-    (lambda c: c.upsert([2**70]), "goes from -2⁶³ to 2⁶³ - 1, got one of 71 bits; write it as a string"),
+    (
+        lambda c: c.upsert([2**70]),
+        "goes from -2⁶³ to 2⁶³ - 1, got one of 71 bits; write it as a string",
+    ),
     (lambda c: c.upsert([""]), "an id has 1 to 1024 characters, got 0"),
     (lambda c: c.upsert(["x" * 1025]), "an id has 1 to 1024 characters, got 1025"),
     (lambda c: c.upsert(["\ud800"]), r"an id: '\\ud800' holds half of a surrogate pair"),
-    (lambda c: c.upsert(["a"], {"sound": [[1.0]]}), r"unknown modality 'sound'; known: \['image', 'text'\]"),
-    (lambda c: c.upsert(["a"], {"text": VIEWS["text"][:2]}), "'text': expected one for each of 1 ids, got 2"),
+    (
+        lambda c: c.upsert(["a"], {"sound": [[1.0]]}),
+        r"unknown modality 'sound'; known: \['image', 'text'\]",
+    ),
+    (
+        lambda c: c.upsert(["a"], {"text": VIEWS["text"][:2]}),
+        "'text': expected one for each of 1 ids, got 2",
+    ),
     (lambda c: c.upsert(["a"], {"text": 5}), "expected rows or a list of things, got int"),
     (lambda c: c.upsert(["a"], [[1.0]]), "views map modalities to rows"),  # type: ignore[arg-type]
-    (lambda c: c.upsert(["a"], {"text": [[1.0]]}), r"rows of 'text': expected shape \(n, 4\), got \(1, 1\)"),
-    (lambda c: c.upsert(["a"], {"text": Codes.pack([[1, 0]])}), r"holds codes of 20 bits, got Codes\(1 × 2 bits\)"),
-    (lambda c: c.upsert(["a"], payload={"a": 1}), "payload is a list with one mapping an item, got dict"),  # type: ignore[arg-type]
+    (
+        lambda c: c.upsert(["a"], {"text": [[1.0]]}),
+        r"rows of 'text': expected shape \(n, 4\), got \(1, 1\)",
+    ),
+    (
+        lambda c: c.upsert(["a"], {"text": Codes.pack([[1, 0]])}),
+        r"holds codes of 20 bits, got Codes\(1 × 2 bits\)",
+    ),
+    (
+        lambda c: c.upsert(["a"], payload={"a": 1}),
+        "payload is a list with one mapping an item, got dict",
+    ),  # type: ignore[arg-type]
     (lambda c: c.upsert(["a"], payload=[]), "one payload an id: got 0 payloads for 1 ids"),
-    (lambda c: c.upsert(["a"], payload=[["x"]]), "payload of 'a': expected a mapping of fields, got list"),  # type: ignore[list-item]
+    (
+        lambda c: c.upsert(["a"], payload=[["x"]]),
+        "payload of 'a': expected a mapping of fields, got list",
+    ),  # type: ignore[list-item]
     (lambda c: c.delete(["a"], modality="sound"), "unknown modality 'sound'"),
     (lambda c: c.index_field(5), "a field is named by a string, got 5"),  # type: ignore[arg-type]
     (lambda c: c.search("sound", [[1.0]]), "unknown modality 'sound'"),
@@ -328,9 +389,18 @@ REFUSED: list[tuple[Callable[[Collection], object], str]] = [
     (lambda c: c.search("text", VIEWS["text"], among="sound"), "unknown modality 'sound'"),
     (lambda c: c.search("text", VIEWS["text"], among=[]), "among: expected at least one modality"),
     (lambda c: c.search("text", VIEWS["text"], among=5), "among: expected modalities of"),  # type: ignore[arg-type]
-    (lambda c: c.search("text", VIEWS["text"], min_similarity=2), "min_similarity goes from 0 to 1, got 2"),
-    (lambda c: c.search("text", VIEWS["text"], rescore=3), "rescore takes at least the k = 10 nearest, got 3"),
-    (lambda c: c.search("text", codes("text"), rescore=30), "rescore needs real-valued scores; pass rows of numbers"),
+    (
+        lambda c: c.search("text", VIEWS["text"], min_similarity=2),
+        "min_similarity goes from 0 to 1, got 2",
+    ),
+    (
+        lambda c: c.search("text", VIEWS["text"], rescore=3),
+        "rescore takes at least the k = 10 nearest, got 3",
+    ),
+    (
+        lambda c: c.search("text", codes("text"), rescore=30),
+        "rescore needs real-valued scores; pass rows of numbers",
+    ),
     (lambda c: c.search("text", VIEWS["text"], where="x"), "where maps fields to conditions"),  # type: ignore[arg-type]
     (lambda c: c.upgrade("model"), "expected a HashModel, got str"),  # type: ignore[arg-type]
 ]

@@ -22,7 +22,8 @@ many = np.eye(CLASSES, dtype=bool)[classes]
 many[::5, 0] = True
 centres = {"image": random.normal(size=(CLASSES, 12)), "text": random.normal(size=(CLASSES, 7))}
 VIEWS: dict[str, Array] = {
-    name: centre[classes] + 0.3 * random.normal(size=(N, centre.shape[1])) for name, centre in centres.items()
+    name: centre[classes] + 0.3 * random.normal(size=(N, centre.shape[1]))
+    for name, centre in centres.items()
 }
 THIRD = random.normal(size=(CLASSES, 5))[classes] + 0.3 * random.normal(size=(N, 5))
 
@@ -65,7 +66,9 @@ def supervision_for(method: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def fitted() -> dict[str, HashModel]:
-    return {method: make(method).fit(views_for(method), **supervision_for(method)) for method in HASHERS}
+    return {
+        method: make(method).fit(views_for(method), **supervision_for(method)) for method in HASHERS
+    }
 
 
 @methods
@@ -93,7 +96,9 @@ def test_global_generators_are_never_touched(method: str) -> None:
 
 
 @methods
-def test_the_model_survives_its_folder(method: str, fitted: dict[str, HashModel], tmp_path: Path) -> None:
+def test_the_model_survives_its_folder(
+    method: str, fitted: dict[str, HashModel], tmp_path: Path
+) -> None:
     fitted[method].save(tmp_path / "model")
     loaded = HashModel.load(tmp_path / "model")
     assert loaded.fingerprint() == fitted[method].fingerprint()
@@ -118,7 +123,9 @@ def test_whatever_it_learns_from_works(method: str, kind: str) -> None:
     if kind == "pairs":
         given["pairs"] = cross_pairs(views_for(method), classes)
     # Labels in one array say that rows belong together, too.
-    provides = {"pairs"} if kind == "pairs" else {"rows"} | ({"labels"} & {kind.removeprefix("multi-")})
+    provides = (
+        {"pairs"} if kind == "pairs" else {"rows"} | ({"labels"} & {kind.removeprefix("multi-")})
+    )
     if needed and not needed & provides:
         with pytest.raises(DataError, match=f"{method} learns from"):
             make(method).fit(views_for(method), **given)
@@ -184,7 +191,9 @@ def test_strange_fields_are_refused(method: str, seed: object) -> None:
 def test_views_of_more_dimensions_are_refused_with_a_remedy(method: str) -> None:
     views = {name: view[:, :6].reshape(N, 3, 2) for name, view in views_for(method).items()}
     with pytest.raises(DataError, match=r"flatten them|network"):
-        make(method).fit(views, **{k: v for k, v in supervision_for(method).items() if k != "pairs"})
+        make(method).fit(
+            views, **{k: v for k, v in supervision_for(method).items() if k != "pairs"}
+        )
 
 
 @methods
@@ -202,7 +211,9 @@ def test_bad_data_is_refused(method: str) -> None:
     given = {k: v for k, v in supervision_for(method).items() if k != "pairs"}
     harmed = {name: view.copy() for name, view in views.items()}
     harmed["image"][3, 2] = np.nan
-    with pytest.raises(DataError, match="view 'image': row 3 contains NaN or infinity beside numbers"):
+    with pytest.raises(
+        DataError, match="view 'image': row 3 contains NaN or infinity beside numbers"
+    ):
         make(method).fit(harmed, **given)
     with pytest.raises(DataError, match="nothing to learn from"):
         make(method).fit({**views, "image": np.zeros((0, 12))}, **given)
@@ -225,7 +236,8 @@ def test_features_of_other_types_and_orders_give_the_same_codes(method: str) -> 
     as_lists = {name: view.astype(np.float32).tolist() for name, view in views.items()}
     model, other = make(method).fit(as_float32, **given), make(method).fit(as_lists, **given)
     agreement = np.mean(
-        model.encode("image", views["image"]).unpack() == other.encode("image", views["image"]).unpack()
+        model.encode("image", views["image"]).unpack()
+        == other.encode("image", views["image"]).unpack()
     )
     assert agreement > 0.99  # float32 and float64 sums differ in the last digits
 
@@ -245,6 +257,10 @@ def test_a_method_explains_itself(method: str) -> None:
     assert hasher.title
     assert "References:" in text
     assert "Example" in text
-    with pytest.raises(DataError, match=rf"{method}: unknown fields \['colour'\]; known: \['n_bits', 'seed'"):
+    with pytest.raises(
+        DataError, match=rf"{method}: unknown fields \['colour'\]; known: \['n_bits', 'seed'"
+    ):
         hasher.from_configuration({"colour": "red"})
-    assert hasher.from_configuration(tomllib.loads("n_bits = 24\nseed = 3")) == hasher(n_bits=24, seed=3)
+    assert hasher.from_configuration(tomllib.loads("n_bits = 24\nseed = 3")) == hasher(
+        n_bits=24, seed=3
+    )

@@ -50,15 +50,24 @@ def test_a_picture_without_words_is_left_out(tmp_path: Path) -> None:
         ("", "is empty; expected pictures and captions"),
         (" \n\n", "is empty"),
         ("dog.jpg#0\tA dog\nno token", "line 2: expected 'picture#0<TAB>caption', got 'no token'"),
-        ("image,year\ndog.jpg,2012\n", r"line 2: none of its names \['image', 'year'\] is one of \['caption'"),
+        (
+            "image,year\ndog.jpg,2012\n",
+            r"line 2: none of its names \['image', 'year'\] is one of \['caption'",
+        ),
         ("a,caption\ndog.jpg,A dog\n", r"line 2: none of its names .* is one of \['image'"),
         ("image,caption\ndog.jpg,A dog,2012\n", "line 2: expected 2 columns as in line 1"),
         ("image,caption\ndog.jpg\n", "line 2: expected 2 columns"),
         ('{"image": "dog.jpg", "caption": "A dog"}\n{"image"', "line 2: not valid JSON"),
-        ('{"image": "dog.jpg", "caption": "A dog", "deep": ' + 9999 * "[", "line 1: not valid JSON"),
+        (
+            '{"image": "dog.jpg", "caption": "A dog", "deep": ' + 9999 * "[",
+            "line 1: not valid JSON",
+        ),
         ('{"image": "dog.jpg", "caption": "A dog"}\n[]', "line 2: expected a JSON object"),
         ('{"image": 5, "caption": "A dog"}', "line 1: expected a picture's name and its captions"),
-        ('{"image": "dog.jpg", "caption": [1]}', "line 1: expected a picture's name and its captions"),
+        (
+            '{"image": "dog.jpg", "caption": [1]}',
+            "line 1: expected a picture's name and its captions",
+        ),
     ],
 )
 def test_a_line_of_another_form_is_named(text: str, message: str, tmp_path: Path) -> None:

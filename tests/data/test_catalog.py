@@ -17,7 +17,10 @@ CLASSES = np.array([1, 2, 3, 1, 2, 3, 3])
 def test_the_wiki_distribution(wiki_folder: Path, tmp_path: Path) -> None:
     assert find("wiki", verify=True) == wiki_folder
     data = convert(wiki_folder, tmp_path / "out")
-    assert repr(data) == "Dataset(wiki: 2866 rows; image 128, text 10; 10 classes; train 2173, test 693)"
+    assert (
+        repr(data)
+        == "Dataset(wiki: 2866 rows; image 128, text 10; 10 classes; train 2173, test 693)"
+    )
     counts = {part: data.part(part).describe()["labels"]["text"]["counts"] for part in data.splits}
     assert counts["train"] == [138, 272, 244, 248, 202, 178, 186, 144, 214, 347]
     assert counts["test"] == [34, 88, 96, 85, 65, 58, 51, 41, 71, 104]
@@ -34,7 +37,11 @@ def test_the_wiki_distribution(wiki_folder: Path, tmp_path: Path) -> None:
 def make_wiki(folder: Path) -> None:
     folder.mkdir()
     parts = {"tr": slice(0, 5), "te": slice(5, 7)}
-    arrays = {f"{m}_{end}": X[rows] for m, X in (("I", IMAGES), ("T", TEXTS)) for end, rows in parts.items()}
+    arrays = {
+        f"{m}_{end}": X[rows]
+        for m, X in (("I", IMAGES), ("T", TEXTS))
+        for end, rows in parts.items()
+    }
     scipy.io.savemat(folder / "raw_features.mat", arrays)
     for part, rows in zip(("train", "test"), parts.values(), strict=True):
         lines = [f"t{k}\ti{k}\t{CLASSES[k]}" for k in range(7)[rows]]
@@ -55,17 +62,27 @@ def test_a_small_wiki_distribution(tmp_path: Path) -> None:
 def test_a_wiki_class_without_a_name_and_a_map_of_its_arrays(tmp_path: Path) -> None:
     make_wiki(tmp_path / "wiki")
     (tmp_path / "wiki" / "categories.list").write_text("art\nbiology\n")
-    with pytest.raises(DataError, match=r"categories\.list: 2 names, but there are rows of class 3"):
+    with pytest.raises(
+        DataError, match=r"categories\.list: 2 names, but there are rows of class 3"
+    ):
         read(tmp_path / "wiki")
-    np.testing.assert_array_equal(read(tmp_path / "wiki", map={"words": "T_tr,T_te"}).views["words"], TEXTS)
+    np.testing.assert_array_equal(
+        read(tmp_path / "wiki", map={"words": "T_tr,T_te"}).views["words"], TEXTS
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("t5\ti5\t1\n", r"1 lines in testset_txt_img_cat\.list, 2 rows"),
-        ("t5\ti5\t1\nt6\ti6\n", r"testset_txt_img_cat\.list: line 2 is not text id, image id and class from 1"),
-        ("t5\ti5\t1\nt6\ti6\t0\n", r"testset_txt_img_cat\.list: line 2 is not text id, image id and class from 1"),
+        (
+            "t5\ti5\t1\nt6\ti6\n",
+            r"testset_txt_img_cat\.list: line 2 is not text id, image id and class from 1",
+        ),
+        (
+            "t5\ti5\t1\nt6\ti6\t0\n",
+            r"testset_txt_img_cat\.list: line 2 is not text id, image id and class from 1",
+        ),
     ],
 )
 def test_a_damaged_wiki_list_is_named(text: str, message: str, tmp_path: Path) -> None:
@@ -75,9 +92,13 @@ def test_a_damaged_wiki_list_is_named(text: str, message: str, tmp_path: Path) -
         read(tmp_path / "wiki")
 
 
-def test_the_catalogue_says_how_to_get_what_is_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_catalogue_says_how_to_get_what_is_absent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("CROSSBIT_DATA", raising=False)
-    with pytest.raises(DataError, match=r"CROSSBIT_DATA is not set; get 'wiki' \(research use.*wikipedia_dataset"):
+    with pytest.raises(
+        DataError, match=r"CROSSBIT_DATA is not set; get 'wiki' \(research use.*wikipedia_dataset"
+    ):
         find("wiki")
     monkeypatch.setenv("CROSSBIT_DATA", str(tmp_path))
     with pytest.raises(DataError, match="tosca, sumner not found; get 'shapes'"):

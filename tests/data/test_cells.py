@@ -25,10 +25,26 @@ def test_what_json_writes_is_read(cell: str, value: object) -> None:
     assert value_of(cell) == value
 
 
-TEXTS = ["", "dog", "007", "1_000", "nan", "NaN", "inf", "-Infinity", "1e999", str(2**63), "9" * 5000, "true", "null"]
+TEXTS = [
+    "",
+    "dog",
+    "007",
+    "1_000",
+    "nan",
+    "NaN",
+    "inf",
+    "-Infinity",
+    "1e999",
+    str(2**63),
+    "9" * 5000,
+    "true",
+    "null",
+]
 
 
-@pytest.mark.parametrize("cell", [*TEXTS, '"a"', "[sic]", "[NaN]", "[" * 9999], ids=lambda cell: cell[:20])
+@pytest.mark.parametrize(
+    "cell", [*TEXTS, '"a"', "[sic]", "[NaN]", "[" * 9999], ids=lambda cell: cell[:20]
+)
 def test_the_rest_stays_text(cell: str) -> None:
     assert value_of(cell) == cell
 

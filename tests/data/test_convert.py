@@ -26,7 +26,9 @@ PARTS = {"tr": slice(0, 5), "te": slice(5, 7)}
 
 def wikilike(labels: Any = CLASSES[:, None]) -> dict[str, Any]:  # noqa: ANN401
     named = {"I": IMAGES, "T": TEXTS, "L": labels}
-    return {f"{key}_{end}": value[rows] for key, value in named.items() for end, rows in PARTS.items()}
+    return {
+        f"{key}_{end}": value[rows] for key, value in named.items() for end, rows in PARTS.items()
+    }
 
 
 def write_v5(path: Path, arrays: dict[str, Any]) -> Path:
@@ -73,7 +75,12 @@ def test_parts_of_a_matlab_file_become_splits(
     matlab: Any,  # noqa: ANN401
     tmp_path: Path,
 ) -> None:
-    data = convert(matlab(tmp_path / "set.mat", wikilike(labels)), tmp_path / "out", licence="free", origin="a friend")
+    data = convert(
+        matlab(tmp_path / "set.mat", wikilike(labels)),
+        tmp_path / "out",
+        licence="free",
+        origin="a friend",
+    )
     check_rows(data)
     np.testing.assert_array_equal(data.labels_by_modality()["text"], expected)
     np.testing.assert_equal(data.splits, {"train": np.arange(5), "test": np.arange(5, 7)})
@@ -83,11 +90,20 @@ def test_parts_of_a_matlab_file_become_splits(
 
 @pytest.mark.parametrize(
     "names",
-    [("XAll", "YAll", "LAll"), ("IAll", "TAll", "LAll"), ("FAll", "YAll", "LAll"), ("images", "tags", "labels")],
+    [
+        ("XAll", "YAll", "LAll"),
+        ("IAll", "TAll", "LAll"),
+        ("FAll", "YAll", "LAll"),
+        ("images", "tags", "labels"),
+    ],
 )
-def test_whole_arrays_of_a_matlab_file(names: tuple[str, str, str], matlab: Any, tmp_path: Path) -> None:  # noqa: ANN401
+def test_whole_arrays_of_a_matlab_file(
+    names: tuple[str, str, str], matlab: Any, tmp_path: Path
+) -> None:  # noqa: ANN401
     arrays = dict(zip(names, (IMAGES, TEXTS, SEVERAL), strict=True))
-    data = convert(matlab(tmp_path / "set.mat", arrays | {"epochs": np.ones((2, 2))}), tmp_path / "out")
+    data = convert(
+        matlab(tmp_path / "set.mat", arrays | {"epochs": np.ones((2, 2))}), tmp_path / "out"
+    )
     check_rows(data)
     assert data.modalities == ["image", "text"]
     np.testing.assert_array_equal(data.labels_by_modality()["image"], SEVERAL.astype(bool))
@@ -96,14 +112,22 @@ def test_whole_arrays_of_a_matlab_file(names: tuple[str, str, str], matlab: Any,
 @pytest.mark.parametrize("names", ["{}_{}", "{}{}"])
 def test_other_names_of_parts(names: str, tmp_path: Path) -> None:
     words = {"Train": slice(0, 3), "Test": slice(3, 4), "Database": slice(4, 7)}
-    arrays = {names.format(k, w): a[s] for k, a in (("X", IMAGES), ("Y", TEXTS)) for w, s in words.items()}
+    arrays = {
+        names.format(k, w): a[s] for k, a in (("X", IMAGES), ("Y", TEXTS)) for w, s in words.items()
+    }
     data = convert(write_v5(tmp_path / "set.mat", arrays), tmp_path / "out")
     check_rows(data)
-    assert {part: len(rows) for part, rows in data.splits.items()} == {"train": 3, "test": 1, "database": 3}
+    assert {part: len(rows) for part, rows in data.splits.items()} == {
+        "train": 3,
+        "test": 1,
+        "database": 3,
+    }
     assert data.labels is None
 
 
-def test_items_in_columns_are_turned_when_all_agree_or_when_mapped_so(matlab: Any, tmp_path: Path) -> None:  # noqa: ANN401
+def test_items_in_columns_are_turned_when_all_agree_or_when_mapped_so(
+    matlab: Any, tmp_path: Path
+) -> None:  # noqa: ANN401
     pictures = RNG.random((2, 3, 7))
     columns = {"XAll": pictures, "YAll": TEXTS.T, "LAll": SEVERAL.T}
     data = convert(matlab(tmp_path / "columns.mat", columns), tmp_path / "out")
@@ -118,7 +142,11 @@ def test_items_in_columns_are_turned_when_all_agree_or_when_mapped_so(matlab: An
 
 
 def test_lists_of_row_numbers_count_from_one_in_matlab(tmp_path: Path) -> None:
-    arrays = {"XAll": IMAGES, "YAll": TEXTS, "param": {"indexQuery": [[1, 7]], "indexDatabase": [[2], [3]], "bits": 16}}
+    arrays = {
+        "XAll": IMAGES,
+        "YAll": TEXTS,
+        "param": {"indexQuery": [[1, 7]], "indexDatabase": [[2], [3]], "bits": 16},
+    }
     data = convert(write_v5(tmp_path / "set.mat", arrays), tmp_path / "out")
     np.testing.assert_equal(data.splits, {"query": np.array([0, 6]), "database": np.array([1, 2])})
     mapped = read(tmp_path / "set.mat", map=parse_map(["image=XAll", "split:dev=param.indexQuery"]))
@@ -127,7 +155,9 @@ def test_lists_of_row_numbers_count_from_one_in_matlab(tmp_path: Path) -> None:
 
 
 def test_structures_of_a_v73_file_are_named_with_dots(tmp_path: Path) -> None:
-    path = write_v73(tmp_path / "set.mat", {"XAll": IMAGES, "param/indexTest": np.array([[1.0, 2.0]])})
+    path = write_v73(
+        tmp_path / "set.mat", {"XAll": IMAGES, "param/indexTest": np.array([[1.0, 2.0]])}
+    )
     np.testing.assert_equal(read(path).splits, {"test": np.array([0, 1])})
 
 
@@ -139,12 +169,18 @@ def test_sparse_matrices_of_both_versions(tmp_path: Path) -> None:
     with h5py.File(path, "r+") as file:
         group = file.create_group("YAll")
         group.attrs["MATLAB_sparse"] = np.uint64(7)
-        group["data"], group["ir"], group["jc"] = sparse.data, sparse.indices.astype("u8"), sparse.indptr.astype("u8")
+        group["data"], group["ir"], group["jc"] = (
+            sparse.data,
+            sparse.indices.astype("u8"),
+            sparse.indptr.astype("u8"),
+        )
     np.testing.assert_array_equal(read(path).views["text"], SEVERAL)
     np.testing.assert_array_equal(read(path, map={"text": "YAll.T"}).views["text"], SEVERAL.T)
 
 
-def test_a_v73_file_is_copied_block_by_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_v73_file_is_copied_block_by_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("crossbit.data.storage._BLOCK_BYTES", 64)  # two rows of images
     taken: list[int] = []
     plain = Reversed.__getitem__
@@ -155,13 +191,20 @@ def test_a_v73_file_is_copied_block_by_block(tmp_path: Path, monkeypatch: pytest
         return block
 
     monkeypatch.setattr(Reversed, "__getitem__", watched)
-    check_rows(convert(write_v73(tmp_path / "set.mat", {"XAll": IMAGES, "YAll": TEXTS}), tmp_path / "out"))
+    check_rows(
+        convert(write_v73(tmp_path / "set.mat", {"XAll": IMAGES, "YAll": TEXTS}), tmp_path / "out")
+    )
     assert max(taken) == 2
 
 
 def test_hdf5_written_by_others_is_not_reversed(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "set.h5", "w") as file:
-        file["image"], file["text"], file["labels"], file["train"] = IMAGES, TEXTS, CLASSES, np.array([0, 2])
+        file["image"], file["text"], file["labels"], file["train"] = (
+            IMAGES,
+            TEXTS,
+            CLASSES,
+            np.array([0, 2]),
+        )
     data = convert(tmp_path / "set.h5", tmp_path / "out")
     check_rows(data)
     np.testing.assert_array_equal(data.labels_by_modality()["image"], CLASSES)
@@ -170,7 +213,13 @@ def test_hdf5_written_by_others_is_not_reversed(tmp_path: Path) -> None:
 
 def test_npz_names_its_modalities(tmp_path: Path) -> None:
     np.savez(
-        tmp_path / "set.npz", sound=IMAGES, text=TEXTS, labels=SEVERAL, train=[0, 1], test_idx=[2], mask=np.float64(3)
+        tmp_path / "set.npz",
+        sound=IMAGES,
+        text=TEXTS,
+        labels=SEVERAL,
+        train=[0, 1],
+        test_idx=[2],
+        mask=np.float64(3),
     )
     data = convert(tmp_path / "set.npz", tmp_path / "out", map=None)
     assert data.modalities == ["sound", "text"]
@@ -192,7 +241,10 @@ def test_zeros_and_ones_of_every_row_are_a_mask(first: int, tmp_path: Path) -> N
 
 def test_a_mask_of_another_length_is_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "set.npz", image=IMAGES, test=np.ones(3, bool))
-    with pytest.raises(DataError, match=r"'test': row numbers are whole numbers, and a mask has 7 booleans; got bool"):
+    with pytest.raises(
+        DataError,
+        match=r"'test': row numbers are whole numbers, and a mask has 7 booleans; got bool",
+    ):
         read(tmp_path / "set.npz")
 
 
@@ -208,8 +260,18 @@ def test_a_mask_of_another_length_is_refused(tmp_path: Path) -> None:
         ({"X": IMAGES, "labels": CLASSES, "y": CLASSES}, ["X"], CLASSES, ["y (7,)"]),
         ({"X": IMAGES, "y": np.array(list("bcabcaa"))}, ["X"], [1, 2, 0, 1, 2, 0, 0], []),
         ({"image": IMAGES, "depth": IMAGES[:, :1]}, ["image", "depth"], None, []),
-        ({"image": IMAGES, "depth": IMAGES[:5, :1], "ids": CLASSES}, ["image"], None, ["depth (5, 1)", "ids (7,)"]),
-        ({"image": IMAGES, "notes": np.array([{}], object)}, ["image"], None, ["notes () of object"]),
+        (
+            {"image": IMAGES, "depth": IMAGES[:5, :1], "ids": CLASSES},
+            ["image"],
+            None,
+            ["depth (5, 1)", "ids (7,)"],
+        ),
+        (
+            {"image": IMAGES, "notes": np.array([{}], object)},
+            ["image"],
+            None,
+            ["notes () of object"],
+        ),
         ({"my image": IMAGES, "grp.sound": TEXTS}, ["my_image", "sound"], None, []),
         ({"a.x": IMAGES, "b.x": TEXTS}, ["a_x", "b_x"], None, []),
     ],
@@ -232,13 +294,17 @@ def test_labels_narrow_views_and_what_is_not_used(
     else:
         np.testing.assert_array_equal(data.labels_by_modality()[modalities[0]], labels)
     read(tmp_path / "set.npz")
-    assert [f"not used: {', '.join(unused)}" in record.message for record in caplog.records] == [True] * bool(unused)
+    assert [f"not used: {', '.join(unused)}" in record.message for record in caplog.records] == [
+        True
+    ] * bool(unused)
 
 
 def test_a_target_with_one_number_a_row_is_labels(tmp_path: Path) -> None:
     parts = {"train": slice(0, 5), "test": slice(5, 7)}
     named = {"X": IMAGES, "y": CLASSES}
-    arrays: dict[str, Any] = {f"{k}_{part}": a[rows] for k, a in named.items() for part, rows in parts.items()}
+    arrays: dict[str, Any] = {
+        f"{k}_{part}": a[rows] for k, a in named.items() for part, rows in parts.items()
+    }
     np.savez(tmp_path / "set.npz", **arrays)
     data = read(tmp_path / "set.npz")
     assert data.modalities == ["image"]
@@ -248,7 +314,10 @@ def test_a_target_with_one_number_a_row_is_labels(tmp_path: Path) -> None:
 def test_an_array_that_cannot_name_a_modality_needs_a_map(tmp_path: Path) -> None:
     arrays: dict[str, Any] = {"image": IMAGES, "###": TEXTS}
     np.savez(tmp_path / "set.npz", **arrays)
-    with pytest.raises(DataError, match=r"set\.npz: '###' cannot name a modality; name it with --map <modality>=###"):
+    with pytest.raises(
+        DataError,
+        match=r"set\.npz: '###' cannot name a modality; name it with --map <modality>=###",
+    ):
         read(tmp_path / "set.npz")
     assert read(tmp_path / "set.npz", map={"text": "###"}).modalities == ["text"]
 
@@ -288,7 +357,13 @@ def test_a_data_set_is_copied_whole(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("source", "out"),
-    [("set", "set"), ("set", "set/inner"), ("set", "."), ("set/image.npy", "set"), ("set", "other/../set")],
+    [
+        ("set", "set"),
+        ("set", "set/inner"),
+        ("set", "."),
+        ("set/image.npy", "set"),
+        ("set", "other/../set"),
+    ],
 )
 def test_nothing_is_written_over_what_is_read(source: str, out: str, tmp_path: Path) -> None:
     make_data_set(tmp_path / "set")
@@ -299,7 +374,9 @@ def test_nothing_is_written_over_what_is_read(source: str, out: str, tmp_path: P
 
 
 def test_npz_masks_and_words(tmp_path: Path) -> None:
-    np.savez(tmp_path / "set.npz", image=IMAGES, label=np.array(list("bcabcaa")), test=np.arange(7) > 4)
+    np.savez(
+        tmp_path / "set.npz", image=IMAGES, label=np.array(list("bcabcaa")), test=np.arange(7) > 4
+    )
     data = read(tmp_path / "set.npz")
     assert data.classes == ("a", "b", "c")
     np.testing.assert_array_equal(data.labels_by_modality()["image"], [1, 2, 0, 1, 2, 0, 0])
@@ -308,7 +385,9 @@ def test_npz_masks_and_words(tmp_path: Path) -> None:
 
 def test_an_npz_of_objects_is_never_unpickled(tmp_path: Path) -> None:
     np.savez(tmp_path / "set.npz", image=np.array([{}], object))
-    with pytest.raises(DataError, match=r"set\.npz: 'image', taken for image, holds object instead of real numbers"):
+    with pytest.raises(
+        DataError, match=r"set\.npz: 'image', taken for image, holds object instead of real numbers"
+    ):
         read(tmp_path / "set.npz")
 
 
@@ -328,7 +407,9 @@ def test_several_files_one_a_modality(tmp_path: Path) -> None:
 def test_parts_in_several_matlab_files(tmp_path: Path) -> None:
     both = wikilike()
     paths = [
-        WRITERS[version](tmp_path / f"{end}.mat", {name: a for name, a in both.items() if name.endswith(end)})
+        WRITERS[version](
+            tmp_path / f"{end}.mat", {name: a for name, a in both.items() if name.endswith(end)}
+        )
         for end, version in (("te", "v5"), ("tr", "v7.3"))
     ]
     data = convert(paths, tmp_path / "out")
@@ -342,7 +423,10 @@ def test_a_map_stacks_arrays_and_names_parts(tmp_path: Path) -> None:
     np.testing.assert_array_equal(data.views["picture"], IMAGES)
     assert data.splits == {}
     entries = ["sound:early=I_tr", "sound:late=I_te", "labels:early=L_tr", "labels:late=L_te"]
-    assert convert(path, tmp_path / "b", map=parse_map(entries)).describe()["splits"] == {"early": 5, "late": 2}
+    assert convert(path, tmp_path / "b", map=parse_map(entries)).describe()["splits"] == {
+        "early": 5,
+        "late": 2,
+    }
 
 
 def test_unpaired_views_with_labels_of_their_own(tmp_path: Path) -> None:
@@ -351,7 +435,9 @@ def test_unpaired_views_with_labels_of_their_own(tmp_path: Path) -> None:
     data = convert(tmp_path / "set.npz", tmp_path / "out", map=names)
     assert not data.aligned
     np.testing.assert_array_equal(data.labels_by_modality()["text"], CLASSES[:4])
-    with pytest.raises(DataError, match=r"differ in number: view 'image' \[\(7, 4\)\], view 'text' \[\(4, 3\)\]"):
+    with pytest.raises(
+        DataError, match=r"differ in number: view 'image' \[\(7, 4\)\], view 'text' \[\(4, 3\)\]"
+    ):
         convert(tmp_path / "set.npz", tmp_path / "out", map={"image": "a", "text": "b"})
 
 
@@ -368,16 +454,36 @@ def test_unpaired_views_in_parts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arrays", "names", "message"),
     [
-        ({"XAll": IMAGES}, {"image": "YAll"}, r"there is no array 'YAll'; the arrays are XAll \(7, 4\)"),
-        ({"foo": IMAGES}, None, r"no views found; the arrays are foo \(7, 4\); say which is what, such as --map"),
-        ({"I_tr": IMAGES, "T_te": TEXTS}, None, "view 'image': nothing for 'test', others have 'train', 'test'"),
-        ({"XAll": IMAGES, "L_tr": CLASSES}, None, "nothing for 'train', others have 'train', all rows"),
+        (
+            {"XAll": IMAGES},
+            {"image": "YAll"},
+            r"there is no array 'YAll'; the arrays are XAll \(7, 4\)",
+        ),
+        (
+            {"foo": IMAGES},
+            None,
+            r"no views found; the arrays are foo \(7, 4\); say which is what, such as --map",
+        ),
+        (
+            {"I_tr": IMAGES, "T_te": TEXTS},
+            None,
+            "view 'image': nothing for 'test', others have 'train', 'test'",
+        ),
+        (
+            {"XAll": IMAGES, "L_tr": CLASSES},
+            None,
+            "nothing for 'train', others have 'train', all rows",
+        ),
         (
             {"XAll": IMAGES, "IAll": IMAGES},
             None,
             "'XAll' and 'IAll' both look like image; say which with --map image=…",
         ),
-        ({"I_tr": IMAGES, "I_te": TEXTS}, None, r"view 'image': its parts have rows of different shapes"),
+        (
+            {"I_tr": IMAGES, "I_te": TEXTS},
+            None,
+            r"view 'image': its parts have rows of different shapes",
+        ),
         ({"XAll": IMAGES[:, 0]}, {"image": "XAll"}, "differ|expected"),
         ({"XAll": IMAGES, "LAll": IMAGES}, None, "labels: expected classes"),
         (
@@ -386,20 +492,44 @@ def test_unpaired_views_in_parts(tmp_path: Path) -> None:
             "labels: the parts are of different",
         ),
         ({"XAll": IMAGES, "LAll": CLASSES[:5]}, None, "differ in number"),
-        ({"XAll": np.where(IMAGES[3, 1] == IMAGES, np.nan, IMAGES)}, None, "view 'image': row 3 contains NaN"),
-        ({"XAll": IMAGES}, {"../x": "XAll"}, "a map's target is written|letters, digits and underscores"),
+        (
+            {"XAll": np.where(IMAGES[3, 1] == IMAGES, np.nan, IMAGES)},
+            None,
+            "view 'image': row 3 contains NaN",
+        ),
+        (
+            {"XAll": IMAGES},
+            {"../x": "XAll"},
+            "a map's target is written|letters, digits and underscores",
+        ),
         ({"XAll": IMAGES}, {"image": "XAll", "split:a": "XAll"}, "row numbers are whole numbers"),
         (
             {"XAll": IMAGES, "indexTest": [9.0]},
             None,
             "'indexTest': row numbers of .mat files count from 1, here to 7; got 9",
         ),
-        ({"XAll": IMAGES, "indexTest": [0, 3]}, None, "row numbers of .mat files count from 1, here to 7; got 0 … 3"),
+        (
+            {"XAll": IMAGES, "indexTest": [0, 3]},
+            None,
+            "row numbers of .mat files count from 1, here to 7; got 0 … 3",
+        ),
         ({"XAll": IMAGES, "indexTest": [1, 0, 1]}, None, "row numbers of .mat files count from 1"),
         ({"XAll": IMAGES, "indexTest": [np.inf]}, None, "row numbers are whole numbers"),
-        ({"XAll": IMAGES * 1j}, None, r"set\.mat: 'XAll', taken for image, holds complex128 instead of real numbers"),
-        ({"XAll": IMAGES, "tags": np.array(["a", "b"])}, None, r"'tags', taken for text, holds <U1"),
-        ({"XAll": IMAGES, "c": np.array([[], {}], object)}, {"image": "c"}, "'c', taken for image, holds object"),
+        (
+            {"XAll": IMAGES * 1j},
+            None,
+            r"set\.mat: 'XAll', taken for image, holds complex128 instead of real numbers",
+        ),
+        (
+            {"XAll": IMAGES, "tags": np.array(["a", "b"])},
+            None,
+            r"'tags', taken for text, holds <U1",
+        ),
+        (
+            {"XAll": IMAGES, "c": np.array([[], {}], object)},
+            {"image": "c"},
+            "'c', taken for image, holds object",
+        ),
     ],
 )
 def test_what_cannot_be_converted_is_refused_and_nothing_is_written(
@@ -419,11 +549,14 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"nowhere\.mat: there is no such file"):
         read(tmp_path / "nowhere.mat")
     with pytest.raises(
-        DataError, match=r"set\.xlsx: there is no such file; expected a file that ends with one of \['\.csv"
+        DataError,
+        match=r"set\.xlsx: there is no such file; expected a file that ends with one of \['\.csv",
     ):
         read(tmp_path / "set.xlsx")
     (tmp_path / "set.xlsx").write_bytes(b"")
-    with pytest.raises(DataError, match=r"set\.xlsx: expected a file that ends with one of \['\.csv', "):
+    with pytest.raises(
+        DataError, match=r"set\.xlsx: expected a file that ends with one of \['\.csv', "
+    ):
         read(tmp_path / "set.xlsx")
     with pytest.raises(DataError, match="there is nothing to convert"):
         read([])
@@ -471,7 +604,9 @@ def test_a_damaged_file_is_named_whatever_its_damage(suffix: str, tmp_path: Path
 def test_damage_inside_an_hdf5_file_is_named_when_it_is_read(tmp_path: Path) -> None:
     for path, name in ((tmp_path / "set.h5", "image"), (tmp_path / "set.mat", "XAll")):
         with h5py.File(path, "w") as file:
-            data = file.create_dataset(name, data=np.zeros((200, 30)), compression="gzip", chunks=(200, 30))
+            data = file.create_dataset(
+                name, data=np.zeros((200, 30)), compression="gzip", chunks=(200, 30)
+            )
             offset = data.id.get_chunk_info(0).byte_offset
         raw = bytearray(path.read_bytes())
         raw[offset : offset + 8] = b"\xff" * 8
@@ -501,7 +636,9 @@ def test_a_missing_library_says_what_to_install(
 ) -> None:
     (tmp_path / f"set.{suffix}").write_text("anything")
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(MissingExtraError, match=rf"'{library}' is not installed\. .*pip install 'crossbit\[data\]'"):
+    with pytest.raises(
+        MissingExtraError, match=rf"'{library}' is not installed\. .*pip install 'crossbit\[data\]'"
+    ):
         read(tmp_path / f"set.{suffix}")
 
 

@@ -24,7 +24,11 @@ def aligned(**changes: object) -> Dataset:
     values: dict[str, Any] = {
         "views": {"image": X, "text": Y},
         "labels": CLASSES,
-        "pairs": [Pairs("image", "text", np.array([[0, 3], [1, 4], [5, 5]]), np.array([True, False, True]))],
+        "pairs": [
+            Pairs(
+                "image", "text", np.array([[0, 3], [1, 4], [5, 5]]), np.array([True, False, True])
+            )
+        ],
         "splits": {"train": np.array([0, 1, 2, 3]), "test": np.array([5, 4])},
         "payload": [{"title": f"№ {k}\u2028"} for k in range(6)],
         "name": "toy",
@@ -86,7 +90,9 @@ def test_a_folder_gives_back_what_was_saved(data: Dataset, tmp_path: Path) -> No
 def test_opened_views_are_memory_mapped_and_a_contiguous_part_stays_so(tmp_path: Path) -> None:
     aligned().save(tmp_path / "set")
     data = Dataset.open(tmp_path / "set")
-    assert isinstance(data.views["image"].base, np.memmap) or isinstance(data.views["image"], np.memmap)
+    assert isinstance(data.views["image"].base, np.memmap) or isinstance(
+        data.views["image"], np.memmap
+    )
     assert np.shares_memory(data.part("train").views["image"], data.views["image"])
 
 
@@ -225,7 +231,11 @@ def test_an_array_of_objects_is_never_unpickled(tmp_path: Path) -> None:
     np.save(tmp_path / "set" / "image.npy", np.array([{}], object), allow_pickle=True)
     facts = json.loads(manifest.read_text())
     manifest.unlink()
-    seal(tmp_path / "set", "dataset.json", {k: v for k, v in facts.items() if k not in ("files", "checksum")})
+    seal(
+        tmp_path / "set",
+        "dataset.json",
+        {k: v for k, v in facts.items() if k not in ("files", "checksum")},
+    )
     with pytest.raises(FormatError, match=r"image\.npy: cannot be read as an array"):
         Dataset.open(tmp_path / "set")
 
@@ -256,7 +266,9 @@ def reseal(folder: Path, **changes: Any) -> None:  # noqa: ANN401
 def test_a_manifest_that_makes_no_sense_is_refused(changes: dict[str, Any], tmp_path: Path) -> None:
     aligned().save(tmp_path / "set")
     reseal(tmp_path / "set", **changes)
-    with pytest.raises(FormatError, match=r"set/.*(cannot be: |cannot be read)|set: .*(do not agree|damaged)"):
+    with pytest.raises(
+        FormatError, match=r"set/.*(cannot be: |cannot be read)|set: .*(do not agree|damaged)"
+    ):
         Dataset.open(tmp_path / "set")
 
 
@@ -281,7 +293,11 @@ def test_hostile_names_in_a_manifest_are_refused(tmp_path: Path) -> None:
     facts = json.loads(manifest.read_text())
     facts["views"] = {"../image": [6, 3]}
     manifest.unlink()
-    seal(tmp_path / "set", "dataset.json", {k: v for k, v in facts.items() if k not in ("files", "checksum")})
+    seal(
+        tmp_path / "set",
+        "dataset.json",
+        {k: v for k, v in facts.items() if k not in ("files", "checksum")},
+    )
     with pytest.raises(FormatError, match=r"damaged.*letters, digits and underscores"):
         Dataset.open(tmp_path / "set")
 
@@ -292,16 +308,31 @@ def test_hostile_names_in_a_manifest_are_refused(tmp_path: Path) -> None:
         ({"views": {}}, "a data set has views"),
         ({"views": {"Text": X, "text": Y}}, "differ in more than case"),
         ({"labels": CLASSES[:5]}, "labels: expected one for each of 6 rows"),
-        ({"labels": np.arange(6)}, "the labels go up to class 5, and the 3 names are those of classes 0 to 2"),
+        (
+            {"labels": np.arange(6)},
+            "the labels go up to class 5, and the 3 names are those of classes 0 to 2",
+        ),
         ({"pairs": [[0, 1]]}, "pairs: expected Pairs objects, .* got list"),
         ({"splits": {"train": [True, False]}}, r"or a mask of shape \(6,\), got bool \(2,\)"),
         ({"splits": {"train": [6]}}, "split 'train': row numbers go from 0 to 5, got 6 … 6"),
         ({"splits": {"train": [1, 1]}}, "split 'train': a row is named more than once"),
-        ({"splits": {"train": [0.5]}}, r"split 'train': expected row numbers of shape \(rows,\), .*, got float64"),
-        ({"splits": {"train": {"image": [0]}}}, "split 'train': these views are aligned, so give row numbers"),
+        (
+            {"splits": {"train": [0.5]}},
+            r"split 'train': expected row numbers of shape \(rows,\), .*, got float64",
+        ),
+        (
+            {"splits": {"train": {"image": [0]}}},
+            "split 'train': these views are aligned, so give row numbers",
+        ),
         ({"payload": [{}]}, "payload: expected one JSON object for each of 6 rows, got 1"),
-        ({"pairs": [Pairs("image", "text", np.array([[0, 6]]), np.array([True]))]}, "pairs 'image-text' of 'text'"),
-        ({"pairs": [Pairs("image", "sound", np.array([[0, 0]]), np.array([True]))]}, "unknown modality 'sound'"),
+        (
+            {"pairs": [Pairs("image", "text", np.array([[0, 6]]), np.array([True]))]},
+            "pairs 'image-text' of 'text'",
+        ),
+        (
+            {"pairs": [Pairs("image", "sound", np.array([[0, 0]]), np.array([True]))]},
+            "unknown modality 'sound'",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(changes: dict[str, Any], message: str) -> None:
@@ -312,7 +343,10 @@ def test_what_cannot_be_is_refused(changes: dict[str, Any], message: str) -> Non
 def test_unpaired_views_need_labels_and_rows_of_their_own() -> None:
     with pytest.raises(DataError, match=r"labels: the views are unpaired, so give \{modality: …\}"):
         unpaired(labels=CLASSES)
-    with pytest.raises(DataError, match=r"split 'train': these views are unpaired, so give \{modality: row numbers\}"):
+    with pytest.raises(
+        DataError,
+        match=r"split 'train': these views are unpaired, so give \{modality: row numbers\}",
+    ):
         unpaired(splits={"train": [0]})
     with pytest.raises(DataError, match=r"rows: none are named for \['text'\]"):
         unpaired().take({"image": [0]})

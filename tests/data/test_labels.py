@@ -43,7 +43,10 @@ def test_labels_take_one_of_two_forms(given: Any, expected: Any) -> None:  # noq
         (np.ma.masked_equal([0, 1, 2], 1), "labels: some numbers are masked"),
         (scipy.sparse.eye_array(3, format="csr"), r"got a sparse csr_array; pass X\.toarray\(\)"),
         ([-2, 0, 1], "classes are ≥ 0, or −1 for unknown, got -2"),
-        ([[0, 2], [1, 0], [1, 1]], r"expected classes of shape \(n,\), or zeros and ones of shape \(n, classes\)"),
+        (
+            [[0, 2], [1, 0], [1, 1]],
+            r"expected classes of shape \(n,\), or zeros and ones of shape \(n, classes\)",
+        ),
         (np.zeros((3, 2, 2)), r"expected classes of shape \(n,\)"),
     ],
 )

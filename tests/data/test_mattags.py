@@ -23,13 +23,23 @@ def written(path: Path, **arrays: Any) -> bytearray:  # noqa: ANN401
 @pytest.mark.parametrize(
     ("offset", "value"),
     [(176, 8), (176, 200), (177, 255), (145, 8), (132, 255), (135, 255)],
-    ids=["undefined type", "no type", "small and no type", "imaginary parts", "too long", "beyond the file"],
+    ids=[
+        "undefined type",
+        "no type",
+        "small and no type",
+        "imaginary parts",
+        "too long",
+        "beyond the file",
+    ],
 )
 def test_a_damaged_tag_is_found(offset: int, value: int, tmp_path: Path) -> None:
     raw = written(tmp_path / "set.mat", XAll=IMAGES)
     raw[offset] = value
     (tmp_path / "set.mat").write_bytes(raw)
-    with pytest.raises(FormatError, match=r"set\.mat: cannot be read as \.mat \(a matrix before byte \d+ is damaged\)"):
+    with pytest.raises(
+        FormatError,
+        match=r"set\.mat: cannot be read as \.mat \(a matrix before byte \d+ is damaged\)",
+    ):
         read(tmp_path / "set.mat")
 
 
@@ -44,9 +54,19 @@ def test_a_damaged_index_of_a_sparse_matrix_is_found(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("settings", [{}, {"do_compression": True}, {"format": "4"}])
 def test_whole_files_of_every_kind_pass(settings: dict[str, Any], tmp_path: Path) -> None:
-    arrays: dict[str, Any] = {"XAll": IMAGES, "c": IMAGES * 1j, "word": "abc", "none": np.empty((0, 3)), "one": True}
+    arrays: dict[str, Any] = {
+        "XAll": IMAGES,
+        "c": IMAGES * 1j,
+        "word": "abc",
+        "none": np.empty((0, 3)),
+        "one": True,
+    }
     if "format" not in settings:
-        arrays |= {"s": {"a": IMAGES}, "cell": np.array([IMAGES, "x"], object), "p": scipy.sparse.eye_array(3)}
+        arrays |= {
+            "s": {"a": IMAGES},
+            "cell": np.array([IMAGES, "x"], object),
+            "p": scipy.sparse.eye_array(3),
+        }
     scipy.io.savemat(tmp_path / "set.mat", arrays, **settings)
     check_tags(tmp_path / "set.mat")
     np.testing.assert_array_equal(read(tmp_path / "set.mat").views["image"], IMAGES)

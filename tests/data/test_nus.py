@@ -29,11 +29,21 @@ def lines(rows: np.ndarray, between: str, end: str = "\n") -> str:
 def distribution(tmp_path: Path) -> Path:
     """As the archives unpack: folders, tabs and trailing blanks, line ends of Windows, names with backslashes."""
     folder = tmp_path / "NUS-WIDE"
-    for name in ("Low_Level_Features", "NUS_WID_Tags", "Groundtruth/AllLabels", "ImageList", "ConceptsList"):
+    for name in (
+        "Low_Level_Features",
+        "NUS_WID_Tags",
+        "Groundtruth/AllLabels",
+        "ImageList",
+        "ConceptsList",
+    ):
         (folder / name).mkdir(parents=True)
     (folder / "Low_Level_Features" / "BoW_int.dat").write_text(lines(WORD_COUNTS, " ", " \n"))
-    (folder / "NUS_WID_Tags" / "AllTags1k.txt").write_text(lines(TAG_ROWS, "\t", "\t\r\n"), newline="")
-    (folder / "NUS_WID_Tags" / "TagList1k.txt").write_text("".join(f"tag{k}\n" for k in range(TAGS)))
+    (folder / "NUS_WID_Tags" / "AllTags1k.txt").write_text(
+        lines(TAG_ROWS, "\t", "\t\r\n"), newline=""
+    )
+    (folder / "NUS_WID_Tags" / "TagList1k.txt").write_text(
+        "".join(f"tag{k}\n" for k in range(TAGS))
+    )
     for concept, column in zip(CONCEPTS, LABELS.T, strict=True):
         path = folder / "Groundtruth" / "AllLabels" / f"Labels_{concept}.txt"
         path.write_text(lines(column[:, None], ""))
@@ -55,7 +65,11 @@ def test_every_part_is_read_and_what_lacks_is_counted(distribution: Path, tmp_pa
     assert data.classes == CONCEPTS
     np.testing.assert_equal(
         data.splits,
-        {"train": np.arange(8), "test": np.arange(8, 12), "complete": np.delete(np.arange(12), [3, 5])},
+        {
+            "train": np.arange(8),
+            "test": np.arange(8, 12),
+            "complete": np.delete(np.arange(12), [3, 5]),
+        },
     )
     assert data.payload is not None
     assert data.payload[1] == {  # type: ignore[index]
@@ -93,7 +107,11 @@ def test_labels_are_read_from_the_archive_too(distribution: Path, tmp_path: Path
 
 
 def test_lists_that_are_not_there_are_done_without(distribution: Path) -> None:
-    for name in ("ImageList/Imagelist.txt", "NUS_WID_Tags/TagList1k.txt", "ConceptsList/Concepts81.txt"):
+    for name in (
+        "ImageList/Imagelist.txt",
+        "NUS_WID_Tags/TagList1k.txt",
+        "ConceptsList/Concepts81.txt",
+    ):
         (distribution / name).unlink()
     data = read(distribution)
     assert data.payload is None
@@ -137,12 +155,24 @@ SKY = "Groundtruth/AllLabels/Labels_sky.txt"
     [
         (gone(WORDS_FILE), r"BoW_int\.dat is neither there nor in its folders; the files"),
         (gone(TAGS_FILE), r"AllTags1k\.txt is neither there"),
-        (cut(WORDS_FILE, 9), r"BoW_int\.dat: 9 lines, and the labels are of 12 pictures; one of them is cut off"),
+        (
+            cut(WORDS_FILE, 9),
+            r"BoW_int\.dat: 9 lines, and the labels are of 12 pictures; one of them is cut off",
+        ),
         (cut(TAGS_FILE, 11), r"AllTags1k\.txt: 11 lines, and the labels are of 12"),
         (cut(SKY, 11), r"Labels_sky\.txt: 11 lines, Labels_airport\.txt has 12"),
-        (cut("ImageList/Imagelist.txt", 4), r"Imagelist\.txt: 4 lines, and the labels are of 12 pictures"),
-        (cut("NUS_WID_Tags/TagList1k.txt", 4), r"TagList1k\.txt: 4 tags, AllTags1k\.txt has 1000 columns"),
-        (swap(WORDS_FILE, " ", " x"), r"BoW_int\.dat: among lines 1–12, a line is not 500 whole numbers"),
+        (
+            cut("ImageList/Imagelist.txt", 4),
+            r"Imagelist\.txt: 4 lines, and the labels are of 12 pictures",
+        ),
+        (
+            cut("NUS_WID_Tags/TagList1k.txt", 4),
+            r"TagList1k\.txt: 4 tags, AllTags1k\.txt has 1000 columns",
+        ),
+        (
+            swap(WORDS_FILE, " ", " x"),
+            r"BoW_int\.dat: among lines 1–12, a line is not 500 whole numbers",
+        ),
         (swap(WORDS_FILE, " \n", " 1\n"), r"among lines 1–12, a line is not 500 whole numbers"),
         (swap(WORDS_FILE, "\n", "\n\n"), r"13 lines, and the labels are of 12"),
         (
@@ -150,12 +180,18 @@ SKY = "Groundtruth/AllLabels/Labels_sky.txt"
             r"expected 500 whole numbers on each line, got 500 on 11",
         ),
         (swap(WORDS_FILE, " 1", " -1"), r"expected counts from 0 to 65535, got -\d to"),
-        (swap(TAGS_FILE, "0", "2"), r"AllTags1k\.txt: among lines 1–12, expected zeros and ones with spaces between"),
+        (
+            swap(TAGS_FILE, "0", "2"),
+            r"AllTags1k\.txt: among lines 1–12, expected zeros and ones with spaces between",
+        ),
         (swap(TAGS_FILE, "0\t0", "00"), r"expected zeros and ones with spaces between"),
         (swap(TAGS_FILE, "0\t", ""), r"expected 1000 numbers on each line, got 999 on one of them"),
         (swap(SKY, "0", "-1130179"), r"Labels_sky\.txt: expected zeros and ones"),
         (gone(SKY), r"do not name the same: \['sky'\]"),
-        (swap("ImageList/TestImagelist.txt", "actor", "actress"), r"TestImagelist\.txt: 1 pictures are not in"),
+        (
+            swap("ImageList/TestImagelist.txt", "actor", "actress"),
+            r"TestImagelist\.txt: 1 pictures are not in",
+        ),
     ],
 )
 def test_what_is_missing_or_does_not_agree_is_named(
@@ -170,7 +206,9 @@ def test_what_is_missing_or_does_not_agree_is_named(
 def test_without_labels_nothing_is_read(distribution: Path, tmp_path: Path) -> None:
     for path in (distribution / "Groundtruth" / "AllLabels").iterdir():
         path.unlink()
-    with pytest.raises(DataError, match=r"no AllLabels/Labels_<concept>\.txt, nor Groundtruth\.zip with them"):
+    with pytest.raises(
+        DataError, match=r"no AllLabels/Labels_<concept>\.txt, nor Groundtruth\.zip with them"
+    ):
         read_concepts(distribution)
     (distribution / "Groundtruth.zip").write_bytes(b"PK, but no archive")
     with pytest.raises(DataError, match=r"Groundtruth\.zip: cannot be read as an archive"):
@@ -197,7 +235,10 @@ def test_the_command_converts_and_counts(
     assert main(["data", "convert", str(distribution), str(tmp_path / "nus")]) == 0
     printed = capsys.readouterr().err
     assert "1 of 12 pictures have no tags" in printed
-    assert "Dataset(nus: 12 rows; image 500, tags 1000; 4 classes; train 8, test 4, complete 10)" in printed
+    assert (
+        "Dataset(nus: 12 rows; image 500, tags 1000; 4 classes; train 8, test 4, complete 10)"
+        in printed
+    )
     assert Dataset.open(tmp_path / "nus").source.startswith("T.-S. Chua")
 
 

@@ -24,12 +24,32 @@ def test_pairs_know_their_number_key_and_kinds() -> None:
 @pytest.mark.parametrize(
     ("left", "index", "similar", "message"),
     [
-        ("image", [[0, 1, 2]], [True], r"pairs are row numbers of shape \(p, 2\), got int64 \(1, 3\)"),
+        (
+            "image",
+            [[0, 1, 2]],
+            [True],
+            r"pairs are row numbers of shape \(p, 2\), got int64 \(1, 3\)",
+        ),
         ("image", [[0.5, 1]], [True], r"pairs are row numbers of shape \(p, 2\), got float64"),
-        ("image", [[0, 1]], [True, False], r"1 pairs need as many answers to 'similar\?', got shape \(2,\)"),
+        (
+            "image",
+            [[0, 1]],
+            [True, False],
+            r"1 pairs need as many answers to 'similar\?', got shape \(2,\)",
+        ),
         ("image", [[0, -1]], [True], "pairs are row numbers from 0, got -1"),
-        ("image", [[0, 1], [0, 2]], [1, -1], r"zeros and ones, got int64 such as \[1, -1\];.* with similar > 0"),
-        ("image", [[0, 1], [0, 2]], [0.9, 0.1], "similar: expected booleans, or zeros and ones, got float64"),
+        (
+            "image",
+            [[0, 1], [0, 2]],
+            [1, -1],
+            r"zeros and ones, got int64 such as \[1, -1\];.* with similar > 0",
+        ),
+        (
+            "image",
+            [[0, 1], [0, 2]],
+            [0.9, 0.1],
+            "similar: expected booleans, or zeros and ones, got float64",
+        ),
         ("image", [[0, 1]], [np.nan], "similar: expected booleans, or zeros and ones, got float64"),
         ("image", [[0, 1]], ["False"], "similar: expected booleans, or zeros and ones, got <U5"),
         ("../image", [[0, 1]], [True], "letters, digits and underscores"),

@@ -27,7 +27,9 @@ Labels = NDArray[Any]
 )
 def test_numbers_and_seeds_are_whole(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
-        pairs_from_labels([0, 0, 1], "image", "text", **{"n_similar": 1, "n_dissimilar": 1, "seed": 0} | wrong)
+        pairs_from_labels(
+            [0, 0, 1], "image", "text", **{"n_similar": 1, "n_dissimilar": 1, "seed": 0} | wrong
+        )
 
 
 @st.composite
@@ -45,7 +47,9 @@ def two_sides(draw: st.DrawFn) -> tuple[Labels, Labels]:
     return draw(label_arrays(n_classes, multi=multi)), draw(label_arrays(n_classes, multi=multi))
 
 
-def existing(a: Labels, b: Labels, *, within: bool) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
+def existing(
+    a: Labels, b: Labels, *, within: bool
+) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
     """The definition, by looking at every pair: similar ones, dissimilar ones."""
     found: tuple[set[tuple[int, int]], set[tuple[int, int]]] = (set(), set())
     for i, x in enumerate(a):
@@ -66,7 +70,12 @@ def test_pairs_are_distinct_members_of_the_definition_in_exact_number(
     similar, dissimilar = existing(a, b, within=within)
     wanted = round(share * len(similar)), round((1 - share) * len(dissimilar))
     pairs = pairs_from_labels(
-        {"image": a, right: b}, "image", right, n_similar=wanted[0], n_dissimilar=wanted[1], seed=seed
+        {"image": a, right: b},
+        "image",
+        right,
+        n_similar=wanted[0],
+        n_dissimilar=wanted[1],
+        seed=seed,
     )
     drawn = [(int(i), int(j)) for i, j in pairs.index]
     assert len(set(drawn)) == len(drawn)
@@ -87,11 +96,17 @@ def test_all_existing_pairs_can_be_had_and_one_more_is_refused_by_number(
 
     def ask(n: int) -> int:
         counts = (n, 0) if of_similar else (0, n)
-        return len(pairs_from_labels(labels, "image", right, n_similar=counts[0], n_dissimilar=counts[1], seed=0))
+        return len(
+            pairs_from_labels(
+                labels, "image", right, n_similar=counts[0], n_dissimilar=counts[1], seed=0
+            )
+        )
 
     assert ask(exist) == exist
     kind = "similar" if of_similar else "dissimilar"
-    with pytest.raises(DataError, match=f"^{exist + 1} {kind} pairs were asked for and only {exist} exist"):
+    with pytest.raises(
+        DataError, match=f"^{exist + 1} {kind} pairs were asked for and only {exist} exist"
+    ):
         ask(exist + 1)
 
 
@@ -101,7 +116,9 @@ def test_a_large_share_of_what_exists_is_found_exactly(right: str, share: float)
     labels = np.random.default_rng(0).random((150, 6)) < 0.3
     similar, dissimilar = existing(labels, labels, within=right == "image")
     wanted = int(share * len(similar)), int(share * len(dissimilar))
-    pairs = pairs_from_labels(labels, "image", right, n_similar=wanted[0], n_dissimilar=wanted[1], seed=0)
+    pairs = pairs_from_labels(
+        labels, "image", right, n_similar=wanted[0], n_dissimilar=wanted[1], seed=0
+    )
     drawn = [set(map(tuple, pairs.index[pairs.similar == kind].tolist())) for kind in (True, False)]
     assert (len(drawn[0]), len(drawn[1])) == wanted
     assert drawn[0] <= similar
@@ -111,7 +128,8 @@ def test_a_large_share_of_what_exists_is_found_exactly(right: str, share: float)
 def test_the_same_seed_gives_the_same_pairs_and_another_seed_others() -> None:
     labels = np.arange(200) % 5
     one, two, three = (
-        pairs_from_labels(labels, "image", "text", n_similar=50, n_dissimilar=50, seed=seed) for seed in (1, 1, 2)
+        pairs_from_labels(labels, "image", "text", n_similar=50, n_dissimilar=50, seed=seed)
+        for seed in (1, 1, 2)
     )
     np.testing.assert_array_equal(one.index, two.index)
     np.testing.assert_array_equal(one.similar, two.similar)
@@ -136,33 +154,45 @@ def test_dissimilar_pairs_are_spread_evenly_over_the_classes_of_both_sides() -> 
 
 
 def test_pairs_come_in_random_order() -> None:
-    pairs = pairs_from_labels(np.arange(1000) % 4, "image", "text", n_similar=500, n_dissimilar=500, seed=0)
+    pairs = pairs_from_labels(
+        np.arange(1000) % 4, "image", "text", n_similar=500, n_dissimilar=500, seed=0
+    )
     assert 200 < pairs.similar[:500].sum() < 300
 
 
 def test_across_modalities_a_row_may_meet_itself_and_within_one_never() -> None:
     labels = [0, 1]
     assert len(pairs_from_labels(labels, "image", "text", n_similar=2, n_dissimilar=2, seed=0)) == 4
-    with pytest.raises(DataError, match=r"1 similar pairs were asked for and only 0 exist; ask for fewer$"):
+    with pytest.raises(
+        DataError, match=r"1 similar pairs were asked for and only 0 exist; ask for fewer$"
+    ):
         pairs_from_labels(labels, "image", "image", n_similar=1, n_dissimilar=1, seed=0)
 
 
 def test_duplicates_fill_a_shortage_when_asked() -> None:
-    pairs = pairs_from_labels([0, 0], "image", "image", n_similar=7, n_dissimilar=0, seed=0, duplicates=True)
+    pairs = pairs_from_labels(
+        [0, 0], "image", "image", n_similar=7, n_dissimilar=0, seed=0, duplicates=True
+    )
     assert pairs.index.tolist() == [[0, 1]] * 7
     with pytest.raises(DataError, match="1 dissimilar pairs were asked for and only 0 exist"):
-        pairs_from_labels([0, 0], "image", "image", n_similar=0, n_dissimilar=1, seed=0, duplicates=True)
+        pairs_from_labels(
+            [0, 0], "image", "image", n_similar=0, n_dissimilar=1, seed=0, duplicates=True
+        )
 
 
 def test_a_class_that_everybody_has_leaves_no_dissimilar_pairs_and_says_so_at_once() -> None:
     with pytest.raises(DataError, match="5 dissimilar pairs were asked for and only 0 exist"):
-        pairs_from_labels(np.ones((100_000, 3), bool), "image", "text", n_similar=0, n_dissimilar=5, seed=0)
+        pairs_from_labels(
+            np.ones((100_000, 3), bool), "image", "text", n_similar=0, n_dissimilar=5, seed=0
+        )
 
 
 def test_a_million_pairs_of_a_hundred_thousand_rows_with_81_labels() -> None:
     rng = np.random.default_rng(0)
     labels = rng.random((100_000, 81)) < np.minimum(0.35, 0.5 / np.arange(1, 82))
-    pairs = pairs_from_labels(labels, "image", "text", n_similar=500_000, n_dissimilar=500_000, seed=0)
+    pairs = pairs_from_labels(
+        labels, "image", "text", n_similar=500_000, n_dissimilar=500_000, seed=0
+    )
     left, right = labels[pairs.index[:, 0]], labels[pairs.index[:, 1]]
     np.testing.assert_array_equal((left & right).any(axis=1), pairs.similar)
     assert left.any(axis=1).all()
@@ -171,7 +201,9 @@ def test_a_million_pairs_of_a_hundred_thousand_rows_with_81_labels() -> None:
 
 
 def test_labels_in_two_forms_or_of_two_widths_are_refused() -> None:
-    with pytest.raises(DataError, match=r"name the same classes in one form, got shapes \(3, 2\) and \(4, 3\)"):
+    with pytest.raises(
+        DataError, match=r"name the same classes in one form, got shapes \(3, 2\) and \(4, 3\)"
+    ):
         pairs_from_labels(
             {"image": np.ones((3, 2), bool), "text": np.ones((4, 3), bool)},
             "image",

@@ -13,9 +13,18 @@ LABELS = np.array([0, 0, 0, 1, 1, 2, -1])
 VIEWS: dict[str, Array] = {"image": np.ones((7, 3)), "text": np.ones((7, 2))}
 
 
-def drawn(*, n_similar: int = 1000, n_dissimilar: int = 1000, seed: int = 0, views: Any = VIEWS, **known: Any) -> Pairs:  # noqa: ANN401
+def drawn(
+    *,
+    n_similar: int = 1000,
+    n_dissimilar: int = 1000,
+    seed: int = 0,
+    views: Any = VIEWS,
+    **known: Any,
+) -> Pairs:  # noqa: ANN401
     data = training_set(views, **known)
-    return cross_pairs(data, "image", "text", n_similar=n_similar, n_dissimilar=n_dissimilar, seed=seed)
+    return cross_pairs(
+        data, "image", "text", n_similar=n_similar, n_dissimilar=n_dissimilar, seed=seed
+    )
 
 
 def as_set(pairs: Pairs, *, similar: bool) -> set[tuple[int, int]]:
@@ -34,7 +43,9 @@ def test_labels_give_all_pairs_that_exist_when_more_are_asked_for() -> None:
 def test_labels_give_as_many_as_asked_for() -> None:
     pairs = drawn(labels=LABELS, n_similar=5, n_dissimilar=9)
     assert (pairs.similar.sum(), (~pairs.similar).sum()) == (5, 9)
-    assert (LABELS[pairs.index[:, 0]] == LABELS[pairs.index[:, 1]]).tolist() == pairs.similar.tolist()
+    assert (
+        LABELS[pairs.index[:, 0]] == LABELS[pairs.index[:, 1]]
+    ).tolist() == pairs.similar.tolist()
 
 
 def test_labels_of_unpaired_views_and_of_several_classes_serve_too() -> None:
@@ -89,22 +100,31 @@ def test_pairs_within_a_modality_leave_the_rest_to_labels() -> None:
 
 def test_the_same_seed_gives_the_same_pairs() -> None:
     for labels in (None, LABELS):
-        first, again, other = (drawn(n_similar=3, n_dissimilar=5, seed=seed, labels=labels) for seed in (0, 0, 1))
+        first, again, other = (
+            drawn(n_similar=3, n_dissimilar=5, seed=seed, labels=labels) for seed in (0, 0, 1)
+        )
         np.testing.assert_array_equal(first.index, again.index)
         assert not np.array_equal(first.index, other.index)
 
 
 def test_what_cannot_be_drawn_is_told() -> None:
     within = Pairs("image", "image", np.array([[0, 1]]), np.ones(1, bool))
-    with pytest.raises(DataError, match="nothing links 'image' to 'text'; give pairs image-text, labels of both, or"):
+    with pytest.raises(
+        DataError,
+        match="nothing links 'image' to 'text'; give pairs image-text, labels of both, or",
+    ):
         drawn(pairs=within)
     dissimilar = Pairs("image", "text", np.array([[0, 1]]), np.zeros(1, bool))
-    with pytest.raises(DataError, match="there are no similar pairs of 'image' and 'text', and learning needs both"):
+    with pytest.raises(
+        DataError, match="there are no similar pairs of 'image' and 'text', and learning needs both"
+    ):
         drawn(pairs=dissimilar)
     one = {name: view[:1] for name, view in VIEWS.items()}
     with pytest.raises(DataError, match="there are no dissimilar pairs of 'image' and 'text'"):
         drawn(views=one)
     with pytest.raises(DataError, match="1000 dissimilar pairs were asked for and only 0 exist"):
         drawn(labels=np.zeros(7, int))
-    with pytest.raises(DataError, match="at least one similar and one dissimilar pair, got a number of 0"):
+    with pytest.raises(
+        DataError, match="at least one similar and one dissimilar pair, got a number of 0"
+    ):
         drawn(n_dissimilar=0)

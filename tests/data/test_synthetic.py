@@ -59,8 +59,12 @@ def test_any_number_of_modalities(count: int) -> None:
     assert all(view.shape == (10, 32) and view.dtype == np.float32 for view in data.views.values())
 
 
-@pytest.mark.parametrize("missing", [0.3, {"image": 0.9, "text": 0.9, "sound": 0.2}, {"image": 0.66, "text": 0.66}])
-def test_missing_rows_are_all_nan_and_every_thing_keeps_a_view(missing: float | dict[str, float]) -> None:
+@pytest.mark.parametrize(
+    "missing", [0.3, {"image": 0.9, "text": 0.9, "sound": 0.2}, {"image": 0.66, "text": 0.66}]
+)
+def test_missing_rows_are_all_nan_and_every_thing_keeps_a_view(
+    missing: float | dict[str, float],
+) -> None:
     data = synthetic(n=200, modalities={"image": 4, "text": 3, "sound": 2}, missing=missing)
     train = training_set(data.views, labels=data.labels)
     shares = missing if isinstance(missing, dict) else dict.fromkeys(data.views, missing)
@@ -109,7 +113,10 @@ def test_splits_have_the_shares_asked_and_do_not_overlap() -> None:
         ({"seed": -1}, "seed is a whole number of at least 0, got -1"),
         ({"noise": np.inf}, "noise is a finite number of at least 0, got inf"),
         ({"noise": np.nan}, "noise is a finite number of at least 0, got nan"),
-        ({"classes": 3, "labels_per_row": 4}, "labels_per_row goes from 1 to the number of classes, 3, got 4"),
+        (
+            {"classes": 3, "labels_per_row": 4},
+            "labels_per_row goes from 1 to the number of classes, 3, got 4",
+        ),
         ({"modalities": {"../x": 3}}, "letters, digits and underscores"),
         ({"missing": 1.0}, "the missing share of 'image' is at least 0 and below 1, got 1.0"),
         ({"missing": 0.6}, "add up to at most 1, got 1.2"),

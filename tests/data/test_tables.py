@@ -19,14 +19,20 @@ CLASSES = np.array([1, 2, 3, 1, 2, 3, 3])
 
 
 def table(**columns: Any) -> pyarrow.Table:  # noqa: ANN401
-    numbered = {f"{m}_{k}": X[:, k] for m, X in (("image", IMAGES), ("text", TEXTS)) for k in range(X.shape[1])}
+    numbered = {
+        f"{m}_{k}": X[:, k]
+        for m, X in (("image", IMAGES), ("text", TEXTS))
+        for k in range(X.shape[1])
+    }
     return pyarrow.table(numbered | columns)
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_numbered_columns_labels_splits_and_payload_of_a_table(suffix: str, tmp_path: Path) -> None:
     some = table(
-        label=["dog", "cat", None, "cat", "dog", "dog", "cat"], split=["train"] * 5 + ["test"] * 2, year2=range(7)
+        label=["dog", "cat", None, "cat", "dog", "dog", "cat"],
+        split=["train"] * 5 + ["test"] * 2,
+        year2=range(7),
     )
     path = tmp_path / f"set.{suffix}"
     if suffix == "csv":
@@ -59,9 +65,13 @@ def test_empty_fields_make_a_missing_row_and_half_a_row_is_refused(tmp_path: Pat
     data = convert(tmp_path / "set.csv", tmp_path / "out")
     assert np.isnan(data.views["image"][1]).all()
     (tmp_path / "set.csv").write_text("image_0,image_1,text_0,text_1\n1,2,3,4\n7,,5,6\n")
-    with pytest.raises(DataError, match="view 'image': row 1 contains NaN or infinity beside numbers"):
+    with pytest.raises(
+        DataError, match="view 'image': row 1 contains NaN or infinity beside numbers"
+    ):
         convert(tmp_path / "set.csv", tmp_path / "out")
-    assert np.isnan(Dataset.open(tmp_path / "out").views["image"][1]).all()  # the earlier one still stands
+    assert np.isnan(
+        Dataset.open(tmp_path / "out").views["image"][1]
+    ).all()  # the earlier one still stands
 
 
 @pytest.mark.parametrize("kind", ["list", "fixed"])
@@ -69,13 +79,19 @@ def test_lists_in_a_parquet_file(kind: str, tmp_path: Path) -> None:
     rows: list[list[float] | None] = IMAGES.tolist()
     rows[2] = None
     width = -1 if kind == "list" else 4
-    some = pyarrow.table({"image": pyarrow.array(rows, pyarrow.list_(pyarrow.float64(), width)), "label": CLASSES})
+    some = pyarrow.table(
+        {"image": pyarrow.array(rows, pyarrow.list_(pyarrow.float64(), width)), "label": CLASSES}
+    )
     pyarrow.parquet.write_table(some, tmp_path / "set.parquet")
     found = read(tmp_path / "set.parquet").views["image"]
     assert np.isnan(found[2]).all()
     np.testing.assert_array_equal(np.delete(found, 2, axis=0), np.delete(IMAGES, 2, axis=0))
-    pyarrow.parquet.write_table(pyarrow.table({"image": [[1.0], [1.0, 2.0]]}), tmp_path / "ragged.parquet")
-    with pytest.raises(DataError, match=r"column 'image': expected lists of one length, got lengths \[1, 2\]"):
+    pyarrow.parquet.write_table(
+        pyarrow.table({"image": [[1.0], [1.0, 2.0]]}), tmp_path / "ragged.parquet"
+    )
+    with pytest.raises(
+        DataError, match=r"column 'image': expected lists of one length, got lengths \[1, 2\]"
+    ):
         read(tmp_path / "ragged.parquet")
 
 
@@ -92,7 +108,11 @@ def test_lists_of_words_are_several_labels_and_other_columns_are_payload(tmp_pat
     pyarrow.parquet.write_table(some, tmp_path / "set.parquet")
     data = convert(tmp_path / "set.parquet", tmp_path / "out")
     assert data.classes == ("cat", "dog")
-    assert data.labels_by_modality()["image"].tolist() == [[True, True], [False, False], [True, False]]
+    assert data.labels_by_modality()["image"].tolist() == [
+        [True, True],
+        [False, False],
+        [True, False],
+    ]
     assert data.payload == (
         {"day": "2024-05-01", "score": 0.5, "tags": ["a"]},
         {"day": None, "score": None, "tags": []},
@@ -104,13 +124,17 @@ def test_columns_of_several_files_agree(tmp_path: Path) -> None:
     for name, days in (("image", "ab"), ("text", "ac")):
         numbered = {"0": [1.0, 2.0], "1": [1.0, 2.0], "day": list(days)}
         pyarrow.csv.write_csv(pyarrow.table(numbered), tmp_path / f"{name}.csv")
-    with pytest.raises(DataError, match=r"text\.csv: the column 'day' differs from that of another file"):
+    with pytest.raises(
+        DataError, match=r"text\.csv: the column 'day' differs from that of another file"
+    ):
         read(tmp_path)
     pyarrow.csv.write_csv(pyarrow.table({"day": ["a", "b", "c"]}), tmp_path / "text.csv")
     with pytest.raises(DataError, match="differs"):
         read(tmp_path)
     pyarrow.csv.write_csv(pyarrow.table({"title": ["a", "b", "c"]}), tmp_path / "text.csv")
-    with pytest.raises(DataError, match=r"columns \{'title': 3\} do not have one value for each of 2 rows"):
+    with pytest.raises(
+        DataError, match=r"columns \{'title': 3\} do not have one value for each of 2 rows"
+    ):
         read(tmp_path)
 
 
@@ -127,11 +151,15 @@ def test_columns_are_separated_by_comma_semicolon_or_tab(delimiter: str, tmp_pat
 @pytest.mark.parametrize("first", ["0.5,0.25,0.125", "3;1;5", "7"])
 def test_a_table_without_a_header_is_refused(first: str, tmp_path: Path) -> None:
     (tmp_path / "set.csv").write_text(f"{first}\n{first}\n")
-    with pytest.raises(DataError, match=rf"set\.csv: a header is needed, .* such as image_0.image_1.*'{first}'"):
+    with pytest.raises(
+        DataError, match=rf"set\.csv: a header is needed, .* such as image_0.image_1.*'{first}'"
+    ):
         read(tmp_path / "set.csv")
 
 
 def test_a_table_without_views_lists_its_columns(tmp_path: Path) -> None:
     (tmp_path / "set.csv").write_text("height,weight\n1.5,2.5\n")
-    with pytest.raises(DataError, match="no views found; the columns are height, weight; say which is what"):
+    with pytest.raises(
+        DataError, match="no views found; the columns are height, weight; say which is what"
+    ):
         read(tmp_path / "set.csv")

@@ -15,7 +15,9 @@ X, Y = RNG.random((5, 3)), RNG.random((5, 2))
 SHORT = Y[:3]
 
 
-def pair(left: str = "image", right: str = "text", index: Any = ((0, 1),), similar: Any = (True,)) -> Pairs:  # noqa: ANN401
+def pair(
+    left: str = "image", right: str = "text", index: Any = ((0, 1),), similar: Any = (True,)
+) -> Pairs:  # noqa: ANN401
     return Pairs(left, right, np.array(index), np.array(similar))
 
 
@@ -34,10 +36,14 @@ def test_labels_of_a_row_count_for_every_view() -> None:
 
 
 def test_labels_of_each_modality_allow_views_of_different_lengths() -> None:
-    train = training_set({"image": X, "text": SHORT}, labels={"image": [0, 1, 1, 0, 0], "text": [1, 1, 0]})
+    train = training_set(
+        {"image": X, "text": SHORT}, labels={"image": [0, 1, 1, 0, 0], "text": [1, 1, 0]}
+    )
     assert not train.aligned
     assert train.labels["text"].tolist() == [1, 1, 0]
-    partly = training_set({"image": X, "text": SHORT}, labels={"image": [0, 1, 1, 0, 0]}, pairs=[pair()])
+    partly = training_set(
+        {"image": X, "text": SHORT}, labels={"image": [0, 1, 1, 0, 0]}, pairs=[pair()]
+    )
     assert list(partly.labels) == ["image"]
 
 
@@ -74,12 +80,16 @@ def test_a_row_of_nan_is_absent_and_teaches_through_its_other_views() -> None:
     known = train.labels_present()
     assert known["image"].tolist() == [0, -1, 0, 1, 0]
     assert known["text"].tolist() == [0, 1, 0, -1, -1]
-    several = training_set({"image": without(X, 1)}, labels=np.ones((5, 2), bool)).labels_present()["image"]
+    several = training_set({"image": without(X, 1)}, labels=np.ones((5, 2), bool)).labels_present()[
+        "image"
+    ]
     assert several.any(axis=1).tolist() == [True, False, True, True, True]
 
 
 def test_pictures_and_whole_numbers_are_views_too() -> None:
-    train = training_set({"image": np.zeros((5, 2, 4, 4), np.float16), "text": np.ones((5, 2), np.int32)})
+    train = training_set(
+        {"image": np.zeros((5, 2, 4, 4), np.float16), "text": np.ones((5, 2), np.int32)}
+    )
     assert train.present["image"].all()
     assert train.present["text"].all()
 
@@ -90,12 +100,28 @@ def test_pictures_and_whole_numbers_are_views_too() -> None:
         ([X], {}, "views map modalities to arrays, such as .*; got list"),
         ({}, {}, "views map modalities to arrays"),
         ({"a-b": X}, {}, "letters, digits and underscores, got 'a-b'"),
-        ({"image": np.zeros((0, 3))}, {}, r"there is nothing to learn from an array of shape \(0, 3\)"),
+        (
+            {"image": np.zeros((0, 3))},
+            {},
+            r"there is nothing to learn from an array of shape \(0, 3\)",
+        ),
         ({"image": [["a"]]}, {}, "view 'image': expected numbers"),
         ({"image": X[0]}, {}, r"view 'image': .* got shape \(3,\)"),
-        ({"image": np.where([[1], [1], [0], [1], [1]], X, [[0.0, np.nan, 0.0]])}, {}, "row 2 contains NaN or infinity"),
-        ({"image": np.where([[1], [0], [1], [1], [1]], X, np.inf)}, {}, "row 1 contains NaN or infinity beside"),
-        ({"image": np.where([[1], [0], [1], [1], [1]], X, 1e19)}, {}, r"row 1 contains .* a number beyond ±1e\+18"),
+        (
+            {"image": np.where([[1], [1], [0], [1], [1]], X, [[0.0, np.nan, 0.0]])},
+            {},
+            "row 2 contains NaN or infinity",
+        ),
+        (
+            {"image": np.where([[1], [0], [1], [1], [1]], X, np.inf)},
+            {},
+            "row 1 contains NaN or infinity beside",
+        ),
+        (
+            {"image": np.where([[1], [0], [1], [1], [1]], X, 1e19)},
+            {},
+            r"row 1 contains .* a number beyond ±1e\+18",
+        ),
         ({"image": np.full((5, 3), np.nan)}, {}, r"view 'image': every row is absent \(all NaN\)"),
         ({"image": X}, {"labels": [0, 1]}, "labels of 'image': expected one for each of 5 rows"),
         ({"image": X}, {"labels": {"text": [0]}}, r"unknown modality 'text'; known: \['image'\]"),
@@ -104,18 +130,48 @@ def test_pictures_and_whole_numbers_are_views_too() -> None:
             {"labels": [0] * 5},
             r"pass labels as \{modality: array\}, or pairs",
         ),
-        ({"image": X, "text": Y}, {"pairs": [pair(index=[[0, 5]])]}, "row 5 of 'text' is out of range, the view has 5"),
-        ({"image": X, "text": without(Y, 1)}, {"pairs": pair()}, r"row 1 of 'text' is absent \(all NaN\)"),
+        (
+            {"image": X, "text": Y},
+            {"pairs": [pair(index=[[0, 5]])]},
+            "row 5 of 'text' is out of range, the view has 5",
+        ),
+        (
+            {"image": X, "text": without(Y, 1)},
+            {"pairs": pair()},
+            r"row 1 of 'text' is absent \(all NaN\)",
+        ),
         ({"image": X}, {"pairs": pair()}, "unknown modality 'text'"),
-        ({"image": X}, {"pairs": np.array([[0, 1]])}, r"pairs: expected Pairs objects, such as .*; got ndarray"),
-        ({"image": X}, {"pairs": [(0, 1)]}, r"pairs: expected Pairs objects, such as .*; got tuple"),
-        ({"image": X}, {"labels": [[0], [0, 1], [1], [1], [1]]}, "labels of 'image': rows of unequal lengths"),
+        (
+            {"image": X},
+            {"pairs": np.array([[0, 1]])},
+            r"pairs: expected Pairs objects, such as .*; got ndarray",
+        ),
+        (
+            {"image": X},
+            {"pairs": [(0, 1)]},
+            r"pairs: expected Pairs objects, such as .*; got tuple",
+        ),
+        (
+            {"image": X},
+            {"labels": [[0], [0, 1], [1], [1], [1]]},
+            "labels of 'image': rows of unequal lengths",
+        ),
         ({"image": X}, {"labels": [np.inf] * 5}, "labels of 'image': classes are whole numbers"),
-        ({"image": np.ma.masked_less(X, 0.5)}, {}, r"view 'image': some numbers are masked; .* X\.filled\(np\.nan\)"),
-        ({"image": scipy.sparse.csr_matrix(X)}, {}, r"view 'image': .* got a sparse csr_matrix; pass X\.toarray\(\)"),
+        (
+            {"image": np.ma.masked_less(X, 0.5)},
+            {},
+            r"view 'image': some numbers are masked; .* X\.filled\(np\.nan\)",
+        ),
+        (
+            {"image": scipy.sparse.csr_matrix(X)},
+            {},
+            r"view 'image': .* got a sparse csr_matrix; pass X\.toarray\(\)",
+        ),
     ],
 )
-def test_what_cannot_be_learnt_from_is_refused(views: Any, arguments: dict[str, Any], message: str) -> None:  # noqa: ANN401
+def test_what_cannot_be_learnt_from_is_refused(
+    views: Any, arguments: dict[str, Any], message: str
+) -> None:  # noqa: ANN401
     with pytest.raises(DataError, match=message):
         training_set(views, **arguments)
 

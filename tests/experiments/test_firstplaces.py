@@ -53,19 +53,25 @@ def test_codes_have_the_values_of_the_whole_ranking(
     whole = rank_codes(queries, base, relevant, exclude=own)
     first = first_codes(queries, base, relevant, places=5, exclude=own)
     for measure in MEASURES:
-        np.testing.assert_allclose(first.measure(measure), whole.measure(measure), err_msg=measure.definition)
+        np.testing.assert_allclose(
+            first.measure(measure), whole.measure(measure), err_msg=measure.definition
+        )
 
 
 @pytest.mark.parametrize("own", [None, np.arange(40) - 1])
 def test_vectors_have_the_values_of_the_whole_ranking(own: np.ndarray | None) -> None:
     random = np.random.default_rng(0)
-    base = random.integers(0, 3, (60, 4)).astype(np.float32)  # small whole numbers: distances tie, exactly
+    base = random.integers(0, 3, (60, 4)).astype(
+        np.float32
+    )  # small whole numbers: distances tie, exactly
     queries = random.integers(0, 3, (40, 4)).astype(np.float32)
     relevant = same_class(random.integers(0, 3, 40), random.integers(0, 3, 60))
     whole = rank_vectors(queries, base, relevant, metric="euclidean", exclude=own)
     first = first_vectors(queries, base, relevant, places=5, exclude=own)
     for measure in MEASURES:
-        np.testing.assert_allclose(first.measure(measure), whole.measure(measure), err_msg=measure.definition)
+        np.testing.assert_allclose(
+            first.measure(measure), whole.measure(measure), err_msg=measure.definition
+        )
 
 
 def test_the_report_is_that_of_the_whole_ranking_too() -> None:
@@ -76,7 +82,10 @@ def test_the_report_is_that_of_the_whole_ranking_too() -> None:
     found = evaluate_ranking(first_codes(queries, base, relevant, places=5), measures=MEASURES)
     for ours, theirs in zip(found, expected, strict=True):
         assert ours.definition == theirs.definition
-        numbers = [(one.value, one.low, one.high, one.worst, one.best, one.chance) for one in (ours, theirs)]
+        numbers = [
+            (one.value, one.low, one.high, one.worst, one.best, one.chance)
+            for one in (ours, theirs)
+        ]
         np.testing.assert_allclose(*np.array(numbers, float))
 
 
@@ -98,7 +107,9 @@ def test_measures_say_how_many_places_they_need() -> None:
 def test_a_protocol_of_first_places_is_searched_by_the_index() -> None:
     data = synthetic(n=150, classes=3)
     model = LSH(n_bits=12).fit(**data.fit_arguments("train"))
-    whole = evaluate_model(model, data, Protocol(name="whole", measures=(AveragePrecision(at=10), AveragePrecision())))
+    whole = evaluate_model(
+        model, data, Protocol(name="whole", measures=(AveragePrecision(at=10), AveragePrecision()))
+    )
     first = evaluate_model(model, data, Protocol(name="first", measures=(AveragePrecision(at=10),)))
     for way, report in first.reports.items():
         assert report["mAP@10"].value == pytest.approx(whole.reports[way]["mAP@10"].value)

@@ -26,10 +26,18 @@ def photographs(tmp_path: Path) -> Path:
     names = [f"{kind}-{number}.jpg" for number in range(12) for kind in SAID]
     lines = []
     for name in names:
-        Image.fromarray(random.integers(0, 255, (80, 120, 3), np.uint8)).save(tmp_path / "images" / name)
-        lines += [f"{name}#{n}\t{caption} ." for n, caption in enumerate(SAID[name.partition("-")[0]])]
+        Image.fromarray(random.integers(0, 255, (80, 120, 3), np.uint8)).save(
+            tmp_path / "images" / name
+        )
+        lines += [
+            f"{name}#{n}\t{caption} ." for n, caption in enumerate(SAID[name.partition("-")[0]])
+        ]
     (tmp_path / "Flickr8k.token.txt").write_text("\n".join(lines))
-    for part, some in {"train": names[:24], "dev": names[24:30], "test": [*names[30:], "lost.jpg"]}.items():
+    for part, some in {
+        "train": names[:24],
+        "dev": names[24:30],
+        "test": [*names[30:], "lost.jpg"],
+    }.items():
         (tmp_path / f"Flickr_8k.{part}Images.txt").write_text("\n".join(some))
     return tmp_path
 
@@ -38,12 +46,15 @@ def test_two_captions_must_speak_of_a_concept_in_any_inflection() -> None:
     vocabulary = Vocabulary.of({"dog": ["dog"], "snow": ["snow", "ski"]})
     assert vocabulary.shown(["the dog's bowl", "Dogs!", "a cat"]).tolist() == [True, False]
     assert vocabulary.shown(["a dog", "a cat", "skiing"]).tolist() == [False, False]
-    assert vocabulary.shown(["skiing"]).tolist() == [False, True], "a single caption speaks for itself"
+    assert vocabulary.shown(["skiing"]).tolist() == [False, True], (
+        "a single caption speaks for itself"
+    )
     assert not vocabulary.shown([]).any()
 
 
 @pytest.mark.parametrize(
-    ("word", "form"), [("puppy", "puppies"), ("swim", "swimming"), ("ride", "riding"), ("box", "boxes")]
+    ("word", "form"),
+    [("puppy", "puppies"), ("swim", "swimming"), ("ride", "riding"), ("box", "boxes")],
 )
 def test_inflections(word: str, form: str) -> None:
     assert form in inflections(word)
@@ -51,7 +62,9 @@ def test_inflections(word: str, form: str) -> None:
 
 def test_no_word_of_a_concept_is_a_tag() -> None:
     vocabulary = Vocabulary.of({"snow": ["snow", "ski"]})
-    tags, leaks = vocabulary.tags([["snowing on a snowmobile", "he skis down a slope"], ["down the slope, skiing"]], 10)
+    tags, leaks = vocabulary.tags(
+        [["snowing on a snowmobile", "he skis down a slope"], ["down the slope, skiing"]], 10
+    )
     assert tags == ("down", "slope")
     assert (leaks.words, leaks.compounds, leaks.occurrences) == (3, 1, 4)
 
@@ -83,12 +96,23 @@ def test_photographs_become_a_data_set(photographs: Path, tmp_path: Path) -> Non
         "without a tag": 0,
         "not described": 0,
     }
-    assert {name: view.shape for name, view in data.views.items()} == {"image": (24, 8), "tags": (24, 18)}
+    assert {name: view.shape for name, view in data.views.items()} == {
+        "image": (24, 8),
+        "tags": (24, 18),
+    }
     parts = {name: len(np.asarray(rows)) for name, rows in data.splits.items()}
     assert parts == {"train": 8, "database": 12, "query": 4}
-    assert sum(parts.values()) == len(set(np.concatenate([np.asarray(rows) for rows in data.splits.values()])))
+    assert sum(parts.values()) == len(
+        set(np.concatenate([np.asarray(rows) for rows in data.splits.values()]))
+    )
     assert np.asarray(data.labels)[:, data.classes.index("dog")].mean() == 0.5
-    assert not set(found.describers["tags"].vocabulary) & {"dog", "dogs", "snow", "snowmobile", "skiing"}  # type: ignore[attr-defined]
+    assert not set(found.describers["tags"].vocabulary) & {
+        "dog",
+        "dogs",
+        "snow",
+        "snowmobile",
+        "skiing",
+    }  # type: ignore[attr-defined]
     payload: Any = data.payload
     assert payload[0]["tags"] == ["ball", "brown", "runs", "red", "play", "toy", "green"], (
         "what most captions say first"
@@ -96,15 +120,23 @@ def test_photographs_become_a_data_set(photographs: Path, tmp_path: Path) -> Non
 
 
 def test_a_split_is_the_same_every_time(photographs: Path, tmp_path: Path) -> None:
-    one, two = (read(photographs, cache=tmp_path / "cache", pictures="sift:8").data for _ in range(2))
+    one, two = (
+        read(photographs, cache=tmp_path / "cache", pictures="sift:8").data for _ in range(2)
+    )
     assert np.array_equal(one.views["image"], two.views["image"])
-    assert {k: list(v) for k, v in one.splits.items()} == {k: list(v) for k, v in two.splits.items()}
+    assert {k: list(v) for k, v in one.splits.items()} == {
+        k: list(v) for k, v in two.splits.items()
+    }
 
 
 def test_the_figures_show_what_was_found(photographs: Path, tmp_path: Path) -> None:
     found = read(photographs, cache=tmp_path / "cache", pictures="sift:8", hide_concepts=False)
     gallery = look(
-        found, n_bits=8, shown=3, queries=("dog + ball", "slope"), methods={"cmssh": {}, "mmnn": {"steps": 3}}
+        found,
+        n_bits=8,
+        shown=3,
+        queries=("dog + ball", "slope"),
+        methods={"cmssh": {}, "mmnn": {"steps": 3}},
     )
     for method in METHODS:
         right = [match for match in gallery.made_up[method][0].matches if match.right]
@@ -125,11 +157,15 @@ def test_captions_cannot_bring_markup_into_the_page(photographs: Path, tmp_path:
     token = photographs / "Flickr8k.token.txt"
     token.write_text(token.read_text().replace("A brown dog", 'A "><script>alert(1)</script> dog'))
     found = read(photographs, cache=tmp_path / "cache", pictures="sift:8", hide_concepts=False)
-    gallery = look(found, n_bits=8, shown=2, queries=("dog",), methods={"cmssh": {}, "mmnn": {"steps": 3}})
+    gallery = look(
+        found, n_bits=8, shown=2, queries=("dog",), methods={"cmssh": {}, "mmnn": {"steps": 3}}
+    )
     assert "<script>" not in Sheet(gallery, photographs / "images", 8).html()
 
 
-def test_unknown_words_are_told_before_anything_is_learnt(photographs: Path, tmp_path: Path) -> None:
+def test_unknown_words_are_told_before_anything_is_learnt(
+    photographs: Path, tmp_path: Path
+) -> None:
     found = read(photographs, cache=tmp_path / "cache", pictures="sift:8", hide_concepts=False)
     with pytest.raises(DataError, match="none of its words is among"):
         look(found, queries=("xyzzy",), methods={"cmssh": {"n_similar": "never read"}})

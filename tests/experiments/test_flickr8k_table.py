@@ -27,7 +27,9 @@ def photographs(*_: object, **__: object) -> Photographs:
     image = features(labels, KINDS["image"], 0.6, [0]).astype(np.float32)
     tags = features(labels, KINDS["tags"], 0.8, [1]).astype(np.float32)
     splits = {"train": np.arange(80), "database": np.arange(80, 200), "query": np.arange(200, 240)}
-    data = Dataset(views={"image": image, "tags": tags}, labels=labels, splits=splits, name="flickr8k")
+    data = Dataset(
+        views={"image": image, "tags": tags}, labels=labels, splits=splits, name="flickr8k"
+    )
     leaks = Leaks(words=12, compounds=3, occurrences=456, telling=("leash", "slope"))
     return Photographs(data, {}, leaks, {"without a concept": 7})
 
@@ -37,9 +39,20 @@ def test_the_command_counts_leaks_and_ends_in_a_table(
 ) -> None:
     monkeypatch.setattr(dataset, "read", photographs)
     monkeypatch.setitem(NETWORK, "steps", 10)
-    monkeypatch.setattr(table, "rows", lambda *given, **named: rows(*given, **named)[:4])  # the others take long
+    monkeypatch.setattr(
+        table, "rows", lambda *given, **named: rows(*given, **named)[:4]
+    )  # the others take long
     out = tmp_path / "results" / "flickr8k"
-    command = ["reproduce", "flickr8k", "--data", str(tmp_path), "--out", str(out), "--pairs", "500"]
+    command = [
+        "reproduce",
+        "flickr8k",
+        "--data",
+        str(tmp_path),
+        "--out",
+        str(out),
+        "--pairs",
+        "500",
+    ]
     assert main([*command, "--seeds", "2", "--bits", "8"]) == 0
     printed = capsys.readouterr()
     assert "left out: 7 without a concept" in printed.err
@@ -52,7 +65,10 @@ def test_the_command_counts_leaks_and_ends_in_a_table(
     assert [row["seeds"] for row in found["table"]] == [2, 2, 2, 2, 1]
     (tmp_path / "docs").mkdir()
     page = tmp_path / "docs" / "page.md"
-    marks = [f"<!-- from results: flickr8k {name} -->\n<!-- end of results -->\n" for name in ("table", "facts")]
+    marks = [
+        f"<!-- from results: flickr8k {name} -->\n<!-- end of results -->\n"
+        for name in ("table", "facts")
+    ]
     page.write_text("".join(marks))
     write_pages(tmp_path / "results", tmp_path / "docs")
     made = page.read_text()
@@ -67,4 +83,7 @@ def test_our_networks_stand_beside_the_papers() -> None:
     assert [row.title for row in made[4:]] == ["MMNN, as it comes", "CMNN, as it comes"]
     for row in made[4:]:
         assert row.make is not None
-        assert row.make(n_bits=8, seed=3).configuration() == HASHERS[row.key[:4]](n_bits=8, seed=3).configuration()
+        assert (
+            row.make(n_bits=8, seed=3).configuration()
+            == HASHERS[row.key[:4]](n_bits=8, seed=3).configuration()
+        )

@@ -20,7 +20,9 @@ def test_a_grid_shows_the_best_of_each_cell(tmp_path: Path) -> None:
         assert text in drawn
     assert ">7.0<" not in drawn
     assert drawn.index(">2.0<") < drawn.index(">3.0<") < drawn.index(">10.0<")
-    plot_grid(trials, "margin.image-text", "alpha", tmp_path / "again.svg", titles={"alpha": "weight α"})
+    plot_grid(
+        trials, "margin.image-text", "alpha", tmp_path / "again.svg", titles={"alpha": "weight α"}
+    )
     assert (tmp_path / "again.svg").read_bytes() == path.read_bytes()
 
 
@@ -41,6 +43,11 @@ def test_a_search_of_one_field_has_bars_alone(tmp_path: Path) -> None:
 
 def test_a_search_shows_choices_by_name_and_what_was_given_up(tmp_path: Path) -> None:
     space: Space = {"hidden": Choice(([], [64])), "decay": Range(1e-4, 1.0, log=True)}
-    trials = [Trial({"hidden": [], "decay": 0.01 * k}, (k, k) if k < 6 else (k,)) for k in (1.0, 2.0, 4.0, 5.0, 6.0)]
-    plot_search(Found(CCAITQ, {}, space, 2, [Trial({}, (0.0, 0.0)), *trials]), tmp_path / "search.svg")
+    trials = [
+        Trial({"hidden": [], "decay": 0.01 * k}, (k, k) if k < 6 else (k,))
+        for k in (1.0, 2.0, 4.0, 5.0, 6.0)
+    ]
+    plot_search(
+        Found(CCAITQ, {}, space, 2, [Trial({}, (0.0, 0.0)), *trials]), tmp_path / "search.svg"
+    )
     assert "[64]" in (tmp_path / "search.svg").read_text()

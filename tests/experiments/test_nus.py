@@ -15,7 +15,14 @@ from crossbit.errors import DataError
 from crossbit.experiments.nus import simulate as simulation
 from crossbit.experiments.nus.parts import BASE, LABELLED, QUERIES, READINGS, apply_reading
 from crossbit.experiments.nus.rows import DIRECTIONS, NETWORK, PAPER, rank_features, rows
-from crossbit.experiments.nus.simulate import KINDS, Calibration, calibrate, features, simulate, solve
+from crossbit.experiments.nus.simulate import (
+    KINDS,
+    Calibration,
+    calibrate,
+    features,
+    simulate,
+    solve,
+)
 from crossbit.experiments.nus.study import run_study
 from crossbit.experiments.protocols import PROTOCOLS, Protocol
 from crossbit.experiments.results import read_result
@@ -43,9 +50,13 @@ def brief(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("reading", READINGS)
-def test_every_part_has_concepts_and_queries_are_never_learnt_from(reading: str, made_up: Dataset) -> None:
+def test_every_part_has_concepts_and_queries_are_never_learnt_from(
+    reading: str, made_up: Dataset
+) -> None:
     data = apply_reading(made_up, reading)
-    train, base, query = (set(np.asarray(data.splits[part]).tolist()) for part in ("train", "database", "query"))
+    train, base, query = (
+        set(np.asarray(data.splits[part]).tolist()) for part in ("train", "database", "query")
+    )
     assert not query & (train | base)
     assert len(train | base | query) == len(data)
     assert np.asarray(data.labels).any(axis=1).all()
@@ -87,7 +98,10 @@ def test_the_printed_sizes_come_out_for_the_real_labels(nuswide_folder: Path) ->
     labels, concepts = read_concepts(nuswide_folder)
     nothing = np.zeros((len(labels), 1), np.uint8)
     data = Dataset(views={"image": nothing, "tags": nothing}, labels=labels, classes=concepts)
-    sizes = [{part: len(rows) for part, rows in apply_reading(data, reading).splits.items()} for reading in READINGS]
+    sizes = [
+        {part: len(rows) for part, rows in apply_reading(data, reading).splits.items()}
+        for reading in READINGS
+    ]
     assert sizes[0] == {"train": 19_347, "database": 180_000, "query": 10_000}
     assert sizes[1] == {"train": 93_288, "database": 176_577, "query": 10_000}
 
@@ -100,7 +114,9 @@ def test_features_tell_as_much_as_they_should() -> None:
     assert abs(none.sum(axis=1).mean() - KINDS["tags"].draws) < 0.5
     one = np.flatnonzero(LABELS.sum(axis=1) == 1)
     same = LABELS[one] @ LABELS[one].T
-    apart = [float((rows[one] @ rows[one].T.astype(int))[same].mean()) for rows in (none, some, all_)]
+    apart = [
+        float((rows[one] @ rows[one].T.astype(int))[same].mean()) for rows in (none, some, all_)
+    ]
     assert apart[0] < apart[1] < apart[2]
     # Rows without a concept draw from the common distribution, whatever the share.
     np.testing.assert_allclose(all_[-50:].sum(), none[-50:].sum(), rtol=0.1)
@@ -115,7 +131,10 @@ def test_features_without_any_concept_can_be_made() -> None:
 
 def test_calibration_finds_how_much_draws_must_tell(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simulation, "_TOLERANCE", 2.0)
-    goals = {"image": replace(KINDS["image"], target=70.0), "tags": replace(KINDS["tags"], target=80.0)}
+    goals = {
+        "image": replace(KINDS["image"], target=70.0),
+        "tags": replace(KINDS["tags"], target=80.0),
+    }
     monkeypatch.setattr(simulation, "KINDS", goals)
     told: list[str] = []
     found = calibrate(LABELS, CONCEPTS, "labelled", on_trial=told.append)
@@ -141,7 +160,9 @@ def test_features_are_ranked_by_euclidean_distance(made_up: Dataset) -> None:
         ours = rank_features(data, name, protocol)
         view = data.views[name].astype(np.float64)
         theirs = rank_vectors(view[asked], view[searched], ours.relevance, metric="euclidean")
-        value, expected = (mean_over_queries(one.measure(AveragePrecision(at=10))) for one in (ours, theirs))
+        value, expected = (
+            mean_over_queries(one.measure(AveragePrecision(at=10))) for one in (ours, theirs)
+        )
         assert value == pytest.approx(expected, abs=1e-3 if name == "image" else 1e-9)
     with pytest.raises(ValueError, match="looks at more than first places"):
         rank_features(data, "image", Protocol(name="whole", queries="query", base="database"))
@@ -159,7 +180,9 @@ def test_the_table_has_the_papers_rows_and_settings() -> None:
 
 
 @pytest.mark.usefixtures("brief")
-def test_a_study_ends_in_a_summary_with_all_directions_and_chance(made_up: Dataset, tmp_path: Path) -> None:
+def test_a_study_ends_in_a_summary_with_all_directions_and_chance(
+    made_up: Dataset, tmp_path: Path
+) -> None:
     data, protocol = apply_reading(made_up, "ten-concepts"), PROTOCOLS["nus/ten-concepts"]
     made = rows(protocol, pairs=(2000, 2000))
     for _ in range(2):
@@ -175,7 +198,9 @@ def test_a_study_ends_in_a_summary_with_all_directions_and_chance(made_up: Datas
     assert found["sizes"] == {part: len(rows) for part, rows in data.splits.items()}
     assert "</svg>" in (tmp_path / "table.svg").read_text()
     result = read_result(tmp_path / "mmnn-16-0.json")
-    assert result["protocol"]["measures"]["mAP@10"].startswith("average precision of the first 10 places, divided by")
+    assert result["protocol"]["measures"]["mAP@10"].startswith(
+        "average precision of the first 10 places, divided by"
+    )
     assert result["directions"]["image-tags"]["n_queries"] == found["sizes"]["query"]
 
 
@@ -188,8 +213,18 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("quick", "brief")
-def test_the_command_simulates_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["reproduce", "nus", "--simulate", "--data", str(tmp_path), "--out", str(tmp_path / "out")]
+def test_the_command_simulates_and_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = [
+        "reproduce",
+        "nus",
+        "--simulate",
+        "--data",
+        str(tmp_path),
+        "--out",
+        str(tmp_path / "out"),
+    ]
     command += ["--pairs", "2000", "--bits", "12"]
     assert main(command) == 0
     printed = capsys.readouterr()
@@ -205,7 +240,9 @@ def test_the_command_simulates_and_goes_on(tmp_path: Path, capsys: pytest.Captur
 
 
 def test_an_unknown_protocol_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["reproduce", "nus", "--simulate", "--data", str(tmp_path), "--protocol", "all"]) == 1
+    assert (
+        main(["reproduce", "nus", "--simulate", "--data", str(tmp_path), "--protocol", "all"]) == 1
+    )
     assert "unknown protocol 'all'; known: ['labelled', 'ten-concepts']" in capsys.readouterr().err
 
 
@@ -214,8 +251,29 @@ def test_the_command_takes_a_converted_set(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], made_up: Dataset
 ) -> None:
     made_up.save(tmp_path / "nus")
-    command = ["reproduce", "nus", "--data", str(tmp_path / "nus"), "--out", str(tmp_path / "out"), "--pairs", "1000"]
+    command = [
+        "reproduce",
+        "nus",
+        "--data",
+        str(tmp_path / "nus"),
+        "--out",
+        str(tmp_path / "out"),
+        "--pairs",
+        "1000",
+    ]
     assert main([*command, "--bits", "8", "--protocol", "ten-concepts"]) == 0
     assert "nus/ten-concepts" in capsys.readouterr().err
-    assert main(["reproduce", "nus", "--data", str(tmp_path / "nothing"), "--out", str(tmp_path / "other")]) == 1
+    assert (
+        main(
+            [
+                "reproduce",
+                "nus",
+                "--data",
+                str(tmp_path / "nothing"),
+                "--out",
+                str(tmp_path / "other"),
+            ]
+        )
+        == 1
+    )
     assert "nothing" in capsys.readouterr().err

@@ -11,7 +11,15 @@ from crossbit.cli import main
 from crossbit.data import Dataset
 from crossbit.experiments.pages import write_pages
 from crossbit.experiments.protocols import PROTOCOLS
-from crossbit.experiments.shapegoogle import described, experiment, plan, rows, runs, strengths, study
+from crossbit.experiments.shapegoogle import (
+    described,
+    experiment,
+    plan,
+    rows,
+    runs,
+    strengths,
+    study,
+)
 from crossbit.experiments.shapegoogle.bars import bars
 from crossbit.experiments.shapegoogle.pairs import tell
 from crossbit.experiments.shapegoogle.sources import CLASSES
@@ -27,8 +35,13 @@ pytest.importorskip("matplotlib")
 def few() -> list[plan.Item]:
     """Three classes, three kinds, and six distractors."""
     kinds = (plan.ISOMETRY, "noise", "scale")
-    items = [item for item in WHOLE if item.label in CLASSES[:3] and item.kind in kinds and item.step < 5]
-    return [*items, *(item for item in WHOLE if item.label is None and item.kind == "ring" and item.step < 7)]
+    items = [
+        item for item in WHOLE if item.label in CLASSES[:3] and item.kind in kinds and item.step < 5
+    ]
+    return [
+        *items,
+        *(item for item in WHOLE if item.label is None and item.kind == "ring" and item.step < 7),
+    ]
 
 
 WHOLE = plan.plan()
@@ -40,7 +53,12 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(strengths, "plan", few)
     monkeypatch.setattr(strengths, "CANDIDATES", (0.0, 1.0))
     monkeypatch.setitem(rows.NETWORK, "steps", 3)
-    for name, value in {"LENGTHS": (4, 8), "LONG": (12,), "ALPHAS": (0.0, 0.3), "MARGINS": (2.0, 3.0)}.items():
+    for name, value in {
+        "LENGTHS": (4, 8),
+        "LONG": (12,),
+        "ALPHAS": (0.0, 0.3),
+        "MARGINS": (2.0, 3.0),
+    }.items():
         for module in (runs, study):
             monkeypatch.setattr(module, name, value)
     for module in (runs, study):
@@ -68,7 +86,9 @@ def test_both_readings_split_the_shapes_as_they_say(shapes: described.Shapes) ->
         "query": classed,
         "database": classed + 6,
     }
-    train, query, database = (set(np.asarray(held.splits[part]).tolist()) for part in ("train", "query", "database"))
+    train, query, database = (
+        set(np.asarray(held.splits[part]).tolist()) for part in ("train", "query", "database")
+    )
     assert not train & database
     assert query < database
     assert len(train | database) == classed + 6
@@ -81,19 +101,26 @@ def test_both_readings_split_the_shapes_as_they_say(shapes: described.Shapes) ->
 def test_held_out_vocabularies_see_the_training_half_alone(shapes: described.Shapes) -> None:
     trains = [item.trains for item in shapes.items]
     strange = [replace(heat, signatures=heat.signatures * 3) for heat in shapes.heats]
-    mixed = [own if t else other for own, other, t in zip(shapes.heats, strange, trains, strict=True)]
+    mixed = [
+        own if t else other for own, other, t in zip(shapes.heats, strange, trains, strict=True)
+    ]
     changed = described.Shapes(shapes.items, mixed, [])
     rows_ = np.flatnonzero(trains)
     before, after = (described.held_out(some).views["bof"][rows_] for some in (shapes, changed))
     np.testing.assert_array_equal(before, after)
     assert not np.array_equal(
-        described.as_printed(shapes).views["bof"][rows_], described.as_printed(changed).views["bof"][rows_]
+        described.as_printed(shapes).views["bof"][rows_],
+        described.as_printed(changed).views["bof"][rows_],
     )
 
 
 def test_unhashed_descriptors_leave_the_own_row_out(shapes: described.Shapes) -> None:
     data = described.as_printed(shapes)
-    found = rows.raw_descriptors(data, protocol=PROTOCOLS["shapegoogle/as-printed"]).reports["bof", "bof"]["mAP"].value
+    found = (
+        rows.raw_descriptors(data, protocol=PROTOCOLS["shapegoogle/as-printed"])
+        .reports["bof", "bof"]["mAP"]
+        .value
+    )
     labels, asked = np.asarray(data.labels), np.asarray(data.splits["query"])
     ranking = rank_vectors(
         data.views["bof"][asked],
@@ -139,10 +166,14 @@ LABELS = np.array([0, 0, 0, 1, 1, 1, -1, -1])
         ({"share": 0.5, "within": False}, {"bof-ssbof": (9, 21)}),
     ],
 )
-def test_pairs_are_capped_at_what_exists(fields: dict[str, Any], expected: dict[str, tuple[int, int]]) -> None:
+def test_pairs_are_capped_at_what_exists(
+    fields: dict[str, Any], expected: dict[str, tuple[int, int]]
+) -> None:
     train = Dataset(views={"bof": np.eye(8), "ssbof": np.eye(8)}, labels=LABELS)
     pairs = {some.key: some for some in tell(train, 0, **fields)["pairs"]}
-    assert {key: (int(some.similar.sum()), int((~some.similar).sum())) for key, some in pairs.items()} == expected
+    assert {
+        key: (int(some.similar.sum()), int((~some.similar).sum())) for key, some in pairs.items()
+    } == expected
     for some in pairs.values():
         left, right = LABELS[some.index.T]
         np.testing.assert_array_equal((left == right) & (left >= 0), some.similar)
@@ -154,7 +185,13 @@ def test_bars_say_what_is_missed() -> None:
     def row(title: str, value: float) -> dict[str, Any]:
         return {"title": title, "mean": dict.fromkeys(rows.DIRECTIONS, value)}
 
-    twelve = {"MM-NN L1": 90.0, "MM-NN L2": 95.0, "CM-NN L1": 85.0, "CM-NN L2": 84.0, "CM-SSH": 70.0}
+    twelve = {
+        "MM-NN L1": 90.0,
+        "MM-NN L2": 95.0,
+        "CM-NN L1": 85.0,
+        "CM-NN L2": 84.0,
+        "CM-SSH": 70.0,
+    }
     tables = {
         "held-out 16": [{"title": "raw", "mean": {"bof-bof": 90.0}}, row("MM-NN L2", 97.5)],
         "held-out 12": [row(f"{title}, learnt at 12", value) for title, value in twelve.items()],
@@ -166,9 +203,22 @@ def test_bars_say_what_is_missed() -> None:
 
 
 @pytest.mark.usefixtures("quick")
-def test_the_command_goes_from_meshes_to_pages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_goes_from_meshes_to_pages(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     data, out = small_sources(tmp_path / "data"), tmp_path / "results" / "shapegoogle"
-    command = ["reproduce", "shapegoogle", "--data", str(data), "--out", str(out), "--seeds", "1", "--workers", "1"]
+    command = [
+        "reproduce",
+        "shapegoogle",
+        "--data",
+        str(data),
+        "--out",
+        str(out),
+        "--seeds",
+        "1",
+        "--workers",
+        "1",
+    ]
     assert main([*command, "--part", "strengths"]) == 0
     assert "nearest to the paper: " in capsys.readouterr().err
     assert main(command) == 0
@@ -186,14 +236,27 @@ def test_the_command_goes_from_meshes_to_pages(tmp_path: Path, capsys: pytest.Ca
     assert set(found["minutes"]) == {"from meshes to descriptors", "from descriptors to results"}
     for name in ("bits", "grid", "retrieval"):
         assert "</svg>" in (out / f"{name}.svg").read_text()
-    names = ("held-out 16", "as-printed settings 12", "shares", "bars", "strengths", "minutes", "lengths")
-    marks = [f"<!-- from results: shapegoogle {name} -->\nold\n<!-- end of results -->\n" for name in names]
+    names = (
+        "held-out 16",
+        "as-printed settings 12",
+        "shares",
+        "bars",
+        "strengths",
+        "minutes",
+        "lengths",
+    )
+    marks = [
+        f"<!-- from results: shapegoogle {name} -->\nold\n<!-- end of results -->\n"
+        for name in names
+    ]
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "page.md").write_text("".join(marks))
     write_pages(tmp_path / "results", tmp_path / "docs")
     made = (tmp_path / "docs" / "page.md").read_text()
     assert "old" not in made
-    assert "| 1 seeds | BoF → SS-BoF | paper | SS-BoF → BoF | BoF | paper | SS-BoF | paper |" in made
+    assert (
+        "| 1 seeds | BoF → SS-BoF | paper | SS-BoF → BoF | BoF | paper | SS-BoF | paper |" in made
+    )
     assert "lost by one tenth" in made
 
 

@@ -34,7 +34,9 @@ def test_a_ball_is_round_and_closed() -> None:
 
 def test_a_tube_is_a_torus() -> None:
     angle = np.linspace(0, 2 * np.pi, 100, endpoint=False)
-    mesh = tube(np.stack([np.cos(angle), np.sin(angle), 0 * angle], axis=1), np.full(100, 0.2), around=30)
+    mesh = tube(
+        np.stack([np.cos(angle), np.sin(angle), 0 * angle], axis=1), np.full(100, 0.2), around=30
+    )
     assert _euler(mesh) == 0
     assert mesh.area == pytest.approx(4 * np.pi**2 * 0.2, rel=0.02)
 

@@ -21,7 +21,8 @@ def _correlated(whole: Dataset, seed: int) -> Evaluation:
     vectors = realvalued.embed("cm", train, test, n_directions=5, seed=seed)
     ways = [("image", "text"), ("text", "image")]
     return Evaluation(
-        {way: evaluate_ranking(realvalued.rank(vectors, test, *way)) for way in ways}, Protocol(name="by hand")
+        {way: evaluate_ranking(realvalued.rank(vectors, test, *way)) for way in ways},
+        Protocol(name="by hand"),
     )
 
 
@@ -37,7 +38,9 @@ def test_a_table_sums_up_its_seeds(tmp_path: Path) -> None:
     summaries = summarise(ROWS, tmp_path, DIRECTIONS, n_bits=12, seeds=range(2))
     assert [one.row.key for one in summaries] == ["lsh", "cca", "real"]
     lsh, cca, real = summaries
-    assert cca.mean["average"] == pytest.approx((cca.mean["image-text"] + cca.mean["text-image"]) / 2)
+    assert cca.mean["average"] == pytest.approx(
+        (cca.mean["image-text"] + cca.mean["text-image"]) / 2
+    )
     assert cca.mean["average"] > lsh.mean["average"] + 20
     assert lsh.deviation["average"] > 0
     assert cca.worst <= cca.mean["average"] <= cca.best
@@ -65,14 +68,25 @@ def test_a_row_must_do_something(tmp_path: Path) -> None:
 
 def test_every_row_of_the_papers_table_is_there() -> None:
     printed = {row.title: row.paper for row in wiki.rows() if row.paper}
-    assert printed["CM-SSH"] == {"image-text": 22.2, "text-image": 18.4, "average": pytest.approx(20.3)}
-    assert {"MM-NN L1, literal", "MM-NN L2, literal", "CM-NN L1, literal", "CM-NN L2, literal"} <= set(printed)
+    assert printed["CM-SSH"] == {
+        "image-text": 22.2,
+        "text-image": 18.4,
+        "average": pytest.approx(20.3),
+    }
+    assert {
+        "MM-NN L1, literal",
+        "MM-NN L2, literal",
+        "CM-NN L1, literal",
+        "CM-NN L2, literal",
+    } <= set(printed)
     assert {"CM", "SM", "SCM"} <= set(printed)
     assert len({row.key for row in wiki.rows()}) == len(wiki.rows())
 
 
 @pytest.mark.parametrize("key", ["cm", "scm"])
-def test_references_reach_what_the_paper_prints(key: str, wiki_folder: Path, tmp_path: Path) -> None:
+def test_references_reach_what_the_paper_prints(
+    key: str, wiki_folder: Path, tmp_path: Path
+) -> None:
     """Within 1.5 points of the printed values (Rasiwasia et al. 2010, as quoted by the paper)."""
     row = next(row for row in wiki.rows() if row.key == key)
     run_rows([row], read(wiki_folder), tmp_path, n_bits=32, seeds=[0])

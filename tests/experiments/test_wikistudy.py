@@ -22,7 +22,12 @@ pytest.importorskip("matplotlib")
 data = synthetic(n=120, classes=3)
 SEEDS = (0, 1)
 QUICK = [
-    Row(key="mmnn", title="CCA", make=CCAITQ, paper={"image-text": 50.0, "text-image": 40.0, "average": 45.0}),
+    Row(
+        key="mmnn",
+        title="CCA",
+        make=CCAITQ,
+        paper={"image-text": 50.0, "text-image": 40.0, "average": 45.0},
+    ),
     Row(key="lsh", title="LSH", make=LSH, candidates=[{"n_bits": 2}, {"n_bits": 12}]),
 ]
 
@@ -32,7 +37,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [QUICK[0], Row(key="lsh", title="LSH", make=LSH)]
     monkeypatch.setattr(wiki, "rows", lambda: rows)
     monkeypatch.setattr(wiki, "every_hasher", lambda: rows)
-    monkeypatch.setattr(wiki, "scarce_rows", lambda: [Row(key=f"s{k}", title="", make=CCAITQ) for k in range(6)])
+    monkeypatch.setattr(
+        wiki, "scarce_rows", lambda: [Row(key=f"s{k}", title="", make=CCAITQ) for k in range(6)]
+    )
     monkeypatch.setattr(wikistudy, "FOLLOWED", ("mmnn", "lsh"))
     monkeypatch.setattr(wikistudy, "READ", ("mmnn", "lsh"))
     monkeypatch.setattr(lengths, "LENGTHS", (4, 8))
@@ -46,7 +53,11 @@ def test_all_parts_end_in_one_summary_and_figures(tmp_path: Path) -> None:
     found = read_summary(tmp_path / "summary.json")
     assert [row["key"] for row in found["table"]] == ["mmnn", "lsh"]
     assert found["scarce"][0]["difference"] == 0  # the same method twice
-    assert found["lengths"]["lsh"]["retrained"].keys() == found["lengths"]["lsh"]["cropped"].keys() == {"4", "8"}
+    assert (
+        found["lengths"]["lsh"]["retrained"].keys()
+        == found["lengths"]["lsh"]["cropped"].keys()
+        == {"4", "8"}
+    )
     assert found["lengths"]["mmnn"]["retrained"]["8"][0] == pytest.approx(
         found["table"][0]["mean"]["average"], abs=1e-3
     )
@@ -56,8 +67,13 @@ def test_all_parts_end_in_one_summary_and_figures(tmp_path: Path) -> None:
     assert values["whole ranking, ties in the worst order"]["average"] < ours
     assert values["whole ranking, ties in the best order"]["average"] > ours
     by_protocol = {one["name"]: one for one in found["protocols"]}
-    assert by_protocol["wiki"]["scores"]["mmnn"][0] == pytest.approx(found["table"][0]["mean"]["average"], abs=1e-3)
-    assert by_protocol["wiki/learnt-base"]["scores"]["mmnn"] > by_protocol["wiki/train-as-base"]["scores"]["mmnn"]
+    assert by_protocol["wiki"]["scores"]["mmnn"][0] == pytest.approx(
+        found["table"][0]["mean"]["average"], abs=1e-3
+    )
+    assert (
+        by_protocol["wiki/learnt-base"]["scores"]["mmnn"]
+        > by_protocol["wiki/train-as-base"]["scores"]["mmnn"]
+    )
     assert steps
     for name in ("table", "lengths", "precision-recall"):
         assert "</svg>" in (tmp_path / f"{name}.svg").read_text()
@@ -99,12 +115,18 @@ def _counted(**fields: float) -> CCAITQ:
 def test_kept_codes_give_the_number_of_their_result_and_of_their_crops(tmp_path: Path) -> None:
     run_rows(QUICK[:1], data, tmp_path, n_bits=12, seeds=[0])
     kept = Kept.of(result_file(tmp_path, QUICK[0], 12, 0))
-    report = read_result(result_file(tmp_path, QUICK[0], 12, 0))["directions"]["image-text"]["results"][0]
+    report = read_result(result_file(tmp_path, QUICK[0], 12, 0))["directions"]["image-text"][
+        "results"
+    ][0]
     again = mean_over_queries(kept.ranking("image-text", data).measure(AveragePrecision()))
     assert again == pytest.approx(report["value"])
-    cropped = mean_over_queries(kept.ranking("image-text", data, n_bits=1).measure(AveragePrecision()))
+    cropped = mean_over_queries(
+        kept.ranking("image-text", data, n_bits=1).measure(AveragePrecision())
+    )
     assert cropped < again
-    without = mean_over_queries(kept.ranking("image-text", data, own_row=False).measure(AveragePrecision()))
+    without = mean_over_queries(
+        kept.ranking("image-text", data, own_row=False).measure(AveragePrecision())
+    )
     assert without != again
 
 
@@ -138,7 +160,9 @@ def test_pages_are_made_from_results(tmp_path: Path) -> None:
         wikistudy.run_part(part, data, results / "wiki", n_bits=8, seeds=SEEDS)
     docs.mkdir()
     names = ("table", "searches", "scarce", "lengths", "crops", "definitions")
-    text = "# Page\n" + "".join(f"<!-- from results: wiki {name} -->\nold\n<!-- end of results -->\n" for name in names)
+    text = "# Page\n" + "".join(
+        f"<!-- from results: wiki {name} -->\nold\n<!-- end of results -->\n" for name in names
+    )
     (docs / "page.md").write_text(text + "the end\n")
     changed = write_pages(results, docs)
     assert [path.name for path in changed] == [
@@ -160,7 +184,10 @@ def test_pages_without_results_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no summaries there"):
         write_pages(tmp_path, tmp_path)
     with pytest.raises(DataError, match="no results for the block 'nus table'"):
-        fill("<!-- from results: nus table -->\n<!-- end of results -->", {"wiki": {"directions": []}})
+        fill(
+            "<!-- from results: nus table -->\n<!-- end of results -->",
+            {"wiki": {"directions": []}},
+        )
 
 
 def test_a_summary_keeps_what_it_is_not_given(tmp_path: Path) -> None:
@@ -173,7 +200,9 @@ def test_a_summary_keeps_what_it_is_not_given(tmp_path: Path) -> None:
         read_summary(path)
 
 
-def test_without_matplotlib_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_matplotlib_the_extra_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MissingExtraError, match="plots"):
         plots.plot_table([], tmp_path / "x.svg")

@@ -14,14 +14,27 @@ from crossbit.model import Affine
 
 WIDTHS = {"image": 6, "text": 4}
 PEOPLE = 60  # different ids
-ACTS = ("upsert", "upsert", "upsert", "upsert", "delete", "payload", "drop", "compact", "upgrade", "search", "reopen")
+ACTS = (
+    "upsert",
+    "upsert",
+    "upsert",
+    "upsert",
+    "delete",
+    "payload",
+    "drop",
+    "compact",
+    "upgrade",
+    "search",
+    "reopen",
+)
 
 
 def model(version: int) -> HashModel:
     """A small model; every version hashes otherwise."""
     random = np.random.default_rng(version)
     encoders = {
-        name: [Affine(random.normal(size=(width, 20)), random.normal(size=20))] for name, width in WIDTHS.items()
+        name: [Affine(random.normal(size=(width, 20)), random.normal(size=20))]
+        for name, width in WIDTHS.items()
     }
     return HashModel(encoders, n_bits=20)
 
@@ -38,18 +51,30 @@ class Expected:
         codes: dict[str, dict[str, Codes]] = {id_: {} for id_ in self.items}
         for name, width in WIDTHS.items():
             own = {id_: rows[name] for id_, (_, rows) in self.items.items() if name in rows}
-            made = model(self.version).encode(name, np.reshape(list(own.values()), (len(own), width)))
+            made = model(self.version).encode(
+                name, np.reshape(list(own.values()), (len(own), width))
+            )
             for i, id_ in enumerate(own):
                 codes[id_][name] = made[i]
         return codes
 
     def batches(self) -> list[tuple[list[str], dict[str, NDArray[Any]]]]:
         """The rows once more, as `Collection.upgrade` takes them."""
-        own = {name: {id_: rows[name] for id_, (_, rows) in self.items.items() if name in rows} for name in WIDTHS}
-        return [(list(rows), {name: np.array(list(rows.values()))}) for name, rows in own.items() if rows]
+        own = {
+            name: {id_: rows[name] for id_, (_, rows) in self.items.items() if name in rows}
+            for name in WIDTHS
+        }
+        return [
+            (list(rows), {name: np.array(list(rows.values()))})
+            for name, rows in own.items()
+            if rows
+        ]
 
     def copy(self) -> "Expected":
-        return Expected(self.version, {id_: (payload, dict(rows)) for id_, (payload, rows) in self.items.items()})
+        return Expected(
+            self.version,
+            {id_: (payload, dict(rows)) for id_, (payload, rows) in self.items.items()},
+        )
 
 
 @dataclass(frozen=True)
@@ -104,7 +129,9 @@ def after(expected: Expected, what: Act) -> Expected:
         case "upsert" | "payload":
             for i, id_ in enumerate(what.ids):
                 rows = now.items.get(id_, ({}, {}))[1]
-                fresh = {name: X[i] for name, X in what.views.items()} if what.kind == "upsert" else {}
+                fresh = (
+                    {name: X[i] for name, X in what.views.items()} if what.kind == "upsert" else {}
+                )
                 now.items[id_] = (what.payload[i], {**rows, **fresh})
         case "delete":
             for id_ in what.ids:
@@ -122,17 +149,25 @@ def differences(collection: Collection, expected: Expected) -> list[str]:
     """What is not as expected; empty when everything is."""
     codes = expected.codes()
     found = {item.id: item for item in collection}
-    wrong = [f"{len(found)} items, expected {len(expected.items)}"] if found.keys() != expected.items.keys() else []
+    wrong = (
+        [f"{len(found)} items, expected {len(expected.items)}"]
+        if found.keys() != expected.items.keys()
+        else []
+    )
     if len(collection) != len(found):
         wrong.append(f"says {len(collection)} items, has {len(found)}")
     for id_ in found.keys() & expected.items.keys():
         item, payload, own = found[id_], expected.items[str(id_)][0], codes[str(id_)]
         if item.payload != payload or dict(item.codes) != own:
-            wrong.append(f"{id_}: {item.payload} {item.modalities}, expected {payload} {sorted(own)}")
+            wrong.append(
+                f"{id_}: {item.payload} {item.modalities}, expected {payload} {sorted(own)}"
+            )
     return wrong or _search_differences(collection, expected, codes)
 
 
-def _search_differences(collection: Collection, expected: Expected, codes: dict[str, dict[str, Codes]]) -> list[str]:
+def _search_differences(
+    collection: Collection, expected: Expected, codes: dict[str, dict[str, Codes]]
+) -> list[str]:
     """Whether distances found are those of a plain loop, with and without a filter."""
     if collection.model.fingerprint() != model(expected.version).fingerprint():
         return ["another model"]

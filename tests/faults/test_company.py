@@ -28,7 +28,9 @@ def _write_own(folder: Path, name: str, batches: int) -> None:
     with Collection.open(folder) as collection:
         for number in range(batches):
             ids = [f"{name} {number} {i}" for i in range(5)]
-            collection.upsert(ids, {"text": np.full((5, WIDTHS["text"]), number)}, [{"of": name}] * 5)
+            collection.upsert(
+                ids, {"text": np.full((5, WIDTHS["text"]), number)}, [{"of": name}] * 5
+            )
             collection.delete(ids[:1])
 
 
@@ -36,16 +38,24 @@ def test_two_writers_take_turns(tmp_path: Path) -> None:
     batches = 30 * ROUNDS["writers"]
     with make(tmp_path / "c") as collection:
         children = [
-            PROCESSES.Process(target=_write_own, args=(tmp_path / "c", name, batches)) for name in ("one", "other")
+            PROCESSES.Process(target=_write_own, args=(tmp_path / "c", name, batches))
+            for name in ("one", "other")
         ]
         for child in children:
             child.start()
         for child in children:
             child.join(120)
         assert [child.exitcode for child in children] == [0, 0]
-        expected = {f"{name} {n} {i}" for name in ("one", "other") for n in range(batches) for i in range(1, 5)}
+        expected = {
+            f"{name} {n} {i}"
+            for name in ("one", "other")
+            for n in range(batches)
+            for i in range(1, 5)
+        }
         assert {item.id for item in collection} == expected
-        assert len(collection.search("text", np.ones((1, WIDTHS["text"])), k=10_000)[0]) == len(expected)
+        assert len(collection.search("text", np.ones((1, WIDTHS["text"])), k=10_000)[0]) == len(
+            expected
+        )
         assert collection.check() == []
 
 
@@ -54,7 +64,9 @@ def test_a_writer_that_waits_too_long_is_told(tmp_path: Path) -> None:
     other = sqlite3.connect(tmp_path / "c" / "items.sqlite", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with Collection.open(tmp_path / "c", timeout=0.05) as collection:
-        with pytest.raises(BackendError, match=r"another process is writing and did not finish within 0\.05 s; try"):
+        with pytest.raises(
+            BackendError, match=r"another process is writing and did not finish within 0\.05 s; try"
+        ):
             collection.upsert(["a"])
         assert len(collection) == 0  # reading goes on
         other.execute("ROLLBACK")

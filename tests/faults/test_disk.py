@@ -27,7 +27,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     place.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place)]
     if os.name != "posix" or subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("needs the right to mount a small tmpfs; the test with a limit on file sizes runs everywhere")
+        pytest.skip(
+            "needs the right to mount a small tmpfs; the test with a limit on file sizes runs everywhere"
+        )
     yield place
     subprocess.run(["umount", "-l", str(place)], check=True)
 
@@ -40,7 +42,9 @@ def fill(collection: Collection) -> tuple[Expected, str]:
         if what.kind == "reopen":  # the caller's collection stays open
             continue
         ballast = [{**payload, "text": "x" * 3000} for payload in what.payload]
-        what = type(what)(what.number, what.kind, [f"{id_} {number}" for id_ in what.ids], what.views, ballast)
+        what = type(what)(
+            what.number, what.kind, [f"{id_} {number}" for id_ in what.ids], what.views, ballast
+        )
         try:
             perform(collection, what)
         except BackendError as error:
@@ -66,7 +70,9 @@ def test_a_full_disk_is_told_and_loses_nothing(small_disk: Path) -> None:
 
 
 def _fill_with_limit(folder: Path) -> None:
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a write beyond the limit is an error, not the end
+    signal.signal(
+        signal.SIGXFSZ, signal.SIG_IGN
+    )  # a write beyond the limit is an error, not the end
     collection = Collection.create(folder, model(0), keep_features=True)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
     expected, error = fill(collection)
@@ -75,7 +81,9 @@ def _fill_with_limit(folder: Path) -> None:
 
 
 def test_files_that_may_not_grow_are_told(tmp_path: Path) -> None:
-    child = multiprocessing.get_context("forkserver").Process(target=_fill_with_limit, args=(tmp_path / "collection",))
+    child = multiprocessing.get_context("forkserver").Process(
+        target=_fill_with_limit, args=(tmp_path / "collection",)
+    )
     child.start()
     child.join(60)
     assert child.exitcode == 0
@@ -118,8 +126,12 @@ print("read")
 
 
 @pytest.mark.parametrize("compacted", [True, False], ids=["with index files", "without"])
-@pytest.mark.parametrize("open_elsewhere", [True, False], ids=["while another has it open", "alone"])
-def test_a_read_only_folder_is_read_and_not_written(*, compacted: bool, open_elsewhere: bool) -> None:
+@pytest.mark.parametrize(
+    "open_elsewhere", [True, False], ids=["while another has it open", "alone"]
+)
+def test_a_read_only_folder_is_read_and_not_written(
+    *, compacted: bool, open_elsewhere: bool
+) -> None:
     with tempfile.TemporaryDirectory() as place:
         Path(place).chmod(0o755)
         folder = Path(place) / "collection"
@@ -132,7 +144,11 @@ def test_a_read_only_folder_is_read_and_not_written(*, compacted: bool, open_els
             collection.close()
         _let_read(folder)
         done = subprocess.run(
-            [sys.executable, "-c", READ, str(folder)], capture_output=True, text=True, check=False, cwd=Path.cwd()
+            [sys.executable, "-c", READ, str(folder)],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=Path.cwd(),
         )
         for path in [folder, *folder.rglob("*")]:
             path.chmod(0o755)

@@ -57,7 +57,9 @@ def told(folder: Path, expected: Expected) -> list[str]:
 
 
 def files(folder: Path) -> list[str]:
-    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    return sorted(
+        path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()
+    )
 
 
 def test_every_kind_of_file_is_tried(played: tuple[Path, Expected], tmp_path: Path) -> None:
@@ -79,7 +81,10 @@ def test_flipped_bits_never_go_unnoticed(played: tuple[Path, Expected], tmp_path
         said = told(flipped(folder, tmp_path / "flipped", name, random), expected)
         noticed += bool(said)
         stem = name.removesuffix("-wal")
-        assert all(stem in line or name in line or "flipped/index" in line for line in said), (name, said)
+        assert all(stem in line or name in line or "flipped/index" in line for line in said), (
+            name,
+            said,
+        )
         if name.startswith("index/") and said:
             assert all("made anew" in line for line in said), (name, said)
     assert noticed > ROUNDS["flip"] // 2
@@ -97,9 +102,14 @@ def test_a_damaged_index_file_is_made_anew(played: tuple[Path, Expected], tmp_pa
         assert collection.check() == []
 
 
-def test_a_lost_log_is_named_and_can_be_given_up(played: tuple[Path, Expected], tmp_path: Path) -> None:
+def test_a_lost_log_is_named_and_can_be_given_up(
+    played: tuple[Path, Expected], tmp_path: Path
+) -> None:
     shutil.copytree(played[0], tmp_path / "c", ignore=shutil.ignore_patterns("*-wal"))
-    with pytest.raises(FormatError, match=r"items\.sqlite-wal: damaged or removed: \d+ acknowledged writes .* missing"):
+    with pytest.raises(
+        FormatError,
+        match=r"items\.sqlite-wal: damaged or removed: \d+ acknowledged writes .* missing",
+    ):
         Collection.open(tmp_path / "c")
     (tmp_path / "c" / "acknowledged").unlink()
     with Collection.open(tmp_path / "c") as collection:
@@ -110,15 +120,22 @@ def test_a_lost_log_is_named_and_can_be_given_up(played: tuple[Path, Expected], 
 
 def test_a_damaged_item_is_named_and_can_be_written_again(tmp_path: Path) -> None:
     with Collection.create(tmp_path / "c", model(0)) as collection:
-        collection.upsert(["good", "bad"], {"text": np.ones((2, 4))}, [{"word": "fine"}, {"word": "needle"}])
+        collection.upsert(
+            ["good", "bad"], {"text": np.ones((2, 4))}, [{"word": "fine"}, {"word": "needle"}]
+        )
     truth = tmp_path / "c" / "items.sqlite"
     truth.write_bytes(truth.read_bytes().replace(b"needle", b"noodle"))
     with Collection.open(tmp_path / "c") as collection:
-        with pytest.raises(FormatError, match=r"items\.sqlite: item 'bad' does not match its checksum"):
+        with pytest.raises(
+            FormatError, match=r"items\.sqlite: item 'bad' does not match its checksum"
+        ):
             collection.get(["bad"])
         assert collection.get(["good"])[0] is not None
         (finding,) = collection.check()
-        assert "table 'items': 1 rows are not what was written, of the items 'bad'; write these items" in str(finding)
+        assert (
+            "table 'items': 1 rows are not what was written, of the items 'bad'; write these items"
+            in str(finding)
+        )
         collection.upsert(["bad"], payload=[{"word": "needle"}])
         assert collection.check() == []
 
@@ -132,6 +149,9 @@ def test_a_damaged_code_is_named(tmp_path: Path) -> None:
     raw = truth.read_bytes()
     truth.write_bytes(raw.replace(code, bytes(b ^ 1 for b in code)))
     with Collection.open(tmp_path / "c") as collection:
-        with pytest.raises(FormatError, match=r"items\.sqlite: what belongs to item 'i\d+' in 'codes_\d' is not what"):
+        with pytest.raises(
+            FormatError,
+            match=r"items\.sqlite: what belongs to item 'i\d+' in 'codes_\d' is not what",
+        ):
             collection.search("text", np.ones((1, 4)))
         assert any("table 'codes_" in str(finding) for finding in collection.check())

@@ -32,7 +32,9 @@ def last_told(told: Connection) -> int:
             return number
 
 
-def test_kill_at_random_moments(tmp_path: Path, processes: multiprocessing.context.ForkServerContext) -> None:
+def test_kill_at_random_moments(
+    tmp_path: Path, processes: multiprocessing.context.ForkServerContext
+) -> None:
     seed = 7
     random = np.random.default_rng(seed)
     folder = tmp_path / "collection"

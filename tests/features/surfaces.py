@@ -24,5 +24,7 @@ def sheet(n: int = 20, bend: float = 0.0) -> Mesh:
     """A sheet of 2 × 1; ``bend`` folds it along its middle by that angle, which stretches nothing."""
     x, y = np.meshgrid(np.linspace(-1, 1, 2 * n + 1), np.linspace(0, 1, n + 1), indexing="ij")
     right = np.maximum(x, 0)
-    vertices = np.stack([np.where(x < 0, x, right * np.cos(bend)), y, right * np.sin(bend)], axis=-1).reshape(-1, 3)
+    vertices = np.stack(
+        [np.where(x < 0, x, right * np.cos(bend)), y, right * np.sin(bend)], axis=-1
+    ).reshape(-1, 3)
     return clean(vertices, grid(2 * n + 1, n + 1, closed=(False, False)))

@@ -77,7 +77,9 @@ def test_rows_are_remembered_by_content(tmp_path: Path) -> None:
     extract(Length(), [second], cache=tmp_path / "cache")
     assert SEEN == []
     second.write_bytes(b"changed")
-    extract(Length(), [second, tmp_path / "missing", b"changed", ["a", "b"]], cache=tmp_path / "cache")
+    extract(
+        Length(), [second, tmp_path / "missing", b"changed", ["a", "b"]], cache=tmp_path / "cache"
+    )
     assert [second, tmp_path / "missing", b"changed", ["a", "b"]] == SEEN
 
 
@@ -97,10 +99,16 @@ def test_a_damaged_memory_is_made_again(tmp_path: Path) -> None:
 
 
 def test_processes_give_the_same_rows() -> None:
-    things: Sequence[Thing] = [encoded(spots(seed, side=16)) for seed in range(70)] + [b"no picture"]
+    things: Sequence[Thing] = [encoded(spots(seed, side=16)) for seed in range(70)] + [
+        b"no picture"
+    ]
     alone, together = (extract(ColourGradients(), things, workers=workers) for workers in (1, 2))
     np.testing.assert_array_equal(alone.rows, together.rows)
-    assert alone.skipped == together.skipped == ["10 bytes: not a picture in one of the formats " + FORMATS]
+    assert (
+        alone.skipped
+        == together.skipped
+        == ["10 bytes: not a picture in one of the formats " + FORMATS]
+    )
 
 
 FORMATS = "JPEG, PNG, GIF, WEBP, BMP, TIFF, PPM"
@@ -114,5 +122,7 @@ def test_a_process_that_dies_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_workers_are_at_least_one() -> None:
-    with pytest.raises(DataError, match="the number of workers is a whole number of at least 1, got 0"):
+    with pytest.raises(
+        DataError, match="the number of workers is a whole number of at least 1, got 0"
+    ):
         extract(Length(), ["a"], workers=0)

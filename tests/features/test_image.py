@@ -17,7 +17,10 @@ BAG = BagOfSift.fit(PICTURES, size=10)
 
 def test_the_nearest_centre_by_definition() -> None:
     random = np.random.default_rng(0)
-    X, centres = random.normal(size=(50, 3)).astype(np.float32), random.normal(size=(7, 3)).astype(np.float32)
+    X, centres = (
+        random.normal(size=(50, 3)).astype(np.float32),
+        random.normal(size=(7, 3)).astype(np.float32),
+    )
     expected = np.square(X[:, None] - centres).sum(axis=2)
     labels, distances = nearest(X, centres)
     np.testing.assert_array_equal(labels, expected.argmin(axis=1))
@@ -26,7 +29,9 @@ def test_the_nearest_centre_by_definition() -> None:
 
 def test_k_means_is_as_good_as_a_peer() -> None:
     random = np.random.default_rng(1)
-    X = (random.normal(size=(600, 4)) + 3 * random.normal(size=(12, 4)).repeat(50, axis=0)).astype(np.float32)
+    X = (random.normal(size=(600, 4)) + 3 * random.normal(size=(12, 4)).repeat(50, axis=0)).astype(
+        np.float32
+    )
     ours = min(nearest(X, k_means(X, 12, seed=seed))[1].sum() for seed in range(3))
     peer = KMeans(12, init="random", n_init=3, random_state=0).fit(X)
     assert ours < 1.05 * peer.inertia_
@@ -40,7 +45,9 @@ def test_k_means_of_few_different_rows_finds_them() -> None:
 
 
 def test_a_centre_without_rows_starts_again() -> None:
-    X = np.concatenate([np.zeros((300, 2)), np.full((1, 2), 9.0), np.full((1, 2), 20.0)]).astype(np.float32)
+    X = np.concatenate([np.zeros((300, 2)), np.full((1, 2), 9.0), np.full((1, 2), 20.0)]).astype(
+        np.float32
+    )
     assert nearest(X, k_means(X, 3))[1].sum() == 0
 
 
@@ -79,7 +86,9 @@ def test_colours_and_gradients_of_an_even_picture() -> None:
 
 def test_edges_are_counted_where_and_how_they_lie() -> None:
     stripes = np.zeros((96, 96), np.uint8)
-    stripes[:, 70:] = 255  # an upright edge, its gradient pointing right, in the third of four columns of cells
+    stripes[:, 70:] = (
+        255  # an upright edge, its gradient pointing right, in the third of four columns of cells
+    )
     row = ColourGradients().describe([encoded(Image.fromarray(stripes))])[0]
     edges = row[64:].reshape(4, 4, 8)
     assert edges.sum() == pytest.approx(0.5)

@@ -37,7 +37,9 @@ def image_identity(shape: Sequence[int]) -> bytes:
 def sentence_table(*, masked: bool) -> bytes:
     """A network that looks up a row a token, as sentence encoders name their inputs; or one without a mask."""
     names = ["input_ids", "attention_mask", "token_type_ids"] if masked else ["x"]
-    inputs = [helper.make_tensor_value_info(name, TensorProto.INT64, [None, None]) for name in names]
+    inputs = [
+        helper.make_tensor_value_info(name, TensorProto.INT64, [None, None]) for name in names
+    ]
     nodes = [helper.make_node("Gather", ["table", names[0]], ["rows"])]
     if masked:  # y = rows · mask + types, so that a wrong input shows
         for name in names[1:]:
@@ -60,7 +62,9 @@ SENTENCES = SentenceNetwork(network=sentence_table(masked=True), tokenizer=token
 
 
 def test_pixels_reach_the_network_as_told() -> None:
-    plain = ImageNetwork(network=image_identity([3, 4, 4]), size=4, mean=[255, 127, 0], deviation=[1, 2, 4])
+    plain = ImageNetwork(
+        network=image_identity([3, 4, 4]), size=4, mean=[255, 127, 0], deviation=[1, 2, 4]
+    )
     assert plain.width == 48
     np.testing.assert_array_equal(plain.describe([PICTURES[1]])[0], np.zeros(48))
     turned = ImageNetwork(network=image_identity([4, 4, 3]), size=4, layout="nhwc", order="bgr")
@@ -72,7 +76,9 @@ def test_a_picture_is_squashed_or_cropped() -> None:
     wide = encoded(gradient(120, 40))  # red grows from 0 to 255 to the right
     ends = {}
     for fit in ("squash", "crop"):
-        network = ImageNetwork(network=image_identity([3, 40, 40]), size=40, fit=fit, mean=[0] * 3, deviation=[1] * 3)
+        network = ImageNetwork(
+            network=image_identity([3, 40, 40]), size=40, fit=fit, mean=[0] * 3, deviation=[1] * 3
+        )
         red = network.describe([wide])[0].reshape(3, 40, 40)[0]
         ends[fit] = (red[20, 0], red[20, -1])
     np.testing.assert_allclose(ends["squash"], (0, 255), atol=6)
@@ -86,15 +92,21 @@ def test_a_row_does_not_depend_on_its_company() -> None:
 
 def test_tokens_are_pooled_and_brought_to_unit_length() -> None:
     mean = TABLE[[1, 2]].mean(axis=0)
-    np.testing.assert_allclose(SENTENCES.describe(["a dog"])[0], mean / np.linalg.norm(mean), rtol=1e-5)
-    first = SentenceNetwork(network=SENTENCES.network, tokenizer=SENTENCES.tokenizer, pool="first", unit=False)
+    np.testing.assert_allclose(
+        SENTENCES.describe(["a dog"])[0], mean / np.linalg.norm(mean), rtol=1e-5
+    )
+    first = SentenceNetwork(
+        network=SENTENCES.network, tokenizer=SENTENCES.tokenizer, pool="first", unit=False
+    )
     np.testing.assert_allclose(first.describe(["dog a"])[0], TABLE[2], rtol=1e-6)
     assert SENTENCES.width == 5
 
 
 def test_a_network_that_pools_by_itself() -> None:
     pooled = SentenceNetwork(network=sentence_table(masked=False), tokenizer=tokenizer())
-    np.testing.assert_allclose(pooled.describe(["cat dog a"]), SENTENCES.describe(["cat dog a"]), rtol=1e-5)
+    np.testing.assert_allclose(
+        pooled.describe(["cat dog a"]), SENTENCES.describe(["cat dog a"]), rtol=1e-5
+    )
 
 
 def test_long_texts_are_cut() -> None:
@@ -122,7 +134,9 @@ def test_networks_are_read_from_files(tmp_path: Path) -> None:
 
 def test_recipes_describe_alike() -> None:
     network = ImageNetwork(network=image_identity([3, 8, 8]), size=8, mean=[1, 2, 3])
-    np.testing.assert_array_equal(features.open(network.recipe()).describe(PICTURES), network.describe(PICTURES))
+    np.testing.assert_array_equal(
+        features.open(network.recipe()).describe(PICTURES), network.describe(PICTURES)
+    )
     again = features.open(SENTENCES.recipe())
     np.testing.assert_array_equal(again.describe(["a cat"]), SENTENCES.describe(["a cat"]))
 

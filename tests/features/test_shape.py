@@ -35,7 +35,10 @@ def _bumpy(seed: int = 0) -> Mesh:
     """A sphere with bumps, so that signatures differ from place to place."""
     ball = sphere()
     waves = np.random.default_rng(seed).normal(size=(3, 3)) * 2
-    return Mesh(ball.vertices * (1 + 0.2 * np.sin(ball.vertices @ waves).sum(axis=1, keepdims=True)), ball.faces)
+    return Mesh(
+        ball.vertices * (1 + 0.2 * np.sin(ball.vertices @ waves).sum(axis=1, keepdims=True)),
+        ball.faces,
+    )
 
 
 def test_a_sphere_vibrates_like_a_sphere() -> None:
@@ -50,7 +53,9 @@ def test_a_flat_torus_vibrates_like_a_flat_torus() -> None:
     width, height = 2.0, 3.0
     i, j = np.mgrid[-4:5, -4:5]
     expected = np.sort((4 * np.pi**2 * ((i / width) ** 2 + (j / height) ** 2)).ravel())[:20]
-    np.testing.assert_allclose(spectrum(flat_torus(48, width, height), 20).values, expected, rtol=0.015, atol=1e-8)
+    np.testing.assert_allclose(
+        spectrum(flat_torus(48, width, height), 20).values, expected, rtol=0.015, atol=1e-8
+    )
 
 
 def test_eigenvectors_are_orthonormal_by_area() -> None:
@@ -60,14 +65,19 @@ def test_eigenvectors_are_orthonormal_by_area() -> None:
 
 
 def test_small_meshes_give_all_their_eigenpairs() -> None:
-    tetrahedron = clean(np.vstack([np.zeros(3), np.eye(3)]), np.array([[0, 2, 1], [0, 1, 3], [0, 3, 2], [1, 2, 3]]))
+    tetrahedron = clean(
+        np.vstack([np.zeros(3), np.eye(3)]), np.array([[0, 2, 1], [0, 1, 3], [0, 3, 2], [1, 2, 3]])
+    )
     assert spectrum(tetrahedron, 100).values.shape == (4,)
 
 
 def test_heat_on_a_sphere_is_the_same_everywhere_and_known() -> None:
     heat = heat_kernel_signature(spectrum(sphere(5), 120), np.array([0.2, 0.5]))
     degrees = np.arange(30)
-    exact = [((2 * degrees + 1) * np.exp(-degrees * (degrees + 1) * t)).sum() / (4 * np.pi) for t in (0.2, 0.5)]
+    exact = [
+        ((2 * degrees + 1) * np.exp(-degrees * (degrees + 1) * t)).sum() / (4 * np.pi)
+        for t in (0.2, 0.5)
+    ]
     np.testing.assert_allclose(heat, np.tile(exact, (len(heat), 1)), rtol=0.02)
 
 
@@ -91,7 +101,9 @@ def test_size_matters_unless_signatures_are_invariant() -> None:
     mesh = _bumpy()
     large = Mesh(4 * mesh.vertices, mesh.faces)
     pairs, scaled = spectrum(mesh, 60), spectrum(large, 60)
-    np.testing.assert_allclose(heat_kernel_signature(scaled, 16 * TIMES) * 16, heat_kernel_signature(pairs, TIMES))
+    np.testing.assert_allclose(
+        heat_kernel_signature(scaled, 16 * TIMES) * 16, heat_kernel_signature(pairs, TIMES)
+    )
     # A factor of 4 is a shift by 4 octaves: t from 2 to 2^25 covers both wholly only for large enough surfaces.
     far = [spectrum(Mesh(s * mesh.vertices, mesh.faces), 60) for s in (60.0, 240.0)]
     first, second = (scale_invariant_signature(one) for one in far)
@@ -121,7 +133,9 @@ def test_a_spatial_bag_is_its_definition() -> None:
     bag = SpatialBag.fit([heat], size=4, nearness=0.05)
     kernel = (pairs.vectors * np.exp(-0.05 * pairs.values)) @ pairs.vectors.T
     shares = bag.shares(heat) * pairs.areas[:, None]
-    np.testing.assert_allclose(bag.bag(heat).reshape(4, 4), shares.T @ kernel @ shares / pairs.areas.sum(), atol=1e-6)
+    np.testing.assert_allclose(
+        bag.bag(heat).reshape(4, 4), shares.T @ kernel @ shares / pairs.areas.sum(), atol=1e-6
+    )
 
 
 def test_patches_hardly_change_a_bag() -> None:
@@ -166,9 +180,13 @@ def test_many_meshes_are_described_and_broken_ones_named(tmp_path: Path) -> None
     meshes = [ply(_bumpy(seed)) for seed in range(2)]
     (tmp_path / "broken.off").write_text("OFF\n3 1 0\n0 0 0\n")
     describer = HeatOfShape(**SMALL)  # type: ignore[arg-type]
-    found = features.extract(describer, [meshes[0], tmp_path / "broken.off", meshes[1]], cache=tmp_path / "cache")
+    found = features.extract(
+        describer, [meshes[0], tmp_path / "broken.off", meshes[1]], cache=tmp_path / "cache"
+    )
     assert found.kept.tolist() == [0, 2]
-    assert found.skipped == [f"{tmp_path / 'broken.off'}: truncated: 3 vertices are promised, 1 are there"]
+    assert found.skipped == [
+        f"{tmp_path / 'broken.off'}: truncated: 3 vertices are promised, 1 are there"
+    ]
     again = features.extract(describer, meshes, cache=tmp_path / "cache")
     np.testing.assert_array_equal(again.rows, found.rows)
 

@@ -16,7 +16,9 @@ CUBE = np.array([[x, y, z] for x in (0, 1) for y in (0, 1) for z in (0, 1)], flo
 SQUARES = [[0, 1, 3, 2], [4, 6, 7, 5], [0, 4, 5, 1], [2, 3, 7, 6], [0, 2, 6, 4], [1, 5, 7, 3]]
 
 
-def _off(vertices: np.ndarray[tuple[int, int], np.dtype[np.float64]], faces: list[list[int]]) -> bytes:
+def _off(
+    vertices: np.ndarray[tuple[int, int], np.dtype[np.float64]], faces: list[list[int]]
+) -> bytes:
     points = "\n".join(" ".join(map(str, row)) for row in vertices.tolist())
     corners = "\n".join(f"{len(face)} {' '.join(map(str, face))}" for face in faces)
     return f"OFF # a comment\n{len(vertices)} {len(faces)} 0\n{points}\n{corners}\n".encode()
@@ -34,18 +36,14 @@ def _obj() -> bytes:
 
 
 def _text_ply() -> bytes:
-    head = (
-        "ply\nformat ascii 1.0\ncomment cube\nelement vertex 8\nproperty float x\nproperty float y\nproperty float z\n"
-    )
+    head = "ply\nformat ascii 1.0\ncomment cube\nelement vertex 8\nproperty float x\nproperty float y\nproperty float z\n"
     head += "property uchar red\nelement face 6\nproperty list uchar int vertex_index\nelement edge 1\nproperty int a\n"
     points = "\n".join(f"{x} {y} {z} 255" for x, y, z in CUBE)
     return f"{head}end_header\n{points}\n{chr(10).join('4 ' + ' '.join(map(str, f)) for f in SQUARES)}\n7\n".encode()
 
 
 def _big_ply() -> bytes:
-    head = (
-        "ply\nformat binary_big_endian 1.0\nelement vertex 8\nproperty double x\nproperty double y\nproperty double z\n"
-    )
+    head = "ply\nformat binary_big_endian 1.0\nelement vertex 8\nproperty double x\nproperty double y\nproperty double z\n"
     head += "element face 6\nproperty list uchar uint vertex_indices\nproperty float quality\nend_header\n"
     faces = b"".join(struct.pack(">B4If", 4, *face, 0.5) for face in SQUARES)
     return head.encode() + CUBE.astype(">f8").tobytes() + faces
@@ -58,7 +56,11 @@ def _stl(*, binary: bool) -> bytes:
         return b"solid but binary".ljust(80) + struct.pack("<I", len(corners)) + rows
     lines = ["solid ball"]
     for triangle in corners:
-        lines += ["facet normal 0 0 0", "outer loop", *(f"vertex {x!r} {y!r} {z!r}" for x, y, z in triangle.tolist())]
+        lines += [
+            "facet normal 0 0 0",
+            "outer loop",
+            *(f"vertex {x!r} {y!r} {z!r}" for x, y, z in triangle.tolist()),
+        ]
         lines += ["endloop", "endfacet"]
     return "\n".join([*lines, "endsolid"]).encode()
 
@@ -98,7 +100,9 @@ def test_what_carries_no_surface_is_removed() -> None:
 
 def test_areas_and_normals() -> None:
     assert BALL.vertex_areas().sum() == pytest.approx(BALL.area)
-    np.testing.assert_allclose(np.abs((BALL.vertex_normals() * BALL.vertices).sum(axis=1)), 1, atol=0.05)
+    np.testing.assert_allclose(
+        np.abs((BALL.vertex_normals() * BALL.vertices).sum(axis=1)), 1, atol=0.05
+    )
 
 
 TRUNCATED = ply(BALL)[:-100]
@@ -113,10 +117,22 @@ TRUNCATED = ply(BALL)[:-100]
         (b"OFF\n4 2 0\n0 0 0 1 0 0 0 1 0 0 0 1\n3 0 1 2\n3 0 1", "truncated: 2 faces are promised"),
         (b"OFF\nfour faces\n", "a broken mesh"),
         (b"OFF BINARY\n", "expected plain text OFF"),
-        (b"OFF\n4 1 0\n0 0 0 1 0 0 0 1 0 0 0 1\n3 0 1 7\n", "faces name vertices up to 7, but there are 4"),
-        (b"OFF\n4 1 0\n0 0 nan 1 0 0 0 1 0 0 0 1\n3 0 1 2\n", "some coordinates are NaN or infinite"),
-        (b"OFF\n4 1 0\n0 0 0 1 0 0 0 1 0 0 0 1\n3 0 1 2\n", "3 vertices with an area of 0.5 are no surface"),
-        (b"OFF\n4 2 0\n0 0 0 0 0 0 0 0 0 0 0 0\n3 0 1 2\n3 1 2 3\n", "4 vertices with an area of 0 are no surface"),
+        (
+            b"OFF\n4 1 0\n0 0 0 1 0 0 0 1 0 0 0 1\n3 0 1 7\n",
+            "faces name vertices up to 7, but there are 4",
+        ),
+        (
+            b"OFF\n4 1 0\n0 0 nan 1 0 0 0 1 0 0 0 1\n3 0 1 2\n",
+            "some coordinates are NaN or infinite",
+        ),
+        (
+            b"OFF\n4 1 0\n0 0 0 1 0 0 0 1 0 0 0 1\n3 0 1 2\n",
+            "3 vertices with an area of 0.5 are no surface",
+        ),
+        (
+            b"OFF\n4 2 0\n0 0 0 0 0 0 0 0 0 0 0 0\n3 0 1 2\n3 1 2 3\n",
+            "4 vertices with an area of 0 are no surface",
+        ),
         (b"v 0 0 0\nv 1 0 0\n", "0 vertices with an area of 0 are no surface"),
         (TRUNCATED, "truncated: 32 of 'face' are promised, fewer are there"),
         (b"ply\nformat ascii 1.0\n", "truncated: the PLY header has no end"),

@@ -43,7 +43,9 @@ def test_tags_made_up_on_the_spot(thing: str | list[str], tags: list[str]) -> No
     np.testing.assert_array_equal(BAG.describe([thing]), [expected])
 
 
-@given(st.lists(st.sampled_from(["dog", "cat", "runs", "the", "zebra", "a"]), min_size=1).map(" ".join))
+@given(
+    st.lists(st.sampled_from(["dog", "cat", "runs", "the", "zebra", "a"]), min_size=1).map(" ".join)
+)
 def test_tfidf_equals_the_peer(text: str) -> None:
     peer = TfidfVectorizer(analyzer=words, vocabulary=list(TFIDF.vocabulary)).fit(TEXTS)
     expected = peer.transform([text]).toarray()
@@ -56,7 +58,9 @@ def test_tfidf_equals_the_peer(text: str) -> None:
 
 @pytest.mark.parametrize("describer", [BAG, TFIDF])
 def test_a_recipe_survives_a_model_folder(describer: Describer, tmp_path: Path) -> None:
-    model = HashModel({"text": [Affine(np.eye(describer.width), np.zeros(describer.width))]}, describer.width)
+    model = HashModel(
+        {"text": [Affine(np.eye(describer.width), np.zeros(describer.width))]}, describer.width
+    )
     HashModel(model.encoders, model.n_bits, {"text": describer.recipe()}).save(tmp_path / "model")
     again = features.open(HashModel.load(tmp_path / "model").recipes["text"])
     assert again.recipe() == describer.recipe()
@@ -69,7 +73,9 @@ def test_nothing_gives_no_rows() -> None:
 
 
 def test_unknown_words_suggest_others() -> None:
-    with pytest.raises(DataError, match=r"^clouds: none of its words is among the 4 known ones; perhaps: cloud$"):
+    with pytest.raises(
+        DataError, match=r"^clouds: none of its words is among the 4 known ones; perhaps: cloud$"
+    ):
         BAG.describe(["sky", "clouds"])
     with pytest.raises(DataError, match="perhaps: sky, cloud, red"):
         BAG.describe(["xyzzy"])
@@ -82,12 +88,16 @@ def test_an_empty_text_is_refused(describer: Describer) -> None:
 
 
 def test_one_thing_is_not_a_list() -> None:
-    with pytest.raises(DataError, match=r"expected a list of things to describe, got one str; pass \[thing\]"):
+    with pytest.raises(
+        DataError, match=r"expected a list of things to describe, got one str; pass \[thing\]"
+    ):
         BAG.describe("cloud")
 
 
 def test_things_of_another_kind_are_refused() -> None:
-    with pytest.raises(DataError, match="3 bytes: expected a list of tags or a string such as 'red"):
+    with pytest.raises(
+        DataError, match="3 bytes: expected a list of tags or a string such as 'red"
+    ):
         BAG.describe([b"sky"])
     with pytest.raises(DataError, match=r"\['a', 'dog'\]: expected a text, got list"):
         TFIDF.describe([["a", "dog"]])
@@ -104,7 +114,9 @@ def test_what_is_no_thing_is_named(thing: object) -> None:
 
 @pytest.mark.parametrize("fit", [BagOfTags.fit, Tfidf.fit])
 def test_letters_are_no_things_to_learn_from(fit: Callable[[str], Describer]) -> None:
-    with pytest.raises(DataError, match=r"expected a list of things to describe, got one str; pass \[thing\]"):
+    with pytest.raises(
+        DataError, match=r"expected a list of things to describe, got one str; pass \[thing\]"
+    ):
         fit("sky")
 
 
@@ -126,4 +138,6 @@ def test_a_damaged_recipe() -> None:
     with pytest.raises(FormatError, match="a recipe of kind 'tfidf' is damaged"):
         features.open(Recipe("tfidf", files={"vocabulary.txt": b"a\nb"}))
     with pytest.raises(FormatError, match="expected a weight for each of 2 words"):
-        features.open(Recipe("tfidf", arrays={"rarity": np.ones(3)}, files={"vocabulary.txt": b"a\nb"}))
+        features.open(
+            Recipe("tfidf", arrays={"rarity": np.ones(3)}, files={"vocabulary.txt": b"a\nb"})
+        )

@@ -40,8 +40,12 @@ def test_directions_are_the_canonical_ones() -> None:
     W = canonical_directions(X, {("image", "text"): index}, 3, regularisation=1e-9, power=0)
     A, B = X["image"] @ W["image"], X["text"] @ W["text"]
     ours = [np.corrcoef(A[:, i], B[:, i])[0, 1] for i in range(3)]
-    U, V = CCA(n_components=3, max_iter=5000, tol=1e-12).fit_transform(views["image"], views["text"])
-    np.testing.assert_allclose(ours, [np.corrcoef(U[:, i], V[:, i])[0, 1] for i in range(3)], atol=1e-4)
+    U, V = CCA(n_components=3, max_iter=5000, tol=1e-12).fit_transform(
+        views["image"], views["text"]
+    )
+    np.testing.assert_allclose(
+        ours, [np.corrcoef(U[:, i], V[:, i])[0, 1] for i in range(3)], atol=1e-4
+    )
     np.testing.assert_allclose(A.std(axis=0), 1, atol=1e-3)
 
 
@@ -93,7 +97,9 @@ def test_a_modality_that_nothing_links_is_named() -> None:
 
 def test_scales_of_columns_do_not_matter() -> None:
     views = shared_latent()
-    stretched = {name: view * np.geomspace(1e-6, 1e6, view.shape[1]) + 1e3 for name, view in views.items()}
+    stretched = {
+        name: view * np.geomspace(1e-6, 1e6, view.shape[1]) + 1e3 for name, view in views.items()
+    }
     model = CCAITQ(n_bits=16).fit(stretched)
     assert rank_of_own_row(model, stretched, "image", "text") < 0.1
 

@@ -18,7 +18,9 @@ Array = NDArray[Any]
 
 
 def small(dtype: str = "f8", widths: tuple[int, int] = (9, 5)) -> TrainingSet:
-    data = synthetic(n=150, classes=4, modalities=dict(zip(("image", "text"), widths, strict=True)), seed=3)
+    data = synthetic(
+        n=150, classes=4, modalities=dict(zip(("image", "text"), widths, strict=True)), seed=3
+    )
     assert data.labels is not None
     views = {name: np.asarray(view, dtype) for name, view in data.views.items()}
     return training_set(views, labels=data.labels)
@@ -36,7 +38,9 @@ def test_the_covariance_equals_the_plain_loop(dtype: str, widths: tuple[int, int
     expected = np.zeros(widths)
     for (i, j), w in zip(rows.index, signed, strict=True):
         expected += w * np.outer(rows.X[i], rows.Y[j])
-    np.testing.assert_allclose(rows.covariance(signed), expected, rtol=1e-4 if dtype == "f4" else 1e-10, atol=1e-3)
+    np.testing.assert_allclose(
+        rows.covariance(signed), expected, rtol=1e-4 if dtype == "f4" else 1e-10, atol=1e-3
+    )
 
 
 @pytest.mark.parametrize("shape", [(8, 5), (5, 8)])
@@ -115,7 +119,9 @@ def test_the_codes_are_what_was_learnt() -> None:
 
 def gap(model: HashModel, views: Any, labels: Array) -> float:  # noqa: ANN401
     """How much nearer things of one class are, in bits."""
-    d = hamming(model.encode("image", views["image"]), model.encode("text", views["text"])).astype(float)
+    d = hamming(model.encode("image", views["image"]), model.encode("text", views["text"])).astype(
+        float
+    )
     same = labels[:, None] == labels
     return float(d[~same].mean() - d[same].mean())
 
@@ -125,7 +131,9 @@ def test_things_of_one_class_come_near_in_data_never_seen(step: Any) -> None:  #
     data = synthetic(n=600, classes=5, seed=1)
     labels, train, test = np.asarray(data.labels), slice(0, 400), slice(400, 600)
     hasher = CMSSH(n_bits=32, step=step, n_dissimilar=20_000)
-    model = hasher.fit({name: view[train] for name, view in data.views.items()}, labels=labels[train])
+    model = hasher.fit(
+        {name: view[train] for name, view in data.views.items()}, labels=labels[train]
+    )
     assert gap(model, {name: view[test] for name, view in data.views.items()}, labels[test]) > 4
 
 
@@ -140,7 +148,10 @@ def test_boosting_begins_anew_when_a_bit_is_right_about_everything() -> None:
     """Two classes far apart: one bit says it all, and all bits must say it."""
     labels = np.arange(60) % 2
     random = np.random.default_rng(0)
-    views = {name: 10.0 * labels[:, None] + random.normal(size=(60, d)) for name, d in (("image", 4), ("text", 3))}
+    views = {
+        name: 10.0 * labels[:, None] + random.normal(size=(60, d))
+        for name, d in (("image", 4), ("text", 3))
+    }
     model = CMSSH(n_bits=20).fit(views, labels=labels)
     assert gap(model, views, labels) == pytest.approx(20)
 
@@ -169,7 +180,8 @@ def test_weights_begin_anew_from_the_first_ones() -> None:
 def test_what_cannot_be_learnt_from_is_told() -> None:
     views = {"image": np.ones((20, 3)), "text": np.ones((20, 2))}
     with pytest.raises(
-        DataError, match="cmssh: no direction of 'image' and 'text' tells similar pairs from dissimilar"
+        DataError,
+        match="cmssh: no direction of 'image' and 'text' tells similar pairs from dissimilar",
     ):
         CMSSH().fit(views, labels=np.arange(20) % 2)
 
@@ -186,10 +198,14 @@ def wiki(folder: Path) -> tuple[dict[str, Array], Array, dict[str, Array], Array
     scipy_io = pytest.importorskip("scipy.io")
     arrays = scipy_io.loadmat(folder / "raw_features.mat")
     labels = [
-        np.loadtxt(folder / f"{part}set_txt_img_cat.list", usecols=2, dtype=np.int64, delimiter="\t")
+        np.loadtxt(
+            folder / f"{part}set_txt_img_cat.list", usecols=2, dtype=np.int64, delimiter="\t"
+        )
         for part in ("train", "test")
     ]
-    train, test = ({"image": arrays[f"I_{part}"], "text": arrays[f"T_{part}"]} for part in ("tr", "te"))
+    train, test = (
+        {"image": arrays[f"I_{part}"], "text": arrays[f"T_{part}"]} for part in ("tr", "te")
+    )
     return train, labels[0], test, labels[1]
 
 
@@ -201,5 +217,8 @@ def test_wiki_comes_within_two_points_of_the_printed_value(wiki_folder: Path) ->
     for seed in range(2):
         model = CMSSH(n_bits=32, seed=seed).fit(train, labels=train_labels)
         image, text = (model.encode(name, test[name]) for name in ("image", "text"))
-        found += [mean_average_precision(image, text, relevant), mean_average_precision(text, image, relevant)]
+        found += [
+            mean_average_precision(image, text, relevant),
+            mean_average_precision(text, image, relevant),
+        ]
     assert 100 * np.mean(found) == pytest.approx(20.3, abs=2)

@@ -20,7 +20,9 @@ def directions(model: HashModel, name: str) -> Array:
 
 def separated(model: HashModel, views: Any, labels: Array) -> float:  # noqa: ANN401
     """How much nearer things of one class are, as a share of the bits."""
-    d = hamming(model.encode("image", views["image"]), model.encode("text", views["text"])).astype(float)
+    d = hamming(model.encode("image", views["image"]), model.encode("text", views["text"])).astype(
+        float
+    )
     same = labels[:, None] == labels
     return float(d[~same].mean() - d[same].mean()) / model.n_bits
 
@@ -30,9 +32,14 @@ def test_directions_are_singular_vectors_of_the_difference_of_covariances(alpha:
     data = synthetic(n=200, classes=4, modalities={"image": 8, "text": 6}, seed=0)
     random = np.random.default_rng(0)
     pairs = Pairs("image", "text", random.integers(0, 200, (900, 2)), random.random(900) < 0.3)
-    X, Y = (np.asarray(data.views[name]) - np.mean(data.views[name], axis=0) for name in ("image", "text"))
+    X, Y = (
+        np.asarray(data.views[name]) - np.mean(data.views[name], axis=0)
+        for name in ("image", "text")
+    )
     i, j = pairs.index.T
-    of = {kind: X[i[pairs.similar == kind]].T @ Y[j[pairs.similar == kind]] for kind in (True, False)}
+    of = {
+        kind: X[i[pairs.similar == kind]].T @ Y[j[pairs.similar == kind]] for kind in (True, False)
+    }
     C = of[True] / pairs.similar.sum() - alpha * of[False] / (~pairs.similar).sum()
     model = DiffHash(n_bits=6, alpha=alpha).fit(data.views, pairs=pairs)
     P, Q = directions(model, "image"), directions(model, "text")
@@ -41,7 +48,9 @@ def test_directions_are_singular_vectors_of_the_difference_of_covariances(alpha:
 
 def test_the_weight_of_dissimilar_pairs_is_alpha() -> None:
     data = synthetic(n=100, classes=4, seed=0)
-    rows = PairedRows.of(training_set(data.views, labels=data.labels), n_similar=50, n_dissimilar=200, seed=0)
+    rows = PairedRows.of(
+        training_set(data.views, labels=data.labels), n_similar=50, n_dissimilar=200, seed=0
+    )
     weights = rows.even_weights(3.0)
     assert weights.sum() == pytest.approx(1)
     assert weights[rows.signs < 0].sum() == pytest.approx(3 * weights[rows.signs > 0].sum())
@@ -54,7 +63,10 @@ def test_things_of_one_class_come_near_in_data_never_seen(known: str) -> None:
     hasher = DiffHash(n_bits=4, n_dissimilar=20_000)  # five centred classes span four directions
     views = {name: view[train] for name, view in data.views.items()}
     model = hasher.fit(views, labels=labels[train] if known == "labels" else None)
-    assert separated(model, {name: view[test] for name, view in data.views.items()}, labels[test]) > 0.2
+    assert (
+        separated(model, {name: view[test] for name, view in data.views.items()}, labels[test])
+        > 0.2
+    )
 
 
 def test_a_direction_comes_again_with_other_thresholds() -> None:
@@ -90,7 +102,10 @@ def test_a_direction_with_one_cut_says_the_same_again(wrong: int) -> None:
 
 def test_what_cannot_be_learnt_from_is_told() -> None:
     views = {"image": np.ones((20, 3)), "text": np.ones((20, 2))}
-    with pytest.raises(DataError, match="diffhash: no direction of 'image' and 'text' tells similar pairs from dissim"):
+    with pytest.raises(
+        DataError,
+        match="diffhash: no direction of 'image' and 'text' tells similar pairs from dissim",
+    ):
         DiffHash().fit(views, labels=np.arange(20) % 2)
 
 

@@ -23,12 +23,18 @@ def test_one_class_a_row_agrees_with_scikit_learn(
     np.testing.assert_allclose(ours, theirs, atol=2e-3)
 
 
-def test_several_classes_a_row_agree_with_scikit_learn(rows: tuple[NDArray[np.float64], NDArray[np.int64]]) -> None:
+def test_several_classes_a_row_agree_with_scikit_learn(
+    rows: tuple[NDArray[np.float64], NDArray[np.int64]],
+) -> None:
     X, y = rows
     Y = np.stack([y < 2, y % 2 == 0, y == 3], axis=1)
     ours = fit_logistic(X, Y, several=True, ridge=1.0).posteriors(X)
     for column in range(3):
-        theirs = LogisticRegression(C=1.0, max_iter=5000, tol=1e-10).fit(X, Y[:, column]).predict_proba(X)[:, 1]
+        theirs = (
+            LogisticRegression(C=1.0, max_iter=5000, tol=1e-10)
+            .fit(X, Y[:, column])
+            .predict_proba(X)[:, 1]
+        )
         np.testing.assert_allclose(ours[:, column], theirs, atol=2e-3)
 
 

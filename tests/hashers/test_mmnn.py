@@ -20,11 +20,14 @@ def classes(n: int = 120, n_classes: int = 4, seed: int = 0) -> NDArray[np.int64
     return np.random.default_rng(seed).permutation(np.arange(n) % n_classes)
 
 
-def views(labels: NDArray[np.int64], *widths: int, noise: float = 0.4, seed: int = 1) -> list[NDArray[np.float64]]:
+def views(
+    labels: NDArray[np.int64], *widths: int, noise: float = 0.4, seed: int = 1
+) -> list[NDArray[np.float64]]:
     """Rows of each width around one centre a class; the centres do not depend on the rows."""
     random, centres = np.random.default_rng(seed), np.random.default_rng(99)
     return [
-        centres.normal(size=(20, width))[labels] + noise * random.normal(size=(len(labels), width)) for width in widths
+        centres.normal(size=(20, width))[labels] + noise * random.normal(size=(len(labels), width))
+        for width in widths
     ]
 
 
@@ -47,7 +50,9 @@ def test_labels_are_learnt_with_every_optimiser(method: str, optimiser: str) -> 
     labels = classes()
     steps = 30 if optimiser in ("cg", "lbfgs") else 300
     rate = 0.003 if optimiser == "adam" else 0.001
-    model = HASHERS[method](**{**QUICK, "steps": steps}, optimiser=optimiser, learning_rate=rate, batch=None).fit(  # type: ignore[call-arg]
+    model = HASHERS[method](
+        **{**QUICK, "steps": steps}, optimiser=optimiser, learning_rate=rate, batch=None
+    ).fit(  # type: ignore[call-arg]
         two(labels), labels=labels
     )
     assert quality(model) > 95
@@ -83,7 +88,9 @@ def test_mmnn_with_alpha_zero_is_cmnn() -> None:
 
 def test_the_same_seed_gives_the_same_model_and_another_seed_another() -> None:
     labels = classes()
-    models = [MMNN(**QUICK, dropout=0.2, seed=seed).fit(two(labels), labels=labels) for seed in (3, 3, 4)]
+    models = [
+        MMNN(**QUICK, dropout=0.2, seed=seed).fit(two(labels), labels=labels) for seed in (3, 3, 4)
+    ]
     assert models[0] == models[1]
     assert models[0].fingerprint() != models[2].fingerprint()
 
@@ -125,7 +132,10 @@ def test_explicit_pairs_across_and_within() -> None:
     random = np.random.default_rng(0)
     index = random.integers(0, len(labels), (4000, 2))
     similar = labels[index[:, 0]] == labels[index[:, 1]]
-    pairs = [Pairs("text", "image", index, similar), Pairs("text", "text", index[:500], similar[:500])]
+    pairs = [
+        Pairs("text", "image", index, similar),
+        Pairs("text", "text", index[:500], similar[:500]),
+    ]
     for options in ({}, {"batch": 64, "steps": 300}):
         model = MMNN(**{**QUICK, **options}).fit(two(labels), pairs=pairs)
         assert quality(model) > 95
@@ -190,7 +200,9 @@ def test_a_mixture_of_everything() -> None:
     labels = classes()
     partly = np.where(np.arange(len(labels)) < 60, labels, -1)
     pairs = Pairs("image", "image", np.array([[0, 1], [2, 3]]), labels[[0, 2]] == labels[[1, 3]])
-    model = MMNN(**{**QUICK, "loss": "auto"}).fit(two(labels), labels=partly, pairs=pairs, rows=True)
+    model = MMNN(**{**QUICK, "loss": "auto"}).fit(
+        two(labels), labels=partly, pairs=pairs, rows=True
+    )
     assert quality(model) > 90
 
 
@@ -205,9 +217,9 @@ def test_several_labels_a_row() -> None:
 
 def test_sampled_pairs_and_sums_as_the_paper_prints() -> None:
     labels = classes()
-    model = MMNN(**QUICK, n_pairs=(300, 3000), sums=True, margin={"image-text": 3, "default": 1}).fit(
-        two(labels), labels=labels
-    )
+    model = MMNN(
+        **QUICK, n_pairs=(300, 3000), sums=True, margin={"image-text": 3, "default": 1}
+    ).fit(two(labels), labels=labels)
     assert quality(model) > 90
 
 
@@ -239,7 +251,9 @@ def test_the_card_tells_how_it_went() -> None:
 def test_a_collapse_is_detected_and_said(caplog: pytest.LogCaptureFixture) -> None:
     labels = np.zeros(40, np.int64)
     index = np.random.default_rng(0).integers(0, 40, (500, 2))
-    model = MMNN(**QUICK, validation=0.0).fit(two(labels), pairs=Pairs("image", "text", index, np.ones(500, bool)))
+    model = MMNN(**QUICK, validation=0.0).fit(
+        two(labels), pairs=Pairs("image", "text", index, np.ones(500, bool))
+    )
     assert any("every row has the same code" in warning for warning in model.card["warnings"])
     assert "collapsed" in caplog.text
 
@@ -255,15 +269,24 @@ def test_too_little_to_hold_out_trains_on_all(caplog: pytest.LogCaptureFixture) 
     [
         ({"margin": "wide"}, "a margin is a distance above 0, or a share"),
         ({"margin": 0}, "a margin is a distance above 0"),
-        ({"margin": {"image-text": 3}}, r"none is given for \['image-image', 'text-text'\]; add it, or 'default'"),
+        (
+            {"margin": {"image-text": 3}},
+            r"none is given for \['image-image', 'text-text'\]; add it, or 'default'",
+        ),
         ({"margin": {"image-sound": 3, "default": 1}}, "'image-sound' names no pair of modalities"),
-        ({"alpha": {"sound": 1.0}}, r"alpha: unknown modalities \['sound'\]; known: \['image', 'text'\]"),
+        (
+            {"alpha": {"sound": 1.0}},
+            r"alpha: unknown modalities \['sound'\]; known: \['image', 'text'\]",
+        ),
         ({"inputs": "whiten"}, "unknown input step 'whiten' in 'whiten'; known, joined by"),
         ({"optimiser": "newton"}, "unknown optimiser 'newton'"),
         ({"device": "tpu"}, "unknown device 'tpu'"),
         ({"device": "mps"}, "device 'mps' is not available on this machine"),
         ({"validation": 1.5}, "at least 0 and below 1, got 1.5"),
-        ({"optimiser": "sgd", "learning_rate": 1e30, "decay": 1.0}, "the loss is (nan|inf) at step"),
+        (
+            {"optimiser": "sgd", "learning_rate": 1e30, "decay": 1.0},
+            "the loss is (nan|inf) at step",
+        ),
     ],
 )
 def test_fields_that_cannot_be_used(fields: dict[str, Any], message: str) -> None:
@@ -274,8 +297,12 @@ def test_fields_that_cannot_be_used(fields: dict[str, Any], message: str) -> Non
 
 def test_labels_of_two_forms_are_refused() -> None:
     labels = classes()
-    with pytest.raises(DataError, match="labels of all modalities name the same classes in one form"):
-        MMNN(**QUICK).fit(two(labels), labels={"image": labels, "text": np.eye(4, dtype=bool)[labels]})
+    with pytest.raises(
+        DataError, match="labels of all modalities name the same classes in one form"
+    ):
+        MMNN(**QUICK).fit(
+            two(labels), labels={"image": labels, "text": np.eye(4, dtype=bool)[labels]}
+        )
 
 
 def test_cmnn_has_no_alpha_and_needs_two_modalities() -> None:

@@ -19,13 +19,21 @@ random = np.random.default_rng(0)
 def captioned(n: int, *, captions: int = 3, seed: int = 0) -> tuple[Array, Array, Pairs]:
     """Pictures and captions of common causes, ever weaker, with noise: rows, rows, and which caption is whose."""
     draw, strength = np.random.default_rng(seed), np.arange(1, 61) ** -0.5
-    maps = [np.random.default_rng(number).normal(size=(60, width)) for number, width in ((7, 100), (8, 80))]
+    maps = [
+        np.random.default_rng(number).normal(size=(60, width))
+        for number, width in ((7, 100), (8, 80))
+    ]
     cause = draw.normal(size=(n, 60)) * strength
     image = cause @ maps[0] + 2 * draw.normal(size=(n, 100))
     owner = np.repeat(np.arange(n), captions)
     said = cause[owner] + 0.1 * strength * draw.normal(size=(n * captions, 60))
     text = said @ maps[1] + 2 * draw.normal(size=(n * captions, 80))
-    pairs = Pairs("image", "text", np.stack([owner, np.arange(n * captions)], axis=1), np.ones(n * captions, bool))
+    pairs = Pairs(
+        "image",
+        "text",
+        np.stack([owner, np.arange(n * captions)], axis=1),
+        np.ones(n * captions, bool),
+    )
     return image, text, pairs
 
 
@@ -51,13 +59,17 @@ def test_the_gradient_is_that_of_the_loss() -> None:
 def test_the_loss_by_definition() -> None:
     a, b = (random.normal(size=(6, 8)).astype(np.float32) for _ in range(2))
     logits = np.sign(a) @ np.sign(b).T / (0.1 * 8)
-    ways = [-np.log(np.exp(l[i, i]) / np.exp(l[i]).sum()) for l in (logits, logits.T) for i in range(6)]  # noqa: E741
+    ways = [
+        -np.log(np.exp(l[i, i]) / np.exp(l[i]).sum()) for l in (logits, logits.T) for i in range(6)
+    ]  # noqa: E741
     assert find_own(a, b, 0.1)[0] == pytest.approx(np.mean(ways), rel=1e-5)
 
 
 def test_bags_are_averaged_and_mixed() -> None:
     bags, X = Bags(np.array([3, 0, 1, 2]), np.array([1, 0, 3])), np.eye(4)
-    np.testing.assert_allclose(bags.mixed(X, np.array([2, 0])), [[1 / 3, 1 / 3, 1 / 3, 0.0], [0.0, 0.0, 0.0, 1.0]])
+    np.testing.assert_allclose(
+        bags.mixed(X, np.array([2, 0])), [[1 / 3, 1 / 3, 1 / 3, 0.0], [0.0, 0.0, 0.0, 1.0]]
+    )
     mixed = bags.mixed(X, np.array([2, 0]), np.random.default_rng(0))
     np.testing.assert_allclose(mixed.sum(axis=1), 1)
     assert (mixed[0, :3] > 0).all()
@@ -68,7 +80,10 @@ def test_bags_are_averaged_and_mixed() -> None:
 def test_directions_are_those_of_the_textbook(wide: bool) -> None:
     n = 30 if wide else 200
     Z = random.normal(size=(n, 4))
-    X = {"a": Z @ random.normal(size=(4, 40)) + random.normal(size=(n, 40)), "b": Z + random.normal(size=(n, 4))}
+    X = {
+        "a": Z @ random.normal(size=(4, 40)) + random.normal(size=(n, 40)),
+        "b": Z + random.normal(size=(n, 4)),
+    }
     X = {name: rows - rows.mean(axis=0) for name, rows in X.items()}
     W = SharedDirections(X).directions(3, 0.5, 0.0)
     roots = {}
@@ -78,7 +93,9 @@ def test_directions_are_those_of_the_textbook(wide: bool) -> None:
         roots[name] = (vectors / np.sqrt(values)) @ vectors.T
     correlations = np.linalg.svd(roots["a"] @ X["a"].T @ X["b"] / n @ roots["b"])[1][:3]
     found = np.diag(W["a"].T @ X["a"].T @ X["b"] @ W["b"] / n)
-    np.testing.assert_allclose(found * 2, correlations, rtol=1e-6)  # each half has length ½ in a joint eigenvector
+    np.testing.assert_allclose(
+        found * 2, correlations, rtol=1e-6
+    )  # each half has length ½ in a joint eigenvector
 
 
 def test_it_learns_more_than_its_start_and_its_peer() -> None:
@@ -92,7 +109,9 @@ def test_it_learns_more_than_its_start_and_its_peer() -> None:
 
 def test_ranking_that_does_not_help_is_left_out() -> None:
     image, text, pairs = captioned(200)
-    model = RankedCCA(n_bits=16, steps=5, learning_rate=3.0).fit({"image": image, "text": text}, pairs=pairs)
+    model = RankedCCA(n_bits=16, steps=5, learning_rate=3.0).fit(
+        {"image": image, "text": text}, pairs=pairs
+    )
     assert model.card["chosen"].endswith(", 0 steps")
 
 
@@ -130,7 +149,10 @@ def test_pairs_may_be_told_either_way_round() -> None:
 def test_pairs_must_link_one_modality_with_all_others() -> None:
     image, text, pairs = captioned(20)
     data = training_set({"image": image, "text": text, "sound": image}, pairs=pairs)
-    with pytest.raises(DataError, match=r"similar pairs must link one modality with all others; got \['image-text'\]"):
+    with pytest.raises(
+        DataError,
+        match=r"similar pairs must link one modality with all others; got \['image-text'\]",
+    ):
         things_of(data)
 
 

@@ -15,7 +15,10 @@ def test_bits_are_signs_of_the_eigenfunctions_of_the_box() -> None:
     V = centred @ components.T
     low, side = V.min(0), np.ptp(V, axis=0)
     functions = sorted((k / side[j], j, k) for j in range(3) for k in range(1, 7))[:6]
-    expected = np.stack([np.sin(np.pi / 2 + k * np.pi / side[j] * (V[:, j] - low[j])) for _, j, k in functions], axis=1)
+    expected = np.stack(
+        [np.sin(np.pi / 2 + k * np.pi / side[j] * (V[:, j] - low[j])) for _, j, k in functions],
+        axis=1,
+    )
     scores = model.scores("x", X)
     np.testing.assert_allclose(scores, expected, atol=1e-3)
 

@@ -33,7 +33,9 @@ def test_modalities_need_not_have_met(method: str) -> None:
     data = synthetic(n=600, classes=5, seed=3)
     train, labels = data.part("train"), np.asarray(data.part("train").labels)
     views = {"image": train.views["image"][:300], "text": train.views["text"][200:]}
-    model = HASHERS[method](n_bits=32).fit(views, labels={"image": labels[:300], "text": labels[200:]})
+    model = HASHERS[method](n_bits=32).fit(
+        views, labels={"image": labels[:300], "text": labels[200:]}
+    )
     assert evaluate_model(model, data).reports["image", "text"]["mAP"].value > 0.9
 
 
@@ -50,7 +52,9 @@ def test_class_numbers_may_be_anything_and_some_unknown(method: str) -> None:
 @methods
 def test_a_modality_without_labels_is_named(method: str) -> None:
     views = {"image": np.eye(6), "text": np.eye(6)}
-    with pytest.raises(DataError, match=r"every modality needs labels here, and \['text'\] have none"):
+    with pytest.raises(
+        DataError, match=r"every modality needs labels here, and \['text'\] have none"
+    ):
         HASHERS[method]().fit(views, labels={"image": np.arange(6) % 2})
 
 

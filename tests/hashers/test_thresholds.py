@@ -28,7 +28,12 @@ def problems(draw: st.DrawFn) -> Problem:
 def achieved(problem: Problem, left: float, right: float) -> float:
     """r of two cuts, pair by pair."""
     u, v, index, signed = problem
-    return float(sum(w if (u[i] >= left) == (v[j] >= right) else -w for (i, j), w in zip(index, signed, strict=True)))
+    return float(
+        sum(
+            w if (u[i] >= left) == (v[j] >= right) else -w
+            for (i, j), w in zip(index, signed, strict=True)
+        )
+    )
 
 
 def best_of_all(problem: Problem) -> float | None:
@@ -77,7 +82,12 @@ def noisy(n: int, seed: int) -> Problem:
     right = random.random(len(index)) < 0.7
     signed = random.random(len(index)) * np.where(together == right, 1.0, -1.0)
     used = [np.unique(index[:, side], return_inverse=True) for side in (0, 1)]
-    return u[used[0][0]], v[used[1][0]], np.stack([used[0][1], used[1][1]], axis=1), signed / np.abs(signed).sum()
+    return (
+        u[used[0][0]],
+        v[used[1][0]],
+        np.stack([used[0][1], used[1][1]], axis=1),
+        signed / np.abs(signed).sum(),
+    )
 
 
 @pytest.mark.parametrize("seed", range(5))

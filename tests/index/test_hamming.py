@@ -34,7 +34,9 @@ def expected_nearest(held: dict[int, int], query: int, k: int) -> tuple[list[int
     return [id_ for _, id_ in found] + padding, [distance for distance, _ in found] + padding
 
 
-ids_and_values = st.dictionaries(st.integers(0, 40) | st.just(2**63 - 1), st.integers(0, 31), max_size=12)
+ids_and_values = st.dictionaries(
+    st.integers(0, 40) | st.just(2**63 - 1), st.integers(0, 31), max_size=12
+)
 
 
 class IndexBesideADictionary(RuleBasedStateMachine):
@@ -49,7 +51,9 @@ class IndexBesideADictionary(RuleBasedStateMachine):
     def add(self, items: dict[int, int]) -> None:
         taken = items.keys() & self.held.keys()
         if taken:
-            with pytest.raises(DataError, match=f"id ({'|'.join(map(str, taken))}) is in the index already"):
+            with pytest.raises(
+                DataError, match=f"id ({'|'.join(map(str, taken))}) is in the index already"
+            ):
                 self.index.add(list(items), codes_of(list(items.values())))
         else:
             self.index.add(list(items), codes_of(list(items.values())))
@@ -74,27 +78,44 @@ class IndexBesideADictionary(RuleBasedStateMachine):
     @rule(query=st.integers(0, 31), k=st.integers(1, 15), path=st.sampled_from(PATHS))
     def search(self, query: int, k: int, path: str) -> None:
         found = self.index.search(codes_of([query]), k, path=path)
-        assert (found.ids[0].tolist(), found.distances[0].tolist()) == expected_nearest(self.held, query, k)
+        assert (found.ids[0].tolist(), found.distances[0].tolist()) == expected_nearest(
+            self.held, query, k
+        )
 
     @rule(query=st.integers(0, 31), radius=st.integers(0, 6), path=st.sampled_from(PATHS))
     def within(self, query: int, radius: int, path: str) -> None:
         (found,) = self.index.within(codes_of([query]), radius, path=path)
         ids, distances = expected_nearest(self.held, query, len(self.held))
         near = sum(distance <= radius for distance in distances)
-        assert (found.ids[0].tolist(), found.distances[0].tolist()) == (ids[:near], distances[:near])
+        assert (found.ids[0].tolist(), found.distances[0].tolist()) == (
+            ids[:near],
+            distances[:near],
+        )
 
-    @rule(query=st.integers(0, 31), allowed=st.sets(st.integers(0, 45), max_size=30), as_bitmap=st.booleans())
+    @rule(
+        query=st.integers(0, 31),
+        allowed=st.sets(st.integers(0, 45), max_size=30),
+        as_bitmap=st.booleans(),
+    )
     def search_some(self, query: int, allowed: set[int], as_bitmap: bool) -> None:
-        where = np.isin(np.arange(46), list(allowed)) if as_bitmap else np.array(sorted(allowed), np.int64)
+        where = (
+            np.isin(np.arange(46), list(allowed))
+            if as_bitmap
+            else np.array(sorted(allowed), np.int64)
+        )
         found = self.index.search(codes_of([query]), 6, where=where)
         some = {id_: value for id_, value in self.held.items() if id_ in allowed}
-        assert (found.ids[0].tolist(), found.distances[0].tolist()) == expected_nearest(some, query, 6)
+        assert (found.ids[0].tolist(), found.distances[0].tolist()) == expected_nearest(
+            some, query, 6
+        )
 
     @invariant()
     def holds_the_same(self) -> None:
         assert len(self.index) == len(self.held)
         assert self.index.ids().tolist() == sorted(self.held)
-        assert self.index.get(sorted(self.held)) == codes_of([self.held[id_] for id_ in sorted(self.held)])
+        assert self.index.get(sorted(self.held)) == codes_of(
+            [self.held[id_] for id_ in sorted(self.held)]
+        )
         assert all((id_ in self.index) == (id_ in self.held) for id_ in (0, 7, 40, 2**63 - 1, -1))
 
 
@@ -102,9 +123,16 @@ TestIndexBesideADictionary = IndexBesideADictionary.TestCase
 TestIndexBesideADictionary.settings = settings(max_examples=60, stateful_step_count=25)
 
 
-@given(st.sampled_from([1, 12, 64, 100, 256]), st.integers(0, 60), st.integers(1, 40), st.integers(0, 99))
+@given(
+    st.sampled_from([1, 12, 64, 100, 256]),
+    st.integers(0, 60),
+    st.integers(1, 40),
+    st.integers(0, 99),
+)
 @settings(max_examples=40)
-def test_every_path_and_number_of_threads_answers_alike(n_bits: int, n: int, n_queries: int, seed: int) -> None:
+def test_every_path_and_number_of_threads_answers_alike(
+    n_bits: int, n: int, n_queries: int, seed: int
+) -> None:
     index = HammingIndex(n_bits)
     ids = np.random.default_rng(seed).permutation(1000)[:n]
     for part in np.array_split(np.arange(n), 3):
@@ -145,7 +173,8 @@ def test_many_queries_are_answered_in_parts(monkeypatch: pytest.MonkeyPatch) -> 
     queries = random_codes(11, 20, 1)
     expected = [index.search(queries[i], 3) for i in range(11)]
     assert index.search(queries, 3) == Matches(
-        np.concatenate([part.ids for part in expected]), np.concatenate([part.distances for part in expected])
+        np.concatenate([part.ids for part in expected]),
+        np.concatenate([part.distances for part in expected]),
     )
 
 

@@ -58,7 +58,9 @@ def test_a_plain_faiss_index_has_row_numbers() -> None:
     assert index.get(range(5)) == codes
     with pytest.raises(DataError, match="codes of 12 bits: bits beyond the last one must be zero"):
         HammingIndex.from_faiss(flat, 12)
-    with pytest.raises(DataError, match="IndexBinaryHNSW keeps no plain codes; give an IndexBinaryFlat"):
+    with pytest.raises(
+        DataError, match="IndexBinaryHNSW keeps no plain codes; give an IndexBinaryFlat"
+    ):
         HammingIndex.from_faiss(faiss.IndexBinaryHNSW(16))
 
 
@@ -77,6 +79,8 @@ def test_usearch_gives_the_same_distances_and_the_codes_back(n_bits: int) -> Non
     theirs = usearch.Index(ndim=packed.shape[1] * 8, metric="hamming", dtype="b1")
     theirs.add(ids.astype(np.uint64), packed)
     found = theirs.search(queries.to_bytes(), 20, exact=True)
-    np.testing.assert_array_equal(found.distances.astype(np.int32), index.search(queries, 20).distances)
+    np.testing.assert_array_equal(
+        found.distances.astype(np.int32), index.search(queries, 20).distances
+    )
     back = Codes.from_bytes(np.asarray(theirs.get(ids.astype(np.uint64)), np.uint8), n_bits)
     assert back == index.get(ids)

@@ -94,7 +94,9 @@ def test_a_cut_end_is_found_out(saved: Path, kept: int) -> None:
 
 def test_another_version_is_refused_naming_both(saved: Path) -> None:
     write_arrays(saved, "crossbit.index/2", {}, {})
-    with pytest.raises(FormatError, match=r"index: format 'crossbit.index/2'; this version .* 'crossbit.index/1'"):
+    with pytest.raises(
+        FormatError, match=r"index: format 'crossbit.index/2'; this version .* 'crossbit.index/1'"
+    ):
         HammingIndex.open(saved)
 
 
@@ -121,7 +123,9 @@ def test_a_file_that_lies_is_found_out(
         HammingIndex.open(path)
 
 
-def test_a_crash_while_saving_leaves_the_old_file(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_while_saving_leaves_the_old_file(
+    saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = saved.read_bytes()
     for call in ("fsync", "replace"):
         with monkeypatch.context() as patched:

@@ -35,15 +35,21 @@ def exercise(n_bits: int, n: int) -> None:
         rows = Rows(np.arange(n) * 3, words, n_bits, living, tables)
         with kernels.forced("numpy"):
             expected = rows.nearest(queries, k)
-        for level, path, threads in product(kernels.levels()[:-1], (SCAN, BLOCK, BITSLICE, MULTI), (1, 3)):
+        for level, path, threads in product(
+            kernels.levels()[:-1], (SCAN, BLOCK, BITSLICE, MULTI), (1, 3)
+        ):
             if path == MULTI and not tables:
                 continue
             with kernels.forced(level):
                 found = rows.nearest(queries, k, path=path, threads=threads)
                 rows.within(queries, n_bits // 3, path=path, threads=threads)
                 kernels.hamming_matrix(queries, words[:9])
-            if not (np.array_equal(found[0], expected[0]) and np.array_equal(found[1], expected[1])):
-                raise SystemExit(f"{n_bits} bits, {n} codes, k = {k}: {level} differs on path {path}")
+            if not (
+                np.array_equal(found[0], expected[0]) and np.array_equal(found[1], expected[1])
+            ):
+                raise SystemExit(
+                    f"{n_bits} bits, {n} codes, k = {k}: {level} differs on path {path}"
+                )
 
 
 def multiply(n: int, depth: int, columns: int) -> None:
@@ -53,12 +59,17 @@ def multiply(n: int, depth: int, columns: int) -> None:
     from crossbit import kernels
 
     rng = np.random.default_rng(n)
-    X, weight = (rng.normal(size=shape).astype(np.float32) for shape in ((n, depth), (depth, columns)))
+    X, weight = (
+        rng.normal(size=shape).astype(np.float32) for shape in ((n, depth), (depth, columns))
+    )
     for level in kernels.levels():
         with kernels.forced(level):
             times = kernels.Product(weight, np.zeros(columns, np.float32))
             words, _ = times.signs(X)
-            if not (np.allclose(times(X), X @ weight, atol=1e-3) and words.shape == (n, -(-columns // 64))):
+            if not (
+                np.allclose(times(X), X @ weight, atol=1e-3)
+                and words.shape == (n, -(-columns // 64))
+            ):
                 raise SystemExit(f"{n} × {depth} × {columns}: {level} differs")
 
 

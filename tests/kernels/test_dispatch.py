@@ -14,7 +14,11 @@ from crossbit.kernels import dispatch
 
 def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", code], env=os.environ | environment, capture_output=True, text=True, check=False
+        [sys.executable, "-c", code],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 
@@ -22,7 +26,9 @@ def test_the_kernels_are_compiled_where_there_is_a_compiler() -> None:
     """The build hides a failed compilation, so this must not."""
     if not (shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")):
         pytest.skip("no C compiler here: the NumPy reference serves")
-    assert dispatch.native is not None, "a compiler exists but the kernels are not built: run make setup"
+    assert dispatch.native is not None, (
+        "a compiler exists but the kernels are not built: run make setup"
+    )
 
 
 @pytest.mark.parametrize("name", kernels.levels())

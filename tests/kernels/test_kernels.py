@@ -10,7 +10,16 @@ from crossbit import kernels
 from crossbit.codes import Codes
 from crossbit.index.segment import Tables
 from crossbit.kernels import dispatch
-from crossbit.kernels.rows import BITSLICE, BLOCK, GIVEN_UP, MULTI, SCAN, Rows, pack_bitmap, unpack_bitmap
+from crossbit.kernels.rows import (
+    BITSLICE,
+    BLOCK,
+    GIVEN_UP,
+    MULTI,
+    SCAN,
+    Rows,
+    pack_bitmap,
+    unpack_bitmap,
+)
 
 Bits = NDArray[np.bool_]
 WIDTHS = (1, 8, 12, 31, 64, 65, 100, 128, 256, 300, 1024)
@@ -21,16 +30,26 @@ def random_bits(n: int, n_bits: int, seed: int, centres: int | None = None) -> B
     """Bits with heavy ties and duplicates: a few centres, some bits flipped."""
     rng = np.random.default_rng(seed)
     middle = rng.integers(0, 2, (centres or max(1, n // 3), n_bits), dtype=np.uint8)
-    return (middle[rng.integers(0, len(middle), n)] ^ (rng.random((n, n_bits)) < 0.05)).astype(np.bool_)
+    return (middle[rng.integers(0, len(middle), n)] ^ (rng.random((n, n_bits)) < 0.05)).astype(
+        np.bool_
+    )
 
 
-def definition(base: Bits, queries: Bits, k: int, alive: Bits | None = None) -> tuple[list[list[int]], list[list[int]]]:
+def definition(
+    base: Bits, queries: Bits, k: int, alive: Bits | None = None
+) -> tuple[list[list[int]], list[list[int]]]:
     """Rows and distances of the k nearest, by sorting (distance, row)."""
     everything = [
-        sorted((int((query != code).sum()), row) for row, code in enumerate(base) if alive is None or alive[row])[:k]
+        sorted(
+            (int((query != code).sum()), row)
+            for row, code in enumerate(base)
+            if alive is None or alive[row]
+        )[:k]
         for query in queries
     ]
-    return [[row for _, row in found] for found in everything], [[d for d, _ in found] for found in everything]
+    return [[row for _, row in found] for found in everything], [
+        [d for d, _ in found] for found in everything
+    ]
 
 
 def padded(values: list[list[int]], k: int) -> list[list[int]]:
@@ -38,7 +57,11 @@ def padded(values: list[list[int]], k: int) -> list[list[int]]:
 
 
 def paths(level: str, n_bits: int) -> tuple[int, ...]:
-    return (SCAN, BLOCK, BITSLICE, MULTI) if n_bits <= 64 and level != "numpy" else (SCAN, BLOCK, BITSLICE)
+    return (
+        (SCAN, BLOCK, BITSLICE, MULTI)
+        if n_bits <= 64 and level != "numpy"
+        else (SCAN, BLOCK, BITSLICE)
+    )
 
 
 def make_rows(base: Bits, n_bits: int, alive: Bits | None) -> Rows:
@@ -49,8 +72,15 @@ def make_rows(base: Bits, n_bits: int, alive: Bits | None) -> Rows:
 
 
 @LEVELS
-@given(st.sampled_from(WIDTHS), st.sampled_from([0, 1, 3, 50, 700]), st.sampled_from([1, 4, 900]), st.integers(0, 99))
-def test_the_nearest_equal_the_definition_on_every_path(level: str, n_bits: int, n: int, k: int, seed: int) -> None:
+@given(
+    st.sampled_from(WIDTHS),
+    st.sampled_from([0, 1, 3, 50, 700]),
+    st.sampled_from([1, 4, 900]),
+    st.integers(0, 99),
+)
+def test_the_nearest_equal_the_definition_on_every_path(
+    level: str, n_bits: int, n: int, k: int, seed: int
+) -> None:
     base, queries = random_bits(n, n_bits, seed), random_bits(3, n_bits, seed + n)
     alive = None if seed % 2 else np.random.default_rng(seed).random(n) < 0.6
     expected = [padded(part, k) for part in definition(base, queries, k, alive)]
@@ -58,12 +88,19 @@ def test_the_nearest_equal_the_definition_on_every_path(level: str, n_bits: int,
     with kernels.forced(level):
         for path in paths(level, n_bits):
             for threads in (1, 2):
-                ids, distances, given_up = rows.nearest(Codes.pack(queries).words, k, threads=threads, path=path)
+                ids, distances, given_up = rows.nearest(
+                    Codes.pack(queries).words, k, threads=threads, path=path
+                )
                 assert [ids.tolist(), distances.tolist(), given_up] == [*expected, 0]
 
 
 @LEVELS
-@given(st.sampled_from(WIDTHS), st.sampled_from([0, 1, 50, 700]), st.sampled_from([0, 2, 40, 2000]), st.integers(0, 99))
+@given(
+    st.sampled_from(WIDTHS),
+    st.sampled_from([0, 1, 50, 700]),
+    st.sampled_from([0, 2, 40, 2000]),
+    st.integers(0, 99),
+)
 def test_within_a_radius_equals_the_definition_on_every_path(
     level: str, n_bits: int, n: int, radius: int, seed: int
 ) -> None:
@@ -78,13 +115,18 @@ def test_within_a_radius_equals_the_definition_on_every_path(
     with kernels.forced(level):
         for path in paths(level, n_bits):
             found, _ = rows.within(Codes.pack(queries).words, radius, threads=2, path=path)
-            assert [list(zip(ids.tolist(), d.tolist(), strict=True)) for ids, d in found] == expected
+            assert [
+                list(zip(ids.tolist(), d.tolist(), strict=True)) for ids, d in found
+            ] == expected
 
 
 @LEVELS
 @pytest.mark.parametrize("n_bits", [16, 64, 128, 192, 256])
 def test_large_batches_agree_with_numpy(level: str, n_bits: int) -> None:
-    base, queries = random_bits(40_000, n_bits, 1, centres=50), random_bits(40, n_bits, 1, centres=50)
+    base, queries = (
+        random_bits(40_000, n_bits, 1, centres=50),
+        random_bits(40, n_bits, 1, centres=50),
+    )
     rows = make_rows(base, n_bits, None)
     words = Codes.pack(queries).words
     with kernels.forced("numpy"):
@@ -99,7 +141,9 @@ def test_large_batches_agree_with_numpy(level: str, n_bits: int) -> None:
 
 @LEVELS
 @given(st.integers(1, 200), st.integers(0, 9), st.integers(0, 9), st.integers(0, 99))
-def test_the_matrix_equals_the_definition(level: str, n_bits: int, n: int, m: int, seed: int) -> None:
+def test_the_matrix_equals_the_definition(
+    level: str, n_bits: int, n: int, m: int, seed: int
+) -> None:
     a, b = random_bits(n, n_bits, seed), random_bits(m, n_bits, seed + 1)
     expected = (a[:, None, :] != b[None, :, :]).sum(axis=2)
     width = -(-n_bits // 64)

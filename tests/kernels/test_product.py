@@ -19,8 +19,15 @@ def case(n: int, depth: int, columns: int, seed: int = 0) -> tuple[product.Float
 
 
 @pytest.mark.parametrize("level", LEVELS)
-@given(n=st.integers(0, 40), depth=st.integers(0, 70), columns=st.integers(1, 140), seed=st.integers(0, 99))
-def test_a_product_is_its_definition(level: str, n: int, depth: int, columns: int, seed: int) -> None:
+@given(
+    n=st.integers(0, 40),
+    depth=st.integers(0, 70),
+    columns=st.integers(1, 140),
+    seed=st.integers(0, 99),
+)
+def test_a_product_is_its_definition(
+    level: str, n: int, depth: int, columns: int, seed: int
+) -> None:
     X, multiply = case(n, depth, columns, seed)
     expected = X.astype(np.float64) @ multiply.weight + multiply.bias
     with kernels.forced(level):
@@ -34,7 +41,9 @@ def test_a_product_is_its_definition(level: str, n: int, depth: int, columns: in
 
 @pytest.mark.parametrize("level", [level for level in LEVELS if level != "numpy"])
 @pytest.mark.parametrize(("depth", "columns"), [(1, 1), (10, 32), (129, 33), (500, 64), (300, 200)])
-def test_a_row_alone_has_the_product_it_has_in_company(level: str, depth: int, columns: int) -> None:
+def test_a_row_alone_has_the_product_it_has_in_company(
+    level: str, depth: int, columns: int
+) -> None:
     X, multiply = case(700, depth, columns)
     with kernels.forced(level):
         whole, signs = multiply(X), multiply.signs(X)[0]
@@ -92,7 +101,9 @@ def test_buffers_that_are_too_small_are_refused() -> None:
         "words": (X, panels, bias, None, np.zeros((3, 1), np.uint64)),
     }.items():
         with pytest.raises(ValueError, match=f"{what}: .* bytes expected"):
-            native.product(0, 1, 4, 5, 6, *(a if a is None else np.ascontiguousarray(a) for a in arguments))
+            native.product(
+                0, 1, 4, 5, 6, *(a if a is None else np.ascontiguousarray(a) for a in arguments)
+            )
     with pytest.raises(ValueError, match="sizes ≥ 0"):
         native.product(0, 0, 4, 5, 6, X, panels, bias, out, None)
     with pytest.raises(ValueError, match="no level"):

@@ -14,7 +14,11 @@ from crossbit import kernels
 NATIVE = Path(kernels.__file__).parent / "native"
 DRIVER = Path(__file__).parent / "sanitized.py"
 FLAGS = ["-O1", "-g", "-std=c11", "-fPIC", "-shared", "-pthread"]
-SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
+SANITIZERS = [
+    "-fsanitize=address,undefined",
+    "-fno-sanitize-recover=all",
+    "-fno-omit-frame-pointer",
+]
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +26,9 @@ def compiler() -> str:
     found = shutil.which("gcc")
     if found is None or not Path(sysconfig.get_path("include"), "Python.h").exists():
         pytest.skip("needs gcc and the headers of Python")
-    runtime = subprocess.run([found, "-print-file-name=libasan.so"], capture_output=True, text=True, check=True)
+    runtime = subprocess.run(
+        [found, "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
+    )
     if not Path(runtime.stdout.strip()).is_absolute():
         pytest.skip("this gcc has no AddressSanitizer")
     return found
@@ -34,7 +40,9 @@ def test_no_kernel_reads_or_writes_beyond_its_arrays(compiler: str, tmp_path: Pa
     include = ["-I", sysconfig.get_path("include")]
     command = [compiler, *FLAGS, *SANITIZERS, *include, *sources, "-o", str(instrumented)]
     subprocess.run(command, check=True, capture_output=True)
-    runtime = subprocess.run([compiler, "-print-file-name=libasan.so"], capture_output=True, text=True, check=True)
+    runtime = subprocess.run(
+        [compiler, "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
+    )
     environment = os.environ | {
         "LD_PRELOAD": runtime.stdout.strip(),
         "ASAN_OPTIONS": "detect_leaks=0",  # the interpreter itself leaks at exit
@@ -43,6 +51,10 @@ def test_no_kernel_reads_or_writes_beyond_its_arrays(compiler: str, tmp_path: Pa
         "PYTHONMALLOC": "malloc",  # so that arrays have guarded ends
     }
     done = subprocess.run(
-        [sys.executable, str(DRIVER), str(instrumented)], env=environment, capture_output=True, text=True, check=False
+        [sys.executable, str(DRIVER), str(instrumented)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.stdout == "clean\n", done.stderr[-4000:]

@@ -15,7 +15,9 @@ def draw_gallery(folder: Path) -> Path:
     pictures = folder / "pictures"
     (pictures / "more").mkdir(parents=True)
     said = []
-    for number, (colour, form, radius) in enumerate(product(COLOURS, ("disc", "square"), (10, 14, 18, 22, 26, 30))):
+    for number, (colour, form, radius) in enumerate(
+        product(COLOURS, ("disc", "square"), (10, 14, 18, 22, 26, 30))
+    ):
         name = f"{'more/' if number % 2 else ''}{colour}-{form}-{radius}.png"
         picture = Image.new("RGB", (72, 64), "white")
         box = (36 - radius, 32 - radius, 36 + radius, 32 + radius)
@@ -23,7 +25,16 @@ def draw_gallery(folder: Path) -> Path:
         (pen.ellipse if form == "disc" else pen.rectangle)(box, COLOURS[colour])
         picture.save(pictures / name)
         size = "large" if radius > 20 else "small"
-        said.append((name, [f"a {size} {colour} {form}", f"The {form} is {colour}.", f"something {colour} and {size}"]))
+        said.append(
+            (
+                name,
+                [
+                    f"a {size} {colour} {form}",
+                    f"The {form} is {colour}.",
+                    f"something {colour} and {size}",
+                ],
+            )
+        )
     (pictures / "broken.png").write_bytes(b"no picture")
     Image.new("RGB", (9, 9), "pink").save(pictures / "untold.png")
     said += [("broken.png", ["a broken thing"]), ("gone.png", ["a red thing that is gone"])]
@@ -31,10 +42,14 @@ def draw_gallery(folder: Path) -> Path:
         writer = csv.writer(file)
         writer.writerow(["image", "caption"])
         writer.writerows((name, caption) for name, captions in said for caption in captions)
-    lines = (json.dumps({"image": name, "captions": captions, "year": 2012}) for name, captions in said)
+    lines = (
+        json.dumps({"image": name, "captions": captions, "year": 2012}) for name, captions in said
+    )
     (folder / "captions.jsonl").write_text("\n".join(lines))
     tokens = (
-        f"{name.rpartition('/')[2]}#{k}\t{caption}" for name, captions in said for k, caption in enumerate(captions)
+        f"{name.rpartition('/')[2]}#{k}\t{caption}"
+        for name, captions in said
+        for k, caption in enumerate(captions)
     )
     (folder / "captions.token.txt").write_text("\n".join(tokens))
     return folder

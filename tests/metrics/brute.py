@@ -36,7 +36,9 @@ def value(measure: Measure, ranking: Sequence[float]) -> float:
         case Precision():
             return sum(gain > 0 for gain in ranking[: measure.at]) / measure.at
         case Recall():
-            return sum(gain > 0 for gain in ranking[: measure.at]) / sum(gain > 0 for gain in ranking)
+            return sum(gain > 0 for gain in ranking[: measure.at]) / sum(
+                gain > 0 for gain in ranking
+            )
         case Success():
             return float(any(gain > 0 for gain in ranking[: measure.at]))
         case NDCG():

@@ -56,7 +56,9 @@ def test_a_report_holds_each_measure_with_interval_bounds_and_chance() -> None:
 
 
 def test_a_definition_says_everything_in_words() -> None:
-    report = evaluate(QUERIES, BASE, RELEVANT, measures=[AveragePrecision(at=5)], exclude=np.arange(40))
+    report = evaluate(
+        QUERIES, BASE, RELEVANT, measures=[AveragePrecision(at=5)], exclude=np.arange(40)
+    )
     assert report["mAP@5"].definition == (
         "mean over 38 queries of: average precision of the first 5 places, divided by the relevant items among them,"
         " expectation over all orders of tied items; relevant are items of the query's class; 2 of 40 queries without"
@@ -70,7 +72,10 @@ def test_a_definition_says_everything_in_words() -> None:
 
 
 def test_queries_without_relevant_items_are_left_out_or_count_as_zero() -> None:
-    skipped, zero = evaluate(QUERIES, BASE, RELEVANT), evaluate(QUERIES, BASE, RELEVANT, empty="zero")
+    skipped, zero = (
+        evaluate(QUERIES, BASE, RELEVANT),
+        evaluate(QUERIES, BASE, RELEVANT, empty="zero"),
+    )
     assert skipped.n_without_relevant == zero.n_without_relevant == 2
     for one, other in zip(skipped, zero, strict=True):
         assert other.value == pytest.approx(one.value * 38 / 40)
@@ -80,7 +85,9 @@ def test_queries_without_relevant_items_are_left_out_or_count_as_zero() -> None:
 
 def test_chance_is_the_mean_over_all_orders_of_the_base() -> None:
     marked = [True, False, True, False, False]
-    report = evaluate_ranking(rank_scores([[5.0, 4.0, 3.0, 2.0, 1.0]], [marked]), measures=[AveragePrecision()])
+    report = evaluate_ranking(
+        rank_scores([[5.0, 4.0, 3.0, 2.0, 1.0]], [marked]), measures=[AveragePrecision()]
+    )
     places = [np.flatnonzero(order) + 1 for order in tie_orders([0] * 5, marked)]
     assert report["mAP"].chance == pytest.approx(np.mean([(1 / a + 2 / b) / 2 for a, b in places]))
     assert report["mAP"].worst == report["mAP"].best == report["mAP"].value
@@ -105,7 +112,9 @@ def test_a_report_survives_json() -> None:
 
 def test_a_real_valued_ranking_has_the_usual_report_without_radii() -> None:
     report = evaluate_ranking(rank_scores(RNG.normal(size=(40, 120)), RELEVANT))
-    assert [result.name for result in report] == [measure.name for measure in standard_measures(radii=())]
+    assert [result.name for result in report] == [
+        measure.name for measure in standard_measures(radii=())
+    ]
     assert report.n_bits is None
 
 
@@ -124,7 +133,9 @@ def test_the_bootstrap_covers_the_mean_as_often_as_it_says() -> None:
 def test_a_curve_along_ranks_has_the_means_at_its_cuts(ties: str) -> None:
     curve = precision_recall_curve(ranking(), along="rank", points=[1, 10, 120], ties=ties)  # type: ignore[arg-type]
     for i, k in enumerate([1, 10, 120]):
-        assert curve.precision[i] == mean_over_queries(ranking().measure(Precision(at=k, ties=ties)))  # type: ignore[arg-type]
+        assert curve.precision[i] == mean_over_queries(
+            ranking().measure(Precision(at=k, ties=ties))
+        )  # type: ignore[arg-type]
         assert curve.recall[i] == mean_over_queries(ranking().measure(Recall(at=k, ties=ties)))  # type: ignore[arg-type]
     assert curve.recall[-1] == 1.0
     assert precision_recall_curve(ranking(), along="rank").points == (1, 2, 5, 10, 20, 50, 100, 120)
@@ -145,8 +156,12 @@ def test_a_curve_along_recall_meets_the_precisions_at_the_hits() -> None:
     tied = rank_scores([[1.0] * 5], marked)
     np.testing.assert_allclose(precision_recall_curve(tied).precision, 3 / 5)
     np.testing.assert_allclose(precision_recall_curve(tied, ties="best").precision, 1.0)
-    np.testing.assert_allclose(precision_recall_curve(tied, points=[1.0], ties="worst").precision, 3 / 5)
-    np.testing.assert_allclose(precision_recall_curve(tied, points=[1 / 3], ties="stable").precision, 1.0)
+    np.testing.assert_allclose(
+        precision_recall_curve(tied, points=[1.0], ties="worst").precision, 3 / 5
+    )
+    np.testing.assert_allclose(
+        precision_recall_curve(tied, points=[1 / 3], ties="stable").precision, 1.0
+    )
 
 
 def test_a_curve_along_recall_is_not_led_astray_by_rounding() -> None:
@@ -157,7 +172,9 @@ def test_a_curve_along_recall_is_not_led_astray_by_rounding() -> None:
 
 
 def test_a_curve_may_count_queries_without_relevant_items() -> None:
-    both = precision_recall_curve(rank_scores([[1.0], [1.0]], [[True], [False]]), points=[1.0], empty="zero")
+    both = precision_recall_curve(
+        rank_scores([[1.0], [1.0]], [[True], [False]]), points=[1.0], empty="zero"
+    )
     assert (both.precision[0], both.recall[0]) == (0.5, 0.5)
     assert json.loads(json.dumps(both.to_dict()))["points"] == [1.0]
 
@@ -169,17 +186,35 @@ def test_a_curve_may_count_queries_without_relevant_items() -> None:
         (lambda: mean_over_queries([math.nan] * 3), "none of 3 queries has a relevant item"),
         (lambda: evaluate(QUERIES, BASE, RELEVANT, measures=[]), "nothing to measure"),
         (lambda: evaluate(QUERIES, BASE, RELEVANT)["MAP"], r"no 'MAP'; it has \['mAP', 'mAP@10'"),
-        (lambda: bootstrap_interval([1.0], confidence=1.0), "confidence is between 0 and 1, got 1.0"),
-        (lambda: bootstrap_interval([], resamples=10), "needs values and at least one resample, got 0 and 10"),
-        (lambda: precision_recall_curve(ranking(), along="time"), "'recall', 'rank' or 'radius', got 'time'"),  # type: ignore[arg-type]
-        (lambda: precision_recall_curve(ranking(), points=[0.0, 1.0]), "recall levels are above 0 and at most 1"),
+        (
+            lambda: bootstrap_interval([1.0], confidence=1.0),
+            "confidence is between 0 and 1, got 1.0",
+        ),
+        (
+            lambda: bootstrap_interval([], resamples=10),
+            "needs values and at least one resample, got 0 and 10",
+        ),
+        (
+            lambda: precision_recall_curve(ranking(), along="time"),
+            "'recall', 'rank' or 'radius', got 'time'",
+        ),  # type: ignore[arg-type]
+        (
+            lambda: precision_recall_curve(ranking(), points=[0.0, 1.0]),
+            "recall levels are above 0 and at most 1",
+        ),
         (
             lambda: precision_recall_curve(ranking(), along="rank", points=[1.5]),
             "whole number of places from 1, got 1.5",
         ),
-        (lambda: precision_recall_curve(ranking(), along="rank", points=[0]), "whole number of places from 1, got 0"),
+        (
+            lambda: precision_recall_curve(ranking(), along="rank", points=[0]),
+            "whole number of places from 1, got 0",
+        ),
         (lambda: precision_recall_curve(ranking(), ties="any"), "unknown order of ties 'any'"),  # type: ignore[arg-type]
-        (lambda: precision_recall_curve(rank_scores([[1.0]], [[True]]), along="radius"), "needs Hamming distances"),
+        (
+            lambda: precision_recall_curve(rank_scores([[1.0]], [[True]]), along="radius"),
+            "needs Hamming distances",
+        ),
     ],
 )
 def test_unusable_requests_are_refused(make: Callable[[], object], message: str) -> None:
@@ -192,4 +227,6 @@ def test_chance_on_wiki_is_what_its_classes_say(wiki_folder: Path) -> None:
     lines = (wiki_folder / "testset_txt_img_cat.list").read_text().splitlines()
     classes = np.array([int(line.split("\t")[2]) for line in lines])
     same = Codes.pack(np.zeros((len(classes), 1), np.bool_))
-    assert 100 * mean_average_precision(same, same, same_class(classes, classes)) == pytest.approx(11.84, abs=0.005)
+    assert 100 * mean_average_precision(same, same, same_class(classes, classes)) == pytest.approx(
+        11.84, abs=0.005
+    )

@@ -18,17 +18,28 @@ def test_health_equals_the_definitions(seed: int, n_bits: int, n: int) -> None:
     bits = np.random.default_rng(seed).random((n, n_bits)) < 0.3
     health = code_health(Codes.pack(bits))
     share = bits.mean(axis=0)
-    entropy = [0.0 if p in (0, 1) else -p * math.log2(p) - (1 - p) * math.log2(1 - p) for p in share]
+    entropy = [
+        0.0 if p in (0, 1) else -p * math.log2(p) - (1 - p) * math.log2(1 - p) for p in share
+    ]
     np.testing.assert_allclose(health.bit_entropy, entropy, atol=1e-12)
     dead = [i for i in range(n_bits) if len(set(bits[:, i].tolist())) == 1]
     assert list(health.dead_bits) == dead
     columns = {i: bits[:, i].tolist() for i in range(n_bits) if i not in dead}
     opposite = {i: (~bits[:, i]).tolist() for i in columns}
-    pairs = [(i, j) for j in columns for i in columns if i < j and columns[i] in (columns[j], opposite[j])]
-    assert health.duplicate_bits == tuple(min(p for p in pairs if p[1] == j) for j in sorted({j for _, j in pairs}))
+    pairs = [
+        (i, j)
+        for j in columns
+        for i in columns
+        if i < j and columns[i] in (columns[j], opposite[j])
+    ]
+    assert health.duplicate_bits == tuple(
+        min(p for p in pairs if p[1] == j) for j in sorted({j for _, j in pairs})
+    )
     _, counts = np.unique(bits, axis=0, return_counts=True)
     assert health.unique_codes == len(counts)
-    assert health.code_entropy == pytest.approx(-(counts / n * np.log2(counts / n)).sum(), abs=1e-12)
+    assert health.code_entropy == pytest.approx(
+        -(counts / n * np.log2(counts / n)).sum(), abs=1e-12
+    )
 
 
 def test_correlation_and_effective_bits_equal_their_definitions() -> None:
@@ -48,14 +59,21 @@ def test_extreme_codes_have_extreme_health() -> None:
     assert perfect.effective_bits == pytest.approx(6)
     assert perfect.mean_correlation == pytest.approx(0)
     dead = code_health(Codes.pack(np.ones((9, 3), np.bool_)))
-    assert (dead.dead_bits, dead.unique_codes, dead.effective_bits, dead.mean_correlation) == ((0, 1, 2), 1, 0, 0)
+    assert (dead.dead_bits, dead.unique_codes, dead.effective_bits, dead.mean_correlation) == (
+        (0, 1, 2),
+        1,
+        0,
+        0,
+    )
     assert json.loads(json.dumps(dead.to_dict()))["dead_bits"] == [0, 1, 2]
 
 
 def test_overlap_is_the_area_shared_by_the_histograms() -> None:
     rng = np.random.default_rng(0)
     codes, classes = Codes.pack(rng.random((50, 9)) < 0.5), rng.integers(3, size=50)
-    found = distance_overlap(rank_codes(codes, codes, same_class(classes, classes), exclude="same-row"))
+    found = distance_overlap(
+        rank_codes(codes, codes, same_class(classes, classes), exclude="same-row")
+    )
     distances, same = hamming(codes, codes), classes[:, None] == classes
     others = ~np.eye(50, dtype=bool)
     positive = np.bincount(distances[same & others], minlength=10) / (same & others).sum()

@@ -31,14 +31,22 @@ from tests.metrics.brute import MAX_DISTANCE, codes_at, tie_orders, value
 CUTS = [None, 1, 2, 3, 5, 9]
 MEASURES: list[Measure] = [
     AveragePrecision(),
-    *(AveragePrecision(at=k, divisor=d) for k in CUTS[1:] for d in ("retrieved", "reachable", "all")),
+    *(
+        AveragePrecision(at=k, divisor=d)
+        for k in CUTS[1:]
+        for d in ("retrieved", "reachable", "all")
+    ),
     *(Precision(at=k) for k in CUTS if k),
     *(Recall(at=k) for k in CUTS if k),
     *(Success(at=k) for k in CUTS if k),
     *(NDCG(at=k) for k in CUTS),
 ]
 Items = list[tuple[int, float]]
-items = st.lists(st.tuples(st.integers(0, MAX_DISTANCE), st.sampled_from([0.0, 0.0, 1.0, 2.5])), min_size=1, max_size=6)
+items = st.lists(
+    st.tuples(st.integers(0, MAX_DISTANCE), st.sampled_from([0.0, 0.0, 1.0, 2.5])),
+    min_size=1,
+    max_size=6,
+)
 
 
 def ranking_of(drawn: Items) -> tuple[Ranking, list[int], list[float]]:
@@ -57,9 +65,15 @@ def test_expectation_and_bounds_are_those_over_all_orders_of_ties(drawn: Items) 
     orders = list(tie_orders(distances, gains))
     for measure in MEASURES:
         values = [value(measure, order) for order in orders]
-        assert measured(ranking, measure, "expected") == pytest.approx(np.mean(values), abs=1e-12, nan_ok=True)
-        assert measured(ranking, measure, "worst") == pytest.approx(min(values), abs=1e-12, nan_ok=True)
-        assert measured(ranking, measure, "best") == pytest.approx(max(values), abs=1e-12, nan_ok=True)
+        assert measured(ranking, measure, "expected") == pytest.approx(
+            np.mean(values), abs=1e-12, nan_ok=True
+        )
+        assert measured(ranking, measure, "worst") == pytest.approx(
+            min(values), abs=1e-12, nan_ok=True
+        )
+        assert measured(ranking, measure, "best") == pytest.approx(
+            max(values), abs=1e-12, nan_ok=True
+        )
 
 
 @given(items)
@@ -67,7 +81,9 @@ def test_stable_orders_ties_by_row_number(drawn: Items) -> None:
     ranking, distances, gains = ranking_of(drawn)
     order = [gains[i] for i in sorted(range(len(gains)), key=lambda i: (distances[i], i))]
     for measure in MEASURES:
-        assert measured(ranking, measure, "stable") == pytest.approx(value(measure, order), abs=1e-12, nan_ok=True)
+        assert measured(ranking, measure, "stable") == pytest.approx(
+            value(measure, order), abs=1e-12, nan_ok=True
+        )
 
 
 @given(items, st.sampled_from(["expected", "best", "worst", "stable"]))
@@ -116,9 +132,13 @@ def test_large_groups_agree_with_a_simulation() -> None:
     for divisor in ("retrieved", "reachable", "all"):
         measure = AveragePrecision(at=150, divisor=divisor)
         head, tail = relevant[:3], relevant[3:]
-        drawn = [value(measure, [*rng.permutation(head), *rng.permutation(tail)]) for _ in range(400)]
+        drawn = [
+            value(measure, [*rng.permutation(head), *rng.permutation(tail)]) for _ in range(400)
+        ]
         spread = np.std(drawn) / math.sqrt(len(drawn))
-        assert measured(ranking, measure, "expected") == pytest.approx(np.mean(drawn), abs=float(4 * spread))
+        assert measured(ranking, measure, "expected") == pytest.approx(
+            np.mean(drawn), abs=float(4 * spread)
+        )
         assert measured(ranking, measure, "worst") <= min(drawn)
         assert measured(ranking, measure, "best") >= max(drawn)
 
@@ -154,7 +174,10 @@ def test_long_rankings_without_ties_keep_their_digits() -> None:
         (lambda: Precision(at=-3), "whole number of places from 1, got -3"),
         (lambda: Recall(at=2.5), "whole number of places from 1, got 2.5"),  # type: ignore[arg-type]
         (lambda: NDCG(at=True), "whole number of places from 1, got True"),
-        (lambda: AveragePrecision(divisor="k"), "unknown divisor 'k'; known: \\['retrieved', 'reachable', 'all'\\]"),  # type: ignore[arg-type]
+        (
+            lambda: AveragePrecision(divisor="k"),
+            "unknown divisor 'k'; known: \\['retrieved', 'reachable', 'all'\\]",
+        ),  # type: ignore[arg-type]
         (lambda: AveragePrecision(ties="random"), "unknown order of ties 'random'"),  # type: ignore[arg-type]
         (lambda: PrecisionWithin(radius=-1), "whole number from 0, got -1"),
     ],
@@ -172,10 +195,19 @@ def test_a_radius_needs_hamming_distances() -> None:
 @pytest.mark.parametrize(
     ("measure", "words"),
     [
-        (AveragePrecision(), "average precision of the whole ranking, divided by all relevant items, expectation over"),
+        (
+            AveragePrecision(),
+            "average precision of the whole ranking, divided by all relevant items, expectation over",
+        ),
         (AveragePrecision(at=5), "of the first 5 places, divided by the relevant items among them"),
-        (AveragePrecision(at=5, divisor="reachable"), "divided by the relevant items that 5 places can hold"),
-        (Recall(at=3, ties="worst"), "divided by all relevant items, tied items in the least favourable order"),
+        (
+            AveragePrecision(at=5, divisor="reachable"),
+            "divided by the relevant items that 5 places can hold",
+        ),
+        (
+            Recall(at=3, ties="worst"),
+            "divided by all relevant items, tied items in the least favourable order",
+        ),
         (PrecisionWithin(radius=2), "within Hamming distance 2, 0 where there are none"),
     ],
 )

@@ -46,7 +46,9 @@ def random_sets(n: int, seed: int) -> NDArray[np.bool_]:
 
 
 @pytest.mark.parametrize("n_bits", [5, 64, 100])
-def test_blocks_and_threads_do_not_change_the_answer(n_bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_and_threads_do_not_change_the_answer(
+    n_bits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     queries, base = random_codes(31, n_bits, 0), random_codes(40, n_bits, 1)
     relevant = count_common(random_sets(31, 2), random_sets(40, 3))
     whole = [rank_codes(queries, base, relevant).measure(measure) for measure in MEASURES]
@@ -64,7 +66,9 @@ def test_codes_rank_as_their_distances_do() -> None:
     by_codes = rank_codes(queries, base, relevant)
     by_scores = rank_scores(hamming(queries, base), relevant, nearest="lowest", threads=2)
     for measure in MEASURES[:-1]:
-        np.testing.assert_allclose(by_codes.measure(measure), by_scores.measure(measure), rtol=1e-12)
+        np.testing.assert_allclose(
+            by_codes.measure(measure), by_scores.measure(measure), rtol=1e-12
+        )
 
 
 def test_long_codes_and_many_grades_are_counted_alike() -> None:
@@ -97,14 +101,20 @@ def test_leaving_an_item_out_equals_ranking_without_it(seed: int) -> None:
         for query, row in enumerate(left_out):
             others = np.arange(8) != row
             alone = rank_codes(base[query], base[others], relevant[query : query + 1, others])
-            np.testing.assert_allclose(codes.measure(measure)[query], alone.measure(measure)[0], rtol=1e-12)
+            np.testing.assert_allclose(
+                codes.measure(measure)[query], alone.measure(measure)[0], rtol=1e-12
+            )
             if not measure.by_distance:
-                np.testing.assert_allclose(scores.measure(measure)[query], alone.measure(measure)[0], rtol=1e-12)
+                np.testing.assert_allclose(
+                    scores.measure(measure)[query], alone.measure(measure)[0], rtol=1e-12
+                )
 
 
 def test_same_row_leaves_the_query_itself_out_and_the_matrix_as_it_was() -> None:
     base, marked = random_codes(6, 8, 0), np.eye(6, dtype=np.bool_)
-    assert np.isnan(rank_codes(base, base, marked, exclude="same-row").measure(AveragePrecision())).all()
+    assert np.isnan(
+        rank_codes(base, base, marked, exclude="same-row").measure(AveragePrecision())
+    ).all()
     np.testing.assert_array_equal(marked, np.eye(6, dtype=np.bool_))
     assert rank_codes(base, base, marked).exclusion == "no base item left out as a self-match"
 
@@ -124,7 +134,9 @@ def test_vectors_rank_by_their_metric(dtype: type[np.generic]) -> None:
     metric: Any
     for metric, scores in similarities.items():
         ours = rank_vectors(X, Y, relevant, metric=metric).measure(AveragePrecision())
-        np.testing.assert_allclose(ours, rank_scores(scores, relevant).measure(AveragePrecision()), rtol=1e-12)
+        np.testing.assert_allclose(
+            ours, rank_scores(scores, relevant).measure(AveragePrecision()), rtol=1e-12
+        )
 
 
 def test_a_zero_vector_has_cosine_zero() -> None:
@@ -139,7 +151,9 @@ def test_integers_of_any_kind_rank_as_scores() -> None:
 
 def test_a_ranking_says_what_it_is() -> None:
     assert repr(rank_scores([[1.0]], [[True]])) == "Ranking(1 queries × 1 base items, real-valued)"
-    assert repr(rank_codes(random_codes(2, 9, 0), random_codes(3, 9, 0), np.ones((2, 3)))).endswith("items, 9 bits)")
+    assert repr(rank_codes(random_codes(2, 9, 0), random_codes(3, 9, 0), np.ones((2, 3)))).endswith(
+        "items, 9 bits)"
+    )
 
 
 TWO, THREE = random_codes(2, 8, 0), random_codes(3, 8, 1)
@@ -148,22 +162,58 @@ TWO, THREE = random_codes(2, 8, 0), random_codes(3, 8, 1)
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: rank_codes(TWO, THREE.first(7), np.ones((2, 3))), "queries have 8 bits, the base has 7"),
-        (lambda: rank_codes(TWO, THREE, np.ones((3, 2))), "given for 3 queries × 2 base items, the ranking has 2 × 3"),
-        (lambda: rank_codes(TWO, THREE, same_class([0], [0, 1, 1])), "given for 1 queries × 3 base items"),
-        (lambda: rank_codes(TWO[:0], THREE, np.ones((0, 3))), "nothing to rank: 0 queries, 3 base items"),
-        (lambda: rank_codes(TWO, THREE[:0], from_matrix(np.ones((2, 0)))), "nothing to rank: 2 queries, 0 base items"),
-        (lambda: rank_codes(TWO, THREE, np.ones((2, 3)), threads=0), "threads are 1 or more, got 0"),
-        (lambda: rank_codes(TWO, THREE, np.ones((2, 3)), exclude="self"), "got 'self' with 2 queries"),
-        (lambda: rank_codes(THREE, TWO, np.ones((3, 2)), exclude="same-row"), "at most as many queries as base items"),
-        (lambda: rank_codes(TWO, THREE, np.ones((2, 3)), exclude=[0]), "one base row for each of 2 queries, got int64"),
+        (
+            lambda: rank_codes(TWO, THREE.first(7), np.ones((2, 3))),
+            "queries have 8 bits, the base has 7",
+        ),
+        (
+            lambda: rank_codes(TWO, THREE, np.ones((3, 2))),
+            "given for 3 queries × 2 base items, the ranking has 2 × 3",
+        ),
+        (
+            lambda: rank_codes(TWO, THREE, same_class([0], [0, 1, 1])),
+            "given for 1 queries × 3 base items",
+        ),
+        (
+            lambda: rank_codes(TWO[:0], THREE, np.ones((0, 3))),
+            "nothing to rank: 0 queries, 3 base items",
+        ),
+        (
+            lambda: rank_codes(TWO, THREE[:0], from_matrix(np.ones((2, 0)))),
+            "nothing to rank: 2 queries, 0 base items",
+        ),
+        (
+            lambda: rank_codes(TWO, THREE, np.ones((2, 3)), threads=0),
+            "threads are 1 or more, got 0",
+        ),
+        (
+            lambda: rank_codes(TWO, THREE, np.ones((2, 3)), exclude="self"),
+            "got 'self' with 2 queries",
+        ),
+        (
+            lambda: rank_codes(THREE, TWO, np.ones((3, 2)), exclude="same-row"),
+            "at most as many queries as base items",
+        ),
+        (
+            lambda: rank_codes(TWO, THREE, np.ones((2, 3)), exclude=[0]),
+            "one base row for each of 2 queries, got int64",
+        ),
         (lambda: rank_codes(TWO, THREE, np.ones((2, 3)), exclude=[0, 3]), "−1 to 2, got 0 to 3"),
         (lambda: rank_scores([[1.0, np.nan]], [[1, 0]]), "scores: 1 of 1 rows contain NaN"),
         (lambda: rank_scores([1.0, 2.0], [[1, 0]]), "scores: expected"),
-        (lambda: rank_scores([[1.0]], [[1]], nearest="first"), "'highest' or 'lowest', got 'first'"),  # type: ignore[arg-type]
-        (lambda: rank_vectors([[1.0]], [[1.0, 2.0]], [[1]]), "queries have 1 columns, the base has 2"),
+        (
+            lambda: rank_scores([[1.0]], [[1]], nearest="first"),
+            "'highest' or 'lowest', got 'first'",
+        ),  # type: ignore[arg-type]
+        (
+            lambda: rank_vectors([[1.0]], [[1.0, 2.0]], [[1]]),
+            "queries have 1 columns, the base has 2",
+        ),
         (lambda: rank_vectors([[1.0]], [[2.0]], [[1]], metric="l1"), "unknown metric 'l1'"),  # type: ignore[arg-type]
-        (lambda: rank_vectors([[np.inf]], [[2.0]], [[1]]), "queries: 1 of 1 rows contain NaN or infinity"),
+        (
+            lambda: rank_vectors([[np.inf]], [[2.0]], [[1]]),
+            "queries: 1 of 1 rows contain NaN or infinity",
+        ),
     ],
 )
 def test_unusable_rankings_are_refused(make: Callable[[], object], message: str) -> None:

@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from crossbit.errors import DataError
-from crossbit.metrics import common_class, count_common, from_function, from_labels, from_matrix, jaccard, same_class
+from crossbit.metrics import (
+    common_class,
+    count_common,
+    from_function,
+    from_labels,
+    from_matrix,
+    jaccard,
+    same_class,
+)
 
 ALL = slice(0, 1 << 20)
 seeds = st.integers(0, 1 << 32)
@@ -19,7 +27,10 @@ def random_sets(
     seed: int, n_classes: int
 ) -> tuple[list[set[int]], list[set[int]], NDArray[np.bool_], NDArray[np.bool_]]:
     rng = np.random.default_rng(seed)
-    queries, base = rng.random((4, n_classes)) < 3 / n_classes, rng.random((9, n_classes)) < 3 / n_classes
+    queries, base = (
+        rng.random((4, n_classes)) < 3 / n_classes,
+        rng.random((9, n_classes)) < 3 / n_classes,
+    )
     as_sets = [[set(np.flatnonzero(row).tolist()) for row in rows] for rows in (queries, base)]
     return as_sets[0], as_sets[1], queries, base
 
@@ -38,7 +49,9 @@ def test_common_classes_equal_the_definition(seed: int, n_classes: int) -> None:
     shared = [[len(a & b) for b in right] for a in left]
     np.testing.assert_array_equal(common_class(queries, base).levels(ALL), np.minimum(shared, 1))
     np.testing.assert_array_equal(count_common(queries, base).levels(ALL), shared)
-    np.testing.assert_array_equal(common_class(queries, base).levels(slice(2, 4)), np.minimum(shared, 1)[2:4])
+    np.testing.assert_array_equal(
+        common_class(queries, base).levels(slice(2, 4)), np.minimum(shared, 1)[2:4]
+    )
 
 
 @given(seeds, st.sampled_from([0.1, 0.2, 0.25, 1 / 3, 0.5, 0.55, 0.6, 2 / 3, 0.75, 1.0]))
@@ -56,7 +69,9 @@ def test_a_jaccard_threshold_that_floats_miss_when_multiplied_is_met() -> None:
 
 def test_labels_choose_between_one_class_and_several() -> None:
     assert from_labels([0, 1], [1]).definition == "items of the query's class"
-    assert from_labels([[1, 0]], [[1, 1]]).definition == "items with a class in common with the query"
+    assert (
+        from_labels([[1, 0]], [[1, 1]]).definition == "items with a class in common with the query"
+    )
 
 
 def test_a_matrix_gives_levels_and_gains() -> None:
@@ -68,7 +83,9 @@ def test_a_matrix_gives_levels_and_gains() -> None:
 
 
 def test_a_function_is_called_for_the_rows_asked() -> None:
-    relevance = from_function(lambda q, b: (q[:, None] + b) % 3, 5, 4, definition="sums", gains=(0, 1, 3))
+    relevance = from_function(
+        lambda q, b: (q[:, None] + b) % 3, 5, 4, definition="sums", gains=(0, 1, 3)
+    )
     np.testing.assert_array_equal(relevance.levels(slice(1, 3)), [[1, 2, 0, 1], [2, 0, 1, 2]])
 
 
@@ -85,13 +102,22 @@ def answering(answer: list[list[float]]) -> object:
         (lambda: same_class([0], [[1, 0]]), "are of different kinds"),
         (lambda: common_class([[1, 0]], [[1, 0, 1]]), "are of different kinds"),
         (lambda: same_class([0.5], [1]), "labels of the queries: classes are whole numbers"),
-        (lambda: count_common(np.ones((1, 300)), np.ones((1, 300))), "at most 254 classes in common, .* share 300"),
+        (
+            lambda: count_common(np.ones((1, 300)), np.ones((1, 300))),
+            "at most 254 classes in common, .* share 300",
+        ),
         (lambda: from_matrix([True]), "matrix of booleans or gains"),
         (lambda: from_matrix([["a"]]), "matrix of booleans or gains"),
         (lambda: from_matrix([[-1.0, 0.0]]), "gains are finite and ≥ 0"),
         (lambda: from_matrix([[np.nan, 0.0]]), "gains are finite and ≥ 0"),
-        (lambda: from_matrix(np.arange(300.0)[None]), "at most 254 distinct gains above 0; round them"),
-        (lambda: from_function(lambda q, b: q, 1, 1, definition="x", gains=(1, 2)), "gains increase from 0"),
+        (
+            lambda: from_matrix(np.arange(300.0)[None]),
+            "at most 254 distinct gains above 0; round them",
+        ),
+        (
+            lambda: from_function(lambda q, b: q, 1, 1, definition="x", gains=(1, 2)),
+            "gains increase from 0",
+        ),
         (lambda: answering([[1]]), r"gave int64 \(1, 1\), expected booleans or levels \(1, 2\)"),
         (lambda: answering([[0.5, 1.0]]), "gave float64"),
         (lambda: answering([[0, 2]]), "gave a level from 0 to 2; levels are 0 to 1"),

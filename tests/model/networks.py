@@ -15,7 +15,10 @@ def onnx_affine(W: NDArray[Any], b: NDArray[Any]) -> bytes:
         "affine",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, [None, W.shape[0]])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [None, W.shape[1]])],
-        [numpy_helper.from_array(W.astype(np.float32), "W"), numpy_helper.from_array(b.astype(np.float32), "b")],
+        [
+            numpy_helper.from_array(W.astype(np.float32), "W"),
+            numpy_helper.from_array(b.astype(np.float32), "b"),
+        ],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
     onnx.checker.check_model(model)

@@ -10,7 +10,18 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from crossbit import Codes, DataError, FormatError, HashModel, Recipe
-from crossbit.model import RBF, Affine, Layer, Normalise, Onnx, Power, Sine, Softmax, Standardise, Tanh
+from crossbit.model import (
+    RBF,
+    Affine,
+    Layer,
+    Normalise,
+    Onnx,
+    Power,
+    Sine,
+    Softmax,
+    Standardise,
+    Tanh,
+)
 from tests.model.networks import onnx_affine
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -25,11 +36,21 @@ def every_layer() -> HashModel:
     """A model in which every kind of layer has a place."""
     random = np.random.default_rng(7)
     image: list[Layer] = [Power(), Normalise(), Standardise(random.normal(size=6), np.full(6, 2.0))]
-    image += [RBF(random.normal(size=(9, 6)), gamma=0.5), affine(9, 4), Softmax(), affine(4, 70), Tanh(beta=1.5)]
+    image += [
+        RBF(random.normal(size=(9, 6)), gamma=0.5),
+        affine(9, 4),
+        Softmax(),
+        affine(4, 70),
+        Tanh(beta=1.5),
+    ]
     text: list[Layer] = [affine(3, 70), Sine()]
     sound: list[Layer] = [Onnx(onnx_affine(random.normal(size=(5, 70)), random.normal(size=70)))]
-    recipe = Recipe("tags", {"lower": True}, {"weights": np.arange(3.0)}, {"words.txt": b"sea\nsky\nsun\n"})
-    return HashModel({"image": image, "text": text, "sound": sound}, 70, {"text": recipe}, {"method": "by hand"})
+    recipe = Recipe(
+        "tags", {"lower": True}, {"weights": np.arange(3.0)}, {"words.txt": b"sea\nsky\nsun\n"}
+    )
+    return HashModel(
+        {"image": image, "text": text, "sound": sound}, 70, {"text": recipe}, {"method": "by hand"}
+    )
 
 
 INPUTS = {"image": 6, "text": 3, "sound": 5}
@@ -55,7 +76,17 @@ def test_scores_are_what_the_layers_give() -> None:
     np.testing.assert_allclose(model.scores("image", X), expected, rtol=1e-4, atol=1e-5)
 
 
-SHAPES = [(1, 1), (10, 32), (64, 100), (100, 100), (500, 8), (500, 12), (500, 64), (1000, 12), (300, 1024)]
+SHAPES = [
+    (1, 1),
+    (10, 32),
+    (64, 100),
+    (100, 100),
+    (500, 8),
+    (500, 12),
+    (500, 64),
+    (1000, 12),
+    (300, 1024),
+]
 
 
 @pytest.mark.parametrize(("n_in", "n_bits"), SHAPES)
@@ -79,7 +110,9 @@ def test_a_memory_mapped_view_encodes_alike(tmp_path: Path) -> None:
     X = inputs("text", 5000)
     np.save(tmp_path / "X.npy", X)
     model = every_layer()
-    assert model.encode("text", np.load(tmp_path / "X.npy", mmap_mode="r")) == model.encode("text", X)
+    assert model.encode("text", np.load(tmp_path / "X.npy", mmap_mode="r")) == model.encode(
+        "text", X
+    )
 
 
 def test_no_rows_give_no_codes() -> None:
@@ -125,16 +158,31 @@ def test_a_row_that_is_not_finite_is_named(modality: str, bad: float) -> None:
             r"unknown modality 'shape'; known: \['image', 'sound', 'text'\]",
         ),
         (lambda: every_layer().scores("shape", [[1.0]]), "unknown modality 'shape'"),
-        (lambda: every_layer().encode("text", [[1.0, 2.0]]), r"expected shape \(n, 3\), got \(1, 2\)"),
+        (
+            lambda: every_layer().encode("text", [[1.0, 2.0]]),
+            r"expected shape \(n, 3\), got \(1, 2\)",
+        ),
         (lambda: every_layer().encode("text", [1.0, 2.0, 3.0]), r"for one item pass X\[None\]"),
-        (lambda: every_layer().encode("text", [["a", "b", "c"]]), "expected numbers, got an array of <U1"),
+        (
+            lambda: every_layer().encode("text", [["a", "b", "c"]]),
+            "expected numbers, got an array of <U1",
+        ),
         (lambda: every_layer().encode("text", [[1, 2], [1]]), "rows of unequal lengths"),
         (lambda: HashModel({}, 8), "at least one modality"),
         (lambda: HashModel({"x": []}, 8), "'x' has no layers"),
         (lambda: HashModel({"x": [affine(3, 8)]}, 9), "its layers give 8 columns, expected 9 bits"),
-        (lambda: HashModel({"x": [affine(3, 8), affine(9, 4)]}, 4), "takes 9 columns, but 8 come in"),
-        (lambda: HashModel({"a-b": [affine(3, 8)]}, 8), "letters, digits and underscores, got 'a-b'"),
-        (lambda: HashModel({"x": [affine(3, 8)]}, 8, {"y": Recipe("tags")}), "unknown modality 'y'"),
+        (
+            lambda: HashModel({"x": [affine(3, 8), affine(9, 4)]}, 4),
+            "takes 9 columns, but 8 come in",
+        ),
+        (
+            lambda: HashModel({"a-b": [affine(3, 8)]}, 8),
+            "letters, digits and underscores, got 'a-b'",
+        ),
+        (
+            lambda: HashModel({"x": [affine(3, 8)]}, 8, {"y": Recipe("tags")}),
+            "unknown modality 'y'",
+        ),
     ],
 )
 def test_what_cannot_be_encoded_is_refused(make: Callable[[], object], message: str) -> None:
@@ -156,8 +204,13 @@ def test_the_fingerprint_knows_every_weight() -> None:
     one, other = affine(3, 8), affine(3, 8)
     other.weight[2, 7] += 1e-3
     assert HashModel({"x": [one]}, 8).fingerprint() != HashModel({"x": [other]}, 8).fingerprint()
-    assert HashModel({"x": [one]}, 8).fingerprint() != HashModel({"x": [one, Tanh()]}, 8).fingerprint()
-    assert HashModel({"x": [one]}, 8).fingerprint() == HashModel({"x": [one]}, 8, card={"note": "x"}).fingerprint()
+    assert (
+        HashModel({"x": [one]}, 8).fingerprint() != HashModel({"x": [one, Tanh()]}, 8).fingerprint()
+    )
+    assert (
+        HashModel({"x": [one]}, 8).fingerprint()
+        == HashModel({"x": [one]}, 8, card={"note": "x"}).fingerprint()
+    )
 
 
 def test_saving_again_replaces_the_model_and_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -182,7 +235,11 @@ def test_a_folder_that_is_no_model_is_never_replaced(tmp_path: Path) -> None:
 
 
 def test_the_card_tells_layers_and_facts(tmp_path: Path) -> None:
-    model = HashModel({"x": [affine(3, 8)]}, 8, card={"method": "by hand", "metrics": {"mAP": 0.25}, "notes": ["a|b"]})
+    model = HashModel(
+        {"x": [affine(3, 8)]},
+        8,
+        card={"method": "by hand", "metrics": {"mAP": 0.25}, "notes": ["a|b"]},
+    )
     model.save(tmp_path / "model")
     card = (tmp_path / "model" / "README.md").read_text()
     assert "| x | affine 3 → 8 |" in card
@@ -209,7 +266,13 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-FILES = ["config.json", "weights.safetensors", "README.md", "recipe.text.words.txt", "sound.0.model"]
+FILES = [
+    "config.json",
+    "weights.safetensors",
+    "README.md",
+    "recipe.text.words.txt",
+    "sound.0.model",
+]
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -246,12 +309,19 @@ def rewrite_config(folder: Path, **changes: object) -> None:
             "format 'crossbit.model/2'; this version of crossbit reads 'crossbit.model/1'",
         ),
         ({"format": "crossbit.dataset/1"}, "reads 'crossbit.model/1'"),
-        ({"modalities": {"x": [{"kind": "quantum"}]}}, "unknown layer 'quantum'; this version knows"),
+        (
+            {"modalities": {"x": [{"kind": "quantum"}]}},
+            "unknown layer 'quantum'; this version knows",
+        ),
         ({"modalities": {"x": [{"kind": "tanh"}]}}, "does not describe a model"),
         ({"modalities": 5}, "does not describe a model"),
         ({"n_bits": "many"}, "does not describe a model"),
         (
-            {"modalities": {"x": [{"kind": "affine", "settings": {}, "weights": ["weight"], "files": []}]}},
+            {
+                "modalities": {
+                    "x": [{"kind": "affine", "settings": {}, "weights": ["weight"], "files": []}]
+                }
+            },
             "does not describe a model",
         ),
     ],
@@ -266,7 +336,9 @@ def test_a_strange_configuration_is_a_format_error(
 
 
 def test_a_folder_without_a_model_is_told(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"there is no config\.json in it; expected a folder of format"):
+    with pytest.raises(
+        DataError, match=r"there is no config\.json in it; expected a folder of format"
+    ):
         HashModel.load(tmp_path)
 
 

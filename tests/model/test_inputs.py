@@ -21,14 +21,18 @@ def test_every_step() -> None:
     layers = fit_inputs("none", X, random())
     assert layers == []
     np.testing.assert_array_equal(apply(layers, X), X.astype(np.float32))
-    np.testing.assert_allclose(np.linalg.norm(apply(fit_inputs("unit", X, random()), X), axis=1), 1, rtol=1e-5)
+    np.testing.assert_allclose(
+        np.linalg.norm(apply(fit_inputs("unit", X, random()), X), axis=1), 1, rtol=1e-5
+    )
     np.testing.assert_allclose(apply(fit_inputs("l1", X, random()), X).sum(axis=1), 1, rtol=1e-5)
     np.testing.assert_allclose(apply(fit_inputs("sqrt", X, random()), X), np.sqrt(X), rtol=1e-5)
     standard = apply(fit_inputs("sqrt+standardise", X, random()), X)
     np.testing.assert_allclose(standard.mean(axis=0), 0, atol=1e-5)
     np.testing.assert_allclose(standard.std(axis=0), 1, rtol=1e-5)
     tags = np.array([[0, 1], [1, 1]])
-    np.testing.assert_array_equal(apply(fit_inputs("tags", tags, random()), tags), [[-1, 1], [1, 1]])
+    np.testing.assert_array_equal(
+        apply(fit_inputs("tags", tags, random()), tags), [[-1, 1], [1, 1]]
+    )
 
 
 def test_landmarks() -> None:

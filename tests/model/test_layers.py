@@ -8,7 +8,18 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from crossbit import DataError, FormatError
-from crossbit.model import RBF, Affine, Layer, Normalise, Onnx, Power, Sine, Softmax, Standardise, Tanh
+from crossbit.model import (
+    RBF,
+    Affine,
+    Layer,
+    Normalise,
+    Onnx,
+    Power,
+    Sine,
+    Softmax,
+    Standardise,
+    Tanh,
+)
 from crossbit.model.layers import LAYERS
 from tests.model.networks import onnx_affine
 
@@ -23,7 +34,10 @@ DEFINITIONS: dict[str, tuple[Layer, Callable[[NDArray[np.float64]], NDArray[np.f
     "normalise-1": (Normalise(order=1), lambda x: x / max(np.abs(x).sum(), 1e-300)),
     "power": (Power(exponent=0.5), lambda x: np.sign(x) * np.sqrt(np.abs(x))),
     "standardise": (Standardise(W[:, 0], b[:3]), lambda x: (x - W[:, 0]) / b[:3]),
-    "rbf": (RBF(C, gamma=0.01), lambda x: np.array([np.exp(-0.01 * ((x - c) ** 2).sum()) for c in C])),
+    "rbf": (
+        RBF(C, gamma=0.01),
+        lambda x: np.array([np.exp(-0.01 * ((x - c) ** 2).sum()) for c in C]),
+    ),
     "affine": (Affine(W, b), lambda x: np.array([x @ W[:, j] + b[j] for j in range(5)])),
     "tanh": (Tanh(beta=2.0), lambda x: np.tanh(2 * x)),
     "sine": (Sine(), np.sin),
@@ -43,7 +57,9 @@ def test_a_layer_equals_its_definition(name: str, X: Rows) -> None:
     before = X.copy()
     out = layer(X)
     assert out.dtype == np.float32
-    np.testing.assert_allclose(out, [definition(x.astype(np.float64)) for x in X], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        out, [definition(x.astype(np.float64)) for x in X], rtol=1e-4, atol=1e-4
+    )
     np.testing.assert_array_equal(X, before)  # the input is left as it was
 
 

@@ -14,7 +14,12 @@ from crossbit import MMNN, DataError, FormatError, HashModel
 from crossbit.neural.checkpoint import Checkpoint
 from crossbit.progress import Step
 
-OPTIONS: dict[str, Any] = {"n_bits": 8, "inputs": "standardise", "loss": "contrastive", "dropout": 0.1}
+OPTIONS: dict[str, Any] = {
+    "n_bits": 8,
+    "inputs": "standardise",
+    "loss": "contrastive",
+    "dropout": 0.1,
+}
 
 
 def views() -> dict[str, Any]:
@@ -67,7 +72,9 @@ def test_a_finished_training_is_not_repeated(tmp_path: Path) -> None:
     hasher = MMNN(**OPTIONS, steps=10)
     first = hasher.fit(views(), labels=labels(), checkpoint=tmp_path / "progress")
     steps: list[Step] = []
-    again = hasher.fit(views(), labels=labels(), checkpoint=tmp_path / "progress", on_step=steps.append)
+    again = hasher.fit(
+        views(), labels=labels(), checkpoint=tmp_path / "progress", on_step=steps.append
+    )
     assert again == first
     assert not steps
 
@@ -90,7 +97,9 @@ MMNN(n_bits=8, steps=60, optimiser="adam", batch=16, inputs="standardise", loss=
 """
     file, folder = tmp_path / "progress", tmp_path / "model"
     for kill_at, code in ((9, -signal.SIGKILL), (40, -signal.SIGKILL), (-1, 0)):
-        ran = subprocess.run([sys.executable, "-c", program, str(kill_at), str(file), str(folder)], env=os.environ)
+        ran = subprocess.run(
+            [sys.executable, "-c", program, str(kill_at), str(file), str(folder)], env=os.environ
+        )
         assert ran.returncode == code
         assert [path.name for path in tmp_path.iterdir() if path.name.endswith(".part")] == []
     straight = MMNN(**OPTIONS, steps=60, optimiser="adam", batch=16).fit(views(), labels=labels())

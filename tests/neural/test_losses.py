@@ -16,7 +16,9 @@ Case = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 MARGIN = 2.5
 
 
-def case(dtype: torch.dtype = torch.float64, n: int = 6, m: int = 7, bits: int = 5, pairs: int = 40) -> Case:
+def case(
+    dtype: torch.dtype = torch.float64, n: int = 6, m: int = 7, bits: int = 5, pairs: int = 40
+) -> Case:
     """Two sets of outputs of which row 0 is equal, and random pairs that hold equal rows and duplicates."""
     random = torch.Generator().manual_seed(3)
     u = torch.tanh(torch.randn(n, bits, generator=random, dtype=torch.float64))
@@ -30,7 +32,9 @@ def case(dtype: torch.dtype = torch.float64, n: int = 6, m: int = 7, bits: int =
     return u.to(dtype), v.to(dtype), left, right, similar
 
 
-def plain(u: Tensor, v: Tensor, left: Tensor, right: Tensor, similar: Tensor, *, sums: bool) -> float:
+def plain(
+    u: Tensor, v: Tensor, left: Tensor, right: Tensor, similar: Tensor, *, sums: bool
+) -> float:
     """The paper's formula, a pair at a time, in Python's floats."""
     pull = push = 0.0
     for i, j, s in zip(left.tolist(), right.tolist(), similar.tolist(), strict=True):
@@ -55,7 +59,9 @@ def test_contrastive_equals_a_plain_loop(dtype: torch.dtype, tolerance: float, s
 
 @pytest.mark.parametrize("sums", [False, True])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-12)])
-def test_a_grid_equals_the_list_of_its_counted_pairs(dtype: torch.dtype, tolerance: float, sums: bool) -> None:
+def test_a_grid_equals_the_list_of_its_counted_pairs(
+    dtype: torch.dtype, tolerance: float, sums: bool
+) -> None:
     u, v, _, _, _ = case(dtype)
     random = torch.Generator().manual_seed(4)
     similar = torch.rand(len(u), len(v), generator=random) < 0.3
@@ -63,17 +69,22 @@ def test_a_grid_equals_the_list_of_its_counted_pairs(dtype: torch.dtype, toleran
     counted[0, 0] = True
     left, right = counted.nonzero(as_tuple=True)
     expected = plain(u, v, left, right, similar[left, right], sums=sums)
-    assert Grid(similar, counted).contrastive(u, v, margin=MARGIN, sums=sums).item() == pytest.approx(
-        expected, rel=tolerance
-    )
+    assert Grid(similar, counted).contrastive(
+        u, v, margin=MARGIN, sums=sums
+    ).item() == pytest.approx(expected, rel=tolerance)
     left, right = torch.ones_like(counted).nonzero(as_tuple=True)
     expected = plain(u, v, left, right, similar[left, right], sums=sums)
-    assert Grid(similar).contrastive(u, v, margin=MARGIN, sums=sums).item() == pytest.approx(expected, rel=tolerance)
+    assert Grid(similar).contrastive(u, v, margin=MARGIN, sums=sums).item() == pytest.approx(
+        expected, rel=tolerance
+    )
 
 
 def test_blocks_do_not_change_the_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     u, v, left, right, similar = case()
-    listed, grid = Listed.sorted(left, right, similar), Grid(torch.rand(6, 7, generator=torch.Generator()) < 0.5)
+    listed, grid = (
+        Listed.sorted(left, right, similar),
+        Grid(torch.rand(6, 7, generator=torch.Generator()) < 0.5),
+    )
     whole = [known.contrastive(u, v, margin=MARGIN) for known in (listed, grid)]
     monkeypatch.setattr("crossbit.neural.gathered._PAIRS", 3)
     monkeypatch.setattr("crossbit.neural.gathered._CELLS", 14)
@@ -112,7 +123,9 @@ def test_two_equal_rows_that_are_dissimilar_have_no_direction_to_part_in() -> No
 
 def test_the_gradient_of_a_dissimilar_pair_is_the_corrected_one() -> None:
     u, v = torch.tensor([[0.3, -0.2]], requires_grad=True), torch.tensor([[-0.1, 0.1]])
-    (gradient,) = torch.autograd.grad(losses.contrastive(u, v, torch.tensor([False]), margin=2.0), u)
+    (gradient,) = torch.autograd.grad(
+        losses.contrastive(u, v, torch.tensor([False]), margin=2.0), u
+    )
     delta = (u - v).detach()
     torch.testing.assert_close(gradient, -(2.0 - delta.norm()) * delta / delta.norm())
 
@@ -131,7 +144,9 @@ def test_ranking_equals_a_plain_loop_and_its_gradient_is_right() -> None:
             if chosen := [normal - s for j, s in scores.items() if yes[i, j]]:
                 costs.append(sum(chosen) / len(chosen))
         total += 0.5 * sum(costs) / len(costs)
-    assert losses.ranking(u, v, similar, counted, temperature=temperature).item() == pytest.approx(total, rel=1e-12)
+    assert losses.ranking(u, v, similar, counted, temperature=temperature).item() == pytest.approx(
+        total, rel=1e-12
+    )
     inputs = (u.requires_grad_(), v.requires_grad_())
     assert torch.autograd.gradcheck(
         lambda u, v: losses.ranking(u, v, similar, counted, temperature=temperature), inputs
@@ -160,13 +175,22 @@ def plain_precision(distance: list[float], similar: list[float], levels: int) ->
 
 def test_precision_equals_a_plain_loop_and_its_gradient_is_right() -> None:
     u, v, *_ = case()
-    similar = torch.rand(len(u), len(v), generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    similar = torch.rand(
+        len(u), len(v), generator=torch.Generator().manual_seed(1), dtype=torch.float64
+    )
     distance = 0.5 * (u.shape[1] - u @ v.T)
-    forth = [plain_precision(d.tolist(), s.tolist(), 6) for d, s in zip(distance, similar, strict=True)]
-    back = [plain_precision(d.tolist(), s.tolist(), 6) for d, s in zip(distance.T, similar.T, strict=True)]
+    forth = [
+        plain_precision(d.tolist(), s.tolist(), 6) for d, s in zip(distance, similar, strict=True)
+    ]
+    back = [
+        plain_precision(d.tolist(), s.tolist(), 6)
+        for d, s in zip(distance.T, similar.T, strict=True)
+    ]
     expected = 1 - 0.5 * (sum(forth) / len(forth) + sum(back) / len(back))
     assert losses.precision(u, v, similar).item() == pytest.approx(expected, rel=1e-12)
-    assert losses.precision(u.float(), v.float(), similar.float()).item() == pytest.approx(expected, rel=1e-5)
+    assert losses.precision(u.float(), v.float(), similar.float()).item() == pytest.approx(
+        expected, rel=1e-5
+    )
     inputs = (u.clone().requires_grad_(), v.clone().requires_grad_())
     assert torch.autograd.gradcheck(lambda a, b: losses.precision(a, b, similar), inputs)
 
@@ -191,7 +215,9 @@ def test_precision_leaves_out_what_is_not_counted() -> None:
     counted[:, -1] = False
     counted[-1] = False
     expected = losses.precision(u[:-1], v[:-1], similar[:-1, :-1])
-    assert losses.precision(u, v, similar, counted).item() == pytest.approx(expected.item(), rel=1e-12)
+    assert losses.precision(u, v, similar, counted).item() == pytest.approx(
+        expected.item(), rel=1e-12
+    )
     assert losses.precision(u, v, torch.zeros_like(similar)).item() == 0
 
 

@@ -28,7 +28,9 @@ def data(**known: Any) -> TrainingSet:  # noqa: ANN401
 
 
 def settings(given: TrainingSet, **fields: Any) -> Settings:  # noqa: ANN401
-    hasher = MMNN(**{"n_bits": 6, "alpha": {"image": 0.1, "text": 0.4}, "margin": MARGINS, **fields})
+    hasher = MMNN(
+        **{"n_bits": 6, "alpha": {"image": 0.1, "text": 0.4}, "margin": MARGINS, **fields}
+    )
     return hasher._settings(given)
 
 
@@ -51,7 +53,8 @@ def test_two_modalities_of_many_are_the_papers_formula(sums: bool) -> None:
     found = objective(given, settings(given, sums=sums))
     value, gradient = found(found.vector())
     x, y = (
-        torch.tanh(found.networks[name](torch.tensor(given.views[name], dtype=torch.float32))) for name in given.views
+        torch.tanh(found.networks[name](torch.tensor(given.views[name], dtype=torch.float32)))
+        for name in given.views
     )
     labels = torch.arange(12) % 3
     i, j = torch.cartesian_prod(torch.arange(12), torch.arange(12)).T
@@ -66,9 +69,13 @@ def test_two_modalities_of_many_are_the_papers_formula(sums: bool) -> None:
 
 
 def test_the_gradient_of_every_term_together_agrees_with_differences() -> None:
-    pairs = Pairs("text", "image", np.array([[0, 1], [2, 3], [4, 4]]), np.array([True, False, True]))
+    pairs = Pairs(
+        "text", "image", np.array([[0, 1], [2, 3], [4, 4]]), np.array([True, False, True])
+    )
     given = data(labels=np.array([0, 1, 2, -1] * 3), pairs=pairs, rows=True)
-    how = settings(given, loss="auto", quantisation=0.2, balance=0.3, decay=0.1, dropout=0.2, beta=1.5)
+    how = settings(
+        given, loss="auto", quantisation=0.2, balance=0.3, decay=0.1, dropout=0.2, beta=1.5
+    )
     found = objective(given, how)
     for network in found.networks.values():
         network.double()
@@ -134,21 +141,28 @@ def test_too_many_pairs_for_every_step_are_refused(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("crossbit.neural.batches.MOST_CELLS", 100)
     how = replace(settings(given), batch=None, online=False)
     with pytest.raises(
-        DataError, match="144 pairs of rows are too many to compare in every step; use optimiser='adam'"
+        DataError,
+        match="144 pairs of rows are too many to compare in every step; use optimiser='adam'",
     ):
         make_batches(Part.whole(given), how)
     labelled = data()
-    assert isinstance(Whole(Part.whole(labelled), make_terms(Part.whole(labelled), how), how).batch(1).known[0], Listed)
+    assert isinstance(
+        Whole(Part.whole(labelled), make_terms(Part.whole(labelled), how), how).batch(1).known[0],
+        Listed,
+    )
 
 
 @pytest.mark.parametrize("several", [False, True])
 def test_what_labels_know(several: bool) -> None:
     labels = np.array([0, 0, 1, -1])
-    a: Any = np.eye(2, dtype=bool)[np.maximum(labels, 0)] & (labels >= 0)[:, None] if several else labels
+    a: Any = (
+        np.eye(2, dtype=bool)[np.maximum(labels, 0)] & (labels >= 0)[:, None] if several else labels
+    )
     grid = LabelSource("image", "image", a, a).grid(np.arange(4), np.arange(4))
     assert grid.counted is not None
     np.testing.assert_array_equal(
-        grid.counted.numpy(), (np.arange(4) < 3)[:, None] & (np.arange(4) < 3) & ~np.eye(4, dtype=bool)
+        grid.counted.numpy(),
+        (np.arange(4) < 3)[:, None] & (np.arange(4) < 3) & ~np.eye(4, dtype=bool),
     )
     assert list(grid.counts) == [2, 4]
     index, similar = LabelSource("image", "text", a, a).draw(50, np.random.default_rng(0))
@@ -162,8 +176,12 @@ def test_what_rows_and_pairs_know() -> None:
         rows.grid(np.arange(3), np.arange(3)).similar.numpy(), [[0, 0, 0], [1, 0, 0], [0, 0, 1]]
     )
     index, similar = rows.draw(20, np.random.default_rng(0))
-    np.testing.assert_array_equal(np.array([0, 2, 5])[index[:, 0]] == np.array([2, 3, 5])[index[:, 1]], similar)
-    pairs = PairSource("image", "text", np.array([[0, 4], [2, 1], [2, 4]]), np.array([True, True, False]))
+    np.testing.assert_array_equal(
+        np.array([0, 2, 5])[index[:, 0]] == np.array([2, 3, 5])[index[:, 1]], similar
+    )
+    pairs = PairSource(
+        "image", "text", np.array([[0, 4], [2, 1], [2, 4]]), np.array([True, True, False])
+    )
     grid = pairs.grid(np.array([0, 2]), np.array([1, 4, 9]))
     np.testing.assert_array_equal(grid.similar.numpy(), [[0, 1, 0], [1, 0, 0]])
     assert isinstance(grid, Grid)
@@ -172,9 +190,13 @@ def test_what_rows_and_pairs_know() -> None:
 def test_a_split_keeps_classes_in_proportion_and_parts_apart() -> None:
     labels = np.repeat([0, 1, 2], [60, 30, 10])
     random = np.random.default_rng(0)
-    given = training_set({"image": random.normal(size=(100, 2)), "text": random.normal(size=(100, 2))}, labels=labels)
+    given = training_set(
+        {"image": random.normal(size=(100, 2)), "text": random.normal(size=(100, 2))}, labels=labels
+    )
     kept, out = split(given, 0.2, seed=0)
-    np.testing.assert_array_equal(np.sort(np.concatenate([kept.rows["image"], out.rows["image"]])), np.arange(100))
+    np.testing.assert_array_equal(
+        np.sort(np.concatenate([kept.rows["image"], out.rows["image"]])), np.arange(100)
+    )
     np.testing.assert_array_equal(out.rows["image"], out.rows["text"])
     np.testing.assert_array_equal(np.bincount(labels[out.rows["image"]]), [12, 6, 2])
 
@@ -197,7 +219,9 @@ def test_weights_decay_to_zero_or_to_where_they_began(anchored: bool) -> None:
     began = [p.detach().clone() for p in decayed.decayed]
     x = decayed.vector() + 0.1
     cost = decayed(x)[0] - plain(x)[0]
-    moved = sum(((p - q * anchored) ** 2).sum().item() for p, q in zip(decayed.decayed, began, strict=True))
+    moved = sum(
+        ((p - q * anchored) ** 2).sum().item() for p, q in zip(decayed.decayed, began, strict=True)
+    )
     assert cost == pytest.approx(0.15 * moved, rel=1e-4)
 
 
@@ -214,4 +238,6 @@ def test_many_pairs_are_a_grid_with_the_same_loss() -> None:
         )
     assert isinstance(pairs_of(index[:8], similar[:8], (12, 9)), Listed)  # few
     twice = np.concatenate([index, index])
-    assert isinstance(pairs_of(twice, np.r_[similar, similar], (12, 9)), Listed)  # a grid holds a pair once
+    assert isinstance(
+        pairs_of(twice, np.r_[similar, similar], (12, 9)), Listed
+    )  # a grid holds a pair once

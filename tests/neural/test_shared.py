@@ -28,7 +28,9 @@ LABELS = np.array([0, 1, 2, -1] * 4)  # some unknown
 
 def data(**known: Any) -> TrainingSet:  # noqa: ANN401
     random = np.random.default_rng(0)
-    return training_set({name: random.normal(size=(16, width)) for name, width in VIEWS.items()}, **known)
+    return training_set(
+        {name: random.normal(size=(16, width)) for name, width in VIEWS.items()}, **known
+    )
 
 
 def objective(given: TrainingSet, fields: dict[str, Any]) -> Objective:
@@ -36,7 +38,8 @@ def objective(given: TrainingSet, fields: dict[str, Any]) -> Objective:
     how = MMNN(n_bits=6, alpha={"image": 0.1, "text": 0.4}, **fields)._settings(given)
     random, part = np.random.default_rng(1), Part.whole(given)
     networks = {
-        name: Network(random_layers([width, 7, 6], random), dropout=how.dropout) for name, width in VIEWS.items()
+        name: Network(random_layers([width, 7, 6], random), dropout=how.dropout)
+        for name, width in VIEWS.items()
     }
     batches = make_batches(part, how)
     features = Features(part, {}, torch.device("cpu"), lazy=how.online)
@@ -51,7 +54,9 @@ def evaluated(known: dict[str, Any], fields: dict[str, Any]) -> tuple[float, Any
     return value, gradient.numpy()
 
 
-PAIRS = Pairs("text", "image", np.array([[0, 1], [2, 3], [4, 4], [9, 1], [12, 12]]), np.arange(5) % 2 == 0)
+PAIRS = Pairs(
+    "text", "image", np.array([[0, 1], [2, 3], [4, 4], [9, 1], [12, 12]]), np.arange(5) % 2 == 0
+)
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "contrastive": ({"labels": LABELS}, {"loss": "contrastive"}),
     "drawn pairs": ({"labels": LABELS}, {"loss": "contrastive", "n_pairs": (30, 41)}),
@@ -65,7 +70,10 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "dropout": ({"labels": LABELS}, {"loss": "contrastive", "dropout": 0.3}),
     "batches": ({"labels": LABELS}, {"loss": "contrastive", "optimiser": "adam", "batch": 7}),
-    "online": ({"labels": LABELS}, {"loss": "contrastive", "optimiser": "adam", "online": True, "batch": 5}),
+    "online": (
+        {"labels": LABELS},
+        {"loss": "contrastive", "optimiser": "adam", "online": True, "batch": 5},
+    ),
 }
 
 
@@ -86,10 +94,14 @@ def in_processes(size: int, work: Callable[[], Any]) -> list[Any]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["crossbit.neural.learn"])  # or each of them would import torch again
+    context.set_forkserver_preload(
+        ["crossbit.neural.learn"]
+    )  # or each of them would import torch again
     results = context.SimpleQueue()
     start_processes(in_process, (size, port, work, results), nprocs=size, start_method="forkserver")  # type: ignore[no-untyped-call]
-    return [found for _, found in sorted((results.get() for _ in range(size)), key=lambda each: each[0])]
+    return [
+        found for _, found in sorted((results.get() for _ in range(size)), key=lambda each: each[0])
+    ]
 
 
 def all_cases() -> dict[str, tuple[float, Any]]:
@@ -118,7 +130,13 @@ def fitted(fields: dict[str, Any], checkpoint: Path | None) -> Any:  # noqa: ANN
     "fields",
     [
         {"inputs": "standardise", "loss": "contrastive", "optimiser": "cg", "steps": 8},
-        {"inputs": "standardise", "loss": "contrastive", "optimiser": "adam", "batch": 8, "steps": 20},
+        {
+            "inputs": "standardise",
+            "loss": "contrastive",
+            "optimiser": "adam",
+            "batch": 8,
+            "steps": 20,
+        },
         {},
     ],
 )
@@ -133,7 +151,9 @@ def test_a_shared_training_learns_the_same_model(tmp_path: Path, fields: dict[st
 
 def astray() -> str:
     found = objective(data(labels=LABELS), {"loss": "contrastive"})
-    with pytest.raises(BackendError, match="have come to different parameters; they need the same data") as error:
+    with pytest.raises(
+        BackendError, match="have come to different parameters; they need the same data"
+    ) as error:
         found(found.vector() + distributed.get_rank())
     return str(error.value)
 
@@ -152,7 +172,9 @@ def test_alone_nothing_is_shared() -> None:
     assert sharing.group() == Group(0, 1)
     assert not isinstance(objective(data(labels=LABELS), {"loss": "contrastive"}), SharedObjective)
     with (
-        pytest.raises(DataError, match=r"no process group to share with; call torch\.distributed\.init"),
+        pytest.raises(
+            DataError, match=r"no process group to share with; call torch\.distributed\.init"
+        ),
         shared(),
     ):
         pass

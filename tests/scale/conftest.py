@@ -20,7 +20,9 @@ _running: list[Standalone] = []
 def milvus_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
     """A Milvus server that asks for a password; nobody else can reach it."""
     if not is_own_network():
-        pytest.fail("the server must be in a network of its own: run these tests by make test-scale")
+        pytest.fail(
+            "the server must be in a network of its own: run these tests by make test-scale"
+        )
     with Standalone(tmp_path_factory.mktemp("milvus")) as server:
         _running.append(server)
         yield server

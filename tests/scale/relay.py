@@ -71,7 +71,10 @@ class Relay:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.cut()
         asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(10)

@@ -41,10 +41,24 @@ def test_every_command(
     assert "Milvus@" not in capsys.readouterr().err
     assert run("add", address, lines, "--view", "text=tags", *with_model) == 0
     assert f"{N} items added; {N} in milvus://" in capsys.readouterr().err
-    assert run("search", address, "red + food", "-m", "text", "--where", '{"year": {">=": 2010}}', *with_model) == 0
+    assert (
+        run(
+            "search",
+            address,
+            "red + food",
+            "-m",
+            "text",
+            "--where",
+            '{"year": {">=": 2010}}',
+            *with_model,
+        )
+        == 0
+    )
     (hits,) = told(capsys)
     assert len(hits) == 10
-    assert all(hit["payload"] == EXPECTED[hit["id"]][0] and hit["payload"]["year"] >= 2010 for hit in hits)
+    assert all(
+        hit["payload"] == EXPECTED[hit["id"]][0] and hit["payload"]["year"] >= 2010 for hit in hits
+    )
     assert run("annotate", address, "red", "-m", "text", *with_model) == 0
     assert told(capsys)[0][0]["name"] in ("red", "food")
     assert run("stats", address, "--json", *with_model) == 0
@@ -62,7 +76,10 @@ def test_every_command(
     assert run("copy", tmp_path / "here", address) == 0
     assert f"0 items copied; both hold {N} items, checksum" in capsys.readouterr().err
     assert run("stats", address) == 1
-    assert "the server keeps the fingerprint of the model, not the model itself" in capsys.readouterr().err
+    assert (
+        "the server keeps the fingerprint of the model, not the model itself"
+        in capsys.readouterr().err
+    )
 
 
 def test_an_interrupted_add_goes_on(
@@ -105,7 +122,9 @@ def service(
 ) -> Iterator[Running]:
     """The gallery, copied to the server and served from there."""
     assert run("copy", gallery, milvus_server.address("gallery")) == 0
-    patch = "from crossbit import Collection; Collection.open.__func__.__kwdefaults__['timeout'] = 3.0"
+    patch = (
+        "from crossbit import Collection; Collection.open.__func__.__kwdefaults__['timeout'] = 3.0"
+    )
     address = milvus_server.address("gallery", port=line.port)
     with running(address, "--model", str(gallery / "model" / "1"), patch=patch) as started:
         yield started
@@ -113,12 +132,16 @@ def service(
 
 def ask(service: Running) -> Any:  # noqa: ANN401 - JSON
     question = json.dumps({"text": "red + circle", "k": 3}).encode()
-    request = urllib.request.Request(service.address + "/api/search", question, {"Content-Type": "application/json"})
+    request = urllib.request.Request(
+        service.address + "/api/search", question, {"Content-Type": "application/json"}
+    )
     with urllib.request.urlopen(request, timeout=30) as answer:
         return json.loads(answer.read())
 
 
-def test_the_service_tells_when_the_server_is_away_and_goes_on(service: Running, line: Relay) -> None:
+def test_the_service_tells_when_the_server_is_away_and_goes_on(
+    service: Running, line: Relay
+) -> None:
     expected = ask(service)["hits"]
     assert len(expected) == 3
     line.cut()

@@ -22,7 +22,10 @@ QUERY = np.ones((1, WIDTHS["text"]))
 
 
 def views(numbers: range) -> dict[str, np.ndarray]:
-    rows = {name: np.random.default_rng(1).normal(size=(100_000, width)) for name, width in WIDTHS.items()}
+    rows = {
+        name: np.random.default_rng(1).normal(size=(100_000, width))
+        for name, width in WIDTHS.items()
+    }
     return {name: X[numbers.start : numbers.stop] for name, X in rows.items()}
 
 
@@ -33,7 +36,9 @@ def fill(collection: Collection, numbers: range) -> None:
 def assert_holds(collection: Collection, numbers: range) -> None:
     """All of these items, as they were written."""
     made = {name: model(0).encode(name, X) for name, X in views(numbers).items()}
-    for i, (number, item) in enumerate(zip(numbers, collection.get([f"i{n}" for n in numbers]), strict=True)):
+    for i, (number, item) in enumerate(
+        zip(numbers, collection.get([f"i{n}" for n in numbers]), strict=True)
+    ):
         assert item is not None, f"i{number} is gone"
         assert item.payload == {"number": number}
         assert dict(item.codes) == {name: codes[i] for name, codes in made.items()}
@@ -71,7 +76,9 @@ def test_a_server_killed_while_it_writes_has_lost_nothing_it_acknowledged(
         milvus_server.kill()
         milvus_server.start()
         enough = len(acknowledged) + 2
-        wait_until(lambda: len(acknowledged) >= enough or not writer.is_alive())  # the client went on by itself
+        wait_until(
+            lambda: len(acknowledged) >= enough or not writer.is_alive()
+        )  # the client went on by itself
         stop.set()
         writer.join()
         assert len(acknowledged) >= enough
@@ -82,7 +89,9 @@ def test_a_server_killed_while_it_writes_has_lost_nothing_it_acknowledged(
         assert collection.check() == []
 
 
-def test_a_server_that_is_away_is_an_error_in_time_and_comes_back(milvus_server: Standalone, unused_name: str) -> None:
+def test_a_server_that_is_away_is_an_error_in_time_and_comes_back(
+    milvus_server: Standalone, unused_name: str
+) -> None:
     with Relay(milvus_server.port) as line:
         address = milvus_server.address(unused_name, port=line.port)
         with Collection.create(address, model(0)) as collection:
@@ -96,7 +105,12 @@ def test_a_server_that_is_away_is_an_error_in_time_and_comes_back(milvus_server:
                 lambda: fill(collection, range(20, 30)),
                 lambda: len(collection),
             ):
-                with in_time(5), pytest.raises(BackendError, match=r"no answer within 3 s \(.+\); see that the server"):
+                with (
+                    in_time(5),
+                    pytest.raises(
+                        BackendError, match=r"no answer within 3 s \(.+\); see that the server"
+                    ),
+                ):
                     call()
             line.mend()
             assert collection.search("text", QUERY) == expected
@@ -107,7 +121,9 @@ def test_a_server_that_is_away_is_an_error_in_time_and_comes_back(milvus_server:
 def test_a_short_absence_is_not_noticed(milvus_server: Standalone, unused_name: str) -> None:
     with (
         Relay(milvus_server.port) as line,
-        Collection.create(milvus_server.address(unused_name, port=line.port), model(0), timeout=20) as collection,
+        Collection.create(
+            milvus_server.address(unused_name, port=line.port), model(0), timeout=20
+        ) as collection,
     ):
         fill(collection, range(20))
         line.cut()
@@ -156,7 +172,10 @@ def test_half_of_a_batch_is_refused(
     ids, payload = [f"i{i}" for i in range(30)], [{"number": i} for i in range(30)]
     large: list[dict[str, Any]] = [*payload[:25], {"text": "x" * 70_000}, *payload[26:]]
     with Collection.create(milvus_server.address(unused_name), model(0)) as collection:
-        with pytest.raises(BackendError, match=r"exceeds max length.*; 20 of 30 items were written before; give the"):
+        with pytest.raises(
+            BackendError,
+            match=r"exceeds max length.*; 20 of 30 items were written before; give the",
+        ):
             collection.upsert(ids, views(range(30)), large)
         assert len(collection) == 20
         assert_holds(collection, range(20))
@@ -184,7 +203,10 @@ def test_a_line_that_is_cut_in_the_middle_of_a_batch(
 
             with monkeypatch.context() as patched:
                 patched.setattr(Link, "call", cut_at_the_fifth)
-                with pytest.raises(BackendError, match=r"no answer within 4 s .* 40 of 200 items were written before"):
+                with pytest.raises(
+                    BackendError,
+                    match=r"no answer within 4 s .* 40 of 200 items were written before",
+                ):
                     fill(collection, range(200))
             line.mend()
             fill(collection, range(200))

@@ -12,7 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks._standalone import Standalone
-from crossbit import BackendError, Codes, Collection, DataError, FormatError, HashModel, MissingExtraError
+from crossbit import (
+    BackendError,
+    Codes,
+    Collection,
+    DataError,
+    FormatError,
+    HashModel,
+    MissingExtraError,
+)
 from crossbit.collection import copying
 from crossbit.collection.milvus import finding, reading, writing
 from crossbit.collection.milvus.link import Link
@@ -48,15 +56,20 @@ def eventually(holds_now: Callable[[], bool], seconds: float = 10.0) -> bool:
 
 
 def test_a_collection_has_one_model_and_one_name(address: str) -> None:
-    with pytest.raises(DataError, match=r"there is no such collection; make one with Collection.create"):
+    with pytest.raises(
+        DataError, match=r"there is no such collection; make one with Collection.create"
+    ):
         Collection.open(address, model(0))
     assert not Collection.exists(address)
     Collection.create(address, model(0)).close()
     assert Collection.exists(address)
-    with pytest.raises(DataError, match=r"exists already; open it with Collection.open, or choose another name"):
+    with pytest.raises(
+        DataError, match=r"exists already; open it with Collection.open, or choose another name"
+    ):
         Collection.create(address, model(0))
     with pytest.raises(
-        DataError, match=r"holds codes of the model \w{16}, not of \w{16}, which was given; open it with"
+        DataError,
+        match=r"holds codes of the model \w{16}, not of \w{16}, which was given; open it with",
     ):
         Collection.open(address, model(1))
 
@@ -67,7 +80,9 @@ def test_somebody_elses_collection_is_not_touched(address: str) -> None:
         link: Link = collection._store._link  # type: ignore[attr-defined]
         writing.remove(link, ["!state"])
         assert reading.rows_of(link, ["!state"]) == []  # waits until the server has seen it
-    with pytest.raises(FormatError, match=r"it is not a collection of crossbit .*; choose another name"):
+    with pytest.raises(
+        FormatError, match=r"it is not a collection of crossbit .*; choose another name"
+    ):
         Collection.open(address, model(0))
 
 
@@ -75,13 +90,26 @@ def test_whoever_has_an_upgraded_collection_open_is_told(address: str) -> None:
     X = views(4)
     with Collection.create(address, model(0)) as one, Collection.open(address, model(0)) as other:
         one.upsert(range(4), X)
-        with pytest.raises(DataError, match="a Milvus collection keeps no features; give them again: upgrade"):
+        with pytest.raises(
+            DataError, match="a Milvus collection keeps no features; give them again: upgrade"
+        ):
             one.upgrade(model(1))
-        with pytest.raises(DataError, match="holds codes of 3 bytes, the new model makes 100 bits; create another"):
+        with pytest.raises(
+            DataError, match="holds codes of 3 bytes, the new model makes 100 bits; create another"
+        ):
             one.upgrade(
-                HashModel({name: [Affine(np.ones((w, 100)), np.zeros(100))] for name, w in WIDTHS.items()}, 100), []
+                HashModel(
+                    {
+                        name: [Affine(np.ones((w, 100)), np.zeros(100))]
+                        for name, w in WIDTHS.items()
+                    },
+                    100,
+                ),
+                [],
             )
-        with pytest.raises(DataError, match="the new model has no modality 'image', which items have"):
+        with pytest.raises(
+            DataError, match="the new model has no modality 'image', which items have"
+        ):
             one.upgrade(HashModel({"text": [Affine(np.ones((4, 20)), np.zeros(20))]}, 20), [])
         one.upgrade(model(1), [(range(4), X)])
         for call in (lambda: other.search("text", X["text"]), lambda: other.upsert(range(4), X)):
@@ -101,10 +129,14 @@ def test_any_number_of_bits(tmp_path: Path, n_bits: int) -> None:
         expected = np.sort(((asked[:, None] >= 0) ^ (X[None] >= 0)).sum(axis=2), axis=1)
         found = collection.search("x", asked, k=30)
         assert [[hit.distance for hit in hits] for hits in found] == expected.tolist()
-        assert [item.codes["x"] for item in collection.get(range(30)) if item] == [Codes.pack(x[None] >= 0) for x in X]
+        assert [item.codes["x"] for item in collection.get(range(30)) if item] == [
+            Codes.pack(x[None] >= 0) for x in X
+        ]
 
 
-def test_more_neighbours_and_items_than_a_server_gives_at_once(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_neighbours_and_items_than_a_server_gives_at_once(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(finding, "MOST", 20)
     monkeypatch.setattr(reading, "PAGE", 7)
     X = views(50)
@@ -113,7 +145,9 @@ def test_more_neighbours_and_items_than_a_server_gives_at_once(address: str, mon
         hits = collection.search("text", X["text"][:1], k=1000)[0]
         assert {hit.id for hit in hits} == set(range(50))
         assert [hit.distance for hit in hits] == sorted(hit.distance for hit in hits)
-        odd = collection.search("text", X["text"][:1], k=1000, where={"é": 1})[0]  # which the server does not filter
+        odd = collection.search("text", X["text"][:1], k=1000, where={"é": 1})[
+            0
+        ]  # which the server does not filter
         assert [hit for hit in hits if hit.id % 2] == odd
         assert collection.search("text", X["text"][:1], k=4, where={"é": {"in": []}}) == [[]]
         assert {item.id for item in collection} == set(range(50))
@@ -136,12 +170,16 @@ def test_the_server_holds_nothing_back_that_meets_a_filter(address: str) -> None
         @given(conditions())
         def agree(where: dict[str, object]) -> None:
             hits = collection.search("text", np.ones((1, WIDTHS["text"])), k=200, where=where)[0]
-            assert {hit.id for hit in hits} == {i for i, own in enumerate(texts) if holds(parse(where), own)}
+            assert {hit.id for hit in hits} == {
+                i for i, own in enumerate(texts) if holds(parse(where), own)
+            }
 
         agree()
 
 
-def test_an_index_of_clusters_says_what_it_finds(milvus_server: Standalone, unused_name: str) -> None:
+def test_an_index_of_clusters_says_what_it_finds(
+    milvus_server: Standalone, unused_name: str
+) -> None:
     X = random.normal(size=(3000, 64))
     address = milvus_server.address(unused_name, options="?index=ivf&nlist=64&nprobe=64")
     with Collection.create(address, signs(64)) as collection:
@@ -151,7 +189,9 @@ def test_an_index_of_clusters_says_what_it_finds(milvus_server: Standalone, unus
     address = milvus_server.address(unused_name, options="?nprobe=1")
     with Collection.open(address, signs(64)) as collection:
         assert 0 < collection.stats().recall["x"] <= 1
-        assert [hits[0] for hits in collection.search("x", X[:5], k=10)] == [hits[0] for hits in expected]
+        assert [hits[0] for hits in collection.search("x", X[:5], k=10)] == [
+            hits[0] for hits in expected
+        ]
         assert collection.stats().to_dict()["recall"].keys() == {"x"}
 
 
@@ -160,7 +200,10 @@ def test_an_index_of_clusters_says_what_it_finds(milvus_server: Standalone, unus
 
 def test_others_see_what_was_written(milvus_server: Standalone, unused_name: str) -> None:
     X, address = views(3), milvus_server.address(unused_name)
-    with Collection.create(address, model(0)) as writer, Collection.open(address, model(0)) as reader:
+    with (
+        Collection.create(address, model(0)) as writer,
+        Collection.open(address, model(0)) as reader,
+    ):
         writer.upsert(range(3), X)
         assert len(writer) == 3
         assert eventually(lambda: len(reader) == 3)
@@ -176,19 +219,24 @@ def test_others_see_what_was_written(milvus_server: Standalone, unused_name: str
 def test_a_payload_that_a_server_does_not_take(address: str) -> None:
     with Collection.create(address, model(0)) as collection:
         with pytest.raises(
-            DataError, match="payload of 'b': 70008 bytes of JSON; Milvus holds at most 65536; keep large"
+            DataError,
+            match="payload of 'b': 70008 bytes of JSON; Milvus holds at most 65536; keep large",
         ):
             collection.upsert(["a", "b"], payload=[{}, {"t": "x" * 70_000}])
         assert len(collection) == 0
 
 
-def test_answers_that_are_larger_than_a_server_sends(milvus_server: Standalone, unused_name: str) -> None:
+def test_answers_that_are_larger_than_a_server_sends(
+    milvus_server: Standalone, unused_name: str
+) -> None:
     n, text = 1200, "x" * 60_000
     with Collection.create(milvus_server.address(unused_name), signs(8), timeout=60) as collection:
         X = random.normal(size=(n, 8))
         collection.upsert(range(n), {"x": X}, [{"n": i, "t": text} for i in range(n)])
         assert sum(len(item.payload["t"]) for item in collection) == n * len(text)
-        assert [item.payload["n"] for item in collection.get(range(n)) if item is not None] == list(range(n))
+        assert [item.payload["n"] for item in collection.get(range(n)) if item is not None] == list(
+            range(n)
+        )
         assert len(collection.search("x", X[:1], k=n)[0]) == n
         assert [len(hits) for hits in collection.search("x", X[:3], k=500)] == [500] * 3
 
@@ -210,7 +258,10 @@ def test_items_whose_rows_disagree_are_found_and_mended(address: str) -> None:
 
 def test_copies_either_way(address: str, tmp_path: Path) -> None:
     X = views(30)
-    with Collection.create(tmp_path / "here", model(0)) as here, Collection.create(address, model(0)) as there:
+    with (
+        Collection.create(tmp_path / "here", model(0)) as here,
+        Collection.create(address, model(0)) as there,
+    ):
         here.upsert(range(30), X, [{"n": i, "x": i / 7, "tags": ["ü", None]} for i in range(30)])
         here.upsert(["bare"], payload=[{"a": True}])
         assert copying.copy(here, there) == 31
@@ -235,9 +286,12 @@ def test_a_wrong_password_is_told_at_once(milvus_server: Standalone, unused_name
     began = time.monotonic()
     for credentials in ("", "root:wrong@"):
         with pytest.raises(
-            BackendError, match=r"the server does not let us in \(.*\); give user:password@ in the address"
+            BackendError,
+            match=r"the server does not let us in \(.*\); give user:password@ in the address",
         ):
-            Collection.open(f"milvus://{credentials}127.0.0.1:{milvus_server.port}/{unused_name}", model(0))
+            Collection.open(
+                f"milvus://{credentials}127.0.0.1:{milvus_server.port}/{unused_name}", model(0)
+            )
     assert time.monotonic() - began < 10
 
 
@@ -254,10 +308,10 @@ def test_an_encrypted_line(milvus_server: Standalone, unused_name: str, tmp_path
     from tests.scale.relay import Relay
 
     certificate, key = tmp_path / "server.pem", tmp_path / "server.key"
-    command = (
-        "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=DNS:localhost"
+    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=DNS:localhost"
+    subprocess.run(
+        [*command.split(), "-out", certificate, "-keyout", key], check=True, capture_output=True
     )
-    subprocess.run([*command.split(), "-out", certificate, "-keyout", key], check=True, capture_output=True)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     context.set_alpn_protocols(["h2"])

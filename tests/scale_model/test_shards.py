@@ -23,7 +23,11 @@ def write(folder: Path, name: str, X: Any, ids: list[Any] | None = None) -> None
     pyarrow.parquet.write_table(table, folder / name, row_group_size=4)
 
 
-@given(counts=some.lists(some.integers(0, 9), min_size=1, max_size=4), rows=some.integers(1, 5), table=some.booleans())
+@given(
+    counts=some.lists(some.integers(0, 9), min_size=1, max_size=4),
+    rows=some.integers(1, 5),
+    table=some.booleans(),
+)
 def test_blocks_cover_every_row_once(
     tmp_path_factory: pytest.TempPathFactory, counts: list[int], rows: int, table: bool
 ) -> None:
@@ -42,13 +46,18 @@ def test_blocks_cover_every_row_once(
 
 def test_ids_come_from_their_column(tmp_path: Path) -> None:
     write(tmp_path, "a.parquet", np.ones((6, 2)), ids=list("abcdef"))
-    assert [read_block(block, "image", "id")[1] for block in blocks(tmp_path)] == [list("abcd"), list("ef")]
+    assert [read_block(block, "image", "id")[1] for block in blocks(tmp_path)] == [
+        list("abcd"),
+        list("ef"),
+    ]
 
 
 def test_what_is_no_shard_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"there are no \.npy or \.parquet files in it"):
         blocks(tmp_path)
-    with pytest.raises(DataError, match=r"rows\.csv: expected a \.npy or \.parquet file, or a folder of such"):
+    with pytest.raises(
+        DataError, match=r"rows\.csv: expected a \.npy or \.parquet file, or a folder of such"
+    ):
         blocks(tmp_path / "rows.csv")
     with pytest.raises(DataError, match="there is no such file"):
         blocks(tmp_path / "rows.parquet")

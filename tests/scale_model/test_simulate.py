@@ -29,7 +29,9 @@ def test_a_single_idle_shard_takes_as_long_as_was_measured(measured: Measured) -
             found = np.sort(simulate(CALM, sample, queries=4000).seconds)
             at = np.sort(sample.reshape(-1)) + 1e-8  # seconds, against rounding
             share = np.searchsorted(found, at, side="right") / len(found)
-            assert np.abs(share - np.arange(1, len(at) + 1) / len(at)).max() < 0.05  # Kolmogorov and Smirnov's distance
+            assert (
+                np.abs(share - np.arange(1, len(at) + 1) / len(at)).max() < 0.05
+            )  # Kolmogorov and Smirnov's distance
 
 
 def test_some_shards_foretell_how_slow_the_slowest_of_others_is(measured: Measured) -> None:
@@ -60,7 +62,9 @@ def test_the_slowest_of_many_independent_shards_has_the_distribution_of_a_maximu
 def test_replicas_that_are_down_leave_gaps_and_work_for_the_others() -> None:
     times = np.full((1, 1), 0.001)
     cluster = Cluster(shards=4000, replicas=2, load=0.4, late=0.0, down=0.1)
-    down, up = (simulate(one, times, queries=400, seed=1) for one in (cluster, replace(cluster, down=0.0)))
+    down, up = (
+        simulate(one, times, queries=400, seed=1) for one in (cluster, replace(cluster, down=0.0))
+    )
     assert down.complete == pytest.approx(1 - 0.1**2, abs=0.01)
     assert up.complete == 1.0
     assert replace(cluster, shards=3).whole == pytest.approx((1 - 0.1**2) ** 3)
@@ -73,7 +77,9 @@ def test_replicas_that_are_down_leave_gaps_and_work_for_the_others() -> None:
 def test_hedging_cuts_the_tail_that_stragglers_make() -> None:
     times = np.full((1, 1), 0.001)
     cluster = Cluster(shards=100, load=0.1, late=0.002, lateness=0.1)
-    plain, hedged = (simulate(one, times, queries=3000) for one in (cluster, replace(cluster, hedge=0.004)))
+    plain, hedged = (
+        simulate(one, times, queries=3000) for one in (cluster, replace(cluster, hedge=0.004))
+    )
     assert plain.asked_twice == 0.0
     assert 0.0 < hedged.asked_twice < 0.05
     assert hedged.quantile(0.9) < 0.2 * plain.quantile(0.9)
@@ -91,13 +97,21 @@ def test_clusters_that_make_no_sense_are_refused(fields: dict[str, Any], message
     with pytest.raises(DataError, match=message):
         Cluster(**{"shards": 1, **fields})
     with pytest.raises(
-        DataError, match=r"a sample has positive seconds, shape \(queries, shards\), got shape \(0, 1\)"
+        DataError,
+        match=r"a sample has positive seconds, shape \(queries, shards\), got shape \(0, 1\)",
     ):
         simulate(CALM, np.empty((0, 1)))
 
 
 def figures(**more: Any) -> Measured:  # noqa: ANN401
-    shard = {"what": "shard", "codes": "random", "shard": 1, "add_seconds": 1.0, "optimize_seconds": 9.0, **more}
+    shard = {
+        "what": "shard",
+        "codes": "random",
+        "shard": 1,
+        "add_seconds": 1.0,
+        "optimize_seconds": 9.0,
+        **more,
+    }
     return Measured(
         [
             {**shard, "n": 10**6, "microseconds": [100.0, 300.0], "bytes_a_code": 50.0},
@@ -132,7 +146,9 @@ def test_times_are_read_off_a_line_on_log_scales() -> None:
 
 
 def test_what_cannot_be_planned_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="cannot hold a shard of 100000000 codes; make shards smaller"):
+    with pytest.raises(
+        DataError, match="cannot hold a shard of 100000000 codes; make shards smaller"
+    ):
         plan(Demand(items=10**9), figures(), Machine(memory=1e9))
     with pytest.raises(DataError, match="items is a whole number of at least 1, got 0"):
         Demand(items=0)

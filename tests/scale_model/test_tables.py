@@ -37,7 +37,10 @@ def test_kept_tables_are_those_of_the_measurements(
 
 
 def test_everything_is_made_by_one_command(
-    measured: Measured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    measured: Measured,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     pytest.importorskip("matplotlib")
     monkeypatch.setattr(scaling, "SHARDS", (1, 3))
@@ -46,8 +49,24 @@ def test_everything_is_made_by_one_command(
     path = scaling.run(measured, tmp_path, lambda step: told.append(step.number))
     assert list(read_summary(path)["tables"]) == ["growth", "capacity", "check", "latency"]
     assert told == list(range(1, 1 + 2 * len(scaling.SCENARIOS)))
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["growth.svg", "summary.json", "tails.svg"]
-    assert main(["reproduce", "scale", "--measured", str(RESULTS / "measured.json"), "--out", str(tmp_path)]) == 0
+    assert sorted(each.name for each in tmp_path.iterdir()) == [
+        "growth.svg",
+        "summary.json",
+        "tails.svg",
+    ]
+    assert (
+        main(
+            [
+                "reproduce",
+                "scale",
+                "--measured",
+                str(RESULTS / "measured.json"),
+                "--out",
+                str(tmp_path),
+            ]
+        )
+        == 0
+    )
     assert "a third replica" in capsys.readouterr().out
 
 

@@ -21,7 +21,12 @@ def toy(tmp_path: Path) -> Path:
 
 def test_the_missing_extra_is_named(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_USAGE_STATS_ENABLED", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"):
+    for name in (
+        "RAY_AUTH_MODE",
+        "RAY_AUTH_TOKEN",
+        "RAY_USAGE_STATS_ENABLED",
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER",
+    ):
         monkeypatch.setenv(name, "")  # so that what is set is taken back
         monkeypatch.delenv(name)
     with pytest.raises(MissingExtraError, match=r"'ray' is not installed.*crossbit\[ray\]"):
@@ -32,7 +37,9 @@ def test_the_missing_extra_is_named(toy: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_slip_is_found_before_anything_is_started(toy: Path) -> None:
-    with pytest.raises(DataError, match=r"ccaitq has no training to share .*take one of \['cmnn', 'mmnn'\]"):
+    with pytest.raises(
+        DataError, match=r"ccaitq has no training to share .*take one of \['cmnn', 'mmnn'\]"
+    ):
         scale.fit(CCAITQ(), toy / "toy", toy / "out")
     with pytest.raises(DataError, match="unknown split 'nonsense'"):
         scale.fit(MMNN(), toy / "toy", toy / "out", split="nonsense")
@@ -51,6 +58,9 @@ def test_nothing_to_encode_needs_no_cluster(toy: Path) -> None:
 def test_commands_say_where_codes_may_go(toy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     encode = ["encode", str(toy / "model"), str(toy / "toy" / "image.npy"), "-m", "image"]
     assert main(encode) == 1
-    assert "say where the codes go with --out FILE; --into COLLECTION goes with --ray" in capsys.readouterr().err
+    assert (
+        "say where the codes go with --out FILE; --into COLLECTION goes with --ray"
+        in capsys.readouterr().err
+    )
     assert main([*encode, "--ray", "local"]) == 1
     assert "--out FILE or --into COLLECTION, one of them" in capsys.readouterr().err

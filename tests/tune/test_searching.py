@@ -39,7 +39,9 @@ class _CutError(Exception):
 
 
 @pytest.mark.parametrize("after", [1, 2, 7])
-def test_an_interrupted_search_goes_on_as_if_nothing_had_happened(tmp_path: Path, after: int) -> None:
+def test_an_interrupted_search_goes_on_as_if_nothing_had_happened(
+    tmp_path: Path, after: int
+) -> None:
     def cut(step: Step) -> None:
         if step.number >= after:
             raise _CutError
@@ -48,7 +50,9 @@ def test_an_interrupted_search_goes_on_as_if_nothing_had_happened(tmp_path: Path
     with pytest.raises(_CutError):
         search("ccaitq", data, trials=8, folder=tmp_path, on_step=cut, **SETTINGS)
     kept = (tmp_path / "trials.jsonl").read_bytes()
-    (tmp_path / "trials.jsonl").write_bytes(kept + b'{"trial": 3, "fiel')  # killed while it was writing
+    (tmp_path / "trials.jsonl").write_bytes(
+        kept + b'{"trial": 3, "fiel'
+    )  # killed while it was writing
     assert search("ccaitq", data, trials=8, folder=tmp_path, **SETTINGS).trials == whole.trials
     assert (tmp_path / "trials.jsonl").read_bytes().startswith(kept)
 
@@ -67,13 +71,18 @@ def test_nothing_is_learnt_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"space": {"power": [0.5, 1.0]}}, r"another search \(space: \{\"regularisation\": .* there, \{\"power\""),
+        (
+            {"space": {"power": [0.5, 1.0]}},
+            r"another search \(space: \{\"regularisation\": .* there, \{\"power\"",
+        ),
         ({"n_bits": 12}, r"fixed: \{\"n_bits\": 8, \"seed\": 0\} there, \{\"n_bits\": 12"),
         ({"folds": 3}, "folds: 2 there, 3 here"),
         ({"seed": 1}, "seed: 0 there, 1 here"),
     ],
 )
-def test_a_folder_of_another_search_is_refused(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
+def test_a_folder_of_another_search_is_refused(
+    tmp_path: Path, changed: dict[str, Any], message: str
+) -> None:
     search("ccaitq", data, trials=1, folder=tmp_path, **SETTINGS)
     with pytest.raises(DataError, match=message):
         search("ccaitq", data, trials=1, folder=tmp_path, **SETTINGS | changed)
@@ -83,7 +92,9 @@ def test_other_rows_are_another_search(tmp_path: Path) -> None:
     search("ccaitq", data, trials=1, folder=tmp_path, **SETTINGS)
     labels = np.roll(np.asarray(data.labels), 1)
     with pytest.raises(DataError, match=r"another search \(data: .*sha256.*choose another folder"):
-        search(CCAITQ, Dataset(views=data.views, labels=labels), trials=1, folder=tmp_path, **SETTINGS)
+        search(
+            CCAITQ, Dataset(views=data.views, labels=labels), trials=1, folder=tmp_path, **SETTINGS
+        )
 
 
 def test_a_search_that_failed_at_once_does_not_stand_in_the_way(tmp_path: Path) -> None:
@@ -99,7 +110,10 @@ def test_a_damaged_journal_is_named(tmp_path: Path) -> None:
     for damage, message in (
         (whole + "nonsense\n", "line 4 is not a JSON object"),
         (whole + '{"trial": 1}\n', "line 4 is no trial"),
-        (whole.replace("crossbit.tune/1", "crossbit.tune/9"), "'crossbit.tune/9'; this version of crossbit reads"),
+        (
+            whole.replace("crossbit.tune/1", "crossbit.tune/9"),
+            "'crossbit.tune/9'; this version of crossbit reads",
+        ),
     ):
         path.write_text(damage)
         with pytest.raises(FormatError, match=message):
@@ -123,7 +137,14 @@ def test_what_cannot_be_searched_is_refused() -> None:
 
 def test_a_setting_that_the_method_refuses_is_named() -> None:
     with pytest.raises(DataError, match=r"trial 1, \{'inputs': 'nonsense'\}: .*unknown input step"):
-        search("posteriorlsh", data, trials=2, n_bits=8, folds=2, space={"inputs": ["nonsense", "nonsense"]})
+        search(
+            "posteriorlsh",
+            data,
+            trials=2,
+            n_bits=8,
+            folds=2,
+            space={"inputs": ["nonsense", "nonsense"]},
+        )
 
 
 def test_without_the_library_the_remedy_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,7 +190,9 @@ def test_the_first_round_is_even() -> None:
 
 
 def test_nested_folds_are_never_searched_on(tmp_path: Path) -> None:
-    score = nested_score("ccaitq", data, trials=2, folder=tmp_path, on_step=lambda _: None, **SETTINGS)
+    score = nested_score(
+        "ccaitq", data, trials=2, folder=tmp_path, on_step=lambda _: None, **SETTINGS
+    )
     assert len(score.scores) == 2
     for number in ("1", "2"):
         subject = json.loads((tmp_path / number / "trials.jsonl").read_text().splitlines()[0])

@@ -55,10 +55,16 @@ def test_a_space_is_plain_and_comes_back() -> None:
         ({"n_bits": [16, 32]}, r"\['n_bits'\] cannot be searched"),
         ({}, "there is nothing to search; mmnn has the fields"),
         ({"alpha": [0.3]}, r"alpha: a choice is between two values or more, got \[0.3\]"),
-        ({"alpha": 0.3}, r"alpha: expected \{low, high\}, with log = true if you like, or a list; got 0.3"),
+        (
+            {"alpha": 0.3},
+            r"alpha: expected \{low, high\}, with log = true if you like, or a list; got 0.3",
+        ),
         ({"alpha": {"low": 0.1}}, r"alpha: expected \{low, high\}"),
         ({"alpha": {"low": 1, "high": 0}}, "alpha: a range goes from low to a higher number"),
-        ({"decay": {"low": 0, "high": 1, "log": True}}, "decay: a range goes from low .* above 0 with log"),
+        (
+            {"decay": {"low": 0, "high": 1, "log": True}},
+            "decay: a range goes from low .* above 0 with log",
+        ),
         ({"decay": {"low": "a", "high": "b"}}, "decay: a range goes"),
     ],
 )

@@ -20,7 +20,8 @@ LABELS = np.asarray(data.labels)
 
 def test_folds_part_the_rows_evenly_and_a_model_never_sees_its_own() -> None:
     marked = Dataset(
-        views={"image": np.arange(90.0)[:, None] + 1, "text": np.arange(90.0)[:, None] + 1}, labels=data.labels
+        views={"image": np.arange(90.0)[:, None] + 1, "text": np.arange(90.0)[:, None] + 1},
+        labels=data.labels,
     )
     seen: list[set[float]] = []
 
@@ -42,7 +43,9 @@ def _either(method: type[Hasher], seed: int) -> Hasher:
 
 def test_the_better_candidate_comes_first_with_its_mean_and_error() -> None:
     steps: list[Step] = []
-    trials = compare(_either, [{"method": LSH}, {"method": CCAITQ}], data, folds=3, on_step=steps.append)
+    trials = compare(
+        _either, [{"method": LSH}, {"method": CCAITQ}], data, folds=3, on_step=steps.append
+    )
     assert [trial.fields["method"] for trial in trials] == [CCAITQ, LSH]
     assert trials[0].mean == pytest.approx(np.mean(trials[0].scores))
     assert trials[0].error == pytest.approx(np.std(trials[0].scores, ddof=1) / np.sqrt(3))
@@ -54,7 +57,10 @@ def test_the_score_is_the_mean_over_directions() -> None:
     model = CCAITQ(n_bits=8).fit(**data.fit_arguments(None))
     codes = {name: model.encode(name, view) for name, view in data.views.items()}
     relevant = from_labels(LABELS, LABELS)
-    ways = [mean_average_precision(codes[a], codes[b], relevant) for a, b in (("image", "text"), ("text", "image"))]
+    ways = [
+        mean_average_precision(codes[a], codes[b], relevant)
+        for a, b in (("image", "text"), ("text", "image"))
+    ]
     assert across(model, data) == pytest.approx(100 * np.mean(ways))
 
 

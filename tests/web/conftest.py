@@ -29,6 +29,8 @@ def client(gallery: Path) -> Iterator[Client]:
             collection = stack.enter_context(Collection.open(folder))
             settings = {"media": gallery.parent / "pictures", **settings}
             app = create_app(collection, Settings(**settings))  # type: ignore[arg-type]
-            return stack.enter_context(TestClient(app, base_url="http://localhost", raise_server_exceptions=False))
+            return stack.enter_context(
+                TestClient(app, base_url="http://localhost", raise_server_exceptions=False)
+            )
 
         yield make

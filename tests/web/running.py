@@ -37,13 +37,19 @@ class Running:
 
 @contextmanager
 def running(
-    folder: Path | str, *options: str, environment: dict[str, str] | None = None, patch: str = "pass"
+    folder: Path | str,
+    *options: str,
+    environment: dict[str, str] | None = None,
+    patch: str = "pass",
 ) -> Iterator[Running]:
     """Run ``crossbit serve`` on a free port until the block ends, after a statement that shortens what it waits for."""
     code = f"import sys; from crossbit.cli import main; {patch}; sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", code, "serve", str(folder), "--port", "0", *options]
     process = subprocess.Popen(
-        command, stderr=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"} | (environment or {})
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"} | (environment or {}),
     )
     try:
         assert process.stderr is not None

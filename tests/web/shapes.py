@@ -10,18 +10,41 @@ from PIL import Image, ImageDraw
 from crossbit import CCAITQ, Collection, HashModel
 from crossbit.features import BagOfTags, ColourGradients
 
-COLOURS = {"red": "#d33", "green": "#2a4", "blue": "#36c", "yellow": "#ec2", "black": "#111", "pink": "#f7b"}
+COLOURS = {
+    "red": "#d33",
+    "green": "#2a4",
+    "blue": "#36c",
+    "yellow": "#ec2",
+    "black": "#111",
+    "pink": "#f7b",
+}
 FORMS = ("circle", "square", "triangle", "bar")
 SIZES = {"small": 12, "large": 26}
 REPORT = {
     "directions": {
         "text → image": {
-            "results": [{"name": "mAP", "value": 0.81, "low": 0.7, "high": 0.9, "chance": 0.1, "definition": "a mean"}],
+            "results": [
+                {
+                    "name": "mAP",
+                    "value": 0.81,
+                    "low": 0.7,
+                    "high": 0.9,
+                    "chance": 0.1,
+                    "definition": "a mean",
+                }
+            ],
             "curve": {"recall": [0.1, 0.5, 1.0], "precision": [0.9, 0.8, 0.4]},
         }
     },
-    "bits": [{"n_bits": n, "direction": "text → image", "name": "mAP", "value": n / 50} for n in (8, 16, 32)],
-    "attribution": {"text": "Shapes by the tests", "licence": "CC0", "url": "https://example.org/shapes"},
+    "bits": [
+        {"n_bits": n, "direction": "text → image", "name": "mAP", "value": n / 50}
+        for n in (8, 16, 32)
+    ],
+    "attribution": {
+        "text": "Shapes by the tests",
+        "licence": "CC0",
+        "url": "https://example.org/shapes",
+    },
 }
 
 
@@ -49,16 +72,27 @@ def make_gallery(folder: Path) -> Path:
         name = f"{size}-{colour}-{form}{shift:+d}.png"
         draw(colour, form, SIZES[size], shift).save(pictures / name)
         payloads.append({"picture": name, "tags": [colour, form, size], "label": form})
-    describers = {"image": ColourGradients(), "text": BagOfTags.fit(payload["tags"] for payload in payloads)}
+    describers = {
+        "image": ColourGradients(),
+        "text": BagOfTags.fit(payload["tags"] for payload in payloads),
+    }
     views = {
-        "image": describers["image"].describe([pictures / payload["picture"] for payload in payloads]),
+        "image": describers["image"].describe(
+            [pictures / payload["picture"] for payload in payloads]
+        ),
         "text": describers["text"].describe([payload["tags"] for payload in payloads]),
     }
     learnt = CCAITQ(n_bits=32).fit(views)
     recipes = {name: describer.recipe() for name, describer in describers.items()}
-    model = HashModel(learnt.encoders, learnt.n_bits, recipes, {**learnt.card, "media": str(pictures)})
+    model = HashModel(
+        learnt.encoders, learnt.n_bits, recipes, {**learnt.card, "media": str(pictures)}
+    )
     with Collection.create(folder / "collection", model) as collection:
-        collection.upsert([payload["picture"].removesuffix(".png") for payload in payloads], views, payloads)
-        collection.upsert([7, "7"], {"text": ["red", "blue"]}, [{"tags": ["red"]}, {"tags": ["blue"]}])
+        collection.upsert(
+            [payload["picture"].removesuffix(".png") for payload in payloads], views, payloads
+        )
+        collection.upsert(
+            [7, "7"], {"text": ["red", "blue"]}, [{"tags": ["red"]}, {"tags": ["blue"]}]
+        )
     (folder / "collection" / "report.json").write_text(json.dumps(REPORT))
     return folder / "collection"

@@ -25,8 +25,16 @@ def ids(answer: Any) -> list[Any]:  # noqa: ANN401 - JSON
 
 
 def test_words_find_pictures(client: Client) -> None:
-    found = client().post("/api/search", json={"text": "red + circle", "k": 6, "among": ["image"]}).json()
-    assert found["query"] == {"modality": "text", "tags": ["circle", "red"], "truth": "items tagged circle + red"}
+    found = (
+        client()
+        .post("/api/search", json={"text": "red + circle", "k": 6, "among": ["image"]})
+        .json()
+    )
+    assert found["query"] == {
+        "modality": "text",
+        "tags": ["circle", "red"],
+        "truth": "items tagged circle + red",
+    }
     assert {hit["modality"] for hit in found["hits"]} == {"image"}
     assert [hit["relevant"] for hit in found["hits"]][:3] == [True] * 3
     first = found["hits"][0]
@@ -37,7 +45,10 @@ def test_words_find_pictures(client: Client) -> None:
 def test_tags_ask_like_words(client: Client) -> None:
     tested = client()
     by_text = tested.post("/api/search", json={"text": "blue, square"}).json()
-    assert tested.post("/api/search", json={"tags": ["blue", "square"], "modality": "text"}).json() == by_text
+    assert (
+        tested.post("/api/search", json={"tags": ["blue", "square"], "modality": "text"}).json()
+        == by_text
+    )
 
 
 def test_features_ask_like_the_library(client: Client, gallery: Path) -> None:
@@ -50,9 +61,16 @@ def test_features_ask_like_the_library(client: Client, gallery: Path) -> None:
     assert [hit["payload"] for hit in found["hits"]] == [hit.payload for hit in expected]
 
 
-def test_searches_that_arrive_together_are_answered_each_on_its_own(client: Client, gallery: Path) -> None:
-    bodies: list[dict[str, Any]] = [{"features": row, "modality": "text", "k": 3} for row in np.eye(12).tolist()]
-    bodies += [{"features": [1.0], "modality": "text", "k": 3}, {"features": [1e300] * 12, "modality": "text", "k": 3}]
+def test_searches_that_arrive_together_are_answered_each_on_its_own(
+    client: Client, gallery: Path
+) -> None:
+    bodies: list[dict[str, Any]] = [
+        {"features": row, "modality": "text", "k": 3} for row in np.eye(12).tolist()
+    ]
+    bodies += [
+        {"features": [1.0], "modality": "text", "k": 3},
+        {"features": [1e300] * 12, "modality": "text", "k": 3},
+    ]
     bodies += [{**bodies[0], "codes": True}, {**bodies[1], "where": {"tags": {"has": "red"}}}]
     tested = client()
     with ThreadPoolExecutor(len(bodies)) as pool:
@@ -64,7 +82,10 @@ def test_searches_that_arrive_together_are_answered_each_on_its_own(client: Clie
 
 def test_many_at_once_are_answered_as_one_by_one(gallery: Path) -> None:
     asked = [Search(features=row, modality="text", k=5) for row in np.eye(12).tolist()]
-    asked += [Search(features=[1.0] * 12, modality="sound"), Search(features=[1.0] * 12, modality="sound")]
+    asked += [
+        Search(features=[1.0] * 12, modality="sound"),
+        Search(features=[1.0] * 12, modality="sound"),
+    ]
     with Collection.open(gallery) as collection:
         service = Service(collection, Settings())
         answers = service.search_all(asked)
@@ -81,7 +102,11 @@ def test_a_picture_finds_its_like(client: Client) -> None:
 
 
 def test_an_item_finds_others_and_not_itself(client: Client) -> None:
-    found = client().post("/api/search", json={"id": "large-red-circle+0", "k": 5, "among": ["image"]}).json()
+    found = (
+        client()
+        .post("/api/search", json={"id": "large-red-circle+0", "k": 5, "among": ["image"]})
+        .json()
+    )
     assert len(ids(found)) == 5
     assert "large-red-circle+0" not in ids(found)
     assert found["query"]["tags"] == ["red", "circle", "large"]
@@ -147,7 +172,9 @@ def test_a_picture_is_annotated(client: Client) -> None:
     assert {"yellow", "triangle"} <= {tag["name"] for tag in tags}
     assert tags[0]["votes"] == 5
     assert tags[0]["score"] == 1
-    of_item = tested.post("/api/annotate", json={"id": "large-red-circle+0", "most": 2, "from": ["image"]}).json()
+    of_item = tested.post(
+        "/api/annotate", json={"id": "large-red-circle+0", "most": 2, "from": ["image"]}
+    ).json()
     assert "red" in {tag["name"] for tag in of_item["tags"]}
 
 
@@ -184,11 +211,21 @@ def test_those_who_watch_are_told(client: Client) -> None:
     assert tested.get("/healthz").json() == {"status": "ok", "items": 146}
     tested.post("/api/search", json={"text": "red"})
     tested.get("/nothing/like/this")
-    families = {family.name: family for family in text_string_to_metric_families(tested.get("/metrics").text)}
-    counts = {tuple(sample.labels.values()): sample.value for sample in families["crossbit_requests"].samples}
+    families = {
+        family.name: family
+        for family in text_string_to_metric_families(tested.get("/metrics").text)
+    }
+    counts = {
+        tuple(sample.labels.values()): sample.value
+        for sample in families["crossbit_requests"].samples
+    }
     assert counts["POST", "/api/search", "200"] == 1
     assert counts["GET", "other", "404"] == 1
-    buckets = [sample for sample in families["crossbit_request_seconds"].samples if sample.labels.get("le") == "+Inf"]
+    buckets = [
+        sample
+        for sample in families["crossbit_request_seconds"].samples
+        if sample.labels.get("le") == "+Inf"
+    ]
     assert sum(bucket.value for bucket in buckets) == 3
     assert families["crossbit_items"].samples[0].value == 146
 
@@ -223,7 +260,9 @@ REFUSED: list[tuple[int, str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("status", "sentence", "body"), REFUSED)
-def test_refusals_are_sentences(client: Client, status: int, sentence: str, body: dict[str, Any]) -> None:
+def test_refusals_are_sentences(
+    client: Client, status: int, sentence: str, body: dict[str, Any]
+) -> None:
     answer = client().post("/api/search", json=body)
     assert answer.status_code == status
     with pytest.raises(ValueError, match=sentence):
@@ -232,18 +271,30 @@ def test_refusals_are_sentences(client: Client, status: int, sentence: str, body
 
 def test_nothing_is_no_picture(client: Client) -> None:
     answer = client().post("/api/search/picture", content=b"")
-    assert (answer.status_code, answer.json()["error"][:30]) == (422, "expected a picture as the body")
+    assert (answer.status_code, answer.json()["error"][:30]) == (
+        422,
+        "expected a picture as the body",
+    )
 
 
-def test_a_collection_without_recipes_takes_numbers_alone(client: Client, gallery: Path, tmp_path: Path) -> None:
+def test_a_collection_without_recipes_takes_numbers_alone(
+    client: Client, gallery: Path, tmp_path: Path
+) -> None:
     with Collection.open(gallery) as collection:
         bare = HashModel(collection.model.encoders, 32)
     with Collection.create(tmp_path / "bare", bare) as collection:
         collection.upsert(["empty"], {}, [{"picture": "x.png"}])
     tested = client(tmp_path / "bare", media=None)
     answer = tested.post("/api/search", json={"text": "red"})
-    assert answer.json()["error"] == "no modality of this collection takes words; ask with features or an item's id"
-    assert tested.post("/api/search", json={"id": "empty"}).json()["error"].startswith("item 'empty' has no code")
+    assert (
+        answer.json()["error"]
+        == "no modality of this collection takes words; ask with features or an item's id"
+    )
+    assert (
+        tested.post("/api/search", json={"id": "empty"})
+        .json()["error"]
+        .startswith("item 'empty' has no code")
+    )
     assert tested.get("/api/items").json()["items"][0]["picture"] is None
     assert tested.get("/api/pictures?id=empty").status_code == 404
 
@@ -266,10 +317,15 @@ def test_items_are_written_and_deleted(client: Client, gallery: Path, tmp_path: 
     ]
     assert tested.post("/api/items", json={"items": items}).json() == {"changed": 3}
     assert ids(tested.post("/api/search", json={"text": "red + circle"}).json()) == ["a", 2]
-    rows = [{"id": 4, "features": {"text": [1.0] * 12}}, {"id": 5, "features": {"image": [0.1] * 192}}]
+    rows = [
+        {"id": 4, "features": {"text": [1.0] * 12}},
+        {"id": 5, "features": {"image": [0.1] * 192}},
+    ]
     assert tested.post("/api/items", json={"items": rows}).json() == {"changed": 2}
     assert tested.get("/api/items?id=4").json()["items"][0]["modalities"] == ["text"]
-    assert tested.post("/api/items/delete", json={"ids": ["a", 4, "nobody"]}).json() == {"changed": 2}
+    assert tested.post("/api/items/delete", json={"ids": ["a", 4, "nobody"]}).json() == {
+        "changed": 2
+    }
     assert tested.get("/healthz").json()["items"] == 3
 
 
@@ -277,8 +333,14 @@ def test_items_are_written_and_deleted(client: Client, gallery: Path, tmp_path: 
     ("items", "sentence"),
     [
         ([{"id": 1, "words": {"image": "/etc/passwd"}}], "'image' takes no words"),
-        ([{"id": 1, "words": {"text": "red"}}, {"id": 2, "features": {"text": [1.0]}}], "some items give features"),
-        ([{"id": 1, "features": {"text": [1.0]}}, {"id": 2, "features": {"text": [1.0, 2.0]}}], "expected 2 numbers"),
+        (
+            [{"id": 1, "words": {"text": "red"}}, {"id": 2, "features": {"text": [1.0]}}],
+            "some items give features",
+        ),
+        (
+            [{"id": 1, "features": {"text": [1.0]}}, {"id": 2, "features": {"text": [1.0, 2.0]}}],
+            "expected 2 numbers",
+        ),
         ([{"id": 1}, {"id": 1}], "id 1 is given twice"),
         ([{"id": 2**80}], "goes from -2⁶³"),
         ([], "at least 1 item"),
@@ -290,7 +352,9 @@ def test_refused_items(client: Client, gallery: Path, items: list[Any], sentence
     assert sentence in answer.json()["error"]
 
 
-def test_strangers_make_no_indexes_of_fields(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_strangers_make_no_indexes_of_fields(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("crossbit.web.service._FILTERED_FREELY", 10)
     answer = client().post("/api/search", json={"text": "red", "where": {"made up": {"==": 1}}})
     assert answer.status_code == 422
@@ -301,7 +365,10 @@ def test_an_upgrade_by_somebody_else_is_noticed(gallery: Path, tmp_path: Path) -
     with Collection.open(gallery) as source:
         model = source.model
     words_alone = HashModel({"text": model.encoders["text"]}, 32, {"text": model.recipes["text"]})
-    with Collection.create(tmp_path / "mine", model) as collection, Collection.open(tmp_path / "mine") as other:
+    with (
+        Collection.create(tmp_path / "mine", model) as collection,
+        Collection.open(tmp_path / "mine") as other,
+    ):
         collection.upsert(["a"], {"text": ["red"]})
         service = Service(collection, Settings())
         assert service.search(Search(text="red"))["hits"][0]["distance"] == 0
@@ -319,7 +386,9 @@ def test_the_token_guards_everything_but_the_page(client: Client) -> None:
         assert tested.get(path, headers={"Authorization": "Bearer wrong"}).status_code == 401
         assert tested.get(path, headers={"Authorization": "Bearer secret"}).status_code == 200
     answer = tested.post("/api/search", json={"text": "red"})
-    assert answer.json() == {"error": "this service needs its token, as 'Authorization: Bearer TOKEN'"}
+    assert answer.json() == {
+        "error": "this service needs its token, as 'Authorization: Bearer TOKEN'"
+    }
     assert answer.headers["www-authenticate"] == "Bearer"
 
 
@@ -357,7 +426,9 @@ def test_a_full_queue_says_so(client: Client, monkeypatch: pytest.MonkeyPatch) -
     assert "the service is busy, 0 requests wait already" in answer.json()["error"]
 
 
-def test_an_answer_that_takes_too_long_says_so(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_that_takes_too_long_says_so(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     released = threading.Event()
     monkeypatch.setattr(Service, "search", lambda *_: {"late": released.wait(10)})
     answer = client(work_seconds=0.05).post("/api/search", json={"text": "red"})
@@ -375,7 +446,10 @@ def test_a_store_that_is_away_and_a_bug(client: Client, monkeypatch: pytest.Monk
     assert (answer.status_code, answer.json()) == (503, {"error": "the disk is full"})
     monkeypatch.setattr(Service, "search", lambda *_: 1 / 0)
     answer = client().post("/api/search", json={"text": "red"})
-    assert (answer.status_code, answer.json()["error"][:30]) == (500, "ZeroDivisionError; this is a b")
+    assert (answer.status_code, answer.json()["error"][:30]) == (
+        500,
+        "ZeroDivisionError; this is a b",
+    )
 
 
 @pytest.mark.parametrize(

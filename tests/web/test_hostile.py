@@ -48,7 +48,9 @@ def test_made_up_requests_meet_the_description(service: Running) -> None:
         @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
         @given(operation.as_strategy())
         def ask(case: schemathesis.Case[Any]) -> None:
-            case.call_and_validate(checks=[not_a_server_error, status_code_conformance, response_schema_conformance])
+            case.call_and_validate(
+                checks=[not_a_server_error, status_code_conformance, response_schema_conformance]
+            )
 
         ask()
 
@@ -66,12 +68,18 @@ def mutated(raw: bytes, random: np.random.Generator) -> bytes:
             case 2:
                 broken[at:at] = broken[at:to][:64]
             case _:
-                broken[at : at + 4] = random.choice([b"\xff\xff\xff\xff", b"\0\0\0\0", b"\x7f\xff\xff\xff"])
+                broken[at : at + 4] = random.choice(
+                    [b"\xff\xff\xff\xff", b"\0\0\0\0", b"\x7f\xff\xff\xff"]
+                )
     return bytes(broken)
 
 
-def test_mutated_pictures_are_answered_or_refused_and_leave_nothing_behind(service: Running) -> None:
-    seeds = [encoded(gradient(), kind) for kind in ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF", "PPM")]
+def test_mutated_pictures_are_answered_or_refused_and_leave_nothing_behind(
+    service: Running,
+) -> None:
+    seeds = [
+        encoded(gradient(), kind) for kind in ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF", "PPM")
+    ]
     seeds += [encoded(spots(1), "JPEG", progressive=True), encoded(spots(2).quantize(16))]
     random, seen, before = np.random.default_rng(0), set(), 0
     with closing(http.client.HTTPConnection("127.0.0.1", service.port, timeout=30)) as client:
@@ -79,7 +87,9 @@ def test_mutated_pictures_are_answered_or_refused_and_leave_nothing_behind(servi
             if number == MUTATIONS // 3:
                 before = service.resident()
             body = mutated(seeds[number % len(seeds)], random)
-            client.request("POST", "/api/annotate/picture" if number % 2 else "/api/search/picture", body)
+            client.request(
+                "POST", "/api/annotate/picture" if number % 2 else "/api/search/picture", body
+            )
             answer = client.getresponse()
             content = answer.read()
             seen.add(answer.status)
@@ -109,16 +119,24 @@ def test_a_path_that_leads_out_of_the_folder_is_not_followed(
     (media / "sub").mkdir(parents=True)
     (tmp_path / "secret.png").write_bytes(encoded(gradient()))
     (media / "link.png").symlink_to(tmp_path / "secret.png")
-    with Collection.open(gallery) as source, Collection.create(tmp_path / "mine", source.model) as collection:
+    with (
+        Collection.open(gallery) as source,
+        Collection.create(tmp_path / "mine", source.model) as collection,
+    ):
         collection.upsert(["x"], {}, [{"picture": path.format(outside=tmp_path)}])
     answer = client(tmp_path / "mine", media=media).get("/api/pictures?id=x")
     assert answer.status_code == 404
     assert "not in the folder of pictures" in answer.json()["error"]
 
 
-def test_a_file_that_is_no_picture_stays_here(client: Client, gallery: Path, tmp_path: Path) -> None:
+def test_a_file_that_is_no_picture_stays_here(
+    client: Client, gallery: Path, tmp_path: Path
+) -> None:
     (tmp_path / "notes.png").write_text("<script>alert(1)</script>")
-    with Collection.open(gallery) as source, Collection.create(tmp_path / "mine", source.model) as collection:
+    with (
+        Collection.open(gallery) as source,
+        Collection.create(tmp_path / "mine", source.model) as collection,
+    ):
         collection.upsert(["x"], {}, [{"picture": "notes.png"}])
     answer = client(tmp_path / "mine", media=tmp_path).get("/api/pictures?id=x")
     assert answer.status_code == 422
@@ -145,7 +163,9 @@ def raw(service: Running, *parts: bytes, pause: float = 0.0, seconds: float = 10
 HEAD = b"POST /api/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 
-@pytest.mark.parametrize("path", [b"/page/../../../../etc/passwd", b"/page/%2e%2e/%2e%2e/app.py", b"/page//etc/passwd"])
+@pytest.mark.parametrize(
+    "path", [b"/page/../../../../etc/passwd", b"/page/%2e%2e/%2e%2e/app.py", b"/page//etc/passwd"]
+)
 def test_the_page_has_no_way_out(service: Running, path: bytes) -> None:
     answer = raw(service, b"GET " + path + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 404")
@@ -179,7 +199,10 @@ def test_a_head_that_dawdles_is_hung_up_on(service: Running) -> None:
     assert raw(service, b"GET / HT", pause=0.1) == b""
     assert raw(service, b"", pause=0.1) == b""
     assert (
-        raw(service, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\nGET / HT", pause=0.1).count(b"HTTP/1.1 200") == 1
+        raw(service, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\nGET / HT", pause=0.1).count(
+            b"HTTP/1.1 200"
+        )
+        == 1
     )
     assert time.monotonic() - began < 5
 
@@ -195,7 +218,12 @@ def test_dawdlers_do_not_keep_others_waiting(service: Running) -> None:
             connection.sendall(HEAD + b"Content-Length: 100\r\n\r\n{")
         began = time.monotonic()
         with closing(http.client.HTTPConnection("127.0.0.1", service.port, timeout=5)) as client:
-            client.request("POST", "/api/search", json.dumps({"text": "red"}), {"Content-Type": "application/json"})
+            client.request(
+                "POST",
+                "/api/search",
+                json.dumps({"text": "red"}),
+                {"Content-Type": "application/json"},
+            )
             assert client.getresponse().status == 200
         assert time.monotonic() - began < 2
     finally:
@@ -215,8 +243,13 @@ def test_a_deeply_nested_body_is_no_crash(service: Running) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_request_that_runs_may_finish(gallery: Path, number: int) -> None:
     body = b'{"text": "red", "k": 1}'
-    with running(gallery) as started, socket.create_connection(("127.0.0.1", started.port), timeout=10) as connection:
-        connection.sendall(HEAD + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body[:5])
+    with (
+        running(gallery) as started,
+        socket.create_connection(("127.0.0.1", started.port), timeout=10) as connection,
+    ):
+        connection.sendall(
+            HEAD + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body[:5]
+        )
         time.sleep(0.3)
         os.kill(started.process.pid, number)
         time.sleep(0.3)

@@ -27,9 +27,13 @@ def test_it_says_where_it_is_and_finds_the_pictures(gallery: Path, tmp_path: Pat
         assert started.stop() == 0
 
 
-def test_beyond_this_machine_a_token_is_needed(gallery: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_beyond_this_machine_a_token_is_needed(
+    gallery: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["serve", str(gallery), "--host", "0.0.0.0"]) == 1
-    assert "listening on 0.0.0.0 would let anybody in; set CROSSBIT_TOKEN" in capsys.readouterr().err
+    assert (
+        "listening on 0.0.0.0 would let anybody in; set CROSSBIT_TOKEN" in capsys.readouterr().err
+    )
 
 
 def test_a_port_that_is_taken_is_told(gallery: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -38,12 +42,19 @@ def test_a_port_that_is_taken_is_told(gallery: Path, capsys: pytest.CaptureFixtu
     assert "choose another with --port" in capsys.readouterr().err
 
 
-def test_pictures_that_have_moved_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    model = HashModel({"image": [Affine(np.eye(4), np.zeros(4))]}, 4, card={"media": str(tmp_path / "gone")})
+def test_pictures_that_have_moved_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = HashModel(
+        {"image": [Affine(np.eye(4), np.zeros(4))]}, 4, card={"media": str(tmp_path / "gone")}
+    )
     Collection.create(tmp_path / "c", model).close()
     with socket.create_server(("127.0.0.1", 0)) as taken:
         assert main(["serve", str(tmp_path / "c"), "--port", str(taken.getsockname()[1])]) == 1
-    assert f"no longer in {tmp_path / 'gone'}; --media FOLDER says where they are" in capsys.readouterr().err
+    assert (
+        f"no longer in {tmp_path / 'gone'}; --media FOLDER says where they are"
+        in capsys.readouterr().err
+    )
 
 
 def test_no_collection_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,9 @@ def main(arguments: list[str] | None = None) -> int:
     """Run a command: 0 when it did what it should, 1 with one line on stderr, 2 for wrong usage, 130 for Ctrl-C."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # a terminal that lacks a character shows '?' instead of failing
+            stream.reconfigure(
+                errors="replace"
+            )  # a terminal that lacks a character shows '?' instead of failing
     try:
         return _run(arguments)
     except (CrossbitError, OSError) as error:
@@ -25,7 +27,9 @@ def main(arguments: list[str] | None = None) -> int:
     except Exception as error:
         if os.environ.get("CROSSBIT_DEBUG"):
             raise
-        return _tell(f"{type(error).__name__}: {error}; this is a bug, CROSSBIT_DEBUG=1 shows where it is")
+        return _tell(
+            f"{type(error).__name__}: {error}; this is a bug, CROSSBIT_DEBUG=1 shows where it is"
+        )
 
 
 def _run(arguments: list[str] | None) -> int:

@@ -41,7 +41,10 @@ def _version(asked: bool) -> None:
 @app.callback()
 def _options(
     show_version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and leave.")
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Show the version and leave."
+        ),
     ] = False,
 ) -> None:
     """Hash things of different kinds into one space of short binary codes, and search anything with anything."""

@@ -24,10 +24,15 @@ _NOTED_EVERY = 0.5  # seconds of adding that an interruption may cost
 
 def create(
     collection: Place,
-    model: Annotated[Path, typer.Option("--model", "-M", help="The model folder that makes the codes; it is copied.")],
+    model: Annotated[
+        Path,
+        typer.Option("--model", "-M", help="The model folder that makes the codes; it is copied."),
+    ],
     keep_features: Annotated[
         str | None,
-        typer.Option(help="Keep the rows, as float32 or float16, so that 'crossbit upgrade' needs nothing else."),
+        typer.Option(
+            help="Keep the rows, as float32 or float16, so that 'crossbit upgrade' needs nothing else."
+        ),
     ] = None,
 ) -> None:
     """Make an empty collection for the codes of a model.
@@ -39,28 +44,43 @@ def create(
       crossbit search photos --rows toy/text.npy -m text --among image
       crossbit create milvus://localhost:19530/photos --model toy-model
     """
-    with Collection.create(collection, HashModel.load(model), keep_features=keep_features or False) as made:
-        show.say(f"{made!r} is empty; fill it with: crossbit add {shlex.quote(shown(collection))} FILE")
+    with Collection.create(
+        collection, HashModel.load(model), keep_features=keep_features or False
+    ) as made:
+        show.say(
+            f"{made!r} is empty; fill it with: crossbit add {shlex.quote(shown(collection))} FILE"
+        )
 
 
 def add(
     collection: Place,
     source: Annotated[
         str,
-        typer.Argument(metavar="FILE", help="Items: .jsonl, .csv, .parquet, .npy, a data set folder, or - (stdin)."),
+        typer.Argument(
+            metavar="FILE",
+            help="Items: .jsonl, .csv, .parquet, .npy, a data set folder, or - (stdin).",
+        ),
     ],
     modality: Annotated[
         str | None, typer.Option("--modality", "-m", help="Of an array of rows: what they are.")
     ] = None,
-    ids: Annotated[Path | None, typer.Option(help="Of an array of rows: a file with one id a line.")] = None,
+    ids: Annotated[
+        Path | None, typer.Option(help="Of an array of rows: a file with one id a line.")
+    ] = None,
     id_field: Annotated[
         str, typer.Option("--id", help="Field with the id; row numbers where there is none.")
     ] = intake.ID,
     view: Annotated[
         list[str] | None,
-        typer.Option("--view", metavar="MODALITY=FIELD", help="Field with the rows or raw things of a modality."),
+        typer.Option(
+            "--view",
+            metavar="MODALITY=FIELD",
+            help="Field with the rows or raw things of a modality.",
+        ),
     ] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Items written at a time; each batch is on disk at once.")] = 1000,
+    batch: Annotated[
+        int, typer.Option(min=1, help="Items written at a time; each batch is on disk at once.")
+    ] = 1000,
     model: OwnModel = None,
 ) -> None:
     """Add items, or change those whose ids are there.
@@ -80,7 +100,9 @@ def add(
         progress = Progress(notes(collection), source, [modality, str(ids), id_field, view])
         start = progress.done()
         if start:
-            show.say(f"{source}: {start} items were added before the interruption; going on from there")
+            show.say(
+                f"{source}: {start} items were added before the interruption; going on from there"
+            )
         batches = _batches(found, source, modality, ids, id_field, view or [], batch, start)
         count, brought = _add(found, batches, start, intake.total(source), progress)
         progress.forget()
@@ -111,9 +133,18 @@ def _batches(
         named: list[Id] | None = None if ids is None else list(intake.names(ids))
         return intake.read_rows(source, modality, size, start, named)
     if ids is not None:
-        raise DataError("--ids names the rows of an array, which needs --modality; records have a field of ids: --id")
-    if source != intake.STDIN and Path(source.partition(":")[0]).suffix in (".npy", ".npz", ".mat", ".h5"):
-        raise DataError(f"{source}: say what its rows are, such as --modality {collection.model.modalities[0]}")
+        raise DataError(
+            "--ids names the rows of an array, which needs --modality; records have a field of ids: --id"
+        )
+    if source != intake.STDIN and Path(source.partition(":")[0]).suffix in (
+        ".npy",
+        ".npz",
+        ".mat",
+        ".h5",
+    ):
+        raise DataError(
+            f"{source}: say what its rows are, such as --modality {collection.model.modalities[0]}"
+        )
     columns = {name: name for name in collection.model.modalities}
     for given in views:
         name, sign, field = given.partition("=")
@@ -124,7 +155,11 @@ def _batches(
 
 
 def _add(
-    collection: Collection, batches: Iterable[intake.Batch], start: int, total: int | None, progress: Progress
+    collection: Collection,
+    batches: Iterable[intake.Batch],
+    start: int,
+    total: int | None,
+    progress: Progress,
 ) -> tuple[int, set[str]]:
     """Write batches; how many items they held, and the modalities that some of them brought."""
     count, brought, noted = 0, set[str](), time.monotonic()
@@ -145,7 +180,9 @@ def delete(
     collection: Place,
     ids: Annotated[list[str] | None, typer.Argument(metavar="ID...", help="Ids of items.")] = None,
     file: Annotated[Path | None, typer.Option(help="A file with one id a line.")] = None,
-    modality: Annotated[str | None, typer.Option("--modality", "-m", help="Only the codes of this modality.")] = None,
+    modality: Annotated[
+        str | None, typer.Option("--modality", "-m", help="Only the codes of this modality.")
+    ] = None,
     model: OwnModel = None,
 ) -> None:
     """Delete items by their ids; ids that are not there are passed over.
@@ -167,7 +204,11 @@ def delete(
 def named_ids(collection: Collection, words: Iterable[str]) -> list[Id]:
     """The ids that words on the command line name: the text if there is such an item, else the number it spells."""
     spelled: dict[str, list[Id]] = {word: [word, *_number(word)] for word in words}
-    there = {item.id for item in collection.get([id_ for ids in spelled.values() for id_ in ids]) if item is not None}
+    there = {
+        item.id
+        for item in collection.get([id_ for ids in spelled.values() for id_ in ids])
+        if item is not None
+    }
     return [next((id_ for id_ in ids if id_ in there), word) for word, ids in spelled.items()]
 
 
@@ -181,7 +222,9 @@ def _number(word: str) -> list[Id]:
 
 def stats(
     collection: Place,
-    as_json: Annotated[bool, typer.Option("--json", help="Everything, as one line of JSON.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Everything, as one line of JSON.")
+    ] = False,
     model: OwnModel = None,
 ) -> None:
     """Show what a collection holds: items, modalities, bytes, and how healthy the codes are."""
@@ -190,7 +233,10 @@ def stats(
     if as_json:
         typer.echo(json.dumps(found.to_dict()))
         return
-    modalities = [(f"  {name}", f"{count:,} codes{_health(found, name)}") for name, count in found.modalities.items()]
+    modalities = [
+        (f"  {name}", f"{count:,} codes{_health(found, name)}")
+        for name, count in found.modalities.items()
+    ]
     show.facts(
         shown(collection),
         [
@@ -213,7 +259,11 @@ def _health(found: Stats, modality: str) -> str:
     health = found.health[modality]
     dead = f", {len(health.dead_bits)} dead" if health.dead_bits else ""
     different = f"{100 * health.unique_codes / health.n_codes:.0f} % different"
-    recall = f", search finds {100 * found.recall[modality]:.1f} % of the 10 nearest" if found.recall else ""
+    recall = (
+        f", search finds {100 * found.recall[modality]:.1f} % of the 10 nearest"
+        if found.recall
+        else ""
+    )
     return f", {different}, worth {health.effective_bits:.1f} independent bits{dead}{recall}"
 
 
@@ -241,7 +291,9 @@ def compact(collection: Place, model: OwnModel = None) -> None:
         if is_address(collection):
             show.say("the server compacts it now")
         else:
-            show.say(f"{before:,} bytes of items before, {_truth(collection):,} now; the indexes are saved")
+            show.say(
+                f"{before:,} bytes of items before, {_truth(collection):,} now; the indexes are saved"
+            )
 
 
 def _truth(collection: str) -> int:

@@ -12,8 +12,13 @@ from crossbit.collection.copying import verify
 
 
 def copy(
-    source: Annotated[str, typer.Argument(metavar="FROM", help="A folder, or an address: milvus://host:port/name.")],
-    target: Annotated[str, typer.Argument(metavar="TO", help="Another one; it is made if it is not there.")],
+    source: Annotated[
+        str,
+        typer.Argument(metavar="FROM", help="A folder, or an address: milvus://host:port/name."),
+    ],
+    target: Annotated[
+        str, typer.Argument(metavar="TO", help="Another one; it is made if it is not there.")
+    ],
     model: OwnModel = None,
 ) -> None:
     """Copy all items of a collection into another, from a folder to a Milvus server or back, and compare both.

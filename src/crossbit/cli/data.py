@@ -15,21 +15,30 @@ from crossbit.data.synthetic import synthetic as make_synthetic
 from crossbit.errors import DataError
 
 app = typer.Typer(help="Make, convert and look at data sets.", no_args_is_help=True)
-OutFolder = Annotated[Path, typer.Argument(metavar="OUT", help="Folder to write; another data set there is replaced.")]
+OutFolder = Annotated[
+    Path, typer.Argument(metavar="OUT", help="Folder to write; another data set there is replaced.")
+]
 
 
 @app.command()
 def convert(
     files: Annotated[
-        list[Path], typer.Argument(metavar="FILE... OUT", help="Files, or a folder of them, then the folder to write.")
+        list[Path],
+        typer.Argument(
+            metavar="FILE... OUT", help="Files, or a folder of them, then the folder to write."
+        ),
     ],
     map_: Annotated[
         list[str] | None,
         typer.Option(
-            "--map", metavar="WHAT=ARRAYS", help="Which array is what: image:train=I_tr, text=T_tr,T_te, labels=L."
+            "--map",
+            metavar="WHAT=ARRAYS",
+            help="Which array is what: image:train=I_tr, text=T_tr,T_te, labels=L.",
         ),
     ] = None,
-    name: Annotated[str, typer.Option(help="What to call the data set.", show_default="the file's name")] = "",
+    name: Annotated[
+        str, typer.Option(help="What to call the data set.", show_default="the file's name")
+    ] = "",
     source: Annotated[str, typer.Option(help="Where it comes from.")] = "",
     licence: Annotated[str, typer.Option(help="On which terms.")] = "",
 ) -> None:
@@ -46,7 +55,9 @@ def convert(
       crossbit data convert features.npz mine --map image=cnn --map text=bow --map labels=y
     """
     if len(files) < 2:
-        raise DataError(f"give at least one file and then the folder to write, got {[str(path) for path in files]}")
+        raise DataError(
+            f"give at least one file and then the folder to write, got {[str(path) for path in files]}"
+        )
     *sources, out = files
     unused: list[str] = []
     with show.err.status("converting"):
@@ -80,7 +91,9 @@ def _lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
     lines = [("rows", f"{facts['rows']}{'' if facts['aligned'] else ' (unpaired)'}")]
     for name, view in facts["views"].items():
         absent = f", {view['absent']} rows absent" if view["absent"] else ""
-        lines.append((f"view {name}", f"{' × '.join(map(str, view['shape']))} {view['dtype']}{absent}"))
+        lines.append(
+            (f"view {name}", f"{' × '.join(map(str, view['shape']))} {view['dtype']}{absent}")
+        )
     shown = dict(list(facts["labels"].items())[:1]) if facts["aligned"] else facts["labels"]
     for name, labels in shown.items():
         counts = labels["counts"]
@@ -88,10 +101,14 @@ def _lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
         kind = "several a row" if labels["several"] else "one a row"
         unknown = f", {labels['unknown']} rows unknown" if labels["unknown"] else ""
         lines.append(
-            ("labels" if facts["aligned"] else f"labels {name}", f"{len(counts)} classes, {kind}, {spread}{unknown}")
+            (
+                "labels" if facts["aligned"] else f"labels {name}",
+                f"{len(counts)} classes, {kind}, {spread}{unknown}",
+            )
         )
     lines += [
-        (f"pairs {p['between']}", f"{p['similar']} similar, {p['dissimilar']} dissimilar") for p in facts["pairs"]
+        (f"pairs {p['between']}", f"{p['similar']} similar, {p['dissimilar']} dissimilar")
+        for p in facts["pairs"]
     ]
     lines += [(f"part {name}", f"{size} rows") for name, size in facts["splits"].items()]
     lines += [(key, facts[key]) for key in ("source", "licence") if facts[key]]
@@ -106,13 +123,22 @@ def synthetic(
     modality: Annotated[
         list[str] | None,
         typer.Option(
-            "--modality", metavar="NAME=WIDTH", help="A modality; may be repeated.", show_default="image=64, text=32"
+            "--modality",
+            metavar="NAME=WIDTH",
+            help="A modality; may be repeated.",
+            show_default="image=64, text=32",
         ),
     ] = None,
-    labels_per_row: Annotated[float, typer.Option(min=1.0, help="Classes of a thing on average.")] = 1.0,
-    tail: Annotated[float, typer.Option(min=0.0, help="How unequal the classes are; 0 for equal.")] = 0.0,
+    labels_per_row: Annotated[
+        float, typer.Option(min=1.0, help="Classes of a thing on average.")
+    ] = 1.0,
+    tail: Annotated[
+        float, typer.Option(min=0.0, help="How unequal the classes are; 0 for equal.")
+    ] = 0.0,
     noise: Annotated[float, typer.Option(min=0.0, help="What each view adds of its own.")] = 0.1,
-    missing: Annotated[float, typer.Option(min=0.0, max=1.0, help="Share of rows absent from each view.")] = 0.0,
+    missing: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="Share of rows absent from each view.")
+    ] = 0.0,
     seed: Annotated[int, typer.Option(help="The same seed gives the same data.")] = 0,
 ) -> None:
     """Make multimodal data with classes from a seed, to try things on.
@@ -134,7 +160,9 @@ def synthetic(
         **widths,  # type: ignore[arg-type]
     )
     data.save(out)
-    show.say(f"{data!r}\nwritten to {out}; try: crossbit fit {out} --method ccaitq --out {out}-model")
+    show.say(
+        f"{data!r}\nwritten to {out}; try: crossbit fit {out} --method ccaitq --out {out}-model"
+    )
 
 
 def _widths(entries: list[str]) -> dict[str, int]:
@@ -159,5 +187,10 @@ def list_() -> None:
             here = "[green]yes[/green]"
         except DataError:
             here = "[yellow]no[/yellow]"
-        table.add_row(f"[bold]{name}[/bold]", here, known_set.title, f"{known_set.obtain} ({known_set.licence})")
+        table.add_row(
+            f"[bold]{name}[/bold]",
+            here,
+            known_set.title,
+            f"{known_set.obtain} ({known_set.licence})",
+        )
     show.out.print(table)

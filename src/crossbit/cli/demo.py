@@ -24,7 +24,9 @@ _SHOWN = 5
 
 
 def demo(
-    words: Annotated[list[str] | None, typer.Option("--words", "-w", help="Words to search with.")] = None,
+    words: Annotated[
+        list[str] | None, typer.Option("--words", "-w", help="Words to search with.")
+    ] = None,
     bits: Annotated[int, typer.Option("--bits", "-b", help="Length of a code.")] = 128,
     seed: Annotated[int, typer.Option(help="Of the split and the learning.")] = 0,
     features: Annotated[
@@ -35,8 +37,12 @@ def demo(
         ),
     ] = "histograms",
     folder: Annotated[Path, typer.Option(help="Where everything is kept.")] = Path("demo"),
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page; 0 takes a free one.")] = 8000,
-    no_serve: Annotated[bool, typer.Option("--no-serve", help="Only learn, report and preview.")] = False,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port of the page; 0 takes a free one.")
+    ] = 8000,
+    no_serve: Annotated[
+        bool, typer.Option("--no-serve", help="Only learn, report and preview.")
+    ] = False,
 ) -> None:
     """Learn codes for 1,849 emojis and their words, and search each with the other.
 
@@ -57,7 +63,9 @@ def demo(
     with Collection.open(collection) as opened:
         for query in words or WORDS:
             _preview(opened, pictures, query)
-    show.out.print(f"\n[dim]{openmoji.ATTRIBUTION['text']}. Licence: {openmoji.ATTRIBUTION['licence']}.[/dim]")
+    show.out.print(
+        f"\n[dim]{openmoji.ATTRIBUTION['text']}. Licence: {openmoji.ATTRIBUTION['licence']}.[/dim]"
+    )
     if not no_serve:
         serve.run(str(collection), port=port)
 
@@ -68,7 +76,9 @@ def _is_learnt(collection: Path) -> bool:
     return path.exists() and "attribution" in json.loads(path.read_text())
 
 
-def _learn(folder: Path, pictures: Path, collection: Path, features: str, hasher: RankedCCA) -> None:
+def _learn(
+    folder: Path, pictures: Path, collection: Path, features: str, hasher: RankedCCA
+) -> None:
     """Draw the pictures, write down their words, and do what ``crossbit learn`` does."""
     emojis = openmoji.all_emojis()
     with show.steps(f"drawing {len(emojis):,} emojis") as on_step:
@@ -114,7 +124,9 @@ def _report(collection: Path) -> None:
         for name, told in directions.items()
     }
     n_base = next(iter(reports.values())).n_base
-    show.out.print(f"\nOn {n_base} held-out pictures, never seen while learning; right is their own counterpart:\n")
+    show.out.print(
+        f"\nOn {n_base} held-out pictures, never seen while learning; right is their own counterpart:\n"
+    )
     print_reports(reports)
 
 
@@ -123,4 +135,9 @@ def _preview(collection: Collection, pictures: Path, query: str) -> None:
     describer = open_recipe(collection.model.recipes["text"])
     (found,) = collection.search("text", [query], _SHOWN, among="image")
     right = set(describer.known_tags(query)) if isinstance(describer, BagOfTags) else set()
-    preview.hits(f"words [bold cyan]{query}[/bold cyan] find pictures, nearest first:", found, pictures, right)
+    preview.hits(
+        f"words [bold cyan]{query}[/bold cyan] find pictures, nearest first:",
+        found,
+        pictures,
+        right,
+    )

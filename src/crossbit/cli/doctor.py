@@ -42,7 +42,11 @@ def doctor() -> None:
     show.out.print()
     table = show.table("extra", "", "for", left=3, wrap=1)
     for extra, (module, distribution, purpose) in EXTRAS.items():
-        found = f"[green]{_version(distribution)}[/green]" if find_spec(module) else "[yellow]missing[/yellow]"
+        found = (
+            f"[green]{_version(distribution)}[/green]"
+            if find_spec(module)
+            else "[yellow]missing[/yellow]"
+        )
         remedy = "" if find_spec(module) else f": pip install 'crossbit\\[{extra}]'"
         table.add_row(extra, found, purpose + remedy)
     show.out.print(table)

@@ -21,7 +21,9 @@ EXPORT = "crossbit.export/1"
 
 def export(
     collection: Place,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write; standard output by default.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="File to write; standard output by default.")
+    ] = None,
     model: OwnModel = None,
 ) -> None:
     """Write all items as JSON lines: ids, payloads and codes; 'crossbit import' reads them. Kept features stay behind.
@@ -63,7 +65,11 @@ def get(
 
 
 def _export(collection: Collection) -> Iterator[dict[str, Any]]:
-    yield {"format": EXPORT, "n_bits": collection.model.n_bits, "model": collection.model.fingerprint()}
+    yield {
+        "format": EXPORT,
+        "n_bits": collection.model.n_bits,
+        "model": collection.model.fingerprint(),
+    }
     with show.counting("exporting", len(collection)) as done:
         for item in collection:
             yield _to_json(item)
@@ -78,7 +84,10 @@ def _to_json(item: Item) -> dict[str, Any]:
 def import_(
     collection: Place,
     source: Annotated[
-        str, typer.Argument(metavar="FILE", help="What 'crossbit export' wrote, or - for standard input.")
+        str,
+        typer.Argument(
+            metavar="FILE", help="What 'crossbit export' wrote, or - for standard input."
+        ),
     ],
     model: OwnModel = None,
 ) -> None:
@@ -102,7 +111,9 @@ def _import(collection: Collection, file: TextIO, name: str) -> int:
     records = intake.json_lines(file, name)
     header = next(records, {})
     if header.get("format") != EXPORT:
-        raise FormatError(f"{name}: format {header.get('format')!r} in its first line; expected {EXPORT!r}")
+        raise FormatError(
+            f"{name}: format {header.get('format')!r} in its first line; expected {EXPORT!r}"
+        )
     if header.get("model") != collection.model.fingerprint():
         raise DataError(
             f"{name}: its codes were made by another model than that of {collection.place}; add its items instead"
@@ -115,7 +126,9 @@ def _import(collection: Collection, file: TextIO, name: str) -> int:
             except CrossbitError:
                 raise
             except (KeyError, TypeError, AttributeError, ValueError) as error:
-                raise FormatError(f"{name}: a line is not what 'crossbit export' writes ({error!r})") from error
+                raise FormatError(
+                    f"{name}: a line is not what 'crossbit export' writes ({error!r})"
+                ) from error
             count += len(found)
             done(len(found))
     return count
@@ -125,10 +138,16 @@ def _import_batch(collection: Collection, records: list[intake.Record]) -> None:
     """Write the payloads, then the codes of each modality for those that have it."""
     made = {}  # before anything is written, so that a line that is wrong leaves no item without its codes
     for name in collection.model.modalities:
-        own = {record["id"]: bytes.fromhex(record["codes"][name]) for record in records if name in record["codes"]}
+        own = {
+            record["id"]: bytes.fromhex(record["codes"][name])
+            for record in records
+            if name in record["codes"]
+        }
         if own:
             packed = np.frombuffer(b"".join(own.values()), np.uint8).reshape(len(own), -1)
             made[name] = list(own), Codes.from_bytes(packed, collection.model.n_bits)
-    collection.upsert([record["id"] for record in records], payload=[record["payload"] for record in records])
+    collection.upsert(
+        [record["id"] for record in records], payload=[record["payload"] for record in records]
+    )
     for name, (ids, codes) in made.items():
         collection.upsert(ids, {name: codes})

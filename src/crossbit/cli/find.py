@@ -21,16 +21,25 @@ T = TypeVar("T", Hit, Tag)
 Things = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="THING...", help="Raw things, where the model has a recipe: texts, tags, paths of pictures."
+        metavar="THING...",
+        help="Raw things, where the model has a recipe: texts, tags, paths of pictures.",
     ),
 ]
 Modality = Annotated[str, typer.Option("--modality", "-m", help="Modality of what is asked with.")]
-RowsFile = Annotated[str | None, typer.Option("--rows", help="Ask with rows of features: X.npy, or file.npz:KEY.")]
-Like = Annotated[str | None, typer.Option("--like", metavar="ID", help="Ask with an item of the collection.")]
-Filter = Annotated[
-    str | None, typer.Option(help='Only items whose payload meets this, such as \'{"year": {">=": 2010}}\'.')
+RowsFile = Annotated[
+    str | None, typer.Option("--rows", help="Ask with rows of features: X.npy, or file.npz:KEY.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="One line of JSON a query; so it is when the output is a file.")]
+Like = Annotated[
+    str | None, typer.Option("--like", metavar="ID", help="Ask with an item of the collection.")
+]
+Filter = Annotated[
+    str | None,
+    typer.Option(help='Only items whose payload meets this, such as \'{"year": {">=": 2010}}\'.'),
+]
+AsJson = Annotated[
+    bool,
+    typer.Option("--json", help="One line of JSON a query; so it is when the output is a file."),
+]
 
 
 def search(
@@ -41,12 +50,16 @@ def search(
     like: Like = None,
     k: Annotated[int, typer.Option("-k", min=1, help="Items to find for each query.")] = 10,
     among: Annotated[
-        list[str] | None, typer.Option(help="Find items by this modality; may be repeated. All by default.")
+        list[str] | None,
+        typer.Option(help="Find items by this modality; may be repeated. All by default."),
     ] = None,
     where: Filter = None,
-    min_similarity: Annotated[float, typer.Option(min=0, max=1, help="Leave out less similar items.")] = 0.0,
+    min_similarity: Annotated[
+        float, typer.Option(min=0, max=1, help="Leave out less similar items.")
+    ] = 0.0,
     rescore: Annotated[
-        int | None, typer.Option(help="Order so many of the nearest by the bits that the query is surest of.")
+        int | None,
+        typer.Option(help="Order so many of the nearest by the bits that the query is surest of."),
     ] = None,
     as_json: AsJson = False,
     model: OwnModel = None,
@@ -79,7 +92,9 @@ def annotate(
     things: Things = None,
     rows: RowsFile = None,
     like: Like = None,
-    from_: Annotated[str, typer.Option("--from", help="Find neighbours by this modality, or 'all'.")] = "text",
+    from_: Annotated[
+        str, typer.Option("--from", help="Find neighbours by this modality, or 'all'.")
+    ] = "text",
     neighbours: Annotated[int, typer.Option(min=1, help="How many neighbours vote.")] = 5,
     tags: Annotated[int, typer.Option(min=1, help="How many tags to give at most.")] = 10,
     field: Annotated[str, typer.Option(help="Payload field with an item's tags.")] = "tags",
@@ -109,11 +124,17 @@ def annotate(
 
 
 def _asked(
-    collection: Collection, modality: str, things: list[str] | None, rows: str | None, like: str | None
+    collection: Collection,
+    modality: str,
+    things: list[str] | None,
+    rows: str | None,
+    like: str | None,
 ) -> tuple[Any, list[str]]:
     """What is asked with, and a title for each query."""
     if sum(given not in (None, []) for given in (things, rows, like)) != 1:
-        raise DataError("ask with things, or with --rows FILE, or with --like ID: exactly one of them")
+        raise DataError(
+            "ask with things, or with --rows FILE, or with --like ID: exactly one of them"
+        )
     if rows is not None:
         X = read_array(rows)
         return X, [f"row {i}" for i in range(len(X))]
@@ -138,10 +159,14 @@ def _parse(where: str | None) -> Any:  # noqa: ANN401 - whatever JSON holds; the
     try:
         return json.loads(where)
     except ValueError as error:
-        raise DataError(f'--where takes JSON, such as {{"year": {{">=": 2010}}}}; got {where!r} ({error})') from error
+        raise DataError(
+            f'--where takes JSON, such as {{"year": {{">=": 2010}}}}; got {where!r} ({error})'
+        ) from error
 
 
-def _print(found: list[list[T]], titles: list[str], table: Callable[[str, list[T]], None], *, as_json: bool) -> None:
+def _print(
+    found: list[list[T]], titles: list[str], table: Callable[[str, list[T]], None], *, as_json: bool
+) -> None:
     """What was found for each query: a table, or a line of JSON."""
     for title, own in zip(titles, found, strict=True):
         if as_json or not show.out.is_terminal:
@@ -156,7 +181,14 @@ def _show_hits(title: str, hits: list[Hit]) -> None:
     for rank, hit in enumerate(hits, start=1):
         payload = ", ".join(f"{key}: {_short(value)}" for key, value in hit.payload.items())
         id_, short = escape(str(hit.id)), escape(payload)
-        table.add_row(str(rank), f"[bold]{id_}[/bold]", hit.modality, short, f"{hit.similarity:.3f}", str(hit.distance))
+        table.add_row(
+            str(rank),
+            f"[bold]{id_}[/bold]",
+            hit.modality,
+            short,
+            f"{hit.similarity:.3f}",
+            str(hit.distance),
+        )
     show.out.print(table)
     show.out.print()
 
@@ -164,7 +196,9 @@ def _show_hits(title: str, hits: list[Hit]) -> None:
 def _show_tags(title: str, tags: list[Tag]) -> None:
     table = show.table("tag", "share of the neighbours", "votes", title=title, left=1)
     for tag in tags:
-        table.add_row(f"[bold]{escape(tag.name)}[/bold]", show.percent(tag.score) + " %", str(tag.votes))
+        table.add_row(
+            f"[bold]{escape(tag.name)}[/bold]", show.percent(tag.score) + " %", str(tag.votes)
+        )
     show.out.print(table)
     show.out.print()
 

@@ -88,14 +88,18 @@ def in_batches(things: Iterable[T], size: int) -> Iterator[list[T]]:
         yield found
 
 
-def read_rows(place: str, modality: str, size: int, start: int, ids: list[Id] | None) -> Iterator[Batch]:
+def read_rows(
+    place: str, modality: str, size: int, start: int, ids: list[Id] | None
+) -> Iterator[Batch]:
     """The rows of one array, named by their numbers or by ids, in batches."""
     X = read_array(place)
     if ids is not None and len(ids) != len(X):
         raise DataError(f"{place}: {len(X)} rows, but {len(ids)} ids")
     for first in range(start, len(X), size):
         block = np.asarray(X[first : first + size])
-        own: list[Id] = list(range(first, first + len(block))) if ids is None else ids[first : first + size]
+        own: list[Id] = (
+            list(range(first, first + len(block))) if ids is None else ids[first : first + size]
+        )
         yield Batch(own, {modality: block}, [None] * len(block))
 
 
@@ -103,7 +107,9 @@ def _from_dataset(folder: Path, columns: Columns, size: int, start: int) -> Iter
     """A data set's rows, named by their numbers."""
     data = Dataset.open(folder)
     if not data.aligned:
-        raise DataError(f"{folder}: its views are unpaired; add them one by one: crossbit add … {folder}/image.npy")
+        raise DataError(
+            f"{folder}: its views are unpaired; add them one by one: crossbit add … {folder}/image.npy"
+        )
     known = [name for name in data.modalities if name in columns.views]
     payload: Any = data.payload or [{}] * len(data)
     for first in range(start, len(data), size):
@@ -122,7 +128,10 @@ def _batch(found: list[tuple[int, Record]], columns: Columns) -> Batch:
     numeric = {columns.views[name] for name, things in views.items() if _are_numbers(things)}
     left_out = {columns.id, *numeric}
     # A record of nothing but rows leaves the payload of an item that is there as it is.
-    payload = [{key: value for key, value in record.items() if key not in left_out} or None for _, record in found]
+    payload = [
+        {key: value for key, value in record.items() if key not in left_out} or None
+        for _, record in found
+    ]
     ids = [_id(number, record, columns.id) for number, record in found]
     return Batch(ids, {name: _rows(name, things, ids) for name, things in views.items()}, payload)
 
@@ -130,14 +139,18 @@ def _batch(found: list[tuple[int, Record]], columns: Columns) -> Batch:
 def _id(number: int, record: Record, field: str) -> Id:
     """The id of a record; its number only where nobody named a field, for numbers name other items in other files."""
     if field != ID and field not in record:
-        raise DataError(f"record {number + 1} has no {field!r}, the field of ids; it has {list(record)[:20]}")
+        raise DataError(
+            f"record {number + 1} has no {field!r}, the field of ids; it has {list(record)[:20]}"
+        )
     id_: Id = record.get(field, number)
     return id_
 
 
 def _are_numbers(things: Iterable[Any]) -> bool:
     first = next(thing for thing in things if thing is not None)
-    return isinstance(first, np.ndarray) or (isinstance(first, list) and bool(first) and not isinstance(first[0], str))
+    return isinstance(first, np.ndarray) or (
+        isinstance(first, list) and bool(first) and not isinstance(first[0], str)
+    )
 
 
 def _rows(name: str, things: list[Any], ids: list[Id]) -> Any:  # noqa: ANN401 - an array, or raw things
@@ -147,7 +160,11 @@ def _rows(name: str, things: list[Any], ids: list[Id]) -> Any:  # noqa: ANN401 -
     width = len(next(thing for thing in things if thing is not None))
     for thing, id_ in zip(things, ids, strict=True):
         if thing is not None and (not isinstance(thing, list | np.ndarray) or len(thing) != width):
-            got = f"a list of {len(thing)}" if isinstance(thing, list | np.ndarray) else repr(thing)[:40]
+            got = (
+                f"a list of {len(thing)}"
+                if isinstance(thing, list | np.ndarray)
+                else repr(thing)[:40]
+            )
             raise DataError(f"{name!r}: expected lists of {width} numbers, item {id_!r} has {got}")
     absent = np.full(width, np.nan)
     try:
@@ -169,7 +186,9 @@ def _records(source: str, id_field: str) -> Iterator[Record]:
         case ".parquet":
             return _parquet_file(path)
         case _:
-            raise DataError(f"{source}: expected .jsonl, .csv, .parquet or .npy, a data set folder, or - for stdin")
+            raise DataError(
+                f"{source}: expected .jsonl, .csv, .parquet or .npy, a data set folder, or - for stdin"
+            )
 
 
 def standard_input() -> TextIO:
@@ -196,7 +215,9 @@ def json_lines(file: TextIO, name: str) -> Iterator[Record]:
         except (ValueError, RecursionError) as error:
             raise FormatError(f"{name}: line {number} is not JSON ({error})") from error
         if not isinstance(record, dict):
-            raise FormatError(f"{name}: line {number}: expected a JSON object, got {type(record).__name__}")
+            raise FormatError(
+                f"{name}: line {number}: expected a JSON object, got {type(record).__name__}"
+            )
         yield record
 
 
@@ -207,10 +228,18 @@ def _csv_file(path: Path, id_field: str) -> Iterator[Record]:
         rows = csv.DictReader(_decoded(file, str(path)))
         try:
             for record in rows:
-                cells = {key: text for key, text in record.items() if key is not None and text not in (None, "")}
-                yield {key: text if key == id_field else value_of(text) for key, text in cells.items()}
+                cells = {
+                    key: text
+                    for key, text in record.items()
+                    if key is not None and text not in (None, "")
+                }
+                yield {
+                    key: text if key == id_field else value_of(text) for key, text in cells.items()
+                }
         except csv.Error as error:
-            raise FormatError(f"{path}: what follows line {rows.line_num} is not CSV ({error})") from error
+            raise FormatError(
+                f"{path}: what follows line {rows.line_num} is not CSV ({error})"
+            ) from error
 
 
 def names(path: Path) -> list[str]:

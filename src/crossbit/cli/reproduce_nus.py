@@ -18,7 +18,9 @@ from crossbit.experiments.protocols import PROTOCOLS, Protocol
 from crossbit.files import read_json, write_json
 from crossbit.learn.doors import cache_folder
 
-Pairs = Annotated[int, typer.Option(min=1, help="Similar pairs, and as many dissimilar ones, for each loss.")]
+Pairs = Annotated[
+    int, typer.Option(min=1, help="Similar pairs, and as many dissimilar ones, for each loss.")
+]
 
 
 def nus(
@@ -30,16 +32,25 @@ def nus(
         ),
     ] = None,
     simulate: Annotated[
-        bool, typer.Option("--simulate", help="Make features up from the real labels; features are not needed then.")
+        bool,
+        typer.Option(
+            "--simulate",
+            help="Make features up from the real labels; features are not needed then.",
+        ),
     ] = False,
-    protocol: Annotated[str, typer.Option(help="How the printed sizes are read: labelled or ten-concepts.")] = (
-        "labelled"
-    ),
+    protocol: Annotated[
+        str, typer.Option(help="How the printed sizes are read: labelled or ten-concepts.")
+    ] = ("labelled"),
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Folder for the result files.", show_default="results/nus-…")
+        Path | None,
+        typer.Option(
+            "--out", "-o", help="Folder for the result files.", show_default="results/nus-…"
+        ),
     ] = None,
     bits: Bits = 64,
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds; one takes about half an hour.")] = 1,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="How many seeds; one takes about half an hour.")
+    ] = 1,
     pairs: Pairs = 500_000,
 ) -> None:
     """NUS: the paper's table of photographs and tags, all four directions, at full size.
@@ -58,9 +69,13 @@ def nus(
     reading = known(protocol, READINGS, "protocol")
     folder = out or Path("results") / f"nus{'-simulated' if simulate else ''}-{reading}"
     source = data_sets.find("nuswide") if data is None else data
-    found, facts = _simulated(source, reading, folder) if simulate else (_converted(source, folder), {})
+    found, facts = (
+        _simulated(source, reading, folder) if simulate else (_converted(source, folder), {})
+    )
     prepared = apply_reading(found, reading)
-    _run(prepared, folder, PROTOCOLS[f"nus/{reading}"], bits, range(seeds), pairs, facts, paper=True)
+    _run(
+        prepared, folder, PROTOCOLS[f"nus/{reading}"], bits, range(seeds), pairs, facts, paper=True
+    )
 
 
 def _simulated(source: Path, reading: str, folder: Path) -> tuple[Dataset, dict[str, Any]]:
@@ -71,7 +86,9 @@ def _simulated(source: Path, reading: str, folder: Path) -> tuple[Dataset, dict[
     labels, concepts = read_concepts(source)
     kept = folder / "simulation.json"
     if not kept.exists():
-        show.say("features are made up; how many of their draws tell something is found before anything is hashed")
+        show.say(
+            "features are made up; how many of their draws tell something is found before anything is hashed"
+        )
         began = time.process_time()
         found = calibrate(labels, concepts, reading, on_trial=show.say)
         folder.mkdir(parents=True, exist_ok=True)
@@ -115,7 +132,9 @@ def flickr8k(
     with show.steps("describing photographs") as on_step:
         found = read(source, cache=cache or cache_folder(), on_step=on_step)
     leaks = found.leaks
-    show.say(f"{found.data!r}\nleft out: {', '.join(f'{n} {why}' for why, n in found.left_out.items())}")
+    show.say(
+        f"{found.data!r}\nleft out: {', '.join(f'{n} {why}' for why, n in found.left_out.items())}"
+    )
     show.say(
         f"kept from the tags: {leaks.words} words of concepts and {leaks.compounds} that contain one,"
         f" used {leaks.occurrences} times in training captions\n"
@@ -123,7 +142,9 @@ def flickr8k(
     )
     facts = {"leaks": leaks.to_dict(), "left out": found.left_out}
     prepared = as_the_paper_has_them(found.data)
-    _run(prepared, out, PROTOCOLS["flickr8k/concepts"], bits, range(seeds), pairs, facts, paper=False)
+    _run(
+        prepared, out, PROTOCOLS["flickr8k/concepts"], bits, range(seeds), pairs, facts, paper=False
+    )
 
 
 def _run(
@@ -153,10 +174,16 @@ def _run(
 
 def photographs(
     data: FlickrFolder = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the page.")] = Path("results/photographs"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the page.")] = Path(
+        "results/photographs"
+    ),
     bits: Bits = 64,
-    query: Annotated[list[str] | None, typer.Option(help="Words, such as 'dog + beach'; may be repeated.")] = None,
-    pictures: Annotated[str, typer.Option(help="How pictures are described, as in crossbit learn.")] = "efficientnet",
+    query: Annotated[
+        list[str] | None, typer.Option(help="Words, such as 'dog + beach'; may be repeated.")
+    ] = None,
+    pictures: Annotated[
+        str, typer.Option(help="How pictures are described, as in crossbit learn.")
+    ] = "efficientnet",
     shown: Annotated[int, typer.Option(min=1, help="How many photographs ask.")] = 5,
     cache: PicturesCache = None,
     seed: Annotated[int, typer.Option(help="Of the draw and of the methods.")] = 0,
@@ -178,10 +205,23 @@ def photographs(
     folder = data_sets.find("flickr8k") if data is None else data
     kept = cache or cache_folder()
     with show.steps("describing photographs") as on_step:
-        described = read(folder, cache=kept, pictures=pictures, hide_concepts=False, workers=2, on_step=on_step)
+        described = read(
+            folder, cache=kept, pictures=pictures, hide_concepts=False, workers=2, on_step=on_step
+        )
     with show.steps("learning") as on_step:
-        found = look(described, n_bits=bits, shown=shown, queries=query or MADE_UP, seed=seed, on_step=on_step)
-    page = write_sheet(out, found, folder / "images", n_bits=bits, settings={"pictures": pictures, "seed": seed})
+        found = look(
+            described,
+            n_bits=bits,
+            shown=shown,
+            queries=query or MADE_UP,
+            seed=seed,
+            on_step=on_step,
+        )
+    page = write_sheet(
+        out, found, folder / "images", n_bits=bits, settings={"pictures": pictures, "seed": seed}
+    )
     for method, judged in found.quality.items():
-        show.say(f"ten tags, {method}: precision {judged['precision']:.1f} %, recall {judged['recall']:.1f} %")
+        show.say(
+            f"ten tags, {method}: precision {judged['precision']:.1f} %, recall {judged['recall']:.1f} %"
+        )
     show.say(f"open {page}")

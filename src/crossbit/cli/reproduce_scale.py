@@ -14,14 +14,19 @@ _HELP = "What benchmarks/shards.py measured."
 
 def scale(
     measured: Annotated[Path, typer.Option(help=_HELP)] = Path("results/scale/measured.json"),
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for summary and figures.")] = Path("results/scale"),
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Folder for summary and figures.")
+    ] = Path("results/scale"),
     items: Annotated[
-        str | None, typer.Option(help="Plan for so many items, such as 3e9, instead of making all tables.")
+        str | None,
+        typer.Option(help="Plan for so many items, such as 3e9, instead of making all tables."),
     ] = None,
     queries: Annotated[float, typer.Option(min=0, help="A second.")] = 100.0,
     modalities: Annotated[int, typer.Option(min=1, help="Codes an item has.")] = 2,
     copies: Annotated[int, typer.Option(min=1, help="Fewest copies of everything.")] = 2,
-    codes: Annotated[str, typer.Option(help="What codes are like: random (the worst case) or clustered.")] = "random",
+    codes: Annotated[
+        str, typer.Option(help="What codes are like: random (the worst case) or clustered.")
+    ] = "random",
     cores: Annotated[int, typer.Option(min=1, help="Of a machine.")] = 16,
     memory: Annotated[float, typer.Option(min=0, help="Of a machine, in GB.")] = 128.0,
     price: Annotated[float, typer.Option(min=0, help="Of a machine, an hour.")] = 0.8,
@@ -40,7 +45,9 @@ def scale(
 
     found = Measured.read(measured)
     if items is not None:
-        demand = Demand(items=_whole(items), queries=queries, modalities=modalities, copies=copies, codes=codes)
+        demand = Demand(
+            items=_whole(items), queries=queries, modalities=modalities, copies=copies, codes=codes
+        )
         machine = replace(Machine(), cores=cores, memory=1e9 * memory, price=price)
         _print(scaling.capacity_table(scaling.plans(found, demand, machine)))
         return
@@ -48,7 +55,9 @@ def scale(
         summary = read_summary(scaling.run(found, out, on_step))
     for table in summary["tables"].values():
         _print(table)
-    show.say(f"summary and figures in {out}; put them into the pages with: crossbit reproduce pages")
+    show.say(
+        f"summary and figures in {out}; put them into the pages with: crossbit reproduce pages"
+    )
 
 
 def _whole(text: str) -> int:

@@ -12,19 +12,36 @@ from crossbit.cli import show
 from crossbit.cli.reproduce_options import Out, Seeds
 from crossbit.files import read_json, write_json
 
-PARTS = ("strengths", "table", "scarce", "settings", "lengths", "alone", "converged", "validated", "grid", "retrieval")
+PARTS = (
+    "strengths",
+    "table",
+    "scarce",
+    "settings",
+    "lengths",
+    "alone",
+    "converged",
+    "validated",
+    "grid",
+    "retrieval",
+)
 PARTS_HELP = f"Only this part: {', '.join(PARTS)}; may be repeated."
 
 
 def shapegoogle(
     data: Annotated[
-        Path | None, typer.Option(help="Folder of tosca and sumner.", show_default="$CROSSBIT_DATA/shapes")
+        Path | None,
+        typer.Option(help="Folder of tosca and sumner.", show_default="$CROSSBIT_DATA/shapes"),
     ] = None,
     out: Out = Path("results/shapegoogle"),
     cache: Annotated[
-        Path | None, typer.Option(help="Keeps shapes and their descriptors.", show_default="in the result folder")
+        Path | None,
+        typer.Option(
+            help="Keeps shapes and their descriptors.", show_default="in the result folder"
+        ),
     ] = None,
-    part: Annotated[list[str] | None, typer.Option(help=PARTS_HELP, show_default="all but strengths")] = None,
+    part: Annotated[
+        list[str] | None, typer.Option(help=PARTS_HELP, show_default="all but strengths")
+    ] = None,
     seeds: Seeds = 5,
     workers: Annotated[int, typer.Option(min=1, help="Processes.")] = 2,
 ) -> None:
@@ -60,7 +77,9 @@ def shapegoogle(
         experiment.run(sets, out, parts=runs, seeds=range(seeds), workers=workers, on_step=on_step)
     if "retrieval" in wanted:
         experiment.draw_search(sets["held-out"], source, kept, out)
-    experiment.collect(sets, out, seeds=range(seeds), facts={"minutes": clock.minutes, "skipped": skipped})
+    experiment.collect(
+        sets, out, seeds=range(seeds), facts={"minutes": clock.minutes, "skipped": skipped}
+    )
     _print(out)
 
 
@@ -78,8 +97,12 @@ def _strengths(source: Path, cache: Path, out: Path, workers: int) -> None:
     write_blocks(out)
     table = show.table("strength", "BoF", "SS-BoF", "BoF alone", "SS-BoF alone", "gap")
     for one in tried:
-        values = [one[f"{n}-{n}{end}"] for end in ("", ", no distractors") for n in ("bof", "ssbof")]
-        table.add_row(f"{one['strength']:g}", *(f"{value:.1f}" for value in values), f"{one['gap']:.1f}")
+        values = [
+            one[f"{n}-{n}{end}"] for end in ("", ", no distractors") for n in ("bof", "ssbof")
+        ]
+        table.add_row(
+            f"{one['strength']:g}", *(f"{value:.1f}" for value in values), f"{one['gap']:.1f}"
+        )
     show.out.print(table)
     show.say(f"nearest to the paper: {strengths.choose(tried):g}; in use: {strengths.STRENGTH:g}")
 
@@ -92,7 +115,10 @@ def _print(out: Path) -> None:
     summary = read_summary(out / NAME)
     table = show.table("held out, 16 bits", *DIRECTIONS)
     for row in summary["results"].get("held-out 16", []):
-        table.add_row(row["title"], *(f"{row['mean'][way]:.1f}" if way in row["mean"] else "–" for way in DIRECTIONS))
+        table.add_row(
+            row["title"],
+            *(f"{row['mean'][way]:.1f}" if way in row["mean"] else "–" for way in DIRECTIONS),
+        )
     show.out.print(table)
     for bar in summary["bars"]:
         verdict = "reached" if bar["reached"] else "MISSED"

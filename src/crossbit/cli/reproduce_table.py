@@ -23,7 +23,11 @@ def print_table(
     """
     ways = [*directions, *(["average"] if average else [])]
     printed = [way for way in ways if any(way in one.row.paper for one in summaries)]
-    titles = [name for way in ways for name in (way.replace("-", " → "), *(["paper"] if way in printed else []))]
+    titles = [
+        name
+        for way in ways
+        for name in (way.replace("-", " → "), *(["paper"] if way in printed else []))
+    ]
     table = show.table("", *titles, "ties", "bytes", "s")
     for one in summaries:
         cells = []
@@ -46,4 +50,6 @@ def _value(one: tables.Summary, way: str) -> str:
     """Mean and deviation over the seeds, or a dash."""
     if way not in one.mean:
         return "–"
-    return f"{one.mean[way]:.1f}" + (f" [dim]± {one.deviation[way]:.1f}[/dim]" if one.seeds > 1 else "")
+    return f"{one.mean[way]:.1f}" + (
+        f" [dim]± {one.deviation[way]:.1f}[/dim]" if one.seeds > 1 else ""
+    )

@@ -16,19 +16,30 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 def serve(
     collection: Place,
-    host: Annotated[str, typer.Option(help="Address to listen on; by default only this machine.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8000,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; by default only this machine.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")
+    ] = 8000,
     media: Annotated[
-        Path | None, typer.Option(help="Folder of the pictures; by default the one that learning noted down.")
+        Path | None,
+        typer.Option(help="Folder of the pictures; by default the one that learning noted down."),
     ] = None,
     token_file: Annotated[
-        Path | None, typer.Option(help="File with a token that clients must send; or set CROSSBIT_TOKEN.")
+        Path | None,
+        typer.Option(help="File with a token that clients must send; or set CROSSBIT_TOKEN."),
     ] = None,
     name: Annotated[
-        list[str] | None, typer.Option(help="A further host name to answer under; may be repeated, '*' for any.")
+        list[str] | None,
+        typer.Option(help="A further host name to answer under; may be repeated, '*' for any."),
     ] = None,
-    writable: Annotated[bool, typer.Option("--writable", help="Let clients add and delete items.")] = False,
-    threads: Annotated[int | None, typer.Option(min=1, help="Answers worked on at once.", show_default="cores")] = None,
+    writable: Annotated[
+        bool, typer.Option("--writable", help="Let clients add and delete items.")
+    ] = False,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Answers worked on at once.", show_default="cores")
+    ] = None,
     model: OwnModel = None,
 ) -> None:
     """Serve COLLECTION over HTTP: a page to search it with words and pictures, and an API.
@@ -89,7 +100,12 @@ def run(
             **({} if threads is None else {"threads": threads}),
         )
         try:
-            web.serve(web.create_app(found, settings), host=host, port=port, ready=lambda at: _say(found, at))
+            web.serve(
+                web.create_app(found, settings),
+                host=host,
+                port=port,
+                ready=lambda at: _say(found, at),
+            )
         except KeyboardInterrupt:  # uvicorn passes on the signal that ended it, when all is done
             show.say("stopped")
 

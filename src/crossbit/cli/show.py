@@ -102,7 +102,9 @@ def table(*columns: str, title: str | None = None, left: int = 1, wrap: int = 0)
         padding=(0, 2, 0, 0),
     )
     for i, column in enumerate(columns):
-        made.add_column(column, justify="left" if i < left else "right", no_wrap=i < len(columns) - wrap)
+        made.add_column(
+            column, justify="left" if i < left else "right", no_wrap=i < len(columns) - wrap
+        )
     return made
 
 

@@ -17,26 +17,41 @@ _SHOWN = 8  # of the best trials
 
 def tune(
     dataset: DataFolder,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the search; the same command goes on there.")],
-    method: Annotated[str, typer.Option("--method", "-m", help="One of 'crossbit methods'.")] = "mmnn",
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", help="Folder of the search; the same command goes on there."),
+    ],
+    method: Annotated[
+        str, typer.Option("--method", "-m", help="One of 'crossbit methods'.")
+    ] = "mmnn",
     bits: Annotated[int, typer.Option("--bits", "-b", help="Length of a code, 1 to 1024.")] = 32,
-    trials: Annotated[int, typer.Option(min=1, help="Settings to try, the default among them.")] = 40,
-    folds: Annotated[int, typer.Option(min=2, help="Parts that the training rows are dealt into.")] = 3,
+    trials: Annotated[
+        int, typer.Option(min=1, help="Settings to try, the default among them.")
+    ] = 40,
+    folds: Annotated[
+        int, typer.Option(min=2, help="Parts that the training rows are dealt into.")
+    ] = 3,
     seed: Annotated[int, typer.Option(help="The same seed gives the same search.")] = 0,
     split: Annotated[
         str, typer.Option(help="Part of the data set to search on, or 'all'; never the test part.")
     ] = "train",
     space: Annotated[
-        Path | None, typer.Option(help="TOML file: FIELD = { low, high, log } or a list.", show_default="by the method")
+        Path | None,
+        typer.Option(
+            help="TOML file: FIELD = { low, high, log } or a list.", show_default="by the method"
+        ),
     ] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="FIELD=VALUE", help="A field that all trials share; repeatable."),
+        typer.Option(
+            "--set", metavar="FIELD=VALUE", help="A field that all trials share; repeatable."
+        ),
     ] = None,
     nested: Annotated[
         bool,
         typer.Option(
-            "--nested", help="Also measure what the search is worth on rows it has not seen: FOLDS more searches."
+            "--nested",
+            help="Also measure what the search is worth on rows it has not seen: FOLDS more searches.",
         ),
     ] = False,
 ) -> None:
@@ -56,15 +71,24 @@ def tune(
     data = Dataset.open(dataset)
     train = data if split == "all" or (split == "train" and not data.splits) else data.part(split)
     wanted = None if space is None else read_space(space, method)
-    settings: dict[str, Any] = {"n_bits": bits, "space": wanted, "fixed": fields_of(None, set_ or []), "trials": trials}
+    settings: dict[str, Any] = {
+        "n_bits": bits,
+        "space": wanted,
+        "fixed": fields_of(None, set_ or []),
+        "trials": trials,
+    }
     with show.steps(f"tuning {method}") as on_step:
-        found = search(method, train, folds=folds, seed=seed, folder=out, on_step=on_step, **settings)
+        found = search(
+            method, train, folds=folds, seed=seed, folder=out, on_step=on_step, **settings
+        )
     _write(found, out)
     print_trials(found)
     if nested:
         with show.steps(f"tuning {method}, nested") as on_step:
             place = out / "nested"
-            unbiased = nested_score(method, train, folds=folds, seed=seed, folder=place, on_step=on_step, **settings)
+            unbiased = nested_score(
+                method, train, folds=folds, seed=seed, folder=place, on_step=on_step, **settings
+            )
         show.say(f"nested: {_score(unbiased)} on rows that no search saw")
     show.say(
         f"written to {out}; try: crossbit fit {dataset} --method {method} --config {out / 'best.toml'} --out MODEL"
@@ -105,7 +129,8 @@ def _setting(trial: Trial) -> str:
     if not trial.fields:
         return "as it comes"
     return "  ".join(
-        f"{name} {value if isinstance(value, str) else json.dumps(value)}" for name, value in trial.fields.items()
+        f"{name} {value if isinstance(value, str) else json.dumps(value)}"
+        for name, value in trial.fields.items()
     )
 
 

@@ -47,7 +47,12 @@ class Collection:
 
     @classmethod
     def create(
-        cls, where: str | PathLike[str], model: HashModel, *, keep_features: bool | str = False, timeout: float = 30.0
+        cls,
+        where: str | PathLike[str],
+        model: HashModel,
+        *,
+        keep_features: bool | str = False,
+        timeout: float = 30.0,
     ) -> Self:
         """Make an empty collection.
 
@@ -60,11 +65,15 @@ class Collection:
         """
         _check_model(model)
         if keep_features not in _KEPT:
-            raise DataError(f"keep_features is True, False, 'float32' or 'float16', got {keep_features!r}")
+            raise DataError(
+                f"keep_features is True, False, 'float32' or 'float16', got {keep_features!r}"
+            )
         return cls(create_store(where, model, keep=_KEPT[keep_features], timeout=timeout))
 
     @classmethod
-    def open(cls, where: str | PathLike[str], model: HashModel | None = None, *, timeout: float = 30.0) -> Self:
+    def open(
+        cls, where: str | PathLike[str], model: HashModel | None = None, *, timeout: float = 30.0
+    ) -> Self:
         """Open a collection; one in a folder that cannot be written can still be read.
 
         Args:
@@ -193,10 +202,14 @@ class Collection:
                 codes, _ = encoder.encode(modality, X)
             else:
                 codes, scores = encoder.encode_with_scores(modality, X)
-            query = Query(codes, rescore or k, searched, conditions, threads, with_codes=scores is not None)
+            query = Query(
+                codes, rescore or k, searched, conditions, threads, with_codes=scores is not None
+            )
             found = self._store.search(query, encoder.fingerprint)
             if scores is not None:
-                found = [hits.rescored(each, row, k) for each, row in zip(found, scores, strict=True)]
+                found = [
+                    hits.rescored(each, row, k) for each, row in zip(found, scores, strict=True)
+                ]
             return [hits.hits_of(each, encoder.model.n_bits, least) for each in found]
 
         return self._with_encoder(find)
@@ -227,7 +240,9 @@ class Collection:
             For each thing its tags, the best first, with the share of the neighbours that have it.
         """
         found = self.search(modality, X, neighbours, among=from_, where=where)
-        return [vote([hits.tags_of(hit.payload.get(field)) for hit in own], tags=tags) for own in found]
+        return [
+            vote([hits.tags_of(hit.payload.get(field)) for hit in own], tags=tags) for own in found
+        ]
 
     # --- care ---
 
@@ -244,7 +259,9 @@ class Collection:
         self._store.compact()
 
     def upgrade(
-        self, model: HashModel, batches: Iterable[tuple[Sequence[Id], Mapping[str, Things]]] | None = None
+        self,
+        model: HashModel,
+        batches: Iterable[tuple[Sequence[Id], Mapping[str, Things]]] | None = None,
     ) -> None:
         """Go over to another model, with new codes for all items, at once: no search sees a mixture.
 
@@ -256,7 +273,10 @@ class Collection:
         encoder, given = Encoder(model), None
         if batches is not None:
             given = (
-                (payloads.check_ids(ids), {name: encoder.rows(name, X) for name, X in views.items()})
+                (
+                    payloads.check_ids(ids),
+                    {name: encoder.rows(name, X) for name, X in views.items()},
+                )
                 for ids, views in batches
             )
         self._store.upgrade(model, given)
@@ -271,7 +291,10 @@ class Collection:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         """Close it."""
         self.close()
@@ -291,4 +314,6 @@ class Collection:
 
 def _check_model(model: object) -> None:
     if not isinstance(model, HashModel):
-        raise DataError(f"expected a HashModel, got {type(model).__name__}; read a folder with HashModel.load")
+        raise DataError(
+            f"expected a HashModel, got {type(model).__name__}; read a folder with HashModel.load"
+        )

@@ -51,7 +51,9 @@ def _digest(item: Item) -> int:
     return int.from_bytes(hashlib.blake2b(told.encode(), digest_size=8).digest(), "little")
 
 
-def copy(source: Collection, target: Collection, on_items: Callable[[int], None] | None = None) -> int:
+def copy(
+    source: Collection, target: Collection, on_items: Callable[[int], None] | None = None
+) -> int:
     """Write all items of one collection into another of the same model; how many had to be written.
 
     Items that are there as they should be are passed over, so that a copy that was interrupted goes on where it was.
@@ -63,11 +65,15 @@ def copy(source: Collection, target: Collection, on_items: Callable[[int], None]
         on_items: Told how many more items have been looked at.
     """
     if source.model.fingerprint() != target.model.fingerprint():
-        raise DataError(f"{target.place} has another model than {source.place}; codes mean nothing under another one")
+        raise DataError(
+            f"{target.place} has another model than {source.place}; codes mean nothing under another one"
+        )
     written, empty = 0, len(target) == 0
     for part in batches(source, BATCH):
         there = [None] * len(part) if empty else target.get([item.id for item in part])
-        differing = [(item, found) for item, found in zip(part, there, strict=True) if item != found]
+        differing = [
+            (item, found) for item, found in zip(part, there, strict=True) if item != found
+        ]
         # Nothing must be left of what an item was.
         if changed := [item.id for item, found in differing if found is not None]:
             target.delete(changed)
@@ -78,7 +84,9 @@ def copy(source: Collection, target: Collection, on_items: Callable[[int], None]
     return written
 
 
-def verify(source: Collection, target: Collection, on_items: Callable[[int], None] | None = None) -> Contents:
+def verify(
+    source: Collection, target: Collection, on_items: Callable[[int], None] | None = None
+) -> Contents:
     """See that two collections hold the same items; what they hold.
 
     Raises:

@@ -17,7 +17,9 @@ MAX_DEPTH = 64
 _LONG_NUMBER = b"0" * 19  # what every longer number looks like when its digits are made zeros
 _DIGITS_TO_ZEROS = bytes.maketrans(b"123456789", b"000000000")
 _encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-_ordered = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True)
+_ordered = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True
+)
 
 
 def clean_text(text: str, what: str) -> str:
@@ -34,10 +36,15 @@ def clean_text(text: str, what: str) -> str:
 def check_ids(ids: Iterable[object], *, repeated: bool = False) -> list[Id]:
     """Ids as a list of strings and plain integers, each once unless they may be repeated."""
     if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
-        raise DataError(f"ids are a list of strings or whole numbers, got {ids!r}; for one item pass [id]")
+        raise DataError(
+            f"ids are a list of strings or whole numbers, got {ids!r}; for one item pass [id]"
+        )
     if isinstance(ids, np.ndarray):
         ids = ids.tolist()
-    checked = [id_ if type(id_) is str and 0 < len(id_) <= MAX_ID and id_.isascii() else check_id(id_) for id_ in ids]
+    checked = [
+        id_ if type(id_) is str and 0 < len(id_) <= MAX_ID and id_.isascii() else check_id(id_)
+        for id_ in ids
+    ]
     if not repeated and len(set(checked)) < len(checked):
         seen: set[Id] = set()
         twice = next(id_ for id_ in checked if id_ in seen or seen.add(id_))  # type: ignore[func-returns-value]
@@ -63,21 +70,30 @@ def check_id(id_: object) -> Id:
     return int(id_)
 
 
-def spell_payloads(payloads: Sequence[Mapping[str, Any] | None], ids: Sequence[Id]) -> list[str | None]:
+def spell_payloads(
+    payloads: Sequence[Mapping[str, Any] | None], ids: Sequence[Id]
+) -> list[str | None]:
     """Each payload as JSON text that reads back as what it was; None where it is None."""
     if isinstance(payloads, Mapping | str) or not hasattr(payloads, "__len__"):
-        raise DataError(f"payload is a list with one mapping an item, got {type(payloads).__name__}")
+        raise DataError(
+            f"payload is a list with one mapping an item, got {type(payloads).__name__}"
+        )
     if len(payloads) != len(ids):
         raise DataError(f"one payload an id: got {len(payloads)} payloads for {len(ids)} ids")
     texts = _plainly_spelled(payloads)
     if texts is not None:
         return texts
-    return [None if payload is None else _spell(payload, id_) for payload, id_ in zip(payloads, ids, strict=True)]
+    return [
+        None if payload is None else _spell(payload, id_)
+        for payload, id_ in zip(payloads, ids, strict=True)
+    ]
 
 
 def _plainly_spelled(payloads: Sequence[Any]) -> list[str | None] | None:
     """The texts of many ordinary payloads, whatever is wrong with them showing in all texts at once; None if unsure."""
-    if not set(map(type, payloads)) <= {dict} or not set(map(type, chain.from_iterable(payloads))) <= {str}:
+    if not set(map(type, payloads)) <= {dict} or not set(
+        map(type, chain.from_iterable(payloads))
+    ) <= {str}:
         return None
     try:
         texts: list[str | None] = list(map(_encoder.encode, payloads))
@@ -86,17 +102,25 @@ def _plainly_spelled(payloads: Sequence[Any]) -> list[str | None] | None:
     except (RecursionError, TypeError, ValueError):
         return None
     nested = joined.count("{") > len(texts) or joined.count("[") >= MAX_DEPTH * len(texts)
-    return None if nested or len(joined) > MAX_PAYLOAD or _LONG_NUMBER in raw.translate(_DIGITS_TO_ZEROS) else texts
+    return (
+        None
+        if nested or len(joined) > MAX_PAYLOAD or _LONG_NUMBER in raw.translate(_DIGITS_TO_ZEROS)
+        else texts
+    )
 
 
 def _spell(payload: Mapping[str, Any], id_: Id) -> str:
     """One payload, looked at closely."""
     if not isinstance(payload, Mapping):
-        raise DataError(f"payload of {id_!r}: expected a mapping of fields, got {type(payload).__name__}")
+        raise DataError(
+            f"payload of {id_!r}: expected a mapping of fields, got {type(payload).__name__}"
+        )
     try:
         text = _encoder.encode(dict(payload))
     except RecursionError as error:
-        raise DataError(f"payload of {id_!r}: it is nested too deeply; at most {MAX_DEPTH} levels") from error
+        raise DataError(
+            f"payload of {id_!r}: it is nested too deeply; at most {MAX_DEPTH} levels"
+        ) from error
     except (TypeError, ValueError) as error:
         raise DataError(f"payload of {id_!r}: JSON cannot hold it ({error})") from error
     if len(text) > MAX_PAYLOAD:

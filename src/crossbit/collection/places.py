@@ -13,7 +13,9 @@ from crossbit.model import HashModel
 def _folder(where: object) -> Path:
     """The folder that a caller means."""
     if not isinstance(where, str | PathLike):
-        raise DataError(f"a collection is a folder or an address such as milvus://host:19530/name, got {where!r}")
+        raise DataError(
+            f"a collection is a folder or an address such as milvus://host:19530/name, got {where!r}"
+        )
     return Path(where)
 
 
@@ -24,13 +26,17 @@ def is_there(where: str | PathLike[str], *, timeout: float) -> bool:
     return LocalStore.exists(_folder(where))
 
 
-def create_store(where: str | PathLike[str], model: HashModel, *, keep: str | None, timeout: float) -> Store:
+def create_store(
+    where: str | PathLike[str], model: HashModel, *, keep: str | None, timeout: float
+) -> Store:
     """Make an empty store."""
     if not milvus.is_address(where):
         return LocalStore.create(_folder(where), model, keep=keep, timeout=timeout)
     address = milvus.parse(str(where))
     if keep is not None:
-        raise DataError(f"{address}: a Milvus collection keeps no features; leave keep_features out")
+        raise DataError(
+            f"{address}: a Milvus collection keeps no features; leave keep_features out"
+        )
     return milvus.MilvusStore.create(address, model, timeout=timeout)
 
 

@@ -44,7 +44,9 @@ class Encoder:
             raise DataError(f"among: expected modalities of {self.model.modalities}, got {asked!r}")
         names = [asked] if isinstance(asked, str) else list(asked)
         if not names:
-            raise DataError(f"among: expected at least one modality of {self.model.modalities}, got none")
+            raise DataError(
+                f"among: expected at least one modality of {self.model.modalities}, got none"
+            )
         return [known(name, self.model.modalities) for name in dict.fromkeys(names)]
 
     def rows(self, modality: str, given: Things) -> NDArray[Any]:
@@ -69,7 +71,9 @@ class Encoder:
         if isinstance(given, Codes):
             known(modality, self.model.modalities)
             if given.n_bits != self.model.n_bits:
-                raise DataError(f"the collection holds codes of {self.model.n_bits} bits, got {given!r}")
+                raise DataError(
+                    f"the collection holds codes of {self.model.n_bits} bits, got {given!r}"
+                )
             return given, None
         rows = self.rows(modality, given)
         return self.model.encode(modality, rows), rows
@@ -77,7 +81,9 @@ class Encoder:
     def encode_with_scores(self, modality: str, given: Things) -> tuple[Codes, NDArray[np.float32]]:
         """Codes, and the real-valued scores whose signs they are."""
         if isinstance(given, Codes):
-            raise DataError("rescore needs real-valued scores; pass rows of numbers instead of Codes")
+            raise DataError(
+                "rescore needs real-valued scores; pass rows of numbers instead of Codes"
+            )
         rows = self.rows(modality, given)
         return self.model.encode(modality, rows), self.model.scores(modality, rows)
 
@@ -87,18 +93,26 @@ class Encoder:
         An item whose row is all NaN, or whose thing is None, does not have the modality.
         """
         if not isinstance(views, Mapping):
-            raise DataError(f"views map modalities to rows, such as {{'image': X}}; got {type(views).__name__}")
+            raise DataError(
+                f"views map modalities to rows, such as {{'image': X}}; got {type(views).__name__}"
+            )
         return {modality: self._part(modality, given, n) for modality, given in views.items()}
 
     def _part(self, modality: str, given: Things, n: int) -> Part:
         if _length(given) != n:
-            raise DataError(f"rows of {modality!r}: expected one for each of {n} ids, got {_length(given)}")
+            raise DataError(
+                f"rows of {modality!r}: expected one for each of {n} ids, got {_length(given)}"
+            )
         at = _present(given)
         if len(at) < n:
-            given = [given[i] for i in at] if isinstance(given, list | tuple) else np.asarray(given)[at]
+            given = (
+                [given[i] for i in at] if isinstance(given, list | tuple) else np.asarray(given)[at]
+            )
         if not len(at):
             known(modality, self.model.modalities)
-            return Part(at, Codes(np.empty((0, -(-self.model.n_bits // 64)), np.uint64), self.model.n_bits))
+            return Part(
+                at, Codes(np.empty((0, -(-self.model.n_bits // 64)), np.uint64), self.model.n_bits)
+            )
         codes, rows = self.encode(modality, given)
         return Part(at, codes, rows)
 
@@ -128,7 +142,9 @@ def _present(given: Things) -> NDArray[np.intp]:
         return np.flatnonzero([thing is not None for thing in given])
     if isinstance(given, np.ndarray) and given.dtype.kind == "f" and given.ndim > 1 and given.size:
         flat = given.reshape(len(given), -1)
-        perhaps = np.flatnonzero(np.isnan(flat[:, 0]))  # their first number tells of most rows that they are there
+        perhaps = np.flatnonzero(
+            np.isnan(flat[:, 0])
+        )  # their first number tells of most rows that they are there
         absent = perhaps[np.isnan(flat[perhaps]).all(axis=1)]
         return np.setdiff1d(np.arange(len(given)), absent, assume_unique=True)
     return np.arange(_length(given))

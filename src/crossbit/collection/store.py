@@ -124,7 +124,9 @@ class Store(Protocol):
     def index_field(self, field: str) -> None:
         """Make filters on a payload field fast."""
 
-    def upgrade(self, model: HashModel, batches: Iterable[tuple[Sequence[Id], Mapping[str, Rows]]] | None) -> None:
+    def upgrade(
+        self, model: HashModel, batches: Iterable[tuple[Sequence[Id], Mapping[str, Rows]]] | None
+    ) -> None:
         """Go over to another model at once, with new codes for all items."""
 
     def stats(self) -> Stats:

@@ -42,7 +42,9 @@ class Condition:
             (bound,) = self.values
             return kind(value) == kind(bound) and ORDERED[self.operator](value, bound)
         if self.operator == "has":
-            return isinstance(value, list) and all(any(_same(each, one) for each in value) for one in self.values)
+            return isinstance(value, list) and all(
+                any(_same(each, one) for each in value) for one in self.values
+            )
         found = any(_same(value, one) for one in self.values)
         return not found if self.operator == "!=" else found
 
@@ -51,7 +53,15 @@ Where: TypeAlias = tuple[Condition, ...]
 """Conditions that must all be met."""
 
 
-_KINDS = {str: "text", int: "number", float: "number", bool: "truth", type(None): "null", list: "list", tuple: "list"}
+_KINDS = {
+    str: "text",
+    int: "number",
+    float: "number",
+    bool: "truth",
+    type(None): "null",
+    list: "list",
+    tuple: "list",
+}
 
 
 def kind(value: object) -> str:
@@ -84,8 +94,12 @@ def parse(where: object) -> Where:
         Condition(field='year', operator='>=', values=(2010,))
     """
     if not isinstance(where, Mapping):
-        raise DataError(f"where maps fields to conditions, such as {{'year': {{'>=': 2010}}}}; got {where!r}")
-    return tuple(condition for field, asked in where.items() for condition in _conditions(field, asked))
+        raise DataError(
+            f"where maps fields to conditions, such as {{'year': {{'>=': 2010}}}}; got {where!r}"
+        )
+    return tuple(
+        condition for field, asked in where.items() for condition in _conditions(field, asked)
+    )
 
 
 def _conditions(field: object, asked: object) -> list[Condition]:
@@ -101,14 +115,20 @@ def _conditions(field: object, asked: object) -> list[Condition]:
 
 def _condition(field: str, sign: object, value: object) -> Condition:
     if sign not in OPERATORS:
-        raise DataError(f"where: unknown comparison {sign!r} of {field!r}; known: {', '.join(OPERATORS)}")
+        raise DataError(
+            f"where: unknown comparison {sign!r} of {field!r}; known: {', '.join(OPERATORS)}"
+        )
     several = sign in ("in", "has") and isinstance(value, list | tuple | set | frozenset)
     if sign == "in" and not several:
-        raise DataError(f"where: 'in' takes a list, such as {{{field!r}: {{'in': ['red', 'blue']}}}}; got {value!r}")
+        raise DataError(
+            f"where: 'in' takes a list, such as {{{field!r}: {{'in': ['red', 'blue']}}}}; got {value!r}"
+        )
     values = tuple(value) if several else (value,)  # type: ignore[arg-type]
     checked = tuple(_scalar(field, each) for each in values)
     if sign in ORDERED and kind(checked[0]) not in ("number", "text"):
-        raise DataError(f"where: {sign!r} orders numbers and texts; {field!r} is compared with {value!r}")
+        raise DataError(
+            f"where: {sign!r} orders numbers and texts; {field!r} is compared with {value!r}"
+        )
     return Condition(field, str(sign), checked)
 
 
@@ -119,9 +139,13 @@ def _scalar(field: str, value: object) -> Scalar:
     if isinstance(value, str):
         return clean_text(value, f"where: {field!r}")
     if isinstance(value, int) and not MIN_INT <= value <= MAX_INT:
-        raise DataError(f"where: {field!r} is compared with a whole number of {value.bit_length()} bits; at most 64")
+        raise DataError(
+            f"where: {field!r} is compared with a whole number of {value.bit_length()} bits; at most 64"
+        )
     if isinstance(value, float) and value != value:
         raise DataError(f"where: {field!r} is compared with NaN, which nothing equals")
     if value is None or isinstance(value, str | int | float):
         return value
-    raise DataError(f"where: {field!r} is compared with {value!r}; expected a text, a number, true, false or null")
+    raise DataError(
+        f"where: {field!r} is compared with {value!r}; expected a text, a number, true, false or null"
+    )

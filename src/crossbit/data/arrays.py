@@ -27,11 +27,15 @@ def read_array(place: str) -> NDArray[Any]:
     if path.suffix.lower() == ".npy":
         return _read_npy(path)
     with ExitStack() as stack:
-        arrays = {n: a for n, a in open_source(path, stack).arrays.items() if not isinstance(a, Opaque)}
+        arrays = {
+            n: a for n, a in open_source(path, stack).arrays.items() if not isinstance(a, Opaque)
+        }
         if key is None and len(arrays) == 1:
             key = next(iter(arrays))
         if key not in arrays:
-            raise DataError(f"{path}: name one of its arrays as {path}:NAME; it has {sorted(arrays)}")
+            raise DataError(
+                f"{path}: name one of its arrays as {path}:NAME; it has {sorted(arrays)}"
+            )
         return np.asarray(arrays[key][:])
 
 

@@ -53,8 +53,10 @@ class Assembly:
         return {
             "views": views,
             "labels": labels if self.unpaired else labels.get(""),
-            "splits": self._stacked_splits() | {part: some.rows(n) for part, some in self.splits.items()},
-            "payload": [dict(zip(self.payload, row, strict=True)) for row in self._payload_rows(n)] or None,
+            "splits": self._stacked_splits()
+            | {part: some.rows(n) for part, some in self.splits.items()},
+            "payload": [dict(zip(self.payload, row, strict=True)) for row in self._payload_rows(n)]
+            or None,
             "classes": self.classes,
         }
 
@@ -89,10 +91,16 @@ class Assembly:
                 size = sum(array.shape[0] for array in parts[part])
                 spans.setdefault(part, {})[m] = np.arange(first, first + size)
                 first += size
-        return {part: rows if self.unpaired else next(iter(rows.values())) for part, rows in spans.items() if part}
+        return {
+            part: rows if self.unpaired else next(iter(rows.values()))
+            for part, rows in spans.items()
+            if part
+        }
 
     def _payload_rows(self, n: int) -> Iterable[tuple[Any, ...]]:
-        if wrong := {name: len(values) for name, values in self.payload.items() if len(values) != n}:
+        if wrong := {
+            name: len(values) for name, values in self.payload.items() if len(values) != n
+        }:
             raise DataError(f"columns {wrong} do not have one value for each of {n} rows")
         return zip(*self.payload.values(), strict=True)
 
@@ -106,16 +114,28 @@ def assemble(sources: Sequence[Source], names: Mapping[str, str] | None) -> Asse
     for role, name in roles:
         _place_array(found, role, name, arrays, columns)
     used = {name for _, name in roles}
-    found.payload = {name: values for name, values in columns.items() if name not in used and name != "split"}
+    found.payload = {
+        name: values for name, values in columns.items() if name not in used and name != "split"
+    }
     for part in dict.fromkeys(columns.get("split", ())):
-        found.splits[str(part)] = RowList("split", np.array([value == part for value in columns["split"]]))
-    found.unused = [_outline(name, array) for name, (array, _) in arrays.items() if not used & {name, f"{name}.T"}]
+        found.splits[str(part)] = RowList(
+            "split", np.array([value == part for value in columns["split"]])
+        )
+    found.unused = [
+        _outline(name, array)
+        for name, (array, _) in arrays.items()
+        if not used & {name, f"{name}.T"}
+    ]
     if not found.views:
-        raise DataError(f"no views found; {_present(arrays, columns)}; say which is what, such as --map image=<array>")
+        raise DataError(
+            f"no views found; {_present(arrays, columns)}; say which is what, such as --map image=<array>"
+        )
     return found
 
 
-def _merge(sources: Sequence[Source]) -> tuple[dict[str, tuple[Readable, Source]], dict[str, list[Any]]]:
+def _merge(
+    sources: Sequence[Source],
+) -> tuple[dict[str, tuple[Readable, Source]], dict[str, list[Any]]]:
     """All arrays and columns by name; a file of a single nameless array lends it its own name."""
     arrays: dict[str, tuple[Readable, Source]] = {}
     columns: dict[str, list[Any]] = {}
@@ -124,11 +144,15 @@ def _merge(sources: Sequence[Source]) -> tuple[dict[str, tuple[Readable, Source]
         for name, array in source.arrays.items():
             name = source.path.stem if lone else name
             if name in arrays:
-                raise DataError(f"{source.path} and {arrays[name][1].path} both hold {name!r}; convert one at a time")
+                raise DataError(
+                    f"{source.path} and {arrays[name][1].path} both hold {name!r}; convert one at a time"
+                )
             arrays[name] = array, source
         for name, values in source.columns.items():
             if columns.setdefault(name, values) != values:
-                raise DataError(f"{source.path}: the column {name!r} differs from that of another file")
+                raise DataError(
+                    f"{source.path}: the column {name!r} differs from that of another file"
+                )
     return arrays, columns
 
 
@@ -179,9 +203,14 @@ def _from_words(values: Sequence[Any]) -> tuple[list[str], NDArray[Any]]:
     if any(isinstance(value, list) for value in values):
         names, flat = _from_words([word for value in values for word in value or ()])
         several = np.zeros((len(values), flat.max(initial=-1) + 1), np.bool_)
-        several[np.repeat(np.arange(len(values)), [len(value or ()) for value in values]), flat] = True
+        several[np.repeat(np.arange(len(values)), [len(value or ()) for value in values]), flat] = (
+            True
+        )
         return names, several
-    if all(value is None or (isinstance(value, int | float) and value == int(value)) for value in values):
+    if all(
+        value is None or (isinstance(value, int | float) and value == int(value))
+        for value in values
+    ):
         return [], np.array([-1 if value is None else int(value) for value in values], np.int64)
     names = sorted({str(value) for value in values if value not in (None, "")})
     number = {name: k for k, name in enumerate(names)}
@@ -192,11 +221,15 @@ def _labels(arrays: Sequence[Readable], first_class: int) -> NDArray[Any]:
     """Classes from 0, or a boolean matrix where some row has several; MATLAB's classes count from 1."""
     parts = [np.asarray(array[:]) for array in arrays]
     if len({part.shape[1:] for part in parts}) > 1:
-        raise DataError(f"labels: the parts are of different kinds, shapes {[part.shape for part in parts]}")
+        raise DataError(
+            f"labels: the parts are of different kinds, shapes {[part.shape for part in parts]}"
+        )
     labels = check_labels(np.concatenate(parts), None)
     if labels.ndim == 1:
         least = labels[labels >= 0].min(initial=np.iinfo(np.int64).max)
-        return np.where(labels >= 0, labels - 1, labels) if first_class == 1 and least >= 1 else labels
+        return (
+            np.where(labels >= 0, labels - 1, labels) if first_class == 1 and least >= 1 else labels
+        )
     if (labels.sum(axis=1) <= 1).all():
         return np.where(labels.any(axis=1), labels.argmax(axis=1), -1)
     return labels
@@ -208,7 +241,9 @@ def _upright(arrays: Mapping[str, list[Readable]], part: str) -> dict[str, list[
         return dict(arrays)
     if len({_length(some, -1) for some in arrays.values()}) == 1:
         return {what: [turned(array) for array in some] for what, some in arrays.items()}
-    shapes = ", ".join(f"{what} {[tuple(array.shape) for array in some]}" for what, some in arrays.items())
+    shapes = ", ".join(
+        f"{what} {[tuple(array.shape) for array in some]}" for what, some in arrays.items()
+    )
     raise DataError(
         f"rows that belong together differ in number{f' in {part!r}' if part else ''}: {shapes};"
         " an array with one item a column is mapped as <array>.T, unpaired views need labels.<modality>"

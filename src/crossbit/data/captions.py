@@ -13,7 +13,17 @@ from crossbit.data.cells import value_of
 from crossbit.errors import DataError
 
 PICTURE = ("image", "picture", "file", "filename", "file_name", "path", "name", "photo")
-WORDS = ("caption", "captions", "text", "words", "tags", "title", "description", "sentence", "comment")
+WORDS = (
+    "caption",
+    "captions",
+    "text",
+    "words",
+    "tags",
+    "title",
+    "description",
+    "sentence",
+    "comment",
+)
 """Columns of a CSV file, or keys of JSON lines, that hold the picture and its words; the first that is there counts."""
 
 _TOKEN = re.compile(r"(\S.*?)#\d+\t(.*)")
@@ -64,20 +74,32 @@ def read_captions(path: str | PathLike[str]) -> list[Captioned]:
     first = next((line for line in text.splitlines() if line.strip()), "")
     if not first:
         raise DataError(f"{path}: is empty; expected pictures and captions")
-    read = _tokens if _TOKEN.fullmatch(first) else _json_lines if first.lstrip().startswith("{") else _table
+    read = (
+        _tokens
+        if _TOKEN.fullmatch(first)
+        else _json_lines
+        if first.lstrip().startswith("{")
+        else _table
+    )
     pictures: dict[str, tuple[list[str], dict[str, Any]]] = {}
     for name, captions, fields in read(path, text):
         said = pictures.setdefault(name, ([], {}))
         said[0].extend(caption for caption in captions if caption.strip())
         said[1].update(fields)
-    return [Captioned(name, tuple(captions), fields) for name, (captions, fields) in pictures.items() if captions]
+    return [
+        Captioned(name, tuple(captions), fields)
+        for name, (captions, fields) in pictures.items()
+        if captions
+    ]
 
 
 def _tokens(path: Path, text: str) -> Iterator[Said]:
     for number, line in _lines(text):
         match = _TOKEN.fullmatch(line)
         if match is None:
-            raise DataError(f"{path}, line {number}: expected 'picture#0<TAB>caption', got {line[:60]!r}")
+            raise DataError(
+                f"{path}, line {number}: expected 'picture#0<TAB>caption', got {line[:60]!r}"
+            )
         yield match[1], [match[2].strip()], {}
 
 
@@ -98,7 +120,9 @@ def _table(path: Path, text: str) -> Iterator[Said]:
     rows = csv.DictReader(text.splitlines(keepends=True), delimiter=separator, restkey="")
     for row in rows:
         if "" in row or None in row.values():
-            raise DataError(f"{path}, line {rows.line_num}: expected {len(rows.fieldnames or ())} columns as in line 1")
+            raise DataError(
+                f"{path}, line {rows.line_num}: expected {len(rows.fieldnames or ())} columns as in line 1"
+            )
         name, captions, fields = _said(path, rows.line_num, row)
         yield name, captions, {key: value_of(cell) for key, cell in fields.items() if cell}
 
@@ -109,12 +133,24 @@ def _said(path: Path, number: int, row: Mapping[str, Any]) -> Said:
     picture, words = (_first(options, by_small_name) for options in (PICTURE, WORDS))
     if picture is None or words is None or picture == words:
         missing = PICTURE if picture is None else WORDS
-        raise DataError(f"{path}, line {number}: none of its names {list(row)} is one of {list(missing)}")
+        raise DataError(
+            f"{path}, line {number}: none of its names {list(row)} is one of {list(missing)}"
+        )
     value = row[words]
     captions = [value] if isinstance(value, str) else value
-    if not isinstance(row[picture], str) or not isinstance(captions, list) or not _all_text(captions):
-        raise DataError(f"{path}, line {number}: expected a picture's name and its captions, got {str(dict(row))[:80]}")
-    return row[picture].strip(), captions, {key: row[key] for key in row if key not in (picture, words)}
+    if (
+        not isinstance(row[picture], str)
+        or not isinstance(captions, list)
+        or not _all_text(captions)
+    ):
+        raise DataError(
+            f"{path}, line {number}: expected a picture's name and its captions, got {str(dict(row))[:80]}"
+        )
+    return (
+        row[picture].strip(),
+        captions,
+        {key: row[key] for key in row if key not in (picture, words)},
+    )
 
 
 def _first(options: Sequence[str], names: Mapping[str, str]) -> str | None:

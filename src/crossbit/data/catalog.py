@@ -119,7 +119,9 @@ DIGITS = KnownSet(
     },
 )
 
-CATALOG: Mapping[str, KnownSet] = {known_set.name: known_set for known_set in (WIKI, FLICKR8K, NUSWIDE, SHAPES, DIGITS)}
+CATALOG: Mapping[str, KnownSet] = {
+    known_set.name: known_set for known_set in (WIKI, FLICKR8K, NUSWIDE, SHAPES, DIGITS)
+}
 """Name → data set."""
 
 

@@ -24,7 +24,10 @@ PathArgument = str | PathLike[str]
 OnUnused = Callable[[Sequence[str]], None]
 """Told what found no use, such as ``["y (200,)"]``."""
 
-_WIKI_PARTS = {"train": ("tr", "trainset_txt_img_cat.list"), "test": ("te", "testset_txt_img_cat.list")}
+_WIKI_PARTS = {
+    "train": ("tr", "trainset_txt_img_cat.list"),
+    "test": ("te", "testset_txt_img_cat.list"),
+}
 
 
 def _log_unused(unused: Sequence[str]) -> None:
@@ -81,7 +84,9 @@ def convert(
     with ExitStack() as stack:
         fields = _fields(_paths(source), map, stack, on_unused)
         about = _about(fields, source, told)
-        outline = Dataset(**fields | about | {"views": {m: _outline(view) for m, view in fields["views"].items()}})
+        outline = Dataset(
+            **fields | about | {"views": {m: _outline(view) for m, view in fields["views"].items()}}
+        )
         storage.write(
             Path(out),
             views=fields["views"],
@@ -94,7 +99,9 @@ def convert(
     return Dataset.open(out, verify=False)
 
 
-def read(source: PathArgument | Sequence[PathArgument], *, map: Mapping[str, str] | None = None) -> Dataset:
+def read(
+    source: PathArgument | Sequence[PathArgument], *, map: Mapping[str, str] | None = None
+) -> Dataset:
     """Read files as `convert` does, into memory and without writing anything.
 
     Example:
@@ -107,7 +114,9 @@ def read(source: PathArgument | Sequence[PathArgument], *, map: Mapping[str, str
     with ExitStack() as stack:
         fields = _fields(_paths(source), map, stack, _log_unused)
         about = _about(fields, source, {})
-        return Dataset(**fields | about | {"views": {m: view[:] for m, view in fields["views"].items()}})
+        return Dataset(
+            **fields | about | {"views": {m: view[:] for m, view in fields["views"].items()}}
+        )
 
 
 def _outline(view: storage.Readable) -> Any:  # noqa: ANN401 - an array
@@ -124,20 +133,28 @@ def _check_apart(sources: Sequence[Path], out: Path) -> None:
     place = out.resolve()
     for source in [path.resolve() for path in sources]:
         if place == source or place in source.parents or source in place.parents:
-            raise DataError(f"{out}: the folder to write lies apart from what is read, {source}; choose another place")
+            raise DataError(
+                f"{out}: the folder to write lies apart from what is read, {source}; choose another place"
+            )
 
 
-def _data_set(source: PathArgument | Sequence[PathArgument], map: Mapping[str, str] | None) -> Dataset | None:
+def _data_set(
+    source: PathArgument | Sequence[PathArgument], map: Mapping[str, str] | None
+) -> Dataset | None:
     """The data set that a folder is already, with all it holds; nothing where it is another folder."""
     given = _given(source)
     if len(given) != 1 or not (given[0] / storage.MANIFEST).is_file():
         return None
     if map is not None:
-        raise DataError(f"{given[0]}: a data set already says which array is what; name its files to map them anew")
+        raise DataError(
+            f"{given[0]}: a data set already says which array is what; name its files to map them anew"
+        )
     return Dataset.open(given[0])
 
 
-def _nus(source: PathArgument | Sequence[PathArgument], map: Mapping[str, str] | None) -> Path | None:
+def _nus(
+    source: PathArgument | Sequence[PathArgument], map: Mapping[str, str] | None
+) -> Path | None:
     """The folder of the NUS-WIDE distribution, where it is one."""
     given = _given(source)
     return given[0] if map is None and len(given) == 1 and is_nus(given[0]) else None
@@ -158,11 +175,15 @@ def _paths(source: PathArgument | Sequence[PathArgument]) -> list[Path]:
         return given
     found = sorted(path for path in given[0].iterdir() if path.suffix.lower() in READERS)
     if not found:
-        raise DataError(f"{given[0]}: the folder holds no file that ends with one of {sorted(READERS)}")
+        raise DataError(
+            f"{given[0]}: the folder holds no file that ends with one of {sorted(READERS)}"
+        )
     return found
 
 
-def _fields(paths: list[Path], map: Mapping[str, str] | None, stack: ExitStack, on_unused: OnUnused) -> dict[str, Any]:
+def _fields(
+    paths: list[Path], map: Mapping[str, str] | None, stack: ExitStack, on_unused: OnUnused
+) -> dict[str, Any]:
     if map is None and paths[0].name == "raw_features.mat" and _is_wiki(paths[0].parent):
         return _wiki(paths[0].parent, stack)
     assembly = assemble([open_source(path, stack) for path in paths], map)
@@ -174,33 +195,47 @@ def _fields(paths: list[Path], map: Mapping[str, str] | None, stack: ExitStack, 
 
 def _about(fields: Mapping[str, Any], source: object, given: Mapping[str, Any]) -> dict[str, Any]:
     """What the user said about the set, or else what its files say."""
-    said = {"name": Path(source).stem if isinstance(source, str | PathLike) else "", "source": "", "licence": ""}
+    said = {
+        "name": Path(source).stem if isinstance(source, str | PathLike) else "",
+        "source": "",
+        "licence": "",
+    }
     said |= {key: fields[key] for key in ("name", "source", "licence", "classes") if key in fields}
     said |= {key: value for key, value in given.items() if value}
     return said | {"classes": list(said["classes"])}
 
 
 def _is_wiki(path: Path) -> bool:
-    return all((path / name).is_file() for name in ("raw_features.mat", *(list_ for _, list_ in _WIKI_PARTS.values())))
+    return all(
+        (path / name).is_file()
+        for name in ("raw_features.mat", *(list_ for _, list_ in _WIKI_PARTS.values()))
+    )
 
 
 def _wiki(folder: Path, stack: ExitStack) -> dict[str, Any]:
     """The Wiki distribution: features in one file, ids and classes (from 1) of their rows in two lists."""
     features = open_source(folder / "raw_features.mat", stack)
     names = {
-        f"{m}:{part}": f"{m[0].upper()}_{end}" for part, (end, _) in _WIKI_PARTS.items() for m in ("image", "text")
+        f"{m}:{part}": f"{m[0].upper()}_{end}"
+        for part, (end, _) in _WIKI_PARTS.items()
+        for m in ("image", "text")
     }
     fields = assemble([features], names).fields()
     rows: list[tuple[str, str, int]] = []
     for part, (_, name) in _WIKI_PARTS.items():
         lines, expected = _wiki_list(folder / name), len(fields["splits"][part])
         if len(lines) != expected:
-            raise DataError(f"{folder}: {len(lines)} lines in {name}, {expected} rows in raw_features.mat")
+            raise DataError(
+                f"{folder}: {len(lines)} lines in {name}, {expected} rows in raw_features.mat"
+            )
         rows += lines
     classes = _wiki_classes(folder / "categories.list", max(number for _, _, number in rows))
     return fields | {
         "labels": np.array([number - 1 for _, _, number in rows]),
-        "payload": [{"text": text, "image": image, "class": classes[number - 1]} for text, image, number in rows],
+        "payload": [
+            {"text": text, "image": image, "class": classes[number - 1]}
+            for text, image, number in rows
+        ],
         "name": WIKI.name,
         "source": WIKI.source,
         "licence": WIKI.licence,
@@ -221,5 +256,7 @@ def _wiki_list(path: Path) -> list[tuple[str, str, int]]:
     rows = [line.split("\t") for line in path.read_text().splitlines()]
     for number, row in enumerate(rows, start=1):
         if len(row) != 3 or not row[2].isdecimal() or int(row[2]) < 1:
-            raise DataError(f"{path}: line {number} is not text id, image id and class from 1, separated by tabs")
+            raise DataError(
+                f"{path}: line {number} is not text id, image id and class from 1, separated by tabs"
+            )
     return [(text, image, int(number)) for text, image, number in rows]

@@ -67,19 +67,28 @@ class Dataset:
 
     def __post_init__(self) -> None:
         """Check every part once, and keep it in one form."""
-        views = {_view_name(name): numbers(value, f"view {name!r}") for name, value in self.views.items()}
+        views = {
+            _view_name(name): numbers(value, f"view {name!r}") for name, value in self.views.items()
+        }
         if not views or len({name.lower() for name in views}) < len(views):
-            raise DataError(f"a data set has views whose names differ in more than case, got {sorted(views)}")
+            raise DataError(
+                f"a data set has views whose names differ in more than case, got {sorted(views)}"
+            )
         self._set("views", views)
         self._set("labels", self._check_labels())
         self._set("pairs", listed(self.pairs))
-        self._set("splits", {part: self._check_rows(rows, f"split {part!r}") for part, rows in self.splits.items()})
+        self._set(
+            "splits",
+            {part: self._check_rows(rows, f"split {part!r}") for part, rows in self.splits.items()},
+        )
         self._set("payload", self._each(self.payload, "payload", _check_payload))
         self._set("classes", tuple(map(str, self.classes)))
         self._check_classes()
         for some in self.pairs:
             for modality, rows in zip((some.left, some.right), some.index.T, strict=True):
-                _in_range(rows, len(views[known(modality, views)]), f"pairs {some.key!r} of {modality!r}")
+                _in_range(
+                    rows, len(views[known(modality, views)]), f"pairs {some.key!r} of {modality!r}"
+                )
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
@@ -90,10 +99,13 @@ class Dataset:
             return None
         if isinstance(value, Mapping):
             return {
-                m: check(some, len(self.views[known(m, self.views)]), f"{what} of {m!r}") for m, some in value.items()
+                m: check(some, len(self.views[known(m, self.views)]), f"{what} of {m!r}")
+                for m, some in value.items()
             }
         if not self.aligned:
-            raise DataError(f"{what}: the views are unpaired, so give {{modality: …}}; modalities: {self.modalities}")
+            raise DataError(
+                f"{what}: the views are unpaired, so give {{modality: …}}; modalities: {self.modalities}"
+            )
         return check(value, len(next(iter(self.views.values()))), what)
 
     def _check_labels(self) -> Labels | None:
@@ -102,13 +114,21 @@ class Dataset:
 
     def _check_rows(self, rows: Rows, what: str) -> Rows:
         if self.aligned == isinstance(rows, Mapping):
-            form = "row numbers" if self.aligned else f"{{modality: row numbers}} for {self.modalities}"
-            raise DataError(f"{what}: these views are {'aligned' if self.aligned else 'unpaired'}, so give {form}")
+            form = (
+                "row numbers"
+                if self.aligned
+                else f"{{modality: row numbers}} for {self.modalities}"
+            )
+            raise DataError(
+                f"{what}: these views are {'aligned' if self.aligned else 'unpaired'}, so give {form}"
+            )
         checked: Rows = self._each(rows, what, _check_rows)
         return checked
 
     def _check_classes(self) -> None:
-        largest = max((_largest_class(labels) for labels in self.labels_by_modality().values()), default=-1)
+        largest = max(
+            (_largest_class(labels) for labels in self.labels_by_modality().values()), default=-1
+        )
         if self.classes and largest >= len(self.classes):
             raise DataError(
                 f"the labels go up to class {largest}, and the {len(self.classes)} names are those of classes"
@@ -118,7 +138,10 @@ class Dataset:
     @property
     def aligned(self) -> bool:
         """Whether row i of every view is the same thing."""
-        return not isinstance(self.labels, Mapping) and len({len(view) for view in self.views.values()}) == 1
+        return (
+            not isinstance(self.labels, Mapping)
+            and len({len(view) for view in self.views.values()}) == 1
+        )
 
     @property
     def modalities(self) -> list[str]:
@@ -137,7 +160,11 @@ class Dataset:
         """Modality → labels of its rows; empty when there are none."""
         if self.labels is None:
             return {}
-        return dict(self.labels) if isinstance(self.labels, Mapping) else dict.fromkeys(self.views, self.labels)
+        return (
+            dict(self.labels)
+            if isinstance(self.labels, Mapping)
+            else dict.fromkeys(self.views, self.labels)
+        )
 
     def __len__(self) -> int:
         """How many things there are: rows when aligned, else the rows of all views together."""
@@ -149,7 +176,9 @@ class Dataset:
         chosen = self._check_rows(rows, "rows")  # type: ignore[arg-type]
         by_modality = chosen if isinstance(chosen, Mapping) else dict.fromkeys(self.views, chosen)
         if absent := self.views.keys() - by_modality.keys():
-            raise DataError(f"rows: none are named for {sorted(absent)}; pass an empty list to leave a view empty")
+            raise DataError(
+                f"rows: none are named for {sorted(absent)}; pass an empty list to leave a view empty"
+            )
         return replace(
             self,
             views={m: _pick(view, by_modality[m]) for m, view in self.views.items()},
@@ -177,7 +206,12 @@ class Dataset:
             pairs=self.pairs,
             splits=self.splits,
             payload=self.payload,
-            about={"name": self.name, "source": self.source, "licence": self.licence, "classes": list(self.classes)},
+            about={
+                "name": self.name,
+                "source": self.source,
+                "licence": self.licence,
+                "classes": list(self.classes),
+            },
         )
 
     @classmethod
@@ -209,13 +243,23 @@ class Dataset:
             "rows": len(self),
             "aligned": self.aligned,
             "views": {
-                m: {"shape": list(view.shape), "dtype": str(view.dtype), "absent": count_absent(view)}
+                m: {
+                    "shape": list(view.shape),
+                    "dtype": str(view.dtype),
+                    "absent": count_absent(view),
+                }
                 for m, view in self.views.items()
             },
-            "labels": {m: _describe_labels(labels) for m, labels in self.labels_by_modality().items()},
+            "labels": {
+                m: _describe_labels(labels) for m, labels in self.labels_by_modality().items()
+            },
             "classes": list(self.classes),
             "pairs": [
-                {"between": p.key, "similar": int(p.similar.sum()), "dissimilar": int((~p.similar).sum())}
+                {
+                    "between": p.key,
+                    "similar": int(p.similar.sum()),
+                    "dissimilar": int((~p.similar).sum()),
+                }
                 for p in self.pairs
             ],
             "splits": {split: _size(rows) for split, rows in self.splits.items()},
@@ -227,7 +271,9 @@ class Dataset:
     def __repr__(self) -> str:
         """Such as ``Dataset(wiki: 2866 rows; image 128, text 10; 10 classes; train 2173, test 693)``."""
         parts = [f"{self.name}: {len(self)} rows" if self.name else f"{len(self)} rows"]
-        parts.append(", ".join(f"{m} {'×'.join(map(str, view.shape[1:]))}" for m, view in self.views.items()))
+        parts.append(
+            ", ".join(f"{m} {'×'.join(map(str, view.shape[1:]))}" for m, view in self.views.items())
+        )
         if self.labels is not None:
             parts.append(f"{self.n_classes} classes")
         parts += [repr(some)[6:-1] for some in self.pairs]
@@ -238,13 +284,17 @@ class Dataset:
 
 def _view_name(name: object) -> str:
     if modality_name(name) in _RESERVED:
-        raise DataError(f"{name!r} names another file of a data set; call the modality something else")
+        raise DataError(
+            f"{name!r} names another file of a data set; call the modality something else"
+        )
     return str(name)
 
 
 def _in_range(rows: NDArray[Any], n: int, what: str) -> None:
     if len(rows) and not (rows.min() >= 0 and rows.max() < n):
-        raise DataError(f"{what}: row numbers go from 0 to {n - 1}, got {rows.min()} … {rows.max()}")
+        raise DataError(
+            f"{what}: row numbers go from 0 to {n - 1}, got {rows.min()} … {rows.max()}"
+        )
 
 
 def _check_rows(rows: ArrayLike, n: int, what: str) -> NDArray[np.int64]:
@@ -263,9 +313,13 @@ def _check_rows(rows: ArrayLike, n: int, what: str) -> NDArray[np.int64]:
     return array.astype(np.int64)
 
 
-def _check_payload(payload: Sequence[Mapping[str, Any]], n: int, what: str) -> tuple[Mapping[str, Any], ...]:
+def _check_payload(
+    payload: Sequence[Mapping[str, Any]], n: int, what: str
+) -> tuple[Mapping[str, Any], ...]:
     if len(payload) != n or not all(isinstance(some, Mapping) for some in payload):
-        raise DataError(f"{what}: expected one JSON object for each of {n} rows, got {len(payload)} things")
+        raise DataError(
+            f"{what}: expected one JSON object for each of {n} rows, got {len(payload)} things"
+        )
     return tuple(payload)
 
 

@@ -42,7 +42,9 @@ def _block(stored: Any, where: Any) -> NDArray[Any]:  # noqa: ANN401 - h5py has 
     try:
         block: NDArray[Any] = stored[where]
     except (OSError, RuntimeError) as error:
-        raise FormatError(f"{stored.file.filename}: {stored.name} cannot be read ({error})") from error
+        raise FormatError(
+            f"{stored.file.filename}: {stored.name} cannot be read ({error})"
+        ) from error
     return block
 
 
@@ -112,11 +114,18 @@ class Stack:
     def __init__(self, name: str, arrays: Sequence[Readable]) -> None:
         """Refuse arrays whose rows are of different shapes."""
         if any(len(array.shape) < 2 for array in arrays):
-            raise DataError(f"view {name!r}: expected arrays of shape (n, d), got {[array.shape for array in arrays]}")
+            raise DataError(
+                f"view {name!r}: expected arrays of shape (n, d), got {[array.shape for array in arrays]}"
+            )
         if len({array.shape[1:] for array in arrays}) > 1:
-            raise DataError(f"view {name!r}: its parts have rows of different shapes, {[a.shape for a in arrays]}")
+            raise DataError(
+                f"view {name!r}: its parts have rows of different shapes, {[a.shape for a in arrays]}"
+            )
         self.name, self.arrays = name, list(arrays)
-        self.shape: tuple[int, ...] = (sum(array.shape[0] for array in arrays), *arrays[0].shape[1:])
+        self.shape: tuple[int, ...] = (
+            sum(array.shape[0] for array in arrays),
+            *arrays[0].shape[1:],
+        )
         self.dtype: np.dtype[Any] = np.result_type(*(array.dtype for array in arrays))
 
     def __getitem__(self, rows: slice, /) -> NDArray[Any]:

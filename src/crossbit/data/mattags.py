@@ -25,7 +25,9 @@ def check_tags(path: Path) -> None:
             kind, size = struct.unpack(f"{order}II", tag)
             end = file.tell() + size
             if kind == _MATRIX and size and not _is_sound(file, order, end):
-                raise FormatError(f"{path}: cannot be read as .mat (a matrix before byte {end} is damaged)")
+                raise FormatError(
+                    f"{path}: cannot be read as .mat (a matrix before byte {end} is damaged)"
+                )
             file.seek(end)
 
 

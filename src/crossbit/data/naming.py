@@ -31,9 +31,13 @@ _PARTS = {
 }
 _ANY_PART = "|".join(_PARTS.values())
 _INDEX = "idx|index|ind|inds|indices"
-_ROWS = re.compile(rf"(?:.*\.)?(?:(?:{_INDEX})_?({_ANY_PART})|({_ANY_PART})_?(?:{_INDEX}))", re.IGNORECASE)
+_ROWS = re.compile(
+    rf"(?:.*\.)?(?:(?:{_INDEX})_?({_ANY_PART})|({_ANY_PART})_?(?:{_INDEX}))", re.IGNORECASE
+)
 _FREE = re.compile(r"(\w+?)_(train|test|validation|val|query|database|retrieval)")
-_TARGET = re.compile(r"(?:split:(?P<split>\w+))|(?P<what>[^.:]+)(?:\.(?P<modality>[^.:]+))?(?::(?P<part>\w+))?")
+_TARGET = re.compile(
+    r"(?:split:(?P<split>\w+))|(?P<what>[^.:]+)(?:\.(?P<modality>[^.:]+))?(?::(?P<part>\w+))?"
+)
 
 
 @dataclass(frozen=True)
@@ -99,10 +103,14 @@ def parse_map(entries: Iterable[str]) -> dict[str, str]:
     for entry in entries:
         target, equals, arrays = entry.partition("=")
         if not equals or not arrays:
-            raise DataError(f"a map entry is written target=array, such as image:train=I_tr; got {entry!r}")
+            raise DataError(
+                f"a map entry is written target=array, such as image:train=I_tr; got {entry!r}"
+            )
         role_of(target.strip())
         if target.strip() in found:
-            raise DataError(f"the map names {target.strip()!r} twice; stack arrays as {target.strip()}=first,second")
+            raise DataError(
+                f"the map names {target.strip()!r} twice; stack arrays as {target.strip()}=first,second"
+            )
         found[target.strip()] = arrays.strip()
     return found
 
@@ -123,4 +131,8 @@ def role_of(target: str) -> Role:
 
 def mapped_roles(names: Mapping[str, str]) -> list[tuple[Role, str]]:
     """Roles and array names of a map, in its order."""
-    return [(role_of(target), name.strip()) for target, arrays in names.items() for name in arrays.split(",")]
+    return [
+        (role_of(target), name.strip())
+        for target, arrays in names.items()
+        for name in arrays.split(",")
+    ]

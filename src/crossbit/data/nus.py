@@ -64,13 +64,17 @@ def read_nus(folder: Path, *, on_note: OnNote, scratch: Path | None = None) -> D
     pictures = _lines(_find(folder, "Imagelist.txt"))
     _check_length(pictures, n, "Imagelist.txt")
     complete = np.flatnonzero(image.any(axis=1) & tags.any(axis=1))
-    parts = {part: _places(folder, f"{part.title()}Imagelist.txt", pictures) for part in ("train", "test")}
+    parts = {
+        part: _places(folder, f"{part.title()}Imagelist.txt", pictures)
+        for part in ("train", "test")
+    }
     for fact in _facts(image, tags, labels, complete):
         on_note(fact)
     return Dataset(
         views={"image": image, "tags": tags},
         labels=labels,
-        splits={part: rows for part, rows in parts.items() if rows is not None} | {"complete": complete},
+        splits={part: rows for part, rows in parts.items() if rows is not None}
+        | {"complete": complete},
         payload=_payload(pictures, tags, _lines(_find(folder, "TagList1k.txt"))),
         name="nus",
         source=NUSWIDE.source,
@@ -86,14 +90,20 @@ def read_concepts(folder: Path) -> tuple[NDArray[np.bool_], list[str]]:
         raise DataError(
             f"{folder}: no AllLabels/{_LABELS}<concept>.txt, nor {GROUND_TRUTH} with them; {NUSWIDE.obtain}"
         )
-    listed = _lines(_find(folder, "Concepts81.txt")) or _zipped_lines(folder, "ConceptsList.zip", "Concepts81.txt")
+    listed = _lines(_find(folder, "Concepts81.txt")) or _zipped_lines(
+        folder, "ConceptsList.zip", "Concepts81.txt"
+    )
     if listed and (odd := sorted(set(listed) ^ set(files))):
-        raise DataError(f"{folder}: Concepts81.txt and the files {_LABELS}*.txt do not name the same: {odd}")
+        raise DataError(
+            f"{folder}: Concepts81.txt and the files {_LABELS}*.txt do not name the same: {odd}"
+        )
     names = listed or sorted(files)
     columns = [_one_column(f"{_LABELS}{name}.txt", files[name]()) for name in names]
     for name, column in zip(names, columns, strict=True):
         if len(column) != len(columns[0]):
-            raise DataError(f"{_LABELS}{name}.txt: {len(column)} lines, {_LABELS}{names[0]}.txt has {len(columns[0])}")
+            raise DataError(
+                f"{_LABELS}{name}.txt: {len(column)} lines, {_LABELS}{names[0]}.txt has {len(columns[0])}"
+            )
     return np.stack(columns, axis=1), names
 
 
@@ -108,9 +118,13 @@ def _label_files(folder: Path) -> Iterator[tuple[str, Callable[[], bytes]]]:
     try:
         with zipfile.ZipFile(archive) as packed:
             inside = [Path(name) for name in packed.namelist() if f"AllLabels/{_LABELS}" in name]
-            content = {path.stem.removeprefix(_LABELS): packed.read(path.as_posix()) for path in inside}
+            content = {
+                path.stem.removeprefix(_LABELS): packed.read(path.as_posix()) for path in inside
+            }
     except (zipfile.BadZipFile, OSError) as error:
-        raise DataError(f"{archive}: cannot be read as an archive ({error}); get it again") from error
+        raise DataError(
+            f"{archive}: cannot be read as an archive ({error}); get it again"
+        ) from error
     for name, raw in content.items():
         yield name, lambda raw=raw: raw  # type: ignore[misc]
 
@@ -156,10 +170,14 @@ def _fill(rows: NDArray[Any], path: Path, parse: Callable[[bytes, int], NDArray[
                 try:
                     rows[done : done + len(lines)] = parse(b"".join(lines), rows.shape[1])
                 except ValueError as error:
-                    raise DataError(f"{path}: among lines {done + 1}–{done + len(lines)}, {error}") from error
+                    raise DataError(
+                        f"{path}: among lines {done + 1}–{done + len(lines)}, {error}"
+                    ) from error
             done += len(lines)
     if done != len(rows):
-        raise DataError(f"{path}: {done} lines, and the labels are of {len(rows)} pictures; one of them is cut off")
+        raise DataError(
+            f"{path}: {done} lines, and the labels are of {len(rows)} pictures; one of them is cut off"
+        )
 
 
 def _blocks(file: BinaryIO) -> Iterator[list[bytes]]:
@@ -175,9 +193,13 @@ def _counts(raw: bytes, width: int) -> NDArray[np.uint16]:
     except ValueError as error:
         raise ValueError(f"a line is not {width} whole numbers ({error})") from error
     if found.shape != (n, width):
-        raise ValueError(f"expected {width} whole numbers on each line, got {found.shape[1]} on {len(found)} lines")
+        raise ValueError(
+            f"expected {width} whole numbers on each line, got {found.shape[1]} on {len(found)} lines"
+        )
     if found.min() < 0 or found.max() > _LARGEST:
-        raise ValueError(f"expected counts from 0 to {_LARGEST}, got {found.min()} to {found.max()}")
+        raise ValueError(
+            f"expected counts from 0 to {_LARGEST}, got {found.min()} to {found.max()}"
+        )
     return found.astype(np.uint16)
 
 
@@ -191,11 +213,15 @@ def zeros_and_ones(raw: bytes, width: int) -> NDArray[np.uint8]:
     digit, end = ~_SPACES[signs], signs == ord("\n")
     digits = signs[digit] - ord("0")
     if (digits > 1).any() or (digit[1:] & digit[:-1]).any():
-        raise ValueError("expected zeros and ones with spaces between them, and there is something else")
+        raise ValueError(
+            "expected zeros and ones with spaces between them, and there is something else"
+        )
     n = int(end.sum()) + (not raw.endswith(b"\n"))
     counts = np.bincount(np.cumsum(end)[digit], minlength=n)
     if (wrong := counts != width).any():
-        raise ValueError(f"expected {width} numbers on each line, got {counts[wrong.argmax()]} on one of them")
+        raise ValueError(
+            f"expected {width} numbers on each line, got {counts[wrong.argmax()]} on one of them"
+        )
     return digits.reshape(n, width)
 
 
@@ -225,11 +251,15 @@ def _places(folder: Path, name: str, pictures: Sequence[str]) -> NDArray[np.int6
         return None
     row = {picture: number for number, picture in enumerate(pictures)}
     if strange := [picture for picture in wanted if picture not in row]:
-        raise DataError(f"{name}: {len(strange)} pictures are not in Imagelist.txt, the first is {strange[0]!r}")
+        raise DataError(
+            f"{name}: {len(strange)} pictures are not in Imagelist.txt, the first is {strange[0]!r}"
+        )
     return np.sort(np.array([row[picture] for picture in wanted], np.int64))
 
 
-def _payload(pictures: Sequence[str], tags: NDArray[np.uint8], names: Sequence[str]) -> list[dict[str, Any]] | None:
+def _payload(
+    pictures: Sequence[str], tags: NDArray[np.uint8], names: Sequence[str]
+) -> list[dict[str, Any]] | None:
     """The picture and the tags of each row, as far as their lists are there."""
     if names and len(names) != tags.shape[1]:
         raise DataError(f"TagList1k.txt: {len(names)} tags, {TAG_ROWS} has {tags.shape[1]} columns")

@@ -38,9 +38,13 @@ class Pairs:
         if index.size == 0:
             index = index.astype(np.int64).reshape(-1, 2)
         if index.ndim != 2 or index.shape[1] != 2 or index.dtype.kind not in "iu":
-            raise DataError(f"pairs are row numbers of shape (p, 2), got {index.dtype} {index.shape}")
+            raise DataError(
+                f"pairs are row numbers of shape (p, 2), got {index.dtype} {index.shape}"
+            )
         if similar.shape != (len(index),):
-            raise DataError(f"{len(index)} pairs need as many answers to 'similar?', got shape {similar.shape}")
+            raise DataError(
+                f"{len(index)} pairs need as many answers to 'similar?', got shape {similar.shape}"
+            )
         if similar.dtype.kind not in "biuf" or not np.isin(similar, (0, 1)).all():
             raise DataError(
                 f"similar: expected booleans, or zeros and ones, got {similar.dtype} such as {similar[:3].tolist()};"
@@ -64,7 +68,13 @@ class Pairs:
             >>> pairs.among({"image": np.array([4, 5]), "text": np.array([9])}).index
             array([[1, 0]])
         """
-        index = np.stack([_places(rows[self.left], self.index[:, 0]), _places(rows[self.right], self.index[:, 1])], 1)
+        index = np.stack(
+            [
+                _places(rows[self.left], self.index[:, 0]),
+                _places(rows[self.right], self.index[:, 1]),
+            ],
+            1,
+        )
         keep = (index >= 0).all(axis=1)
         return Pairs(self.left, self.right, index[keep], self.similar[keep])
 

@@ -54,22 +54,35 @@ def _is_column(array: Readable) -> bool:
 
 def _spelt(arrays: Arrays) -> dict[str, str]:
     """Names as a modality may have them: without their group where that is no loss, signs as underscores."""
-    last = {name: re.split(r"[./]", name)[-1] if source.free else name for name, (_, source) in arrays.items()}
+    last = {
+        name: re.split(r"[./]", name)[-1] if source.free else name
+        for name, (_, source) in arrays.items()
+    }
     count = Counter(last.values())
     chosen = {name: short if count[short] == 1 else name for name, short in last.items()}
     return {
-        name: re.sub(r"\W+", "_", some).strip("_") if arrays[name][1].free else some for name, some in chosen.items()
+        name: re.sub(r"\W+", "_", some).strip("_") if arrays[name][1].free else some
+        for name, some in chosen.items()
     }
 
 
 def _by_name(arrays: Arrays, spelt: Mapping[str, str]) -> Iterator[tuple[str, Role]]:
     for name, (array, source) in arrays.items():
         if not spelt[name]:
-            raise DataError(f"{source.path}: {name!r} cannot name a modality; name it with --map <modality>={name}")
+            raise DataError(
+                f"{source.path}: {name!r} cannot name a modality; name it with --map <modality>={name}"
+            )
         opaque = isinstance(array, Opaque)
         role = usual_role(spelt[name], free=source.free and not opaque, rows=is_vector(array))
-        if role is not None and role.kind == "text" and spelt[name][0] in "yY" and _is_column(array):
-            role = Role("labels", role.part)  # Y_tr is text as a matrix; y_train with one number a row is not
+        if (
+            role is not None
+            and role.kind == "text"
+            and spelt[name][0] in "yY"
+            and _is_column(array)
+        ):
+            role = Role(
+                "labels", role.part
+            )  # Y_tr is text as a matrix; y_train with one number a row is not
         # What holds no numbers is refused where it is named like a view, and otherwise left unused.
         if role is not None and not (opaque and role.kind in ("labels", "split")):
             yield name, role
@@ -80,14 +93,17 @@ def _lettered_labels(arrays: Arrays, columns: Columns, roles: Mapping[str, Role]
     for letter in _LETTERS:
         lengths = _view_lengths(arrays, roles, but=letter)
         if (letter in columns and _are_classes(columns[letter])) or (
-            letter in arrays and _looks_like_labels(arrays[letter][0], lengths, one_hot=letter == "Y")
+            letter in arrays
+            and _looks_like_labels(arrays[letter][0], lengths, one_hot=letter == "Y")
         ):
             yield letter
             return
 
 
 def _view_lengths(arrays: Arrays, roles: Mapping[str, Role], *, but: str = "") -> set[int]:
-    views = [name for name, role in roles.items() if role.kind not in ("labels", "split") and name != but]
+    views = [
+        name for name, role in roles.items() if role.kind not in ("labels", "split") and name != but
+    ]
     return {array.shape[0] for array, _ in (arrays[name] for name in views) if array.shape}
 
 
@@ -104,15 +120,21 @@ def _looks_like_labels(array: Readable, lengths: set[int], *, one_hot: bool) -> 
         return False
     values = np.asarray(array[:])
     if vector:
-        return bool(np.isfinite(values).all() and (values == np.trunc(values)).all() and values.min() >= -1)
+        return bool(
+            np.isfinite(values).all() and (values == np.trunc(values)).all() and values.min() >= -1
+        )
     return bool(np.isin(values, (0, 1)).all() and (not one_hot or (values.sum(axis=1) == 1).all()))
 
 
-def _narrow_views(arrays: Arrays, spelt: Mapping[str, str], roles: Mapping[str, Role]) -> Iterator[tuple[str, Role]]:
+def _narrow_views(
+    arrays: Arrays, spelt: Mapping[str, str], roles: Mapping[str, Role]
+) -> Iterator[tuple[str, Role]]:
     """Single columns of numbers, one for each row of a view: modalities of one feature."""
     lengths = _view_lengths(arrays, roles)
     for name, (array, source) in arrays.items():
         fits = len(array.shape) == 2 and _is_column(array) and array.shape[0] in lengths
-        role = usual_role(spelt[name], free=source.free and not isinstance(array, Opaque), rows=False)
+        role = usual_role(
+            spelt[name], free=source.free and not isinstance(array, Opaque), rows=False
+        )
         if fits and role is not None and name not in roles and name not in _LETTERS:
             yield name, role

@@ -28,7 +28,10 @@ class RowList:
         if self._is_mask(n):
             return np.flatnonzero(self.values)
         values = self.values
-        if not (np.isfinite(values).all() and np.array_equal(values, np.trunc(values))) or values.dtype == np.bool_:
+        if (
+            not (np.isfinite(values).all() and np.array_equal(values, np.trunc(values)))
+            or values.dtype == np.bool_
+        ):
             raise DataError(
                 f"{self.name!r}: row numbers are whole numbers, and a mask has {n} booleans;"
                 f" got {values.dtype} {values.shape}"

@@ -60,11 +60,18 @@ def pairs_from_labels(
         >>> pairs_from_labels([0, 0, 1, 1], "image", "text", n_similar=8, n_dissimilar=5, seed=0)
         Pairs(image-text: 8 similar, 5 dissimilar)
     """
-    for name, number in {"n_similar": n_similar, "n_dissimilar": n_dissimilar, "seed": seed}.items():
+    for name, number in {
+        "n_similar": n_similar,
+        "n_dissimilar": n_dissimilar,
+        "seed": seed,
+    }.items():
         whole_number(number, name)
     sides = _sides(labels, modality_name(left), modality_name(right))
     streams = np.random.SeedSequence(seed).spawn(3)
-    kinds = [_Kind(*sides, similar=True, within=left == right), _Kind(*sides, similar=False, within=left == right)]
+    kinds = [
+        _Kind(*sides, similar=True, within=left == right),
+        _Kind(*sides, similar=False, within=left == right),
+    ]
     drawn = [
         _draw(kind, wanted, np.random.default_rng(stream), duplicates=duplicates)
         for kind, wanted, stream in zip(kinds, (n_similar, n_dissimilar), streams, strict=False)
@@ -105,7 +112,10 @@ class _Side:
 
 def _sides(labels: LabelsArgument, left: str, right: str) -> tuple[_Side, _Side]:
     if isinstance(labels, Mapping):
-        a, b = (check_labels(labels[known(name, labels)], None, f"labels of {name!r}") for name in (left, right))
+        a, b = (
+            check_labels(labels[known(name, labels)], None, f"labels of {name!r}")
+            for name in (left, right)
+        )
     else:
         a = b = check_labels(labels, None)
     if a.ndim != b.ndim or (a.ndim == 2 and a.shape[1] != b.shape[1]):
@@ -145,7 +155,9 @@ class _Kind:
     def capacity(self) -> _Ints:
         """How many candidates each class has: its left rows × its right rows, or × all of them unless all share it."""
         sizes, everyone = self.right.sizes, len(self.right.known)
-        return self.left.sizes * (sizes if self.similar else np.where(sizes < everyone, everyone, 0))
+        return self.left.sizes * (
+            sizes if self.similar else np.where(sizes < everyone, everyone, 0)
+        )
 
     def at_random(self, classes: _Ints, rng: np.random.Generator) -> tuple[_Ints, _Ints]:
         """A random candidate for each class named."""
@@ -156,10 +168,18 @@ class _Kind:
 
     def at(self, classes: _Ints, position: _Ints) -> tuple[_Ints, _Ints]:
         """The candidate at a position, 0 … capacity − 1, of each class named."""
-        width = self.right.sizes[classes] if self.similar else np.full(len(classes), len(self.right.known))
+        width = (
+            self.right.sizes[classes]
+            if self.similar
+            else np.full(len(classes), len(self.right.known))
+        )
         row, column = np.divmod(position, width)
         i = self.left.rows[self.left.starts[classes] + row]
-        j = self.right.rows[self.right.starts[classes] + column] if self.similar else self.right.known[column]
+        j = (
+            self.right.rows[self.right.starts[classes] + column]
+            if self.similar
+            else self.right.known[column]
+        )
         return i, j
 
     def valid(self, i: _Ints, j: _Ints) -> NDArray[np.bool_]:
@@ -214,7 +234,9 @@ def _candidates(
             i, j = kind.at(classes, position) if exhaustive else kind.at_random(classes, rng)
             use = kind.valid(i, j)
             found.append((classes[use], kind.keys(i[use], j[use])))
-    return np.concatenate([classes for classes, _ in found]), np.concatenate([keys for _, keys in found])
+    return np.concatenate([classes for classes, _ in found]), np.concatenate(
+        [keys for _, keys in found]
+    )
 
 
 def _flat_blocks(counts: _Ints) -> Iterator[tuple[_Ints, _Ints]]:
@@ -226,7 +248,9 @@ def _flat_blocks(counts: _Ints) -> Iterator[tuple[_Ints, _Ints]]:
         yield classes, flat - (ends - counts)[classes]
 
 
-def _fresh(classes: _Ints, keys: _Ints, drawn: _Ints, rng: np.random.Generator) -> tuple[_Ints, _Ints]:
+def _fresh(
+    classes: _Ints, keys: _Ints, drawn: _Ints, rng: np.random.Generator
+) -> tuple[_Ints, _Ints]:
     """The candidates not drawn before, each once, in random order."""
     order = rng.permutation(len(keys))
     classes, keys = classes[order], keys[order]

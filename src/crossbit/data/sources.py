@@ -112,7 +112,9 @@ def _walk(group: Any, prefix: str, *, reverse: bool) -> Iterator[tuple[str, Read
         if hasattr(value, "items"):
             is_sparse = "MATLAB_sparse" in value.attrs
             yield from (
-                [(prefix + name, _sparse73(value))] if is_sparse else _walk(value, f"{prefix}{name}.", reverse=reverse)
+                [(prefix + name, _sparse73(value))]
+                if is_sparse
+                else _walk(value, f"{prefix}{name}.", reverse=reverse)
             )
         elif value.shape is not None and "MATLAB_empty" not in value.attrs:
             is_read = value.dtype.kind in "biufc" and value.shape
@@ -126,8 +128,14 @@ def _sparse73(group: Any) -> Sparse:  # noqa: ANN401 - h5py has no types
 
     ends = group["jc"][:]
     filled = "data" in group
-    parts = (group["data"][:] if filled else np.empty(0), group["ir"][:] if filled else np.empty(0, np.int64), ends)
-    return Sparse(scipy.sparse.csc_matrix(parts, shape=(int(group.attrs["MATLAB_sparse"]), len(ends) - 1)))
+    parts = (
+        group["data"][:] if filled else np.empty(0),
+        group["ir"][:] if filled else np.empty(0, np.int64),
+        ends,
+    )
+    return Sparse(
+        scipy.sparse.csc_matrix(parts, shape=(int(group.attrs["MATLAB_sparse"]), len(ends) - 1))
+    )
 
 
 def _h5(path: Path, stack: ExitStack) -> Source:
@@ -137,9 +145,15 @@ def _h5(path: Path, stack: ExitStack) -> Source:
 def _npz(path: Path, stack: ExitStack) -> Source:
     file = np.load(stack.enter_context(path.open("rb")), allow_pickle=False)
     arrays = {name: _member(file, name) for name in file.files}
-    words = {name: value for name, value in arrays.items() if value.dtype.kind in "US" and len(value.shape) == 1}
+    words = {
+        name: value
+        for name, value in arrays.items()
+        if value.dtype.kind in "US" and len(value.shape) == 1
+    }
     numeric = {name: _numeric(value) for name, value in arrays.items() if name not in words}
-    return Source(path, numeric, {name: value[:].astype(str).tolist() for name, value in words.items()})
+    return Source(
+        path, numeric, {name: value[:].astype(str).tolist() for name, value in words.items()}
+    )
 
 
 def _member(file: Any, name: str) -> Readable:  # noqa: ANN401 - an archive of NumPy
@@ -163,7 +177,10 @@ def _csv(path: Path, stack: ExitStack) -> Source:
     except ImportError as error:
         raise MissingExtraError("pyarrow", "data") from error
     delimiter = _delimiter(path)
-    return _table(path, pyarrow.csv.read_csv(path, parse_options=pyarrow.csv.ParseOptions(delimiter=delimiter)))
+    return _table(
+        path,
+        pyarrow.csv.read_csv(path, parse_options=pyarrow.csv.ParseOptions(delimiter=delimiter)),
+    )
 
 
 def _delimiter(path: Path) -> str:
@@ -225,7 +242,9 @@ def _table(path: Path, table: Any) -> Source:  # noqa: ANN401 - pyarrow has no t
     for prefix, members in numbered.items():
         arrays[prefix or path.stem] = np.column_stack([table[name].to_numpy() for name in members])
     used = {*arrays, *(name for members in numbered.values() for name in members)}
-    return Source(path, arrays, {n: [_plain(v) for v in table[n].to_pylist()] for n in types if n not in used})
+    return Source(
+        path, arrays, {n: [_plain(v) for v in table[n].to_pylist()] for n in types if n not in used}
+    )
 
 
 def _is_number(kind: Any) -> bool:  # noqa: ANN401 - pyarrow has no types
@@ -252,7 +271,8 @@ def _numbered(names: list[str]) -> dict[str, list[str]]:
     return {
         prefix: [members[k] for k in sorted(members)]
         for prefix, members in groups.items()
-        if len(members) > 1 and sorted(members) in (list(range(len(members))), list(range(1, len(members) + 1)))
+        if len(members) > 1
+        and sorted(members) in (list(range(len(members))), list(range(1, len(members) + 1)))
     }
 
 

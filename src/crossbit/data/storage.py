@@ -72,7 +72,9 @@ def write(
         for stem, objects in _spread("payload", payload):
             _write_lines(place / f"{stem}.jsonl", objects)
         _write_pairs(place / "pairs.npz", pairs)
-        write_json(place / "splits.json", {part: _spell_each(rows) for part, rows in splits.items()})
+        write_json(
+            place / "splits.json", {part: _spell_each(rows) for part, rows in splits.items()}
+        )
         shapes = {name: list(view.shape) for name, view in views.items()}
         kinds = [[some.left, some.right] for some in pairs]
         seal(place, MANIFEST, {"format": FORMAT, **about, "views": shapes, "pairs": kinds})
@@ -84,13 +86,21 @@ def read(folder: Path, *, verify: bool) -> dict[str, Any]:
     _check_facts(folder, facts)
     try:
         sizes = {modality_name(name): shape[0] for name, shape in facts["views"].items()}
-        labels = {m: _read_labels(folder, stem, facts["files"]) for m, stem in _stems("labels", sizes)}
-        payload = {m: _read_lines(folder / f"{stem}.jsonl", facts["files"]) for m, stem in _stems("payload", sizes)}
+        labels = {
+            m: _read_labels(folder, stem, facts["files"]) for m, stem in _stems("labels", sizes)
+        }
+        payload = {
+            m: _read_lines(folder / f"{stem}.jsonl", facts["files"])
+            for m, stem in _stems("payload", sizes)
+        }
         return {
             "views": {name: _load(folder / f"{name}.npy", mapped=True) for name in sizes},
             "labels": _gather(labels),
             "pairs": _read_pairs(folder / "pairs.npz", facts["pairs"]),
-            "splits": {part: _rows_each(rows, sizes) for part, rows in read_json(folder / "splits.json").items()},
+            "splits": {
+                part: _rows_each(rows, sizes)
+                for part, rows in read_json(folder / "splits.json").items()
+            },
             "payload": _gather(payload),
             **{key: facts[key] for key in ("name", "source", "licence", "classes")},
         }
@@ -102,13 +112,18 @@ def _check_facts(folder: Path, facts: Mapping[str, Any]) -> None:
     """Refuse a manifest whose entries are not of the kinds that `write` writes."""
     views, pairs, classes = (facts.get(key) for key in ("views", "pairs", "classes"))
     sound = {
-        "views": isinstance(views, dict) and bool(views) and all(isinstance(v, list) and v for v in views.values()),
-        "pairs": isinstance(pairs, list) and all(_are_words(kind) and len(kind) == 2 for kind in pairs),
+        "views": isinstance(views, dict)
+        and bool(views)
+        and all(isinstance(v, list) and v for v in views.values()),
+        "pairs": isinstance(pairs, list)
+        and all(_are_words(kind) and len(kind) == 2 for kind in pairs),
         "classes": _are_words(classes),
         **{key: isinstance(facts.get(key), str) for key in ("name", "source", "licence")},
     }
     if wrong := {key: facts.get(key) for key, well in sound.items() if not well}:
-        raise FormatError(f"{folder / MANIFEST}: these entries cannot be: {wrong}; the file is damaged")
+        raise FormatError(
+            f"{folder / MANIFEST}: these entries cannot be: {wrong}; the file is damaged"
+        )
 
 
 def _are_words(value: object) -> bool:
@@ -150,7 +165,9 @@ def _write_labels(place: Path, stem: str, labels: NDArray[Any]) -> None:
             np.save(file, labels, allow_pickle=False)
     else:
         with replacing(place / f"{stem}.npz") as file:
-            np.savez_compressed(file, packed=np.packbits(labels, axis=1), n_classes=np.int64(labels.shape[1]))
+            np.savez_compressed(
+                file, packed=np.packbits(labels, axis=1), n_classes=np.int64(labels.shape[1])
+            )
 
 
 def _read_labels(folder: Path, stem: str, files: Mapping[str, Any]) -> NDArray[Any] | None:
@@ -173,16 +190,23 @@ def _write_pairs(path: Path, pairs: Sequence[Pairs]) -> None:
 
 def _read_pairs(path: Path, kinds: Sequence[Sequence[str]]) -> list[Pairs]:
     stored = _load(path) if kinds else {}
-    return [Pairs(left, right, stored[f"index{k}"], stored[f"similar{k}"]) for k, (left, right) in enumerate(kinds)]
+    return [
+        Pairs(left, right, stored[f"index{k}"], stored[f"similar{k}"])
+        for k, (left, right) in enumerate(kinds)
+    ]
 
 
 def _write_lines(path: Path, objects: Sequence[Mapping[str, Any]]) -> None:
     with replacing(path) as file:
         for row, some in enumerate(objects):
             try:
-                file.write((json.dumps(dict(some), ensure_ascii=False, allow_nan=False) + "\n").encode())
+                file.write(
+                    (json.dumps(dict(some), ensure_ascii=False, allow_nan=False) + "\n").encode()
+                )
             except (TypeError, ValueError) as error:
-                raise DataError(f"payload: row {row} cannot be written as JSON ({error})") from error
+                raise DataError(
+                    f"payload: row {row} cannot be written as JSON ({error})"
+                ) from error
 
 
 def _read_lines(path: Path, files: Mapping[str, Any]) -> list[dict[str, Any]] | None:
@@ -192,7 +216,9 @@ def _read_lines(path: Path, files: Mapping[str, Any]) -> list[dict[str, Any]] | 
         # Not splitlines: a caption may hold U+2028, which JSON leaves as it is.
         return [json.loads(line) for line in path.read_bytes().split(b"\n") if line]
     except ValueError as error:
-        raise FormatError(f"{path}: a line is not valid JSON ({error}); the file is damaged") from error
+        raise FormatError(
+            f"{path}: a line is not valid JSON ({error}); the file is damaged"
+        ) from error
 
 
 def _load(path: Path, *, mapped: bool = False) -> Any:  # noqa: ANN401 - an array, or the arrays of an archive
@@ -205,7 +231,9 @@ def _load(path: Path, *, mapped: bool = False) -> Any:  # noqa: ANN401 - an arra
             found = np.load(file, allow_pickle=False)
             return dict(found) if isinstance(found, np.lib.npyio.NpzFile) else found
     except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise FormatError(f"{path}: cannot be read as an array ({error}); the file is damaged") from error
+        raise FormatError(
+            f"{path}: cannot be read as an array ({error}); the file is damaged"
+        ) from error
 
 
 def spell(rows: NDArray[np.int64]) -> str:
@@ -230,7 +258,9 @@ def unspell(text: str, n: int) -> NDArray[np.int64]:
 
 
 def _spell_each(rows: Any) -> Any:  # noqa: ANN401 - rows, or modality → rows
-    return {m: spell(some) for m, some in rows.items()} if isinstance(rows, Mapping) else spell(rows)
+    return (
+        {m: spell(some) for m, some in rows.items()} if isinstance(rows, Mapping) else spell(rows)
+    )
 
 
 def _rows_each(text: Any, sizes: Mapping[str, int]) -> Any:  # noqa: ANN401 - rows, or modality → rows

@@ -11,7 +11,9 @@ from crossbit.errors import DataError
 _Index = NDArray[np.int64]
 
 
-def cross_pairs(data: TrainingSet, left: str, right: str, *, n_similar: int, n_dissimilar: int, seed: int) -> Pairs:
+def cross_pairs(
+    data: TrainingSet, left: str, right: str, *, n_similar: int, n_dissimilar: int, seed: int
+) -> Pairs:
     """Similar and dissimilar pairs across two modalities, from the most explicit knowledge there is.
 
     1. The pairs given across the two modalities, all of them. When none of them is dissimilar, random
@@ -38,13 +40,19 @@ def cross_pairs(data: TrainingSet, left: str, right: str, *, n_similar: int, n_d
     """
     for count in (n_similar, n_dissimilar):
         if count < 1:
-            raise DataError(f"learning needs at least one similar and one dissimilar pair, got a number of {count}")
+            raise DataError(
+                f"learning needs at least one similar and one dissimilar pair, got a number of {count}"
+            )
     random = np.random.default_rng(seed)
     given = _given(data, left, right)
     if len(given):
-        found = given if not given.similar.all() else _with_others(data, given, n_dissimilar, random)
+        found = (
+            given if not given.similar.all() else _with_others(data, given, n_dissimilar, random)
+        )
     elif left in data.labels and right in data.labels:
-        found = _from_labels(data, left, right, n_similar, n_dissimilar, int(random.integers(1 << 62)))
+        found = _from_labels(
+            data, left, right, n_similar, n_dissimilar, int(random.integers(1 << 62))
+        )
     elif data.aligned:
         found = _from_rows(data, left, right, n_similar, n_dissimilar, random)
     else:
@@ -54,7 +62,9 @@ def cross_pairs(data: TrainingSet, left: str, right: str, *, n_similar: int, n_d
         )
     if found.similar.all() or not found.similar.any():
         missing = "dissimilar" if len(found) and found.similar.all() else "similar"
-        raise DataError(f"there are no {missing} pairs of {left!r} and {right!r}, and learning needs both kinds")
+        raise DataError(
+            f"there are no {missing} pairs of {left!r} and {right!r}, and learning needs both kinds"
+        )
     return found
 
 
@@ -71,7 +81,9 @@ def _given(data: TrainingSet, left: str, right: str) -> Pairs:
     )
 
 
-def _from_labels(data: TrainingSet, left: str, right: str, n_similar: int, n_dissimilar: int, seed: int) -> Pairs:
+def _from_labels(
+    data: TrainingSet, left: str, right: str, n_similar: int, n_dissimilar: int, seed: int
+) -> Pairs:
     labels = data.labels_present()
     counts = {"n_similar": n_similar, "n_dissimilar": n_dissimilar}
     drawn = pairs_from_labels(labels, left, right, **counts, seed=seed, duplicates=True)
@@ -82,10 +94,17 @@ def _from_labels(data: TrainingSet, left: str, right: str, n_similar: int, n_dis
 
 
 def _from_rows(
-    data: TrainingSet, left: str, right: str, n_similar: int, n_dissimilar: int, random: np.random.Generator
+    data: TrainingSet,
+    left: str,
+    right: str,
+    n_similar: int,
+    n_dissimilar: int,
+    random: np.random.Generator,
 ) -> Pairs:
     together = data.together(left, right)
-    everything = Pairs(left, right, np.stack([together, together], axis=1), np.ones(len(together), np.bool_))
+    everything = Pairs(
+        left, right, np.stack([together, together], axis=1), np.ones(len(together), np.bool_)
+    )
     chosen = np.sort(random.permutation(len(together))[:n_similar])
     others = _others(data, everything, n_dissimilar, random)
     return _joined(Pairs(left, right, everything.index[chosen], everything.similar[chosen]), others)

@@ -69,7 +69,11 @@ def synthetic(
         >>> synthetic(n=100, classes=3, modalities={"image": 8, "text": 4, "sound": 5}, missing={"text": 0.2})
         Dataset(synthetic: 100 rows; image 8, text 4, sound 5; 3 classes; train 80, test 20)
     """
-    widths = {f"view{k}": 32 for k in range(modalities)} if isinstance(modalities, int) else dict(modalities)
+    widths = (
+        {f"view{k}": 32 for k in range(modalities)}
+        if isinstance(modalities, int)
+        else dict(modalities)
+    )
     _check_whole(n=n, classes=classes, latent=latent)
     _check_whole(**{modality_name(m): width for m, width in widths.items()})
     whole_number(seed, "synthetic data: seed")
@@ -79,7 +83,9 @@ def synthetic(
             f"synthetic data: labels_per_row goes from 1 to the number of classes, {classes}, got {labels_per_row}"
         )
     shares = _shares(missing, widths)
-    label_stream, thing_stream, split_stream, missing_stream, view_stream = np.random.SeedSequence(seed).spawn(5)
+    label_stream, thing_stream, split_stream, missing_stream, view_stream = np.random.SeedSequence(
+        seed
+    ).spawn(5)
     several = _labels(n, classes, labels_per_row, tail, np.random.default_rng(label_stream))
     things = _things(several, latent, scatter, np.random.default_rng(thing_stream))
     settings = _Settings(latent=latent, nonlinear=nonlinear, noise=noise)
@@ -115,7 +121,9 @@ def _shares(missing: float | Mapping[str, float], widths: Mapping[str, int]) -> 
     for name, share in shares.items():
         known(name, widths)
         if not 0 <= share < 1:
-            raise DataError(f"synthetic data: the missing share of {name!r} is at least 0 and below 1, got {share}")
+            raise DataError(
+                f"synthetic data: the missing share of {name!r} is at least 0 and below 1, got {share}"
+            )
     if sum(shares.values()) > len(widths) - 1:
         raise DataError(
             f"synthetic data: every thing keeps one of {len(widths)} views, so the missing shares add up to at most"
@@ -124,7 +132,9 @@ def _shares(missing: float | Mapping[str, float], widths: Mapping[str, int]) -> 
     return shares
 
 
-def _labels(n: int, classes: int, per_row: float, tail: float, rng: np.random.Generator) -> NDArray[np.bool_]:
+def _labels(
+    n: int, classes: int, per_row: float, tail: float, rng: np.random.Generator
+) -> NDArray[np.bool_]:
     """One class for each thing in the exact proportions asked, and more at random where several are asked."""
     weights = np.arange(1, classes + 1) ** -float(tail)
     weights /= weights.sum()
@@ -137,18 +147,24 @@ def _labels(n: int, classes: int, per_row: float, tail: float, rng: np.random.Ge
     return labels
 
 
-def _things(labels: NDArray[np.bool_], latent: int, scatter: float, rng: np.random.Generator) -> _Floats:
+def _things(
+    labels: NDArray[np.bool_], latent: int, scatter: float, rng: np.random.Generator
+) -> _Floats:
     centres = rng.standard_normal((labels.shape[1], latent))
     means: _Floats = labels @ centres / labels.sum(axis=1, keepdims=True)
     return means + scatter * rng.standard_normal(means.shape)
 
 
-def _view(things: _Floats, width: int, settings: _Settings, stream: np.random.SeedSequence) -> NDArray[np.float32]:
+def _view(
+    things: _Floats, width: int, settings: _Settings, stream: np.random.SeedSequence
+) -> NDArray[np.float32]:
     """What one modality sees; its map and its noise have streams of their own."""
     shape, blur = (np.random.default_rng(s) for s in stream.spawn(2))
     hidden = things
     if settings.nonlinear:
-        inner = shape.standard_normal((settings.latent, 2 * settings.latent)) / np.sqrt(settings.latent)
+        inner = shape.standard_normal((settings.latent, 2 * settings.latent)) / np.sqrt(
+            settings.latent
+        )
         hidden = np.tanh(things @ inner + shape.standard_normal(2 * settings.latent))
     seen = hidden @ shape.standard_normal((hidden.shape[1], width))
     spread = seen.std(axis=0)
@@ -157,7 +173,9 @@ def _view(things: _Floats, width: int, settings: _Settings, stream: np.random.Se
     return blurred.astype(np.float32)
 
 
-def _absent(n: int, shares: Mapping[str, float], rng: np.random.Generator) -> dict[str, NDArray[Any]]:
+def _absent(
+    n: int, shares: Mapping[str, float], rng: np.random.Generator
+) -> dict[str, NDArray[Any]]:
     """Rows each view lacks: always those that lack the fewest views so far, so that each thing keeps one."""
     lacking = np.zeros(n, np.int64)
     absent = {}
@@ -168,11 +186,15 @@ def _absent(n: int, shares: Mapping[str, float], rng: np.random.Generator) -> di
     return absent
 
 
-def _splits(n: int, shares: Mapping[str, float], rng: np.random.Generator) -> dict[str, NDArray[np.int64]]:
+def _splits(
+    n: int, shares: Mapping[str, float], rng: np.random.Generator
+) -> dict[str, NDArray[np.int64]]:
     if not all(share >= 0 for share in shares.values()) or sum(shares.values()) > 1 + 1e-9:
         raise DataError(
             f"synthetic data: the shares of splits are at least 0 and add up to at most 1, got {dict(shares)}"
         )
     edges = np.rint(np.cumsum([0.0, *shares.values()]) * n).astype(int)
     order = rng.permutation(n)
-    return {part: np.sort(order[a:b]) for part, a, b in zip(shares, edges[:-1], edges[1:], strict=True)}
+    return {
+        part: np.sort(order[a:b]) for part, a, b in zip(shares, edges[:-1], edges[1:], strict=True)
+    }

@@ -19,7 +19,9 @@ Views = Mapping[str, ArrayLike]
 LabelsArgument = ArrayLike | Mapping[str, ArrayLike]
 """One array for row-aligned views, or one a modality."""
 
-_LARGEST = np.float32(1e18)  # whose square float32 still holds; as a float32, for float16 cannot hold it
+_LARGEST = np.float32(
+    1e18
+)  # whose square float32 still holds; as a float32, for float16 cannot hold it
 _BLOCK = 1 << 16  # rows looked at a time, so that a memory-mapped view is never copied whole
 
 
@@ -109,10 +111,14 @@ def _check_views(views: Views) -> dict[str, NDArray[Any]]:
         raise DataError(
             f"views map modalities to arrays, such as {{'image': X, 'text': Y}}; got {type(views).__name__}"
         )
-    arrays = {modality_name(name): numbers(value, f"view {name!r}") for name, value in views.items()}
+    arrays = {
+        modality_name(name): numbers(value, f"view {name!r}") for name, value in views.items()
+    }
     for name, array in arrays.items():
         if 0 in array.shape:
-            raise DataError(f"view {name!r}: there is nothing to learn from an array of shape {array.shape}")
+            raise DataError(
+                f"view {name!r}: there is nothing to learn from an array of shape {array.shape}"
+            )
     return arrays
 
 
@@ -158,7 +164,9 @@ def _blocks(n: int) -> Iterator[slice]:
         yield slice(start, min(start + _BLOCK, n))
 
 
-def _check_pairs(pairs: Pairs, arrays: Mapping[str, NDArray[Any]], present: Mapping[str, NDArray[np.bool_]]) -> None:
+def _check_pairs(
+    pairs: Pairs, arrays: Mapping[str, NDArray[Any]], present: Mapping[str, NDArray[np.bool_]]
+) -> None:
     for column, name in enumerate((pairs.left, pairs.right)):
         rows = pairs.index[:, column]
         known(name, arrays)
@@ -169,7 +177,9 @@ def _check_pairs(pairs: Pairs, arrays: Mapping[str, NDArray[Any]], present: Mapp
             )
         absent = ~present[name][rows]
         if absent.any():
-            raise DataError(f"pairs {pairs.key!r}: row {rows[absent.argmax()]} of {name!r} is absent (all NaN)")
+            raise DataError(
+                f"pairs {pairs.key!r}: row {rows[absent.argmax()]} of {name!r} is absent (all NaN)"
+            )
 
 
 def _check_aligned(arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -181,14 +191,21 @@ def _check_aligned(arrays: Mapping[str, NDArray[Any]]) -> None:
         )
 
 
-def _labels_by_modality(labels: LabelsArgument | None, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+def _labels_by_modality(
+    labels: LabelsArgument | None, arrays: Mapping[str, NDArray[Any]]
+) -> dict[str, NDArray[Any]]:
     if labels is None:
         return {}
     given = labels if isinstance(labels, Mapping) else dict.fromkeys(arrays, labels)
     for name in given:
         known(name, arrays)
-    checked = {name: check_labels(value, len(arrays[name]), f"labels of {name!r}") for name, value in given.items()}
+    checked = {
+        name: check_labels(value, len(arrays[name]), f"labels of {name!r}")
+        for name, value in given.items()
+    }
     if len({labels.shape[1:] for labels in checked.values()}) > 1:
         shapes = {name: labels.shape for name, labels in checked.items()}
-        raise DataError(f"labels of all modalities name the same classes in one form, got shapes {shapes}")
+        raise DataError(
+            f"labels of all modalities name the same classes in one form, got shapes {shapes}"
+        )
     return checked

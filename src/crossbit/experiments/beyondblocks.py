@@ -11,9 +11,15 @@ _ACROSS = ("image-text", "text-image")
 
 def _matrix(summary: Mapping[str, Any]) -> str:
     """From each modality to each, with deviations, and over how many seeds."""
-    names, found = list(summary.get("modalities", {})), summary.get("matrix", {"mean": [], "deviation": []})
+    names, found = (
+        list(summary.get("modalities", {})),
+        summary.get("matrix", {"mean": [], "deviation": []}),
+    )
     lines = [
-        [f"`{name}`", *(f"{mean:.1f} ± {spread:.1f}" for mean, spread in zip(means, spreads, strict=True))]
+        [
+            f"`{name}`",
+            *(f"{mean:.1f} ± {spread:.1f}" for mean, spread in zip(means, spreads, strict=True)),
+        ]
         for name, means, spreads in zip(names, found["mean"], found["deviation"], strict=True)
     ]
     told = f"\nMean ± standard deviation of {summary['seeds']} seeds, in percent." if names else ""
@@ -53,7 +59,11 @@ def _coupling(summary: Mapping[str, Any]) -> str:
             if way in _ACROSS:
                 cells.append("{:.1f} ± {:.1f}".format(*one["turned"][way]))
         lines.append([one["title"], *cells])
-    titles = [title for way in ways for title in (_arrow(way), *(["bits turned"] if way in _ACROSS else []))]
+    titles = [
+        title
+        for way in ways
+        for title in (_arrow(way), *(["bits turned"] if way in _ACROSS else []))
+    ]
     return table(["", *titles], lines)
 
 

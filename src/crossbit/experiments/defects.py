@@ -28,30 +28,83 @@ _TURNS = 20  # of the bits, for each result
 
 _MEANS = {**LITERAL, "sums": False}
 # Networks as in the family of the Wiki table: margins that 32 bits can reach.
-_NETWORKS: dict[str, Any] = {"inputs": "unit", "optimiser": "lbfgs", "margin": "71%", "alpha": 0.3, "validation": 0.0}
+_NETWORKS: dict[str, Any] = {
+    "inputs": "unit",
+    "optimiser": "lbfgs",
+    "margin": "71%",
+    "alpha": 0.3,
+    "validation": 0.0,
+}
 
 
 def groups() -> dict[str, list[Row]]:
     """Defect → the rows that show it."""
     return {
         "coupling": [
-            _row("coupled", "coupled: L_X, L_Y and L_XY", "mmnn", partial(with_pairs, across=True), **_NETWORKS),
-            _row("uncoupled", "L_X and L_Y alone", "mmnn", partial(with_pairs, across=False), **_NETWORKS),
+            _row(
+                "coupled",
+                "coupled: L_X, L_Y and L_XY",
+                "mmnn",
+                partial(with_pairs, across=True),
+                **_NETWORKS,
+            ),
+            _row(
+                "uncoupled",
+                "L_X and L_Y alone",
+                "mmnn",
+                partial(with_pairs, across=False),
+                **_NETWORKS,
+            ),
         ],
         "sign": [
             _row("cmssh", "CM-SSH, maximised", "cmssh", partial(with_pairs, within=False)),
-            _row("cmssh-min", "CM-SSH, minimised as printed", "cmssh", partial(with_pairs, within=False, turned=True)),
+            _row(
+                "cmssh-min",
+                "CM-SSH, minimised as printed",
+                "cmssh",
+                partial(with_pairs, within=False, turned=True),
+            ),
         ],
         "margin": [
-            _row("mmnn-literal", "MM-NN, margins 7, 3, 3", "mmnn", **LITERAL, margin=MARGINS, alpha=0.3),
-            _row("mmnn-margin-0", "MM-NN, margins 0 (10⁻⁶)", "mmnn", **LITERAL, margin=1e-6, alpha=1.0),
+            _row(
+                "mmnn-literal",
+                "MM-NN, margins 7, 3, 3",
+                "mmnn",
+                **LITERAL,
+                margin=MARGINS,
+                alpha=0.3,
+            ),
+            _row(
+                "mmnn-margin-0",
+                "MM-NN, margins 0 (10⁻⁶)",
+                "mmnn",
+                **LITERAL,
+                margin=1e-6,
+                alpha=1.0,
+            ),
         ],
         "weighting": [
-            _row("mmnn-literal", "MM-NN, sums, margins 7, 3, 3", "mmnn", **LITERAL, margin=MARGINS, alpha=0.3),
+            _row(
+                "mmnn-literal",
+                "MM-NN, sums, margins 7, 3, 3",
+                "mmnn",
+                **LITERAL,
+                margin=MARGINS,
+                alpha=0.3,
+            ),
             _row("cmnn-literal", "CM-NN, sums, margin 7", "cmnn", **LITERAL, margin=7.0),
-            _row("mmnn-means", "MM-NN, means, margins 7, 3, 3", "mmnn", **_MEANS, margin=MARGINS, alpha=0.3),
+            _row(
+                "mmnn-means",
+                "MM-NN, means, margins 7, 3, 3",
+                "mmnn",
+                **_MEANS,
+                margin=MARGINS,
+                alpha=0.3,
+            ),
             _row("cmnn-means", "CM-NN, means, margin 7", "cmnn", **_MEANS, margin=7.0),
-            _row("mmnn-means-8", "MM-NN, means, margins 8", "mmnn", **_MEANS, margin=8.0, alpha=0.3),
+            _row(
+                "mmnn-means-8", "MM-NN, means, margins 8", "mmnn", **_MEANS, margin=8.0, alpha=0.3
+            ),
             _row("cmnn-means-8", "CM-NN, means, margin 8", "cmnn", **_MEANS, margin=8.0),
         ],
     }
@@ -79,13 +132,20 @@ def with_pairs(
     pairs = []
     for number, (left, right) in enumerate(wanted):
         drawn = pairs_from_labels(
-            np.asarray(train.labels), left, right, n_similar=PAIRS[0], n_dissimilar=PAIRS[1], seed=seed + 1000 * number
+            np.asarray(train.labels),
+            left,
+            right,
+            n_similar=PAIRS[0],
+            n_dissimilar=PAIRS[1],
+            seed=seed + 1000 * number,
         )
         pairs.append(Pairs(left, right, drawn.index, ~drawn.similar) if turned else drawn)
     return {"views": train.views, "pairs": pairs, "rows": False}
 
 
-def run(data: Dataset, out: Path, *, n_bits: int, seeds: Sequence[int], on_step: OnStep | None = None) -> Path:
+def run(
+    data: Dataset, out: Path, *, n_bits: int, seeds: Sequence[int], on_step: OnStep | None = None
+) -> Path:
     """Run what is not there yet, and write the summary beside the results.
 
     Args:
@@ -98,8 +158,13 @@ def run(data: Dataset, out: Path, *, n_bits: int, seeds: Sequence[int], on_step:
     rows = {row.key: row for some in groups().values() for row in some}
     run_rows(list(rows.values()), data, out, n_bits=n_bits, seeds=seeds, on_step=on_step)
     measured = {key: _line(row, data, out, n_bits, seeds) for key, row in rows.items()}
-    tables = {name: [{**measured[row.key], "title": row.title} for row in some] for name, some in groups().items()}
-    return write_summary(out, "defects", directions=list(DIRECTIONS), bits=n_bits, seeds=len(seeds), groups=tables)
+    tables = {
+        name: [{**measured[row.key], "title": row.title} for row in some]
+        for name, some in groups().items()
+    }
+    return write_summary(
+        out, "defects", directions=list(DIRECTIONS), bits=n_bits, seeds=len(seeds), groups=tables
+    )
 
 
 def _line(row: Row, data: Dataset, out: Path, n_bits: int, seeds: Sequence[int]) -> dict[str, Any]:
@@ -107,15 +172,21 @@ def _line(row: Row, data: Dataset, out: Path, n_bits: int, seeds: Sequence[int])
     paths = [result_file(out, row, n_bits, seed) for seed in seeds]
     results = [read_result(path) for path in paths]
     values, chance = (
-        {way: [percent(result, way, what) for result in results] for way in DIRECTIONS} for what in ("value", "chance")
+        {way: [percent(result, way, what) for result in results] for way in DIRECTIONS}
+        for what in ("value", "chance")
     )
-    turned = {way: [value for path in paths for value in turned_bits(Kept.of(path), way, data)] for way in ACROSS}
+    turned = {
+        way: [value for path in paths for value in turned_bits(Kept.of(path), way, data)]
+        for way in ACROSS
+    }
     return {
         "title": row.title,
         "mean": {way: float(np.mean(each)) for way, each in values.items()},
         "deviation": {way: deviation(each) for way, each in values.items()},
         "chance": {way: float(np.mean(each)) for way, each in chance.items()},
-        "turned": {way: [float(np.mean(each)), float(np.std(each))] for way, each in turned.items()},
+        "turned": {
+            way: [float(np.mean(each)), float(np.std(each))] for way, each in turned.items()
+        },
         "codes": int(np.mean([_distinct(Kept.of(path)) for path in paths])),
     }
 
@@ -141,5 +212,7 @@ def turned_bits(kept: Kept, way: str, data: Dataset) -> list[float]:
 
 def _distinct(kept: Kept) -> int:
     """How many different codes the base has, both modalities together."""
-    words = np.concatenate([array for name, array in kept.arrays.items() if name.startswith("base.")])
+    words = np.concatenate(
+        [array for name, array in kept.arrays.items() if name.startswith("base.")]
+    )
     return len(np.unique(words, axis=0))

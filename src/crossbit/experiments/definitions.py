@@ -29,15 +29,25 @@ def many(kept: Kept, data: Dataset, directions: Sequence[str]) -> list[dict[str,
     rankings = {way: kept.ranking(way, data) for way in directions}
     found = [{"name": name, **_values(rankings, measure)} for name, measure in _WHOLE]
     without = {way: kept.ranking(way, data, own_row=False) for way in directions}
-    return [*found, {"name": "whole ranking, the query's own row left out", **_values(without, AveragePrecision())}]
+    return [
+        *found,
+        {
+            "name": "whole ranking, the query's own row left out",
+            **_values(without, AveragePrecision()),
+        },
+    ]
 
 
 def _values(rankings: dict[str, Any], measure: Measure) -> dict[str, float]:
-    values = {way: 100 * mean_over_queries(ranking.measure(measure)) for way, ranking in rankings.items()}
+    values = {
+        way: 100 * mean_over_queries(ranking.measure(measure)) for way, ranking in rankings.items()
+    }
     return values | {"average": float(np.mean(list(values.values())))}
 
 
-def curves(kept: Kept, data: Dataset, directions: Sequence[str]) -> dict[str, dict[str, list[float]]]:
+def curves(
+    kept: Kept, data: Dataset, directions: Sequence[str]
+) -> dict[str, dict[str, list[float]]]:
     """Direction → precision at levels of recall."""
     levels = [0.01, *np.linspace(0.05, 1, 20).round(2).tolist()]
     found = {}

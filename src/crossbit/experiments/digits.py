@@ -68,11 +68,15 @@ def read(place: Path) -> Dataset:
     for name in TITLES:
         path = place / f"mfeat-{name}.csv"
         if not path.is_file():
-            raise DataError(f"{path}: there is no such file; get 'digits': {CATALOG['digits'].obtain}")
+            raise DataError(
+                f"{path}: there is no such file; get 'digits': {CATALOG['digits'].obtain}"
+            )
         table = np.loadtxt(path, delimiter=",", skiprows=1, dtype=np.float64, ndmin=2)
         views[name], classes = table[:, :-1].astype(np.float32), table[:, -1].astype(np.int64)
         if labels is not None and not np.array_equal(labels, classes):
-            raise FormatError(f"{path}: its rows are not of the same classes as those of the other files")
+            raise FormatError(
+                f"{path}: its rows are not of the same classes as those of the other files"
+            )
         labels = classes
     known = CATALOG["digits"]
     return Dataset(
@@ -115,11 +119,18 @@ def rows() -> list[Row]:
     make = HASHERS["mmnn"]
     return [
         Row(key="complete", title="every row has all six", make=make),
-        Row(key="gaps-0.5", title="half of the rows have gaps", make=make, supervise=partial(with_gaps, share=0.5)),
+        Row(
+            key="gaps-0.5",
+            title="half of the rows have gaps",
+            make=make,
+            supervise=partial(with_gaps, share=0.5),
+        ),
     ]
 
 
-def run(data: Dataset, out: Path, *, n_bits: int, seeds: Sequence[int], on_step: OnStep | None = None) -> Path:
+def run(
+    data: Dataset, out: Path, *, n_bits: int, seeds: Sequence[int], on_step: OnStep | None = None
+) -> Path:
     """Run what is not there yet; write the summary and the figure beside the results.
 
     Args:
@@ -129,8 +140,13 @@ def run(data: Dataset, out: Path, *, n_bits: int, seeds: Sequence[int], on_step:
         seeds: Of the methods and of the gaps.
         on_step: Told after every run.
     """
-    run_rows(rows(), data, out, n_bits=n_bits, seeds=seeds, protocol=PROTOCOLS["digits"], on_step=on_step)
-    measured = {row.key: _matrices([result_file(out, row, n_bits, seed) for seed in seeds]) for row in rows()}
+    run_rows(
+        rows(), data, out, n_bits=n_bits, seeds=seeds, protocol=PROTOCOLS["digits"], on_step=on_step
+    )
+    measured = {
+        row.key: _matrices([result_file(out, row, n_bits, seed) for seed in seeds])
+        for row in rows()
+    }
     whole = measured["complete"]
     summary = {
         "directions": list(DIRECTIONS),

@@ -67,15 +67,23 @@ def evaluate_model(
     """
     names = [name for name in model.modalities if name in data.modalities]
     if not names:
-        raise DataError(f"the model knows {model.modalities} and the data set has {data.modalities}: nothing in common")
+        raise DataError(
+            f"the model knows {model.modalities} and the data set has {data.modalities}: nothing in common"
+        )
     protocol = given_splits(data) if protocol is None else protocol
     query_rows = {name: present_rows(data, protocol.queries, name) for name in names}
     base_rows = {name: present_rows(data, protocol.base, name) for name in names}
-    query_codes = {name: model.encode(name, data.views[name][rows]) for name, rows in query_rows.items()}
+    query_codes = {
+        name: model.encode(name, data.views[name][rows]) for name, rows in query_rows.items()
+    }
     if protocol.base_codes == "hashed":
-        base_codes = {name: model.encode(name, data.views[name][rows]) for name, rows in base_rows.items()}
+        base_codes = {
+            name: model.encode(name, data.views[name][rows]) for name, rows in base_rows.items()
+        }
     else:
-        base_codes = {name: learnt_codes(model, data, name, rows) for name, rows in base_rows.items()}
+        base_codes = {
+            name: learnt_codes(model, data, name, rows) for name, rows in base_rows.items()
+        }
     reports = {}
     for left, right in _directions(data, names, own_row=protocol.own_row):
         drop = left == right or (data.aligned and not protocol.own_row)
@@ -93,7 +101,13 @@ def evaluate_model(
 
 
 def _rank(
-    queries: Codes, base: Codes, relevant: Relevance, *, exclude: Exclude, places: int | None, threads: int
+    queries: Codes,
+    base: Codes,
+    relevant: Relevance,
+    *,
+    exclude: Exclude,
+    places: int | None,
+    threads: int,
 ) -> Ranking:
     """The whole ranking or, where that is all that counts, its first places."""
     if places is None:
@@ -112,7 +126,9 @@ def learnt_codes(model: HashModel, data: Dataset, modality: str, rows: NDArray[n
         raise DataError(f"{modality!r} has no labels to make codes from")
     bits = model.encode(modality, data.views[modality][rows]).unpack()
     known_labels = labels[modality][rows]
-    member = known_labels if known_labels.ndim == 2 else known_labels[:, None] == np.unique(known_labels)
+    member = (
+        known_labels if known_labels.ndim == 2 else known_labels[:, None] == np.unique(known_labels)
+    )
     votes = member.T.astype(np.float32) @ (2.0 * bits - 1.0)
     return Codes.pack(member @ np.where(votes >= 0, 1.0, -1.0) >= 0)
 
@@ -120,14 +136,25 @@ def learnt_codes(model: HashModel, data: Dataset, modality: str, rows: NDArray[n
 def _directions(data: Dataset, names: list[str], *, own_row: bool) -> list[tuple[str, str]]:
     """From every modality to every modality; without labels a row is relevant to itself alone, so only across."""
     if data.labels is None and not (own_row and len(names) > 1):
-        raise DataError("without labels only the own row is relevant: keep it, and search across modalities")
-    return [(left, right) for left in names for right in names if data.labels is not None or left != right]
+        raise DataError(
+            "without labels only the own row is relevant: keep it, and search across modalities"
+        )
+    return [
+        (left, right)
+        for left in names
+        for right in names
+        if data.labels is not None or left != right
+    ]
 
 
 def present_rows(data: Dataset, split: str, modality: str) -> NDArray[np.int64]:
     """Rows of a split that this modality has."""
     view = data.views[modality]
-    rows: Any = np.arange(len(view)) if split == ALL_ROWS else data.splits[known(split, data.splits, "split")]
+    rows: Any = (
+        np.arange(len(view))
+        if split == ALL_ROWS
+        else data.splits[known(split, data.splits, "split")]
+    )
     rows = rows[modality] if isinstance(rows, Mapping) else rows
     if view.dtype.kind != "f":
         return np.asarray(rows)
@@ -137,14 +164,18 @@ def present_rows(data: Dataset, split: str, modality: str) -> NDArray[np.int64]:
     return np.asarray(rows[~absent])
 
 
-def relevance(data: Dataset, queries: tuple[str, NDArray[np.int64]], base: tuple[str, NDArray[np.int64]]) -> Relevance:
+def relevance(
+    data: Dataset, queries: tuple[str, NDArray[np.int64]], base: tuple[str, NDArray[np.int64]]
+) -> Relevance:
     """What shares a class with the query or, without labels, is the same row."""
     if data.labels is None and data.aligned:
         return replace(same_class(queries[1], base[1]), definition="the query's own row")
     labels = data.labels_by_modality()
     for name, _ in (queries, base):
         if name not in labels:
-            raise DataError(f"{name!r} has no labels and its rows belong to no others: nothing says what is relevant")
+            raise DataError(
+                f"{name!r} has no labels and its rows belong to no others: nothing says what is relevant"
+            )
     return from_labels(*(labels[name][rows] for name, rows in (queries, base)))
 
 

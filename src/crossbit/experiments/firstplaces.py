@@ -52,14 +52,19 @@ class FirstPlaces(Ranking):
         """Refuse a measure that looks further."""
         needed = places_needed([measure])
         if needed is None or needed > self.places:
-            raise DataError(f"{measure.name!r} needs more than the first {self.places} places of the ranking")
+            raise DataError(
+                f"{measure.name!r} needs more than the first {self.places} places of the ranking"
+            )
 
     def tally(self, rows: slice, *, stable: bool = False) -> Tally:
         """The counts by tie group and level of relevance, of some queries, as far as the places go."""
         query, item, distance = self._near(rows)
         # A few queries at a time, so that what lies between labels and levels stays in the processor's cache.
         step = max(1, _CELLS // self.n_base)
-        parts = [slice(first, min(first + step, rows.stop)) for first in range(rows.start, rows.stop, step)]
+        parts = [
+            slice(first, min(first + step, rows.stop))
+            for first in range(rows.start, rows.stop, step)
+        ]
         levels = np.concatenate([self._levels(part) for part in parts])
         n_levels, n_queries = len(self.relevance.gains), rows.stop - rows.start
         kept = levels[query, item] < n_levels  # all but what is left out as a self-match
@@ -72,9 +77,13 @@ class FirstPlaces(Ranking):
         group -= group[np.flatnonzero(first)[np.cumsum(first) - 1]]
         n_groups = int(group.max(initial=0)) + 1
         cell = (query * n_levels + levels[query, item]) * n_groups + group
-        table = np.bincount(cell, minlength=n_queries * n_levels * n_groups).reshape(n_queries, n_levels, n_groups)
+        table = np.bincount(cell, minlength=n_queries * n_levels * n_groups).reshape(
+            n_queries, n_levels, n_groups
+        )
         totals = np.stack([(levels == level).sum(axis=1) for level in range(n_levels)], axis=1)
-        return Tally(table.astype(np.int32), np.asarray(self.relevance.gains), totals.astype(np.int64))
+        return Tally(
+            table.astype(np.int32), np.asarray(self.relevance.gains), totals.astype(np.int64)
+        )
 
     def _rows_a_block(self, stable: bool) -> int:
         del stable
@@ -110,9 +119,13 @@ def first_codes(
         found = [(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))]
         for radius in np.unique(last):
             chosen = np.flatnonzero(last == radius)
-            for number, matches in zip(chosen, index.within(asked[chosen], int(radius), threads=threads), strict=True):
+            for number, matches in zip(
+                chosen, index.within(asked[chosen], int(radius), threads=threads), strict=True
+            ):
                 ids = matches.ids[0]
-                found.append((np.full(len(ids), number), ids, matches.distances[0].astype(np.float64)))
+                found.append(
+                    (np.full(len(ids), number), ids, matches.distances[0].astype(np.float64))
+                )
         query, item, distance = (np.concatenate(each) for each in zip(*found, strict=True))
         return query, item, distance
 
@@ -120,7 +133,12 @@ def first_codes(
 
 
 def first_vectors(
-    queries: ArrayLike, base: ArrayLike, relevance: Relevance, *, places: int, exclude: Exclude = None
+    queries: ArrayLike,
+    base: ArrayLike,
+    relevance: Relevance,
+    *,
+    places: int,
+    exclude: Exclude = None,
 ) -> FirstPlaces:
     """The nearest vectors by Euclidean distance, and those that floating point cannot tell from the last of them."""
     left, right = matrix(queries, "queries"), matrix(base, "base")

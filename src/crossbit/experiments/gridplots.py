@@ -52,11 +52,19 @@ def _points(axis: "Axes", found: Found, names: Sequence[str]) -> None:
         axis.figure.colorbar(drawn, ax=axis, label="mAP, cross-validated (%)")
     if (~whole).any():
         axis.scatter(
-            across[~whole], up[~whole], s=24, facecolors="none", edgecolors="#9b9a97", linewidths=0.8, zorder=2
+            across[~whole],
+            up[~whole],
+            s=24,
+            facecolors="none",
+            edgecolors="#9b9a97",
+            linewidths=0.8,
+            zorder=2,
         )
     if found.best.fields:
         best = tried.index(found.best)
-        axis.scatter(across[best], up[best], s=150, facecolors="none", edgecolors=COLOURS[1], linewidths=1.6)
+        axis.scatter(
+            across[best], up[best], s=150, facecolors="none", edgecolors=COLOURS[1], linewidths=1.6
+        )
     for name, way in zip(names, "xy", strict=True):
         _scale(axis, found.space, name, way)
     axis.set_title(f"{len(found.trials)} trials; hollow: given up early")
@@ -71,7 +79,11 @@ def _place(space: Space, name: str, trial: Trial) -> float:
 def _scale(axis: "Axes", space: Space, name: str, way: str) -> None:
     """Name an axis, and mark it as its field is spread."""
     one = space[name]
-    set_ = getattr(axis, f"set_{way}label"), getattr(axis, f"set_{way}scale"), getattr(axis, f"set_{way}ticks")
+    set_ = (
+        getattr(axis, f"set_{way}label"),
+        getattr(axis, f"set_{way}scale"),
+        getattr(axis, f"set_{way}ticks"),
+    )
     set_[0](f"{name} (%)" if not isinstance(one, Choice) and one.percent else name)
     if isinstance(one, Choice):
         set_[2](range(len(one.options)), [str(option) for option in one.options], fontsize=8)
@@ -85,7 +97,9 @@ def _bars(axis: "Axes", shares: Mapping[str, float]) -> None:
     axis.set(xlabel="of the differences between trials (%)", title="importance")
 
 
-def plot_grid(trials: Sequence[Trial], x: str, y: str, path: Path, *, titles: Mapping[str, str] | None = None) -> None:
+def plot_grid(
+    trials: Sequence[Trial], x: str, y: str, path: Path, *, titles: Mapping[str, str] | None = None
+) -> None:
     """The paper's parameter grid: a cell for each pair of values, coloured by mAP and inscribed with it.
 
     Args:
@@ -115,7 +129,9 @@ def _values(trials: Sequence[Trial], name: str) -> list[Any]:
         return list(found.values())
 
 
-def draw_cells(axis: "Axes", cells: np.ndarray[Any, Any], columns: Sequence[Any], rows: Sequence[Any]) -> None:
+def draw_cells(
+    axis: "Axes", cells: np.ndarray[Any, Any], columns: Sequence[Any], rows: Sequence[Any]
+) -> None:
     """A table of numbers, coloured from the least to the largest; NaN leaves a cell blank."""
     drawn = axis.imshow(cells, cmap=_colours(), aspect="auto", origin="lower")
     middle = (np.nanmin(cells) + np.nanmax(cells)) / 2

@@ -32,7 +32,9 @@ class Kept:
         file = read_arrays(result.with_name(result.name + SUFFIX), CODES)
         return cls(int(file.meta["n_bits"]), file.arrays)
 
-    def ranking(self, way: str, data: Dataset, *, n_bits: int | None = None, own_row: bool = True) -> Ranking:
+    def ranking(
+        self, way: str, data: Dataset, *, n_bits: int | None = None, own_row: bool = True
+    ) -> Ranking:
         """Base codes ranked by their distance to the queries.
 
         Args:
@@ -46,7 +48,9 @@ class Kept:
         rows = self.arrays[f"query_rows.{left}"], self.arrays[f"base_rows.{right}"]
         labels = data.labels_by_modality()
         exclude: Exclude = None if own_row and left != right else own_places(*rows)
-        return rank_codes(asked, base, from_labels(labels[left][rows[0]], labels[right][rows[1]]), exclude=exclude)
+        return rank_codes(
+            asked, base, from_labels(labels[left][rows[0]], labels[right][rows[1]]), exclude=exclude
+        )
 
     def _codes(self, side: str, name: str, n_bits: int | None) -> Codes:
         codes = Codes(self.arrays[f"{side}.{name}"], self.n_bits)

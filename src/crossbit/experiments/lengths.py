@@ -55,18 +55,31 @@ def by_length(
         longest = [result_file(folder, row, lengths[-1], seed) for seed in seeds]
         crops: dict[str, list[float]] = {}
         if all(path.exists() for path in longest):
-            crops = {str(n): spread(crop(longest, data, directions, n, own_row=own_row)) for n in lengths}
+            crops = {
+                str(n): spread(crop(longest, data, directions, n, own_row=own_row)) for n in lengths
+            }
         found[row.key] = {"retrained": retrained, "cropped": crops}
     return found
 
 
 def crop(
-    results: Sequence[Path], data: Dataset, directions: Sequence[str], n_bits: int, *, own_row: bool = True
+    results: Sequence[Path],
+    data: Dataset,
+    directions: Sequence[str],
+    n_bits: int,
+    *,
+    own_row: bool = True,
 ) -> list[float]:
     """Average mAP (%) of the first bits of the codes that each result keeps."""
     found = []
     for path in results:
         kept = Kept.of(path)
         rankings = [kept.ranking(way, data, n_bits=n_bits, own_row=own_row) for way in directions]
-        found.append(float(np.mean([100 * mean_over_queries(one.measure(AveragePrecision())) for one in rankings])))
+        found.append(
+            float(
+                np.mean(
+                    [100 * mean_over_queries(one.measure(AveragePrecision())) for one in rankings]
+                )
+            )
+        )
     return found

@@ -11,7 +11,8 @@ from crossbit.experiments.markdown import table as _markdown
 from crossbit.experiments.summary import NAME, read_summary
 
 _MARKED = re.compile(
-    r"(?P<begin><!-- from results: (?P<name>.*?) -->\n).*?(?P<end><!-- end of results -->)", flags=re.DOTALL
+    r"(?P<begin><!-- from results: (?P<name>.*?) -->\n).*?(?P<end><!-- end of results -->)",
+    flags=re.DOTALL,
 )
 
 
@@ -83,8 +84,14 @@ def _table(summary: Mapping[str, Any]) -> str:
             cells += [_cell(row, way)]
             if way in printed:
                 cells += [f"{row['paper'][way]:.1f}" if way in row["paper"] else "–"]
-        lines.append([row["title"], *cells, f"{row['worst']:.1f}–{row['best']:.1f}", str(row["bytes"])])
-    titles = [cell for way in ways for cell in (way.replace("-", " → "), *(["paper"] if way in printed else []))]
+        lines.append(
+            [row["title"], *cells, f"{row['worst']:.1f}–{row['best']:.1f}", str(row["bytes"])]
+        )
+    titles = [
+        cell
+        for way in ways
+        for cell in (way.replace("-", " → "), *(["paper"] if way in printed else []))
+    ]
     return _markdown(["", *titles, "ties", "bytes"], lines)
 
 
@@ -92,7 +99,9 @@ def _cell(row: Mapping[str, Any], way: str) -> str:
     """Mean and deviation; the mean alone of a single seed, a dash for a direction that it was not measured in."""
     if way not in row["mean"]:
         return "–"
-    return f"{row['mean'][way]:.1f}" + (f" ± {row['deviation'][way]:.1f}" if row["seeds"] > 1 else "")
+    return f"{row['mean'][way]:.1f}" + (
+        f" ± {row['deviation'][way]:.1f}" if row["seeds"] > 1 else ""
+    )
 
 
 def _searches(summary: Mapping[str, Any]) -> str:
@@ -100,9 +109,13 @@ def _searches(summary: Mapping[str, Any]) -> str:
     lines = []
     for key, trials in summary.get("searches", {}).items():
         best, last = trials[0], trials[-1]
-        fields = ", ".join(f"{name} {value}" for name, value in best["fields"].items()) or "as it comes"
+        fields = (
+            ", ".join(f"{name} {value}" for name, value in best["fields"].items()) or "as it comes"
+        )
         scores = f"{best['mean']:.1f} ± {best['error']:.1f}"
-        lines.append([titles.get(key, key), fields, scores, str(len(trials)), f"{last['mean']:.1f}"])
+        lines.append(
+            [titles.get(key, key), fields, scores, str(len(trials)), f"{last['mean']:.1f}"]
+        )
     return _markdown(["", "chosen", "cross-validated", "of", "worst"], lines)
 
 
@@ -110,7 +123,9 @@ def _scarce(summary: Mapping[str, Any]) -> str:
     lines = []
     for one in summary.get("scarce", []):
         means = [f"{sum(one[name]) / len(one[name]):.2f}" for name in ("mmnn", "cmnn")]
-        lines.append([f"{one['share']:.0%}", *means, f"{one['difference']:+.2f} ± {one['error']:.2f}"])
+        lines.append(
+            [f"{one['share']:.0%}", *means, f"{one['difference']:+.2f} ± {one['error']:.2f}"]
+        )
     return _markdown(["pairs across", "MM-NN", "CM-NN", "difference ± error"], lines)
 
 
@@ -120,7 +135,12 @@ def _lengths(summary: Mapping[str, Any], kind: str = "retrained") -> str:
     lines = []
     for key, kinds in kept.items():
         cells = [kinds[kind].get(str(n)) for n in bits]
-        lines.append([summary["titles"].get(key, key), *("–" if cell is None else f"{cell[0]:.1f}" for cell in cells)])
+        lines.append(
+            [
+                summary["titles"].get(key, key),
+                *("–" if cell is None else f"{cell[0]:.1f}" for cell in cells),
+            ]
+        )
     return _markdown(["bits", *map(str, bits)], lines)
 
 
@@ -130,7 +150,10 @@ def _cropped(summary: Mapping[str, Any]) -> str:
 
 def _definitions(summary: Mapping[str, Any]) -> str:
     ways = _ways(summary)
-    lines = [[one["name"], *(f"{one[way]:.1f}" for way in ways)] for one in summary.get("definitions", [])]
+    lines = [
+        [one["name"], *(f"{one[way]:.1f}" for way in ways)]
+        for one in summary.get("definitions", [])
+    ]
     return _markdown(["", *(way.replace("-", " → ") for way in ways)], lines)
 
 
@@ -150,7 +173,10 @@ def _protocols(summary: Mapping[str, Any]) -> str:
 
 def _annotation(summary: Mapping[str, Any]) -> str:
     lines = [
-        [summary["titles"][method], *(f"{one[name]:.1f}" for name in ("precision", "recall", "hit"))]
+        [
+            summary["titles"][method],
+            *(f"{one[name]:.1f}" for name in ("precision", "recall", "hit")),
+        ]
         for method, one in summary.get("annotation", {}).items()
     ]
     return _markdown(["", "precision", "recall", "at least one right"], lines)
@@ -175,12 +201,16 @@ def _facts(summary: Mapping[str, Any]) -> str:
             f"Kept from the tags: {leaks['words']} words of concepts and {leaks['compounds']} that contain one, used"
             f" {leaks['occurrences']:,} times in training captions."
         )
-        points.append(f"Tags that still give a concept away: {len(leaks['telling'])} ({', '.join(leaks['telling'])}).")
+        points.append(
+            f"Tags that still give a concept away: {len(leaks['telling'])} ({', '.join(leaks['telling'])})."
+        )
     if "CPU minutes" in simulated:
         points.append(f"Finding these shares took {simulated['CPU minutes']:.1f} CPU minutes.")
     if facts.get("cost"):
         points.append(
-            "All methods took " + ", ".join(f"{value:.1f} {name}" for name, value in facts["cost"].items()) + "."
+            "All methods took "
+            + ", ".join(f"{value:.1f} {name}" for name, value in facts["cost"].items())
+            + "."
         )
     return "".join(f"- {point}\n" for point in points)
 

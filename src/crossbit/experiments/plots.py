@@ -14,8 +14,17 @@ COLOURS = (
     *("#0b6e99", "#d9730d", "#0f7b6c", "#ad1a72", "#6940a5"),
     *("#e03e3e", "#64473a", "#37352f", "#dfab01", "#9b9a97"),
 )
-_BELOW: dict[str, Any] = {"frameon": False, "fontsize": 8, "ncols": 5}  # a legend that hides no line
-_STYLE: dict[Any, Any] = {"svg.hashsalt": "crossbit", "svg.fonttype": "none", "font.size": 9, "axes.titlesize": 10}
+_BELOW: dict[str, Any] = {
+    "frameon": False,
+    "fontsize": 8,
+    "ncols": 5,
+}  # a legend that hides no line
+_STYLE: dict[Any, Any] = {
+    "svg.hashsalt": "crossbit",
+    "svg.fonttype": "none",
+    "font.size": 9,
+    "axes.titlesize": 10,
+}
 
 
 @contextmanager
@@ -36,7 +45,9 @@ def drawing(path: Path, width: float, height: float, columns: int = 1) -> "Itera
         figure.savefig(path, format="svg", metadata={"Date": None, "Creator": "crossbit"})
 
 
-def plot_lengths(lengths: Mapping[str, Any], titles: Mapping[str, str], chance: float, path: Path) -> None:
+def plot_lengths(
+    lengths: Mapping[str, Any], titles: Mapping[str, str], chance: float, path: Path
+) -> None:
     """Bits against mAP, a line a method: learnt at every length, and the first bits of long codes."""
     kinds = (("retrained", "learnt at this length"), ("cropped", "the first bits of longer codes"))
     with drawing(path, 9, 4.6, columns=2) as axes:
@@ -58,7 +69,9 @@ def plot_lengths(lengths: Mapping[str, Any], titles: Mapping[str, str], chance: 
             axis.minorticks_off()
         axes[0].set_ylabel("mAP, mean of both directions (%)")
         axes[0].text(4, chance, "chance", color="#787774", va="bottom", fontsize=8)
-        axes[0].get_figure().legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", **_BELOW)  # type: ignore[union-attr]
+        axes[0].get_figure().legend(
+            *axes[0].get_legend_handles_labels(), loc="outside lower center", **_BELOW
+        )  # type: ignore[union-attr]
 
 
 def plot_table(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
@@ -67,9 +80,18 @@ def plot_table(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     with drawing(path, 7, 0.9 + 0.28 * len(rows)) as (axis,):
         for place, row in zip(places, rows, strict=True):
             mean, spread = row["mean"]["average"], row["deviation"]["average"]
-            axis.errorbar(mean, place, xerr=spread, color=COLOURS[0], marker="o", markersize=5, linewidth=1.2)
+            axis.errorbar(
+                mean, place, xerr=spread, color=COLOURS[0], marker="o", markersize=5, linewidth=1.2
+            )
             if "average" in row["paper"]:
-                axis.plot(row["paper"]["average"], place, "|", markersize=12, color=COLOURS[1], markeredgewidth=2)
+                axis.plot(
+                    row["paper"]["average"],
+                    place,
+                    "|",
+                    markersize=12,
+                    color=COLOURS[1],
+                    markeredgewidth=2,
+                )
         axis.axvline(rows[0]["chance"], color="#9b9a97", linestyle=":", linewidth=1)
         axis.text(rows[0]["chance"], len(rows) + 0.6, " chance", color="#787774", fontsize=8)
         axis.set_yticks(list(places), [row["title"] for row in rows])
@@ -77,33 +99,65 @@ def plot_table(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
         axis.grid(axis="x", color="#ebebea", linewidth=0.8)
         axis.set_axisbelow(True)
         axis.plot([], [], "o", color=COLOURS[0], label="ours, ± sd of the seeds")
-        axis.plot([], [], "|", color=COLOURS[1], markersize=10, markeredgewidth=2, label="printed in the paper")
+        axis.plot(
+            [],
+            [],
+            "|",
+            color=COLOURS[1],
+            markersize=10,
+            markeredgewidth=2,
+            label="printed in the paper",
+        )
         axis.legend(frameon=False, loc="lower right", fontsize=8)
 
 
-def plot_curves(curves: Mapping[str, Any], titles: Mapping[str, str], directions: Sequence[str], path: Path) -> None:
+def plot_curves(
+    curves: Mapping[str, Any], titles: Mapping[str, str], directions: Sequence[str], path: Path
+) -> None:
     """Precision against recall, a panel a direction, a line a method."""
     with drawing(path, 9, 3.8, columns=len(directions)) as axes:
         for axis, way in zip(axes, directions, strict=True):
             for number, (key, ways) in enumerate(curves.items()):
-                recall, precision = ([100 * x for x in ways[way][name]] for name in ("recall", "precision"))
+                recall, precision = (
+                    [100 * x for x in ways[way][name]] for name in ("recall", "precision")
+                )
                 axis.plot(recall, precision, color=COLOURS[number % 10], label=titles[key])
-            axis.set(xlabel="recall (%)", title=way.replace("-", " → "), xlim=(0, 100), ylim=(0, None))
+            axis.set(
+                xlabel="recall (%)", title=way.replace("-", " → "), xlim=(0, 100), ylim=(0, None)
+            )
         axes[0].set_ylabel("precision (%)")
         axes[-1].legend(frameon=False, fontsize=8)
 
 
-def plot_directions(rows: Sequence[Mapping[str, Any]], directions: Sequence[str], path: Path) -> None:
+def plot_directions(
+    rows: Sequence[Mapping[str, Any]], directions: Sequence[str], path: Path
+) -> None:
     """A panel a direction: the value of every row with its deviation, and the paper's where it prints one."""
     places = range(len(rows), 0, -1)
-    with drawing(path, 2 + 2 * len(directions), 1.1 + 0.3 * len(rows), columns=len(directions)) as axes:
+    with drawing(
+        path, 2 + 2 * len(directions), 1.1 + 0.3 * len(rows), columns=len(directions)
+    ) as axes:
         for axis, way in zip(axes, directions, strict=True):
             for place, row in zip(places, rows, strict=True):
                 if way in row["mean"]:
                     spread = row["deviation"][way]
-                    axis.errorbar(row["mean"][way], place, xerr=spread, color=COLOURS[0], marker="o", markersize=5)
+                    axis.errorbar(
+                        row["mean"][way],
+                        place,
+                        xerr=spread,
+                        color=COLOURS[0],
+                        marker="o",
+                        markersize=5,
+                    )
                 if way in row["paper"]:
-                    axis.plot(row["paper"][way], place, "|", markersize=12, color=COLOURS[1], markeredgewidth=2)
+                    axis.plot(
+                        row["paper"][way],
+                        place,
+                        "|",
+                        markersize=12,
+                        color=COLOURS[1],
+                        markeredgewidth=2,
+                    )
             axis.set_yticks(list(places), [row["title"] for row in rows] if axis is axes[0] else [])
             axis.set(title=way.replace("-", " → "), xlim=(0, 100), ylim=(0.4, len(rows) + 0.6))
             axis.grid(axis="x", color="#ebebea", linewidth=0.8)
@@ -111,5 +165,9 @@ def plot_directions(rows: Sequence[Mapping[str, Any]], directions: Sequence[str]
         axes[0].set_xlabel("mAP@10 (%)")
         axes[0].plot([], [], "o", color=COLOURS[0], label="ours")
         if any(row["paper"] for row in rows):
-            axes[0].plot([], [], "|", color=COLOURS[1], markersize=10, markeredgewidth=2, label="the paper")
-        axes[0].legend(frameon=False, loc="upper left", fontsize=8)  # features are not compared across modalities
+            axes[0].plot(
+                [], [], "|", color=COLOURS[1], markersize=10, markeredgewidth=2, label="the paper"
+            )
+        axes[0].legend(
+            frameon=False, loc="upper left", fontsize=8
+        )  # features are not compared across modalities

@@ -97,7 +97,10 @@ def given_splits(
 
 
 _WIKI = (
-    Protocol(name="wiki", note="the paper's: both sides are the 693 test rows, the own counterpart stays in"),
+    Protocol(
+        name="wiki",
+        note="the paper's: both sides are the 693 test rows, the own counterpart stays in",
+    ),
     Protocol(name="wiki/train-as-base", base="train", note="the base is what was learnt from"),
     Protocol(
         name="wiki/learnt-base",
@@ -134,7 +137,9 @@ _CONCEPTS = (
     ),
 )
 
-_DIGITS = Protocol(name="digits", note="both sides are the 1000 test rows, from each of six modalities to each")
+_DIGITS = Protocol(
+    name="digits", note="both sides are the 1000 test rows, from each of six modalities to each"
+)
 
 _SHAPES = (
     Protocol(

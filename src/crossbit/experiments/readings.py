@@ -33,7 +33,13 @@ def run_readings(
             model = row.make(n_bits=n_bits, seed=seed).fit(**row.supervise(train, seed))
             for path, protocol in zip(paths, protocols, strict=True):
                 found = evaluate_model(model, data, protocol)
-                write_result(path, found, card=model.card, dataset=data.describe(), seconds=time.perf_counter() - began)
+                write_result(
+                    path,
+                    found,
+                    card=model.card,
+                    dataset=data.describe(),
+                    seconds=time.perf_counter() - began,
+                )
         if on_step is not None:
             on_step(Step(number, len(todo)))
 
@@ -56,7 +62,9 @@ def readings(
             results = [read_result(result_file(home, row, n_bits, seed)) for seed in seeds]
             scores[row.key] = spread([average(result, directions) for result in results])
         chance = average(results[0], directions, "chance")
-        found.append({"name": protocol.name, "words": protocol.words, "chance": chance, "scores": scores})
+        found.append(
+            {"name": protocol.name, "words": protocol.words, "chance": chance, "scores": scores}
+        )
     return found
 
 

@@ -25,7 +25,9 @@ Reference: TypeAlias = Literal["cm", "sm", "scm"]
 REGULARISATION = 1e-4
 
 
-def embed(reference: Reference, train: Dataset, test: Dataset, *, n_directions: int, seed: int) -> Vectors:
+def embed(
+    reference: Reference, train: Dataset, test: Dataset, *, n_directions: int, seed: int
+) -> Vectors:
     """Vectors of the test rows in the space that a reference learns from the training rows.
 
     Args:
@@ -46,7 +48,9 @@ def embed(reference: Reference, train: Dataset, test: Dataset, *, n_directions: 
     if reference == "cm":
         return asked
     member = training_set(train.views, labels=train.labels).memberships()
-    fitted = {name: fit_validated(X, member[name], several=False, seed=seed) for name, X in seen.items()}
+    fitted = {
+        name: fit_validated(X, member[name], several=False, seed=seed) for name, X in seen.items()
+    }
     return {name: fitted[name].posteriors(X) for name, X in asked.items()}
 
 

@@ -20,7 +20,9 @@ CODES = "crossbit.result-codes/1"
 SUFFIX = ".codes"
 
 
-def result_path(folder: Path, experiment: str, *, dataset: str, card: Mapping[str, Any], n_bits: int) -> Path:
+def result_path(
+    folder: Path, experiment: str, *, dataset: str, card: Mapping[str, Any], n_bits: int
+) -> Path:
     """Where a result lives: ``<folder>/<experiment>/<dataset>-<method>-<bits>-<seed>.json``."""
     seed = card.get("fields", {}).get("seed", 0)
     name = "-".join([dataset or "data", str(card.get("method", "model")), str(n_bits), str(seed)])
@@ -38,15 +40,22 @@ def write_result(
 ) -> None:
     """Write a result, and beside it the codes and the rows they belong to, so that any metric can be recomputed."""
     if path.suffix == SUFFIX:
-        raise DataError(f"{path}: the codes go beside the result under this ending; call the result .json")
+        raise DataError(
+            f"{path}: the codes go beside the result under this ending; call the result .json"
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
     codes = path.with_name(path.name + SUFFIX)
     result = {
         "format": FORMAT,
         "model": dict(card),
-        "dataset": {key: dataset[key] for key in ("name", "rows", "splits", "source") if key in dataset},
+        "dataset": {
+            key: dataset[key] for key in ("name", "rows", "splits", "source") if key in dataset
+        },
         "protocol": evaluation.protocol.to_dict(),
-        "directions": {f"{left}-{right}": report.to_dict() for (left, right), report in evaluation.reports.items()},
+        "directions": {
+            f"{left}-{right}": report.to_dict()
+            for (left, right), report in evaluation.reports.items()
+        },
         "health": {name: health.to_dict() for name, health in evaluation.health.items()},
         "environment": environment(),
         "seconds": seconds,
@@ -60,7 +69,9 @@ def write_result(
 
 
 def _write_codes(path: Path, evaluation: Evaluation) -> None:
-    arrays: dict[str, NDArray[Any]] = {f"query.{name}": codes.words for name, codes in evaluation.queries.items()}
+    arrays: dict[str, NDArray[Any]] = {
+        f"query.{name}": codes.words for name, codes in evaluation.queries.items()
+    }
     arrays |= {f"base.{name}": codes.words for name, codes in evaluation.base.items()}
     arrays |= {f"query_rows.{name}": rows for name, rows in evaluation.query_rows.items()}
     arrays |= {f"base_rows.{name}": rows for name, rows in evaluation.base_rows.items()}

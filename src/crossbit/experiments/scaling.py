@@ -45,7 +45,11 @@ SCENARIOS = (
     Scenario("… and one answer in a thousand is 50 ms late", _USUAL),
     Scenario("… and another replica is asked after a while", _USUAL, hedged=True),
     Scenario("… while 2 % of the replicas are down", replace(_USUAL, down=0.02), hedged=True),
-    Scenario("… and a third replica shares the work", replace(_USUAL, replicas=3, load=0.2, down=0.02), hedged=True),
+    Scenario(
+        "… and a third replica shares the work",
+        replace(_USUAL, replicas=3, load=0.2, down=0.02),
+        hedged=True,
+    ),
 )
 
 
@@ -57,7 +61,10 @@ def growth_table(measured: Measured) -> Table:
             times = 1e3 * measured.latencies(kind, n)
             some = next(r for r in measured.rows if r.get("n") == n and r.get("codes") == kind)
             cells = [f"{np.quantile(times, q):.3g}" for q in (0.5, 0.99)]
-            scan, built = some["scan_microseconds"] / 1e3, some["add_seconds"] + some["optimize_seconds"]
+            scan, built = (
+                some["scan_microseconds"] / 1e3,
+                some["add_seconds"] + some["optimize_seconds"],
+            )
             held = f"{some['bytes_a_code']:.0f}", f"{some['bytes_a_code'] * n / 1e9:.2g}"
             lines.append([f"{power(n)} {kind}", *cells, f"{scan:.3g}", *held, f"{built:.2g}"])
     header = ["codes", "50 %, ms", "99 %, ms", "scan, ms", "bytes a code", "GB", "built in, s"]
@@ -105,7 +112,11 @@ def check_table(measured: Measured) -> Table:
             idle = Cluster(shards=half, replicas=1, load=0.0, late=0.0, network=0.0)
             foretold = simulate(idle, sample[:, :half], queries=2000)
             found = sample[:, half:].max(axis=1)
-            cells = [f"{1e6 * v:.0f}" for q in (0.5, 0.9, 0.99) for v in (np.quantile(found, q), foretold.quantile(q))]
+            cells = [
+                f"{1e6 * v:.0f}"
+                for q in (0.5, 0.9, 0.99)
+                for v in (np.quantile(found, q), foretold.quantile(q))
+            ]
             lines.append([f"{half} shards of {power(n)} {kind}", *cells])
     pairs = [name for quantile in ("50 %", "90 %", "99 %") for name in (quantile, "simulated")]
     return {"header": ["µs", *pairs], "lines": lines}
@@ -121,7 +132,9 @@ def simulated(scenario: Scenario, measured: Measured, shards: int) -> Simulated:
     return simulate(cluster, sample, queries=QUERIES)
 
 
-def latency_lines(measured: Measured, shards: Sequence[int], on_step: OnStep | None = None) -> Iterator[list[Any]]:
+def latency_lines(
+    measured: Measured, shards: Sequence[int], on_step: OnStep | None = None
+) -> Iterator[list[Any]]:
     """One line a scenario and size, as numbers."""
     number = 0
     for scenario in SCENARIOS:
@@ -145,7 +158,9 @@ def latency_table(lines: Sequence[Sequence[Any]]) -> Table:
     return {"header": header, "lines": cells}
 
 
-def plans(measured: Measured, demand: Demand | None = None, machine: Machine | None = None) -> list[Plan]:
+def plans(
+    measured: Measured, demand: Demand | None = None, machine: Machine | None = None
+) -> list[Plan]:
     """Plans for 10⁸ to 10¹¹ items of both kinds of codes, or for one demand."""
     if demand is not None:
         return [plan(demand, measured, machine)]
@@ -172,17 +187,37 @@ def plot_growth(measured: Measured, path: Path) -> None:
         for number, kind in enumerate(KINDS):
             samples = [1e3 * measured.latencies(kind, n) for n in measured.sizes]
             look: dict[str, Any] = {"color": COLOURS[number], "marker": "o", "markersize": 3.5}
-            left.plot(measured.sizes, [np.median(s) for s in samples], label=f"{kind} codes", **look)
+            left.plot(
+                measured.sizes, [np.median(s) for s in samples], label=f"{kind} codes", **look
+            )
             low, high = ([np.quantile(s, q) for s in samples] for q in (0.05, 0.99))
-            left.fill_between(measured.sizes, low, high, color=COLOURS[number], alpha=0.15, linewidth=0)
-        scans = {r["n"]: r["scan_microseconds"] / 1e3 for r in measured.rows if r["what"] == "shard"}
-        left.plot(measured.sizes, [scans[n] for n in measured.sizes], color="#9b9a97", linestyle=":", label="scan")
-        left.set(xscale="log", yscale="log", xlabel="codes in the shard", ylabel="ms a query, one core")
+            left.fill_between(
+                measured.sizes, low, high, color=COLOURS[number], alpha=0.15, linewidth=0
+            )
+        scans = {
+            r["n"]: r["scan_microseconds"] / 1e3 for r in measured.rows if r["what"] == "shard"
+        }
+        left.plot(
+            measured.sizes,
+            [scans[n] for n in measured.sizes],
+            color="#9b9a97",
+            linestyle=":",
+            label="scan",
+        )
+        left.set(
+            xscale="log", yscale="log", xlabel="codes in the shard", ylabel="ms a query, one core"
+        )
         left.set_title("median, and 5 % to 99 % of the queries")
         left.legend(frameon=False)
         held = [measured.bytes_a_code(n) * n / 1e9 for n in measured.sizes]
         right.plot(measured.sizes, held, color=COLOURS[2], marker="o", markersize=3.5)
-        right.set(xscale="log", yscale="log", xlabel="codes in the shard", ylabel="GB", title="memory, tables included")
+        right.set(
+            xscale="log",
+            yscale="log",
+            xlabel="codes in the shard",
+            ylabel="GB",
+            title="memory, tables included",
+        )
 
 
 def plot_tails(lines: Sequence[Sequence[Any]], path: Path) -> None:
@@ -191,7 +226,14 @@ def plot_tails(lines: Sequence[Sequence[Any]], path: Path) -> None:
         for number, scenario in enumerate(SCENARIOS):
             mine = [line for line in lines if line[0] == scenario.title]
             shards, medians, tails = ([line[k] for line in mine] for k in (1, 2, 3))
-            axis.plot(shards, tails, color=COLOURS[number], marker="o", markersize=3.5, label=scenario.title)
+            axis.plot(
+                shards,
+                tails,
+                color=COLOURS[number],
+                marker="o",
+                markersize=3.5,
+                label=scenario.title,
+            )
             axis.plot(shards, medians, color=COLOURS[number], linestyle=":", linewidth=1)
         axis.set(xscale="log", yscale="log", xlabel="shards that a query visits", ylabel="ms")
         axis.set_title("99 % of the queries take at most (dotted: half of them)")

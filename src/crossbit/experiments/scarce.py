@@ -30,8 +30,12 @@ def share_of_pairs(
     pairs: list[Pairs] = []
     for number, (left, right, part) in enumerate(wanted):
         existing = _existing(labels, within=left == right)
-        similar, not_ = (round(part * min(n, most)) for n, most in zip(n_pairs, existing, strict=True))
-        drawn = pairs_from_labels(labels, left, right, n_similar=similar, n_dissimilar=not_, seed=seed + 1000 * number)
+        similar, not_ = (
+            round(part * min(n, most)) for n, most in zip(n_pairs, existing, strict=True)
+        )
+        drawn = pairs_from_labels(
+            labels, left, right, n_similar=similar, n_dissimilar=not_, seed=seed + 1000 * number
+        )
         pairs.append(drawn)
     return {"views": train.views, "pairs": pairs, "rows": False}
 
@@ -44,7 +48,12 @@ def _existing(labels: NDArray[Any], *, within: bool) -> tuple[int, int]:
 
 
 def differences(
-    rows: Mapping[float, tuple[Row, Row]], folder: Path, directions: Sequence[str], *, n_bits: int, seeds: Sequence[int]
+    rows: Mapping[float, tuple[Row, Row]],
+    folder: Path,
+    directions: Sequence[str],
+    *,
+    n_bits: int,
+    seeds: Sequence[int],
 ) -> list[dict[str, Any]]:
     """For each share of the pairs: the two methods seed by seed, and their paired difference with its error.
 
@@ -60,8 +69,17 @@ def differences(
         paths = [[result_file(folder, row, n_bits, seed) for seed in seeds] for row in pair]
         if not all(path.exists() for some in paths for path in some):
             continue
-        within, across = (np.array([average(read_result(path), directions) for path in some]) for some in paths)
+        within, across = (
+            np.array([average(read_result(path), directions) for path in some]) for some in paths
+        )
         gain = within - across
         scores = {"mmnn": within.tolist(), "cmnn": across.tolist()}
-        found.append({"share": share, **scores, "difference": float(gain.mean()), "error": standard_error(gain)})
+        found.append(
+            {
+                "share": share,
+                **scores,
+                "difference": float(gain.mean()),
+                "error": standard_error(gain),
+            }
+        )
     return found

@@ -20,7 +20,9 @@ def write_summary(folder: Path, experiment: str, **parts: Any) -> Path:  # noqa:
     folder.mkdir(parents=True, exist_ok=True)
     write_json(
         path,
-        before | _rounded(parts) | {"format": FORMAT, "experiment": experiment, "environment": environment()},
+        before
+        | _rounded(parts)
+        | {"format": FORMAT, "experiment": experiment, "environment": environment()},
     )
     return path
 
@@ -52,7 +54,9 @@ def as_row(one: Summary) -> dict[str, Any]:
 
 def as_search(trials: Sequence[Trial]) -> list[dict[str, Any]]:
     """What cross-validation said of the candidates, the best first."""
-    return [{"fields": dict(trial.fields), "mean": trial.mean, "error": trial.error} for trial in trials]
+    return [
+        {"fields": dict(trial.fields), "mean": trial.mean, "error": trial.error} for trial in trials
+    ]
 
 
 def _rounded(value: Any) -> Any:  # noqa: ANN401 - plain JSON

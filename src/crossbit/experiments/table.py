@@ -103,7 +103,12 @@ def run_rows(
     on_step: OnStep | None = None,
 ) -> None:
     """Run every row for every seed; what is there already is not run again, so that an interrupted table goes on."""
-    todo = [(row, seed) for seed in seeds for row in rows if not result_file(folder, row, n_bits, seed).exists()]
+    todo = [
+        (row, seed)
+        for seed in seeds
+        for row in rows
+        if not result_file(folder, row, n_bits, seed).exists()
+    ]
     for number, (row, seed) in enumerate(todo, start=1):
         began, cpu = time.perf_counter(), time.process_time()
         evaluation, card = _run(row, data, folder, n_bits, seed, protocol)
@@ -138,7 +143,9 @@ def search(row: Row, train: Dataset, folder: Path, n_bits: int) -> list[Trial]:
     if not path.exists():
         if row.make is None:
             raise ValueError(f"row {row.key!r} makes no method to search the settings of")
-        trials = compare(partial(row.make, n_bits=n_bits), row.candidates, train, supervise=row.supervise)
+        trials = compare(
+            partial(row.make, n_bits=n_bits), row.candidates, train, supervise=row.supervise
+        )
         path.parent.mkdir(parents=True, exist_ok=True)
         told = [{"fields": dict(trial.fields), "scores": list(trial.scores)} for trial in trials]
         write_json(path, {"format": SEARCH, "rows": len(train), "trials": told})
@@ -148,18 +155,27 @@ def search(row: Row, train: Dataset, folder: Path, n_bits: int) -> list[Trial]:
 
 
 def summarise(
-    rows: Sequence[Row], folder: Path, directions: Sequence[str], *, n_bits: int, seeds: Sequence[int]
+    rows: Sequence[Row],
+    folder: Path,
+    directions: Sequence[str],
+    *,
+    n_bits: int,
+    seeds: Sequence[int],
 ) -> list[Summary]:
     """Sum up the rows whose results are all there."""
     summaries = []
     for row in rows:
         paths = [result_file(folder, row, n_bits, seed) for seed in seeds]
         if all(path.exists() for path in paths):
-            summaries.append(_summary(row, [read_result(path) for path in paths], directions, n_bits))
+            summaries.append(
+                _summary(row, [read_result(path) for path in paths], directions, n_bits)
+            )
     return summaries
 
 
-def _summary(row: Row, results: list[dict[str, Any]], directions: Sequence[str], n_bits: int) -> Summary:
+def _summary(
+    row: Row, results: list[dict[str, Any]], directions: Sequence[str], n_bits: int
+) -> Summary:
     """Mean and deviation over seeds of each direction and of their average."""
     ways = [way for way in directions if way in results[0]["directions"]]
 

@@ -32,15 +32,26 @@ HIDDEN = (128,)  # the paper does not say how wide its second layer is here; on 
 SHARES = (1.0, 0.5, 0.1)  # of the pairs across modalities
 
 # The paper gives no margins for this experiment; a comment in its source gives 49, 9, 9: probably 7², 3², 3².
-LITERAL: dict[str, Any] = {"inputs": "unit", "optimiser": "cg", "n_pairs": PAIRS, "sums": True, "validation": 0.0}
+LITERAL: dict[str, Any] = {
+    "inputs": "unit",
+    "optimiser": "cg",
+    "n_pairs": PAIRS,
+    "sums": True,
+    "validation": 0.0,
+}
 MARGINS = {"image-text": 7.0, "image": 3.0, "text": 3.0}
 
 FAMILY: dict[str, Any] = {"inputs": "unit", "optimiser": "lbfgs"}
 _MARGINS, _ALPHAS = ("71%", "90%"), (0.1, 0.3)
-WITHIN: Fields = [{"margin": margin, "alpha": alpha} for margin, alpha in product(_MARGINS, _ALPHAS)]
+WITHIN: Fields = [
+    {"margin": margin, "alpha": alpha} for margin, alpha in product(_MARGINS, _ALPHAS)
+]
 ACROSS: Fields = [{"margin": margin} for margin in (*_MARGINS, "110%")]
 DECAYS = (0.0, 1e-3)
-BEST: Fields = [{"landmarks": landmarks, "hidden": hidden} for landmarks, hidden in product((500, 2000), ([], [64]))]
+BEST: Fields = [
+    {"landmarks": landmarks, "hidden": hidden}
+    for landmarks, hidden in product((500, 2000), ([], [64]))
+]
 
 
 def rows() -> list[Row]:
@@ -52,9 +63,13 @@ def _literal() -> list[Row]:
     both, across = {**LITERAL, "margin": MARGINS, "alpha": 0.3}, {**LITERAL, "margin": 7.0}
     return [
         _hashed("mmnn-l1-literal", "MM-NN L1, literal", "mmnn", (27.8, 21.2), **both),
-        _hashed("mmnn-l2-literal", "MM-NN L2, literal", "mmnn", (28.5, 22.0), **both, hidden=HIDDEN),
+        _hashed(
+            "mmnn-l2-literal", "MM-NN L2, literal", "mmnn", (28.5, 22.0), **both, hidden=HIDDEN
+        ),
         _hashed("cmnn-l1-literal", "CM-NN L1, literal", "cmnn", (26.7, 20.9), **across),
-        _hashed("cmnn-l2-literal", "CM-NN L2, literal", "cmnn", (27.1, 21.1), **across, hidden=HIDDEN),
+        _hashed(
+            "cmnn-l2-literal", "CM-NN L2, literal", "cmnn", (27.1, 21.1), **across, hidden=HIDDEN
+        ),
     ]
 
 
@@ -73,7 +88,9 @@ def _family() -> list[Row]:
 
 def _references() -> list[Row]:
     return [
-        _hashed("cmssh", "CM-SSH", "cmssh", (22.2, 18.4), n_similar=PAIRS[0], n_dissimilar=PAIRS[1]),
+        _hashed(
+            "cmssh", "CM-SSH", "cmssh", (22.2, 18.4), n_similar=PAIRS[0], n_dissimilar=PAIRS[1]
+        ),
         _reference("cm", "CM", (24.9, 19.6), SUBSPACE),
         _reference("sm", "SM", (22.5, 22.3), 10),
         _reference("scm", "SCM", (27.7, 22.6), 10),
@@ -83,13 +100,25 @@ def _references() -> list[Row]:
 
 def _ours() -> list[Row]:
     best = _hashed("mmnn-best", "MMNN, searched", "mmnn", None, BEST)
-    names = ("mmnn", "cmnn", "posteriorlsh", "classridge", "rankedcca", "ccaitq", "spectralhashing", "diffhash", "lsh")
+    names = (
+        "mmnn",
+        "cmnn",
+        "posteriorlsh",
+        "classridge",
+        "rankedcca",
+        "ccaitq",
+        "spectralhashing",
+        "diffhash",
+        "lsh",
+    )
     return [best, *(_hashed(name, HASHERS[name].__name__, name, None) for name in names)]
 
 
 def every_hasher() -> list[Row]:
     """Every method that hashes, with its defaults and the paper's number of pairs."""
-    return [row for row in [*_ours(), *_references()] if row.make is not None and not row.candidates]
+    return [
+        row for row in [*_ours(), *_references()] if row.make is not None and not row.candidates
+    ]
 
 
 def scarce_rows() -> list[Row]:
@@ -97,7 +126,9 @@ def scarce_rows() -> list[Row]:
     found = []
     for share, (method, title) in product(SHARES, (("mmnn", "MM-NN"), ("cmnn", "CM-NN"))):
         within = method == "mmnn"
-        row = _hashed(f"{method}-pairs-{share:g}", title, method, None, WITHIN if within else ACROSS, **FAMILY)
+        row = _hashed(
+            f"{method}-pairs-{share:g}", title, method, None, WITHIN if within else ACROSS, **FAMILY
+        )
         found.append(replace(row, supervise=partial(with_share, share=share, within=within)))
     return found
 
@@ -132,7 +163,9 @@ def _reference(key: str, title: str, paper: tuple[float, float] | None, width: i
         return Evaluation(reports, PROTOCOLS["wiki"])
 
     reference: Reference = run
-    return Row(key=key, title=title, reference=reference, paper=_printed(paper), bytes_an_item=4 * width)
+    return Row(
+        key=key, title=title, reference=reference, paper=_printed(paper), bytes_an_item=4 * width
+    )
 
 
 def _printed(paper: tuple[float, float] | None) -> dict[str, float]:

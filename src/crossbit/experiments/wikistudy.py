@@ -19,11 +19,24 @@ from crossbit.progress import OnStep
 Part = Literal["table", "scarce", "lengths", "definitions", "protocols"]
 PARTS: tuple[Part, ...] = get_args(Part)
 READ = ("mmnn", "cmssh", "ccaitq", "lsh")  # under several protocols
-FOLLOWED = ("mmnn", "cmnn", "posteriorlsh", "ccaitq", "cmssh", "lsh")  # in the figure of precision and recall
+FOLLOWED = (
+    "mmnn",
+    "cmnn",
+    "posteriorlsh",
+    "ccaitq",
+    "cmssh",
+    "lsh",
+)  # in the figure of precision and recall
 
 
 def run_part(
-    part: Part, data: Dataset, out: Path, *, n_bits: int, seeds: Sequence[int], on_step: OnStep | None = None
+    part: Part,
+    data: Dataset,
+    out: Path,
+    *,
+    n_bits: int,
+    seeds: Sequence[int],
+    on_step: OnStep | None = None,
 ) -> None:
     """Run what is not there yet, and write its summary and figures beside the results.
 
@@ -45,13 +58,19 @@ def run_part(
     }
     found = runs[part](data, out, n_bits, seeds, on_step)
     titles = {row.key: row.title for row in wiki.rows()}
-    write_summary(out, "wiki", directions=list(wiki.DIRECTIONS), bits=n_bits, titles=titles, **found)
+    write_summary(
+        out, "wiki", directions=list(wiki.DIRECTIONS), bits=n_bits, titles=titles, **found
+    )
 
 
-def _table(data: Dataset, out: Path, n_bits: int, seeds: Sequence[int], on_step: OnStep | None) -> dict[str, Any]:
+def _table(
+    data: Dataset, out: Path, n_bits: int, seeds: Sequence[int], on_step: OnStep | None
+) -> dict[str, Any]:
     rows = wiki.rows()
     run_rows(rows, data, out, n_bits=n_bits, seeds=seeds, on_step=on_step)
-    table = [as_row(one) for one in summarise(rows, out, wiki.DIRECTIONS, n_bits=n_bits, seeds=seeds)]
+    table = [
+        as_row(one) for one in summarise(rows, out, wiki.DIRECTIONS, n_bits=n_bits, seeds=seeds)
+    ]
     plots.plot_table(table, out / "table.svg")
     return {"table": table, "searches": _searches(rows, data, out, n_bits), "seeds": len(seeds)}
 
@@ -61,7 +80,9 @@ def _searches(rows: Sequence[Row], data: Dataset, out: Path, n_bits: int) -> dic
     return {row.key: as_search(search(row, train, out, n_bits)) for row in rows if row.candidates}
 
 
-def _scarce(data: Dataset, out: Path, n_bits: int, seeds: Sequence[int], on_step: OnStep | None) -> dict[str, Any]:
+def _scarce(
+    data: Dataset, out: Path, n_bits: int, seeds: Sequence[int], on_step: OnStep | None
+) -> dict[str, Any]:
     rows = wiki.scarce_rows()
     run_rows(rows, data, out, n_bits=n_bits, seeds=seeds, on_step=on_step)
     pairs = dict(zip(wiki.SHARES, zip(rows[::2], rows[1::2], strict=True), strict=True))
@@ -69,7 +90,9 @@ def _scarce(data: Dataset, out: Path, n_bits: int, seeds: Sequence[int], on_step
     return {"scarce": found, "scarce searches": _searches(rows, data, out, n_bits)}
 
 
-def _lengths(data: Dataset, out: Path, n_bits: int, seeds: Sequence[int], on_step: OnStep | None) -> dict[str, Any]:
+def _lengths(
+    data: Dataset, out: Path, n_bits: int, seeds: Sequence[int], on_step: OnStep | None
+) -> dict[str, Any]:
     del n_bits
     rows = wiki.every_hasher()
     run_lengths(rows, data, out, seeds=seeds, on_step=on_step)
@@ -79,18 +102,31 @@ def _lengths(data: Dataset, out: Path, n_bits: int, seeds: Sequence[int], on_ste
     return {"lengths": lengths}
 
 
-def _definitions(data: Dataset, out: Path, n_bits: int, seeds: Sequence[int], on_step: OnStep | None) -> dict[str, Any]:
+def _definitions(
+    data: Dataset, out: Path, n_bits: int, seeds: Sequence[int], on_step: OnStep | None
+) -> dict[str, Any]:
     rows = {row.key: row for row in wiki.every_hasher()}
     followed = [rows[key] for key in FOLLOWED]
     run_rows(followed, data, out, n_bits=n_bits, seeds=seeds[:1], on_step=on_step)
     kept = {row.key: Kept.of(result_file(out, row, n_bits, seeds[0])) for row in followed}
     found = {key: curves(codes, data, wiki.DIRECTIONS) for key, codes in kept.items()}
-    plots.plot_curves(found, {key: rows[key].title for key in FOLLOWED}, wiki.DIRECTIONS, out / "precision-recall.svg")
+    plots.plot_curves(
+        found,
+        {key: rows[key].title for key in FOLLOWED},
+        wiki.DIRECTIONS,
+        out / "precision-recall.svg",
+    )
     return {"definitions": many(kept["mmnn"], data, wiki.DIRECTIONS), "curves": found}
 
 
-def _protocols(data: Dataset, out: Path, n_bits: int, seeds: Sequence[int], on_step: OnStep | None) -> dict[str, Any]:
+def _protocols(
+    data: Dataset, out: Path, n_bits: int, seeds: Sequence[int], on_step: OnStep | None
+) -> dict[str, Any]:
     rows = [row for row in wiki.every_hasher() if row.key in READ]
-    protocols = [protocol for name, protocol in PROTOCOLS.items() if name.partition("/")[0] == "wiki"]
+    protocols = [
+        protocol for name, protocol in PROTOCOLS.items() if name.partition("/")[0] == "wiki"
+    ]
     run_readings(rows, data, out, protocols, n_bits=n_bits, seeds=seeds, on_step=on_step)
-    return {"protocols": readings(rows, out, protocols, wiki.DIRECTIONS, n_bits=n_bits, seeds=seeds)}
+    return {
+        "protocols": readings(rows, out, protocols, wiki.DIRECTIONS, n_bits=n_bits, seeds=seeds)
+    }

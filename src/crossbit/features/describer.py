@@ -77,7 +77,10 @@ class Describer(ABC):
         arrays = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
         files = {name: value for name, value in values.items() if isinstance(value, bytes)}
         lines = {name: value for name, value in values.items() if isinstance(value, tuple)}
-        settings = {name: values[name] for name in values.keys() - arrays.keys() - files.keys() - lines.keys()}
+        settings = {
+            name: values[name]
+            for name in values.keys() - arrays.keys() - files.keys() - lines.keys()
+        }
         files |= {name + _LINES: "\n".join(value).encode() for name, value in lines.items()}
         return Recipe(self.kind, settings, arrays, files)
 
@@ -101,7 +104,11 @@ def open(recipe: Recipe) -> Describer:
     """
     cls = KINDS[known(recipe.kind, KINDS, "kind of recipe")]
     try:
-        return cls(**recipe.settings, **recipe.arrays, **dict(_field(*item) for item in recipe.files.items()))
+        return cls(
+            **recipe.settings,
+            **recipe.arrays,
+            **dict(_field(*item) for item in recipe.files.items()),
+        )
     except (TypeError, UnicodeDecodeError, DataError) as error:
         raise FormatError(f"a recipe of kind {recipe.kind!r} is damaged ({error})") from error
 
@@ -116,7 +123,9 @@ def _field(name: str, content: bytes) -> tuple[str, Any]:
 def several(things: Iterable[Any]) -> Iterable[Any]:
     """Things, and not one text or path, whose letters would be taken for things."""
     if isinstance(things, str | bytes | PathLike) or not isinstance(things, Iterable):
-        raise DataError(f"expected a list of things to describe, got one {type(things).__name__}; pass [thing]")
+        raise DataError(
+            f"expected a list of things to describe, got one {type(things).__name__}; pass [thing]"
+        )
     return things
 
 

@@ -76,12 +76,20 @@ def extract(
     todo = [number for number, row in enumerate(rows) if row is None]
     blocks = [todo[start : start + _BLOCK] for start in range(0, len(todo), _BLOCK)]
     done = len(things) - len(todo)
-    with _describing(describer, [[things[n] for n in block] for block in blocks], workers) as results:
+    with _describing(
+        describer, [[things[n] for n in block] for block in blocks], workers
+    ) as results:
         for block, found in zip(blocks, results, strict=True):
             for number, row in zip(block, found, strict=True):
                 rows[number] = row
             if memory is not None:
-                memory.add({keys[n]: row for n, row in zip(block, found, strict=True) if isinstance(row, np.ndarray)})
+                memory.add(
+                    {
+                        keys[n]: row
+                        for n, row in zip(block, found, strict=True)
+                        if isinstance(row, np.ndarray)
+                    }
+                )
             done += len(block)
             if on_step is not None:
                 on_step(Step(done, len(things)))
@@ -90,8 +98,14 @@ def extract(
 
 def _gather(describer: Describer, things: Sequence[Thing], rows: Sequence[Row | None]) -> Extracted:
     kept = [(number, row) for number, row in enumerate(rows) if isinstance(row, np.ndarray)]
-    skipped = [f"{name_of(thing)}: {row}" for thing, row in zip(things, rows, strict=True) if isinstance(row, str)]
-    matrix = np.stack([row for _, row in kept]) if kept else np.empty((0, describer.width), np.float32)
+    skipped = [
+        f"{name_of(thing)}: {row}"
+        for thing, row in zip(things, rows, strict=True)
+        if isinstance(row, str)
+    ]
+    matrix = (
+        np.stack([row for _, row in kept]) if kept else np.empty((0, describer.width), np.float32)
+    )
     return Extracted(matrix, np.array([number for number, _ in kept], np.int64), skipped)
 
 
@@ -107,7 +121,9 @@ def _rows(describer: Describer, things: Iterable[Thing]) -> list[Row]:
 
 
 @contextmanager
-def _describing(describer: Describer, blocks: Sequence[Sequence[Thing]], workers: int) -> Iterator[Iterator[list[Row]]]:
+def _describing(
+    describer: Describer, blocks: Sequence[Sequence[Thing]], workers: int
+) -> Iterator[Iterator[list[Row]]]:
     """Rows of blocks of things in their order, made here or by processes."""
     if min(workers, len(blocks)) <= 1:
         yield (_rows(describer, block) for block in blocks)
@@ -120,7 +136,9 @@ def _describing(describer: Describer, blocks: Sequence[Sequence[Thing]], workers
         try:
             yield pool.map(_work, blocks)
         except BrokenProcessPool as error:
-            raise BackendError("a process that described things died; try again with workers=1") from error
+            raise BackendError(
+                "a process that described things died; try again with workers=1"
+            ) from error
         finally:
             pool.shutdown(cancel_futures=True)
 

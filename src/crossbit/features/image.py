@@ -41,12 +41,22 @@ class BagOfSift(Describer, kind="sift"):
 
     def __post_init__(self) -> None:
         """Keep the words as float32."""
-        object.__setattr__(self, "words", np.ascontiguousarray(matrix(self.words, "words", width=_SIFT), np.float32))
+        object.__setattr__(
+            self,
+            "words",
+            np.ascontiguousarray(matrix(self.words, "words", width=_SIFT), np.float32),
+        )
         whole_number(self.side, "side, in pixels,", least=16)
 
     @classmethod
     def fit(
-        cls, pictures: Iterable[Thing], *, size: int = 500, side: int = 512, most: int = 200_000, seed: int = 0
+        cls,
+        pictures: Iterable[Thing],
+        *,
+        size: int = 500,
+        side: int = 512,
+        most: int = 200_000,
+        seed: int = 0,
     ) -> Self:
         """Learn a vocabulary by k-means.
 
@@ -65,7 +75,10 @@ class BagOfSift(Describer, kind="sift"):
             except DataError:
                 continue
             # Every feature draws a mark and the smallest marks stay: a fair choice, however many come.
-            kept, marks = np.concatenate([kept, found]), np.concatenate([marks, random.random(len(found))])
+            kept, marks = (
+                np.concatenate([kept, found]),
+                np.concatenate([marks, random.random(len(found))]),
+            )
             if len(kept) > 2 * most:
                 kept, marks = _smallest(kept, marks, most)
         return cls(k_means(_smallest(kept, marks, most)[0], size, seed=seed), side)
@@ -82,7 +95,9 @@ class BagOfSift(Describer, kind="sift"):
         return (counts / len(features)).astype(np.float32)
 
 
-def _smallest(rows: Rows, marks: NDArray[np.float64], most: int) -> tuple[Rows, NDArray[np.float64]]:
+def _smallest(
+    rows: Rows, marks: NDArray[np.float64], most: int
+) -> tuple[Rows, NDArray[np.float64]]:
     chosen = np.sort(np.argsort(marks)[:most])
     return rows[chosen], marks[chosen]
 
@@ -130,7 +145,9 @@ class ColourGradients(Describer, kind="colour-gradients"):
         for name in ("side", "levels", "cells", "angles"):
             whole_number(getattr(self, name), name, least=1)
         if self.side < 2 * self.cells:
-            raise DataError(f"side: {self.cells} cells need at least {2 * self.cells} pixels, got {self.side}")
+            raise DataError(
+                f"side: {self.cells} cells need at least {2 * self.cells} pixels, got {self.side}"
+            )
 
     @property
     def width(self) -> int:
@@ -153,9 +170,13 @@ class ColourGradients(Describer, kind="colour-gradients"):
     def _directions(self, grey: NDArray[np.float64]) -> NDArray[np.float64]:
         down, right = np.gradient(grey)
         strength = np.hypot(down, right)
-        sector = (np.mod(np.arctan2(down, right), np.pi) * self.angles / np.pi).astype(np.int64) % self.angles
+        sector = (np.mod(np.arctan2(down, right), np.pi) * self.angles / np.pi).astype(
+            np.int64
+        ) % self.angles
         bins = self._cell * self.angles + sector
-        return np.bincount(bins.reshape(-1), strength.reshape(-1), self.cells**2 * self.angles).astype(np.float64)
+        return np.bincount(
+            bins.reshape(-1), strength.reshape(-1), self.cells**2 * self.angles
+        ).astype(np.float64)
 
     @cached_property
     def _cell(self) -> NDArray[np.int64]:

@@ -8,7 +8,9 @@ from crossbit.errors import DataError
 _CELLS = 1 << 24  # distances that are held at a time
 
 
-def nearest(X: NDArray[np.float32], centres: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+def nearest(
+    X: NDArray[np.float32], centres: NDArray[np.float32]
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """For each row the nearest centre, and the squared distance to it.
 
     Args:
@@ -28,7 +30,9 @@ def nearest(X: NDArray[np.float32], centres: NDArray[np.float32]) -> tuple[NDArr
     return labels, distances
 
 
-def k_means(X: NDArray[np.float32], k: int, *, seed: int = 0, rounds: int = 25) -> NDArray[np.float32]:
+def k_means(
+    X: NDArray[np.float32], k: int, *, seed: int = 0, rounds: int = 25
+) -> NDArray[np.float32]:
     r"""Centres that minimise $\sum_i \min_j \|x_i - c_j\|^2$, by Lloyd's rounds from random rows.
 
     A centre that loses all its rows starts again at the row that is worst served.
@@ -44,9 +48,13 @@ def k_means(X: NDArray[np.float32], k: int, *, seed: int = 0, rounds: int = 25) 
     """
     distinct = np.unique(X, axis=0) if len(X) <= 20 * k else X
     if len(distinct) < k:
-        raise DataError(f"{k} words need at least {k} different features, got {len(distinct)}; give more pictures")
+        raise DataError(
+            f"{k} words need at least {k} different features, got {len(distinct)}; give more pictures"
+        )
     random = np.random.default_rng(seed)
-    centres: NDArray[np.float32] = distinct[np.sort(random.choice(len(distinct), k, replace=False))].copy()
+    centres: NDArray[np.float32] = distinct[
+        np.sort(random.choice(len(distinct), k, replace=False))
+    ].copy()
     before: NDArray[np.int64] | None = None
     for _ in range(rounds):
         labels, distances = nearest(X, centres)
@@ -65,7 +73,9 @@ def _means(
     filled = np.flatnonzero(counts)
     starts = (np.cumsum(counts) - counts)[filled]
     centres = np.empty((k, X.shape[1]), np.float32)
-    centres[filled] = np.add.reduceat(X[order], starts, axis=0, dtype=np.float64) / counts[filled, None]
+    centres[filled] = (
+        np.add.reduceat(X[order], starts, axis=0, dtype=np.float64) / counts[filled, None]
+    )
     empty = np.flatnonzero(counts == 0)
     centres[empty] = X[np.argsort(-distances, kind="stable")[: len(empty)]]
     return centres

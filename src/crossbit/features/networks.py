@@ -17,7 +17,12 @@ from crossbit.features.pictures import decode
 from crossbit.files import read_json
 from crossbit.model import Onnx
 
-_FITS, _LAYOUTS, _ORDERS, _POOLS = ("squash", "crop"), ("nchw", "nhwc"), ("rgb", "bgr"), ("mean", "first")
+_FITS, _LAYOUTS, _ORDERS, _POOLS = (
+    ("squash", "crop"),
+    ("nchw", "nhwc"),
+    ("rgb", "bgr"),
+    ("mean", "first"),
+)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -52,8 +57,14 @@ class ImageNetwork(Describer, kind="image-network"):
         known(self.order, _ORDERS, "order")
         for name in ("mean", "deviation"):
             values = np.asarray(getattr(self, name))
-            if values.shape != (3,) or values.dtype.kind not in "if" or (name == "deviation" and not values.all()):
-                raise DataError(f"{name}: expected a number for red, green and blue each, got {getattr(self, name)!r}")
+            if (
+                values.shape != (3,)
+                or values.dtype.kind not in "if"
+                or (name == "deviation" and not values.all())
+            ):
+                raise DataError(
+                    f"{name}: expected a number for red, green and blue each, got {getattr(self, name)!r}"
+                )
 
     @classmethod
     def from_file(cls, path: str | PathLike[str]) -> Self:
@@ -81,7 +92,9 @@ class ImageNetwork(Describer, kind="image-network"):
             side = min(picture.size)
             left, top = (picture.width - side) // 2, (picture.height - side) // 2
             picture = picture.crop((left, top, left + side, top + side))
-        return self._run(np.asarray(picture.resize((self.size, self.size), Image.Resampling.BICUBIC), np.float32))
+        return self._run(
+            np.asarray(picture.resize((self.size, self.size), Image.Resampling.BICUBIC), np.float32)
+        )
 
     def _run(self, pixels: Rows) -> Rows:
         mean, deviation = (np.array(values, np.float32) for values in (self.mean, self.deviation))

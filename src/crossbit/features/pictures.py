@@ -18,7 +18,9 @@ FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "PPM")
 MOST_PIXELS = 50_000_000
 MOST_BYTES = 100_000_000
 MOST_SECONDS = 10.0
-_MOST_SCANS = 200  # of a progressive JPEG, each of which passes over all pixels; cameras write about ten
+_MOST_SCANS = (
+    200  # of a progressive JPEG, each of which passes over all pixels; cameras write about ten
+)
 _READ = 8192  # bytes that a decoder gets between two looks at the clock
 
 
@@ -53,7 +55,9 @@ def decode(thing: Thing, *, side: int = 1024) -> "Image":
     except DataError:
         raise
     except TimeoutError as error:
-        raise DataError(f"decoding takes more than {MOST_SECONDS:g} seconds; convert it first") from error
+        raise DataError(
+            f"decoding takes more than {MOST_SECONDS:g} seconds; convert it first"
+        ) from error
     except UnidentifiedImageError as error:
         raise DataError(f"not a picture in one of the formats {', '.join(FORMATS)}") from error
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
@@ -73,7 +77,9 @@ def _read(thing: Thing) -> bytes:
                 raise DataError(f"a file of more than {MOST_BYTES // 10**6} MB; make it smaller")
             return path.read_bytes()
         except (OSError, ValueError) as error:
-            raise DataError(f"cannot be read ({getattr(error, 'strerror', None) or error})") from error
+            raise DataError(
+                f"cannot be read ({getattr(error, 'strerror', None) or error})"
+            ) from error
     if not isinstance(thing, bytes):
         raise DataError(f"expected the path or the bytes of a picture, got {type(thing).__name__}")
     return thing
@@ -85,7 +91,9 @@ def _check_size(width: int, height: int) -> None:
 
 
 def _too_large() -> DataError:
-    return DataError(f"a picture of more than {MOST_PIXELS // 10**6} million pixels; make it smaller")
+    return DataError(
+        f"a picture of more than {MOST_PIXELS // 10**6} million pixels; make it smaller"
+    )
 
 
 def _to_rgb(image: "Image") -> "Image":
@@ -93,7 +101,9 @@ def _to_rgb(image: "Image") -> "Image":
     from PIL import Image
 
     if image.mode == "F":
-        raise DataError("a picture of fractional values, which have no known range; convert it first")
+        raise DataError(
+            "a picture of fractional values, which have no known range; convert it first"
+        )
     if image.mode.startswith("I"):  # 16 bits; Pillow itself would cut off everything above 255
         image = image.point(lambda value: value / 256).convert("L")
     if image.has_transparency_data:

@@ -36,7 +36,10 @@ class Remembered:
         for path in sorted(self._folder.glob("*.rows")):
             try:
                 arrays = read_arrays(path, FORMAT).arrays
-                self._rows |= {key.tobytes(): row for key, row in zip(arrays["keys"], arrays["rows"], strict=True)}
+                self._rows |= {
+                    key.tobytes(): row
+                    for key, row in zip(arrays["keys"], arrays["rows"], strict=True)
+                }
             except (CrossbitError, KeyError, ValueError):
                 path.unlink(missing_ok=True)
 
@@ -64,12 +67,16 @@ def key_of(thing: Thing) -> bytes | None:
             except OSError:
                 return None
         case _:
-            return hashlib.sha256(json.dumps(thing if isinstance(thing, str) else list(thing)).encode()).digest()
+            return hashlib.sha256(
+                json.dumps(thing if isinstance(thing, str) else list(thing)).encode()
+            ).digest()
 
 
 def _fingerprint(recipe: Recipe) -> str:
     """A hexadecimal SHA-256 of everything that decides the rows."""
-    digest = hashlib.sha256(json.dumps([recipe.kind, recipe.settings], sort_keys=True, default=list).encode())
+    digest = hashlib.sha256(
+        json.dumps([recipe.kind, recipe.settings], sort_keys=True, default=list).encode()
+    )
     for name, array in sorted(recipe.arrays.items()):
         digest.update(repr((name, array.shape, array.dtype.str)).encode() + array.tobytes())
     for name, content in sorted(recipe.files.items()):

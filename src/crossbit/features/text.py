@@ -55,7 +55,9 @@ class _Vocabulary(Describer):
     def __post_init__(self) -> None:
         """Refuse an empty vocabulary, or a word with two columns."""
         if not self.vocabulary or len(set(self.vocabulary)) < len(self.vocabulary):
-            raise DataError(f"a vocabulary needs different words, at least one; got {len(self.vocabulary)}")
+            raise DataError(
+                f"a vocabulary needs different words, at least one; got {len(self.vocabulary)}"
+            )
 
     @property
     def width(self) -> int:
@@ -70,9 +72,13 @@ class _Vocabulary(Describer):
         """Say that nothing was known, and what was perhaps meant."""
         if not unknown:
             return DataError("there is no word in it")
-        near = chain.from_iterable(difflib.get_close_matches(word, self.vocabulary, n=3) for word in unknown[:5])
+        near = chain.from_iterable(
+            difflib.get_close_matches(word, self.vocabulary, n=3) for word in unknown[:5]
+        )
         perhaps = ", ".join(dict.fromkeys(near)) or f"{', '.join(self.vocabulary[:5])}, ..."
-        return DataError(f"none of its words is among the {self.width} known ones; perhaps: {perhaps}")
+        return DataError(
+            f"none of its words is among the {self.width} known ones; perhaps: {perhaps}"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,7 +155,9 @@ class Tfidf(_Vocabulary, kind="tfidf"):
         """Refuse weights that do not fit the words."""
         super().__post_init__()
         if self.rarity.shape != (self.width,):
-            raise DataError(f"expected a weight for each of {self.width} words, got shape {self.rarity.shape}")
+            raise DataError(
+                f"expected a weight for each of {self.width} words, got shape {self.rarity.shape}"
+            )
 
     @classmethod
     def fit(cls, texts: Iterable[str], *, size: int = 2000, least: int = 1) -> Self:
@@ -178,7 +186,9 @@ def _tags(thing: Thing) -> list[str]:
     if isinstance(thing, str):
         thing = _BETWEEN_TAGS.split(thing)
     if not isinstance(thing, Iterable) or not all(isinstance(tag, str) for tag in thing):
-        raise DataError(f"expected a list of tags or a string such as 'red + food', got {type(thing).__name__}")
+        raise DataError(
+            f"expected a list of tags or a string such as 'red + food', got {type(thing).__name__}"
+        )
     return [tag for each in thing if (tag := normal(str(each)))]
 
 
@@ -200,5 +210,7 @@ def _most_frequent(
         n += 1
     ranked = sorted((-count, word) for word, count in held.items() if count >= least)[:size]
     if not ranked:
-        raise DataError(f"no word occurs in at least {least} of {n} things; give more things or a smaller 'least'")
+        raise DataError(
+            f"no word occurs in at least {least} of {n} things; give more things or a smaller 'least'"
+        )
     return tuple(word for _, word in ranked), np.array([-count for count, _ in ranked]), n

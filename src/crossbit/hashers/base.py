@@ -78,12 +78,16 @@ class Hasher(ABC):
             rows = False
         data = training_set(views, labels=labels, pairs=pairs, rows=rows)
         self._check(data)
-        model = self._learn(data, checkpoint=None if checkpoint is None else Path(checkpoint), on_step=on_step)
+        model = self._learn(
+            data, checkpoint=None if checkpoint is None else Path(checkpoint), on_step=on_step
+        )
         card = {"method": self.name(), "fields": self.configuration(), "data": _describe(data)}
         return replace(model, card={**card, **model.card})
 
     @abstractmethod
-    def _learn(self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None) -> HashModel:
+    def _learn(
+        self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
+    ) -> HashModel:
         """Learn from data that has been checked."""
 
     def _check_fields(self) -> None:
@@ -91,7 +95,9 @@ class Hasher(ABC):
         bit_count(self.n_bits)
         for name, value in self.configuration().items():
             wanted = next(f.type for f in fields(self) if f.name == name)
-            if wanted in (int, float) and (isinstance(value, bool) or not isinstance(value, int | float | np.number)):
+            if wanted in (int, float) and (
+                isinstance(value, bool) or not isinstance(value, int | float | np.number)
+            ):
                 raise DataError(f"{self.name()}: {name} is a number, got {value!r}")
             if wanted in (int, float) and not (np.isfinite(value) and value >= 0):
                 raise DataError(f"{self.name()}: {name} is finite and not negative, got {value!r}")
@@ -114,8 +120,12 @@ class Hasher(ABC):
                 if most is None
                 else f"{fewest} to {most}"
             )
-            raise DataError(f"{self.name()} takes {limits} modalities, got {len(data.views)}: {data.modalities}")
-        given = {name for name in ("labels", "pairs") if getattr(data, name)} | ({"rows"} if data.aligned else set())
+            raise DataError(
+                f"{self.name()} takes {limits} modalities, got {len(data.views)}: {data.modalities}"
+            )
+        given = {name for name in ("labels", "pairs") if getattr(data, name)} | (
+            {"rows"} if data.aligned else set()
+        )
         if self.learns_from and not given & self.learns_from:
             raise DataError(
                 f"{self.name()} learns from {' or '.join(sorted(self.learns_from))}, got {' and '.join(sorted(given))}"
@@ -150,7 +160,9 @@ def _describe(data: TrainingSet) -> dict[str, Any]:
         described[f"labels of {name}"] = f"{int(is_known(labels).sum())} rows in {classes} classes"
     for pairs in data.pairs:
         n_similar = int(pairs.similar.sum())
-        described[f"pairs {pairs.key}"] = f"{n_similar} similar, {len(pairs) - n_similar} dissimilar"
+        described[f"pairs {pairs.key}"] = (
+            f"{n_similar} similar, {len(pairs) - n_similar} dissimilar"
+        )
     if data.rows:
         described["rows"] = "row i of every view is the same thing"
     return described

@@ -24,7 +24,9 @@ class Boosting:
             vote of the bits, each weighted by its $\alpha$, gets wrong.
     """
 
-    def __init__(self, signs: Floats, weights: Floats, *, step: float | None, seed: int | list[int]) -> None:
+    def __init__(
+        self, signs: Floats, weights: Floats, *, step: float | None, seed: int | list[int]
+    ) -> None:
         """Begin with some weights; a ``step`` of None is AdaBoost's own."""
         self.signs = signs
         self.weights = self._first = weights / weights.sum()

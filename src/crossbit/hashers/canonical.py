@@ -32,7 +32,10 @@ def canonical_directions(
         Modality → directions, shape (d_a, at most n), strongest first.
     """
     small = {name: _compact(rows) for name, rows in X.items()}
-    whiten = {name: _inverse_root(rows.T @ rows / len(rows), regularisation) for name, (rows, _) in small.items()}
+    whiten = {
+        name: _inverse_root(rows.T @ rows / len(rows), regularisation)
+        for name, (rows, _) in small.items()
+    }
     block, end = {}, 0
     for name, (rows, _) in small.items():
         block[name] = slice(end, end + rows.shape[1])
@@ -44,7 +47,9 @@ def canonical_directions(
         M[block[b], block[a]] = M[block[a], block[b]].T
     values, vectors = np.linalg.eigh(M)
     best = np.argsort(-values)[: min(n, *(rows.shape[1] for rows, _ in small.values()))]
-    vectors = vectors[:, best] * np.where(vectors[:, best].sum(axis=0) < 0, -1.0, 1.0)  # either sign is an eigenvector
+    vectors = vectors[:, best] * np.where(
+        vectors[:, best].sum(axis=0) < 0, -1.0, 1.0
+    )  # either sign is an eigenvector
     weight = np.maximum(values[best] / (len(X) - 1), 1e-12) ** power
     return {
         name: back @ (whiten[name] @ vectors[block[name]] * weight * np.sqrt(len(X)))
@@ -73,8 +78,16 @@ def linked_rows(data: TrainingSet) -> dict[tuple[str, str], NDArray[np.int64]]:
     position = {name: np.cumsum(present) - 1 for name, present in data.present.items()}
     linked = {}
     for a, b in combinations(data.modalities, 2):
-        found = [pairs.index[pairs.similar] for pairs in data.pairs if (pairs.left, pairs.right) == (a, b)]
-        found += [pairs.index[pairs.similar][:, ::-1] for pairs in data.pairs if (pairs.left, pairs.right) == (b, a)]
+        found = [
+            pairs.index[pairs.similar]
+            for pairs in data.pairs
+            if (pairs.left, pairs.right) == (a, b)
+        ]
+        found += [
+            pairs.index[pairs.similar][:, ::-1]
+            for pairs in data.pairs
+            if (pairs.left, pairs.right) == (b, a)
+        ]
         if data.aligned:
             found.append(np.repeat(data.together(a, b)[:, None], 2, axis=1))
         index = np.concatenate([np.empty((0, 2), np.int64), *found])
@@ -82,7 +95,9 @@ def linked_rows(data: TrainingSet) -> dict[tuple[str, str], NDArray[np.int64]]:
             linked[a, b] = np.stack([position[a][index[:, 0]], position[b][index[:, 1]]], axis=1)
     for name in data.modalities:
         if not any(name in names for names in linked):
-            raise DataError(f"nothing links {name!r} to another modality; give similar pairs or rows that do")
+            raise DataError(
+                f"nothing links {name!r} to another modality; give similar pairs or rows that do"
+            )
     return linked
 
 

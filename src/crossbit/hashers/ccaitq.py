@@ -52,25 +52,41 @@ class CCAITQ(Hasher):
     power: float = 1.0
     rounds: int = 50
 
-    title: ClassVar[str] = "canonical correlations and a joint rotation: quick, linear, needs no labels"
+    title: ClassVar[str] = (
+        "canonical correlations and a joint rotation: quick, linear, needs no labels"
+    )
     learns_from: ClassVar[frozenset[str]] = frozenset({"pairs", "rows"})
     modalities: ClassVar[tuple[int, int | None]] = (2, None)
 
-    def _learn(self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None) -> HashModel:
-        X = {name: np.asarray(view[data.present[name]], np.float64) for name, view in data.views.items()}
+    def _learn(
+        self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
+    ) -> HashModel:
+        X = {
+            name: np.asarray(view[data.present[name]], np.float64)
+            for name, view in data.views.items()
+        }
         mean = {name: rows.mean(axis=0) for name, rows in X.items()}
         X = {name: rows - mean[name] for name, rows in X.items()}
         W = canonical_directions(X, linked_rows(data), self.n_bits, self.regularisation, self.power)
         V = np.concatenate([X[name] @ W[name] for name in X])
         R = quantising_rotation(
-            V, self.n_bits, rounds=self.rounds, random=np.random.default_rng(self.seed), on_step=on_step
+            V,
+            self.n_bits,
+            rounds=self.rounds,
+            random=np.random.default_rng(self.seed),
+            on_step=on_step,
         )
         encoders = {name: project(mean[name], W[name] @ R, X[name].std(axis=0)) for name in X}
         return HashModel(encoders, self.n_bits)
 
 
 def quantising_rotation(
-    V: Matrix, n_bits: int, *, rounds: int, random: np.random.Generator, on_step: OnStep | None = None
+    V: Matrix,
+    n_bits: int,
+    *,
+    rounds: int,
+    random: np.random.Generator,
+    on_step: OnStep | None = None,
 ) -> Matrix:
     r"""Orthonormal rows or columns $R$ that bring projections near the corners of the cube.
 

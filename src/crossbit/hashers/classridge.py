@@ -51,7 +51,9 @@ class ClassRidge(Hasher):
     title: ClassVar[str] = "class codes regressed on kernel features: one linear solve"
     learns_from: ClassVar[frozenset[str]] = frozenset({"labels"})
 
-    def _learn(self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None) -> HashModel:
+    def _learn(
+        self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
+    ) -> HashModel:
         random = np.random.default_rng(self.seed)
         members = data.memberships()
         codes = spread_codes(next(iter(members.values())).shape[1], self.n_bits, random)

@@ -34,4 +34,6 @@ class CMNN(MMNN):
     def _check(self, data: TrainingSet) -> None:
         super()._check(data)
         if self.alpha:
-            raise DataError(f"cmnn has no losses within a modality, so alpha is 0; got {self.alpha!r}: use mmnn")
+            raise DataError(
+                f"cmnn has no losses within a modality, so alpha is 0; got {self.alpha!r}: use mmnn"
+            )

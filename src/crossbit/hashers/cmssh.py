@@ -53,11 +53,17 @@ class CMSSH(Hasher):
     n_dissimilar: int = 100_000
     step: Literal["adaboost"] | float = "adaboost"
 
-    title: ClassVar[str] = "boosted half-spaces of two modalities, from similar and dissimilar pairs"
+    title: ClassVar[str] = (
+        "boosted half-spaces of two modalities, from similar and dissimilar pairs"
+    )
     modalities: ClassVar[tuple[int, int | None]] = (2, 2)
 
-    def _learn(self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None) -> HashModel:
-        rows = PairedRows.of(data, n_similar=self.n_similar, n_dissimilar=self.n_dissimilar, seed=self.seed)
+    def _learn(
+        self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
+    ) -> HashModel:
+        rows = PairedRows.of(
+            data, n_similar=self.n_similar, n_dissimilar=self.n_dissimilar, seed=self.seed
+        )
         boosting = Boosting(rows.signs, rows.even_weights(), step=self._step(), seed=[self.seed, 1])
         bits: list[Bit] = []
         while len(bits) < self.n_bits:
@@ -77,7 +83,11 @@ class CMSSH(Hasher):
         step: object = self.step  # a file may say anything
         if step == "adaboost":
             return None
-        if isinstance(step, bool) or not isinstance(step, int | float) or not 0 < step < float("inf"):
+        if (
+            isinstance(step, bool)
+            or not isinstance(step, int | float)
+            or not 0 < step < float("inf")
+        ):
             raise DataError(f"cmssh: step is 'adaboost' or a number above 0, got {step!r}")
         return float(step)
 

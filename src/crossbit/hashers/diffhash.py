@@ -61,10 +61,14 @@ class DiffHash(Hasher):
     title: ClassVar[str] = "half-spaces of two modalities, all from one difference of covariances"
     modalities: ClassVar[tuple[int, int | None]] = (2, 2)
 
-    def _learn(self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None) -> HashModel:
+    def _learn(
+        self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
+    ) -> HashModel:
         if not self.alpha > 0:
             raise DataError(f"diffhash: alpha is a number above 0, got {self.alpha!r}")
-        rows = PairedRows.of(data, n_similar=self.n_similar, n_dissimilar=self.n_dissimilar, seed=self.seed)
+        rows = PairedRows.of(
+            data, n_similar=self.n_similar, n_dissimilar=self.n_dissimilar, seed=self.seed
+        )
         directions = list(islice(self._directions(rows), self.n_bits))
         if not directions:
             raise rows.nothing_to_learn("diffhash")
@@ -86,7 +90,9 @@ class DiffHash(Hasher):
 
     def _bits(self, rows: PairedRows, direction: _Direction, number: int) -> Iterator[Bit]:
         """One pair of thresholds after the other on the same direction, without end."""
-        boosting = Boosting(rows.signs, rows.even_weights(self.alpha), step=None, seed=[self.seed, 1, number])
+        boosting = Boosting(
+            rows.signs, rows.even_weights(self.alpha), step=None, seed=[self.seed, 1, number]
+        )
         while True:
             if bit := rows.bit(*direction, boosting.signed):
                 yield bit

@@ -66,7 +66,9 @@ def fit_logistic(X: NDArray[Any], Y: NDArray[Any], *, several: bool, ridge: floa
     return Logistic(W[:-1], W[-1], several, ridge)
 
 
-def fit_validated(X: NDArray[Any], Y: NDArray[Any], *, several: bool, seed: int, folds: int = 3) -> Logistic:
+def fit_validated(
+    X: NDArray[Any], Y: NDArray[Any], *, several: bool, seed: int, folds: int = 3
+) -> Logistic:
     """Choose the ridge by the likelihood of held-out rows, then fit on all of them."""
     part = np.random.default_rng(seed).permutation(len(X)) % folds
 

@@ -44,7 +44,9 @@ class LSH(Hasher):
     title: ClassVar[str] = "random hyperplanes: angles become Hamming distances, nothing is learnt"
     learns_from: ClassVar[frozenset[str]] = frozenset()
 
-    def _learn(self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None) -> HashModel:
+    def _learn(
+        self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
+    ) -> HashModel:
         encoders = {}
         for name, view in data.views.items():
             X = np.asarray(view[data.present[name]], np.float64)

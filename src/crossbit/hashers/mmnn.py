@@ -126,9 +126,13 @@ class MMNN(Hasher):
             raise DataError(f"networks: unknown modalities {unknown}; known: {sorted(data.views)}")
         for name, view in data.views.items():
             if view.ndim > 2 and name not in own:
-                raise DataError(f"{name!r}: rows of shape {view.shape[1:]} need a network of their own, in networks=")
+                raise DataError(
+                    f"{name!r}: rows of shape {view.shape[1:]} need a network of their own, in networks="
+                )
 
-    def _learn(self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None) -> HashModel:
+    def _learn(
+        self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
+    ) -> HashModel:
         from crossbit.neural.finish import after, with_health
         from crossbit.neural.learn import learn
         from crossbit.neural.stacked import can_stack, stack
@@ -158,11 +162,22 @@ class MMNN(Hasher):
         if free and stacked:
             base = replace(settings, steps=self.steps or 80, decay=self.decay or 0.002)
             largest = max(int(present.sum()) for present in data.present.values())
-            return tried.on_posteriors(base, begin, data.modalities, largest, longer=self.steps or 250)
+            return tried.on_posteriors(
+                base, begin, data.modalities, largest, longer=self.steps or 250
+            )
         plain = self.inputs == "auto" and not (self.networks or self.online or self.hidden)
-        if free and plain and data.rows and not data.labels and not data.pairs and len(data.views) > 1:
+        if (
+            free
+            and plain
+            and data.rows
+            and not data.labels
+            and not data.pairs
+            and len(data.views) > 1
+        ):
             start = partial(by_correlations, n_bits=self.n_bits, seed=self.seed)
-            return tried.from_correlations(replace(settings, steps=self.steps or 300), start, self.validation)
+            return tried.from_correlations(
+                replace(settings, steps=self.steps or 300), start, self.validation
+            )
         return tried.as_given(settings, begin, free and bool(data.labels), self.validation)
 
     def _begin(self, names: Sequence[str], stacked: bool) -> "Begin":
@@ -186,12 +201,21 @@ class MMNN(Hasher):
 
         names = data.modalities
         alpha = for_each(self.alpha, names, "alpha", 0.3)
-        weights = {pair_key(a, b): alpha[a] if a == b else 1.0 for a, b in combinations_with_replacement(names, 2)}
+        weights = {
+            pair_key(a, b): alpha[a] if a == b else 1.0
+            for a, b in combinations_with_replacement(names, 2)
+        }
         if len(names) == 1:
             weights = dict.fromkeys(weights, 1.0)
         largest = max(int(present.sum()) for present in data.present.values())
         small = largest**2 <= MOST_CELLS and not self.online
-        optimiser = self.optimiser if self.optimiser != "auto" else "cg" if small and self.batch is None else "adam"
+        optimiser = (
+            self.optimiser
+            if self.optimiser != "auto"
+            else "cg"
+            if small and self.batch is None
+            else "adam"
+        )
         whole = optimiser in ("cg", "lbfgs")
         batch = None if whole else (self.batch or (32 if self.online else 256))
         per_epoch = 1 if batch is None else -(-largest // batch)
@@ -227,7 +251,11 @@ class MMNN(Hasher):
         if self.loss != "auto":
             return dict.fromkeys(("labels", "pairs", "rows"), self.loss)
         only_similar = all(pairs.similar.all() for pairs in data.pairs)
-        return {"labels": "contrastive", "rows": "ranking", "pairs": "ranking" if only_similar else "contrastive"}
+        return {
+            "labels": "contrastive",
+            "rows": "ranking",
+            "pairs": "ranking" if only_similar else "contrastive",
+        }
 
     def __post_init__(self) -> None:
         """Take lists, as TOML and result files have them, for tuples."""
@@ -237,7 +265,9 @@ class MMNN(Hasher):
         """The fields, sequences as lists; a network of one's own is told by its class."""
         values = {name: _plain(value) for name, value in super().configuration().items()}
         if self.networks is not None:
-            values["networks"] = {name: type(network).__name__ for name, network in self.networks.items()}
+            values["networks"] = {
+                name: type(network).__name__ for name, network in self.networks.items()
+            }
         return values
 
 

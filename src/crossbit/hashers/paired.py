@@ -53,7 +53,9 @@ class PairedRows:
     def of(cls, data: TrainingSet, *, n_similar: int, n_dissimilar: int, seed: int) -> "PairedRows":
         """Draw pairs from whatever is known, and take the rows they are about."""
         left, right = data.modalities
-        pairs = cross_pairs(data, left, right, n_similar=n_similar, n_dissimilar=n_dissimilar, seed=seed)
+        pairs = cross_pairs(
+            data, left, right, n_similar=n_similar, n_dissimilar=n_dissimilar, seed=seed
+        )
         taken = [np.unique(pairs.index[:, side], return_inverse=True) for side in (0, 1)]
         means = (_mean(data, left), _mean(data, right))
         X = _centred(data.views[left], taken[0][0], means[0])
@@ -159,13 +161,17 @@ def _project(X: NDArray[Any], p: Floats) -> Floats:
 
 
 def _mean(data: TrainingSet, name: str) -> Floats:
-    mean: Floats = np.mean(data.views[name], axis=0, dtype=np.float64, where=data.present[name][:, None])
+    mean: Floats = np.mean(
+        data.views[name], axis=0, dtype=np.float64, where=data.present[name][:, None]
+    )
     return mean
 
 
 def _centred(view: NDArray[Any], rows: Ints, mean: Floats) -> NDArray[Any]:
     """Rows less their mean; float32 stays float32, which halves the memory and the time."""
     dtype = np.float32 if view.dtype == np.float32 else np.float64
-    X: NDArray[Any] = np.asarray(view[rows], dtype, order="C")  # a copy: the rows are picked by number
+    X: NDArray[Any] = np.asarray(
+        view[rows], dtype, order="C"
+    )  # a copy: the rows are picked by number
     np.subtract(X, mean.astype(dtype), out=X)
     return X

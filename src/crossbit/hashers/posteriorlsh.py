@@ -39,10 +39,14 @@ class PosteriorLSH(Hasher):
 
     inputs: str = "standardise"
 
-    title: ClassVar[str] = "logistic regression and random hyperplanes of its posteriors: what must be beaten"
+    title: ClassVar[str] = (
+        "logistic regression and random hyperplanes of its posteriors: what must be beaten"
+    )
     learns_from: ClassVar[frozenset[str]] = frozenset({"labels"})
 
-    def _learn(self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None) -> HashModel:
+    def _learn(
+        self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
+    ) -> HashModel:
         random = np.random.default_rng(self.seed)
         several = any(labels.ndim == 2 for labels in data.labels.values())
         fixed: dict[str, list[Layer]] = {}
@@ -57,7 +61,10 @@ class PosteriorLSH(Hasher):
             means.append(fitted[name].posteriors(X).mean(axis=0))
         mean = np.mean(means, axis=0)
         P = random.standard_normal((self.n_bits, len(mean))).T
-        return HashModel({name: [*fixed[name], *_layers(fitted[name], P, mean)] for name in data.views}, self.n_bits)
+        return HashModel(
+            {name: [*fixed[name], *_layers(fitted[name], P, mean)] for name in data.views},
+            self.n_bits,
+        )
 
 
 def _layers(fitted: Logistic, P: Matrix, mean: Matrix) -> list[Layer]:

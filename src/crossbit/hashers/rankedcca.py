@@ -23,7 +23,10 @@ Ints = NDArray[np.int64]
 Rows = NDArray[np.float32]
 
 # Preparations of the features, each with regularisations to try.
-_TRIED = {"standardise": (0.1, 0.3, 1.0, 3.0), "standardise+rbf(1500)+standardise": (0.01, 0.03, 0.1, 0.3)}
+_TRIED = {
+    "standardise": (0.1, 0.3, 1.0, 3.0),
+    "standardise+rbf(1500)+standardise": (0.01, 0.03, 0.1, 0.3),
+}
 _HELD_OUT = 0.2
 _JUDGED = 1000  # held-out things that choose
 _FEWEST = 10
@@ -82,18 +85,29 @@ class RankedCCA(Hasher):
     batch: int = 1000
     learning_rate: float = 0.003
 
-    title: ClassVar[str] = "canonical correlations, carried on by a ranking loss: what belongs together finds itself"
+    title: ClassVar[str] = (
+        "canonical correlations, carried on by a ranking loss: what belongs together finds itself"
+    )
     learns_from: ClassVar[frozenset[str]] = frozenset({"pairs", "rows"})
     modalities: ClassVar[tuple[int, int | None]] = (2, None)
 
-    def _learn(self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None) -> HashModel:
+    def _learn(
+        self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
+    ) -> HashModel:
         things = things_of(data)
         chosen = _Chosen(self.inputs, self.regularisation, self.steps)
         if self.inputs == "auto":
             chosen = self._choose(data, things)
-        prepared = {name: _prepare(data, name, chosen.inputs, things[name].rows, self.seed) for name in data.views}
-        shared = SharedDirections({name: _means(X, things[name]) for name, (_, X) in prepared.items()})
-        W, Z = self._project(shared, {name: X for name, (_, X) in prepared.items()}, chosen.regularisation)
+        prepared = {
+            name: _prepare(data, name, chosen.inputs, things[name].rows, self.seed)
+            for name in data.views
+        }
+        shared = SharedDirections(
+            {name: _means(X, things[name]) for name, (_, X) in prepared.items()}
+        )
+        W, Z = self._project(
+            shared, {name: X for name, (_, X) in prepared.items()}, chosen.regularisation
+        )
         learnt = self._rank(Z, things, chosen.steps, on_step)
         encoders: dict[str, list[Layer]] = {}
         for name, (layers, _) in prepared.items():
@@ -109,15 +123,26 @@ class RankedCCA(Hasher):
         """Directions, and the rows in them, scaled to unit size; NaN stays NaN."""
         W = shared.directions(max(_DIRECTIONS, self.n_bits), regularisation, self.power)
         Z = {name: (rows - shared.mean[name]) @ W[name] for name, rows in X.items()}
-        size = {name: max(float(np.sqrt(np.nanmean(np.square(rows)))), 1e-12) for name, rows in Z.items()}
-        return {name: W[name] / size[name] for name in W}, {name: Z[name] / size[name] for name in Z}
+        size = {
+            name: max(float(np.sqrt(np.nanmean(np.square(rows)))), 1e-12)
+            for name, rows in Z.items()
+        }
+        return {name: W[name] / size[name] for name in W}, {
+            name: Z[name] / size[name] for name in Z
+        }
 
     def _rank(
-        self, Z: Mapping[str, Matrix], things: Mapping[str, Bags], steps: int, on_step: OnStep | None = None
+        self,
+        Z: Mapping[str, Matrix],
+        things: Mapping[str, Bags],
+        steps: int,
+        on_step: OnStep | None = None,
     ) -> dict[str, tuple[Rows, Rows]]:
         """Turn the directions towards the corners of the cube, then let things find their own counterparts."""
         random = np.random.default_rng(self.seed)
-        V = np.concatenate([means[_there(means)] for name in Z if len(means := _means(Z[name], things[name]))])
+        V = np.concatenate(
+            [means[_there(means)] for name in Z if len(means := _means(Z[name], things[name]))]
+        )
         start = quantising_rotation(V, self.n_bits, rounds=_ROUNDS, random=random)
         start /= max(float(np.sqrt(np.square(V @ start).mean())), 1e-12)
         how = Ranking(
@@ -133,7 +158,9 @@ class RankedCCA(Hasher):
     def _choose(self, data: TrainingSet, things: Mapping[str, Bags]) -> "_Chosen":
         """Inputs, regularisation and whether to rank at all, by how held-out things find their counterparts."""
         n = len(next(iter(things.values())).counts)
-        aside = np.random.default_rng([self.seed, 1]).permutation(n)[: min(int(_HELD_OUT * n), _JUDGED)]
+        aside = np.random.default_rng([self.seed, 1]).permutation(n)[
+            : min(int(_HELD_OUT * n), _JUDGED)
+        ]
         if len(aside) < _FEWEST:
             return _Chosen("standardise", self.regularisation, self.steps)
         learning = np.setdiff1d(np.arange(n), aside)
@@ -155,11 +182,17 @@ class RankedCCA(Hasher):
     def _steps_that_help(self, Z: Mapping[str, Matrix], learning: Ints, aside: Ints) -> int:
         """All steps, or none where codes find held-out counterparts better without."""
         known = {name: rows[learning] for name, rows in Z.items()}
-        bags = {name: Bags(np.flatnonzero(_there(rows)), _there(rows).astype(np.int64)) for name, rows in known.items()}
+        bags = {
+            name: Bags(np.flatnonzero(_there(rows)), _there(rows).astype(np.int64))
+            for name, rows in known.items()
+        }
         scores = {}
         for steps in (0, self.steps):
             layers = self._rank(known, bags, steps)
-            codes = {name: np.copysign(1.0, Z[name][aside] @ W + bias) for name, (W, bias) in layers.items()}
+            codes = {
+                name: np.copysign(1.0, Z[name][aside] @ W + bias)
+                for name, (W, bias) in layers.items()
+            }
             scores[steps] = reciprocal_rank(codes)
         return max(scores, key=lambda steps: scores[steps])
 
@@ -181,7 +214,9 @@ def _there(rows: Matrix) -> NDArray[np.bool_]:
     return ~np.isnan(rows[:, 0])
 
 
-def _prepare(data: TrainingSet, name: str, inputs: str, rows: Ints, seed: int) -> tuple[list[Layer], Matrix]:
+def _prepare(
+    data: TrainingSet, name: str, inputs: str, rows: Ints, seed: int
+) -> tuple[list[Layer], Matrix]:
     """Layers of prepared inputs, fitted on some rows, and what they make of all; NaN where a row is absent."""
     view, there = data.views[name], data.present[name]
     number = list(data.views).index(name)
@@ -209,7 +244,10 @@ def reciprocal_rank(Z: Mapping[str, Matrix]) -> float:
     found = []
     for a, b in permutations(Z, 2):
         both = _there(Z[a]) & _there(Z[b])
-        A, B = (Z[m][both] / np.maximum(np.linalg.norm(Z[m][both], axis=1, keepdims=True), 1e-12) for m in (a, b))
+        A, B = (
+            Z[m][both] / np.maximum(np.linalg.norm(Z[m][both], axis=1, keepdims=True), 1e-12)
+            for m in (a, b)
+        )
         similar = (A @ B.T).round(9)
         own = np.diag(similar)[:, None]
         found.append(1 / ((similar > own).sum(axis=1) + ((similar == own).sum(axis=1) + 1) / 2))

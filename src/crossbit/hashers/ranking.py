@@ -85,10 +85,14 @@ def _slopes(
             slopes[a][left] += of_a
             slopes[b][right] += of_b
             total += loss
-    return total, {name: (shown[name].T @ slope, slope.sum(axis=0)) for name, slope in slopes.items()}
+    return total, {
+        name: (shown[name].T @ slope, slope.sum(axis=0)) for name, slope in slopes.items()
+    }
 
 
-def find_own(a: Rows, b: Rows, temperature: float, *, hard: bool = True) -> tuple[float, Rows, Rows]:
+def find_own(
+    a: Rows, b: Rows, temperature: float, *, hard: bool = True
+) -> tuple[float, Rows, Rows]:
     r"""How badly row i of each finds row i of the other, and the gradient with respect to both.
 
     $$ -\frac{1}{2n} \sum_i \Big( \log \frac{e^{l_{ii}}}{\sum_j e^{l_{ij}}} + \log \frac{e^{l_{ii}}}{\sum_j e^{l_{ji}}}

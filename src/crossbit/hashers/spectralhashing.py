@@ -46,8 +46,13 @@ class SpectralHashing(Hasher):
     title: ClassVar[str] = "smooth functions of principal or canonical directions: no labels"
     learns_from: ClassVar[frozenset[str]] = frozenset({"pairs", "rows"})
 
-    def _learn(self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None) -> HashModel:
-        X = {name: np.asarray(view[data.present[name]], np.float64) for name, view in data.views.items()}
+    def _learn(
+        self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
+    ) -> HashModel:
+        X = {
+            name: np.asarray(view[data.present[name]], np.float64)
+            for name, view in data.views.items()
+        }
         mean = {name: rows.mean(axis=0) for name, rows in X.items()}
         X = {name: rows - mean[name] for name, rows in X.items()}
         W = self._directions(data, X)
@@ -63,7 +68,9 @@ class SpectralHashing(Hasher):
 
     def _directions(self, data: TrainingSet, X: dict[str, Matrix]) -> dict[str, Matrix]:
         if len(X) > 1:
-            return canonical_directions(X, linked_rows(data), self.n_bits, self.regularisation, power=1.0)
+            return canonical_directions(
+                X, linked_rows(data), self.n_bits, self.regularisation, power=1.0
+            )
         ((name, rows),) = X.items()
         _, _, components = np.linalg.svd(rows, full_matrices=False)
         return {name: components[: self.n_bits].T}

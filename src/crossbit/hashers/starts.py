@@ -50,7 +50,9 @@ def by_chance(
     return {name: chains[name] for name in part.modalities}
 
 
-def by_correlations(part: "Part", *, regularisation: float, power: float, n_bits: int, seed: int) -> "dict[str, Chain]":
+def by_correlations(
+    part: "Part", *, regularisation: float, power: float, n_bits: int, seed: int
+) -> "dict[str, Chain]":
     """Standardised inputs, then what `CCAITQ` makes of rows that belong together, scores of about unit size."""
     random = np.random.default_rng(seed)
     items = np.unique(np.concatenate(list(part.rows.values())))

@@ -39,7 +39,13 @@ class Cuts:
 
 
 def best_cuts(
-    u: NDArray[Any], v: NDArray[Any], index: Ints, signed: Floats, *, cells: int = _CELLS, quantiles: int = _QUANTILES
+    u: NDArray[Any],
+    v: NDArray[Any],
+    index: Ints,
+    signed: Floats,
+    *,
+    cells: int = _CELLS,
+    quantiles: int = _QUANTILES,
 ) -> Cuts | None:
     r"""The two cuts that maximise $r$, or nothing when a projection takes one value only: no bit is constant.
 
@@ -88,7 +94,9 @@ def _exact(i: Ints, j: Ints, signed: Floats, n: int, m: int) -> tuple[int, int]:
 
 def _table(i: Ints, j: Ints, signed: Floats, n: int, m: int) -> Floats:
     r"""$\Sigma - \tfrac12 R - \tfrac12 D$ for all cuts (n − 1, m − 1): $r$, but for a shift and a factor of four."""
-    total: Floats = np.bincount(i * m + j, signed, minlength=n * m).astype(np.float64, copy=False).reshape(n, m)
+    total: Floats = (
+        np.bincount(i * m + j, signed, minlength=n * m).astype(np.float64, copy=False).reshape(n, m)
+    )
     np.cumsum(total, axis=0, out=total)
     np.cumsum(total, axis=1, out=total)
     inner = total[:-1, :-1]
@@ -101,7 +109,9 @@ def _improved(i: Ints, j: Ints, signed: Floats, n: int, m: int, quantiles: int) 
     """The best of several starts, each improved in turns."""
     left, right = _quantile_cuts(i, signed, n, quantiles), _quantile_cuts(j, signed, m, quantiles)
     # Bin b holds the ranks after cut b − 1, up to and including cut b.
-    coarse = _table(np.searchsorted(left, i), np.searchsorted(right, j), signed, len(left) + 1, len(right) + 1)
+    coarse = _table(
+        np.searchsorted(left, i), np.searchsorted(right, j), signed, len(left) + 1, len(right) + 1
+    )
     found = [_in_turns(i, j, signed, n, m, int(right[d])) for d in _best_columns(coarse)]
     return max(found)[1]
 
@@ -121,7 +131,9 @@ def _best_columns(table: Floats) -> Ints:
     return peaks[np.argsort(-best[peaks], kind="stable")][:_STARTS]
 
 
-def _in_turns(i: Ints, j: Ints, signed: Floats, n: int, m: int, d: int) -> tuple[float, tuple[int, int]]:
+def _in_turns(
+    i: Ints, j: Ints, signed: Floats, n: int, m: int, d: int
+) -> tuple[float, tuple[int, int]]:
     """Improve one cut given the other, in turns, until nothing is gained; what that achieves comes first."""
     c, r = _sweep(i, np.where(j > d, signed, -signed), n)
     while True:

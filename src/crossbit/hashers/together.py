@@ -28,7 +28,9 @@ class Bags:
     rows: Ints
     counts: Ints
 
-    def mixed(self, X: NDArray[Any], things: Ints, random: np.random.Generator | None = None) -> NDArray[Any]:
+    def mixed(
+        self, X: NDArray[Any], things: Ints, random: np.random.Generator | None = None
+    ) -> NDArray[Any]:
         """One row a thing: the mean of its rows, or a random convex mixture of them; each thing must have some."""
         counts = self.counts[things]
         starts = np.cumsum(counts) - counts
@@ -37,7 +39,9 @@ class Bags:
         if random is None:
             weights = np.ones(len(rows), X.dtype)
         else:
-            weights = random.standard_exponential(len(rows)).astype(X.dtype)  # to the sum: uniform on the simplex
+            weights = random.standard_exponential(len(rows)).astype(
+                X.dtype
+            )  # to the sum: uniform on the simplex
         weights /= np.repeat(np.add.reduceat(weights, starts), counts)
         out: NDArray[Any] = np.add.reduceat(X[rows] * weights[:, None], starts, axis=0)
         return out
@@ -50,11 +54,22 @@ def things_of(data: TrainingSet) -> dict[str, Bags]:
         DataError: Similar pairs do not link one modality with all others.
     """
     if data.rows or not data.pairs:
-        return {name: Bags(np.flatnonzero(there), there.astype(np.int64)) for name, there in data.present.items()}
-    partners = {frozenset((pairs.left, pairs.right)): pairs for pairs in data.pairs if pairs.left != pairs.right}
-    centres = [a for a in data.views if all(frozenset((a, b)) in partners for b in data.views if b != a)]
+        return {
+            name: Bags(np.flatnonzero(there), there.astype(np.int64))
+            for name, there in data.present.items()
+        }
+    partners = {
+        frozenset((pairs.left, pairs.right)): pairs
+        for pairs in data.pairs
+        if pairs.left != pairs.right
+    }
+    centres = [
+        a for a in data.views if all(frozenset((a, b)) in partners for b in data.views if b != a)
+    ]
     if not centres:
-        raise DataError(f"similar pairs must link one modality with all others; got {[p.key for p in data.pairs]}")
+        raise DataError(
+            f"similar pairs must link one modality with all others; got {[p.key for p in data.pairs]}"
+        )
     centre = min(centres, key=lambda name: len(data.views[name]))
     n = len(data.views[centre])
     things = {centre: Bags(np.arange(n), np.ones(n, np.int64))}
@@ -94,7 +109,10 @@ class SharedDirections:
     def directions(self, n: int, regularisation: float, power: float) -> dict[str, Matrix]:
         """Modality → directions (d, at most n), the strongest first, weighted by their correlation to a power."""
         names = list(self._axes)
-        scale = {m: (self._variance[m] + max(regularisation * self._floor[m], 1e-12)) ** -0.5 for m in names}
+        scale = {
+            m: (self._variance[m] + max(regularisation * self._floor[m], 1e-12)) ** -0.5
+            for m in names
+        }
         ends = np.cumsum([0, *(len(scale[m]) for m in names)])
         block = {m: slice(ends[i], ends[i + 1]) for i, m in enumerate(names)}
         M = np.zeros((ends[-1], ends[-1]))

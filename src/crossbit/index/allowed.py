@@ -14,7 +14,9 @@ def restricted(segments: tuple[Segment, ...], where: ArrayLike) -> tuple[Segment
     """Segments that hold only what ``where`` allows: an array of ids, or booleans by id."""
     allowed = np.asarray(where)
     if allowed.dtype == np.bool_ and allowed.ndim != 1:
-        raise DataError(f"where is an array of ids, or booleans by id, in one dimension; got shape {allowed.shape}")
+        raise DataError(
+            f"where is an array of ids, or booleans by id, in one dimension; got shape {allowed.shape}"
+        )
     if allowed.dtype != np.bool_:
         allowed = id_array(allowed)
         if not (allowed[1:] > allowed[:-1]).all():

@@ -91,7 +91,13 @@ class HammingIndex:
         return codes.words
 
     def search(
-        self, codes: Codes, k: int, *, threads: int | None = None, where: ArrayLike | None = None, path: str = "auto"
+        self,
+        codes: Codes,
+        k: int,
+        *,
+        threads: int | None = None,
+        where: ArrayLike | None = None,
+        path: str = "auto",
     ) -> Matches:
         """Find the k nearest codes of each query.
 
@@ -113,7 +119,11 @@ class HammingIndex:
         segments = self._segments if where is None else restricted(self._segments, where)
         if len(segments) == 1:
             return Matches(*paths.nearest(segments[0], queries, k, threads=threads, path=path))
-        return _best([paths.nearest(s, queries, k, threads=threads, path=path) for s in segments], len(queries), k)
+        return _best(
+            [paths.nearest(s, queries, k, threads=threads, path=path) for s in segments],
+            len(queries),
+            k,
+        )
 
     def within(
         self,
@@ -137,7 +147,9 @@ class HammingIndex:
         found = [paths.within(s, queries, radius, threads=threads, path=path) for s in segments]
         return [_joined([part[i] for part in found]) for i in range(len(queries))]
 
-    def rerank(self, matches: Matches, scores: ArrayLike, *, k: int | None = None, ties_only: bool = False) -> Matches:
+    def rerank(
+        self, matches: Matches, scores: ArrayLike, *, k: int | None = None, ties_only: bool = False
+    ) -> Matches:
         r"""Order matches by the real-valued scores of their queries, of which the codes kept only the signs.
 
         A match costs $\sum_i |s_i| \, [\operatorname{sign} s_i \ne b_i]$: the Hamming distance with each bit
@@ -156,13 +168,17 @@ class HammingIndex:
 
     def _known_path(self, path: str) -> str:
         if paths.known(path) == "multi" and self.n_bits > paths.MULTI_BITS:
-            raise DataError(f"path 'multi' is for up to {paths.MULTI_BITS} bits, the index has {self.n_bits}")
+            raise DataError(
+                f"path 'multi' is for up to {paths.MULTI_BITS} bits, the index has {self.n_bits}"
+            )
         return path
 
     def optimize(self) -> None:
         """Make one segment of all codes, and build the structures that searches would use."""
         with self._lock:
-            if len(self._segments) > 1 or any(segment.alive is not None for segment in self._segments):
+            if len(self._segments) > 1 or any(
+                segment.alive is not None for segment in self._segments
+            ):
                 self._segments = (merged(self._segments, self.n_bits),) if len(self) else ()
             for segment in self._segments:
                 if paths.multi_pays(segment):
@@ -191,7 +207,9 @@ class HammingIndex:
 
     def ids(self) -> NDArray[np.int64]:
         """All ids, ascending."""
-        return np.sort(np.concatenate([np.empty(0, np.int64), *(s.living_arrays()[0] for s in self._segments)]))
+        return np.sort(
+            np.concatenate([np.empty(0, np.int64), *(s.living_arrays()[0] for s in self._segments)])
+        )
 
     def __len__(self) -> int:
         """How many codes there are."""
@@ -199,7 +217,11 @@ class HammingIndex:
 
     def __contains__(self, id_: object) -> bool:
         """Whether there is a code under an id."""
-        if isinstance(id_, bool) or not isinstance(id_, int | np.integer) or not 0 <= id_ <= arguments.MAX_ID:
+        if (
+            isinstance(id_, bool)
+            or not isinstance(id_, int | np.integer)
+            or not 0 <= id_ <= arguments.MAX_ID
+        ):
             return False
         wanted = np.asarray([id_], np.int64)
         return any(segment.find(wanted)[0] >= 0 for segment in self._segments)
@@ -220,7 +242,9 @@ class HammingIndex:
             path: The file.
             meta: Small facts to store in the header, as JSON; `open` gives them back as ``index.meta``.
         """
-        storage.write(Path(path), merged(self._segments, self.n_bits), self.meta if meta is None else meta)
+        storage.write(
+            Path(path), merged(self._segments, self.n_bits), self.meta if meta is None else meta
+        )
 
     @classmethod
     def open(cls, path: str | PathLike[str]) -> Self:
@@ -255,11 +279,17 @@ class HammingIndex:
 
 def _best(found: list[Found], n_queries: int, k: int) -> Matches:
     """The k nearest of several segments."""
-    ids = np.concatenate([np.full((n_queries, k), -1, np.int64), *(part[0] for part in found)], axis=1)
-    distances = np.concatenate([np.full((n_queries, k), -1, np.int32), *(part[1] for part in found)], axis=1)
+    ids = np.concatenate(
+        [np.full((n_queries, k), -1, np.int64), *(part[0] for part in found)], axis=1
+    )
+    distances = np.concatenate(
+        [np.full((n_queries, k), -1, np.int32), *(part[1] for part in found)], axis=1
+    )
     # Unsigned, the -1 of padding comes last.
     order = np.lexsort((ids, distances.view(np.uint32)), axis=1)[:, :k]
-    return Matches(np.take_along_axis(ids, order, axis=1), np.take_along_axis(distances, order, axis=1))
+    return Matches(
+        np.take_along_axis(ids, order, axis=1), np.take_along_axis(distances, order, axis=1)
+    )
 
 
 def _joined(found: list[Found]) -> Matches:

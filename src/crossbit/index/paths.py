@@ -46,8 +46,13 @@ def nearest(segment: Segment, queries: Words, k: int, *, threads: int, path: str
     step = max(1, min(QUERIES, HELD // k))
     if len(queries) <= step:
         return _nearest(segment, queries, k, threads, path)
-    parts = [_nearest(segment, queries[i : i + step], k, threads, path) for i in range(0, len(queries), step)]
-    return np.concatenate([ids for ids, _ in parts]), np.concatenate([distances for _, distances in parts])
+    parts = [
+        _nearest(segment, queries[i : i + step], k, threads, path)
+        for i in range(0, len(queries), step)
+    ]
+    return np.concatenate([ids for ids, _ in parts]), np.concatenate(
+        [distances for _, distances in parts]
+    )
 
 
 def _nearest(segment: Segment, queries: Words, k: int, threads: int, path: str) -> Found:
@@ -55,7 +60,9 @@ def _nearest(segment: Segment, queries: Words, k: int, threads: int, path: str) 
         return _nearest_with_budget(segment, queries, k, threads)
     kind = plain(len(queries)) if path == AUTO else PATHS[path]
     rows = _ready(segment, kind)
-    ids, distances, _ = rows.nearest(queries, k, threads=_workers(segment, len(queries), threads), path=kind)
+    ids, distances, _ = rows.nearest(
+        queries, k, threads=_workers(segment, len(queries), threads), path=kind
+    )
     return ids, distances
 
 
@@ -63,7 +70,9 @@ def _nearest_with_budget(segment: Segment, queries: Words, k: int, threads: int)
     """Through the multi-index; queries that cost more than their budget, or would if most of a sample do, otherwise."""
     rows, budget = segment.indexed(), _budget(len(segment), len(queries))
     sample = queries if len(queries) < SLICE_QUERIES else queries[:SAMPLE]
-    ids, distances, given_up = rows.nearest(sample, k, threads=min(threads, len(sample)), path=MULTI, budget=budget)
+    ids, distances, given_up = rows.nearest(
+        sample, k, threads=min(threads, len(sample)), path=MULTI, budget=budget
+    )
     if rest := len(queries) - len(sample):
         kind = MULTI if 2 * given_up < len(sample) else plain(rest)
         workers = threads if kind == MULTI else _workers(segment, rest, threads)
@@ -73,21 +82,29 @@ def _nearest_with_budget(segment: Segment, queries: Words, k: int, threads: int)
     if given_up:
         again = np.flatnonzero(distances[:, 0] == GIVEN_UP)
         workers = _workers(segment, len(again), threads)
-        ids[again], distances[again], _ = rows.nearest(queries[again], k, threads=workers, path=plain(len(again)))
+        ids[again], distances[again], _ = rows.nearest(
+            queries[again], k, threads=workers, path=plain(len(again))
+        )
     return ids, distances
 
 
-def within(segment: Segment, queries: Words, radius: int, *, threads: int, path: str) -> Sequence[Found]:
+def within(
+    segment: Segment, queries: Words, radius: int, *, threads: int, path: str
+) -> Sequence[Found]:
     """Ids and distances of all rows of a segment at most ``radius`` away, for each query."""
     kind = plain(len(queries)) if path == AUTO else PATHS[path]
     if path == AUTO and multi_pays(segment):
         budget = _budget(len(segment), len(queries))
         if _least_cost(segment, radius) < budget:
-            found, given_up = segment.indexed().within(queries, radius, threads=threads, path=MULTI, budget=budget)
+            found, given_up = segment.indexed().within(
+                queries, radius, threads=threads, path=MULTI, budget=budget
+            )
             if not given_up:
                 return found
     rows = _ready(segment, kind)
-    return rows.within(queries, radius, threads=_workers(segment, len(queries), threads), path=kind)[0]
+    return rows.within(
+        queries, radius, threads=_workers(segment, len(queries), threads), path=kind
+    )[0]
 
 
 def _ready(segment: Segment, kind: int) -> Rows:

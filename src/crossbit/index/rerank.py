@@ -17,7 +17,9 @@ class _HasCodes(Protocol):
     def get(self, ids: ArrayLike) -> Codes: ...
 
 
-def reranked(index: _HasCodes, matches: Matches, scores: ArrayLike, *, k: int | None, ties_only: bool) -> Matches:
+def reranked(
+    index: _HasCodes, matches: Matches, scores: ArrayLike, *, k: int | None, ties_only: bool
+) -> Matches:
     """Order each row of matches by the weighted Hamming distance of its scores, then by (distance, id)."""
     s = matrix(scores, "scores", width=index.n_bits)
     if len(s) != len(matches):

@@ -33,7 +33,10 @@ class Tables:
         """The tables of these rows."""
         with self._lock:
             if not self._made:
-                self._made = tuple(make_table(words, shift, width) for shift, width in key_widths(n_bits, len(words)))
+                self._made = tuple(
+                    make_table(words, shift, width)
+                    for shift, width in key_widths(n_bits, len(words))
+                )
             return self._made
 
 
@@ -108,13 +111,17 @@ class Segment:
         alive[rows] = False
         if 2 * np.count_nonzero(alive) < len(self):
             return Segment(self.rows.ids[alive], self.rows.words[alive], self.rows.n_bits)
-        return Segment(self.rows.ids, self.rows.words, self.rows.n_bits, alive=alive, tables=self.tables)
+        return Segment(
+            self.rows.ids, self.rows.words, self.rows.n_bits, alive=alive, tables=self.tables
+        )
 
     def only(self, allowed: NDArray[np.bool_]) -> "Segment":
         """The segment restricted to some of its rows, for one search."""
         if self.alive is not None:
             allowed = allowed & self.alive
-        return Segment(self.rows.ids, self.rows.words, self.rows.n_bits, alive=allowed, tables=self.tables)
+        return Segment(
+            self.rows.ids, self.rows.words, self.rows.n_bits, alive=allowed, tables=self.tables
+        )
 
     def living_arrays(self) -> tuple[Ids, Words]:
         """Ids and words of the rows that were not removed."""
@@ -127,7 +134,11 @@ def merged(segments: tuple[Segment, ...], n_bits: int) -> Segment:
     """One segment with the living rows of all."""
     parts = [segment.living_arrays() for segment in segments]
     ids = np.concatenate([part[0] for part in parts]) if parts else np.empty(0, np.int64)
-    words = np.concatenate([part[1] for part in parts]) if parts else np.empty((0, -(-n_bits // 64)), np.uint64)
+    words = (
+        np.concatenate([part[1] for part in parts])
+        if parts
+        else np.empty((0, -(-n_bits // 64)), np.uint64)
+    )
     if (ids[1:] < ids[:-1]).any():
         order = np.argsort(ids, kind="stable")  # fast on a few ascending runs
         ids, words = ids[order], words[order]

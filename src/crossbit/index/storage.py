@@ -30,7 +30,9 @@ def read(path: Path) -> tuple[Segment, dict[str, Any]]:
     except (KeyError, TypeError, ValueError, DataError) as error:
         raise FormatError(f"{path}: the header does not describe an index ({error})") from error
     if ids.dtype != np.int64 or ids.shape != (len(words),):
-        raise FormatError(f"{path}: expected {len(words)} int64 ids, got {ids.dtype} of shape {ids.shape}")
+        raise FormatError(
+            f"{path}: expected {len(words)} int64 ids, got {ids.dtype} of shape {ids.shape}"
+        )
     if len(ids) and (ids[0] < 0 or not (ids[1:] > ids[:-1]).all()):
         raise FormatError(f"{path}: the ids are not ascending from 0 on")
     return Segment(ids, words, n_bits), meta

@@ -25,7 +25,13 @@ def search(
     distances: NDArray[Any],
 ) -> int: ...
 def within(
-    segment: object, level: int, queries: NDArray[Any], radius: int, threads: int, path: int, budget: int
+    segment: object,
+    level: int,
+    queries: NDArray[Any],
+    radius: int,
+    threads: int,
+    path: int,
+    budget: int,
 ) -> tuple[int, bytearray, bytearray, bytearray]: ...
 def table(
     words: NDArray[Any],
@@ -48,4 +54,6 @@ def product(
     out: NDArray[Any] | None,
     words: NDArray[Any] | None,
 ) -> int: ...
-def matrix(level: int, a: NDArray[Any], b: NDArray[Any], width: int, distances: NDArray[Any]) -> None: ...
+def matrix(
+    level: int, a: NDArray[Any], b: NDArray[Any], width: int, distances: NDArray[Any]
+) -> None: ...

@@ -45,7 +45,9 @@ def compiled() -> bool:
 
 def _find(name: str) -> int:
     if name not in (known := levels()):
-        raise DataError(f"{VARIABLE}={name}: not a level that runs here; choose one of {', '.join(known)}")
+        raise DataError(
+            f"{VARIABLE}={name}: not a level that runs here; choose one of {', '.join(known)}"
+        )
     return known.index(name)
 
 

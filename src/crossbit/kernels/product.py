@@ -31,14 +31,18 @@ class Product:
         count = -(-self.columns // _PANEL)
         padded = np.zeros((self.depth, count * _PANEL), np.float32)
         padded[:, : self.columns] = weight
-        self._panels = np.ascontiguousarray(padded.reshape(self.depth, count, _PANEL).swapaxes(0, 1))
+        self._panels = np.ascontiguousarray(
+            padded.reshape(self.depth, count, _PANEL).swapaxes(0, 1)
+        )
         self._bias = np.zeros(count * _PANEL, np.float32)
         self._bias[: self.columns] = bias
 
     def __call__(self, X: Floats) -> Floats:
         """The products, shape (n, columns)."""
         if not dispatch.compiled():
-            with np.errstate(over="ignore", invalid="ignore"):  # as the kernels: what is not finite goes through
+            with np.errstate(
+                over="ignore", invalid="ignore"
+            ):  # as the kernels: what is not finite goes through
                 return X @ self.weight + self.bias
         out = np.empty((len(X), self.columns), np.float32)
         self._run(X, out, None)
@@ -57,7 +61,16 @@ class Product:
         threads = min(_cores(), 1 + len(X) * self.weight.size // _WORTH_A_THREAD)
         X = np.ascontiguousarray(X, np.float32)
         bad: int = dispatch.native.product(  # type: ignore[union-attr]
-            dispatch.place(), threads, len(X), self.depth, self.columns, X, self._panels, self._bias, out, words
+            dispatch.place(),
+            threads,
+            len(X),
+            self.depth,
+            self.columns,
+            X,
+            self._panels,
+            self._bias,
+            out,
+            words,
         )
         return bad
 
@@ -65,7 +78,9 @@ class Product:
 @cache
 def _cores() -> int:
     """Cores that may be used; ``OMP_NUM_THREADS`` says fewer."""
-    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    available = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     asked = os.environ.get("OMP_NUM_THREADS", "")
     return min(available, max(1, int(asked))) if asked.isdecimal() else available
 
@@ -74,5 +89,7 @@ def pack_signs(outputs: Floats) -> NDArray[np.uint64]:
     """Bit 1 where an output is ≥ 0, as words: bit i of a row is bit i mod 64 of word ⌊i / 64⌋."""
     n, columns = outputs.shape
     words = np.zeros((n, -(-columns // 64)), "<u8")
-    words.view(np.uint8)[:, : -(-columns // 8)] = np.packbits(outputs >= 0, axis=1, bitorder="little")
+    words.view(np.uint8)[:, : -(-columns // 8)] = np.packbits(
+        outputs >= 0, axis=1, bitorder="little"
+    )
     return words.astype(np.uint64, copy=False)

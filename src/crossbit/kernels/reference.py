@@ -41,5 +41,7 @@ def within(
 
 def _keys(words: NDArray[np.uint64], query: NDArray[np.uint64]) -> NDArray[np.int64]:
     """Distance and row in one number, so that ordering numbers is ordering by (distance, row)."""
-    keys: NDArray[np.int64] = hamming_matrix(query, words)[0].astype(np.int64) << 32 | np.arange(len(words))
+    keys: NDArray[np.int64] = hamming_matrix(query, words)[0].astype(np.int64) << 32 | np.arange(
+        len(words)
+    )
     return keys

@@ -56,12 +56,22 @@ class Rows:
     def __post_init__(self) -> None:
         """Give the compiled kernels their view; it keeps the arrays alive, not the other way round."""
         if dispatch.native is not None:
-            tables = tuple((t.shift, t.width, t.starts, t.heads, t.tails, t.rows) for t in self.tables)
-            handle = dispatch.native.segment(len(self.ids), self.n_bits, self.words, self.ids, self.alive, tables)
+            tables = tuple(
+                (t.shift, t.width, t.starts, t.heads, t.tails, t.rows) for t in self.tables
+            )
+            handle = dispatch.native.segment(
+                len(self.ids), self.n_bits, self.words, self.ids, self.alive, tables
+            )
             object.__setattr__(self, "handle", handle)
 
     def nearest(
-        self, queries: NDArray[np.uint64], k: int, *, threads: int = 1, path: int = SCAN, budget: int = NO_BUDGET
+        self,
+        queries: NDArray[np.uint64],
+        k: int,
+        *,
+        threads: int = 1,
+        path: int = SCAN,
+        budget: int = NO_BUDGET,
     ) -> tuple[NDArray[np.int64], NDArray[np.int32], int]:
         """Ids and distances (q, k) of the nearest, ordered by (distance, id), -1 beyond the last; and how many gave up.
 
@@ -83,17 +93,27 @@ class Rows:
         return ids, distances, 0
 
     def within(
-        self, queries: NDArray[np.uint64], radius: int, *, threads: int = 1, path: int = SCAN, budget: int = NO_BUDGET
+        self,
+        queries: NDArray[np.uint64],
+        radius: int,
+        *,
+        threads: int = 1,
+        path: int = SCAN,
+        budget: int = NO_BUDGET,
     ) -> tuple[Sequence[Found], int]:
         """Ids and distances of all at most ``radius`` away, for each query; and how many gave up."""
         if not dispatch.compiled():
             own_ids, words = self._living()
-            by_row = [reference.within(words, queries[i : i + 1], radius) for i in range(len(queries))]
+            by_row = [
+                reference.within(words, queries[i : i + 1], radius) for i in range(len(queries))
+            ]
             return [(own_ids[rows], distances) for rows, distances in by_row], 0
         given_up, *raw = dispatch.native.within(  # type: ignore[union-attr]
             self.handle, dispatch.place(), queries, radius, threads, path, budget
         )
-        counts, ids, distances = (np.frombuffer(a, t) for a, t in zip(raw, (np.int64, np.int64, np.int32), strict=True))
+        counts, ids, distances = (
+            np.frombuffer(a, t) for a, t in zip(raw, (np.int64, np.int64, np.int32), strict=True)
+        )
         if len(queries) == 1:
             return [(ids, distances)], given_up
         ends = np.cumsum(counts)[:-1]
@@ -147,4 +167,6 @@ def pack_bitmap(mask: NDArray[np.bool_]) -> NDArray[np.uint64]:
 
 def unpack_bitmap(bitmap: NDArray[Any], n: int) -> NDArray[np.bool_]:
     """The first n booleans of a bitmap."""
-    return np.unpackbits(bitmap.astype("<u8", copy=False).view(np.uint8), count=n, bitorder="little").view(np.bool_)
+    return np.unpackbits(
+        bitmap.astype("<u8", copy=False).view(np.uint8), count=n, bitorder="little"
+    ).view(np.bool_)

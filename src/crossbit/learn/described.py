@@ -81,11 +81,19 @@ class Describing:
             every = [caption for said in gallery.captions for caption in said]
             by_text = text_describer(text, every, cache=self.cache)
         pictures = self._extract("describing pictures", by_image, paths)
-        texts = [(row, caption) for row, n in enumerate(pictures.kept) for caption in gallery.captions[n]]
+        texts = [
+            (row, caption) for row, n in enumerate(pictures.kept) for caption in gallery.captions[n]
+        ]
         captions = self._extract("describing captions", by_text, [caption for _, caption in texts])
         owner = np.array([texts[number][0] for number in captions.kept], np.int64)
-        return Described(pictures, captions, pictures.kept, owner, {"image": by_image, "text": by_text})
+        return Described(
+            pictures, captions, pictures.kept, owner, {"image": by_image, "text": by_text}
+        )
 
-    def _extract(self, title: str, describer: Describer, things: "list[Path] | list[str]") -> Extracted:
+    def _extract(
+        self, title: str, describer: Describer, things: "list[Path] | list[str]"
+    ) -> Extracted:
         with self.timed(title) as on_step:
-            return extract(describer, things, workers=self.workers, cache=self.cache / "rows", on_step=on_step)
+            return extract(
+                describer, things, workers=self.workers, cache=self.cache / "rows", on_step=on_step
+            )

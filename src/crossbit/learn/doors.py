@@ -42,7 +42,9 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "crossbit"
 
 
-def image_describer(name: str, pictures: Sequence[Path], *, cache: Path, seed: int = 0) -> Describer:
+def image_describer(
+    name: str, pictures: Sequence[Path], *, cache: Path, seed: int = 0
+) -> Describer:
     """A describer of pictures by its name in `IMAGE`; a vocabulary is learnt from some of the pictures."""
     kind, _, rest = name.partition(":")
     match kind:

@@ -10,7 +10,9 @@ from crossbit.data.captions import Captioned, read_captions
 from crossbit.errors import DataError
 from crossbit.features.text import EMPTY_WORDS, words
 
-SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm"})
+SUFFIXES = frozenset(
+    {".jpg", ".jpeg", ".png", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm"}
+)
 _MOST_TAGS = 12
 
 
@@ -51,7 +53,11 @@ def open_gallery(images: Path, captions: Path) -> Gallery:
     """
     if not images.is_dir():
         raise DataError(f"{images}: there is no such folder of pictures")
-    files = sorted(path.relative_to(images).as_posix() for path in images.rglob("*") if path.suffix.lower() in SUFFIXES)
+    files = sorted(
+        path.relative_to(images).as_posix()
+        for path in images.rglob("*")
+        if path.suffix.lower() in SUFFIXES
+    )
     by_name: dict[str, list[str]] = {}
     for file in files:
         by_name.setdefault(file.rpartition("/")[2], []).append(file)
@@ -59,7 +65,11 @@ def open_gallery(images: Path, captions: Path) -> Gallery:
     told: dict[str, Captioned] = {}
     missing = []
     for one in read_captions(captions):
-        alike = [one.name] if one.name in whole else by_name.get(one.name.replace("\\", "/").rpartition("/")[2], [])
+        alike = (
+            [one.name]
+            if one.name in whole
+            else by_name.get(one.name.replace("\\", "/").rpartition("/")[2], [])
+        )
         if len(alike) == 1:
             told[alike[0]] = _both(told.get(alike[0]), one)
         else:
@@ -69,17 +79,23 @@ def open_gallery(images: Path, captions: Path) -> Gallery:
             f"{captions}: no line of it tells of a picture; expected such as 'image,caption' and 'dog.jpg,A dog'"
         )
     if not told:
-        raise DataError(f"{captions}: none of its {len(missing)} pictures, such as {missing[:1]}, is in {images}")
+        raise DataError(
+            f"{captions}: none of its {len(missing)} pictures, such as {missing[:1]}, is in {images}"
+        )
     names = [*told, *(file for file in files if file not in told)]
     each = [told.get(name, Captioned(name, ())) for name in names]
-    return Gallery(images, names, [one.captions for one in each], [one.fields for one in each], missing)
+    return Gallery(
+        images, names, [one.captions for one in each], [one.fields for one in each], missing
+    )
 
 
 def _both(before: Captioned | None, one: Captioned) -> Captioned:
     """What was said about a picture under two names of it: ``dog.jpg`` and ``photos/dog.jpg``."""
     if before is None:
         return one
-    return Captioned(before.name, (*before.captions, *one.captions), {**before.fields, **one.fields})
+    return Captioned(
+        before.name, (*before.captions, *one.captions), {**before.fields, **one.fields}
+    )
 
 
 def tags_of(captions: Sequence[str]) -> list[str]:
@@ -91,6 +107,8 @@ def tags_of(captions: Sequence[str]) -> list[str]:
     """
     counts: Counter[str] = Counter()
     for caption in captions:
-        counts.update(list(dict.fromkeys(w for w in words(caption) if len(w) > 1 and w not in EMPTY_WORDS)))
+        counts.update(
+            list(dict.fromkeys(w for w in words(caption) if len(w) > 1 and w not in EMPTY_WORDS))
+        )
     least = 2 if len(captions) > 2 else 1
     return [word for word, count in counts.most_common(_MOST_TAGS) if count >= least]

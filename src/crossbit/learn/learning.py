@@ -97,13 +97,17 @@ def learn(
     hasher = hasher or RankedCCA(n_bits=128, seed=seed)
     _check(target, hasher, held_out, seed)
     gallery = open_gallery(Path(images), Path(captions))
-    spell_payloads([gallery.payload(number) for number in range(len(gallery.names))], check_ids(gallery.names))
+    spell_payloads(
+        [gallery.payload(number) for number in range(len(gallery.names))], check_ids(gallery.names)
+    )
     work = Describing(gallery, workers, Path(cache) if cache else cache_folder(), progress)
     rows = work.describe(image, text, seed)
     train, test = _split(gallery, rows, held_out, seed)
     with work.timed("learning") as on_step:
         model = _fit(hasher, rows, train, on_step)
-    model = replace(model, recipes=rows.recipes(), card={**model.card, "media": str(gallery.folder.resolve())})
+    model = replace(
+        model, recipes=rows.recipes(), card={**model.card, "media": str(gallery.folder.resolve())}
+    )
     with work.timed("evaluating"):
         about = rows.captions_of(test)
         reports, told = measure(
@@ -112,7 +116,10 @@ def learn(
                 "text": (model.encode("text", rows.text.rows[about]), rows.owner[about]),
             }
         )
-    with work.timed("writing the collection"), replacing_folder(target, _REPORT, "crossbit.report/1") as fresh:
+    with (
+        work.timed("writing the collection"),
+        replacing_folder(target, _REPORT, "crossbit.report/1") as fresh,
+    ):
         _write(fresh, model, gallery, rows, test)
         write_json(fresh / _REPORT, {**told, "learnt from": len(train), "held out": len(test)})
     return Learnt(
@@ -122,7 +129,11 @@ def learn(
         pictures=len(rows.image.kept),
         captions=len(rows.text.kept),
         held_out=len(test),
-        skipped=[*(f"{name}: is not in {images}" for name in gallery.missing), *rows.image.skipped, *rows.text.skipped],
+        skipped=[
+            *(f"{name}: is not in {images}" for name in gallery.missing),
+            *rows.image.skipped,
+            *rows.text.skipped,
+        ],
         seconds=work.seconds,
     )
 
@@ -132,27 +143,40 @@ def _check(target: Path, hasher: Hasher, held_out: float | Names[str], seed: int
     whole_number(seed, "seed")
     above = next(folder for folder in target.absolute().parents if folder.exists())
     if not above.is_dir() or not os.access(above, os.W_OK):
-        raise DataError(f"{target}: nothing can be written into {above}; choose another place for the collection")
+        raise DataError(
+            f"{target}: nothing can be written into {above}; choose another place for the collection"
+        )
     if isinstance(held_out, int | float) and not 0 < held_out < 1:
-        raise DataError(f"the share that is held out lies between 0 and 1, and is neither, got {held_out!r}")
+        raise DataError(
+            f"the share that is held out lies between 0 and 1, and is neither, got {held_out!r}"
+        )
     if hasher.learns_from and "pairs" not in hasher.learns_from:
-        method, able = type(hasher).__name__.lower(), sorted(n for n, h in HASHERS.items() if "pairs" in h.learns_from)
+        method, able = (
+            type(hasher).__name__.lower(),
+            sorted(n for n, h in HASHERS.items() if "pairs" in h.learns_from),
+        )
         raise DataError(
             f"{method} learns from {', '.join(sorted(hasher.learns_from))}, captions give pairs; take {able}"
         )
 
 
-def _split(gallery: Gallery, rows: Described, held_out: float | Names[str], seed: int) -> tuple[Ints, Ints]:
+def _split(
+    gallery: Gallery, rows: Described, held_out: float | Names[str], seed: int
+) -> tuple[Ints, Ints]:
     """Rows of captioned pictures to learn from, and to try on."""
     captioned = np.unique(rows.owner)
     if len(captioned) < _FEWEST:
-        raise DataError(f"at least {_FEWEST} pictures with captions are needed, got {len(captioned)}")
+        raise DataError(
+            f"at least {_FEWEST} pictures with captions are needed, got {len(captioned)}"
+        )
     if isinstance(held_out, int | float):
         n = min(max(round(held_out * len(captioned)), 1), len(captioned) - 2)
         test = np.sort(np.random.default_rng([seed, 3]).permutation(captioned)[:n])
     else:
         chosen = set(held_out)
-        test = np.array([row for row in captioned if gallery.names[rows.pictures[row]] in chosen], np.int64)
+        test = np.array(
+            [row for row in captioned if gallery.names[rows.pictures[row]] in chosen], np.int64
+        )
         if not 0 < len(test) < len(captioned) - 1:
             raise DataError(
                 f"{len(test)} of {len(captioned)} captioned pictures are among the {len(chosen)} names to hold out;"
@@ -172,18 +196,27 @@ def _fit(hasher: Hasher, rows: Described, train: Ints, on_step: OnStep | None) -
 
 def _write(target: Path, model: HashModel, gallery: Gallery, rows: Described, test: Ints) -> None:
     """Put all pictures into a collection, those without captions too."""
-    image, text, n = model.encode("image", rows.image.rows), _caption_codes(model, rows), len(rows.pictures)
+    image, text, n = (
+        model.encode("image", rows.image.rows),
+        _caption_codes(model, rows),
+        len(rows.pictures),
+    )
     said = np.isin(np.arange(n), rows.owner)
     held_out = np.isin(np.arange(n), test)
     with Collection.create(target, model) as collection:
         for start in range(0, n, _BATCH):
             block = range(start, min(start + _BATCH, n))
             ids = [gallery.names[rows.pictures[row]] for row in block]
-            payload = [{**gallery.payload(int(rows.pictures[row])), "held_out": bool(held_out[row])} for row in block]
+            payload = [
+                {**gallery.payload(int(rows.pictures[row])), "held_out": bool(held_out[row])}
+                for row in block
+            ]
             collection.upsert(ids, {"image": image[start : block.stop]}, payload)
             having = [row for row in block if said[row]]
             if having:
-                collection.upsert([ids[row - start] for row in having], {"text": text[np.array(having)]})
+                collection.upsert(
+                    [ids[row - start] for row in having], {"text": text[np.array(having)]}
+                )
 
 
 def _caption_codes(model: HashModel, rows: Described) -> Codes:

@@ -45,6 +45,11 @@ def measure(codes: About, *, threads: int = 1) -> tuple[dict[str, Report], dict[
         told[direction] = {**reports[direction].to_dict(), "curve": curve.to_dict()}
         for n_bits in sorted({*(n for n in _LENGTHS if n < queries.n_bits), queries.n_bits}):
             value = mean_average_precision(queries.first(n_bits), base.first(n_bits), relevant)
-            row = {"n_bits": n_bits, "direction": direction, "name": "mAP of the first bits", "value": value}
+            row = {
+                "n_bits": n_bits,
+                "direction": direction,
+                "name": "mAP of the first bits",
+                "value": value,
+            }
             lengths.append(row)
     return reports, {"directions": told, "bits": lengths}

@@ -6,11 +6,23 @@ Say what is relevant (`same_class`, `common_class`, `jaccard`, …), then ask fo
 
 from crossbit.metrics.average import AveragePrecision, Divisor
 from crossbit.metrics.curve import Curve, precision_recall_curve
-from crossbit.metrics.evaluate import evaluate, evaluate_ranking, mean_average_precision, standard_measures
+from crossbit.metrics.evaluate import (
+    evaluate,
+    evaluate_ranking,
+    mean_average_precision,
+    standard_measures,
+)
 from crossbit.metrics.health import CodeHealth, DistanceOverlap, code_health, distance_overlap
 from crossbit.metrics.means import Empty, bootstrap_interval, mean_over_queries
 from crossbit.metrics.measure import Measure
-from crossbit.metrics.measures import NDCG, Precision, PrecisionWithin, Recall, RecallWithin, Success
+from crossbit.metrics.measures import (
+    NDCG,
+    Precision,
+    PrecisionWithin,
+    Recall,
+    RecallWithin,
+    Success,
+)
 from crossbit.metrics.rank import rank_codes, rank_scores, rank_vectors
 from crossbit.metrics.ranking import Exclude, Ranking
 from crossbit.metrics.relevance import (

@@ -73,12 +73,16 @@ class AveragePrecision(Measure):
         """In words."""
         if self.at is None:
             return "average precision of the whole ranking, divided by all relevant items"
-        return f"average precision of the first {self.at} places, " + _WORDS[self.divisor].format(at=self.at)
+        return f"average precision of the first {self.at} places, " + _WORDS[self.divisor].format(
+            at=self.at
+        )
 
     def of(self, tally: Tally) -> Floats:
         """The value for each query of a tally."""
         if self.at is None:
-            return tally.share(summed_precision(tally.groups("expected"), self.ties), tally.relevant)
+            return tally.share(
+                summed_precision(tally.groups("expected"), self.ties), tally.relevant
+            )
         head = tally.head(self.at)
         if self.divisor == "retrieved":
             return head.share(_over_retrieved(head, self.at, self.ties), np.ones(len(head.table)))
@@ -107,11 +111,17 @@ def summed_precision(groups: TieGroups, ties: Ties, places: int | Counts | None 
     return total
 
 
-def credit(before: Counts, found: Counts, size: Counts, relevant: Counts, reached: Counts) -> Floats:
+def credit(
+    before: Counts, found: Counts, size: Counts, relevant: Counts, reached: Counts
+) -> Floats:
     """What one group adds to the summed precision: the formula above, with N, R, n, r and m in this order."""
     slope = (relevant - 1) / np.maximum(size - 1, 1)
     level = (found + 1) - slope * (before + 1)
-    return relevant / np.maximum(size, 1) * (slope * reached + level * _harmonic_between(before, reached))
+    return (
+        relevant
+        / np.maximum(size, 1)
+        * (slope * reached + level * _harmonic_between(before, reached))
+    )
 
 
 def _harmonic_between(before: Counts, reached: Counts) -> Floats:
@@ -169,7 +179,9 @@ class _Cut:
     def average(self, hits: Counts, credit: Floats) -> Floats:
         """The average precision with so many hits, 0 where nothing relevant is retrieved."""
         retrieved = self.found + hits
-        mean: Floats = np.divide(self.earned + credit, retrieved, out=np.zeros(hits.shape), where=retrieved > 0)
+        mean: Floats = np.divide(
+            self.earned + credit, retrieved, out=np.zeros(hits.shape), where=retrieved > 0
+        )
         return mean
 
 
@@ -182,7 +194,9 @@ def _over_retrieved(tally: Tally, k: int, ties: Ties) -> Floats:
     cut = _Cut.at(tally, k, ties)
     summary = {"best": _best, "worst": _worst}.get(ties, _expected)
     step = max(1, _CELLS // int(cut.places.max(initial=0) + 1))
-    parts = [summary(cut.rows(slice(start, start + step))) for start in range(0, len(cut.size), step)]
+    parts = [
+        summary(cut.rows(slice(start, start + step))) for start in range(0, len(cut.size), step)
+    ]
     return np.concatenate([np.zeros(0), *parts])
 
 
@@ -227,7 +241,9 @@ def _hypergeometric(cut: _Cut, hits: Counts) -> Floats:
     h, repeated = hits[:, :-1], hits[:, 1:] == hits[:, :-1]
     more = (cut.relevant - h) * (cut.places - h)
     fewer = (h + 1) * (cut.size - cut.relevant - cut.places + h + 1)
-    steps = np.where(repeated, 0.0, np.log(np.where(repeated, 1, more)) - np.log(np.where(repeated, 1, fewer)))
+    steps = np.where(
+        repeated, 0.0, np.log(np.where(repeated, 1, more)) - np.log(np.where(repeated, 1, fewer))
+    )
     logarithms = np.concatenate([np.zeros((len(hits), 1)), np.cumsum(steps, axis=1)], axis=1)
     weights: Floats = np.exp(logarithms - logarithms.max(axis=1, keepdims=True))
     weights[:, 1:][repeated] = 0.0

@@ -85,7 +85,9 @@ def precision_recall_curve(
     else:
         places = _whole(range((ranking.n_bits or 0) + 1) if points is None else points)
         pairs = [(PrecisionWithin(radius=d), RecallWithin(radius=d)) for d in places]
-    means = [[counted(ranking.measure(measure), empty).mean() for measure in pair] for pair in pairs]
+    means = [
+        [counted(ranking.measure(measure), empty).mean() for measure in pair] for pair in pairs
+    ]
     precision, recall = np.array(means).reshape(-1, 2).T
     return Curve(tuple(places), precision, recall, _definition(along, ties))
 
@@ -120,7 +122,10 @@ def _along_recall(ranking: Ranking, levels: Floats, ties: Ties, empty: Empty) ->
     # A query without relevant items, where it counts, has a recall of 0 whatever the level.
     share = 1 - np.isnan(values[:, 0]).mean() if empty == "zero" else 1.0
     return Curve(
-        tuple(levels.tolist()), counted(values, empty).mean(axis=0), levels * share, _definition("recall", ties)
+        tuple(levels.tolist()),
+        counted(values, empty).mean(axis=0),
+        levels * share,
+        _definition("recall", ties),
     )
 
 

@@ -51,7 +51,9 @@ def mean_average_precision(
         0.7083
     """
     ranking = rank_codes(queries, base, relevant, exclude=exclude, threads=threads)
-    return mean_over_queries(ranking.measure(AveragePrecision(at=at, divisor=divisor, ties=ties)), empty=empty)
+    return mean_over_queries(
+        ranking.measure(AveragePrecision(at=at, divisor=divisor, ties=ties)), empty=empty
+    )
 
 
 def standard_measures(
@@ -111,7 +113,12 @@ def evaluate(
     """
     ranking = rank_codes(queries, base, relevant, exclude=exclude, threads=threads)
     return evaluate_ranking(
-        ranking, measures=measures, empty=empty, confidence=confidence, resamples=resamples, seed=seed
+        ranking,
+        measures=measures,
+        empty=empty,
+        confidence=confidence,
+        resamples=resamples,
+        seed=seed,
     )
 
 
@@ -128,7 +135,9 @@ def evaluate_ranking(
     if measures is None:
         measures = standard_measures(radii=() if ranking.n_bits is None else (2,))
     if not measures:
-        raise DataError("nothing to measure: give at least one measure, or none at all for the usual ones")
+        raise DataError(
+            "nothing to measure: give at least one measure, or none at all for the usual ones"
+        )
     for measure in measures:
         ranking.check(measure)
     values = _values(ranking, measures)
@@ -170,16 +179,25 @@ def _around(measure: Measure, tally: Tally) -> Floats:
     if measure.by_distance:
         return np.stack([value] * 4, axis=1)
     bounds: list[Ties] = ["worst", "best"]
-    worst, best = (replace(measure, ties=ties).of(tally) if tally.tied else value for ties in bounds)
+    worst, best = (
+        replace(measure, ties=ties).of(tally) if tally.tied else value for ties in bounds
+    )
     # A ranking at random is one large tie.
     chance = replace(measure, ties="expected").of(tally.pooled())
     return np.stack([value, worst, best, chance], axis=1)
 
 
 def _results(
-    measures: Sequence[Measure], values: Floats, about: str, confidence: float, resamples: int, seed: int
+    measures: Sequence[Measure],
+    values: Floats,
+    about: str,
+    confidence: float,
+    resamples: int,
+    seed: int,
 ) -> tuple[Result, ...]:
-    low, high = bootstrap_interval(values[:, :, 0], confidence=confidence, resamples=resamples, seed=seed)
+    low, high = bootstrap_interval(
+        values[:, :, 0], confidence=confidence, resamples=resamples, seed=seed
+    )
     # Queries last and contiguous: the means then round exactly as that of a single measure does.
     means = np.ascontiguousarray(np.moveaxis(values, 0, -1)).mean(axis=-1)
     results = []
@@ -187,7 +205,11 @@ def _results(
         value, worst, best, chance = means[i].tolist()
         definition = f"mean over {len(values)} queries of: {measure.definition}; {about}"
         result = Result(measure.name, value, definition, float(low[i]), float(high[i]))
-        results.append(result if measure.by_distance else replace(result, worst=worst, best=best, chance=chance))
+        results.append(
+            result
+            if measure.by_distance
+            else replace(result, worst=worst, best=best, chance=chance)
+        )
     return tuple(results)
 
 

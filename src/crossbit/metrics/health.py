@@ -138,13 +138,19 @@ class DistanceOverlap:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        return {"positive": self.positive.tolist(), "negative": self.negative.tolist(), "overlap": self.overlap}
+        return {
+            "positive": self.positive.tolist(),
+            "negative": self.negative.tolist(),
+            "overlap": self.overlap,
+        }
 
 
 def distance_overlap(ranking: Ranking) -> DistanceOverlap:
     """Histograms of the distances of relevant and of other pairs, and the area they share; for rankings of codes."""
     if ranking.n_bits is None:
-        raise DataError("distance_overlap needs Hamming distances; make the ranking with rank_codes")
+        raise DataError(
+            "distance_overlap needs Hamming distances; make the ranking with rank_codes"
+        )
 
     def pooled(tally: Tally) -> NDArray[np.int64]:
         return np.asarray(tally.table.sum(axis=0, dtype=np.int64))
@@ -152,6 +158,8 @@ def distance_overlap(ranking: Ranking) -> DistanceOverlap:
     counts = np.sum(ranking.map(pooled), axis=0)
     relevant, other = counts[1:].sum(axis=0), counts[0]
     if not relevant.any() or not other.any():
-        raise DataError(f"an overlap needs relevant and other pairs, got {relevant.sum()} and {other.sum()}")
+        raise DataError(
+            f"an overlap needs relevant and other pairs, got {relevant.sum()} and {other.sum()}"
+        )
     positive, negative = relevant / relevant.sum(), other / other.sum()
     return DistanceOverlap(positive, negative, float(np.minimum(positive, negative).sum()))

@@ -34,7 +34,9 @@ def counted(values: Floats, empty: Empty) -> Floats:
         return np.nan_to_num(values)
     there = ~np.isnan(values.reshape(len(values), -1)[:, 0])
     if not there.any():
-        raise DataError(f"none of {len(values)} queries has a relevant item; check the labels, or use empty='zero'")
+        raise DataError(
+            f"none of {len(values)} queries has a relevant item; check the labels, or use empty='zero'"
+        )
     return values[there]
 
 
@@ -59,7 +61,9 @@ def bootstrap_interval(
     if not 0 < confidence < 1:
         raise DataError(f"confidence is between 0 and 1, got {confidence!r}")
     if resamples < 1 or not len(array):
-        raise DataError(f"a bootstrap needs values and at least one resample, got {len(array)} and {resamples}")
+        raise DataError(
+            f"a bootstrap needs values and at least one resample, got {len(array)} and {resamples}"
+        )
     means = _resampled_means(array.reshape(len(array), -1), resamples, np.random.default_rng(seed))
     low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
     return low.reshape(array.shape[1:]), high.reshape(array.shape[1:])

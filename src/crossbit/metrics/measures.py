@@ -158,7 +158,9 @@ class PrecisionWithin(_Within):
         """The value for each query of a tally."""
         groups = tally.groups("expected")
         inside = slice(0, self.radius + 1)
-        return tally.share(groups.relevant[:, inside].sum(axis=1) + 0.0, groups.size[:, inside].sum(axis=1))
+        return tally.share(
+            groups.relevant[:, inside].sum(axis=1) + 0.0, groups.size[:, inside].sum(axis=1)
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,7 +179,9 @@ class RecallWithin(_Within):
     @property
     def what(self) -> str:
         """In words."""
-        return f"relevant items within Hamming distance {self.radius}, divided by all relevant items"
+        return (
+            f"relevant items within Hamming distance {self.radius}, divided by all relevant items"
+        )
 
     def of(self, tally: Tally) -> Floats:
         """The value for each query of a tally."""
@@ -222,7 +226,9 @@ class NDCG(Measure):
     def of(self, tally: Tally) -> Floats:
         """The value for each query of a tally."""
         head = tally if self.at is None else tally.head(self.at)
-        return tally.share(_discounted(head, self.ties, self.at), _discounted(tally.pooled(), "best", self.at))
+        return tally.share(
+            _discounted(head, self.ties, self.at), _discounted(tally.pooled(), "best", self.at)
+        )
 
 
 def _discounted(tally: Tally, ties: Ties, at: int | None) -> Floats:

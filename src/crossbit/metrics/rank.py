@@ -32,7 +32,9 @@ def rank_codes(
         threads: How many threads count; the answer does not depend on it.
     """
     if queries.n_bits != base.n_bits:
-        raise DataError(f"queries have {queries.n_bits} bits, the base has {base.n_bits}; crop one with first(n_bits)")
+        raise DataError(
+            f"queries have {queries.n_bits} bits, the base has {base.n_bits}; crop one with first(n_bits)"
+        )
     relevance = _fitting(relevant, len(queries), len(base))
     left, right = np.ascontiguousarray(queries.words), np.ascontiguousarray(base.words)
     return Ranking(
@@ -102,11 +104,21 @@ def rank_vectors(
     if left.shape[1] != right.shape[1]:
         raise DataError(f"queries have {left.shape[1]} columns, the base has {right.shape[1]}")
     relevance = _fitting(relevant, len(left), len(right))
-    left, right = (a if a.dtype in (np.float32, np.float64) else a.astype(np.float64) for a in (left, right))
-    return Ranking(_vector_distances(left, right, metric), relevance, n_bits=None, exclude=exclude, threads=threads)
+    left, right = (
+        a if a.dtype in (np.float32, np.float64) else a.astype(np.float64) for a in (left, right)
+    )
+    return Ranking(
+        _vector_distances(left, right, metric),
+        relevance,
+        n_bits=None,
+        exclude=exclude,
+        threads=threads,
+    )
 
 
-def _vector_distances(left: NDArray[Any], right: NDArray[Any], metric: str) -> Callable[[slice], NDArray[Any]]:
+def _vector_distances(
+    left: NDArray[Any], right: NDArray[Any], metric: str
+) -> Callable[[slice], NDArray[Any]]:
     if metric == "cosine":
         left, right = _unit_rows(left), _unit_rows(right)
     elif metric not in ("dot", "euclidean"):

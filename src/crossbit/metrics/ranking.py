@@ -53,7 +53,9 @@ class Ranking:
     ) -> None:
         """Hold how distances (queries, n_base) of a slice of queries are made; smaller is nearer."""
         if not relevance.n_queries or not relevance.n_base:
-            raise DataError(f"nothing to rank: {relevance.n_queries} queries, {relevance.n_base} base items")
+            raise DataError(
+                f"nothing to rank: {relevance.n_queries} queries, {relevance.n_base} base items"
+            )
         if threads < 1:
             raise DataError(f"threads are 1 or more, got {threads}")
         self.n_queries, self.n_base, self.n_bits = relevance.n_queries, relevance.n_base, n_bits
@@ -75,7 +77,9 @@ class Ranking:
     def check(self, measure: Measure) -> None:
         """Refuse a Hamming radius where there are no Hamming distances."""
         if measure.by_distance and self.n_bits is None:
-            raise DataError(f"{measure.name!r} needs Hamming distances; this ranking is by real numbers, use a cut-off")
+            raise DataError(
+                f"{measure.name!r} needs Hamming distances; this ranking is by real numbers, use a cut-off"
+            )
 
     def map(self, function: Callable[[Tally], T], *, stable: bool = False) -> list[T]:
         """Call a function with the tally of some queries after the other, on several threads if so asked.
@@ -113,7 +117,9 @@ class Ranking:
         if key in self._kept:
             return self._kept[key]
         parts = _slices(rows.stop, max(1, _PAIRS // self.n_base), rows.start)
-        counts = [self._count(self._distances(part), self._levels(part), n_groups) for part in parts]
+        counts = [
+            self._count(self._distances(part), self._levels(part), n_groups) for part in parts
+        ]
         table = np.concatenate(counts)
         if self.n_queries * table[0].size <= _KEPT:
             self._kept[key] = table
@@ -153,7 +159,9 @@ class Ranking:
         return table.reshape(len(cells), n_levels, n_groups)[:, : len(self.relevance.gains)]
 
 
-def _excluded_rows(exclude: Exclude, n_queries: int, n_base: int) -> tuple[str, NDArray[np.int64] | None]:
+def _excluded_rows(
+    exclude: Exclude, n_queries: int, n_base: int
+) -> tuple[str, NDArray[np.int64] | None]:
     """In words, and the base row left out for each query."""
     if exclude is None:
         return "no base item left out as a self-match", None
@@ -166,10 +174,14 @@ def _excluded_rows(exclude: Exclude, n_queries: int, n_base: int) -> tuple[str, 
         return "base row i left out for query i", np.arange(n_queries)
     rows = np.asarray(exclude)
     if rows.shape != (n_queries,) or rows.dtype.kind not in "iu":
-        raise DataError(f"exclude names one base row for each of {n_queries} queries, got {rows.dtype} {rows.shape}")
+        raise DataError(
+            f"exclude names one base row for each of {n_queries} queries, got {rows.dtype} {rows.shape}"
+        )
     if rows.min() < -1 or rows.max() >= n_base:
         raise DataError(f"rows to exclude are −1 to {n_base - 1}, got {rows.min()} to {rows.max()}")
-    return f"one given base row left out for {np.count_nonzero(rows >= 0)} queries", rows.astype(np.int64)
+    return f"one given base row left out for {np.count_nonzero(rows >= 0)} queries", rows.astype(
+        np.int64
+    )
 
 
 def _slices(stop: int, step: int, start: int = 0) -> Iterator[slice]:

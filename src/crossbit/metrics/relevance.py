@@ -46,7 +46,11 @@ class Relevance:
 def from_labels(queries: ArrayLike, base: ArrayLike) -> Relevance:
     """`same_class` for classes (n,), `common_class` for a boolean matrix (n, classes)."""
     of_queries, of_base = _both_labels(queries, base)
-    return same_class(of_queries, of_base) if of_queries.ndim == 1 else common_class(of_queries, of_base)
+    return (
+        same_class(of_queries, of_base)
+        if of_queries.ndim == 1
+        else common_class(of_queries, of_base)
+    )
 
 
 def same_class(queries: ArrayLike, base: ArrayLike) -> Relevance:
@@ -64,13 +68,20 @@ def same_class(queries: ArrayLike, base: ArrayLike) -> Relevance:
     """
     of_queries, of_base = _both_labels(queries, base)
     if of_queries.ndim != 1:
-        raise DataError(f"same_class takes classes of shape (n,), got {of_queries.shape}; use common_class or jaccard")
+        raise DataError(
+            f"same_class takes classes of shape (n,), got {of_queries.shape}; use common_class or jaccard"
+        )
     # Small numbers compare faster, and two different marks for "unknown" never match.
-    numbers = np.unique(np.concatenate([of_queries, of_base]), return_inverse=True)[1].astype(np.int32)
+    numbers = np.unique(np.concatenate([of_queries, of_base]), return_inverse=True)[1].astype(
+        np.int32
+    )
     left = np.where(of_queries < 0, np.int32(-1), numbers[: len(of_queries)])
     right = np.where(of_base < 0, np.int32(-2), numbers[len(of_queries) :])
     return Relevance(
-        len(left), len(right), lambda rows: (left[rows, None] == right).view(np.uint8), "items of the query's class"
+        len(left),
+        len(right),
+        lambda rows: (left[rows, None] == right).view(np.uint8),
+        "items of the query's class",
     )
 
 
@@ -89,7 +100,9 @@ def common_class(queries: ArrayLike, base: ArrayLike) -> Relevance:
             shared |= (of_queries[rows, None] & of_base) != 0
         return shared.view(np.uint8)
 
-    return Relevance(len(left.sizes), len(right.sizes), levels, "items with a class in common with the query")
+    return Relevance(
+        len(left.sizes), len(right.sizes), levels, "items with a class in common with the query"
+    )
 
 
 def jaccard(queries: ArrayLike, base: ArrayLike, *, at_least: float) -> Relevance:
@@ -105,7 +118,9 @@ def jaccard(queries: ArrayLike, base: ArrayLike, *, at_least: float) -> Relevanc
     if not 0 < at_least <= 1:
         raise DataError(f"a Jaccard threshold is above 0 and at most 1, got {at_least!r}")
     left, right = _both_sets(queries, base, "jaccard")
-    needed = _needed_in_common(int(left.sizes.max(initial=0) + right.sizes.max(initial=0)), at_least)
+    needed = _needed_in_common(
+        int(left.sizes.max(initial=0) + right.sizes.max(initial=0)), at_least
+    )
 
     def levels(rows: slice) -> Levels:
         together = left.sizes[rows, None] + right.sizes
@@ -126,7 +141,9 @@ def count_common(queries: ArrayLike, base: ArrayLike) -> Relevance:
     left, right = _both_sets(queries, base, "count_common")
     most = int(min(left.sizes.max(initial=0), right.sizes.max(initial=0)))
     if most > MAX_LEVEL:
-        raise DataError(f"count_common knows at most {MAX_LEVEL} classes in common, some rows may share {most}")
+        raise DataError(
+            f"count_common knows at most {MAX_LEVEL} classes in common, some rows may share {most}"
+        )
     return Relevance(
         len(left.sizes),
         len(right.sizes),
@@ -143,7 +160,9 @@ def from_matrix(matrix: ArrayLike) -> Relevance:
     """
     array = np.asanyarray(matrix)
     if array.ndim != 2 or array.dtype.kind not in "biuf":
-        raise DataError(f"relevance is a matrix of booleans or gains (queries, base), got {array.dtype} {array.shape}")
+        raise DataError(
+            f"relevance is a matrix of booleans or gains (queries, base), got {array.dtype} {array.shape}"
+        )
     n_queries, n_base = array.shape
     words = "items marked in a given matrix"
     if array.dtype == np.bool_:
@@ -182,8 +201,15 @@ def from_function(
         array([[1, 1, 0, 0]], dtype=uint8)
     """
     grades = tuple(float(gain) for gain in gains)
-    if len(grades) < 2 or grades[0] != 0 or not all(np.diff(grades) > 0) or len(grades) - 1 > MAX_LEVEL:
-        raise DataError(f"gains increase from 0 and are 2 to {MAX_LEVEL + 1} in number, got {gains!r}")
+    if (
+        len(grades) < 2
+        or grades[0] != 0
+        or not all(np.diff(grades) > 0)
+        or len(grades) - 1 > MAX_LEVEL
+    ):
+        raise DataError(
+            f"gains increase from 0 and are 2 to {MAX_LEVEL + 1} in number, got {gains!r}"
+        )
     base = np.arange(n_base)
 
     def levels(rows: slice) -> Levels:
@@ -221,7 +247,10 @@ class _Sets:
         as_bytes = np.zeros((len(member), max(1, -(-member.shape[1] // 64)) * 8), np.uint8)
         packed = np.packbits(member, axis=1)
         as_bytes[:, : packed.shape[1]] = packed
-        return cls(np.ascontiguousarray(as_bytes.view(np.uint64).T), np.count_nonzero(member, axis=1).astype(np.intp))
+        return cls(
+            np.ascontiguousarray(as_bytes.view(np.uint64).T),
+            np.count_nonzero(member, axis=1).astype(np.intp),
+        )
 
     def in_common(self, rows: slice, other: "_Sets") -> NDArray[np.uint16]:
         """How many classes the sets of some rows share with every other set."""
@@ -232,7 +261,10 @@ class _Sets:
 
 
 def _both_labels(queries: ArrayLike, base: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
-    left, right = check_labels(queries, None, "labels of the queries"), check_labels(base, None, "labels of the base")
+    left, right = (
+        check_labels(queries, None, "labels of the queries"),
+        check_labels(base, None, "labels of the base"),
+    )
     if left.shape[1:] != right.shape[1:]:
         raise DataError(
             f"labels of the queries {left.shape} and of the base {right.shape} are of different kinds;"
@@ -244,7 +276,9 @@ def _both_labels(queries: ArrayLike, base: ArrayLike) -> tuple[NDArray[Any], NDA
 def _both_sets(queries: ArrayLike, base: ArrayLike, what: str) -> tuple[_Sets, _Sets]:
     left, right = _both_labels(queries, base)
     if left.ndim != 2:
-        raise DataError(f"{what} takes boolean matrices (n, classes), got classes {left.shape}; use same_class")
+        raise DataError(
+            f"{what} takes boolean matrices (n, classes), got classes {left.shape}; use same_class"
+        )
     return _Sets.pack(left), _Sets.pack(right)
 
 
@@ -263,7 +297,11 @@ def _distinct_gains(array: NDArray[Any]) -> NDArray[np.float64]:
     for start in range(0, len(array), step):
         gains = np.union1d(gains, array[start : start + step])
         if not np.isfinite(gains).all() or gains[0] < 0:
-            raise DataError("gains are finite and ≥ 0; the relevance matrix holds NaN, infinity or a negative number")
+            raise DataError(
+                "gains are finite and ≥ 0; the relevance matrix holds NaN, infinity or a negative number"
+            )
         if len(gains) - 1 > MAX_LEVEL:
-            raise DataError(f"a relevance matrix has at most {MAX_LEVEL} distinct gains above 0; round them")
+            raise DataError(
+                f"a relevance matrix has at most {MAX_LEVEL} distinct gains above 0; round them"
+            )
     return gains if len(gains) > 1 else np.array([0.0, 1.0])

@@ -65,7 +65,9 @@ class Report:
         for result in self.results:
             if result.name == name:
                 return result
-        raise DataError(f"the report has no {name!r}; it has {[result.name for result in self.results]}")
+        raise DataError(
+            f"the report has no {name!r}; it has {[result.name for result in self.results]}"
+        )
 
     def __iter__(self) -> Iterator[Result]:
         """The results, in the order of the measures."""

@@ -54,7 +54,8 @@ class TieGroups:
         """Query, N, R, n and r of the groups that hold a relevant item, flat; without ties most groups do not."""
         cells = np.flatnonzero(self.relevant)
         before, found, size, relevant = (
-            counts.ravel()[cells] for counts in (self.before, self.relevant_before, self.size, self.relevant)
+            counts.ravel()[cells]
+            for counts in (self.before, self.relevant_before, self.size, self.relevant)
         )
         return cells // self.size.shape[1], before, found, size, relevant
 
@@ -109,7 +110,9 @@ class Tally:
     def groups(self, ties: Ties) -> TieGroups:
         """The groups with their ties ordered: best and worst split each group into groups of one level."""
         if ties not in self._groups:
-            self._groups[ties] = self._one_level(ties) if ties in ("best", "worst") else self._together()
+            self._groups[ties] = (
+                self._one_level(ties) if ties in ("best", "worst") else self._together()
+            )
         return self._groups[ties]
 
     def gain(self, ties: Ties) -> Floats:
@@ -132,7 +135,9 @@ class Tally:
     def head(self, places: int) -> "Tally":
         """The groups that stand on the first ``places`` places, the last perhaps in part."""
         if places not in self._heads:
-            needed = int(np.count_nonzero(self.groups("expected").before < places, axis=1).max(initial=1))
+            needed = int(
+                np.count_nonzero(self.groups("expected").before < places, axis=1).max(initial=1)
+            )
             self._heads[places] = Tally(self.table[:, :, :needed], self.gains, self.totals)
         return self._heads[places]
 

@@ -6,7 +6,9 @@ from typing import Any
 from crossbit.model.layers import Layer
 
 
-def model_card(encoders: Mapping[str, Sequence[Layer]], n_bits: int, card: Mapping[str, Any]) -> str:
+def model_card(
+    encoders: Mapping[str, Sequence[Layer]], n_bits: int, card: Mapping[str, Any]
+) -> str:
     """Spell the card: how to use the model, its layers, then whatever learning noted down."""
     first = next(iter(encoders))
     lines = [

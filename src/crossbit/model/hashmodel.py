@@ -121,7 +121,9 @@ class HashModel:
             raise DataError(f"rows of {modality!r}: expected shape (n, {width}), got {array.shape}")
         return array
 
-    def _run(self, modality: str, layers: Sequence[Layer], X: NDArray[Any]) -> Iterator[tuple[slice, Rows]]:
+    def _run(
+        self, modality: str, layers: Sequence[Layer], X: NDArray[Any]
+    ) -> Iterator[tuple[slice, Rows]]:
         """Send blocks of rows, filled up with zeros, through layers; what enters the first is found to be finite.
 
         Without compiled kernels the size of a block depends on the model alone. (BLAS takes another path, and rounds
@@ -151,7 +153,9 @@ class HashModel:
             for layer in layers:
                 digest.update(repr((name, layer.kind, sorted(layer.settings().items()))).encode())
                 for key, value in sorted(layer.weights().items()):
-                    digest.update(repr((key, value.shape, value.dtype.str)).encode() + value.tobytes())
+                    digest.update(
+                        repr((key, value.shape, value.dtype.str)).encode() + value.tobytes()
+                    )
                 for key, blob in sorted(layer.blobs().items()):
                     digest.update(key.encode() + blob)
         return digest.hexdigest()
@@ -193,12 +197,16 @@ def _check_widths(modality: str, layers: Sequence[Layer], n_bits: int) -> None:
     for layer in layers:
         wide_in, wide_out = layer.widths()
         if None not in (width, wide_in) and width != wide_in:
-            raise DataError(f"modality {modality!r}: layer {layer.kind!r} takes {wide_in} columns, but {width} come in")
+            raise DataError(
+                f"modality {modality!r}: layer {layer.kind!r} takes {wide_in} columns, but {width} come in"
+            )
         if isinstance(layer, Onnx):
             width = None
         width = wide_out if wide_out is not None else width
     if width not in (None, n_bits):
-        raise DataError(f"modality {modality!r}: its layers give {width} columns, expected {n_bits} bits")
+        raise DataError(
+            f"modality {modality!r}: its layers give {width} columns, expected {n_bits} bits"
+        )
 
 
 def _padded(X: NDArray[Any], together: int) -> Rows:

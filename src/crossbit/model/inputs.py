@@ -55,10 +55,14 @@ def _parse(step: str, steps: str) -> tuple[str, list[float]]:
             raise ValueError
         return match[1], [float(number) for number in (match[2] or "").split(",") if number.strip()]
     except ValueError:
-        raise DataError(f"unknown input step {step!r} in {steps!r}; known, joined by '+': {sorted(KNOWN)}") from None
+        raise DataError(
+            f"unknown input step {step!r} in {steps!r}; known, joined by '+': {sorted(KNOWN)}"
+        ) from None
 
 
-def _layer(name: str, numbers: Sequence[float], X: Rows, random: np.random.Generator) -> list[Layer]:
+def _layer(
+    name: str, numbers: Sequence[float], X: Rows, random: np.random.Generator
+) -> list[Layer]:
     match name:
         case "unit":
             return [Normalise(2)]
@@ -92,7 +96,11 @@ def rbf(X: Rows, landmarks: int, scale: float, random: np.random.Generator) -> R
     r"""Landmarks drawn from the rows; $\gamma$ is ``scale`` over the median squared distance to them."""
     chosen = X[random.permutation(len(X))[:landmarks]]
     some = X[random.permutation(len(X))[:500]].astype(np.float64)
-    squared = np.square(some).sum(1)[:, None] + np.square(chosen.astype(np.float64)).sum(1) - 2 * some @ chosen.T
+    squared = (
+        np.square(some).sum(1)[:, None]
+        + np.square(chosen.astype(np.float64)).sum(1)
+        - 2 * some @ chosen.T
+    )
     return RBF(chosen, float(scale / max(np.median(np.maximum(squared, 0)), 1e-12)))
 
 
@@ -111,7 +119,9 @@ def apply(layers: Sequence[Layer], X: NDArray[np.floating]) -> Rows:
     return np.empty((0, 0), np.float32) if out is None else out
 
 
-def project(mean: NDArray[np.floating], W: NDArray[np.floating], deviation: NDArray[np.floating]) -> list[Layer]:
+def project(
+    mean: NDArray[np.floating], W: NDArray[np.floating], deviation: NDArray[np.floating]
+) -> list[Layer]:
     """The layers of $(x - m) W$: one affine layer, unless the means are so large that float32 would lose the rows."""
     if np.all(np.abs(mean) <= _FAR * deviation):
         return [Affine(W, -mean @ W)]

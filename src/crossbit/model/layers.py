@@ -48,29 +48,43 @@ class Layer(ABC):
 
     def weights(self) -> dict[str, NDArray[Any]]:
         """The arrays of this layer, by name."""
-        return {f.name: value for f in fields(self) if isinstance(value := getattr(self, f.name), np.ndarray)}
+        return {
+            f.name: value
+            for f in fields(self)
+            if isinstance(value := getattr(self, f.name), np.ndarray)
+        }
 
     def settings(self) -> dict[str, Any]:
         """The plain fields of this layer, by name."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {name: value for name, value in values.items() if not isinstance(value, np.ndarray | bytes)}
+        return {
+            name: value
+            for name, value in values.items()
+            if not isinstance(value, np.ndarray | bytes)
+        }
 
     def blobs(self) -> dict[str, bytes]:
         """What this layer keeps in files of their own, by name."""
-        return {f.name: value for f in fields(self) if isinstance(value := getattr(self, f.name), bytes)}
+        return {
+            f.name: value for f in fields(self) if isinstance(value := getattr(self, f.name), bytes)
+        }
 
     def __eq__(self, other: object) -> bool:
         """Whether both are of one kind with equal fields."""
         if type(self) is not type(other):
             return NotImplemented
-        return all(np.array_equal(getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
+        return all(
+            np.array_equal(getattr(self, f.name), getattr(other, f.name)) for f in fields(self)
+        )
 
 
 def _float32(value: NDArray[Any], ndim: int, what: str) -> Rows:
     """Whatever floats were given, as the contiguous float32 that is kept."""
     array = np.ascontiguousarray(value, np.float32)
     if array.ndim != ndim or not np.isfinite(array).all():
-        raise DataError(f"{what}: expected {ndim} dimensions of finite numbers, got shape {array.shape}")
+        raise DataError(
+            f"{what}: expected {ndim} dimensions of finite numbers, got shape {array.shape}"
+        )
     return array
 
 
@@ -173,7 +187,9 @@ class Affine(Layer):
         object.__setattr__(self, "weight", _float32(self.weight, 2, "affine: weight"))
         object.__setattr__(self, "bias", _float32(self.bias, 1, "affine: bias"))
         if self.bias.shape != (self.weight.shape[1],):
-            raise DataError(f"affine: weight {self.weight.shape} and bias {self.bias.shape} do not agree")
+            raise DataError(
+                f"affine: weight {self.weight.shape} and bias {self.bias.shape} do not agree"
+            )
 
     @cached_property
     def product(self) -> Product:
@@ -259,6 +275,10 @@ class Onnx(Layer):
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3
         try:
-            return onnxruntime.InferenceSession(self.model, options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # onnxruntime raises classes of its own, which share no base but Exception
+            return onnxruntime.InferenceSession(
+                self.model, options, providers=["CPUExecutionProvider"]
+            )
+        except (
+            Exception
+        ) as error:  # onnxruntime raises classes of its own, which share no base but Exception
             raise FormatError(f"onnx: the network cannot be loaded ({error})") from error

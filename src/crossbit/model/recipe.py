@@ -29,7 +29,10 @@ class Recipe:
         if not isinstance(other, Recipe):
             return NotImplemented
         return (
-            (self.kind, dict(self.settings), dict(self.files)) == (other.kind, dict(other.settings), dict(other.files))
+            (self.kind, dict(self.settings), dict(self.files))
+            == (other.kind, dict(other.settings), dict(other.files))
             and self.arrays.keys() == other.arrays.keys()
-            and all(np.array_equal(array, other.arrays[name]) for name, array in self.arrays.items())
+            and all(
+                np.array_equal(array, other.arrays[name]) for name, array in self.arrays.items()
+            )
         )

@@ -28,7 +28,13 @@ Tensors = dict[str, NDArray[Any]]
 Encoders = Mapping[str, Sequence[Layer]]
 
 
-def save(folder: Path, encoders: Encoders, n_bits: int, recipes: Mapping[str, Recipe], card: Mapping[str, Any]) -> None:
+def save(
+    folder: Path,
+    encoders: Encoders,
+    n_bits: int,
+    recipes: Mapping[str, Recipe],
+    card: Mapping[str, Any],
+) -> None:
     """Write a model folder, whole or not at all."""
     tensors: Tensors = {}
     blobs: dict[str, bytes] = {}
@@ -37,11 +43,15 @@ def save(folder: Path, encoders: Encoders, n_bits: int, recipes: Mapping[str, Re
         "crossbit": version("crossbit"),
         "n_bits": n_bits,
         "modalities": {
-            name: [_layer_to_json(f"{name}.{i}", layer, tensors, blobs) for i, layer in enumerate(layers)]
+            name: [
+                _layer_to_json(f"{name}.{i}", layer, tensors, blobs)
+                for i, layer in enumerate(layers)
+            ]
             for name, layers in encoders.items()
         },
         "recipes": {
-            name: _recipe_to_json(f"recipe.{name}", recipe, tensors, blobs) for name, recipe in recipes.items()
+            name: _recipe_to_json(f"recipe.{name}", recipe, tensors, blobs)
+            for name, recipe in recipes.items()
         },
         "card": dict(card),
     }
@@ -64,7 +74,10 @@ def _load(folder: Path) -> tuple[Encoders, int, dict[str, Recipe], dict[str, Any
     try:
         tensors = parse_tensors((folder / WEIGHTS).read_bytes())
         encoders = {
-            name: [_layer_from_json(f"{name}.{i}", spelled, tensors, folder) for i, spelled in enumerate(layers)]
+            name: [
+                _layer_from_json(f"{name}.{i}", spelled, tensors, folder)
+                for i, spelled in enumerate(layers)
+            ]
             for name, layers in config["modalities"].items()
         }
         recipes = {
@@ -76,7 +89,9 @@ def _load(folder: Path) -> tuple[Encoders, int, dict[str, Recipe], dict[str, Any
         raise FormatError(f"{folder / CONFIG}: does not describe a model ({error!r})") from error
 
 
-def _layer_to_json(prefix: str, layer: Layer, tensors: Tensors, blobs: dict[str, bytes]) -> dict[str, Any]:
+def _layer_to_json(
+    prefix: str, layer: Layer, tensors: Tensors, blobs: dict[str, bytes]
+) -> dict[str, Any]:
     """Spell a layer; its arrays and files go into ``tensors`` and ``blobs``."""
     tensors.update({f"{prefix}.{key}": value for key, value in layer.weights().items()})
     blobs.update({f"{prefix}.{key}": value for key, value in layer.blobs().items()})
@@ -88,20 +103,30 @@ def _layer_to_json(prefix: str, layer: Layer, tensors: Tensors, blobs: dict[str,
     }
 
 
-def _layer_from_json(prefix: str, spelled: Mapping[str, Any], tensors: Tensors, folder: Path) -> Layer:
+def _layer_from_json(
+    prefix: str, spelled: Mapping[str, Any], tensors: Tensors, folder: Path
+) -> Layer:
     if spelled["kind"] not in LAYERS:
-        raise FormatError(f"{folder / CONFIG}: unknown layer {spelled['kind']!r}; this version knows {sorted(LAYERS)}")
+        raise FormatError(
+            f"{folder / CONFIG}: unknown layer {spelled['kind']!r}; this version knows {sorted(LAYERS)}"
+        )
     weights = {key: tensors[f"{prefix}.{key}"] for key in spelled["weights"]}
     files = {key: (folder / f"{prefix}.{key}").read_bytes() for key in spelled["files"]}
     return LAYERS[spelled["kind"]](**spelled["settings"], **weights, **files)
 
 
-def _recipe_to_json(prefix: str, recipe: Recipe, tensors: Tensors, blobs: dict[str, bytes]) -> dict[str, Any]:
+def _recipe_to_json(
+    prefix: str, recipe: Recipe, tensors: Tensors, blobs: dict[str, bytes]
+) -> dict[str, Any]:
     """Spell a recipe; its arrays and files go into ``tensors`` and ``blobs``."""
     for name in recipe.files:
         if not _FILE_NAME.fullmatch(name):
-            raise DataError(f"a file of a recipe is named with letters, digits, '.', '-' and '_', got {name!r}")
-    tensors.update({f"{prefix}.{key}": np.ascontiguousarray(value) for key, value in recipe.arrays.items()})
+            raise DataError(
+                f"a file of a recipe is named with letters, digits, '.', '-' and '_', got {name!r}"
+            )
+    tensors.update(
+        {f"{prefix}.{key}": np.ascontiguousarray(value) for key, value in recipe.arrays.items()}
+    )
     blobs.update({f"{prefix}.{key}": value for key, value in recipe.files.items()})
     return {
         "kind": recipe.kind,
@@ -111,7 +136,9 @@ def _recipe_to_json(prefix: str, recipe: Recipe, tensors: Tensors, blobs: dict[s
     }
 
 
-def _recipe_from_json(prefix: str, spelled: Mapping[str, Any], tensors: Tensors, folder: Path) -> Recipe:
+def _recipe_from_json(
+    prefix: str, spelled: Mapping[str, Any], tensors: Tensors, folder: Path
+) -> Recipe:
     return Recipe(
         spelled["kind"],
         spelled["settings"],

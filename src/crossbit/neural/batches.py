@@ -73,7 +73,11 @@ class Batches(ABC):
 
     def __init__(self, part: Part, terms: Sequence[Term], settings: Settings) -> None:
         self.part, self.terms, self.settings = part, terms, settings
-        self.names = [name for name in part.modalities if any(name in (t.source.left, t.source.right) for t in terms)]
+        self.names = [
+            name
+            for name in part.modalities
+            if any(name in (t.source.left, t.source.right) for t in terms)
+        ]
 
     @abstractmethod
     def batch(self, step: int) -> Batch:
@@ -85,7 +89,9 @@ class Batches(ABC):
     def _know(self, rows: dict[str, Ints], drawn: Sequence[Drawn | None]) -> Batch:
         """Batch of some rows, and of pairs drawn for some of the terms; the other terms compare all rows."""
         for term, pairs in zip(self.terms, drawn, strict=True):
-            for column, name in enumerate((term.source.left, term.source.right) if pairs is not None else ()):
+            for column, name in enumerate(
+                (term.source.left, term.source.right) if pairs is not None else ()
+            ):
                 rows[name] = np.union1d(rows[name], pairs[0][:, column])  # type: ignore[index]
         known: list[Known] = []
         for term, pairs in zip(self.terms, drawn, strict=True):
@@ -93,7 +99,10 @@ class Batches(ABC):
             if pairs is None or term.loss != "contrastive":
                 known.append(term.source.grid(left, right))
             else:
-                index = [np.searchsorted(left, pairs[0][:, 0]), np.searchsorted(right, pairs[0][:, 1])]
+                index = [
+                    np.searchsorted(left, pairs[0][:, 0]),
+                    np.searchsorted(right, pairs[0][:, 1]),
+                ]
                 known.append(listed((np.stack(index, axis=1), pairs[1])))
         return Batch(dict(rows), known)
 
@@ -119,7 +128,9 @@ class Whole(Batches):
             if isinstance(source, PairSource):
                 return pairs_of(source.index, source.similar, shape)
             if isinstance(source, LabelSource) and (n_pairs or cells > MOST_CELLS):
-                seed = int(np.random.SeedSequence([self.settings.seed, 5, number]).generate_state(1)[0])
+                seed = int(
+                    np.random.SeedSequence([self.settings.seed, 5, number]).generate_state(1)[0]
+                )
                 drawn = source.listed(*(n_pairs or (500_000, 500_000)), seed=seed)
                 return pairs_of(drawn.index, drawn.similar, shape)
         if cells > MOST_CELLS:
@@ -148,17 +159,27 @@ class MiniBatches(Batches):
                 name: np.sort(self._stream(len(self.part.rows[name]), step, size, 1 + number))
                 for number, name in enumerate(self.names)
             }
-        drawn = [term.source.draw(size, random) if isinstance(term.source, PairSource) else None for term in self.terms]
+        drawn = [
+            term.source.draw(size, random) if isinstance(term.source, PairSource) else None
+            for term in self.terms
+        ]
         return self._know(rows, drawn)
 
     def _stream(self, n: int, step: int, size: int, stream: int) -> Ints:
         """Numbers 0 … n − 1 in an endless row of shuffles: those of this step, each once."""
         turns, places = np.divmod(np.arange((step - 1) * size, step * size), n)
-        return np.unique(np.concatenate([self._shuffle(n, t, stream)[places[turns == t]] for t in np.unique(turns)]))
+        return np.unique(
+            np.concatenate(
+                [self._shuffle(n, t, stream)[places[turns == t]] for t in np.unique(turns)]
+            )
+        )
 
     def _shuffle(self, n: int, turn: int, stream: int) -> Ints:
         if self._last.get(stream, (-1,))[0] != turn:  # many steps in a row ask for the same one
-            self._last[stream] = turn, np.random.default_rng([self.settings.seed, 3, stream, turn]).permutation(n)
+            self._last[stream] = (
+                turn,
+                np.random.default_rng([self.settings.seed, 3, stream, turn]).permutation(n),
+            )
         return self._last[stream][1]
 
     @cached_property

@@ -99,7 +99,9 @@ class Bert(nn.Module):
         try:
             network = cls(config)
             weights = load_file(path)
-            network.load_state_dict({_ours(n): value for n, value in weights.items() if not _UNUSED.match(n)})
+            network.load_state_dict(
+                {_ours(n): value for n, value in weights.items() if not _UNUSED.match(n)}
+            )
         except FileNotFoundError as error:
             raise DataError(f"{path}: there is no such file") from error
         except (KeyError, TypeError, RuntimeError, SafetensorError) as error:

@@ -39,10 +39,14 @@ def _norm(channels: int) -> nn.BatchNorm2d:
 class _Block(nn.Module):
     """Widen, filter each channel alone, narrow; and add what came in where the shapes allow it."""
 
-    def __init__(self, wide_in: int, wide_out: int, kernel: int, stride: int, expansion: int) -> None:
+    def __init__(
+        self, wide_in: int, wide_out: int, kernel: int, stride: int, expansion: int
+    ) -> None:
         super().__init__()
         wide = wide_in * expansion
-        self.expand_conv = nn.Conv2d(wide_in, wide, 1, bias=False) if expansion > 1 else nn.Identity()
+        self.expand_conv = (
+            nn.Conv2d(wide_in, wide, 1, bias=False) if expansion > 1 else nn.Identity()
+        )
         self.bn0 = _norm(wide) if expansion > 1 else nn.Identity()
         self.depthwise_conv = _Same(wide, wide, kernel, stride, groups=wide, bias=False)
         self.bn1 = _norm(wide)
@@ -51,7 +55,11 @@ class _Block(nn.Module):
         self.residual = stride == 1 and wide_in == wide_out
 
     def forward(self, x: Tensor) -> Tensor:
-        wide = functional.relu6(self.bn0(self.expand_conv(x))) if isinstance(self.bn0, nn.BatchNorm2d) else x
+        wide = (
+            functional.relu6(self.bn0(self.expand_conv(x)))
+            if isinstance(self.bn0, nn.BatchNorm2d)
+            else x
+        )
         wide = functional.relu6(self.bn1(self.depthwise_conv(wide)))
         out: Tensor = self.bn2(self.project_conv(wide))
         return out + x if self.residual else out
@@ -92,11 +100,17 @@ class EfficientNetLite0(nn.Module):
         """
         network = cls()
         weights = torch.load(_weights_file(), map_location="cpu", weights_only=True)
-        ours = {re.sub(r"(^|\.)_", r"\1", name): value for name, value in weights.items() if "_fc" not in name}
+        ours = {
+            re.sub(r"(^|\.)_", r"\1", name): value
+            for name, value in weights.items()
+            if "_fc" not in name
+        }
         try:
             network.load_state_dict(ours)
         except RuntimeError as error:
-            raise FormatError(f"{_weights_file()}: not the weights of EfficientNet-Lite0 ({error})") from error
+            raise FormatError(
+                f"{_weights_file()}: not the weights of EfficientNet-Lite0 ({error})"
+            ) from error
         return network.eval()
 
 

@@ -28,10 +28,14 @@ def to_onnx(network: nn.Module, example: NDArray[Any], *, any_length: bool = Fal
         DataError: The network uses something that ONNX cannot say.
     """
     file = io.BytesIO()
-    rows = torch.from_numpy(np.ascontiguousarray(example, None if example.dtype.kind == "i" else np.float32))
+    rows = torch.from_numpy(
+        np.ascontiguousarray(example, None if example.dtype.kind == "i" else np.float32)
+    )
     axes = {"x": {0: "n", 1: "length"} if any_length else {0: "n"}, "y": {0: "n"}}
     try:
-        with warnings.catch_warnings():  # torch announces that this exporter, which needs no further library, may go
+        with (
+            warnings.catch_warnings()
+        ):  # torch announces that this exporter, which needs no further library, may go
             warnings.simplefilter("ignore")
             torch.onnx.export(
                 network.cpu().eval(),

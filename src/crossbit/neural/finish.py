@@ -25,7 +25,11 @@ _LOOKED_AT = 2000  # rows whose codes tell about their health
 def to_model(trained: Trained, *, rotate: bool) -> HashModel:
     """The layers of a model, agreeing with the networks; disagreements of exported ones go into the card."""
     n_bits, beta = trained.candidate.settings.n_bits, trained.candidate.settings.beta[1]
-    turn = rotation(trained.networks, trained.features, trained.candidate.settings.seed) if rotate else None
+    turn = (
+        rotation(trained.networks, trained.features, trained.candidate.settings.seed)
+        if rotate
+        else None
+    )
     encoders, notes = {}, dict(trained.story)
     for name, network in trained.networks.items():
         free, note = _layers(name, network, trained.features)
@@ -36,7 +40,9 @@ def to_model(trained: Trained, *, rotate: bool) -> HashModel:
     return HashModel(encoders, n_bits, card=notes)
 
 
-def _layers(name: str, network: nn.Module, features: Features) -> tuple[list[Layer], dict[str, Any]]:
+def _layers(
+    name: str, network: nn.Module, features: Features
+) -> tuple[list[Layer], dict[str, Any]]:
     if isinstance(network, Network):
         return network.to_layers(), {}
     rows = features.take(name, np.arange(min(256, len(features.part.rows[name])))).cpu().numpy()
@@ -44,7 +50,11 @@ def _layers(name: str, network: nn.Module, features: Features) -> tuple[list[Lay
     near, far = disagreements(network, exported, rows)
     if far:
         _LOG.warning("%s: %d bits of %d rows differ between torch and ONNX", name, far, len(rows))
-    told = {"rows compared": len(rows), "bits that differ, score near zero": near, "bits that differ otherwise": far}
+    told = {
+        "rows compared": len(rows),
+        "bits that differ, score near zero": near,
+        "bits that differ otherwise": far,
+    }
     return [exported], {f"torch and onnx: {name}": told}
 
 
@@ -54,7 +64,9 @@ def _merged(layers: Sequence[Layer]) -> list[Layer]:
     for layer in layers:
         if merged and isinstance(layer, Affine) and isinstance(last := merged[-1], Affine):
             weight = last.weight.astype(np.float64)
-            merged[-1] = Affine(weight @ layer.weight, last.bias @ layer.weight.astype(np.float64) + layer.bias)
+            merged[-1] = Affine(
+                weight @ layer.weight, last.bias @ layer.weight.astype(np.float64) + layer.bias
+            )
         else:
             merged.append(layer)
     return merged
@@ -74,10 +86,14 @@ def with_health(model: HashModel, data: TrainingSet) -> HashModel:
         if health.unique_codes == 1 < health.n_codes:
             warnings.append(f"{name}: every row has the same code; the network has collapsed")
         elif health.dead_bits and health.n_codes > 1:
-            warnings.append(f"{name}: {len(health.dead_bits)} of {health.n_bits} bits are the same for every row")
+            warnings.append(
+                f"{name}: {len(health.dead_bits)} of {health.n_bits} bits are the same for every row"
+            )
     for warning in warnings:
         _LOG.warning(warning)
-    return replace(model, card={**model.card, "health": told} | ({"warnings": warnings} if warnings else {}))
+    return replace(
+        model, card={**model.card, "health": told} | ({"warnings": warnings} if warnings else {})
+    )
 
 
 def after(before: Mapping[str, Sequence[Layer]], model: HashModel) -> HashModel:

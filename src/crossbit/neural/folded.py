@@ -36,7 +36,9 @@ class Coordinates:
     def of(cls, F: NDArray[np.float32], decay: float) -> "Coordinates":
         """Of features, for a decay at which directions much weaker than it have no say."""
         mean = F.mean(axis=0, dtype=np.float64)
-        some = F if len(F) <= _TOLD_BY else F[np.random.default_rng(0).permutation(len(F))[:_TOLD_BY]]
+        some = (
+            F if len(F) <= _TOLD_BY else F[np.random.default_rng(0).permutation(len(F))[:_TOLD_BY]]
+        )
         w, _, V = principal(some - mean)
         w *= len(F) / len(some)
         kept = w > 1e-3 * decay
@@ -111,7 +113,9 @@ class Folded:
             losses, slope = self._losses(self.Z @ W[:, :-1] + W[:, -1:])
             slope *= weights[:, :, None]
             value = (weights * losses).sum() + 0.5 * (shrink * W[:, :-1].square()).sum()
-            gradient = torch.cat([self.Z.mT @ slope + shrink * W[:, :-1], slope.sum(dim=1, keepdim=True)], dim=1)
+            gradient = torch.cat(
+                [self.Z.mT @ slope + shrink * W[:, :-1], slope.sum(dim=1, keepdim=True)], dim=1
+            )
             return float(value), gradient.view(-1)
 
         method, x = LBFGS(), start.reshape(-1)

@@ -27,7 +27,9 @@ class _WithGradient(torch.autograd.Function):
     """A number whose gradient with respect to two matrices was computed beside it."""
 
     @staticmethod
-    def forward(ctx: Any, loss: Tensor, u: Tensor, v: Tensor, grad_u: Tensor, grad_v: Tensor) -> Tensor:  # noqa: ANN401
+    def forward(
+        ctx: Any, loss: Tensor, u: Tensor, v: Tensor, grad_u: Tensor, grad_v: Tensor
+    ) -> Tensor:  # noqa: ANN401
         ctx.save_for_backward(grad_u, grad_v)
         return loss.clone()
 
@@ -59,7 +61,9 @@ class Listed:
         order = torch.argsort(left, stable=True)
         return cls(left[order], right[order], similar[order])
 
-    def contrastive(self, u: Tensor, v: Tensor, *, margin: float, sums: bool = False, evenness: float = 1.0) -> Tensor:
+    def contrastive(
+        self, u: Tensor, v: Tensor, *, margin: float, sums: bool = False, evenness: float = 1.0
+    ) -> Tensor:
         """`losses.contrastive` of ``u[left]`` and ``v[right]``."""
         pull, push = pair_weights(self.counts, sums, evenness)
         with torch.no_grad():
@@ -67,7 +71,9 @@ class Listed:
             weights = torch.where(self.similar, u.new_tensor(pull), u.new_tensor(push))
             short = (margin - distance).clamp_(min=0)
             loss = 0.5 * (weights * torch.where(self.similar, distance, short).square_()).sum()
-            c = weights * torch.where(self.similar, 1, torch.where(distance > 0, -short / distance, 0))
+            c = weights * torch.where(
+                self.similar, 1, torch.where(distance > 0, -short / distance, 0)
+            )
             grad_u = self._gradient(self._by_left, c, u, v)
             grad_v = self._gradient(self._by_right, c, v, u)
         result: Tensor = _WithGradient.apply(loss, u, v, grad_u, grad_v)  # type: ignore[no-untyped-call]
@@ -98,7 +104,9 @@ class Listed:
     def _gradient(self, by: "_Compressed", c: Tensor, mine: Tensor, other: Tensor) -> Tensor:
         """diag(C 1) · mine − C · other."""
         c = c[by.order]
-        total = torch.zeros(len(mine), dtype=mine.dtype, device=mine.device).index_add_(0, by.rows, c)
+        total = torch.zeros(len(mine), dtype=mine.dtype, device=mine.device).index_add_(
+            0, by.rows, c
+        )
         return total[:, None] * mine - by.matrix(c, (len(mine), len(other))) @ other
 
     @cached_property
@@ -124,8 +132,12 @@ class _Compressed:
         return cls(order, rows[order], columns[order].int())
 
     def matrix(self, values: Tensor, shape: tuple[int, int]) -> Tensor:
-        starts = torch.searchsorted(self.rows, torch.arange(shape[0] + 1, device=values.device)).int()
-        with warnings.catch_warnings():  # torch says of every such matrix that its interface may still change
+        starts = torch.searchsorted(
+            self.rows, torch.arange(shape[0] + 1, device=values.device)
+        ).int()
+        with (
+            warnings.catch_warnings()
+        ):  # torch says of every such matrix that its interface may still change
             warnings.simplefilter("ignore", UserWarning)
             return torch.sparse_csr_tensor(starts, self.columns, values, shape)
 
@@ -149,36 +161,57 @@ class Grid:
         """How many similar and how many dissimilar pairs there are."""
         if self.among is not None:
             return self.among
-        n_similar = float((self.similar if self.counted is None else self.similar * self.counted).sum())
-        return n_similar, float(self.similar.numel() if self.counted is None else self.counted.sum()) - n_similar
+        n_similar = float(
+            (self.similar if self.counted is None else self.similar * self.counted).sum()
+        )
+        return n_similar, float(
+            self.similar.numel() if self.counted is None else self.counted.sum()
+        ) - n_similar
 
     def part(self, rows: slice) -> "Grid":
         """Some of the rows, whose pairs weigh as much as among all."""
-        return Grid(self.similar[rows], None if self.counted is None else self.counted[rows], self.counts)
+        return Grid(
+            self.similar[rows], None if self.counted is None else self.counted[rows], self.counts
+        )
 
     @cached_property
     def turned(self) -> "Grid":
         """The same pairs with their sides exchanged."""
-        return Grid(self.similar.T.contiguous(), None if self.counted is None else self.counted.T.contiguous())
+        return Grid(
+            self.similar.T.contiguous(),
+            None if self.counted is None else self.counted.T.contiguous(),
+        )
 
     @cached_property
     def takes_part(self) -> Tensor:
         """Which rows have something similar."""
-        return (self.similar if self.counted is None else self.similar * self.counted).sum(dim=1) > 0
+        return (self.similar if self.counted is None else self.similar * self.counted).sum(
+            dim=1
+        ) > 0
 
-    def contrastive(self, u: Tensor, v: Tensor, *, margin: float, sums: bool = False, evenness: float = 1.0) -> Tensor:
+    def contrastive(
+        self, u: Tensor, v: Tensor, *, margin: float, sums: bool = False, evenness: float = 1.0
+    ) -> Tensor:
         r"""`losses.contrastive` of all pairs, by $\|u - v\|^2 = \|u\|^2 + \|v\|^2 - 2 u^\top v$: one matrix product."""
         with torch.no_grad():
             loss = torch.zeros((), dtype=u.dtype, device=u.device)
-            grad_u, grad_v, v_squared = torch.empty_like(u), torch.zeros_like(v), v.square().sum(dim=1)
+            grad_u, grad_v, v_squared = (
+                torch.empty_like(u),
+                torch.zeros_like(v),
+                v.square().sum(dim=1),
+            )
             step = max(1, _CELLS // max(1, len(v)))
             for start in range(0, len(u), step):
                 rows, mine = slice(start, start + step), u[start : start + step]
-                squared = torch.addmm(v_squared, mine, v.T, alpha=-2).add_(mine.square().sum(dim=1)[:, None])
+                squared = torch.addmm(v_squared, mine, v.T, alpha=-2).add_(
+                    mine.square().sum(dim=1)[:, None]
+                )
                 # What is left of the distance of two equal rows is rounding error, which has no direction.
                 rounding = 4 * u.shape[1] * torch.finfo(u.dtype).eps
                 squared = torch.nn.functional.threshold(squared, rounding, 0.0, inplace=True)
-                cost, c = self._block(rows, squared, margin, *pair_weights(self.counts, sums, evenness))
+                cost, c = self._block(
+                    rows, squared, margin, *pair_weights(self.counts, sums, evenness)
+                )
                 loss += cost
                 grad_u[rows] = torch.addmm(c.sum(dim=1)[:, None] * mine, c, v, alpha=-1)
                 grad_v += torch.addmm(c.sum(dim=0)[:, None] * v, c.T, mine, alpha=-1)
@@ -195,7 +228,9 @@ class Grid:
     @cached_property
     def _kept(self) -> tuple[Tensor, Tensor]:
         """Masks of all rows, since turning booleans into numbers takes longer than all else."""
-        return self._weigh(slice(None), torch.float32 if self.similar.dtype == torch.bool else self.similar.dtype)
+        return self._weigh(
+            slice(None), torch.float32 if self.similar.dtype == torch.bool else self.similar.dtype
+        )
 
     def _weigh(self, rows: slice, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         attract = self.similar[rows].to(dtype, copy=True)
@@ -205,7 +240,9 @@ class Grid:
             repel *= self.counted[rows]
         return attract, repel
 
-    def _block(self, rows: slice, squared: Tensor, margin: float, pull: float, push: float) -> tuple[Tensor, Tensor]:
+    def _block(
+        self, rows: slice, squared: Tensor, margin: float, pull: float, push: float
+    ) -> tuple[Tensor, Tensor]:
         """Cost of a block of the grid and its coefficients c, from squared distances, which it overwrites."""
         attract, repel = self._masks(rows, squared.dtype)
         cost = 0.5 * pull * torch.dot(squared.view(-1), attract.view(-1))

@@ -55,11 +55,15 @@ class Learner:
         if held_out is None:
             judged = sample(self.data, _JUDGED_ON, candidates[0].settings.seed)
             return self.race(plan, Part.whole(self.data), judged)
-        part, aside = split(self.data, held_out, candidates[0].settings.seed) if held_out else (None, None)
+        part, aside = (
+            split(self.data, held_out, candidates[0].settings.seed) if held_out else (None, None)
+        )
         metric = None if aside is None else validation_metric(aside)
         if part is None or aside is None or metric is None:
             if len(candidates) > 1 or held_out:
-                _LOG.warning("too little is known to hold some of it out; training as long as the steps allow")
+                _LOG.warning(
+                    "too little is known to hold some of it out; training as long as the steps allow"
+                )
             trained = self.run(candidates[0], Part.whole(self.data))
             return replace(trained, story={"training": _story(trained)})
         chosen = self.race(plan, part, aside)
@@ -71,7 +75,10 @@ class Learner:
         tried = [self.run(candidate, part, aside) for candidate in plan.candidates]
         for further in plan.rounds:
             tried.sort(key=lambda t: -t.score)
-            tried += [self.run(candidate, part, aside) for candidate in further([t.candidate for t in tried])]
+            tried += [
+                self.run(candidate, part, aside)
+                for candidate in further([t.candidate for t in tried])
+            ]
         best = max(tried, key=lambda t: t.score)
         story: dict[str, Any] = {"training": _story(best)}
         if len(tried) > 1:
@@ -83,7 +90,9 @@ class Learner:
         settings, whole = chosen.candidate.settings, Part.whole(self.data)
         more = 1.0 if settings.batch is None else _rows(whole) / _rows(part)
         steps = round(more * chosen.state.best_step)
-        candidate = replace(chosen.candidate, name="all rows", settings=replace(settings, steps=steps))
+        candidate = replace(
+            chosen.candidate, name="all rows", settings=replace(settings, steps=steps)
+        )
         return self.run(candidate, whole)
 
     def run(self, candidate: Candidate, part: Part, aside: Part | None = None) -> Trained:
@@ -92,7 +101,9 @@ class Learner:
         chains = candidate.begin(part)
         _check_outputs(chains, part, settings.n_bits)
         inputs = {name: list(fixed) for name, (fixed, _) in chains.items()}
-        networks = {name: _network(free, settings.dropout).to(device) for name, (_, free) in chains.items()}
+        networks = {
+            name: _network(free, settings.dropout).to(device) for name, (_, free) in chains.items()
+        }
         features = Features(part, inputs, device, lazy=settings.online)
         batches = make_batches(part, settings)
         objective = make_objective(networks, batches.terms, features, settings)
@@ -109,7 +120,9 @@ class Learner:
         if self.on_step is None:
             return None
         tell, before = self.on_step, self.done
-        return lambda s: tell(Step(before + s.number, before + settings.steps, s.loss, s.validation))
+        return lambda s: tell(
+            Step(before + s.number, before + settings.steps, s.loss, s.validation)
+        )
 
 
 def _rows(part: Part) -> int:
@@ -124,22 +137,33 @@ def _check_outputs(chains: Mapping[str, Chain], part: Part, n_bits: int) -> None
     """Refuse a network of one's own whose output is not one column a bit."""
     for name, (fixed, free) in chains.items():
         if isinstance(free, nn.Module):
-            rows = torch.from_numpy(apply(fixed, part.take(name, np.arange(min(2, len(part.rows[name]))))))
+            rows = torch.from_numpy(
+                apply(fixed, part.take(name, np.arange(min(2, len(part.rows[name])))))
+            )
             with torch.no_grad():
                 width = deepcopy(free).cpu().eval()(rows).reshape(len(rows), -1).shape[1]
             if width != n_bits:
-                raise DataError(f"the network of {name!r} gives {width} columns, expected {n_bits} bits")
+                raise DataError(
+                    f"the network of {name!r} gives {width} columns, expected {n_bits} bits"
+                )
 
 
 def encode(networks: Mapping[str, nn.Module], features: Features) -> dict[str, Codes]:
     """Codes of all rows of a part."""
-    return {name: Codes.pack((scores_of(networks[name], features, name) >= 0).numpy()) for name in networks}
+    return {
+        name: Codes.pack((scores_of(networks[name], features, name) >= 0).numpy())
+        for name in networks
+    }
 
 
 def _story(trained: Trained) -> dict[str, Any]:
     """How training went, for the card: the curve is thinned to a dozen points."""
     state = trained.state
-    told: dict[str, Any] = {"candidate": trained.candidate.name, "steps": state.step, "loss": state.loss}
+    told: dict[str, Any] = {
+        "candidate": trained.candidate.name,
+        "steps": state.step,
+        "loss": state.loss,
+    }
     if state.best_score is not None:
         told |= {"best step": state.best_step, "validation": state.best_score}
     points = state.curve[:: max(1, len(state.curve) // 12)]
@@ -170,6 +194,10 @@ def learn(
         on_step: Told every step.
     """
     if plan.held_out is not None and not 0 <= plan.held_out < 1:
-        raise DataError(f"the share held out for validation is at least 0 and below 1, got {plan.held_out!r}")
-    kept = Checkpoint(checkpoint, fingerprint(data, configuration), seconds=SECONDS, writes=group().rank == 0)
+        raise DataError(
+            f"the share held out for validation is at least 0 and below 1, got {plan.held_out!r}"
+        )
+    kept = Checkpoint(
+        checkpoint, fingerprint(data, configuration), seconds=SECONDS, writes=group().rank == 0
+    )
     return to_model(Learner(data, kept, on_step).best(plan), rotate=rotate)

@@ -24,7 +24,9 @@ class Trial:
     gradient: Tensor
 
 
-def strong_wolfe(objective: Objective, x: Tensor, direction: Tensor, start: Trial, first: float, c2: float) -> Trial:
+def strong_wolfe(
+    objective: Objective, x: Tensor, direction: Tensor, start: Trial, first: float, c2: float
+) -> Trial:
     r"""Find a step $t$ along a descent direction that lowers the value enough and flattens the slope.
 
     $$ \varphi(t) \le \varphi(0) + c_1 t\, \varphi'(0) \qquad\text{and}\qquad |\varphi'(t)| \le c_2 |\varphi'(0)| $$
@@ -62,7 +64,9 @@ def strong_wolfe(objective: Objective, x: Tensor, direction: Tensor, start: Tria
             if trial.slope * ((high.length - low.length) if high else 1.0) >= 0:
                 high = low
             low = trial
-        if high is not None and abs(high.length - low.length) <= 1e-9 * max(high.length, low.length):
+        if high is not None and abs(high.length - low.length) <= 1e-9 * max(
+            high.length, low.length
+        ):
             break
     return best
 

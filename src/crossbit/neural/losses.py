@@ -16,7 +16,9 @@ def safe_root(x: Tensor) -> Tensor:
     return torch.where(positive, torch.where(positive, x, 1).sqrt(), 0)
 
 
-def contrastive(u: Tensor, v: Tensor, similar: Tensor, *, margin: float, sums: bool = False) -> Tensor:
+def contrastive(
+    u: Tensor, v: Tensor, similar: Tensor, *, margin: float, sums: bool = False
+) -> Tensor:
     r"""Pull similar pairs together; push the others a margin apart.
 
     $$ \frac{1}{2|P|} \sum_{P} \|u - v\|^2 + \frac{1}{2|N|} \sum_{N} \max\{0, m - \|u - v\|\}^2 $$
@@ -42,7 +44,13 @@ def contrastive(u: Tensor, v: Tensor, similar: Tensor, *, margin: float, sums: b
 
 
 def ranking(
-    u: Tensor, v: Tensor, similar: Tensor, counted: Tensor | None = None, *, temperature: float, both: bool = True
+    u: Tensor,
+    v: Tensor,
+    similar: Tensor,
+    counted: Tensor | None = None,
+    *,
+    temperature: float,
+    both: bool = True,
 ) -> Tensor:
     r"""Softmax ranking of all pairs: every row should single out its similar rows among all others.
 
@@ -79,7 +87,9 @@ def _rank(scores: Tensor, weights: Tensor) -> Tensor:
     return (torch.where(weights > 0, weights * costs, 0).sum(dim=1) / total[takes_part]).mean()
 
 
-def precision(u: Tensor, v: Tensor, similar: Tensor, counted: Tensor | None = None, *, both: bool = True) -> Tensor:
+def precision(
+    u: Tensor, v: Tensor, similar: Tensor, counted: Tensor | None = None, *, both: bool = True
+) -> Tensor:
     r"""One less the average precision of the rankings by distance: the metric itself, made smooth.
 
     Outputs of values −1 … 1 have the distance $d_{ij} = \tfrac12(n_\text{bits} - u_i^\top v_j)$, which for codes is
@@ -105,7 +115,9 @@ def precision(u: Tensor, v: Tensor, similar: Tensor, counted: Tensor | None = No
     forth = _missed(distance, weight, relevant, u.shape[1] + 1)
     if u is v or not both:
         return forth
-    back = _missed(distance.T.contiguous(), weight.T.contiguous(), relevant.T.contiguous(), u.shape[1] + 1)
+    back = _missed(
+        distance.T.contiguous(), weight.T.contiguous(), relevant.T.contiguous(), u.shape[1] + 1
+    )
     return 0.5 * (forth + back)
 
 
@@ -128,10 +140,16 @@ class _Histograms(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, distance: Tensor, first: Tensor, second: Tensor, levels: int) -> tuple[Tensor, Tensor]:  # noqa: ANN401 - torch's own
+    def forward(
+        ctx: Any, distance: Tensor, first: Tensor, second: Tensor, levels: int
+    ) -> tuple[Tensor, Tensor]:  # noqa: ANN401 - torch's own
         below = distance.floor().clamp_(0, levels - 2)
         above = distance - below
-        place = below.long().add_(levels * torch.arange(len(distance), device=distance.device)[:, None]).view(-1)
+        place = (
+            below.long()
+            .add_(levels * torch.arange(len(distance), device=distance.device)[:, None])
+            .view(-1)
+        )
         found = []
         for weight in (first, second):
             upper = weight * above

@@ -21,7 +21,9 @@ from crossbit.neural.settings import Settings
 class Features:
     """Prepared rows of a part: all in memory, or read and prepared when a step asks for them."""
 
-    def __init__(self, part: Part, inputs: Mapping[str, Sequence[Layer]], device: torch.device, *, lazy: bool) -> None:
+    def __init__(
+        self, part: Part, inputs: Mapping[str, Sequence[Layer]], device: torch.device, *, lazy: bool
+    ) -> None:
         self.part, self.inputs, self.device = part, inputs, device
         self._held = {} if lazy else {name: self._prepare(name, None) for name in part.modalities}
 
@@ -46,12 +48,25 @@ class Objective:
     """
 
     def __init__(
-        self, networks: Mapping[str, nn.Module], terms: Sequence[Term], features: Features, settings: Settings
+        self,
+        networks: Mapping[str, nn.Module],
+        terms: Sequence[Term],
+        features: Features,
+        settings: Settings,
     ) -> None:
-        self.networks, self.terms, self.features, self.settings = networks, terms, features, settings
-        self.parameters = [p for network in networks.values() for p in network.parameters() if p.requires_grad]
+        self.networks, self.terms, self.features, self.settings = (
+            networks,
+            terms,
+            features,
+            settings,
+        )
+        self.parameters = [
+            p for network in networks.values() for p in network.parameters() if p.requires_grad
+        ]
         self.decayed = [p for p in self.parameters if p.ndim > 1]
-        self._towards = [p.detach().clone() if settings.anchored else torch.zeros_like(p) for p in self.decayed]
+        self._towards = [
+            p.detach().clone() if settings.anchored else torch.zeros_like(p) for p in self.decayed
+        ]
         self.evaluations = 0
         self._own = any(not isinstance(network, Network) for network in networks.values())
         self._at: tuple[Batch, int, float] | None = None
@@ -82,9 +97,13 @@ class Objective:
         """The value and the gradient."""
         self.evaluations += 1
         self.load(x)
-        with torch.random.fork_rng(enabled=self._own):  # a user's own dropout draws from torch's global generator
+        with torch.random.fork_rng(
+            enabled=self._own
+        ):  # a user's own dropout draws from torch's global generator
             loss = self._loss()
-        gradient = torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)
+        gradient = torch.autograd.grad(
+            loss, self.parameters, allow_unused=True, materialize_grads=True
+        )
         return loss.item(), nn.utils.parameters_to_vector(gradient).detach()
 
     def _loss(self) -> Tensor:
@@ -93,7 +112,9 @@ class Objective:
         u = self._outputs(batch, beta)
         loss = torch.zeros((), device=self.features.device)
         for term, known in zip(self.terms, batch.known, strict=True):
-            loss = loss + term.weight * self._cost(term, u[term.source.left], u[term.source.right], known)
+            loss = loss + term.weight * self._cost(
+                term, u[term.source.left], u[term.source.right], known
+            )
         return self._penalised(loss, u)
 
     def _outputs(self, batch: Batch, beta: float) -> dict[str, Tensor]:
@@ -109,7 +130,9 @@ class Objective:
             if s.balance:
                 loss = loss + s.balance * losses.balance(outputs)
         if s.decay:
-            moved = [(p - q).square().sum() for p, q in zip(self.decayed, self._towards, strict=True)]
+            moved = [
+                (p - q).square().sum() for p, q in zip(self.decayed, self._towards, strict=True)
+            ]
             loss = loss + 0.5 * s.decay * torch.stack(moved).sum()
         return loss
 
@@ -134,7 +157,9 @@ class Objective:
             grid = cast("Grid", known)
             if term.loss == "precision":
                 return losses.precision(u, v, grid.similar, grid.counted)
-            return losses.ranking(u, v, grid.similar, grid.counted, temperature=self.settings.temperature)
+            return losses.ranking(
+                u, v, grid.similar, grid.counted, temperature=self.settings.temperature
+            )
         s = self.settings
         return known.contrastive(u, v, margin=term.margin, sums=s.sums, evenness=s.evenness)
 
@@ -145,7 +170,9 @@ def scores_of(network: nn.Module, features: Features, name: str) -> Tensor:
     network.eval()
     n = len(features.part.rows[name])
     blocks = [np.arange(start, min(start + 4096, n)) for start in range(0, n, 4096)]
-    return torch.cat([network(features.take(name, rows)).reshape(len(rows), -1) for rows in blocks]).cpu()
+    return torch.cat(
+        [network(features.take(name, rows)).reshape(len(rows), -1) for rows in blocks]
+    ).cpu()
 
 
 def _to(known: Known, device: torch.device) -> Known:
@@ -153,5 +180,9 @@ def _to(known: Known, device: torch.device) -> Known:
         return known
     similar = known.similar.to(device)
     if isinstance(known, Listed):
-        return replace(known, left=known.left.to(device), right=known.right.to(device), similar=similar)
-    return replace(known, similar=similar, counted=None if known.counted is None else known.counted.to(device))
+        return replace(
+            known, left=known.left.to(device), right=known.right.to(device), similar=similar
+        )
+    return replace(
+        known, similar=similar, counted=None if known.counted is None else known.counted.to(device)
+    )

@@ -54,7 +54,9 @@ class _Searching(Optimiser):
             if slope >= 0:
                 continue
             start = Trial(0.0, value, slope, gradient)
-            found = strong_wolfe(objective, x, direction, start, self._first(direction, slope, fresh), self.c2)
+            found = strong_wolfe(
+                objective, x, direction, start, self._first(direction, slope, fresh), self.c2
+            )
             if found is not start:
                 self._learn(found, direction, slope)
                 self.converged = value - found.value <= torch.finfo(x.dtype).eps * abs(value)
@@ -174,7 +176,11 @@ class Adam(Optimiser):
         value, gradient = objective(x)
         if not self.memory:
             zero = torch.zeros_like(x)
-            self.memory = {"mean": zero, "square": zero, "count": torch.zeros((), dtype=torch.float64)}
+            self.memory = {
+                "mean": zero,
+                "square": zero,
+                "count": torch.zeros((), dtype=torch.float64),
+            }
         count = self.memory["count"] + 1
         mean = torch.lerp(self.memory["mean"], gradient, 1 - 0.9)
         square = torch.lerp(self.memory["square"], gradient.square(), 1 - 0.999)

@@ -29,10 +29,14 @@ class Part:
     @classmethod
     def whole(cls, data: TrainingSet) -> "Part":
         """Every row that is present, and every pair."""
-        return cls.of(data, {name: np.flatnonzero(present) for name, present in data.present.items()})
+        return cls.of(
+            data, {name: np.flatnonzero(present) for name, present in data.present.items()}
+        )
 
     @classmethod
-    def of(cls, data: TrainingSet, rows: dict[str, Ints], pairs: tuple[Pairs, ...] | None = None) -> "Part":
+    def of(
+        cls, data: TrainingSet, rows: dict[str, Ints], pairs: tuple[Pairs, ...] | None = None
+    ) -> "Part":
         """Some rows, and those of the pairs (all of the set's, unless given) whose rows both take part."""
         given = data.pairs if pairs is None else pairs
         return cls(data, rows, tuple(_within(some, rows) for some in given))
@@ -45,7 +49,11 @@ class Part:
     def labels(self, name: str) -> NDArray[Any] | None:
         """Labels of the rows of a modality, where it has any."""
         labels = self.data.labels.get(name)
-        return labels if labels is None or len(labels) == len(self.rows[name]) else labels[self.rows[name]]
+        return (
+            labels
+            if labels is None or len(labels) == len(self.rows[name])
+            else labels[self.rows[name]]
+        )
 
     def take(self, name: str, positions: Ints | slice | None = None) -> NDArray[Any]:
         """Features of the rows of a modality, or of those at some positions within the part."""
@@ -56,7 +64,10 @@ class Part:
 
 def _within(pairs: Pairs, rows: dict[str, Ints]) -> Pairs:
     """The pairs whose rows both take part, renumbered."""
-    positions = [np.searchsorted(rows[side], pairs.index[:, k]) for k, side in enumerate((pairs.left, pairs.right))]
+    positions = [
+        np.searchsorted(rows[side], pairs.index[:, k])
+        for k, side in enumerate((pairs.left, pairs.right))
+    ]
     taken = np.ones(len(pairs), np.bool_)
     for k, side in enumerate((pairs.left, pairs.right)):
         inside = np.minimum(positions[k], len(rows[side]) - 1)
@@ -93,7 +104,9 @@ def sample(data: TrainingSet, most: int, seed: int) -> Part:
     return Part.of(data, rows)
 
 
-def _items(data: TrainingSet, share: float, random: np.random.Generator) -> dict[str, NDArray[np.bool_]]:
+def _items(
+    data: TrainingSet, share: float, random: np.random.Generator
+) -> dict[str, NDArray[np.bool_]]:
     """One choice of items for all views; only items that could be found through another view count."""
     n = len(next(iter(data.views.values())))
     usable = np.sum([data.present[name] for name in data.views], axis=0) >= min(2, len(data.views))
@@ -101,7 +114,9 @@ def _items(data: TrainingSet, share: float, random: np.random.Generator) -> dict
     return dict.fromkeys(data.views, _stratified(labels, usable, n, share, random))
 
 
-def _rows(data: TrainingSet, share: float, random: np.random.Generator) -> dict[str, NDArray[np.bool_]]:
+def _rows(
+    data: TrainingSet, share: float, random: np.random.Generator
+) -> dict[str, NDArray[np.bool_]]:
     return {
         name: _stratified(data.labels.get(name), data.present[name], len(view), share, random)
         if name in data.labels
@@ -111,7 +126,11 @@ def _rows(data: TrainingSet, share: float, random: np.random.Generator) -> dict[
 
 
 def _stratified(
-    labels: NDArray[Any] | None, usable: NDArray[np.bool_], n: int, share: float, random: np.random.Generator
+    labels: NDArray[Any] | None,
+    usable: NDArray[np.bool_],
+    n: int,
+    share: float,
+    random: np.random.Generator,
 ) -> NDArray[np.bool_]:
     """A mask of about ``share`` of the usable rows of known label, spread over the classes."""
     if labels is not None:

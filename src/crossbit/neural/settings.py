@@ -74,7 +74,9 @@ class Settings:
     device: str
 
 
-def for_each(value: T | Mapping[str, T], names: Sequence[str], what: str, default: T) -> dict[str, T]:
+def for_each(
+    value: T | Mapping[str, T], names: Sequence[str], what: str, default: T
+) -> dict[str, T]:
     """A setting for every modality, from one value for all or a mapping of some."""
     if not isinstance(value, Mapping):
         return dict.fromkeys(names, value)
@@ -83,7 +85,9 @@ def for_each(value: T | Mapping[str, T], names: Sequence[str], what: str, defaul
     return {name: value.get(name, default) for name in names}
 
 
-def margins(value: float | str | Mapping[str, float | str], names: Sequence[str], n_bits: int) -> dict[Key, float]:
+def margins(
+    value: float | str | Mapping[str, float | str], names: Sequence[str], n_bits: int
+) -> dict[Key, float]:
     """The margin of every pair of modalities, and of each modality with itself, as a Euclidean distance.
 
     Args:
@@ -95,9 +99,15 @@ def margins(value: float | str | Mapping[str, float | str], names: Sequence[str]
     keys = [pair_key(a, b) for a, b in combinations_with_replacement(names, 2)]
     if not isinstance(value, Mapping):
         return dict.fromkeys(keys, _distance(value, n_bits))
-    given = {_key(key, names): _distance(margin, n_bits) for key, margin in value.items() if key != "default"}
+    given = {
+        _key(key, names): _distance(margin, n_bits)
+        for key, margin in value.items()
+        if key != "default"
+    }
     if missing := [key for key in keys if key not in given and "default" not in value]:
-        raise DataError(f"margin: none is given for {['-'.join(key) for key in missing]}; add it, or 'default'")
+        raise DataError(
+            f"margin: none is given for {['-'.join(key) for key in missing]}; add it, or 'default'"
+        )
     rest = dict.fromkeys(keys, _distance(value["default"], n_bits)) if "default" in value else {}
     return rest | given
 

@@ -64,7 +64,9 @@ def shared() -> Iterator[Group]:
         DataError: There is no process group.
     """
     if not (distributed.is_available() and distributed.is_initialized()):
-        raise DataError("there is no process group to share with; call torch.distributed.init_process_group first")
+        raise DataError(
+            "there is no process group to share with; call torch.distributed.init_process_group first"
+        )
     found = Group(distributed.get_rank(), distributed.get_world_size())
     token = _GROUP.set(found)
     try:
@@ -90,7 +92,11 @@ class SharedObjective(Objective):
     """An objective of which each process evaluates a share; all get the same value and gradient."""
 
     def __init__(
-        self, networks: Mapping[str, nn.Module], terms: Sequence[Term], features: Features, settings: Settings
+        self,
+        networks: Mapping[str, nn.Module],
+        terms: Sequence[Term],
+        features: Features,
+        settings: Settings,
     ) -> None:
         super().__init__(networks, terms, features, settings)
         self.group = group()
@@ -99,7 +105,9 @@ class SharedObjective(Objective):
 
     def look_at(self, batch: Batch, noise: int, beta: float) -> None:
         """Choose the batch; of listed pairs only a stretch is looked at."""
-        if batch is not self._batch:  # what is prepared for a list of pairs serves as long as the batch is the same
+        if (
+            batch is not self._batch
+        ):  # what is prepared for a list of pairs serves as long as the batch is the same
             stretch = self.group.stretch
             self._mine = [known.part(stretch(len(known.left))) if isinstance(known, Listed) else known
                           for known in batch.known]  # fmt: skip
@@ -110,7 +118,9 @@ class SharedObjective(Objective):
         """The value and the gradient, added up over the processes, which must all ask about the same ``x``."""
         value, gradient = super().__call__(x)
         asked = float(zlib.crc32(x.cpu().numpy().data))
-        sums = torch.cat([gradient.new_tensor([value, asked], dtype=torch.float64), gradient.double()])
+        sums = torch.cat(
+            [gradient.new_tensor([value, asked], dtype=torch.float64), gradient.double()]
+        )
         self.group.add_up(sums)
         if sums[1] != self.group.size * asked:
             raise BackendError(
@@ -152,13 +162,17 @@ class SharedObjective(Objective):
         if term.loss == "precision":
             return share * losses.precision(u[mine], v, some.similar, some.counted, both=False)
         temperature = self.settings.temperature
-        return share * losses.ranking(u[mine], v, some.similar, some.counted, temperature=temperature, both=False)
+        return share * losses.ranking(
+            u[mine], v, some.similar, some.counted, temperature=temperature, both=False
+        )
 
     def _penalised(self, loss: Tensor, u: Mapping[str, Tensor]) -> Tensor:
         """Penalties are cheap: the first process counts them all."""
         if self.group.rank == 0:
             loss = super()._penalised(loss, u)
-        for outputs in u.values():  # so that each process walks back through the gathering, in which all take part
+        for outputs in (
+            u.values()
+        ):  # so that each process walks back through the gathering, in which all take part
             loss = loss + 0.0 * outputs.sum()
         return loss
 

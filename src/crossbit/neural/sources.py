@@ -49,13 +49,21 @@ class RowSource(Source):
     def draw(self, n: int, random: np.random.Generator) -> Drawn:
         """Things seen by both views, and pairs of different things."""
         both = self._both[random.integers(0, len(self._both), n)]
-        other = np.stack([random.integers(0, len(self.items_left), n), random.integers(0, len(self.items_right), n)], 1)
+        other = np.stack(
+            [
+                random.integers(0, len(self.items_left), n),
+                random.integers(0, len(self.items_right), n),
+            ],
+            1,
+        )
         other = other[self.items_left[other[:, 0]] != self.items_right[other[:, 1]]]
         return np.concatenate([both, other]), np.arange(len(both) + len(other)) < len(both)
 
     @cached_property
     def _both(self) -> Ints:
-        _, left, right = np.intersect1d(self.items_left, self.items_right, assume_unique=True, return_indices=True)
+        _, left, right = np.intersect1d(
+            self.items_left, self.items_right, assume_unique=True, return_indices=True
+        )
         return np.stack([left, right], axis=1)
 
 
@@ -79,15 +87,24 @@ class LabelSource(Source):
         """So many pairs, spread over the classes; where fewer exist, some of them repeatedly."""
         labels = {self.left: self.labels_left, self.right: self.labels_right}
         counts = {"n_similar": n_similar, "n_dissimilar": n_dissimilar}
-        return pairs_from_labels(labels, self.left, self.right, **counts, seed=seed, duplicates=True)
+        return pairs_from_labels(
+            labels, self.left, self.right, **counts, seed=seed, duplicates=True
+        )
 
     def draw(self, n: int, random: np.random.Generator) -> Drawn:
         """A row and another of one of its classes; a row and any other that shares none of its classes."""
         classes, members = self._by_class
         i = self._known[random.integers(0, len(self._known), n)]
         wanted = _one_class(self.labels_left[i], random)
-        first, end = np.searchsorted(classes, wanted), np.searchsorted(classes, wanted, side="right")
-        j = members[np.minimum(first + (random.random(n) * (end - first)).astype(np.int64), len(members) - 1)]
+        first, end = (
+            np.searchsorted(classes, wanted),
+            np.searchsorted(classes, wanted, side="right"),
+        )
+        j = members[
+            np.minimum(
+                first + (random.random(n) * (end - first)).astype(np.int64), len(members) - 1
+            )
+        ]
         similar = np.stack([i, j], axis=1)[(end > first) & ((self.left != self.right) | (i != j))]
         j = members[random.integers(0, len(members), n)]
         other = np.stack([i, j], axis=1)[~_agree(self.labels_left[i], self.labels_right[j])]
@@ -101,7 +118,11 @@ class LabelSource(Source):
     def _by_class(self) -> tuple[Ints, Ints]:
         """The classes of the right side in order, a row of several listed in each, and the positions beside them."""
         labels = self.labels_right
-        rows, classes = np.nonzero(labels) if labels.ndim == 2 else (np.flatnonzero(labels >= 0), labels[labels >= 0])
+        rows, classes = (
+            np.nonzero(labels)
+            if labels.ndim == 2
+            else (np.flatnonzero(labels >= 0), labels[labels >= 0])
+        )
         order = np.argsort(classes, kind="stable")
         return classes[order], rows[order]
 
@@ -115,7 +136,10 @@ class PairSource(Source):
 
     def grid(self, left: Ints, right: Ints) -> Grid:
         """Similar where a similar pair is listed; everything else counts as dissimilar."""
-        place_left, place_right = np.searchsorted(left, self.index[:, 0]), np.searchsorted(right, self.index[:, 1])
+        place_left, place_right = (
+            np.searchsorted(left, self.index[:, 0]),
+            np.searchsorted(right, self.index[:, 1]),
+        )
         inside = (place_left < len(left)) & (place_right < len(right))
         inside[inside] &= left[place_left[inside]] == self.index[inside, 0]
         inside[inside] &= right[place_right[inside]] == self.index[inside, 1]
@@ -128,7 +152,9 @@ class PairSource(Source):
     def draw(self, n: int, random: np.random.Generator) -> Drawn:
         """Pairs of the list, as many of each kind."""
         kinds = [np.flatnonzero(self.similar == kind) for kind in (True, False)]
-        chosen = np.concatenate([some[random.integers(0, len(some), n)] for some in kinds if len(some)])
+        chosen = np.concatenate(
+            [some[random.integers(0, len(some), n)] for some in kinds if len(some)]
+        )
         return self.index[chosen], self.similar[chosen]
 
 
@@ -145,10 +171,15 @@ class ExpectedSource(LabelSource):
 
     def grid(self, left: Ints, right: Ints) -> Grid:
         """The probability of every pair; a row is not compared with itself."""
-        p, q = torch.from_numpy(self.left_posteriors[left]), torch.from_numpy(self.right_posteriors[right])
+        p, q = (
+            torch.from_numpy(self.left_posteriors[left]),
+            torch.from_numpy(self.right_posteriors[right]),
+        )
         if self.labels_left.ndim == 2:
             p, q = (p + 1) / 2, (q + 1) / 2  # they come as 2p − 1
-            series = torch.stack([(p**k) @ (q**k).T / k for k in range(1, 6)])  # of −log(1 − p q), summed over classes
+            series = torch.stack(
+                [(p**k) @ (q**k).T / k for k in range(1, 6)]
+            )  # of −log(1 − p q), summed over classes
             similar = 1 - torch.exp(-series.sum(dim=0))
         else:
             similar = p @ q.T
@@ -176,7 +207,11 @@ def sources(part: Part, *, expected: bool = False) -> list[Source]:
                 )
             if part.data.rows and left != right:
                 found.append(RowSource(left, right, part.rows[left], part.rows[right]))
-    found += [PairSource(some.left, some.right, some.index, some.similar) for some in part.pairs if len(some)]
+    found += [
+        PairSource(some.left, some.right, some.index, some.similar)
+        for some in part.pairs
+        if len(some)
+    ]
     return found
 
 

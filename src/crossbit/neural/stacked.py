@@ -40,9 +40,17 @@ def can_stack(data: TrainingSet) -> bool:
         if view.ndim != 2 or labels is None:
             return False
         known = is_known(labels) & data.present[name]
-        classes = int(labels[known].any(axis=0).sum()) if labels.ndim == 2 else len(np.unique(labels[known]))
+        classes = (
+            int(labels[known].any(axis=0).sum())
+            if labels.ndim == 2
+            else len(np.unique(labels[known]))
+        )
         n = int(known.sum())
-        too_few = classes < 2 or n < 20 or _fitted_on(n, view.shape[1], classes) < min(n, _FEWEST * classes)
+        too_few = (
+            classes < 2
+            or n < 20
+            or _fitted_on(n, view.shape[1], classes) < min(n, _FEWEST * classes)
+        )
         if too_few or len(view) * classes > _MOST_POSTERIORS:
             return False
     return True
@@ -66,16 +74,22 @@ def stack(data: TrainingSet, seed: int, n_landmarks: int = 500) -> Stacked:
         T = targets[name]
         known = np.flatnonzero(is_known(data.labels[name]) & data.present[name])
         random = np.random.default_rng([seed, 8, number])
-        known = np.sort(random.permutation(known)[: _fitted_on(len(known), view.shape[1], T.shape[1])])
+        known = np.sort(
+            random.permutation(known)[: _fitted_on(len(known), view.shape[1], T.shape[1])]
+        )
         X = np.asarray(view[known], np.float32)
-        fitted = fit_posteriors(X, T[known], several=several, seed=seed + 7919 * number, n_landmarks=n_landmarks)
+        fitted = fit_posteriors(
+            X, T[known], several=several, seed=seed + 7919 * number, n_landmarks=n_landmarks
+        )
         before[name] = [*fitted.layers, squash]
         posteriors = np.full_like(T, np.nan)
         posteriors[known] = squash(fitted.out_of_fold)
         rest = np.setdiff1d(np.flatnonzero(data.present[name]), known)
         posteriors[rest] = apply(before[name], view[rest]) if len(rest) else 0
         views[name] = posteriors
-        chosen[name] = f"posteriors of {posteriors.shape[1]} classes from {fitted.preparation}, loss {fitted.loss:.3f}"
+        chosen[name] = (
+            f"posteriors of {posteriors.shape[1]} classes from {fitted.preparation}, loss {fitted.loss:.3f}"
+        )
     return Stacked(before, replace(data, views=views), chosen)
 
 

@@ -22,7 +22,11 @@ _SAME_NOISE = 10  # steps for which optimisers of the whole objective see the sa
 
 def resolve_device(name: str) -> torch.device:
     """``"auto"``: CUDA where there is one, else Apple's GPU, else the processor."""
-    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    available = {
+        "cpu": True,
+        "cuda": torch.cuda.is_available(),
+        "mps": torch.backends.mps.is_available(),
+    }
     if name == "auto":
         name = next(device for device in ("cuda", "mps", "cpu") if available[device])
     if name not in available:
@@ -85,9 +89,16 @@ class State:
         tensors = {name: torch.from_numpy(array).to(device) for name, array in arrays.items()}
 
         def some(prefix: str) -> list[Tensor]:
-            return [tensors[f"{prefix}.{i}"] for i in range(sum(name.startswith(f"{prefix}.") for name in tensors))]
+            return [
+                tensors[f"{prefix}.{i}"]
+                for i in range(sum(name.startswith(f"{prefix}.") for name in tensors))
+            ]
 
-        memory = {name.removeprefix("memory."): t for name, t in tensors.items() if name.startswith("memory.")}
+        memory = {
+            name.removeprefix("memory."): t
+            for name, t in tensors.items()
+            if name.startswith("memory.")
+        }
         meta = meta | {"curve": [tuple(point) for point in meta["curve"]]}
         return cls(
             x=tensors["x"],
@@ -135,14 +146,25 @@ def train(
             state = _look(state, objective, settings, score)
             if reporting.on_step is not None:
                 looked = state.curve and state.curve[-1][0] == state.step
-                reporting.on_step(Step(state.step, settings.steps, state.loss, state.curve[-1][2] if looked else None))
+                reporting.on_step(
+                    Step(
+                        state.step,
+                        settings.steps,
+                        state.loss,
+                        state.curve[-1][2] if looked else None,
+                    )
+                )
             if reporting.checkpoint.due:
                 reporting.checkpoint.save(reporting.name, *state.pack())
     except BaseException:  # Ctrl-C included
         reporting.checkpoint.save(reporting.name, *state.pack(), anyway=True)
         raise
     reporting.checkpoint.save(reporting.name, *state.pack())
-    _restore(objective, state.x if state.best_x is None else state.best_x, state.best_buffers or state.buffers)
+    _restore(
+        objective,
+        state.x if state.best_x is None else state.best_x,
+        state.best_buffers or state.buffers,
+    )
     return state
 
 
@@ -166,10 +188,15 @@ def _done(state: State, settings: Settings) -> bool:
     return state.step >= settings.steps or settled or state.waited >= settings.patience
 
 
-def _advance(state: State, objective: Objective, batches: Batches, optimiser: Optimiser, settings: Settings) -> State:
+def _advance(
+    state: State, objective: Objective, batches: Batches, optimiser: Optimiser, settings: Settings
+) -> State:
     """One step; the state is replaced only when all of it is done."""
     step = state.step + 1
-    beta, noise = beta_at(step, settings), state.step // _SAME_NOISE if optimiser.whole else state.step
+    beta, noise = (
+        beta_at(step, settings),
+        state.step // _SAME_NOISE if optimiser.whole else state.step,
+    )
     renewed = objective.noisy and state.step % _SAME_NOISE == 0
     if optimiser.whole and (renewed or beta != beta_at(state.step, settings)):
         optimiser.forget()
@@ -178,7 +205,9 @@ def _advance(state: State, objective: Objective, batches: Batches, optimiser: Op
     objective.look_at(batches.batch(step), noise, beta)
     x, loss = optimiser.step(state.x, objective)
     if not np.isfinite(loss):
-        raise DataError(f"the loss is {loss} at step {step}; lower the learning rate, or standardise the inputs")
+        raise DataError(
+            f"the loss is {loss} at step {step}; lower the learning rate, or standardise the inputs"
+        )
     return replace(
         state,
         step=step,
@@ -190,7 +219,9 @@ def _advance(state: State, objective: Objective, batches: Batches, optimiser: Op
     )
 
 
-def _look(state: State, objective: Objective, settings: Settings, score: Callable[[], float] | None) -> State:
+def _look(
+    state: State, objective: Objective, settings: Settings, score: Callable[[], float] | None
+) -> State:
     """Every so many steps, and at the end, see how good the codes of the held-out rows are."""
     if state.step % settings.every and state.step != settings.steps and not state.converged:
         return state
@@ -229,4 +260,6 @@ def make_optimiser(settings: Settings) -> Optimiser:
             return Adam(settings.rate)
         case "sgd":
             return SGD(settings.rate)
-    raise DataError(f"unknown optimiser {settings.optimiser!r}; known: ['cg', 'lbfgs', 'adam', 'sgd']")
+    raise DataError(
+        f"unknown optimiser {settings.optimiser!r}; known: ['cg', 'lbfgs', 'adam', 'sgd']"
+    )

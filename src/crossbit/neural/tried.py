@@ -29,7 +29,9 @@ def as_given(base: Settings, begin: Begin, both: bool, held_out: float) -> Plan:
     return Plan(found, held_out=held_out)
 
 
-def on_posteriors(base: Settings, begin: Begin, names: Sequence[str], largest: int, longer: int) -> Plan:
+def on_posteriors(
+    base: Settings, begin: Begin, names: Sequence[str], largest: int, longer: int
+) -> Plan:
     """Networks on posteriors, which tell how probably two rows are similar; they never look at labels.
 
     All are tried briefly, the best two at length.
@@ -42,14 +44,20 @@ def on_posteriors(base: Settings, begin: Begin, names: Sequence[str], largest: i
         longer: Steps at length.
     """
     batch = 192 if largest > _WHOLE else None
-    base = replace(base, expected=True, optimiser="adam", rate=0.02, batch=batch, every=20, patience=3)
+    base = replace(
+        base, expected=True, optimiser="adam", rate=0.02, batch=batch, every=20, patience=3
+    )
     found = []
     for evenness, share, beta in _ON_POSTERIORS:
         distances = margins(f"{share}%", names, base.n_bits)
         settings = replace(base, evenness=evenness, margins=distances, beta=(beta, beta))
-        found.append(Candidate(f"margin {share}%, evenness {evenness:g}, beta {beta:g}", settings, begin))
+        found.append(
+            Candidate(f"margin {share}%, evenness {evenness:g}, beta {beta:g}", settings, begin)
+        )
     for beta in _STEEP:
-        settings = replace(base, losses={**base.losses, "labels": "precision"}, beta=(beta, beta), decay=0.0)
+        settings = replace(
+            base, losses={**base.losses, "labels": "precision"}, beta=(beta, beta), decay=0.0
+        )
         found.append(Candidate(f"precision, beta {beta:g}", settings, begin))
     return Plan(found, [partial(_at_length, steps=longer)])
 
@@ -76,7 +84,9 @@ def from_correlations(base: Settings, start: Start, held_out: float) -> Plan:
     """
     base = replace(base, optimiser="adam", rate=0.005, batch=256, every=50, patience=3)
     found = [_start(base, start, regularisation, 1.0) for regularisation in _REGULARISATIONS]
-    return Plan(found, [partial(_weighed, base=base, start=start), partial(_ranked, base=base)], held_out)
+    return Plan(
+        found, [partial(_weighed, base=base, start=start), partial(_ranked, base=base)], held_out
+    )
 
 
 def _start(base: Settings, start: Start, regularisation: float, power: float) -> Candidate:

@@ -21,10 +21,19 @@ def validation_metric(part: Part) -> tuple[str, Measure] | None:
     each other one (a single modality with itself), ties in expectation. With pairs alone: how often a similar pair is
     nearer than a dissimilar one. Nothing when the part is too small to tell.
     """
-    searches = {(a, b): relevant for a, b in _directions(part) if (relevant := _relevance(part, a, b)) is not None}
+    searches = {
+        (a, b): relevant
+        for a, b in _directions(part)
+        if (relevant := _relevance(part, a, b)) is not None
+    }
     if searches:
-        return "cross-modal mean average precision" if len(part.modalities) > 1 else "mean average precision", (
-            lambda codes: 100 * float(np.mean([_search(codes, *names, how) for names, how in searches.items()]))
+        return "cross-modal mean average precision" if len(
+            part.modalities
+        ) > 1 else "mean average precision", (
+            lambda codes: (
+                100
+                * float(np.mean([_search(codes, *names, how) for names, how in searches.items()]))
+            )
         )
     if any(0 < pairs.similar.sum() < len(pairs) for pairs in part.pairs):
         return "similar pairs nearer than dissimilar ones", lambda codes: _nearer(part, codes)
@@ -33,14 +42,22 @@ def validation_metric(part: Part) -> tuple[str, Measure] | None:
 
 def _directions(part: Part) -> list[tuple[str, str]]:
     names = [name for name in part.modalities if len(part.rows[name])]
-    return list(permutations(names, 2)) if len(part.modalities) > 1 else [(name, name) for name in names]
+    return (
+        list(permutations(names, 2))
+        if len(part.modalities) > 1
+        else [(name, name) for name in names]
+    )
 
 
 def _relevance(part: Part, left: str, right: str) -> Relevance | None:
     a, b = part.labels(left), part.labels(right)
     if a is not None and b is not None and is_known(a).sum() > 1 and is_known(b).sum() > 1:
         return from_labels(a, b)
-    if part.data.rows and left != right and len(np.intersect1d(part.rows[left], part.rows[right])) > 1:
+    if (
+        part.data.rows
+        and left != right
+        and len(np.intersect1d(part.rows[left], part.rows[right])) > 1
+    ):
         return same_class(part.rows[left], part.rows[right])
     return None
 
@@ -55,7 +72,10 @@ def _nearer(part: Part, codes: Mapping[str, Codes]) -> float:
     areas = []
     for pairs in part.pairs:
         if 0 < pairs.similar.sum() < len(pairs):
-            left, right = codes[pairs.left][pairs.index[:, 0]], codes[pairs.right][pairs.index[:, 1]]
+            left, right = (
+                codes[pairs.left][pairs.index[:, 0]],
+                codes[pairs.right][pairs.index[:, 1]],
+            )
             areas.append(_area(_distances(left, right), pairs.similar))
     return 100 * float(np.mean(areas))
 
@@ -66,6 +86,9 @@ def _distances(left: Codes, right: Codes) -> NDArray[np.int64]:
 
 
 def _area(distance: NDArray[np.int64], similar: NDArray[np.bool_]) -> float:
-    near, far = (np.bincount(distance[kind], minlength=int(distance.max()) + 1) for kind in (similar, ~similar))
+    near, far = (
+        np.bincount(distance[kind], minlength=int(distance.max()) + 1)
+        for kind in (similar, ~similar)
+    )
     beyond = far.sum() - np.cumsum(far)
     return float((near * (beyond + 0.5 * far)).sum() / (near.sum() * far.sum()))

@@ -136,7 +136,10 @@ def plan(demand: Demand, measured: Measured, machine: Machine | None = None) -> 
     a_copy = machines_a_copy * machine.cores * machine.busy / (visited * seconds)
     copies = max(demand.copies, math.ceil(demand.queries / a_copy))
     machines, rows = copies * machines_a_copy, demand.items * demand.modalities
-    per_second = min(machine.cores * measured.fact("encode", "rows_a_second"), machine.network / (4 * demand.width))
+    per_second = min(
+        machine.cores * measured.fact("encode", "rows_a_second"),
+        machine.network / (4 * demand.width),
+    )
     return Plan(
         demand=demand,
         bytes_an_item=demand.modalities * measured.bytes_a_code(n),

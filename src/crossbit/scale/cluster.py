@@ -10,7 +10,9 @@ from crossbit.checks import whole_number
 from crossbit.errors import BackendError, MissingExtraError
 
 LOCAL = "local"
-_STORE = 200 << 20  # bytes of a local cluster's object store: rows are read from files, only codes pass through it
+_STORE = (
+    200 << 20
+)  # bytes of a local cluster's object store: rows are read from files, only codes pass through it
 
 
 @contextmanager
@@ -38,7 +40,11 @@ def connected(address: str, *, workers: int) -> Iterator[Any]:
     if ray.is_initialized():
         yield ray
         return
-    settings: dict[str, Any] = {"address": address, "log_to_driver": False, "logging_level": "ERROR"}
+    settings: dict[str, Any] = {
+        "address": address,
+        "log_to_driver": False,
+        "logging_level": "ERROR",
+    }
     if address == LOCAL:
         settings |= {"num_cpus": workers, "include_dashboard": False, "object_store_memory": _STORE}
         settings |= {"_node_ip_address": "127.0.0.1"}

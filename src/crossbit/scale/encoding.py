@@ -97,10 +97,16 @@ def encode(work: Work, *, on_rows: OnRows | None = None) -> Encoded:
     order = sorted(words)
     none = np.empty((0, -(-model.n_bits // 64)), np.uint64)
     codes = Codes(np.concatenate([none, *(words[number] for number in order)]), model.n_bits)
-    return Encoded(codes, np.concatenate([np.empty(0, np.int64), *(rows[n] for n in order)]), sum(map(len, blocks)))
+    return Encoded(
+        codes,
+        np.concatenate([np.empty(0, np.int64), *(rows[n] for n in order)]),
+        sum(map(len, blocks)),
+    )
 
 
-def encode_into(collection: str | PathLike[str], work: Work, *, on_rows: OnRows | None = None) -> int:
+def encode_into(
+    collection: str | PathLike[str], work: Work, *, on_rows: OnRows | None = None
+) -> int:
     """Encode rows on the workers of a Ray cluster, into a collection; how many items were written.
 
     A collection in a folder or a file is written by this process alone; one on a server by the workers
@@ -124,7 +130,9 @@ def encode_into(collection: str | PathLike[str], work: Work, *, on_rows: OnRows 
         for number, part in _encoded(work, blocks, place if by_workers else None):
             if not by_workers:
                 ids = _ids(blocks[number], part)
-                codes = Codes(np.frombuffer(part["words"], np.uint64).reshape(len(ids), -1), model.n_bits)
+                codes = Codes(
+                    np.frombuffer(part["words"], np.uint64).reshape(len(ids), -1), model.n_bits
+                )
                 opened.upsert(ids, {work.modality: codes})
             count += len(np.frombuffer(part["kept"], np.int64))
             if on_rows is not None:
@@ -153,19 +161,27 @@ def _encoded(work: Work, blocks: Sequence[Block], into: str | None) -> Iterator[
     if not blocks:
         return
     column, folder = work.column or work.modality, str(Path(work.model).resolve())
-    encoder = _Encoder(tuple(blocks), folder, work.modality, column, work.id_column, into, work.skip_absent)
+    encoder = _Encoder(
+        tuple(blocks), folder, work.modality, column, work.id_column, into, work.skip_absent
+    )
     with connected(work.address, workers=work.workers) as ray:
         data = _ray_data()
         # Not data.range(), whose tasks would wait for the processors that the pool holds.
-        numbers = data.from_items([{"id": i} for i in range(len(blocks))], override_num_blocks=len(blocks))
+        numbers = data.from_items(
+            [{"id": i} for i in range(len(blocks))], override_num_blocks=len(blocks)
+        )
         pool = data.ActorPoolStrategy(size=min(work.workers, len(blocks)))
-        done = numbers.map_batches(_Actor, fn_constructor_args=(encoder,), batch_size=1, compute=pool, num_cpus=1)
+        done = numbers.map_batches(
+            _Actor, fn_constructor_args=(encoder,), batch_size=1, compute=pool, num_cpus=1
+        )
         for part in _as_they_come(ray, done):
             if part["id"] in missing:
                 missing.remove(part["id"])
                 yield part["id"], part
     if missing:
-        raise BackendError(f"{len(missing)} of {len(blocks)} blocks of rows never came back; give the command again")
+        raise BackendError(
+            f"{len(missing)} of {len(blocks)} blocks of rows never came back; give the command again"
+        )
 
 
 def _as_they_come(ray: Any, done: Any) -> Iterator[Fields]:  # noqa: ANN401 - a module and a class without types
@@ -173,10 +189,14 @@ def _as_they_come(ray: Any, done: Any) -> Iterator[Fields]:  # noqa: ANN401 - a 
     try:
         for part in done.iter_rows():
             if part["error"]:
-                raise (BackendError if part["kind"] == BackendError.__name__ else DataError)(part["error"])
+                raise (BackendError if part["kind"] == BackendError.__name__ else DataError)(
+                    part["error"]
+                )
             yield part
     except ray.exceptions.RayError as error:
-        raise BackendError(f"encoding on Ray failed: {str(error).strip().splitlines()[-1]}") from error
+        raise BackendError(
+            f"encoding on Ray failed: {str(error).strip().splitlines()[-1]}"
+        ) from error
 
 
 def _ray_data() -> Any:  # noqa: ANN401 - a module without types
@@ -221,7 +241,9 @@ class _Encoder:
         if self.collection is not None:
             self.collection.upsert(ids, {self.modality: codes})
             return {"kept": kept.tobytes(), "words": b"", "ids": b""}
-        named = b"" if isinstance(ids, range) or block.group is None else json.dumps(list(ids)).encode()
+        named = (
+            b"" if isinstance(ids, range) or block.group is None else json.dumps(list(ids)).encode()
+        )
         return {"kept": kept.tobytes(), "words": codes.words.tobytes(), "ids": named}
 
 
@@ -236,5 +258,11 @@ class _Actor:
         try:
             part = self._encoder(number) | {"error": "", "kind": ""}
         except CrossbitError as error:  # to be told, not to be tried again
-            part = {"kept": b"", "words": b"", "ids": b"", "error": str(error), "kind": type(error).__name__}
+            part = {
+                "kept": b"",
+                "words": b"",
+                "ids": b"",
+                "error": str(error),
+                "kind": type(error).__name__,
+            }
         return {"id": [number], **{name: [value] for name, value in part.items()}}

@@ -52,10 +52,16 @@ class Measured:
 
     def latencies(self, kind: str, n: int) -> Floats:
         """Seconds of a query in a shard, shape (queries, shards): a row is one query, asked of each shard."""
-        shards = [row for row in self.rows if row["what"] == "shard" and row["codes"] == kind and row["n"] == n]
+        shards = [
+            row
+            for row in self.rows
+            if row["what"] == "shard" and row["codes"] == kind and row["n"] == n
+        ]
         if not shards:
             kinds = sorted({row["codes"] for row in self.rows if row["what"] == "shard"})
-            raise DataError(f"no shards of {n} {known(kind, kinds, 'kind of codes')} codes were measured")
+            raise DataError(
+                f"no shards of {n} {known(kind, kinds, 'kind of codes')} codes were measured"
+            )
         return 1e-6 * np.array([row["microseconds"] for row in shards], np.float64).T
 
     def seconds(self, kind: str, n: float) -> float:

@@ -105,6 +105,8 @@ def read_block(block: Block, column: str, id_column: str) -> tuple[NDArray[Any],
     names = file.schema_arrow.names
     if column not in names:
         raise DataError(f"{block.path}: there is no column {column!r}; it has {names}")
-    table = file.read_row_group(block.group, columns=[name for name in (column, id_column) if name in names])
+    table = file.read_row_group(
+        block.group, columns=[name for name in (column, id_column) if name in names]
+    )
     rows = rows_from_lists(f"{block.path}: column {column!r}", table[column])
     return rows, table[id_column].to_pylist() if id_column in names else numbered

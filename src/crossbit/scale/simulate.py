@@ -18,7 +18,9 @@ from crossbit.errors import DataError
 
 Floats = NDArray[np.float64]
 _DRAWS = 10  # times that other replicas are down, and queues begin empty
-_BEGINNING = 0.1  # share of the queries of a draw that find queues still filling, and are not counted
+_BEGINNING = (
+    0.1  # share of the queries of a draw that find queues still filling, and are not counted
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +53,9 @@ class Cluster:
         whole_number(self.replicas, "replicas", least=1)
         for name in ("load", "late", "down"):
             if not 0 <= getattr(self, name) < 1:
-                raise DataError(f"{name} is a share, at least 0 and below 1, got {getattr(self, name)!r}")
+                raise DataError(
+                    f"{name} is a share, at least 0 and below 1, got {getattr(self, name)!r}"
+                )
         if self.hedge is not None and self.hedge < 0:
             raise DataError(f"hedge is a number of seconds, or None, got {self.hedge!r}")
 
@@ -80,7 +84,9 @@ class Simulated:
         return float(np.quantile(self.seconds, q))
 
 
-def simulate(cluster: Cluster, sample: Floats, *, queries: int = 10_000, seed: int = 0) -> Simulated:
+def simulate(
+    cluster: Cluster, sample: Floats, *, queries: int = 10_000, seed: int = 0
+) -> Simulated:
     """Send queries to a cluster, at random moments (a Poisson process).
 
     Args:
@@ -99,7 +105,9 @@ def simulate(cluster: Cluster, sample: Floats, *, queries: int = 10_000, seed: i
     """
     sample = np.asarray(sample, np.float64)
     if sample.ndim != 2 or not sample.size or not (sample > 0).all():
-        raise DataError(f"a sample has positive seconds, shape (queries, shards), got shape {sample.shape}")
+        raise DataError(
+            f"a sample has positive seconds, shape (queries, shards), got shape {sample.shape}"
+        )
     random = np.random.default_rng(seed)
     draws = [_Servers(cluster, random) for _ in range(_DRAWS)]
     seconds = [servers.run(sample, -(-queries // _DRAWS)) for servers in draws]
@@ -147,7 +155,9 @@ class _Servers:
             self.twice += len(again)
         return float(answered.max()) - now + self.cluster.network
 
-    def _work(self, shard: NDArray[np.int64], which: NDArray[np.int64], begun: Floats, times: Floats) -> Floats:
+    def _work(
+        self, shard: NDArray[np.int64], which: NDArray[np.int64], begun: Floats, times: Floats
+    ) -> Floats:
         """When the answers of some replicas to a question each arrive; meanwhile they are busy."""
         takes = times[self.random.integers(0, len(times), len(shard))]
         replica = self._order[shard, which]

@@ -77,13 +77,19 @@ def fit(
         )
     place = Path(out).resolve()
     place.parent.mkdir(parents=True, exist_ok=True)
-    Dataset.open(dataset, verify=False).fit_arguments(split)  # a slip is found before anything is started
+    Dataset.open(dataset, verify=False).fit_arguments(
+        split
+    )  # a slip is found before anything is started
     scratch = Path(tempfile.mkdtemp(prefix=f".{place.name}.", suffix=".ray", dir=place.parent))
     kept = scratch / "progress" if checkpoint is None else Path(checkpoint).resolve()
     try:
         with connected(address, workers=workers) as ray, _telling(ray, on_step) as told:
             source, refused = Path(dataset).resolve(), scratch / "refused"
-            _train(_Task(hasher, str(source), split, str(place), str(kept), str(refused), told), workers, restarts)
+            _train(
+                _Task(hasher, str(source), split, str(place), str(kept), str(refused), told),
+                workers,
+                restarts,
+            )
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return HashModel.load(place)
@@ -100,7 +106,9 @@ def _train(task: _Task, workers: int, restarts: int) -> None:
         train_loop_config={"task": task},
         torch_config=TorchConfig(backend="nccl" if gpu else "gloo"),
         scaling_config=ScalingConfig(num_workers=workers, use_gpu=gpu),
-        run_config=RunConfig(storage_path=str(refused.parent), failure_config=FailureConfig(max_failures=restarts)),
+        run_config=RunConfig(
+            storage_path=str(refused.parent), failure_config=FailureConfig(max_failures=restarts)
+        ),
     )
     failed: Exception | None = None
     try:
@@ -110,7 +118,9 @@ def _train(task: _Task, workers: int, restarts: int) -> None:
     if refused.exists():
         raise DataError(refused.read_text())
     if failed is not None:
-        raise BackendError(f"training on Ray failed: {str(failed).strip().splitlines()[-1]}") from failed
+        raise BackendError(
+            f"training on Ray failed: {str(failed).strip().splitlines()[-1]}"
+        ) from failed
 
 
 def _work(given: dict[str, _Task]) -> None:
@@ -124,7 +134,9 @@ def _work(given: dict[str, _Task]) -> None:
         on_step = None if task.told is None or group.rank else _now_and_then(task.told.put_nowait)
         try:
             data = Dataset.open(task.dataset)
-            model = task.hasher.fit(**data.fit_arguments(task.split), checkpoint=task.checkpoint, on_step=on_step)
+            model = task.hasher.fit(
+                **data.fit_arguments(task.split), checkpoint=task.checkpoint, on_step=on_step
+            )
         except CrossbitError as error:
             with replacing(refused) as file:
                 file.write(str(error).encode())

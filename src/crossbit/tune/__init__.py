@@ -6,7 +6,15 @@ the space, then follows what did well; it can be stopped and goes on where it wa
 
 from crossbit.tune.searching import Found, nested_score, search
 from crossbit.tune.space import Choice, Range, Space, as_space, default_space, read_space
-from crossbit.tune.validation import Supervise, Trial, across, by_labels, compare, cross_validate, fold_scores
+from crossbit.tune.validation import (
+    Supervise,
+    Trial,
+    across,
+    by_labels,
+    compare,
+    cross_validate,
+    fold_scores,
+)
 
 __all__ = [
     "Trial",

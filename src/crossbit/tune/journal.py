@@ -54,7 +54,12 @@ class Journal:
         """Note a trial after a fold."""
         self._take(Trial(dict(fields), tuple(scores)), ended=ended)
         self._append(
-            {"trial": len(self.trials) - ended, "fields": dict(fields), "scores": list(scores), "ended": ended}
+            {
+                "trial": len(self.trials) - ended,
+                "fields": dict(fields),
+                "scores": list(scores),
+                "ended": ended,
+            }
         )
 
     def _take(self, trial: Trial, *, ended: bool) -> None:
@@ -65,9 +70,14 @@ class Journal:
     def _replay(self, lines: Sequence[Mapping[str, Any]]) -> None:
         for number, line in enumerate(lines, start=2):
             try:
-                self._take(Trial(dict(line["fields"]), tuple(map(float, line["scores"]))), ended=line["ended"])
+                self._take(
+                    Trial(dict(line["fields"]), tuple(map(float, line["scores"]))),
+                    ended=line["ended"],
+                )
             except (KeyError, TypeError, ValueError) as error:
-                raise FormatError(f"{self.path}: line {number} is no trial; the file was altered") from error
+                raise FormatError(
+                    f"{self.path}: line {number} is no trial; the file was altered"
+                ) from error
 
     def _append(self, line: Mapping[str, Any]) -> None:
         if self.path is None:
@@ -89,7 +99,9 @@ def _whole_lines(path: Path) -> list[dict[str, Any]]:
         try:
             lines.append(dict(json.loads(line)))
         except (ValueError, TypeError) as error:
-            raise FormatError(f"{path}: line {number} is not a JSON object; the file was altered or damaged") from error
+            raise FormatError(
+                f"{path}: line {number} is not a JSON object; the file was altered or damaged"
+            ) from error
     return lines
 
 
@@ -97,8 +109,13 @@ def _check_subject(path: Path, found: Mapping[str, Any], wanted: Mapping[str, An
     """Refuse to go on with a search of something else, saying what differs."""
     differing = [key for key in wanted if found.get(key) != wanted[key]]
     if differing:
-        told = "; ".join(f"{key}: {_short(found.get(key))} there, {_short(wanted[key])} here" for key in differing)
-        raise DataError(f"{path} is of another search ({told}); choose another folder, or the same settings as before")
+        told = "; ".join(
+            f"{key}: {_short(found.get(key))} there, {_short(wanted[key])} here"
+            for key in differing
+        )
+        raise DataError(
+            f"{path} is of another search ({told}); choose another folder, or the same settings as before"
+        )
 
 
 def _short(value: Any, most: int = 160) -> str:  # noqa: ANN401 - plain JSON

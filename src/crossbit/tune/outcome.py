@@ -44,13 +44,19 @@ def to_toml(fields: Mapping[str, Any]) -> str:
         hidden = [64]
         margin = { "image-text" = "75%" }
     """
-    return "".join(f"{name} = {_value(value)}\n" for name, value in fields.items() if value is not None)
+    return "".join(
+        f"{name} = {_value(value)}\n" for name, value in fields.items() if value is not None
+    )
 
 
 def _value(value: Any) -> str:  # noqa: ANN401 - any plain value
     """Numbers, truths and text are spelt as in JSON."""
     if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{json.dumps(str(key))} = {_value(item)}" for key, item in value.items()) + " }"
+        return (
+            "{ "
+            + ", ".join(f"{json.dumps(str(key))} = {_value(item)}" for key, item in value.items())
+            + " }"
+        )
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(_value, value)) + "]"
     return json.dumps(value, ensure_ascii=False)

@@ -18,7 +18,15 @@ from crossbit.progress import OnStep, Step
 from crossbit.tune.journal import NAME, Journal, data_facts
 from crossbit.tune.space import Space, as_space, default_space, method_class
 from crossbit.tune.suggest import importances, require, suggest
-from crossbit.tune.validation import Supervise, Trial, across, by_labels, check_judgeable, deal, fold_scores
+from crossbit.tune.validation import (
+    Supervise,
+    Trial,
+    across,
+    by_labels,
+    check_judgeable,
+    deal,
+    fold_scores,
+)
 
 _ENOUGH = 5  # whole trials before any may be given up early
 
@@ -45,7 +53,10 @@ class Found:
     @property
     def ranked(self) -> list[Trial]:
         """The whole trials, the best first; of equals the earlier."""
-        return sorted((trial for trial in self.trials if len(trial.scores) == self.folds), key=lambda one: -one.mean)
+        return sorted(
+            (trial for trial in self.trials if len(trial.scores) == self.folds),
+            key=lambda one: -one.mean,
+        )
 
     @property
     def best(self) -> Trial:
@@ -211,7 +222,12 @@ class _Task:
         hasher = self.hasher.from_configuration({**self.shared, **fields})
         try:
             coming = fold_scores(
-                hasher, self.data, folds=self.folds, seed=self.seed, supervise=self.supervise, skip=len(scores)
+                hasher,
+                self.data,
+                folds=self.folds,
+                seed=self.seed,
+                supervise=self.supervise,
+                skip=len(scores),
             )
             for score in coming:
                 scores.append(score)
@@ -221,19 +237,27 @@ class _Task:
                 if ended:
                     return
         except DataError as error:
-            raise DataError(f"trial {len(journal.trials)}, {dict(fields) or 'the default'}: {error}") from error
+            raise DataError(
+                f"trial {len(journal.trials)}, {dict(fields) or 'the default'}: {error}"
+            ) from error
 
 
 def _hopeless(scores: Sequence[float], trials: Sequence[Trial], folds: int) -> bool:
     """Whether a trial is below the median of the whole ones on the folds it has been tried on."""
-    whole = [float(np.mean(trial.scores[: len(scores)])) for trial in trials if len(trial.scores) == folds]
+    whole = [
+        float(np.mean(trial.scores[: len(scores)]))
+        for trial in trials
+        if len(trial.scores) == folds
+    ]
     return len(whole) >= _ENOUGH and float(np.mean(scores)) < float(np.median(whole))
 
 
 def _without(space: Space, shared: Mapping[str, Any]) -> Space:
     left = {name: one for name, one in space.items() if name.partition(".")[0] not in shared}
     if not left:
-        raise DataError(f"every field of the space is fixed ({sorted(space)}); there is nothing to search")
+        raise DataError(
+            f"every field of the space is fixed ({sorted(space)}); there is nothing to search"
+        )
     return left
 
 

@@ -42,7 +42,9 @@ class Range:
     def at(self, place: float) -> Any:  # noqa: ANN401 - a number or a share
         """The value at a place between 0 and 1."""
         if self.log:
-            return self.tidy(math.exp(math.log(self.low) + place * (math.log(self.high) - math.log(self.low))))
+            return self.tidy(
+                math.exp(math.log(self.low) + place * (math.log(self.high) - math.log(self.low)))
+            )
         return self.tidy(self.low + place * (self.high - self.low))
 
     def tidy(self, number: float) -> Any:  # noqa: ANN401 - a number or a share
@@ -57,7 +59,10 @@ class Range:
 
     def plain(self) -> dict[str, Any]:
         """As TOML and result files have it."""
-        low, high = (f"{end:g}%" if self.percent else int(end) if self.whole else end for end in (self.low, self.high))
+        low, high = (
+            f"{end:g}%" if self.percent else int(end) if self.whole else end
+            for end in (self.low, self.high)
+        )
         return {"low": low, "high": high} | ({"log": True} if self.log else {})
 
 
@@ -98,8 +103,14 @@ def default_space(method: str | type[Hasher]) -> dict[str, Range | Choice]:
     hasher = method_class(method)
     if hasher.name() in ("mmnn", "cmnn"):
         space = _networks()
-        return space if hasher.name() == "mmnn" else {name: one for name, one in space.items() if name != "alpha"}
-    found = {f.name: _around(f.name, f.type, f.default) for f in fields(hasher) if f.name not in _FIXED}
+        return (
+            space
+            if hasher.name() == "mmnn"
+            else {name: one for name, one in space.items() if name != "alpha"}
+        )
+    found = {
+        f.name: _around(f.name, f.type, f.default) for f in fields(hasher) if f.name not in _FIXED
+    }
     return {name: one for name, one in found.items() if one is not None}
 
 
@@ -171,7 +182,9 @@ def _counts(kind: Any) -> bool:  # noqa: ANN401 - any type
     return int in kinds and float not in kinds
 
 
-def _flat(given: Mapping[str, Any], whole: Collection[str], before: str = "") -> Iterator[tuple[str, Range | Choice]]:
+def _flat(
+    given: Mapping[str, Any], whole: Collection[str], before: str = ""
+) -> Iterator[tuple[str, Range | Choice]]:
     for key, value in given.items():
         name = before + key
         if isinstance(value, Range | Choice):
@@ -184,13 +197,23 @@ def _flat(given: Mapping[str, Any], whole: Collection[str], before: str = "") ->
 
 def _dimension(name: str, value: Any, *, whole: bool) -> Range | Choice:  # noqa: ANN401 - whatever a file holds
     """A range or a choice from plain values."""
-    options = value.get("choices") if isinstance(value, Mapping) and set(value) == {"choices"} else value
+    options = (
+        value.get("choices") if isinstance(value, Mapping) and set(value) == {"choices"} else value
+    )
     if isinstance(options, list | tuple):
         if len(options) < 2:
-            raise DataError(f"{name}: a choice is between two values or more, got {list(options)!r}")
+            raise DataError(
+                f"{name}: a choice is between two values or more, got {list(options)!r}"
+            )
         return Choice(tuple(options))
-    if not isinstance(value, Mapping) or not {"low", "high"} <= set(value) <= {"low", "high", "log"}:
-        raise DataError(f"{name}: expected {{low, high}}, with log = true if you like, or a list; got {value!r}")
+    if not isinstance(value, Mapping) or not {"low", "high"} <= set(value) <= {
+        "low",
+        "high",
+        "log",
+    }:
+        raise DataError(
+            f"{name}: expected {{low, high}}, with log = true if you like, or a list; got {value!r}"
+        )
     ends = value["low"], value["high"]
     percent = all(isinstance(end, str) and end.endswith("%") for end in ends)
     try:
@@ -199,7 +222,9 @@ def _dimension(name: str, value: Any, *, whole: bool) -> Range | Choice:  # noqa
         low, high = math.nan, math.nan
     log = value.get("log", False) is True
     if not (math.isfinite(low) and math.isfinite(high) and low < high and (low > 0 or not log)):
-        raise DataError(f"{name}: a range goes from low to a higher number, above 0 with log; got {dict(value)!r}")
+        raise DataError(
+            f"{name}: a range goes from low to a higher number, above 0 with log; got {dict(value)!r}"
+        )
     return Range(low, high, log, whole, percent)
 
 

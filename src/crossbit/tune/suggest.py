@@ -28,11 +28,17 @@ def suggest(space: Space, trials: Sequence[Trial], *, folds: int, seed: int) -> 
         return {}
     if number <= first_round(space):
         places = _spread(number, len(space), seed)
-        return nested({name: one.at(place) for (name, one), place in zip(space.items(), places, strict=True)})
-    proposed = _study(space, trials, folds=folds, seed=seed + number).ask(_distributions(space)).params
+        return nested(
+            {name: one.at(place) for (name, one), place in zip(space.items(), places, strict=True)}
+        )
+    proposed = (
+        _study(space, trials, folds=folds, seed=seed + number).ask(_distributions(space)).params
+    )
     return nested(
         {
-            name: one.options[proposed[name]] if isinstance(one, Choice) else one.tidy(proposed[name])
+            name: one.options[proposed[name]]
+            if isinstance(one, Choice)
+            else one.tidy(proposed[name])
             for name, one in space.items()
         }
     )
@@ -96,12 +102,19 @@ def _study(space: Space, trials: Sequence[Trial], *, folds: int, seed: int) -> "
         if (params := _places(space, trial.fields)) is None:
             continue
         if len(trial.scores) == folds:
-            study.add_trial(create_trial(params=params, distributions=distributions, value=trial.mean))
+            study.add_trial(
+                create_trial(params=params, distributions=distributions, value=trial.mean)
+            )
         else:
             shown = {len(trial.scores): trial.mean}
             pruned = TrialState.PRUNED
             study.add_trial(
-                create_trial(state=pruned, params=params, distributions=distributions, intermediate_values=shown)
+                create_trial(
+                    state=pruned,
+                    params=params,
+                    distributions=distributions,
+                    intermediate_values=shown,
+                )
             )
     return study
 
@@ -127,7 +140,9 @@ def _places(space: Space, fields: Mapping[str, Any]) -> dict[str, Any] | None:
     places: dict[str, Any] = {}
     for name, one in space.items():
         value = pick(fields, name)
-        places[name] = list(one.options).index(value) if isinstance(one, Choice) else one.number(value)
+        places[name] = (
+            list(one.options).index(value) if isinstance(one, Choice) else one.number(value)
+        )
         if not isinstance(one, Choice) and one.whole:
             places[name] = int(places[name])
     return places

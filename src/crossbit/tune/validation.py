@@ -45,7 +45,11 @@ class Trial:
     @property
     def error(self) -> float:
         """Standard error of the mean over the folds."""
-        return float(np.std(self.scores, ddof=1) / np.sqrt(len(self.scores))) if len(self.scores) > 1 else 0.0
+        return (
+            float(np.std(self.scores, ddof=1) / np.sqrt(len(self.scores)))
+            if len(self.scores) > 1
+            else 0.0
+        )
 
 
 def compare(
@@ -80,9 +84,13 @@ def compare(
         raise DataError("there are no candidates to compare")
     trials = []
     for number, fields in enumerate(candidates):
-        tell = None if on_step is None else _counted(on_step, number * folds, len(candidates) * folds)
+        tell = (
+            None if on_step is None else _counted(on_step, number * folds, len(candidates) * folds)
+        )
         hasher = make(**{"seed": seed} | dict(fields))
-        scores = cross_validate(hasher, data, folds=folds, seed=seed, supervise=supervise, on_fold=tell)
+        scores = cross_validate(
+            hasher, data, folds=folds, seed=seed, supervise=supervise, on_fold=tell
+        )
         trials.append(Trial(fields, scores))
     return sorted(trials, key=lambda trial: -trial.mean)
 
@@ -98,7 +106,9 @@ def cross_validate(
 ) -> tuple[float, ...]:
     """Mean average precision of each fold, in percent, by a model that learnt from the others."""
     scores = []
-    for number, score in enumerate(fold_scores(hasher, data, folds=folds, seed=seed, supervise=supervise), start=1):
+    for number, score in enumerate(
+        fold_scores(hasher, data, folds=folds, seed=seed, supervise=supervise), start=1
+    ):
         scores.append(score)
         if on_fold is not None:
             on_fold(number)
@@ -106,7 +116,13 @@ def cross_validate(
 
 
 def fold_scores(
-    hasher: Hasher, data: Dataset, *, folds: int = 3, seed: int = 0, supervise: Supervise = by_labels, skip: int = 0
+    hasher: Hasher,
+    data: Dataset,
+    *,
+    folds: int = 3,
+    seed: int = 0,
+    supervise: Supervise = by_labels,
+    skip: int = 0,
 ) -> Iterator[float]:
     """The scores of `cross_validate` as they come, but for the first ``skip``; what nobody asks for is not learnt."""
     check_judgeable(data)
@@ -117,7 +133,9 @@ def fold_scores(
 def check_judgeable(data: Dataset) -> None:
     """Refuse data in which nothing says what is relevant."""
     if not data.aligned or data.labels is None:
-        raise DataError("cross-validation takes aligned views with labels: these say what is relevant in a fold")
+        raise DataError(
+            "cross-validation takes aligned views with labels: these say what is relevant in a fold"
+        )
 
 
 def across(model: HashModel, data: Dataset) -> float:
@@ -126,12 +144,15 @@ def across(model: HashModel, data: Dataset) -> float:
     relevant = from_labels(np.asarray(data.labels), np.asarray(data.labels))
     ways = list(permutations(codes, 2)) or [(name, name) for name in codes]
     found = [
-        mean_average_precision(codes[a], codes[b], relevant, exclude="same-row" if a == b else None) for a, b in ways
+        mean_average_precision(codes[a], codes[b], relevant, exclude="same-row" if a == b else None)
+        for a, b in ways
     ]
     return 100 * float(np.mean(found))
 
 
-def deal(labels: NDArray[Any], n: int, seed: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+def deal(
+    labels: NDArray[Any], n: int, seed: int
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
     """Rows seen and rows held out; the rows of a class are dealt out in turn."""
     if not 2 <= n <= len(labels):
         raise DataError(f"expected between 2 folds and one a row ({len(labels)}), got {n!r}")

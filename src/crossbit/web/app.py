@@ -29,19 +29,26 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {
     401: {"model": schemas.Problem, "description": "The token is missing or wrong."},
     404: {"model": schemas.Problem, "description": "There is no such item."},
     413: {"model": schemas.Problem, "description": "The request is too large."},
-    422: {"model": schemas.Problem, "description": "What was given cannot be used; the sentence says why."},
+    422: {
+        "model": schemas.Problem,
+        "description": "What was given cannot be used; the sentence says why.",
+    },
     503: {"model": schemas.Problem, "description": "Busy, or something is not there; try again."},
 }
 _PICTURE_BODY = {
     "requestBody": {
         "required": True,
-        "content": {kind: {"schema": {"type": "string", "format": "binary"}} for kind in ("image/*",)},
+        "content": {
+            kind: {"schema": {"type": "string", "format": "binary"}} for kind in ("image/*",)
+        },
     }
 }
 Key = Annotated[str, Query(max_length=1100)]
 Keys = Annotated[
     list[Key] | None,
-    Query(max_length=20, description='Ids, as JSON spells them: 7 is a number, "7" and cat strings.'),
+    Query(
+        max_length=20, description='Ids, as JSON spells them: 7 is a number, "7" and cat strings.'
+    ),
 ]
 
 
@@ -106,7 +113,10 @@ def _asking(service: Service, workers: Workers, waiting: int) -> APIRouter:
     router = APIRouter(responses=_PROBLEMS, tags=["ask"])
 
     def answer_all(asked: list[schemas.Search]) -> list[Response | Exception]:
-        return [each if isinstance(each, Exception) else _json(each) for each in service.search_all(asked)]
+        return [
+            each if isinstance(each, Exception) else _json(each)
+            for each in service.search_all(asked)
+        ]
 
     gathered = Gathering(workers, answer_all, waiting)
 
@@ -139,7 +149,9 @@ def _asking(service: Service, workers: Workers, waiting: int) -> APIRouter:
         """Suggest tags for something: those of its nearest neighbours, by vote."""
         return await answer(service.annotate, query)
 
-    @router.post("/api/annotate/picture", response_model=schemas.Annotation, openapi_extra=_PICTURE_BODY)
+    @router.post(
+        "/api/annotate/picture", response_model=schemas.Annotation, openapi_extra=_PICTURE_BODY
+    )
     async def annotate_picture(
         request: Request,
         modality: schemas.Modality = None,
@@ -148,7 +160,9 @@ def _asking(service: Service, workers: Workers, waiting: int) -> APIRouter:
         field: schemas.Name = "tags",
     ) -> Response:
         """Suggest tags for a picture, sent as the body of the request."""
-        asked = schemas.Annotate.model_construct(from_=None, neighbours=neighbours, most=most, field=field)
+        asked = schemas.Annotate.model_construct(
+            from_=None, neighbours=neighbours, most=most, field=field
+        )
         return await answer(service.annotate_picture, await _picture(request), modality, asked)
 
     return router
@@ -177,14 +191,20 @@ def _reading(service: Service, workers: Workers) -> APIRouter:
         ids = None if id is None else [id_of(key) for key in id]
         return _json(await workers.run(service.items, ids, skip, limit))
 
-    @router.get("/api/pictures", response_class=Response, responses={200: {"content": {"image/*": {}}}})
+    @router.get(
+        "/api/pictures", response_class=Response, responses={200: {"content": {"image/*": {}}}}
+    )
     async def picture(
         id: Key,
         side: Annotated[int, Query(ge=16, le=1024, description="Pixels of the longer side.")] = 256,
     ) -> Response:
         """The picture of an item, made small."""
         content = await workers.run(service.thumbnail, id_of(id), side)
-        return Response(content, media_type=media_type(content), headers={"Cache-Control": "private, max-age=300"})
+        return Response(
+            content,
+            media_type=media_type(content),
+            headers={"Cache-Control": "private, max-age=300"},
+        )
 
     @router.get("/api/stats", response_model=schemas.Facts)
     async def stats() -> Response:
@@ -220,7 +240,11 @@ def _watching(service: Service, workers: Workers, requests: Requests) -> APIRout
         """Whether the service answers, and the collection with it."""
         return _json({"status": "ok", "items": await workers.run(len, service.collection)})
 
-    @router.get("/metrics", response_class=PlainTextResponse, responses={401: _PROBLEMS[401], 503: _PROBLEMS[503]})
+    @router.get(
+        "/metrics",
+        response_class=PlainTextResponse,
+        responses={401: _PROBLEMS[401], 503: _PROBLEMS[503]},
+    )
     async def metrics() -> Response:
         """Counts and durations of requests, for Prometheus."""
         items = float(await workers.run(len, service.collection))

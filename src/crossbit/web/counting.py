@@ -30,7 +30,10 @@ class Requests:
         """Everything in Prometheus's text format, with further gauges: name → help and value."""
         with self._lock:
             lines = [*self._counts(), *self._durations()]
-        facts = {"crossbit_requests_running": ("Requests being answered.", float(self.running)), **gauges}
+        facts = {
+            "crossbit_requests_running": ("Requests being answered.", float(self.running)),
+            **gauges,
+        }
         for name, (explained, value) in facts.items():
             lines += [*_head(name, "gauge", explained), f"{name} {value:g}"]
         return "\n".join(lines) + "\n"

@@ -60,9 +60,13 @@ class Describers:
         if asked is None and taking:
             return taking[0]
         if asked is None:
-            raise DataError(f"no modality of this collection takes {kind}; ask with features or an item's id")
+            raise DataError(
+                f"no modality of this collection takes {kind}; ask with features or an item's id"
+            )
         if known(asked, self.model.modalities) not in taking:
-            raise DataError(f"{asked!r} takes no {kind}; ask with features or an item's id, or by one of {taking}")
+            raise DataError(
+                f"{asked!r} takes no {kind}; ask with features or an item's id, or by one of {taking}"
+            )
         return asked
 
     def rows(self, modality: str, things: Sequence[Thing]) -> NDArray[Any]:

@@ -21,7 +21,9 @@ class Gathering(Generic[Q, A]):
         waiting: How many questions may wait.
     """
 
-    def __init__(self, workers: Workers, answer: Callable[[list[Q]], Sequence[A | Exception]], waiting: int) -> None:
+    def __init__(
+        self, workers: Workers, answer: Callable[[list[Q]], Sequence[A | Exception]], waiting: int
+    ) -> None:
         self._workers = workers
         self._answer = answer
         self._most_waiting = waiting

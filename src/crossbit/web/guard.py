@@ -57,27 +57,42 @@ class Guard:
         try:
             refused = self._refusal(scope)
             if refused is not None:
-                await problem(refused.status_code, refused.detail, refused.headers)(scope, receive, telling)
+                await problem(refused.status_code, refused.detail, refused.headers)(
+                    scope, receive, telling
+                )
             else:
                 await self._app(scope, self._bounded(receive), telling)
         finally:
             self._requests.running -= 1
             # Only routes that exist are counted by name: what strangers make up must not fill the memory.
             route = getattr(scope.get("route"), "path", "other")
-            method = scope["method"] if scope["method"] in ("GET", "HEAD", "POST", "DELETE") else "other"
+            method = (
+                scope["method"] if scope["method"] in ("GET", "HEAD", "POST", "DELETE") else "other"
+            )
             self._requests.add(method, route, status, time.perf_counter() - began)
 
     def _refusal(self, scope: Scope) -> HTTPException | None:
         """Why the request is not even looked at."""
         headers = Headers(scope=scope)
-        if _name(headers.get("host", "")) not in self._settings.hosts and "*" not in self._settings.hosts:
-            return HTTPException(421, "the service does not answer under this host name; start it with --name NAME")
+        if (
+            _name(headers.get("host", "")) not in self._settings.hosts
+            and "*" not in self._settings.hosts
+        ):
+            return HTTPException(
+                421, "the service does not answer under this host name; start it with --name NAME"
+            )
         if scope["path"].startswith(_GUARDED) and not self._has_token(headers):
             return HTTPException(
-                401, "this service needs its token, as 'Authorization: Bearer TOKEN'", {"WWW-Authenticate": "Bearer"}
+                401,
+                "this service needs its token, as 'Authorization: Bearer TOKEN'",
+                {"WWW-Authenticate": "Bearer"},
             )
         length = headers.get("content-length", "0")
-        if not length.isascii() or not length.isdigit() or int(length[:20]) > self._settings.body_bytes:
+        if (
+            not length.isascii()
+            or not length.isdigit()
+            or int(length[:20]) > self._settings.body_bytes
+        ):
             return self._too_large()
         return None
 
@@ -86,12 +101,16 @@ class Guard:
             return True
         scheme, _, given = headers.get("authorization", "").partition(" ")
         known = self._settings.token.encode()
-        return scheme.lower() == "bearer" and secrets.compare_digest(given.strip().encode(errors="replace"), known)
+        return scheme.lower() == "bearer" and secrets.compare_digest(
+            given.strip().encode(errors="replace"), known
+        )
 
     def _too_large(self) -> HTTPException:
         most = self._settings.body_bytes
         return HTTPException(
-            413, f"a request has at most {most:,} bytes; send less, or several", {"Connection": "close"}
+            413,
+            f"a request has at most {most:,} bytes; send less, or several",
+            {"Connection": "close"},
         )
 
     def _bounded(self, receive: Receive) -> Receive:

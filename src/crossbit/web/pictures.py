@@ -60,7 +60,9 @@ class Pictures:
     def _path(self, payload: dict[str, Any]) -> Path:
         """The file that a payload names, links followed, if it is inside the folder."""
         if self._folder is None or not self.has(payload):
-            raise NotFoundError("the item has no picture here; 'crossbit serve --media FOLDER' says where they are")
+            raise NotFoundError(
+                "the item has no picture here; 'crossbit serve --media FOLDER' says where they are"
+            )
         try:
             path = (self._folder / str(payload[FIELD])).resolve()
             inside = path.is_relative_to(self._folder) and path.is_file()

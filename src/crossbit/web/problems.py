@@ -42,7 +42,11 @@ def tell_problems(app: FastAPI) -> None:
     async def malformed(_: Request, error: RequestValidationError) -> JSONResponse:
         found = error.errors()
         told = "; ".join(_sentence(each) for each in found[:_MOST_PROBLEMS])
-        return problem(422, told + (f"; and {len(found) - _MOST_PROBLEMS} more" if len(found) > _MOST_PROBLEMS else ""))
+        return problem(
+            422,
+            told
+            + (f"; and {len(found) - _MOST_PROBLEMS} more" if len(found) > _MOST_PROBLEMS else ""),
+        )
 
     @app.exception_handler(HTTPException)
     async def http(_: Request, error: HTTPException) -> JSONResponse:
@@ -50,7 +54,9 @@ def tell_problems(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     async def bug(_: Request, error: Exception) -> JSONResponse:
-        return problem(500, f"{type(error).__name__}; this is a bug, the log of the service tells more")
+        return problem(
+            500, f"{type(error).__name__}; this is a bug, the log of the service tells more"
+        )
 
 
 def _sentence(error: Mapping[str, Any]) -> str:

@@ -57,7 +57,9 @@ def from_thing(describers: Describers, thing: Thing, item: Item | None) -> Quest
         return _from_item(thing.modality, item)
     if thing.features is not None:
         if thing.modality is None:
-            raise DataError(f"features need a modality, one of {describers.model.modalities}; got none")
+            raise DataError(
+                f"features need a modality, one of {describers.model.modalities}; got none"
+            )
         return Question(thing.modality, np.array([thing.features], np.float64))
     words = thing.tags if thing.text is None else thing.text
     assert words is not None  # noqa: S101 - the schema lets nothing else through
@@ -77,8 +79,18 @@ def _from_item(modality: str | None, item: Item) -> Question:
     """The question of an item that is there: its code is known."""
     if not item.codes:
         raise DataError(f"item {item.id!r} has no code; add one with its features")
-    modality = item.modalities[0] if modality is None else known(modality, item.codes, "modality of the item")
-    return Question(modality, item.codes[modality], tags_of(item.payload), item, _labelled(item.payload.get(LABEL)))
+    modality = (
+        item.modalities[0]
+        if modality is None
+        else known(modality, item.codes, "modality of the item")
+    )
+    return Question(
+        modality,
+        item.codes[modality],
+        tags_of(item.payload),
+        item,
+        _labelled(item.payload.get(LABEL)),
+    )
 
 
 def tags_of(payload: dict[str, Any]) -> list[str]:
@@ -88,7 +100,9 @@ def tags_of(payload: dict[str, Any]) -> list[str]:
 
 
 def _having(tags: list[str]) -> Truth:
-    return Truth(f"items tagged {' + '.join(tags)}", lambda payload: set(tags) <= set(tags_of(payload)))
+    return Truth(
+        f"items tagged {' + '.join(tags)}", lambda payload: set(tags) <= set(tags_of(payload))
+    )
 
 
 def _labelled(label: object) -> Truth | None:

@@ -8,7 +8,9 @@ MOST_HITS = 1000
 MOST_TEXT = 10_000
 MOST_ITEMS = 1000
 
-Id = Annotated[StrictInt | StrictStr, Field(description="A string or a whole number; 1 and '1' are different.")]
+Id = Annotated[
+    StrictInt | StrictStr, Field(description="A string or a whole number; 1 and '1' are different.")
+]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Word = Annotated[str, Field(max_length=200)]
 Features = Annotated[list[float], Field(min_length=1, max_length=65_536)]
@@ -18,10 +20,12 @@ Neighbours = Annotated[int, Field(ge=1, le=100, description="How many neighbours
 MostTags = Annotated[int, Field(ge=1, le=100, description="How many tags to give at most.")]
 K = Annotated[int, Field(ge=1, le=MOST_HITS, description="How many items to find.")]
 Modality = Annotated[
-    Name | None, Field(description="Modality of the query; found out where only one takes what is given.")
+    Name | None,
+    Field(description="Modality of the query; found out where only one takes what is given."),
 ]
 Among = Annotated[
-    list[Name] | None, Field(max_length=100, description="Modalities to find items by; all of them if left out.")
+    list[Name] | None,
+    Field(max_length=100, description="Modalities to find items by; all of them if left out."),
 ]
 
 
@@ -35,37 +39,54 @@ class Thing(_Strict):
     """What is asked about: exactly one of features, text, tags, or the id of an item."""
 
     modality: Modality = None
-    features: Features | None = Field(default=None, description="A row of numbers, as the model was trained on.")
-    text: Text | None = Field(default=None, description="Words, such as 'red + food' or a sentence.")
+    features: Features | None = Field(
+        default=None, description="A row of numbers, as the model was trained on."
+    )
+    text: Text | None = Field(
+        default=None, description="Words, such as 'red + food' or a sentence."
+    )
     tags: Words | None = Field(default=None, description="A list of tags.")
-    id: Id | None = Field(default=None, description="An item of the collection, which is not found itself.")
+    id: Id | None = Field(
+        default=None, description="An item of the collection, which is not found itself."
+    )
 
     @model_validator(mode="after")
     def _one(self) -> Self:
-        given = [name for name in ("features", "text", "tags", "id") if getattr(self, name) is not None]
+        given = [
+            name for name in ("features", "text", "tags", "id") if getattr(self, name) is not None
+        ]
         if len(given) != 1:
-            raise ValueError(f"expected exactly one of features, text, tags and id, got {', '.join(given) or 'none'}")
+            raise ValueError(
+                f"expected exactly one of features, text, tags and id, got {', '.join(given) or 'none'}"
+            )
         return self
 
 
 class Search(Thing):
     """Find the items nearest to something."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"text": "dog + beach", "k": 12, "among": ["image"]}]})
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"text": "dog + beach", "k": 12, "among": ["image"]}]}
+    )
 
     k: K = 10
     among: Among = None
     where: dict[str, Any] | None = Field(
-        default=None, description="Only items whose payload meets all conditions, such as {'year': {'>=': 2010}}."
+        default=None,
+        description="Only items whose payload meets all conditions, such as {'year': {'>=': 2010}}.",
     )
-    min_similarity: float = Field(default=0.0, ge=0, le=1, description="Leave out hits that are less similar.")
+    min_similarity: float = Field(
+        default=0.0, ge=0, le=1, description="Leave out hits that are less similar."
+    )
     rescore: int | None = Field(
         default=None,
         ge=1,
         le=10 * MOST_HITS,
         description="Re-rank so many of the nearest by what the query is surest of.",
     )
-    codes: bool = Field(default=False, description="Whether to tell the bits of the query and of every hit.")
+    codes: bool = Field(
+        default=False, description="Whether to tell the bits of the query and of every hit."
+    )
 
 
 class Annotate(Thing):
@@ -177,7 +198,9 @@ class Facts(BaseModel):
 
     collection: dict[str, Any] = Field(description="Items, modalities, bytes, health of the codes.")
     model: dict[str, Any] = Field(description="Modalities, what each takes, bits, layers, card.")
-    report: dict[str, Any] = Field(description="Quality that learning measured and stored, where it did.")
+    report: dict[str, Any] = Field(
+        description="Quality that learning measured and stored, where it did."
+    )
     writable: bool
 
 

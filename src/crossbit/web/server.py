@@ -69,7 +69,11 @@ class Punctual(HttpToolsProtocol):
 
 
 def serve(
-    app: FastAPI, *, host: str = "127.0.0.1", port: int = 8000, ready: Callable[[str], None] | None = None
+    app: FastAPI,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    ready: Callable[[str], None] | None = None,
 ) -> None:
     """Answer requests until the process is told to end; those that run may finish.
 
@@ -109,7 +113,9 @@ def _listening(host: str, port: int) -> socket.socket:
         listening.listen(512)
     except (OSError, OverflowError) as error:
         listening.close()
-        raise BackendError(f"cannot listen on {host} port {port} ({error}); choose another with --port") from error
+        raise BackendError(
+            f"cannot listen on {host} port {port} ({error}); choose another with --port"
+        ) from error
     return listening
 
 

@@ -27,7 +27,9 @@ T = TypeVar("T")
 _spell = json.JSONEncoder(ensure_ascii=False).encode
 Answer = dict[str, Any]
 _STATS_SECONDS = 10.0  # facts about a large collection take a while to gather
-_FILTERED_FREELY = 10_000  # items; beyond, a filter on a new field would make an index, which strangers must not
+_FILTERED_FREELY = (
+    10_000  # items; beyond, a filter on a new field would make an index, which strangers must not
+)
 
 
 class Service:
@@ -52,7 +54,9 @@ class Service:
         """Find the items nearest to what a request tells of."""
         self._allow(asked.where)
         item = self._item(asked)
-        return self._with_model(lambda known: self._find(known, from_thing(known, asked, item), asked))
+        return self._with_model(
+            lambda known: self._find(known, from_thing(known, asked, item), asked)
+        )
 
     def search_all(self, asked: list[Search]) -> list[Answer | Exception]:
         """Answer many searches, those that are alike but for their features in one go."""
@@ -62,7 +66,9 @@ class Service:
             alike.setdefault(i if sort is None else sort, []).append(i)
         answers: list[Answer | Exception] = [{}] * len(asked)
         for places in alike.values():
-            for i, answer in zip(places, self._search_alike([asked[i] for i in places]), strict=True):
+            for i, answer in zip(
+                places, self._search_alike([asked[i] for i in places]), strict=True
+            ):
                 answers[i] = answer
         return answers
 
@@ -82,16 +88,22 @@ class Service:
 
     def search_picture(self, picture: bytes, modality: str | None, asked: Search) -> Answer:
         """Find the items nearest to an uploaded picture."""
-        return self._with_model(lambda known: self._find(known, from_picture(known, picture, modality), asked))
+        return self._with_model(
+            lambda known: self._find(known, from_picture(known, picture, modality), asked)
+        )
 
     def annotate(self, asked: Annotate) -> Answer:
         """Suggest tags for what a request tells of."""
         item = self._item(asked)
-        return self._with_model(lambda known: self._tag(known, from_thing(known, asked, item), asked))
+        return self._with_model(
+            lambda known: self._tag(known, from_thing(known, asked, item), asked)
+        )
 
     def annotate_picture(self, picture: bytes, modality: str | None, asked: Annotate) -> Answer:
         """Suggest tags for an uploaded picture."""
-        return self._with_model(lambda known: self._tag(known, from_picture(known, picture, modality), asked))
+        return self._with_model(
+            lambda known: self._tag(known, from_picture(known, picture, modality), asked)
+        )
 
     def items(self, ids: list[ItemId] | None, skip: int, limit: int) -> Answer:
         """Items by their ids, or some of all in order of arrival."""
@@ -132,12 +144,16 @@ class Service:
         words = [item.words.get(name) for item in items]
         if any(given is not None for given in words):
             if any(name in item.features for item in items):
-                raise DataError(f"{name!r}: some items give features, others words; send them one after the other")
+                raise DataError(
+                    f"{name!r}: some items give features, others words; send them one after the other"
+                )
             self._known().modality(name, "words")
             return words
         rows = [item.features.get(name) for item in items]
         width = max(len(row) for row in rows if row is not None)
-        return np.array([[np.nan] * width if row is None else _finite(name, row, width) for row in rows])
+        return np.array(
+            [[np.nan] * width if row is None else _finite(name, row, width) for row in rows]
+        )
 
     # --- inside ---
 
@@ -186,7 +202,9 @@ class Service:
             rescore=asked.rescore and asked.rescore + (question.item is not None),
             threads=1,
         )[0]
-        hits = [hit for hit in found if question.item is None or hit.id != question.item.id][: asked.k]
+        hits = [hit for hit in found if question.item is None or hit.id != question.item.id][
+            : asked.k
+        ]
         answer = self._told(known, question, [self._as_hit(hit, question) for hit in hits])
         if asked.codes:
             answer["query"]["code"] = bits(codes)
@@ -200,7 +218,12 @@ class Service:
         rows = np.concatenate([question.given for question in questions])
         codes = known.model.encode(questions[0].modality, rows)
         found = self.collection.search(
-            questions[0].modality, codes, first.k, among=first.among, min_similarity=first.min_similarity, threads=1
+            questions[0].modality,
+            codes,
+            first.k,
+            among=first.among,
+            min_similarity=first.min_similarity,
+            threads=1,
         )
         return [
             self._told(known, question, [self._as_hit(hit, question) for hit in hits])
@@ -214,7 +237,11 @@ class Service:
 
     def _tag(self, known: Describers, question: Question, asked: Annotate) -> Answer:
         codes, where = _code(known, question), None
-        among = asked.from_ or [name for name in known.model.modalities if known.takes(name) == "words"] or None
+        among = (
+            asked.from_
+            or [name for name in known.model.modalities if known.takes(name) == "words"]
+            or None
+        )
         (found,) = self.collection.annotate(
             question.modality,
             codes,
@@ -244,7 +271,9 @@ class Service:
         items = self.collection.get([hit["id"] for hit in hits])
         for hit, item in zip(hits, items, strict=True):
             hit["code"] = (
-                None if item is None or hit["modality"] not in item.codes else bits(item.codes[hit["modality"]])
+                None
+                if item is None or hit["modality"] not in item.codes
+                else bits(item.codes[hit["modality"]])
             )
 
     def _as_item(self, item: Item) -> Answer:
@@ -257,13 +286,19 @@ class Service:
         }
 
     def _address(self, id_: ItemId, payload: dict[str, Any]) -> str | None:
-        return f"/api/pictures?id={quote(key_of(id_), safe='')}" if self.pictures.has(payload) else None
+        return (
+            f"/api/pictures?id={quote(key_of(id_), safe='')}"
+            if self.pictures.has(payload)
+            else None
+        )
 
     def _gather(self) -> Answer:
         known = self._known()
         return {
             "collection": self.collection.stats().to_dict(),
-            "model": reports.model_facts(known.model, {name: known.takes(name) for name in known.model.modalities}),
+            "model": reports.model_facts(
+                known.model, {name: known.takes(name) for name in known.model.modalities}
+            ),
             "report": reports.read(self.collection.place),
             "writable": self.settings.writable,
         }
@@ -286,7 +321,9 @@ def _sort(asked: Search) -> tuple[Hashable, ...] | None:
 def _finite(name: str, row: list[float], width: int) -> list[float]:
     """A row of one width; an item without the modality leaves it out, and does not send NaN."""
     if len(row) != width or np.isnan(row).all():
-        raise DataError(f"rows of {name!r}: expected {width} numbers, got {len(row)}, or none of them is a number")
+        raise DataError(
+            f"rows of {name!r}: expected {width} numbers, got {len(row)}, or none of them is a number"
+        )
     return row
 
 

@@ -39,8 +39,12 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Refuse settings that would let nobody in, or an empty token that would let everybody."""
-        if self.token is not None and (not self.token or not self.token.isascii() or not self.token.isprintable()):
-            raise DataError("a token is made of printable ASCII characters, at least one; got another")
+        if self.token is not None and (
+            not self.token or not self.token.isascii() or not self.token.isprintable()
+        ):
+            raise DataError(
+                "a token is made of printable ASCII characters, at least one; got another"
+            )
         if self.media is not None and not self.media.is_dir():
             raise DataError(f"{self.media}: the folder of pictures is not there; name another one")
         whole_number(self.threads, "the number of threads", least=1)

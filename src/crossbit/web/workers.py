@@ -34,14 +34,18 @@ class Workers:
             BackendError: Too many calls wait already, or this one took too long.
         """
         if not self._room.acquire(blocking=False):
-            raise BackendError(f"the service is busy, {self._waiting} requests wait already; try again in a moment")
+            raise BackendError(
+                f"the service is busy, {self._waiting} requests wait already; try again in a moment"
+            )
         future = self._pool.submit(work, *args, **kwargs)
         # The place is free when the thread is, not when we stop listening to it.
         future.add_done_callback(lambda _: self._room.release())
         try:
             return await asyncio.wait_for(asyncio.wrap_future(future), self._seconds)
         except TimeoutError as error:
-            raise BackendError(f"the answer took more than {self._seconds:g} s; ask for less, or later") from error
+            raise BackendError(
+                f"the answer took more than {self._seconds:g} s; ask for less, or later"
+            ) from error
 
     def close(self) -> None:
         """Finish what was begun, forget what waits."""

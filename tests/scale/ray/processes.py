@@ -15,7 +15,11 @@ def named(start: str, *, below: int | None = None) -> list[int]:
         except OSError:  # it has ended meanwhile
             continue
         parents[int(folder.name)] = int(status.rpartition(")")[2].split()[1])
-    return sorted(pid for pid, name in names.items() if name.startswith(start) and _is_below(pid, ancestor, parents))
+    return sorted(
+        pid
+        for pid, name in names.items()
+        if name.startswith(start) and _is_below(pid, ancestor, parents)
+    )
 
 
 def _is_below(pid: int, ancestor: int, parents: dict[int, int]) -> bool:

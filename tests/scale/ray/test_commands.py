@@ -20,11 +20,29 @@ def crossbit(*words: str | Path) -> str:
 def test_fit_and_encode_on_a_cluster_of_their_own(tmp_path: Path) -> None:
     synthetic(n=300).save(tmp_path / "toy")
     toy, model, photos = tmp_path / "toy", tmp_path / "model", tmp_path / "photos"
-    quick = ("--set", "steps=10", "--set", "inputs=standardise", "--set", "loss=contrastive", "--bits", "16")
+    quick = (
+        "--set",
+        "steps=10",
+        "--set",
+        "inputs=standardise",
+        "--set",
+        "loss=contrastive",
+        "--bits",
+        "16",
+    )
     on_ray = ("--ray", "local", "--workers", "2")
     assert "learnt by mmnn" in crossbit("fit", toy, "--out", model, *quick, *on_ray)
     X = Dataset.open(toy).views["image"]
-    crossbit("encode", model, toy / "image.npy", "-m", "image", "--out", tmp_path / "image.codes", *on_ray)
+    crossbit(
+        "encode",
+        model,
+        toy / "image.npy",
+        "-m",
+        "image",
+        "--out",
+        tmp_path / "image.codes",
+        *on_ray,
+    )
     expected = HashModel.load(model).encode("image", X)
     assert Codes.open(tmp_path / "image.codes") == expected
     crossbit("create", photos, "--model", model)

@@ -20,10 +20,17 @@ ROWS, BLOCK = 60_000, 500
 
 @pytest.fixture
 def nodes() -> Iterator[Any]:
-    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # on the loopback, as crossbit's own local clusters
+    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = (
+        "0"  # on the loopback, as crossbit's own local clusters
+    )
     from ray.cluster_utils import Cluster
 
-    each = {"num_cpus": 2, "object_store_memory": 100 << 20, "node_ip_address": "127.0.0.1", "include_dashboard": False}
+    each = {
+        "num_cpus": 2,
+        "object_store_memory": 100 << 20,
+        "node_ip_address": "127.0.0.1",
+        "include_dashboard": False,
+    }
     made = Cluster(initialize_head=True, head_node_args=each)
     try:
         made.add_node(**each)
@@ -74,7 +81,9 @@ def test_a_node_that_dies_is_made_up_for(nodes: Any, work: Work) -> None:  # noq
     assert found.codes == here(work)
 
 
-def test_a_collection_is_complete_though_a_node_died(nodes: Any, work: Work, tmp_path: Path) -> None:  # noqa: ANN401
+def test_a_collection_is_complete_though_a_node_died(
+    nodes: Any, work: Work, tmp_path: Path
+) -> None:  # noqa: ANN401
     killed: list[int] = []
     Collection.create(tmp_path / "items", HashModel.load(work.model)).close()
     assert encode_into(tmp_path / "items", at(work, nodes), on_rows=killer(nodes, killed)) == ROWS
@@ -103,7 +112,12 @@ except BackendError as error:
 """
     environment = {**os.environ, "RAY_AUTH_TOKEN": "0" * 64}
     done = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=100, check=False
+        [sys.executable, "-c", program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
     )
     assert "let in" not in done.stdout
     assert "cannot be used" in done.stdout, done.stderr[-2000:]

@@ -41,7 +41,9 @@ def test_two_workers_learn_what_one_machine_learns(dataset: Path, undisturbed: H
 
 
 @pytest.mark.parametrize("which", [0, 1])
-def test_a_killed_worker_is_made_up_for(dataset: Path, undisturbed: HashModel, tmp_path: Path, which: int) -> None:
+def test_a_killed_worker_is_made_up_for(
+    dataset: Path, undisturbed: HashModel, tmp_path: Path, which: int
+) -> None:
     before: list[int] = []
     after: list[int] = []
     killed: list[int] = []
@@ -72,5 +74,7 @@ def test_what_workers_refuse_is_told_as_it_is(tmp_path: Path) -> None:
 
 
 def test_methods_without_training_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"ccaitq has no training to share .* take one of \['cmnn', 'mmnn'\]"):
+    with pytest.raises(
+        DataError, match=r"ccaitq has no training to share .* take one of \['cmnn', 'mmnn'\]"
+    ):
         fit(CCAITQ(), tmp_path, tmp_path / "model")

@@ -75,7 +75,9 @@ def _damaged_truth(connection: sqlite3.Connection, state: State, truth: Path) ->
                 yield Finding(truth, str(problem))
     except sqlite3.Error as error:
         yield Finding(truth, f"cannot be read to its end ({error})")
-    yield from _bad_rows(connection, truth, "items", "SELECT row, id, payload, checksum FROM items", _good_item)
+    yield from _bad_rows(
+        connection, truth, "items", "SELECT row, id, payload, checksum FROM items", _good_item
+    )
     blobs = [("code", f"codes_{number}") for number in state.codes.values()]
     blobs += [("feature", f"features_{number}") for number, _ in state.features.values()]
     for column, table in blobs:
@@ -91,12 +93,18 @@ def _damaged_truth(connection: sqlite3.Connection, state: State, truth: Path) ->
 
 def _good_item(row: Any, id_: Any, payload: Any, checksum: Any) -> bool:  # noqa: ANN401 - whatever the file holds
     return (
-        isinstance(payload, str) and isinstance(id_, str | int) and tables.item_checksum(row, id_, payload) == checksum
+        isinstance(payload, str)
+        and isinstance(id_, str | int)
+        and tables.item_checksum(row, id_, payload) == checksum
     )
 
 
 def _good_blob(row: Any, id_: Any, blob: Any, checksum: Any) -> bool:  # noqa: ANN401
-    return id_ is not None and isinstance(blob, bytes) and zlib.crc32(blob, row & 0xFFFFFFFF) == checksum
+    return (
+        id_ is not None
+        and isinstance(blob, bytes)
+        and zlib.crc32(blob, row & 0xFFFFFFFF) == checksum
+    )
 
 
 def _bad_rows(
@@ -149,7 +157,11 @@ def _damaged_log(database: Database, derived: Derived) -> Iterator[Finding]:
     with database.reading() as connection:
         if tables.changed_since(connection, -1) is not None:
             return
-    yield Finding(database.path, "the table 'changes' does not match its checksums", repaired=_forget_log(database))
+    yield Finding(
+        database.path,
+        "the table 'changes' does not match its checksums",
+        repaired=_forget_log(database),
+    )
     derived.forget()
 
 
@@ -161,14 +173,17 @@ def _wrong_indexes(database: Database, derived: Derived) -> Iterator[Finding]:
         wrong = [
             modality
             for modality in state.codes
-            if view is not None and not _equal(view.index(modality), made(connection, state, modality).index)
+            if view is not None
+            and not _equal(view.index(modality), made(connection, state, modality).index)
         ]
     for modality in wrong:
         derived.forget()
         for path, (table, _) in derived.on_disk().items():
             if table == state.codes[modality] and not database.read_only:
                 path.unlink(missing_ok=True)
-        yield Finding(derived.folder, f"the index of {modality!r} differs from the truth", repaired=True)
+        yield Finding(
+            derived.folder, f"the index of {modality!r} differs from the truth", repaired=True
+        )
 
 
 def _forget_log(database: Database) -> bool:

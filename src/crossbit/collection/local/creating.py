@@ -18,11 +18,15 @@ from crossbit.model import HashModel
 def create(folder: Path, model: HashModel, keep: str | None) -> None:
     """Make an empty store beside its place and move it there."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise DataError(f"{folder}: exists already; open it with Collection.open, or choose another place")
+        raise DataError(
+            f"{folder}: exists already; open it with Collection.open, or choose another place"
+        )
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
-        raise DataError(f"{folder}: a file stands where a folder is needed; choose another place") from error
+        raise DataError(
+            f"{folder}: a file stands where a folder is needed; choose another place"
+        ) from error
     fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".part", dir=folder.parent))
     try:
         fresh.chmod(0o755)
@@ -43,7 +47,9 @@ def _create_truth(path: Path, model: HashModel, keep: str | None) -> None:
         connection.execute(f"PRAGMA page_size = {PAGE}")
         connection.execute("PRAGMA journal_mode = WAL")
         connection.executescript(SCHEMA)
-        empty = State(uuid.uuid4().hex, model.n_bits, model.fingerprint(), epoch=1, codes={}, keep=keep)
+        empty = State(
+            uuid.uuid4().hex, model.n_bits, model.fingerprint(), epoch=1, codes={}, keep=keep
+        )
         state, numbers = empty.numbered(model.modalities)
         for number in numbers.values():
             connection.execute(CODES.format(number))

@@ -48,7 +48,9 @@ class Database:
     def writing(self) -> Iterator[sqlite3.Connection]:
         """A connection that alone may write; on disk when the block ends well, undone when it does not."""
         if self.read_only:
-            raise BackendError(f"{self.path}: cannot be written: the file or its folder is read-only")
+            raise BackendError(
+                f"{self.path}: cannot be written: the file or its folder is read-only"
+            )
         with self._told(), self._borrowed() as connection:
             connection.execute("BEGIN IMMEDIATE")
             try:
@@ -83,7 +85,9 @@ class Database:
 
     def _take(self) -> sqlite3.Connection:
         if os.getpid() != self._process:
-            raise DataError(f"{self.path}: was opened before this process was forked; open the collection again here")
+            raise DataError(
+                f"{self.path}: was opened before this process was forked; open the collection again here"
+            )
         with self._lock:
             if self._closed:
                 raise DataError(f"{self.path}: the collection is closed; open it again")
@@ -100,7 +104,13 @@ class Database:
         connection.close()
 
     def _connect(self) -> sqlite3.Connection:
-        mode = "mode=rw" if not self.read_only else "mode=ro" if self._log().exists() else "immutable=1"
+        mode = (
+            "mode=rw"
+            if not self.read_only
+            else "mode=ro"
+            if self._log().exists()
+            else "immutable=1"
+        )
         connection = sqlite3.connect(
             f"file:{quote(str(self.path))}?{mode}",
             uri=True,
@@ -157,7 +167,9 @@ class Database:
         }
         if code in known:
             return BackendError(f"{self.path}: {known[code]}")
-        return FormatError(f"{self.path}: is damaged ({error}); 'crossbit check' tells more, a copy brings it back")
+        return FormatError(
+            f"{self.path}: is damaged ({error}); 'crossbit check' tells more, a copy brings it back"
+        )
 
 
 def _roll_back(connection: sqlite3.Connection) -> None:

@@ -75,10 +75,17 @@ class Derived:
             return view
         with self._lock:
             view = self._view
-            if view is not None and view.birth == state.birth and view.generation > state.generation:
+            if (
+                view is not None
+                and view.birth == state.birth
+                and view.generation > state.generation
+            ):
                 return None
             before = view.parts if view is not None and _same(view, state) else {}
-            parts = {name: self._current(connection, state, name, before.get(name)) for name in state.codes}
+            parts = {
+                name: self._current(connection, state, name, before.get(name))
+                for name in state.codes
+            }
             self._view = View(state.birth, state.epoch, state.generation, parts)
             return self._view
 
@@ -88,7 +95,9 @@ class Derived:
             if (view := self._view) is None or self._read_only:
                 return
             parts = {
-                name: self._saved(view.birth, part) if part.behind and (not worth or _is_worth_saving(part)) else part
+                name: self._saved(view.birth, part)
+                if part.behind and (not worth or _is_worth_saving(part))
+                else part
                 for name, part in view.parts.items()
             }
             self._view = replace(view, parts=parts)
@@ -103,7 +112,9 @@ class Derived:
         found = {path: _NAME.fullmatch(path.name) for path in self.folder.glob("*.index")}
         return {path: (int(match[1]), int(match[2])) for path, match in found.items() if match}
 
-    def _current(self, connection: sqlite3.Connection, state: State, modality: str, part: Indexed | None) -> Indexed:
+    def _current(
+        self, connection: sqlite3.Connection, state: State, modality: str, part: Indexed | None
+    ) -> Indexed:
         """The index of a modality at the state's generation, saved if much had to be read for it."""
         if part is None or part.generation < state.log_start:
             part = self._opened(state, state.codes[modality])
@@ -129,7 +140,10 @@ class Derived:
             except (CrossbitError, OSError) as error:
                 _log.warning("%s; it is made anew", error)
                 continue
-            if index.meta == _facts(state.birth, number, generation) and index.n_bits == state.n_bits:
+            if (
+                index.meta == _facts(state.birth, number, generation)
+                and index.n_bits == state.n_bits
+            ):
                 return Indexed(number, index, generation, 0)
         return None
 
@@ -144,7 +158,10 @@ class Derived:
                     other.unlink(missing_ok=True)
             return replace(part, index=HammingIndex.open(path), behind=0)
         except (CrossbitError, OSError) as error:
-            _log.warning("the index could not be saved (%s); the next to open the collection makes it anew", error)
+            _log.warning(
+                "the index could not be saved (%s); the next to open the collection makes it anew",
+                error,
+            )
             return part
 
 
@@ -160,7 +177,9 @@ def _is_worth_saving(part: Indexed) -> bool:
     return part.behind >= max(_WORTH_SAVING, len(part.index) // _SHARE)
 
 
-def _caught_up(connection: sqlite3.Connection, state: State, modality: str, part: Indexed, touched: Ids) -> Indexed:
+def _caught_up(
+    connection: sqlite3.Connection, state: State, modality: str, part: Indexed, touched: Ids
+) -> Indexed:
     """A part with the changes of some rows: codes that are there now are put in, the others taken out."""
     if not len(touched):
         return replace(part, generation=state.generation)
@@ -168,7 +187,9 @@ def _caught_up(connection: sqlite3.Connection, state: State, modality: str, part
     index = part.index.copy()
     index.remove(np.setdiff1d(touched, rows, assume_unique=True))
     index.upsert(rows, codes)
-    return replace(part, index=index, generation=state.generation, behind=part.behind + len(touched))
+    return replace(
+        part, index=index, generation=state.generation, behind=part.behind + len(touched)
+    )
 
 
 def made(connection: sqlite3.Connection, state: State, modality: str) -> Indexed:

@@ -51,28 +51,44 @@ def create(connection: sqlite3.Connection, number: int, field: str) -> None:
     connection.execute(FIELD.format(number))
     connection.execute("CREATE TEMP TABLE unsorted (kind, value, row)")
     try:
-        connection.executemany("INSERT INTO unsorted VALUES (?, ?, ?)", terms(field, payloads(connection)))
+        connection.executemany(
+            "INSERT INTO unsorted VALUES (?, ?, ?)", terms(field, payloads(connection))
+        )
         # In order, so that every page is written once.
-        connection.execute(f"INSERT OR IGNORE INTO field_{number} SELECT * FROM unsorted ORDER BY kind, value, row")
+        connection.execute(
+            f"INSERT OR IGNORE INTO field_{number} SELECT * FROM unsorted ORDER BY kind, value, row"
+        )
     finally:
         connection.execute("DROP TABLE unsorted")
 
 
-def payloads(connection: sqlite3.Connection, rows: Ids | None = None) -> Iterator[tuple[int, Payload]]:
+def payloads(
+    connection: sqlite3.Connection, rows: Ids | None = None
+) -> Iterator[tuple[int, Payload]]:
     """Row numbers and payloads of all items, or of some."""
     sql = "SELECT row, id, payload, checksum FROM items"
-    found = connection.execute(sql) if rows is None else select(connection, f"{sql} WHERE row IN ({{}})", rows.tolist())
+    found = (
+        connection.execute(sql)
+        if rows is None
+        else select(connection, f"{sql} WHERE row IN ({{}})", rows.tolist())
+    )
     for block in batches(checked_items(connection, found), _TOGETHER):
         # Read as one list of payloads: half of the time of many small texts goes into beginning to read them.
         yield from zip(
-            (row for row, _, _ in block), json.loads(f"[{','.join(text for _, _, text in block)}]"), strict=True
+            (row for row, _, _ in block),
+            json.loads(f"[{','.join(text for _, _, text in block)}]"),
+            strict=True,
         )
 
 
-def add(connection: sqlite3.Connection, state: State, items: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
+def add(
+    connection: sqlite3.Connection, state: State, items: Sequence[tuple[int, Mapping[str, Any]]]
+) -> None:
     """Enter items (row, payload) into every index of a field."""
     for field, number in state.fields.items():
-        connection.executemany(f"INSERT OR IGNORE INTO field_{number} VALUES (?, ?, ?)", terms(field, items))
+        connection.executemany(
+            f"INSERT OR IGNORE INTO field_{number} VALUES (?, ?, ?)", terms(field, items)
+        )
 
 
 def remove(connection: sqlite3.Connection, state: State, rows: Ids) -> None:
@@ -91,7 +107,10 @@ def matching(connection: sqlite3.Connection, state: State, where: Where) -> Ids:
     rows = reduce(lambda a, b: np.intersect1d(a, b, assume_unique=True), found) if found else None
     if slow:
         rows = np.sort(
-            np.fromiter((row for row, payload in payloads(connection, rows) if holds(slow, payload)), np.int64)
+            np.fromiter(
+                (row for row, payload in payloads(connection, rows) if holds(slow, payload)),
+                np.int64,
+            )
         )
     return rows if rows is not None else select_rows(connection, "SELECT row FROM items")
 
@@ -108,7 +127,9 @@ def _by_index(connection: sqlite3.Connection, number: int, condition: Condition)
 def _test(condition: Condition) -> tuple[str, list[Any]]:
     """A condition in SQL over the index of its field; whatever the caller wrote is a parameter."""
     if len(condition.values) > _MOST_VALUES:
-        raise DataError(f"where: {condition.field!r} has {len(condition.values)} values, at most {_MOST_VALUES}")
+        raise DataError(
+            f"where: {condition.field!r} has {len(condition.values)} values, at most {_MOST_VALUES}"
+        )
     if condition.operator == "has" and not condition.values:
         return "kind = ?", [_KINDS["list"]]
     if condition.operator in ("in", "=="):
@@ -124,10 +145,15 @@ def _test(condition: Condition) -> tuple[str, list[Any]]:
 
 def _equals(values: Sequence[Scalar]) -> tuple[str, list[Any]]:
     """Equal to one of several values, of one kind after the other."""
-    by_kind = {number: [_plain(each) for each in values if kind(each) == name] for name, number in _KINDS.items()}
+    by_kind = {
+        number: [_plain(each) for each in values if kind(each) == name]
+        for name, number in _KINDS.items()
+    }
     given = {number: own for number, own in by_kind.items() if own}
     tests = (f"kind = ? AND value IN ({', '.join('?' * len(own))})" for own in given.values())
-    return " OR ".join(tests) or "FALSE", [part for number, own in given.items() for part in (number, *own)]
+    return " OR ".join(tests) or "FALSE", [
+        part for number, own in given.items() for part in (number, *own)
+    ]
 
 
 def agrees(connection: sqlite3.Connection, number: int, field: str) -> bool:
@@ -141,7 +167,9 @@ def _digest(given: Iterable[Term]) -> tuple[int, int]:
     """How many terms, and a number that does not depend on their order."""
     count = total = 0
     for kind_, value, row in given:
-        spelled = repr((kind_, value if isinstance(value, str) else float(value) + 0.0, row))  # 5, 5.0 are one value
+        spelled = repr(
+            (kind_, value if isinstance(value, str) else float(value) + 0.0, row)
+        )  # 5, 5.0 are one value
         count += 1
         total += int.from_bytes(hashlib.blake2b(spelled.encode(), digest_size=8).digest(), "little")
     return count, total

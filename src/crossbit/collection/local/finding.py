@@ -19,7 +19,9 @@ Nearest: TypeAlias = list[tuple[list[int], NDArray[np.int32], list[str]]]
 """For each query rows, distances and modalities."""
 
 
-def neighbours(connection: sqlite3.Connection, state: State, view: View, query: Query) -> list[Neighbours]:
+def neighbours(
+    connection: sqlite3.Connection, state: State, view: View, query: Query
+) -> list[Neighbours]:
     """The nearest items of each query."""
     rows = fields.matching(connection, state, query.where) if query.where else None
     nearest = _nearest(view, query, rows)
@@ -45,13 +47,17 @@ def _nearest(view: View, query: Query, rows: tables.Ids | None) -> Nearest:
         found[modality] = index.search(query.codes, k, threads=query.threads, where=rows)
     nearest = []
     for i in range(len(query.codes)):
-        own = {modality: (matches.ids[i], matches.distances[i]) for modality, matches in found.items()}
+        own = {
+            modality: (matches.ids[i], matches.distances[i]) for modality, matches in found.items()
+        }
         numbers, distances, which = nearest_modality(own, query.k)
         nearest.append((numbers.tolist(), distances, [query.among[at] for at in which.tolist()]))
     return nearest
 
 
-def _items(connection: sqlite3.Connection, query: Query, nearest: Nearest) -> dict[int, tuple[Id, Payload]]:
+def _items(
+    connection: sqlite3.Connection, query: Query, nearest: Nearest
+) -> dict[int, tuple[Id, Payload]]:
     """Ids and payloads of all that was found, which must be there and meet the filter."""
     wanted = list(set(chain.from_iterable(found for found, _, _ in nearest)))
     items = tables.read_items(connection, wanted)
@@ -66,6 +72,9 @@ def _items(connection: sqlite3.Connection, query: Query, nearest: Nearest) -> di
 
 def _codes(view: View, rows: list[int], modalities: list[str]) -> Codes:
     """The codes that were compared."""
-    words = [view.index(modality).get([row]).words for row, modality in zip(rows, modalities, strict=True)]
+    words = [
+        view.index(modality).get([row]).words
+        for row, modality in zip(rows, modalities, strict=True)
+    ]
     n_bits = next(iter(view.parts.values())).index.n_bits
     return Codes(np.concatenate([np.empty((0, -(-n_bits // 64)), np.uint64), *words]), n_bits)

@@ -21,7 +21,9 @@ def write(folder: Path, generation: int) -> None:
     try:
         descriptor = os.open(folder / FILE, os.O_WRONLY | os.O_CREAT, 0o666)
         try:
-            os.write(descriptor, _FORM.pack(generation, zlib.crc32(number)))  # in place: a full disk has room for it
+            os.write(
+                descriptor, _FORM.pack(generation, zlib.crc32(number))
+            )  # in place: a full disk has room for it
         finally:
             os.close(descriptor)
     except OSError:

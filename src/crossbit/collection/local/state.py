@@ -20,7 +20,9 @@ CREATE TABLE state (one INTEGER PRIMARY KEY CHECK (one = 1), value TEXT NOT NULL
 CREATE TABLE items (row INTEGER PRIMARY KEY, id NOT NULL UNIQUE, payload TEXT NOT NULL, checksum INTEGER NOT NULL);
 CREATE TABLE changes (generation INTEGER PRIMARY KEY, runs BLOB NOT NULL, checksum INTEGER NOT NULL);
 """
-CODES = "CREATE TABLE codes_{} (row INTEGER PRIMARY KEY, code BLOB NOT NULL, checksum INTEGER NOT NULL)"
+CODES = (
+    "CREATE TABLE codes_{} (row INTEGER PRIMARY KEY, code BLOB NOT NULL, checksum INTEGER NOT NULL)"
+)
 FEATURES = "CREATE TABLE features_{} (row INTEGER PRIMARY KEY, feature BLOB NOT NULL, checksum INTEGER NOT NULL)"
 FIELD = "CREATE TABLE field_{} (kind INTEGER, value, row INTEGER, PRIMARY KEY (kind, value, row)) WITHOUT ROWID"
 
@@ -69,7 +71,9 @@ class State:
         values: dict[str, Any] = json.loads(text)
         if (spelled := values.pop("format")) != FORMAT:
             check_version(path_of(connection), spelled, FORMAT)
-        values["features"] = {name: (number, tuple(shape)) for name, (number, shape) in values["features"].items()}
+        values["features"] = {
+            name: (number, tuple(shape)) for name, (number, shape) in values["features"].items()
+        }
         return cls(**values)
 
     def write(self, connection: sqlite3.Connection) -> None:
@@ -85,9 +89,13 @@ class State:
 
 def damaged(connection: sqlite3.Connection, problem: str) -> FormatError:
     """An error that names the file behind a connection."""
-    return FormatError(f"{path_of(connection)}: {problem}; the file was altered or damaged, a copy brings it back")
+    return FormatError(
+        f"{path_of(connection)}: {problem}; the file was altered or damaged, a copy brings it back"
+    )
 
 
 def path_of(connection: sqlite3.Connection) -> Path:
     """The file behind a connection."""
-    return Path(next(file for _, name, file in connection.execute("PRAGMA database_list") if name == "main"))
+    return Path(
+        next(file for _, name, file in connection.execute("PRAGMA database_list") if name == "main")
+    )

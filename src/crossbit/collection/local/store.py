@@ -11,7 +11,16 @@ from typing import Self
 import numpy as np
 
 from crossbit.checks import known
-from crossbit.collection.local import checking, creating, fields, noted, reading, tables, upgrading, writing
+from crossbit.collection.local import (
+    checking,
+    creating,
+    fields,
+    noted,
+    reading,
+    tables,
+    upgrading,
+    writing,
+)
 from crossbit.collection.local.database import Database
 from crossbit.collection.local.derived import FOLDER, Derived, View
 from crossbit.collection.local.finding import neighbours
@@ -53,7 +62,11 @@ class LocalStore:
             if state.generation < least:
                 raise noted.missing(folder, least, state.generation, folder / TRUTH)
             # A file that is newer than the truth belongs to a past that a copy of the truth has undone.
-            self._remove(path for path, (_, generation) in index_files.items() if generation > state.generation)
+            self._remove(
+                path
+                for path, (_, generation) in index_files.items()
+                if generation > state.generation
+            )
         except BaseException:
             self._database.close()
             raise
@@ -64,7 +77,9 @@ class LocalStore:
         return (folder / TRUTH).is_file()
 
     @classmethod
-    def create(cls, folder: Path, model: HashModel, *, keep: str | None, timeout: float = 30.0) -> Self:
+    def create(
+        cls, folder: Path, model: HashModel, *, keep: str | None, timeout: float = 30.0
+    ) -> Self:
         """Make an empty store, whole or not at all."""
         creating.create(folder.absolute(), model, keep)
         return cls(folder.absolute(), timeout=timeout)
@@ -73,7 +88,9 @@ class LocalStore:
         """The model that made the codes."""
         with self._database.reading() as connection:
             state = State.read(connection)
-        return reading_folder(self.place / MODEL, str(state.epoch), lambda: HashModel.load(self._model_folder()))
+        return reading_folder(
+            self.place / MODEL, str(state.epoch), lambda: HashModel.load(self._model_folder())
+        )
 
     def _model_folder(self) -> Path:
         with self._database.reading() as connection:
@@ -121,7 +138,11 @@ class LocalStore:
 
     def _trim(self, connection: sqlite3.Connection, state: State) -> None:
         """Forget changes that every index file has; what has no file is small, or made from all codes anyway."""
-        own = [made for table, made in self._derived.on_disk().values() if table in state.codes.values()]
+        own = [
+            made
+            for table, made in self._derived.on_disk().values()
+            if table in state.codes.values()
+        ]
         start = min(own, default=state.generation - _TRIM_EVERY)
         if start > state.log_start:
             connection.execute("DELETE FROM changes WHERE generation <= ?", (start,))
@@ -156,7 +177,9 @@ class LocalStore:
             last = int(rows[-1])
 
     @contextmanager
-    def _current(self, model: str | None = None) -> Iterator[tuple[sqlite3.Connection, State, View]]:
+    def _current(
+        self, model: str | None = None
+    ) -> Iterator[tuple[sqlite3.Connection, State, View]]:
         """A read transaction, and the indexes as of its generation."""
         while True:
             with self._database.reading() as connection:
@@ -184,7 +207,9 @@ class LocalStore:
             for field in {condition.field for condition in query.where} - state.fields.keys():
                 try:
                     self.index_field(field)
-                except BackendError:  # somebody writes, or the disk is full: the filter works without, too
+                except (
+                    BackendError
+                ):  # somebody writes, or the disk is full: the filter works without, too
                     return
 
     def stats(self) -> Stats:
@@ -198,7 +223,9 @@ class LocalStore:
         """Look at everything that is stored; what is derived and damaged is made anew."""
         return list(checking.findings(self.place, self._database, self._derived))
 
-    def upgrade(self, model: HashModel, batches: Iterable[tuple[Sequence[Id], Mapping[str, Rows]]] | None) -> None:
+    def upgrade(
+        self, model: HashModel, batches: Iterable[tuple[Sequence[Id], Mapping[str, Rows]]] | None
+    ) -> None:
         """Go over to another model at once, with new codes for all items."""
         with only_writer(self.place):
             try:
@@ -232,7 +259,9 @@ class LocalStore:
     def _tidy(self, state: State) -> None:
         """Remove the files of other models than the one in use."""
         tables_ = state.codes.values()
-        self._remove(path for path, (table, _) in self._derived.on_disk().items() if table not in tables_)
+        self._remove(
+            path for path, (table, _) in self._derived.on_disk().items() if table not in tables_
+        )
         for path in (self.place / MODEL).iterdir():
             if path.name != str(state.epoch):
                 shutil.rmtree(path, ignore_errors=True)

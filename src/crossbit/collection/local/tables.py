@@ -19,7 +19,9 @@ _BLOCK_ROWS, _BLOCK_BYTES = 8192, 1 << 20  # read at a time
 _LOW = 0xFFFFFFFF
 
 
-def select(connection: sqlite3.Connection, sql: str, keys: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+def select(
+    connection: sqlite3.Connection, sql: str, keys: Sequence[Any]
+) -> Iterator[tuple[Any, ...]]:
     """Rows whose key is among ``keys``; ``{}`` in the statement stands for the list.
 
     Lists are filled up with NULL, which nothing equals, to a power of two: few statements to prepare.
@@ -54,7 +56,9 @@ def rows_of(connection: sqlite3.Connection, ids: Sequence[Id]) -> dict[Id, int]:
     return dict(select(connection, "SELECT id, row FROM items WHERE id IN ({})", ids))
 
 
-def checked_items(connection: sqlite3.Connection, found: Iterable[tuple[Any, ...]]) -> Iterator[tuple[int, Id, str]]:
+def checked_items(
+    connection: sqlite3.Connection, found: Iterable[tuple[Any, ...]]
+) -> Iterator[tuple[int, Id, str]]:
     """Rows of the table of items, held against their checksums."""
     for row, id_, payload, checksum in found:
         if not isinstance(payload, str) or item_checksum(row, id_, payload) != checksum:
@@ -62,10 +66,16 @@ def checked_items(connection: sqlite3.Connection, found: Iterable[tuple[Any, ...
         yield row, id_, payload
 
 
-def read_items(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[int, tuple[Id, Payload]]:
+def read_items(
+    connection: sqlite3.Connection, rows: Sequence[int]
+) -> dict[int, tuple[Id, Payload]]:
     """Ids and payloads of some rows."""
-    found = select(connection, "SELECT row, id, payload, checksum FROM items WHERE row IN ({})", rows)
-    return {row: (id_, json.loads(payload)) for row, id_, payload in checked_items(connection, found)}
+    found = select(
+        connection, "SELECT row, id, payload, checksum FROM items WHERE row IN ({})", rows
+    )
+    return {
+        row: (id_, json.loads(payload)) for row, id_, payload in checked_items(connection, found)
+    }
 
 
 def write_items(connection: sqlite3.Connection, items: Iterable[tuple[int, Id, str]]) -> None:
@@ -80,12 +90,15 @@ def write_items(connection: sqlite3.Connection, items: Iterable[tuple[int, Id, s
 # --- codes and features: blobs of one length under a row number ---
 
 
-def write_blobs(connection: sqlite3.Connection, table: str, rows: Sequence[int], blobs: NDArray[np.uint8]) -> None:
+def write_blobs(
+    connection: sqlite3.Connection, table: str, rows: Sequence[int], blobs: NDArray[np.uint8]
+) -> None:
     """Add blobs of equal length, or replace them; one a line of ``blobs``."""
     width, joined = blobs.shape[1], blobs.tobytes()
     cut = [joined[start : start + width] for start in range(0, len(joined), width)]
     connection.executemany(
-        f"REPLACE INTO {table} VALUES (?, ?, ?)", zip(rows, cut, map(zlib.crc32, cut, rows), strict=True)
+        f"REPLACE INTO {table} VALUES (?, ?, ?)",
+        zip(rows, cut, map(zlib.crc32, cut, rows), strict=True),
     )
 
 
@@ -99,14 +112,22 @@ def read_blobs(
     rows, blobs, checksums = columns
     try:
         if tuple(map(zlib.crc32, blobs, rows)) == checksums and set(map(len, blobs)) == {width}:
-            return np.array(rows, np.int64), np.frombuffer(b"".join(blobs), np.uint8).reshape(len(rows), width)
+            return np.array(rows, np.int64), np.frombuffer(b"".join(blobs), np.uint8).reshape(
+                len(rows), width
+            )
     except (TypeError, ValueError, OverflowError):  # not even blobs, or not even row numbers
         pass
-    raise damaged(connection, f"{_first_bad(connection, rows, blobs, checksums)} in {table!r} is not what was written")
+    raise damaged(
+        connection,
+        f"{_first_bad(connection, rows, blobs, checksums)} in {table!r} is not what was written",
+    )
 
 
 def _first_bad(
-    connection: sqlite3.Connection, rows: Sequence[Any], blobs: Sequence[Any], checksums: Sequence[Any]
+    connection: sqlite3.Connection,
+    rows: Sequence[Any],
+    blobs: Sequence[Any],
+    checksums: Sequence[Any],
 ) -> str:
     """Name the item whose blob is damaged."""
     for row, blob, checksum in zip(rows, blobs, checksums, strict=True):
@@ -122,11 +143,15 @@ def blobs_of(
     """Blobs of some rows, of those that are there; in no order."""
     sql = f"SELECT row, {column}, checksum FROM {table}"
     if len(rows) and len(rows) > (span := int(rows.max() - rows.min()) + 1) // 4 and span > _CHUNK:
-        between = connection.execute(f"{sql} WHERE row BETWEEN ? AND ?", (int(rows.min()), int(rows.max())))
+        between = connection.execute(
+            f"{sql} WHERE row BETWEEN ? AND ?", (int(rows.min()), int(rows.max()))
+        )
         found, blobs = read_blobs(connection, table, width, between)
         wanted = np.isin(found, rows)
         return found[wanted], blobs[wanted]
-    return read_blobs(connection, table, width, select(connection, f"{sql} WHERE row IN ({{}})", rows.tolist()))
+    return read_blobs(
+        connection, table, width, select(connection, f"{sql} WHERE row IN ({{}})", rows.tolist())
+    )
 
 
 def all_blobs(
@@ -153,22 +178,30 @@ def _joined_blobs(
     anything does not match.
     """
     sql = f"SELECT group_concat(row), group_concat(hex({column}), ''), group_concat(checksum) FROM {table}"
-    numbers, spelled, checksums = connection.execute(f"{sql} WHERE row BETWEEN ? AND ?", place).fetchone()
+    numbers, spelled, checksums = connection.execute(
+        f"{sql} WHERE row BETWEEN ? AND ?", place
+    ).fetchone()
     if numbers is None:
         return np.empty(0, np.int64), np.empty((0, width), np.uint8)
     try:
         rows, raw = list(map(int, numbers.split(","))), bytes.fromhex(spelled)
         blobs = [raw[start : start + width] for start in range(0, len(raw), width)]
-        if len(raw) == len(rows) * width and list(map(zlib.crc32, blobs, rows)) == list(map(int, checksums.split(","))):
+        if len(raw) == len(rows) * width and list(map(zlib.crc32, blobs, rows)) == list(
+            map(int, checksums.split(","))
+        ):
             return np.array(rows, np.int64), np.frombuffer(raw, np.uint8).reshape(len(rows), width)
     except (TypeError, ValueError, AttributeError, OverflowError):
         pass
     return None
 
 
-def codes_of(connection: sqlite3.Connection, state: State, modality: str, rows: Ids) -> tuple[Ids, Codes]:
+def codes_of(
+    connection: sqlite3.Connection, state: State, modality: str, rows: Ids
+) -> tuple[Ids, Codes]:
     """Codes of some rows, of those that have this modality; in no order."""
-    found, blobs = blobs_of(connection, f"codes_{state.codes[modality]}", "code", -(-state.n_bits // 8), rows)
+    found, blobs = blobs_of(
+        connection, f"codes_{state.codes[modality]}", "code", -(-state.n_bits // 8), rows
+    )
     return found, Codes.from_bytes(blobs, state.n_bits)
 
 
@@ -179,7 +212,11 @@ def log_change(connection: sqlite3.Connection, generation: int, rows: Ids) -> No
     """Note the rows whose codes a write has touched: as runs (first, how many)."""
     ordered = np.unique(rows)
     starts = np.flatnonzero(np.diff(ordered, prepend=np.int64(-2)) != 1)
-    runs = np.stack([ordered[starts], np.diff(starts, append=len(ordered))], axis=1).astype("<i8").tobytes()
+    runs = (
+        np.stack([ordered[starts], np.diff(starts, append=len(ordered))], axis=1)
+        .astype("<i8")
+        .tobytes()
+    )
     checksum = zlib.crc32(runs, generation & _LOW)
     connection.execute("INSERT INTO changes VALUES (?, ?, ?)", (generation, runs, checksum))
 
@@ -187,7 +224,9 @@ def log_change(connection: sqlite3.Connection, generation: int, rows: Ids) -> No
 def changed_since(connection: sqlite3.Connection, generation: int) -> Ids | None:
     """All rows touched after a generation, ascending; None when the log itself is damaged."""
     parts = [np.empty(0, np.int64)]
-    for number, runs, checksum in connection.execute("SELECT * FROM changes WHERE generation > ?", (generation,)):
+    for number, runs, checksum in connection.execute(
+        "SELECT * FROM changes WHERE generation > ?", (generation,)
+    ):
         if not isinstance(runs, bytes) or zlib.crc32(runs, number & _LOW) != checksum:
             return None
         first, count = np.frombuffer(runs, "<i8").reshape(-1, 2).T

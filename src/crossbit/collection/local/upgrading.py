@@ -75,7 +75,10 @@ def drop_leftovers(connection: sqlite3.Connection, state: State) -> None:
         *(f"codes_{number}" for number in state.codes.values()),
         *(f"features_{number}" for number, _ in state.features.values()),
     }
-    names = [name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+    names = [
+        name
+        for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")
+    ]
     for name in names:
         if name.startswith(("codes_", "features_")) and name not in used:
             connection.execute(f"DROP TABLE {name}")
@@ -102,9 +105,16 @@ def _begun(connection: sqlite3.Connection, state: State, model: HashModel) -> Pl
     state, codes = state.numbered(model.modalities)
     for number in codes.values():
         connection.execute(CODES.format(number))
-    epoch = max(state.epoch + 1, state.next_number)  # never the folder of an upgrade that was interrupted
+    epoch = max(
+        state.epoch + 1, state.next_number
+    )  # never the folder of an upgrade that was interrupted
     replace(state, next_number=epoch + 1).write(connection)
-    return Plan(model, epoch, codes, {name: found for name, found in state.features.items() if name in codes})
+    return Plan(
+        model,
+        epoch,
+        codes,
+        {name: found for name, found in state.features.items() if name in codes},
+    )
 
 
 def _encode_kept(database: Database, plan: Plan, modality: str, state: State) -> None:
@@ -117,13 +127,17 @@ def _encode_kept(database: Database, plan: Plan, modality: str, state: State) ->
             tables.write_blobs(connection, f"codes_{plan.codes[modality]}", rows.tolist(), blobs)
 
 
-def _kept(database: Database, plan: Plan, modality: str, state: State) -> Iterator[tuple[tables.Ids, Rows]]:
+def _kept(
+    database: Database, plan: Plan, modality: str, state: State
+) -> Iterator[tuple[tables.Ids, Rows]]:
     number, shape = plan.features[modality]
     sql, last = f"SELECT * FROM features_{number} WHERE row > ? ORDER BY row LIMIT ?", 0
     while True:
         with database.reading() as connection:
             found = connection.execute(sql, (last, _BLOCK))
-            rows, blobs = tables.read_blobs(connection, f"features_{number}", _width(state, shape), found)
+            rows, blobs = tables.read_blobs(
+                connection, f"features_{number}", _width(state, shape), found
+            )
         if not len(rows):
             return
         yield rows, features_from_bytes(blobs, state.keep, shape)
@@ -147,10 +161,14 @@ def _encode_changed(connection: sqlite3.Connection, state: State, plan: Plan, si
         )
         for rows, blobs in blocks:
             codes = plan.model.encode(modality, features_from_bytes(blobs, state.keep, shape))
-            tables.write_blobs(connection, f"codes_{plan.codes[modality]}", rows.tolist(), codes.to_bytes())
+            tables.write_blobs(
+                connection, f"codes_{plan.codes[modality]}", rows.tolist(), codes.to_bytes()
+            )
 
 
-def _encode_given(database: Database, plan: Plan, ids: Sequence[Id], views: Mapping[str, Rows]) -> Plan:
+def _encode_given(
+    database: Database, plan: Plan, ids: Sequence[Id], views: Mapping[str, Rows]
+) -> Plan:
     """Encode rows that are given again; with kept features, they replace those."""
     codes = {modality: plan.model.encode(modality, rows) for modality, rows in views.items()}
     with database.writing() as connection:
@@ -159,13 +177,19 @@ def _encode_given(database: Database, plan: Plan, ids: Sequence[Id], views: Mapp
         here = np.array([id_ in known for id_ in ids], np.bool_)
         rows = [known[id_] for id_ in ids if id_ in known]
         for modality, own in codes.items():
-            tables.write_blobs(connection, f"codes_{plan.codes[modality]}", rows, own[here].to_bytes())
+            tables.write_blobs(
+                connection, f"codes_{plan.codes[modality]}", rows, own[here].to_bytes()
+            )
             if state.keep is not None:
-                plan = _keep_given(connection, plan, modality, rows, np.asarray(views[modality])[here])
+                plan = _keep_given(
+                    connection, plan, modality, rows, np.asarray(views[modality])[here]
+                )
     return plan
 
 
-def _keep_given(connection: sqlite3.Connection, plan: Plan, modality: str, rows: list[int], features: Rows) -> Plan:
+def _keep_given(
+    connection: sqlite3.Connection, plan: Plan, modality: str, rows: list[int], features: Rows
+) -> Plan:
     """Write features into a new table, which the first batch makes."""
     state = State.read(connection)
     if plan.features.get(modality) == state.features.get(modality):
@@ -188,11 +212,15 @@ def _switch(connection: sqlite3.Connection, state: State, plan: Plan) -> State:
         new = plan.codes.get(modality)
         if new is None:
             continue
-        connection.execute(f"DELETE FROM codes_{new} WHERE row NOT IN (SELECT row FROM codes_{number})")
+        connection.execute(
+            f"DELETE FROM codes_{new} WHERE row NOT IN (SELECT row FROM codes_{number})"
+        )
         missing = f"FROM codes_{number} WHERE row NOT IN (SELECT row FROM codes_{new})"
         (count,) = connection.execute(f"SELECT count(*) {missing}").fetchone()
         if count:
-            (id_,) = connection.execute(f"SELECT id FROM items WHERE row = (SELECT row {missing} LIMIT 1)").fetchone()
+            (id_,) = connection.execute(
+                f"SELECT id FROM items WHERE row = (SELECT row {missing} LIMIT 1)"
+            ).fetchone()
             raise DataError(
                 f"{count} items have no new features of {modality!r}, the first is {id_!r}; nothing was changed."
                 " Give the features of every item"

@@ -11,7 +11,12 @@ from crossbit.errors import DataError
 
 SCHEMES = ("milvus", "milvus+tls")
 PORT = 19530
-LEVELS = {"strong": "Strong", "session": "Session", "bounded": "Bounded", "eventually": "Eventually"}
+LEVELS = {
+    "strong": "Strong",
+    "session": "Session",
+    "bounded": "Bounded",
+    "eventually": "Eventually",
+}
 INDEXES = {"flat": "BIN_FLAT", "ivf": "BIN_IVF_FLAT"}
 TOKEN, CERTIFICATE = "CROSSBIT_MILVUS_TOKEN", "CROSSBIT_MILVUS_CA"
 _NUMBERS = {"nlist": 1024, "nprobe": 32, "shards": 1}
@@ -96,7 +101,9 @@ def _file(parts: SplitResult, path: str) -> str:
     """A file of Milvus Lite, in a folder that is there."""
     file = Path(f".{path}" if parts.netloc else path).absolute()
     if file.suffix != ".db" or not file.parent.is_dir():
-        raise DataError(f"{_shown(parts)}: expected a file named *.db in a folder that exists, got {str(file)!r}")
+        raise DataError(
+            f"{_shown(parts)}: expected a file named *.db in a folder that exists, got {str(file)!r}"
+        )
     return str(file)
 
 
@@ -123,12 +130,18 @@ def _options(parts: SplitResult) -> dict[str, Any]:
     """What comes after the question mark."""
     given = dict(parse_qsl(parts.query, keep_blank_values=True))
     if unknown := sorted(given.keys() - {*_NUMBERS, *_TEXTS}):
-        raise DataError(f"{_shown(parts)}: unknown options {unknown}; known: {sorted({*_NUMBERS, *_TEXTS})}")
-    options: dict[str, Any] = {name: _number(parts, name, given[name]) for name in _NUMBERS if name in given}
+        raise DataError(
+            f"{_shown(parts)}: unknown options {unknown}; known: {sorted({*_NUMBERS, *_TEXTS})}"
+        )
+    options: dict[str, Any] = {
+        name: _number(parts, name, given[name]) for name in _NUMBERS if name in given
+    }
     for name, allowed in (("index", INDEXES), ("consistency", LEVELS)):
         if name in given:
             if given[name] not in allowed:
-                raise DataError(f"{_shown(parts)}: {name} is one of {list(allowed)}, got {given[name]!r}")
+                raise DataError(
+                    f"{_shown(parts)}: {name} is one of {list(allowed)}, got {given[name]!r}"
+                )
             options[name] = given[name]
     if "database" in given:
         options["database"] = given["database"]

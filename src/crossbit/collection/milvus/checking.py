@@ -29,8 +29,15 @@ def count_items(link: Link, state: State) -> int:
 def facts(link: Link, state: State) -> Stats:
     """What is stored."""
     samples = {name: _sample(link, number) for name, number in state.modalities.items()}
-    codes = {name: unpacked([code_of(row) for row in rows], state.n_bits) for name, rows in samples.items() if rows}
-    counts = {name: reading.count(link, f"modality == {number}") for name, number in state.modalities.items()}
+    codes = {
+        name: unpacked([code_of(row) for row in rows], state.n_bits)
+        for name, rows in samples.items()
+        if rows
+    }
+    counts = {
+        name: reading.count(link, f"modality == {number}")
+        for name, number in state.modalities.items()
+    }
     return Stats(
         items=count_items(link, state),
         modalities=counts,
@@ -41,7 +48,9 @@ def facts(link: Link, state: State) -> Stats:
         generation=0,
         model=state.fingerprint,
         health={name: code_health(own) for name, own in codes.items()},
-        recall={name: _recall(link, state, name, own) for name, own in codes.items()} if state.index == "ivf" else {},
+        recall={name: _recall(link, state, name, own) for name, own in codes.items()}
+        if state.index == "ivf"
+        else {},
     )
 
 
@@ -56,7 +65,9 @@ def _nbytes(link: Link, samples: dict[str, list[dict[str, Any]]], counts: dict[s
         return Path(link.address.uri).stat().st_size
     total = 0.0
     for name, rows in samples.items():
-        sizes = [len(row["key"]) + len(code_of(row)) + spelled_length(row["payload"]) for row in rows]
+        sizes = [
+            len(row["key"]) + len(code_of(row)) + spelled_length(row["payload"]) for row in rows
+        ]
         total += counts[name] * float(np.mean(sizes)) if sizes else 0.0
     return round(total)
 
@@ -68,8 +79,13 @@ def _recall(link: Link, state: State, name: str, codes: Codes) -> float:
     tells which that are.
     """
     asked = codes[np.unique(np.linspace(0, len(codes) - 1, _QUERIES).astype(int))]
-    usual, exact = (_distances(link, state, name, asked, nprobe) for nprobe in (link.address.nprobe, state.nlist))
-    shares = [sum(d <= all_[-1] for d in own) / len(all_) for own, all_ in zip(usual, exact, strict=True)]
+    usual, exact = (
+        _distances(link, state, name, asked, nprobe)
+        for nprobe in (link.address.nprobe, state.nlist)
+    )
+    shares = [
+        sum(d <= all_[-1] for d in own) / len(all_) for own, all_ in zip(usual, exact, strict=True)
+    ]
     return float(np.mean(shares))
 
 
@@ -88,14 +104,24 @@ def _distances(link: Link, state: State, name: str, asked: Codes, nprobe: int) -
 
 def findings(link: Link, state: State) -> Iterator[Finding]:
     """Items whose rows disagree, as a write that was cut short may leave them; the first row decides."""
-    torn = ((item, stored) for item, stored in reading.scan_items(link, state) if not _whole(item, stored, state))
+    torn = (
+        (item, stored)
+        for item, stored in reading.scan_items(link, state)
+        if not _whole(item, stored, state)
+    )
     for part in batches(torn, reading.PAGE):
-        anew = ((item, was, Stored(None, keys=was.keys)) for item, was in part)  # as if nothing of it were right
+        anew = (
+            (item, was, Stored(None, keys=was.keys)) for item, was in part
+        )  # as if nothing of it were right
         writing.write(link, state, anew, len(part))
         for item, _ in part:
-            yield Finding(str(link.address), f"the rows of item {item_id(item)!r} disagreed", repaired=True)
+            yield Finding(
+                str(link.address), f"the rows of item {item_id(item)!r} disagreed", repaired=True
+            )
 
 
 def _whole(item: str, stored: Stored, state: State) -> bool:
     """Whether the rows of an item are those that it should have."""
-    return stored.agrees and stored.keys == {row["key"]: row["first"] for row in stored.rows(item, state.width)}
+    return stored.agrees and stored.keys == {
+        row["key"]: row["first"] for row in stored.rows(item, state.width)
+    }

@@ -46,7 +46,10 @@ def neighbours(link: Link, state: State, query: Query) -> list[Neighbours]:
             found += [[] for _ in part]
         else:
             found += _search(link, state, query, query.codes[part], limit)
-    return [_told(query, own, _codes(link, state, query, own) if query.with_codes else None) for own in found]
+    return [
+        _told(query, own, _codes(link, state, query, own) if query.with_codes else None)
+        for own in found
+    ]
 
 
 def _condition(state: State, query: Query) -> str:
@@ -63,7 +66,11 @@ def _search(link: Link, state: State, query: Query, codes: Codes, limit: int) ->
         half = len(codes) // 2
         if not half:
             return [_scan(link, state, query, codes)]
-        return [near for part in (codes[:half], codes[half:]) for near in _search(link, state, query, part, limit)]
+        return [
+            near
+            for part in (codes[:half], codes[half:])
+            for near in _search(link, state, query, part, limit)
+        ]
     found = []
     for i, answer in enumerate(answers):
         own = _items(query, (_near(state, query, hit) for hit in answer))
@@ -110,7 +117,9 @@ def _near(state: State, query: Query, hit: Mapping[str, Any]) -> Near:
 def _items(query: Query, rows: Iterable[Near]) -> list[Near]:
     """Of the rows that meet the filter, the nearest of each item; the k nearest of them."""
     first: dict[str, Near] = {}
-    for row in sorted((row for row in rows if holds(query.where, row.payload)), key=lambda row: row.order):
+    for row in sorted(
+        (row for row in rows if holds(query.where, row.payload)), key=lambda row: row.order
+    ):
         first.setdefault(row.item, row)
     return list(first.values())[: query.k]
 
@@ -119,7 +128,9 @@ def _scan(link: Link, state: State, query: Query, code: Codes) -> list[Near]:
     """The same by looking at every row: for more than a server gives at once, or a filter that it cannot apply."""
     best: list[Near] = []
     for page in batches(reading.scan_rows(link, _condition(state, query)), reading.PAGE):
-        distances = hamming(code, unpacked([code_of(row) for row in page], state.n_bits))[0].tolist()
+        distances = hamming(code, unpacked([code_of(row) for row in page], state.n_bits))[
+            0
+        ].tolist()
         rows = (
             _near(state, query, {"id": row["key"], "distance": distance, "entity": row})
             for row, distance in zip(page, distances, strict=True)
@@ -132,7 +143,9 @@ def _codes(link: Link, state: State, query: Query, found: Sequence[Near]) -> Cod
     """The codes that were compared; the server does not give them with the answer to a search."""
     keys = [row_key(near.item, state.modalities[query.among[near.rank]]) for near in found]
     there = {row["key"]: code_of(row) for row in reading.rows_of(link, keys, ["code"])}
-    return unpacked([there.get(key, bytes(state.width)) for key in keys], state.n_bits)  # zeros: it went meanwhile
+    return unpacked(
+        [there.get(key, bytes(state.width)) for key in keys], state.n_bits
+    )  # zeros: it went meanwhile
 
 
 def _told(query: Query, found: Sequence[Near], codes: Codes | None) -> Neighbours:

@@ -52,12 +52,18 @@ class Link:
         """What the next read must see, in the server's words."""
         # The server tells the time of an upsert, which a session's reads then wait for, but not that of a delete.
         recent = time.monotonic() - self._deleted < SETTLED
-        return LEVELS["strong" if self.address.consistency == "session" and recent else self.address.consistency]
+        return LEVELS[
+            "strong"
+            if self.address.consistency == "session" and recent
+            else self.address.consistency
+        ]
 
     @property
     def settled_level(self) -> str:
         """The same for what this object has not written lately: there is nothing of its own to wait for."""
-        return LEVELS["bounded" if self.address.consistency == "session" else self.address.consistency]
+        return LEVELS[
+            "bounded" if self.address.consistency == "session" else self.address.consistency
+        ]
 
     def call(self, verb: str, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever the client takes and gives
         """Let the client do something, with the collection's name as its first argument."""
@@ -66,7 +72,9 @@ class Link:
             left = deadline - time.monotonic()
             try:
                 # The client repeats, too, for up to twice the time it is given.
-                done = getattr(self._connected(left / 2), verb)(self.address.name, *args, timeout=left / 2, **kwargs)
+                done = getattr(self._connected(left / 2), verb)(
+                    self.address.name, *args, timeout=left / 2, **kwargs
+                )
             except errors as error:
                 self._judge(error)
                 if time.monotonic() + pause >= deadline:
@@ -102,7 +110,9 @@ class Link:
                 " CROSSBIT_MILVUS_TOKEN"
             ) from error
         if code == "RESOURCE_EXHAUSTED" and "larger than max" in reason:
-            raise TooLargeError(f"{self.address}: the server refused: {reason}; ask for less at once") from error
+            raise TooLargeError(
+                f"{self.address}: the server refused: {reason}; ask for less at once"
+            ) from error
         if code in _REFUSED or code in ("UNIMPLEMENTED", "INVALID_ARGUMENT"):
             raise RefusedError(f"{self.address}: the server refused: {reason}") from error
 
@@ -169,7 +179,10 @@ def _told(error: Exception) -> tuple[int | str, str]:
     """The code and the words of an error, whichever layer it comes from."""
     import grpc
 
-    for each in (error.__cause__, error):  # why a connection could not be made is told by its cause alone
+    for each in (
+        error.__cause__,
+        error,
+    ):  # why a connection could not be made is told by its cause alone
         if isinstance(each, grpc.RpcError):
             return each.code().name, each.details() or each.code().name
     code, message = getattr(error, "code", 0), getattr(error, "message", "") or str(error)

@@ -25,7 +25,9 @@ def state_in(link: Link, rows: Sequence[dict[str, Any]]) -> State:
     for row in rows:
         if row["key"] == STATE:
             return State.from_row(link.address, row)
-    raise FormatError(f"{link.address}: it is not a collection of crossbit (no row {STATE!r}); choose another name")
+    raise FormatError(
+        f"{link.address}: it is not a collection of crossbit (no row {STATE!r}); choose another name"
+    )
 
 
 def rows_of(
@@ -53,10 +55,14 @@ def stored_items(
     numbers = [BARE, *state.modalities.values()]
     keys = [row_key(item_key(id_), number) for id_ in ids for number in numbers]
     rows = rows_of(link, [STATE, *keys], level=level)
-    return state_in(link, rows), dict(gathered((row for row in rows if row["key"] != STATE), numbers))
+    return state_in(link, rows), dict(
+        gathered((row for row in rows if row["key"] != STATE), numbers)
+    )
 
 
-def scan_rows(link: Link, condition: str, fields: Sequence[str] = FIELDS) -> Iterator[dict[str, Any]]:
+def scan_rows(
+    link: Link, condition: str, fields: Sequence[str] = FIELDS
+) -> Iterator[dict[str, Any]]:
     """All rows that meet a condition, in the order of keys, as of when each page of them is read."""
     last, size = "", PAGE
     while True:
@@ -93,5 +99,7 @@ def scan_items(link: Link, state: State) -> Iterator[tuple[str, Stored]]:
 
 def count(link: Link, condition: str, level: str | None = None) -> int:
     """How many rows meet a condition."""
-    found = link.call("query", filter=condition, output_fields=["count(*)"], consistency_level=level or link.level)
+    found = link.call(
+        "query", filter=condition, output_fields=["count(*)"], consistency_level=level or link.level
+    )
     return int(found[0]["count(*)"])

@@ -60,23 +60,37 @@ class Stored:
 
     def without(self, number: int) -> "Stored":
         """The item when it has lost a modality."""
-        return Stored(self.payload, {other: code for other, code in self.codes.items() if other != number})
+        return Stored(
+            self.payload, {other: code for other, code in self.codes.items() if other != number}
+        )
 
     def rows(self, item: str, width: int) -> list[dict[str, Any]]:
         """The rows that the item should have; the first is the one of its lowest number."""
         codes = dict(sorted(self.codes.items())) or {BARE: bytes(width)}
         return [
-            {"key": row_key(item, number), "modality": number, "first": i == 0, "payload": self.payload, "code": code}
+            {
+                "key": row_key(item, number),
+                "modality": number,
+                "first": i == 0,
+                "payload": self.payload,
+                "code": code,
+            }
             for i, (number, code) in enumerate(codes.items())
         ]
 
     def item(self, item: str, names: Mapping[int, str], n_bits: int) -> Item:
         """The item as callers see it."""
-        codes = {name: unpacked([self.codes[number]], n_bits) for number, name in names.items() if number in self.codes}
+        codes = {
+            name: unpacked([self.codes[number]], n_bits)
+            for number, name in names.items()
+            if number in self.codes
+        }
         return Item(item_id(item), self.payload, codes)
 
 
-def gathered(rows: Iterable[Mapping[str, Any]], numbers: Iterable[int]) -> Iterator[tuple[str, Stored]]:
+def gathered(
+    rows: Iterable[Mapping[str, Any]], numbers: Iterable[int]
+) -> Iterator[tuple[str, Stored]]:
     """Items of rows that stand in the order of keys; rows of modalities with other numbers are passed over."""
     wanted = {BARE, *numbers}
     own = (row for row in rows if row["modality"] in wanted)
@@ -105,7 +119,9 @@ def packed(codes: Codes) -> list[bytes]:
 
 def unpacked(codes: Sequence[bytes], n_bits: int) -> Codes:
     """Codes from the server."""
-    return Codes.from_bytes(np.frombuffer(b"".join(codes), np.uint8).reshape(len(codes), -(-n_bits // 8)), n_bits)
+    return Codes.from_bytes(
+        np.frombuffer(b"".join(codes), np.uint8).reshape(len(codes), -(-n_bits // 8)), n_bits
+    )
 
 
 def schema(library: Any, n_bits: int) -> Any:  # noqa: ANN401 - pymilvus has no types

@@ -53,7 +53,13 @@ class State:
     def row(self) -> dict[str, Any]:
         """The row that keeps it."""
         told = {"format": FORMAT, **asdict(self)}
-        return {"key": STATE, "modality": OF_STATE, "first": False, "payload": told, "code": bytes(self.width)}
+        return {
+            "key": STATE,
+            "modality": OF_STATE,
+            "first": False,
+            "payload": told,
+            "code": bytes(self.width),
+        }
 
     @classmethod
     def from_row(cls, place: object, row: Mapping[str, Any]) -> Self:

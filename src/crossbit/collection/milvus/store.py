@@ -63,7 +63,9 @@ class MilvusStore:
     def create(cls, address: Address, model: HashModel, *, timeout: float = 30.0) -> Self:
         """Make an empty store."""
         if cls.exists(address, timeout=timeout):
-            raise DataError(f"{address}: exists already; open it with Collection.open, or choose another name")
+            raise DataError(
+                f"{address}: exists already; open it with Collection.open, or choose another name"
+            )
         link, library = Link(address, timeout=timeout), client_library()
         try:
             link.call(
@@ -117,7 +119,9 @@ class MilvusStore:
             changes = writing.merged(batch, self._checked(model), there)
             self._write(changes, batch.ids)
 
-    def _write(self, changes: Iterable[tuple[str, Stored, Stored | None]], ids: Sequence[Id]) -> None:
+    def _write(
+        self, changes: Iterable[tuple[str, Stored, Stored | None]], ids: Sequence[Id]
+    ) -> None:
         try:
             writing.write(self._link, self._state, changes, len(ids))
         finally:
@@ -129,7 +133,9 @@ class MilvusStore:
             return self._stored(batch.ids)
         level = self._link.settled_level
         self._note(reading.state_of(self._link, level))
-        if writing.is_whole(batch, self._state) and not reading.count(self._link, f"modality == {BARE}", level):
+        if writing.is_whole(batch, self._state) and not reading.count(
+            self._link, f"modality == {BARE}", level
+        ):
             return {}
         return self._stored(batch.ids, level)
 
@@ -203,7 +209,9 @@ class MilvusStore:
         if not self._link.address.embedded:
             self._link.call("compact")
 
-    def upgrade(self, model: HashModel, batches: Iterable[tuple[Sequence[Id], Mapping[str, Rows]]] | None) -> None:
+    def upgrade(
+        self, model: HashModel, batches: Iterable[tuple[Sequence[Id], Mapping[str, Rows]]] | None
+    ) -> None:
         """Go over to another model; nobody else may write meanwhile."""
         if batches is None:
             first = next(iter(self._state.modalities))

@@ -21,7 +21,9 @@ Batches = Iterable[tuple[Sequence[Id], Mapping[str, Rows]]]
 def upgrade(link: Link, state: State, model: HashModel, given: Batches) -> State:
     """Write new codes of all items, and switch; the state afterwards."""
     after = _planned(link, state, model)
-    drop_leftovers(link, state)  # an upgrade that did not come to its end may have used the same numbers
+    drop_leftovers(
+        link, state
+    )  # an upgrade that did not come to its end may have used the same numbers
     try:
         for ids, views in given:
             _write(link, state, after, model, ids, views)
@@ -39,18 +41,29 @@ def _planned(link: Link, state: State, model: HashModel) -> State:
     """The state to come; its modalities have numbers that the present ones do not have."""
     for name, number in state.modalities.items():
         if name not in model.modalities and reading.count(link, f"modality == {number}"):
-            raise DataError(f"the new model has no modality {name!r}, which items have; it knows {model.modalities}")
+            raise DataError(
+                f"the new model has no modality {name!r}, which items have; it knows {model.modalities}"
+            )
     if -(-model.n_bits // 8) != state.width:
         raise DataError(
             f"{link.address} holds codes of {state.width} bytes, the new model makes {model.n_bits} bits; create"
             " another collection for them"
         )
-    free = 0 if min(state.modalities.values()) >= len(model.modalities) else max(state.modalities.values()) + 1
+    free = (
+        0
+        if min(state.modalities.values()) >= len(model.modalities)
+        else max(state.modalities.values()) + 1
+    )
     return State.of(model, free, index=state.index, nlist=state.nlist)
 
 
 def _write(
-    link: Link, state: State, after: State, model: HashModel, ids: Sequence[Id], views: Mapping[str, Rows]
+    link: Link,
+    state: State,
+    after: State,
+    model: HashModel,
+    ids: Sequence[Id],
+    views: Mapping[str, Rows],
 ) -> None:
     """New codes of some items, for those that they have; of items that are not there nothing is written."""
     _, old = reading.stored_items(link, state, ids)
@@ -60,7 +73,11 @@ def _write(
     def changes() -> Iterator[tuple[str, Stored, Stored | None]]:
         for i, item in enumerate(map(item_key, ids)):
             had = old[item].codes if item in old else {}
-            own = {after.modalities[name]: each[i] for name, each in codes.items() if state.modalities.get(name) in had}
+            own = {
+                after.modalities[name]: each[i]
+                for name, each in codes.items()
+                if state.modalities.get(name) in had
+            }
             if own:
                 before = new.get(item)
                 earlier = {} if before is None else before.codes

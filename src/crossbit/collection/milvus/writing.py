@@ -20,7 +20,11 @@ Rows = list[dict[str, Any]]
 def check(batch: Batch) -> None:
     """Refuse what the server would refuse, before anything is written."""
     for id_, text in zip(batch.ids, batch.texts or (), strict=False):
-        if text is not None and len(text) > MAX_PAYLOAD // 4 and (size := len(text.encode())) > MAX_PAYLOAD:
+        if (
+            text is not None
+            and len(text) > MAX_PAYLOAD // 4
+            and (size := len(text.encode())) > MAX_PAYLOAD
+        ):
             raise DataError(
                 f"payload of {id_!r}: {size} bytes of JSON; Milvus holds at most {MAX_PAYLOAD}; keep large things"
                 " in files"
@@ -29,11 +33,16 @@ def check(batch: Batch) -> None:
 
 def is_whole(batch: Batch, state: State) -> bool:
     """Whether a batch tells all that can be told of its items: payloads, and codes of every modality."""
-    every = all(name in batch.parts and len(batch.parts[name].at) == len(batch.ids) for name in state.modalities)
+    every = all(
+        name in batch.parts and len(batch.parts[name].at) == len(batch.ids)
+        for name in state.modalities
+    )
     return every and batch.texts is not None and None not in batch.texts
 
 
-def merged(batch: Batch, state: State, there: Mapping[str, Stored]) -> Iterator[tuple[str, Stored, Stored | None]]:
+def merged(
+    batch: Batch, state: State, there: Mapping[str, Stored]
+) -> Iterator[tuple[str, Stored, Stored | None]]:
     """Each item as it shall be, and as it is."""
     codes: list[dict[int, bytes]] = [{} for _ in batch.ids]
     for modality, part in batch.parts.items():
@@ -50,7 +59,9 @@ def merged(batch: Batch, state: State, there: Mapping[str, Stored]) -> Iterator[
         yield item, shall, before
 
 
-def write(link: Link, state: State, changes: Iterable[tuple[str, Stored, Stored | None]], of: int) -> None:
+def write(
+    link: Link, state: State, changes: Iterable[tuple[str, Stored, Stored | None]], of: int
+) -> None:
     """Write items as they shall be; the rows of one go together, so that a request is never half an item."""
     done: list[int] = []
     with told_how_far(done, of):

@@ -69,14 +69,21 @@ def read(
     tags, leaks = (vocabulary if hide_concepts else Vocabulary({})).tags(learnt_from, TAGS)
 
     left_out = {"without a picture or captions": len(split) - len(names)}
-    names = _keep(names, lambda name: bool(vocabulary.shown(captions[name]).any()), left_out, "without a concept")
+    names = _keep(
+        names,
+        lambda name: bool(vocabulary.shown(captions[name]).any()),
+        left_out,
+        "without a concept",
+    )
     bag = BagOfTags(tags)
     known = frozenset(tags)
     said = {name: [word for word in by_captions(captions[name]) if word in known] for name in names}
     names = _keep(names, lambda name: bool(said[name]), left_out, "without a tag")
 
     paths = [folder / "images" / name for name in names]
-    describer = image_describer(pictures, [path for path in paths if split[path.name] == "train"], cache=cache)
+    describer = image_describer(
+        pictures, [path for path in paths if split[path.name] == "train"], cache=cache
+    )
     found = extract(describer, paths, workers=workers, cache=cache / "rows", on_step=on_step)
     left_out["not described"] = len(found.skipped)
     names = [names[number] for number in found.kept]
@@ -88,12 +95,16 @@ def read(
         views=views,
         labels=labels,
         splits={part: np.flatnonzero(parts == part) for part in ("train", "query", "database")},
-        payload=[{"name": name, "captions": list(captions[name]), "tags": said[name]} for name in names],
+        payload=[
+            {"name": name, "captions": list(captions[name]), "tags": said[name]} for name in names
+        ],
         name="flickr8k",
         classes=list(vocabulary.concepts),
     )
     told = telling(views["tags"][parts == "train"], labels[parts == "train"], tags)
-    return Photographs(data, {"image": describer, "tags": bag}, replace(leaks, telling=told), left_out)
+    return Photographs(
+        data, {"image": describer, "tags": bag}, replace(leaks, telling=told), left_out
+    )
 
 
 def by_captions(captions: Sequence[str]) -> list[str]:
@@ -109,7 +120,9 @@ def by_captions(captions: Sequence[str]) -> list[str]:
 
 def _parts(folder: Path) -> dict[str, list[str]]:
     """Every second photograph of the official training part is learnt from."""
-    official = {part: _listed(folder / f"Flickr_8k.{part}Images.txt") for part in ("train", "dev", "test")}
+    official = {
+        part: _listed(folder / f"Flickr_8k.{part}Images.txt") for part in ("train", "dev", "test")
+    }
     return {
         "train": official["train"][::2],
         "database": official["train"][1::2] + official["dev"],
@@ -121,7 +134,9 @@ def _listed(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").split()
 
 
-def _keep(names: Sequence[str], good: Callable[[str], bool], left_out: dict[str, int], why: str) -> list[str]:
+def _keep(
+    names: Sequence[str], good: Callable[[str], bool], left_out: dict[str, int], why: str
+) -> list[str]:
     """The names that are good; how many are not is noted."""
     kept = [name for name in names if good(name)]
     left_out[why] = len(names) - len(kept)

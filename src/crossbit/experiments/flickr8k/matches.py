@@ -21,7 +21,14 @@ from crossbit.model import HashModel
 from crossbit.progress import OnStep, Step
 
 METHODS = {"cmssh": "CM-SSH", "mmnn": "MM-NN"}
-MADE_UP = ("dog + beach", "snow + mountain", "bicycle + air", "girl + pink", "football + player", "car + street")
+MADE_UP = (
+    "dog + beach",
+    "snow + mountain",
+    "bicycle + air",
+    "girl + pink",
+    "football + player",
+    "car + street",
+)
 NEIGHBOURS, TAGS = 5, 10  # as in the paper's annotation
 SHOWN = 6  # matches of a query
 
@@ -89,7 +96,9 @@ class Searcher:
             indexes[name].add(np.arange(len(rows)), model.encode(name, data.views[name][rows]))
         return cls(model, data, rows, indexes)
 
-    def matches(self, codes: Codes, among: str, wanted: NDArray[np.bool_], k: int = SHOWN) -> list[list[Match]]:
+    def matches(
+        self, codes: Codes, among: str, wanted: NDArray[np.bool_], k: int = SHOWN
+    ) -> list[list[Match]]:
         """The nearest of the base to each query.
 
         Args:
@@ -99,7 +108,9 @@ class Searcher:
             k: How many.
         """
         found = self.indexes[among].search(codes, k)
-        bits = self.model.encode(among, self.data.views[among][self.rows[found.ids.ravel()]]).unpack()
+        bits = self.model.encode(
+            among, self.data.views[among][self.rows[found.ids.ravel()]]
+        ).unpack()
         bits = bits.reshape(*found.ids.shape, -1)
         return [
             [
@@ -115,7 +126,10 @@ class Searcher:
         wanted = np.array([[set(some) <= set(one) for one in said] for some in asked])
         codes = self.model.encode("tags", rows)
         found = self.matches(codes, "image", wanted)
-        return [Found(some, None, bits, m) for some, bits, m in zip(asked, codes.unpack(), found, strict=True)]
+        return [
+            Found(some, None, bits, m)
+            for some, bits, m in zip(asked, codes.unpack(), found, strict=True)
+        ]
 
     def between(self, asking: str, among: str, rows: NDArray[np.int64]) -> list[Found]:
         """Matches of photographs by one modality in another; right is what shares a concept."""
@@ -132,7 +146,9 @@ class Searcher:
     def annotated(self, rows: NDArray[np.int64]) -> list[Found]:
         """Tags for pictures: the ten that the five nearest bags of tags name most often."""
         codes = self.model.encode("image", self.data.views["image"][rows])
-        nearest = self.matches(codes, "tags", np.zeros((len(rows), len(self.rows)), np.bool_), NEIGHBOURS)
+        nearest = self.matches(
+            codes, "tags", np.zeros((len(rows), len(self.rows)), np.bool_), NEIGHBOURS
+        )
         truth = tags_of(self.data, rows)
         found = []
         for row, bits, true, some in zip(rows, codes.unpack(), truth, nearest, strict=True):
@@ -150,14 +166,20 @@ def tags_of(data: Dataset, rows: NDArray[np.int64]) -> list[list[str]]:
 def quality(found: Sequence[Found]) -> dict[str, float]:
     """Precision and recall of annotation against the words of the captions, in percent."""
     judged = tag_quality([one.tags for one in found], [one.words for one in found])
-    return {name: 100 * value for name, value in asdict(judged).items() if name in ("precision", "recall", "hit")}
+    return {
+        name: 100 * value
+        for name, value in asdict(judged).items()
+        if name in ("precision", "recall", "hit")
+    }
 
 
 def always_the_same(data: Dataset, rows: NDArray[np.int64]) -> dict[str, float]:
     """What the ten most frequent tags of the training photographs would reach, given to every picture."""
     train = np.asarray(data.splits["train"])
     usual = [tag.name for tag in vote(tags_of(data, train), tags=TAGS)]
-    return quality([Found(true, None, np.empty(0, np.bool_), (), usual) for true in tags_of(data, rows)])
+    return quality(
+        [Found(true, None, np.empty(0, np.bool_), (), usual) for true in tags_of(data, rows)]
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,13 +226,19 @@ def look(
     """
     data = photographs.data
     asked = [query.split(" + ") for query in queries]
-    described = photographs.describers["tags"].describe(asked)  # unknown words are told before anything is learnt
+    described = photographs.describers["tags"].describe(
+        asked
+    )  # unknown words are told before anything is learnt
     asking = np.asarray(data.splits["query"])
-    drawn = np.sort(np.random.default_rng(seed).choice(asking, size=min(shown, len(asking)), replace=False))
+    drawn = np.sort(
+        np.random.default_rng(seed).choice(asking, size=min(shown, len(asking)), replace=False)
+    )
     searchers = {}
     for number, method in enumerate(METHODS, start=1):
         fields = (methods or {}).get(method, {})
-        searchers[method] = Searcher.taught(HASHERS[method](n_bits=n_bits, seed=seed, **fields), data)
+        searchers[method] = Searcher.taught(
+            HASHERS[method](n_bits=n_bits, seed=seed, **fields), data
+        )
         if on_step is not None:
             on_step(Step(number, len(METHODS)))
     annotated = {method: one.annotated(asking) for method, one in searchers.items()}
@@ -220,5 +248,6 @@ def look(
         {method: one.between("tags", "image", drawn) for method, one in searchers.items()},
         {method: one.between("image", "tags", drawn) for method, one in searchers.items()},
         {method: [one for one in some if one.row in drawn] for method, some in annotated.items()},
-        {method: quality(some) for method, some in annotated.items()} | {"always": always_the_same(data, asking)},
+        {method: quality(some) for method, some in annotated.items()}
+        | {"always": always_the_same(data, asking)},
     )

@@ -38,15 +38,29 @@ class Sheet:
         """The page."""
         some = self.gallery
         parts = [
-            _section("Words find pictures", _MADE_UP, self._blocks(some.made_up, _asked, self._pictures)),
             _section(
-                "Words of a photograph find pictures", _WORDS_TO, self._blocks(some.words, _asked, self._pictures)
+                "Words find pictures", _MADE_UP, self._blocks(some.made_up, _asked, self._pictures)
             ),
-            _section("A picture finds words", _PICTURES_TO, self._blocks(some.pictures, self._asking, self._bags)),
-            _section("Ten tags for a picture", _TAGS_OF, self._blocks(some.annotated, self._asking, _given)),
+            _section(
+                "Words of a photograph find pictures",
+                _WORDS_TO,
+                self._blocks(some.words, _asked, self._pictures),
+            ),
+            _section(
+                "A picture finds words",
+                _PICTURES_TO,
+                self._blocks(some.pictures, self._asking, self._bags),
+            ),
+            _section(
+                "Ten tags for a picture",
+                _TAGS_OF,
+                self._blocks(some.annotated, self._asking, _given),
+            ),
             _quality(some.quality),
         ]
-        style = files("crossbit.experiments.flickr8k").joinpath("sheet.css").read_text(encoding="utf-8")
+        style = (
+            files("crossbit.experiments.flickr8k").joinpath("sheet.css").read_text(encoding="utf-8")
+        )
         title = f"Photographs and words in {self.n_bits} bits"
         return _PAGE.format(title=title, style=style, intro=_INTRO, body="".join(parts))
 
@@ -58,7 +72,9 @@ class Sheet:
                 f'<div class="line"><h4>{METHODS[method]}{_bits(one.bits)}</h4>{answer(one)}</div>'
                 for method, one in zip(METHODS, both, strict=True)
             ]
-            blocks.append(f'<article><div class="query">{query(both[0])}</div><div>{"".join(lines)}</div></article>')
+            blocks.append(
+                f'<article><div class="query">{query(both[0])}</div><div>{"".join(lines)}</div></article>'
+            )
         return "".join(blocks)
 
     def _asking(self, one: Found) -> str:
@@ -75,7 +91,9 @@ class Sheet:
         shared, inside = set(one.words), []
         for match in one.matches:
             said = sorted(self._said(match.row), key=lambda word: word not in shared)
-            inside.append(f"<p>{_chips(said[:_WORDS], shared)}</p>{self._image(match.row, 'faint')}")
+            inside.append(
+                f"<p>{_chips(said[:_WORDS], shared)}</p>{self._image(match.row, 'faint')}"
+            )
         return _cards(one, inside)
 
     def _said(self, row: int) -> list[str]:
@@ -83,12 +101,16 @@ class Sheet:
 
     def _image(self, row: int, look: str = "") -> str:
         payload: Any = self.data.payload
-        content = base64.b64encode((self.folder / payload[row]["name"]).read_bytes()).decode("ascii")
+        content = base64.b64encode((self.folder / payload[row]["name"]).read_bytes()).decode(
+            "ascii"
+        )
         told = escape(payload[row]["captions"][0], quote=True)
         return f'<img class="{look}" src="data:image/jpeg;base64,{content}" alt="{told}">'
 
 
-def write_sheet(out: Path, gallery: Gallery, folder: Path, *, n_bits: int, settings: Mapping[str, Any]) -> Path:
+def write_sheet(
+    out: Path, gallery: Gallery, folder: Path, *, n_bits: int, settings: Mapping[str, Any]
+) -> Path:
     """Write the page, and what was measured beside it.
 
     Args:
@@ -101,7 +123,13 @@ def write_sheet(out: Path, gallery: Gallery, folder: Path, *, n_bits: int, setti
     data = gallery.photographs.data
     sizes = {name: len(np.asarray(rows)) for name, rows in data.splits.items()}
     write_summary(
-        out, "photographs", bits=n_bits, settings=dict(settings), rows=sizes, annotation=gallery.quality, titles=TITLES
+        out,
+        "photographs",
+        bits=n_bits,
+        settings=dict(settings),
+        rows=sizes,
+        annotation=gallery.quality,
+        titles=TITLES,
     )
     page = out / "photographs.html"
     page.write_text(Sheet(gallery, folder, n_bits).html(), encoding="utf-8")
@@ -136,7 +164,10 @@ def _cards(one: Found, inside: Sequence[str]) -> str:
 
 
 def _chips(words: Sequence[str], right: set[str]) -> str:
-    return " ".join(f'<span class="chip{" right" if word in right else ""}">{escape(word)}</span>' for word in words)
+    return " ".join(
+        f'<span class="chip{" right" if word in right else ""}">{escape(word)}</span>'
+        for word in words
+    )
 
 
 def _bits(bits: NDArray[np.bool_], asked: NDArray[np.bool_] | None = None) -> str:
@@ -148,9 +179,7 @@ def _bits(bits: NDArray[np.bool_], asked: NDArray[np.bool_] | None = None) -> st
         for n, (bit, other) in enumerate(zip(bits, differ, strict=True))
     ]
     height = 6 * -(-len(bits) // _COLUMNS)
-    return (
-        f'<svg class="bits" viewBox="0 0 {6 * _COLUMNS} {height}" role="img" aria-label="code">{"".join(squares)}</svg>'
-    )
+    return f'<svg class="bits" viewBox="0 0 {6 * _COLUMNS} {height}" role="img" aria-label="code">{"".join(squares)}</svg>'
 
 
 def _quality(quality: Mapping[str, Mapping[str, float]]) -> str:
@@ -174,7 +203,9 @@ _PICTURES_TO = (
     "Bags of words found by a picture. Right is one whose photograph shows a concept of the picture; words that both"
     " captions use are green."
 )
-_TAGS_OF = "The words that its five nearest bags of words use most; those of its own captions are green."
+_TAGS_OF = (
+    "The words that its five nearest bags of words use most; those of its own captions are green."
+)
 
 _PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">

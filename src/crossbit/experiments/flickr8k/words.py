@@ -19,14 +19,19 @@ from crossbit.features.text import EMPTY_WORDS, words
 
 LEAST_CAPTIONS = 2  # that must speak of a concept
 _SHORTEST_PART = 4  # letters of a concept's word that a longer word may not contain
-_SURE, _OFTEN = 0.9, 20  # a tag on so many photographs, of which such a share shows one concept, gives it away
+_SURE, _OFTEN = (
+    0.9,
+    20,
+)  # a tag on so many photographs, of which such a share shows one concept, gives it away
 
 Bools = NDArray[np.bool_]
 
 
 def load_concepts() -> dict[str, list[str]]:
     """The concepts: name → words."""
-    text = files("crossbit.experiments.flickr8k").joinpath("concepts.json").read_text(encoding="utf-8")
+    text = (
+        files("crossbit.experiments.flickr8k").joinpath("concepts.json").read_text(encoding="utf-8")
+    )
     return dict(json.loads(text))
 
 
@@ -37,8 +42,15 @@ def inflections(word: str) -> set[str]:
         >>> {"rides", "riding", "rider"} <= inflections("ride")
         True
     """
-    stems = {word, word + word[-1], word.removesuffix("e"), word[:-1] + "i" if word.endswith("y") else word}
-    return {word, f"{word}'s", f"{word}s"} | {stem + end for stem in stems for end in ("es", "ed", "er", "ers", "ing")}
+    stems = {
+        word,
+        word + word[-1],
+        word.removesuffix("e"),
+        word[:-1] + "i" if word.endswith("y") else word,
+    }
+    return {word, f"{word}'s", f"{word}s"} | {
+        stem + end for stem in stems for end in ("es", "ed", "er", "ers", "ing")
+    }
 
 
 @dataclass(frozen=True)
@@ -75,13 +87,20 @@ class Vocabulary:
     @classmethod
     def of(cls, concepts: Mapping[str, Iterable[str]]) -> "Vocabulary":
         """From the words of each concept, inflected here."""
-        return cls({name: frozenset().union(*map(inflections, some)) for name, some in concepts.items()})
+        return cls(
+            {name: frozenset().union(*map(inflections, some)) for name, some in concepts.items()}
+        )
 
     def shown(self, captions: Sequence[str]) -> Bools:
         """Which concepts a photograph shows, by what its captions say."""
         said = [set(words(caption)) for caption in captions]
         least = min(LEAST_CAPTIONS, len(said))
-        return np.array([sum(bool(one & forms) for one in said) >= least > 0 for forms in self.concepts.values()])
+        return np.array(
+            [
+                sum(bool(one & forms) for one in said) >= least > 0
+                for forms in self.concepts.values()
+            ]
+        )
 
     def is_concept(self, word: str) -> bool:
         """Whether a word is a concept's."""
@@ -89,14 +108,21 @@ class Vocabulary:
 
     def is_compound(self, word: str) -> bool:
         """Whether a word contains a concept's."""
-        return any(form in word for forms in self.concepts.values() for form in forms if len(form) >= _SHORTEST_PART)
+        return any(
+            form in word
+            for forms in self.concepts.values()
+            for form in forms
+            if len(form) >= _SHORTEST_PART
+        )
 
     def tags(self, captions: Iterable[Sequence[str]], size: int) -> tuple[tuple[str, ...], Leaks]:
         """The most frequent words that say something and belong to no concept, and what was left out."""
         counts = Counter(word for said in captions for caption in said for word in words(caption))
         own = {word for word in counts if self.is_concept(word)}
         compounds = {word for word in counts if word not in own and self.is_compound(word)}
-        free = [word for word in counts if len(word) > 1 and word not in own | compounds | EMPTY_WORDS]
+        free = [
+            word for word in counts if len(word) > 1 and word not in own | compounds | EMPTY_WORDS
+        ]
         chosen = sorted(free, key=lambda word: (-counts[word], word))[:size]
         lost = sum(counts[word] for word in own | compounds)
         return tuple(chosen), Leaks(len(own), len(compounds), lost, ())

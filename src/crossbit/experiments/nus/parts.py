@@ -50,7 +50,9 @@ def apply_reading(data: Dataset, reading: str) -> Dataset:
 def _parts(n: int, reading: str) -> dict[str, NDArray[np.int64]]:
     """Rows to learn from first, queries last: every part is one stretch, which needs no copy."""
     if n < 20:
-        raise DataError(f"{n} photographs have a concept and all views; there must be 20 or more to be divided")
+        raise DataError(
+            f"{n} photographs have a concept and all views; there must be 20 or more to be divided"
+        )
     if reading == "labelled":
         queries, base = round(n * QUERIES / LABELLED), round(n * BASE / LABELLED)
         return {
@@ -59,7 +61,11 @@ def _parts(n: int, reading: str) -> dict[str, NDArray[np.int64]]:
             "query": np.arange(n - queries, n),
         }
     queries = round(n * QUERIES / (QUERIES + 176_577))
-    return {"train": np.arange(n // 2), "database": np.arange(n - queries), "query": np.arange(n - queries, n)}
+    return {
+        "train": np.arange(n // 2),
+        "database": np.arange(n - queries),
+        "query": np.arange(n - queries, n),
+    }
 
 
 def as_the_paper_has_them(data: Dataset) -> Dataset:

@@ -40,7 +40,11 @@ MARGINS = {"image-tags": 7.0, "image": 3.0, "tags": 3.0}
 
 
 def rows(
-    protocol: Protocol, *, pairs: tuple[int, int] = PAIRS, paper: bool = True, as_they_come: bool = False
+    protocol: Protocol,
+    *,
+    pairs: tuple[int, int] = PAIRS,
+    paper: bool = True,
+    as_they_come: bool = False,
 ) -> list[Row]:
     """The features, MM-NN, CM-NN and CM-SSH.
 
@@ -64,7 +68,12 @@ def rows(
         bytes_an_item=4 * 500,
     )
     hashed = [
-        Row(key=key, title=title, make=partial(HASHERS[key], **fields), paper=PAPER[key] if paper else {})
+        Row(
+            key=key,
+            title=title,
+            make=partial(HASHERS[key], **fields),
+            paper=PAPER[key] if paper else {},
+        )
         for key, (title, fields) in makes.items()
     ]
     ours = [
@@ -78,13 +87,17 @@ def _features(data: Dataset, seed: int, *, protocol: Protocol) -> Evaluation:
     """Unhashed features by Euclidean distance, within each modality; every seed gives the same."""
     del seed
     reports = {
-        (name, name): evaluate_ranking(rank_features(data, name, protocol), measures=protocol.measures)
+        (name, name): evaluate_ranking(
+            rank_features(data, name, protocol), measures=protocol.measures
+        )
         for name in data.modalities
     }
     return Evaluation(reports, protocol)
 
 
-def rank_features(data: Dataset, name: str, protocol: Protocol, *, queries: slice = slice(None)) -> Ranking:
+def rank_features(
+    data: Dataset, name: str, protocol: Protocol, *, queries: slice = slice(None)
+) -> Ranking:
     """Features of a modality by their distance to the queries.
 
     Args:
@@ -96,9 +109,14 @@ def rank_features(data: Dataset, name: str, protocol: Protocol, *, queries: slic
     places = places_needed(protocol.measures)
     if places is None:
         raise ValueError(f"protocol {protocol.name!r} looks at more than first places")
-    asked, searched = np.asarray(data.splits[protocol.queries])[queries], np.asarray(data.splits[protocol.base])
+    asked, searched = (
+        np.asarray(data.splits[protocol.queries])[queries],
+        np.asarray(data.splits[protocol.base]),
+    )
     relevant = relevance(data, (name, asked), (name, searched))
     view = data.views[name]
     if view.dtype.kind == "f":
         return first_vectors(view[asked], view[searched], relevant, places=places)
-    return first_codes(Codes.pack(view[asked] > 0), Codes.pack(view[searched] > 0), relevant, places=places)
+    return first_codes(
+        Codes.pack(view[asked] > 0), Codes.pack(view[searched] > 0), relevant, places=places
+    )

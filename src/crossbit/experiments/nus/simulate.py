@@ -67,7 +67,9 @@ class Calibration:
     trials: dict[str, list[tuple[float, float]]]
 
 
-def simulate(labels: Bools, concepts: Sequence[str], shares: dict[str, float], *, seed: int = 0) -> Dataset:
+def simulate(
+    labels: Bools, concepts: Sequence[str], shares: dict[str, float], *, seed: int = 0
+) -> Dataset:
     """A data set of the form of NUS with features made up from concepts.
 
     Args:
@@ -76,7 +78,10 @@ def simulate(labels: Bools, concepts: Sequence[str], shares: dict[str, float], *
         shares: Modality → share of its draws that come from concepts.
         seed: The same seed gives the same features.
     """
-    views = {name: features(labels, KINDS[name], share, [seed, k]) for k, (name, share) in enumerate(shares.items())}
+    views = {
+        name: features(labels, KINDS[name], share, [seed, k])
+        for k, (name, share) in enumerate(shares.items())
+    }
     return Dataset(views=views, labels=labels, classes=concepts, name="nus, features simulated")
 
 
@@ -86,7 +91,9 @@ def features(labels: Bools, kind: Kind, share: float, seed: Sequence[int]) -> ND
     made = np.empty((len(labels), kind.width), np.uint8)
     for start in range(0, len(labels), _BLOCK):
         block = labels[start : start + _BLOCK]
-        made[start : start + _BLOCK] = _drawn(block, kind, share, ends, np.random.default_rng([*seed, 1, start]))
+        made[start : start + _BLOCK] = _drawn(
+            block, kind, share, ends, np.random.default_rng([*seed, 1, start])
+        )
     return made
 
 
@@ -106,18 +113,32 @@ def _drawn(
     photograph = np.repeat(np.arange(len(labels)), 1 + random.poisson(kind.draws - 1, len(labels)))
     many, telling = labels.sum(axis=1), random.random(len(photograph)) < share
     telling &= many[photograph] > 0
-    concepts = np.nonzero(labels)[1] + 1  # of one photograph after the other; 0 is the common distribution
+    concepts = (
+        np.nonzero(labels)[1] + 1
+    )  # of one photograph after the other; 0 is the common distribution
     first = np.cumsum(many) - many
     which = first[photograph] + (random.random(len(photograph)) * many[photograph]).astype(np.int64)
-    source = np.where(telling, concepts[np.minimum(which, len(concepts) - 1)], 0) if len(concepts) else 0 * photograph
-    word = np.searchsorted(ends, source + random.random(len(photograph)), side="right") - source * kind.width
+    source = (
+        np.where(telling, concepts[np.minimum(which, len(concepts) - 1)], 0)
+        if len(concepts)
+        else 0 * photograph
+    )
+    word = (
+        np.searchsorted(ends, source + random.random(len(photograph)), side="right")
+        - source * kind.width
+    )
     counts = np.bincount(photograph * kind.width + word, minlength=len(labels) * kind.width)
     limit = 255 if kind.counts else 1
     return np.minimum(counts, limit).astype(np.uint8).reshape(len(labels), kind.width)
 
 
 def calibrate(
-    labels: Bools, concepts: Sequence[str], reading: str, *, seed: int = 0, on_trial: Callable[[str], None]
+    labels: Bools,
+    concepts: Sequence[str],
+    reading: str,
+    *,
+    seed: int = 0,
+    on_trial: Callable[[str], None],
 ) -> Calibration:
     """Find the shares of telling draws with which features have the mAP@10 that the paper prints.
 
@@ -140,7 +161,9 @@ def calibrate(
             data = apply_reading(replace(bare, views=views), reading)
             ranking = rank_features(data, name, protocol, queries=_QUERIES)
             found = 100 * mean_over_queries(ranking.measure(AveragePrecision(at=10)))
-            on_trial(f"{name}: {share:.4f} of the draws tell something, mAP@10 {found:.2f} (target {kind.target})")
+            on_trial(
+                f"{name}: {share:.4f} of the draws tell something, mAP@10 {found:.2f} (target {kind.target})"
+            )
             return found
 
         trials[name] = solve(measure, kind.target, name)
@@ -162,4 +185,6 @@ def solve(measure: Callable[[float], float], target: float, name: str) -> list[t
         if abs(trials[-1][1] - target) <= _TOLERANCE:
             return trials
         low, high = (trials[-1], high) if trials[-1][1] < target else (low, trials[-1])
-    raise DataError(f"{name}: no share of telling draws gives an mAP@10 of {target}; the last trials: {trials[-3:]}")
+    raise DataError(
+        f"{name}: no share of telling draws gives an mAP@10 of {target}; the last trials: {trials[-3:]}"
+    )

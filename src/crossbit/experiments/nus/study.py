@@ -59,7 +59,9 @@ def run_study(
 
 def _cost(results: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """What all runs took together, however often they were interrupted; nothing where one of them does not say."""
-    if any(result.get("cpu_seconds") is None or result.get("peak_gib") is None for result in results):
+    if any(
+        result.get("cpu_seconds") is None or result.get("peak_gib") is None for result in results
+    ):
         return {}
     return {
         "minutes": sum(result["seconds"] for result in results) / 60,
@@ -72,6 +74,19 @@ def _chance(result: Mapping[str, Any]) -> dict[str, Any]:
     """A row for a ranking at random."""
     mean = {way: percent(result, way, "chance") for way in result["directions"]}
     level = sum(mean.values()) / len(mean)
-    nothing: dict[str, Any] = {"bits": None, "seeds": 1, "deviation": dict.fromkeys(mean, 0.0), "paper": {}}
+    nothing: dict[str, Any] = {
+        "bits": None,
+        "seeds": 1,
+        "deviation": dict.fromkeys(mean, 0.0),
+        "paper": {},
+    }
     bounds = {"worst": level, "best": level, "chance": level}
-    return {"key": "chance", "title": "at random", "mean": mean, **nothing, **bounds, "bytes": 0, "seconds": 0.0}
+    return {
+        "key": "chance",
+        "title": "at random",
+        "mean": mean,
+        **nothing,
+        **bounds,
+        "bytes": 0,
+        "seconds": 0.0,
+    }

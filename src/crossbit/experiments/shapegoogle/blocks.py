@@ -30,7 +30,10 @@ def _methods(rows: Sequence[Mapping[str, Any]]) -> Block:
     header, lines = [f"{max(row['seeds'] for row in rows)} seeds"], []
     for way in DIRECTIONS:
         left, right = (NAMES[side] for side in way.split("-"))
-        header += [left if left == right else f"{left} → {right}", *(["paper"] if way in printed else [])]
+        header += [
+            left if left == right else f"{left} → {right}",
+            *(["paper"] if way in printed else []),
+        ]
     for row in rows:
         cells = [row["title"]]
         for way in DIRECTIONS:
@@ -50,7 +53,10 @@ def _value(row: Mapping[str, Any], way: str) -> str:
 
 def _strengths(tried: Sequence[Mapping[str, Any]]) -> Block:
     ways = [f"{name}-{name}{end}" for end in ("", ", no distractors") for name in NAMES]
-    lines = [[f"{one['strength']:g}", *(f"{one[way]:.2f}" for way in ways), f"{one['gap']:.2f}"] for one in tried]
+    lines = [
+        [f"{one['strength']:g}", *(f"{one[way]:.2f}" for way in ways), f"{one['gap']:.2f}"]
+        for one in tried
+    ]
     names = [*NAMES.values(), *(f"{name}, no distractors" for name in NAMES.values())]
     return {"header": ["strength", *names, "gap to the paper"], "lines": lines}
 
@@ -74,7 +80,15 @@ def _gain(one: Mapping[str, Any]) -> str:
 
 def _bars(found: Sequence[Mapping[str, Any]]) -> Block:
     lines = [
-        [one["bar"], f"{one['value']:.2f}", f"{one['least']:.2f}", "yes" if one["reached"] else "**no**"]
+        [
+            one["bar"],
+            f"{one['value']:.2f}",
+            f"{one['least']:.2f}",
+            "yes" if one["reached"] else "**no**",
+        ]
         for one in found
     ]
-    return {"header": ["held out, across modalities", "value", "at least", "reached"], "lines": lines}
+    return {
+        "header": ["held out, across modalities", "value", "at least", "reached"],
+        "lines": lines,
+    }

@@ -43,7 +43,13 @@ class Shapes:
 
 
 def describe(
-    items: Sequence[Item], data: Path, cache: Path, *, strength: float, workers: int = 1, on_step: OnStep | None = None
+    items: Sequence[Item],
+    data: Path,
+    cache: Path,
+    *,
+    strength: float,
+    workers: int = 1,
+    on_step: OnStep | None = None,
 ) -> Shapes:
     """Make the meshes that are not there yet, and solve for the heat of those that are new.
 
@@ -62,7 +68,12 @@ def describe(
 
 
 def write_meshes(
-    items: Sequence[Item], data: Path, cache: Path, *, strength: float, on_step: OnStep | None = None
+    items: Sequence[Item],
+    data: Path,
+    cache: Path,
+    *,
+    strength: float,
+    on_step: OnStep | None = None,
 ) -> list[Path]:
     """Write each mesh that is not there yet; what the strength does not touch is shared by all strengths."""
     folder = cache / f"meshes-{VERSION}"
@@ -105,7 +116,9 @@ def as_printed(shapes: Shapes) -> Dataset:
     """All shapes teach, and the same are searched for: transductive, as the paper seems to have done."""
     classed = np.array([item.label is not None for item in shapes.items])
     views, every = bags(shapes, [True] * len(classed)), np.arange(len(classed))
-    return _data(shapes, views, {"train": every, "query": np.flatnonzero(classed), "database": every})
+    return _data(
+        shapes, views, {"train": every, "query": np.flatnonzero(classed), "database": every}
+    )
 
 
 def held_out(shapes: Shapes) -> Dataset:
@@ -114,7 +127,9 @@ def held_out(shapes: Shapes) -> Dataset:
     classed = np.array([item.label is not None for item in shapes.items])
     views = bags(shapes, list(trains))
     asked, searched = np.flatnonzero(classed & ~trains), np.flatnonzero(~trains)
-    return _data(shapes, views, {"train": np.flatnonzero(trains), "query": asked, "database": searched})
+    return _data(
+        shapes, views, {"train": np.flatnonzero(trains), "query": asked, "database": searched}
+    )
 
 
 def _data(shapes: Shapes, views: Views, splits: dict[str, NDArray[np.int64]]) -> Dataset:

@@ -82,10 +82,17 @@ def _vase(random: Generator) -> Mesh:
 
 def _twisted_bar(random: Generator) -> Mesh:
     mesh = ball()
-    box = np.sign(mesh.vertices) * np.abs(mesh.vertices) ** 0.35 * [1, random.uniform(0.2, 0.8), random.uniform(2, 6)]
+    box = (
+        np.sign(mesh.vertices)
+        * np.abs(mesh.vertices) ** 0.35
+        * [1, random.uniform(0.2, 0.8), random.uniform(2, 6)]
+    )
     turn = random.uniform(0, 1.2) * box[:, 2]
     x, y = box[:, 0], box[:, 1]
-    bent = np.stack([np.cos(turn) * x - np.sin(turn) * y, np.sin(turn) * x + np.cos(turn) * y, box[:, 2]], axis=1)
+    bent = np.stack(
+        [np.cos(turn) * x - np.sin(turn) * y, np.sin(turn) * x + np.cos(turn) * y, box[:, 2]],
+        axis=1,
+    )
     return Mesh(bent, mesh.faces)
 
 
@@ -98,7 +105,12 @@ def _blobs(random: Generator) -> Mesh:
 def _quadruped(random: Generator) -> Mesh:
     long, high, wide = random.uniform(1.2, 2.6), random.uniform(0.7, 2.0), random.uniform(0.2, 0.5)
     thick, leg = random.uniform(0.25, 0.55), random.uniform(0.08, 0.22)
-    body = (np.array([0.0, 0, high]), np.array([long, 0, high]), thick, thick * random.uniform(0.7, 1.3))
+    body = (
+        np.array([0.0, 0, high]),
+        np.array([long, 0, high]),
+        thick,
+        thick * random.uniform(0.7, 1.3),
+    )
     limbs: list[Limb] = [body]
     for x in (0.0, long):
         for y in (-wide, wide):
@@ -116,7 +128,10 @@ def _biped(random: Generator) -> Mesh:
     high, wide, arm = random.uniform(0.8, 1.6), random.uniform(0.25, 0.6), random.uniform(0.09, 0.2)
     hips, chest = np.array([0.0, 0, high]), np.array([0.0, 0, high + random.uniform(0.6, 1.3)])
     head = chest + np.array([0, 0, random.uniform(0.4, 0.7)])
-    limbs: list[Limb] = [(hips, chest, random.uniform(0.22, 0.5), random.uniform(0.25, 0.5)), (chest, head, 0.15, 0.28)]
+    limbs: list[Limb] = [
+        (hips, chest, random.uniform(0.22, 0.5), random.uniform(0.25, 0.5)),
+        (chest, head, 0.15, 0.28),
+    ]
     for side in (-wide, wide):
         shoulder, hip = chest + np.array([side, 0, 0]), hips + np.array([side / 2, 0, 0])
         elbow = shoulder + random.normal([side, 0, -0.4], 0.3)
@@ -147,7 +162,9 @@ def _flesh(limbs: Sequence[Limb], blend: float = 0.12) -> Mesh:
         for a, b, r, s in limbs:
             along = b - a
             share = np.clip((points - a) @ along / max(float(along @ along), 1e-9), 0, 1)
-            gap = np.linalg.norm(points - a - share[:, None] * along, axis=1) - (r + share * (s - r))
+            gap = np.linalg.norm(points - a - share[:, None] * along, axis=1) - (
+                r + share * (s - r)
+            )
             near += np.exp(-np.clip(gap, -20 * blend, 20 * blend) / blend)
         return np.asarray(-blend * np.log(near))
 

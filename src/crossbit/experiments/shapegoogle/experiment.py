@@ -17,7 +17,14 @@ from crossbit.experiments.shapegoogle.blocks import blocks
 from crossbit.experiments.shapegoogle.described import as_printed, describe, held_out, write_meshes
 from crossbit.experiments.shapegoogle.plan import Item, plan
 from crossbit.experiments.shapegoogle.rows import DIRECTIONS, NAMES, table_rows
-from crossbit.experiments.shapegoogle.runs import PARTS, READINGS, Part, Reading, protocol_of, run_reading
+from crossbit.experiments.shapegoogle.runs import (
+    PARTS,
+    READINGS,
+    Part,
+    Reading,
+    protocol_of,
+    run_reading,
+)
 from crossbit.experiments.shapegoogle.strengths import STRENGTH
 from crossbit.experiments.summary import NAME, read_summary, write_summary
 from crossbit.experiments.table import result_file
@@ -58,7 +65,9 @@ def run(
         for reading, data in sets.items():
             run_reading(reading, data, out / reading, parts=parts, seeds=seeds, on_step=on_step)
         return
-    with ProcessPoolExecutor(min(workers, len(sets)), get_context("spawn"), initializer=_one_thread) as pool:
+    with ProcessPoolExecutor(
+        min(workers, len(sets)), get_context("spawn"), initializer=_one_thread
+    ) as pool:
         running = [
             pool.submit(run_reading, reading, data, out / reading, parts=parts, seeds=seeds)
             for reading, data in sets.items()
@@ -75,7 +84,11 @@ def _one_thread() -> None:
 
 
 def collect(
-    sets: Mapping[Reading, Dataset], out: Path, *, seeds: Sequence[int], facts: Mapping[str, Any] | None = None
+    sets: Mapping[Reading, Dataset],
+    out: Path,
+    *,
+    seeds: Sequence[int],
+    facts: Mapping[str, Any] | None = None,
 ) -> None:
     """Write the summary and the figures of all that has been run.
 
@@ -88,7 +101,9 @@ def collect(
     tables: dict[str, Any] = {}
     for reading in READINGS:
         tables |= study.tables(reading, sets[reading], out / reading, seeds)
-    scarce = {reading: study.scarce(reading, sets[reading], out / reading, seeds) for reading in READINGS}
+    scarce = {
+        reading: study.scarce(reading, sets[reading], out / reading, seeds) for reading in READINGS
+    }
     titles = {row.key: row.title for row in table_rows(protocol_of("held-out"), 16)}
     curves = study.lengths(sets["held-out"], out / "held-out", seeds)
     planes = study.grid(out / "held-out", seeds)
@@ -109,7 +124,10 @@ def collect(
         bits=curves,
         grid=planes,
         protocols_used={reading: protocol_of(reading).to_dict() for reading in READINGS},
-        parts={reading: {part: len(rows) for part, rows in sets[reading].splits.items()} for reading in READINGS},
+        parts={
+            reading: {part: len(rows) for part, rows in sets[reading].splits.items()}
+            for reading in READINGS
+        },
         **(facts or {}),
     )
     write_blocks(out)
@@ -121,7 +139,9 @@ def write_blocks(out: Path) -> None:
     write_summary(out, "shapegoogle", tables=blocks(read_summary(out / NAME)))
 
 
-def _draw(tables: Mapping[str, Any], curves: Any, planes: Any, titles: Mapping[str, str], out: Path) -> None:  # noqa: ANN401
+def _draw(
+    tables: Mapping[str, Any], curves: Any, planes: Any, titles: Mapping[str, str], out: Path
+) -> None:  # noqa: ANN401
     if curves:
         raw = next(row["mean"] for row in tables["held-out 16"] if row["key"] == "raw")
         levels = {name: raw[f"{name}-{name}"] for name in NAMES}
@@ -130,7 +150,9 @@ def _draw(tables: Mapping[str, Any], curves: Any, planes: Any, titles: Mapping[s
         figures.plot_grid_planes(planes, out / "grid.svg")
 
 
-def draw_search(data: Dataset, meshes: Path, cache: Path, out: Path, *, query: str = "dog-noise-3") -> None:
+def draw_search(
+    data: Dataset, meshes: Path, cache: Path, out: Path, *, query: str = "dog-noise-3"
+) -> None:
     """A search of the held-out reading: the query, what is found first, and the nearest of another class.
 
     Args:
@@ -152,21 +174,36 @@ def draw_search(data: Dataset, meshes: Path, cache: Path, out: Path, *, query: s
     apart = np.linalg.norm(data.views["bof"][base] - data.views["bof"][base[asks]], axis=1)
     order = np.lexsort((-apart, distance))  # of equal distance, first what looks least alike
     similar = next(k for k in order if labels[k] == labels[asks] and k != asks)
-    other = min((k for k in range(len(base)) if labels[k] not in (-1, labels[asks])), key=lambda k: apart[k])
+    other = min(
+        (k for k in range(len(base)) if labels[k] not in (-1, labels[asks])), key=lambda k: apart[k]
+    )
     stranger = min((k for k in range(len(base)) if labels[k] < 0), key=lambda k: apart[k])
     items = {item.name: item for item in plan()}
     things = []
-    for place, role in ((asks, "query"), (similar, "same class"), (other, "another class"), (stranger, "distractor")):
+    for place, role in (
+        (asks, "query"),
+        (similar, "same class"),
+        (other, "another class"),
+        (stranger, "distractor"),
+    ):
         name = names[base[place]]
         far = "" if role == "query" else f", {distance[place]} bits away"
-        things.append(_thing(items[name], f"{role}{far}\n{_words(items[name])}", data, base[place], meshes, cache))
+        things.append(
+            _thing(
+                items[name], f"{role}{far}\n{_words(items[name])}", data, base[place], meshes, cache
+            )
+        )
         things[-1] |= {f"code {name}": codes[name][place] for name in NAMES}
     figures.plot_search(things, out / "retrieval.svg")
 
 
-def _thing(item: Item, title: str, data: Dataset, row: int, meshes: Path, cache: Path) -> dict[str, Any]:
+def _thing(
+    item: Item, title: str, data: Dataset, row: int, meshes: Path, cache: Path
+) -> dict[str, Any]:
     (path,) = write_meshes([item], meshes, cache, strength=STRENGTH)
-    return {"title": title, "mesh": read_mesh(path)} | {name: data.views[name][row] for name in NAMES}
+    return {"title": title, "mesh": read_mesh(path)} | {
+        name: data.views[name][row] for name in NAMES
+    }
 
 
 def _words(item: Item) -> str:

@@ -18,7 +18,9 @@ PANELS = {"across": "BoF ↔ SS-BoF", "bof": "BoF", "ssbof": "SS-BoF"}
 BAND = (20, 40)  # five to ten times the smallest length that can tell twelve classes apart, 4 bits
 
 
-def plot_bits(found: Mapping[str, Any], titles: Mapping[str, str], raw: Mapping[str, float], path: Path) -> None:
+def plot_bits(
+    found: Mapping[str, Any], titles: Mapping[str, str], raw: Mapping[str, float], path: Path
+) -> None:
     """Bits against mAP: across modalities and within each, a line a method, descriptors dotted.
 
     Args:
@@ -32,17 +34,32 @@ def plot_bits(found: Mapping[str, Any], titles: Mapping[str, str], raw: Mapping[
             axis.axvspan(*BAND, color="#f1f1ef", zorder=0)
             for number, (key, kinds) in enumerate(found[panel].items()):
                 bits = [int(n) for n in kinds["retrained"]]
-                means, spread = ([value[k] for value in kinds["retrained"].values()] for k in (0, 1))
-                look: dict[str, Any] = {"color": COLOURS[number], "marker": "o", "markersize": 3.5, "elinewidth": 0.8}
+                means, spread = (
+                    [value[k] for value in kinds["retrained"].values()] for k in (0, 1)
+                )
+                look: dict[str, Any] = {
+                    "color": COLOURS[number],
+                    "marker": "o",
+                    "markersize": 3.5,
+                    "elinewidth": 0.8,
+                }
                 axis.errorbar(bits, means, yerr=spread, label=titles[key], **look)
             if panel in raw:
-                axis.axhline(raw[panel], color="#9b9a97", linestyle=":", linewidth=1.2, label="descriptors")
+                axis.axhline(
+                    raw[panel], color="#9b9a97", linestyle=":", linewidth=1.2, label="descriptors"
+                )
             axis.set(xscale="log", xlabel="bits", title=title, ylim=(None, 101))
             axis.set_xticks([4, 8, 16, 32, 64, 128], ["4", "8", "16", "32", "64", "128"])
             axis.minorticks_off()
         axes[0].set_ylabel("mAP (%)")
         axes[0].text(
-            28, axes[0].get_ylim()[0], "5–10 × ⌈log₂ 12⌉", ha="center", va="bottom", color="#787774", fontsize=7
+            28,
+            axes[0].get_ylim()[0],
+            "5–10 × ⌈log₂ 12⌉",
+            ha="center",
+            va="bottom",
+            color="#787774",
+            fontsize=7,
         )
         axes[1].legend(frameon=False, fontsize=8, loc="lower right")
 
@@ -102,7 +119,10 @@ def render(axis: "Axes", mesh: Mesh) -> None:
     order = np.argsort(corners[:, :, 2].mean(axis=1))
     colours = light[order, None] * np.array([0.62, 0.74, 0.82])
     flat = PolyCollection(
-        [corner[:, :2] for corner in corners[order]], facecolors=colours, edgecolors=colours, linewidths=0.2
+        [corner[:, :2] for corner in corners[order]],
+        facecolors=colours,
+        edgecolors=colours,
+        linewidths=0.2,
     )
     flat.set_rasterized(True)
     axis.add_collection(flat)

@@ -28,7 +28,9 @@ def tell(
     (a, b), labels = train.modalities, np.asarray(train.labels)
     known = labels >= 0
     alike = (labels[:, None] == labels) & known
-    unlike = (labels[:, None] != labels) & ((known[:, None] | known) if distractors else (known[:, None] & known))
+    unlike = (labels[:, None] != labels) & (
+        (known[:, None] | known) if distractors else (known[:, None] & known)
+    )
     random = np.random.default_rng(seed)
     pairs = [_draw(a, b, alike, unlike, share, random)]
     if within:

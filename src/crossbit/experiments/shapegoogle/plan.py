@@ -55,9 +55,15 @@ class Item:
         """
         seed = list(self.name.encode())
         if self.label is None:
-            return distractor(self.kind, seed, _areas(tuple(tuple(some) for some in poses.values())))
+            return distractor(
+                self.kind, seed, _areas(tuple(tuple(some) for some in poses.values()))
+            )
         mesh = poses[self.label][self.place % len(poses[self.label])].read()
-        return mesh if self.kind == ISOMETRY else transform(mesh, self.kind, strength * self.step / len(STEPS), seed)
+        return (
+            mesh
+            if self.kind == ISOMETRY
+            else transform(mesh, self.kind, strength * self.step / len(STEPS), seed)
+        )
 
 
 def plan() -> list[Item]:
@@ -66,14 +72,18 @@ def plan() -> list[Item]:
     items = []
     for number, label in enumerate(CLASSES):
         n_poses = len(range(number, SHAPES - transformed, len(CLASSES)))
-        items += [Item(f"{label}-{ISOMETRY}-{k + 1}", label, ISOMETRY, k + 1, k) for k in range(n_poses)]
+        items += [
+            Item(f"{label}-{ISOMETRY}-{k + 1}", label, ISOMETRY, k + 1, k) for k in range(n_poses)
+        ]
         cells = [(kind, step) for kind in MAGNITUDES for step in STEPS]
         items += [
             Item(f"{label}-{kind.replace(' ', '-')}-{step}", label, kind, step, place)
             for place, (kind, step) in enumerate(cells)
         ]
     families = [(family, k + 1) for k in range(DISTRACTORS // len(FAMILIES)) for family in FAMILIES]
-    return items + [Item(f"{family.replace(' ', '-')}-{k}", None, family, k) for family, k in families]
+    return items + [
+        Item(f"{family.replace(' ', '-')}-{k}", None, family, k) for family, k in families
+    ]
 
 
 @lru_cache(maxsize=1)

@@ -68,7 +68,10 @@ _MARGINS: list[dict[str, Any]] = [
     {"margin": {"bof-ssbof": 3.0, "default": 2.0}, "alpha": 0.3},
     {"margin": "50%", "alpha": 0.3},
     {"margin": "71%", "alpha": 0.3},
-    *({"margin": 3.0, "alpha": a, "decay": d} for a, d in product((0.3, 0.5, 1.0), (0.0, 1.0, 3.0, 10.0))),
+    *(
+        {"margin": 3.0, "alpha": a, "decay": d}
+        for a, d in product((0.3, 0.5, 1.0), (0.0, 1.0, 3.0, 10.0))
+    ),
 ]
 _MARGINS_ACROSS: list[dict[str, Any]] = [
     {"margin": "50%"},
@@ -89,10 +92,17 @@ def table_rows(protocol: Protocol, n_bits: int) -> list[Row]:
         ("cmnn-l2", "CM-NN L2", (0.0, 0.0, 0, 0, 3), HIDDEN),
     ]
     networks = [
-        network(key, title, *setting, hidden=hidden, paper=printed.get(key)) for key, title, setting, hidden in wanted
+        network(key, title, *setting, hidden=hidden, paper=printed.get(key))
+        for key, title, setting, hidden in wanted
     ]
     return [
-        Row(key="raw", title="descriptors, not hashed", reference=raw, paper=RAW, bytes_an_item=4 * (32 + 64)),
+        Row(
+            key="raw",
+            title="descriptors, not hashed",
+            reference=raw,
+            paper=RAW,
+            bytes_an_item=4 * (32 + 64),
+        ),
         *networks,
         Row(
             key="cmssh",
@@ -136,7 +146,10 @@ def converged_rows(protocol: Protocol) -> list[Row]:
 def validated_rows() -> list[Row]:
     """Networks of two layers whose margins, weights and decay are chosen by cross-validation on the training shapes."""
     found = []
-    for method, title, candidates in (("mmnn", "MM-NN L2", _MARGINS), ("cmnn", "CM-NN L2", _MARGINS_ACROSS)):
+    for method, title, candidates in (
+        ("mmnn", "MM-NN L2", _MARGINS),
+        ("cmnn", "CM-NN L2", _MARGINS_ACROSS),
+    ):
         make = partial(HASHERS[method], **{**NETWORK, "hidden": HIDDEN})
         told = partial(tell, within=method == "mmnn")
         key, title = f"{method}-l2-validated", f"{title}, validated"
@@ -149,7 +162,9 @@ def settings_rows(n_bits: int) -> list[Row]:
     rows = []
     for (a, b, m, n, across), printed in SETTINGS.items():
         cross = not (a or b)
-        title = f"CM-NN, m {across:g}" if cross else f"MM-NN, α {a:g} {b:g}, m {m:g} {n:g} {across:g}"
+        title = (
+            f"CM-NN, m {across:g}" if cross else f"MM-NN, α {a:g} {b:g}, m {m:g} {n:g} {across:g}"
+        )
         key = f"settings-{a:g}-{b:g}-{m:g}-{n:g}-{across:g}"
         rows.append(network(key, title, a, b, m, n, across, paper=printed.get(n_bits)))
     return rows
@@ -163,13 +178,23 @@ def scarce_rows() -> list[Row]:
         told = partial(tell, share=share, within=within)
         make = partial(HASHERS[method], **NETWORK)
         candidates = _WITHIN if within else _ACROSS
-        rows.append(Row(key=f"{method}-pairs-{share:g}", title=title, make=make, candidates=candidates, supervise=told))
+        rows.append(
+            Row(
+                key=f"{method}-pairs-{share:g}",
+                title=title,
+                make=make,
+                candidates=candidates,
+                supervise=told,
+            )
+        )
     return rows
 
 
 def grid_row(alpha: float, within: float, across: float) -> Row:
     """A cell of the parameter grid: the same weight and margin within both modalities."""
-    return network(f"grid-{alpha:g}-{within:g}-{across:g}", "", alpha, alpha, within, within, across)
+    return network(
+        f"grid-{alpha:g}-{within:g}-{across:g}", "", alpha, alpha, within, within, across
+    )
 
 
 def network(
@@ -199,7 +224,9 @@ def raw_descriptors(data: Dataset, seed: int = 0, *, protocol: Protocol) -> Eval
     del seed
     reports = {}
     for name in data.modalities:
-        asked, searched = (present_rows(data, part, name) for part in (protocol.queries, protocol.base))
+        asked, searched = (
+            present_rows(data, part, name) for part in (protocol.queries, protocol.base)
+        )
         ranking = rank_vectors(
             data.views[name][asked],
             data.views[name][searched],

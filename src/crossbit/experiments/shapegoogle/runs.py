@@ -56,12 +56,16 @@ _HELD_OUT_ALONE = ("lengths", "alone", "converged", "validated", "grid")
 _RUNS: dict[Part, Callable[[Protocol, Sequence[int]], Iterable[Run]]] = {
     "table": _table,
     "scarce": lambda _, seeds: [(rows.scarce_rows(), 16, seeds)],
-    "settings": lambda _, seeds: [(rows.settings_rows(16), 16, seeds)],  # 12 bits are the first of these
+    "settings": lambda _, seeds: [
+        (rows.settings_rows(16), 16, seeds)
+    ],  # 12 bits are the first of these
     "lengths": _lengths,
     "alone": lambda protocol, seeds: [(rows.alone_rows(protocol), 16, seeds)],
     "converged": lambda protocol, seeds: [(rows.converged_rows(protocol), 16, seeds)],
     "validated": lambda _, seeds: [(rows.validated_rows(), 16, seeds)],
-    "grid": lambda _, seeds: [([rows.grid_row(*cell) for cell in grid_cells()], 16, seeds[:GRID_SEEDS])],
+    "grid": lambda _, seeds: [
+        ([rows.grid_row(*cell) for cell in grid_cells()], 16, seeds[:GRID_SEEDS])
+    ],
 }
 
 
@@ -93,4 +97,12 @@ def run_reading(
     """
     for part in parts:
         for some, n_bits, of in runs(part, reading, seeds):
-            run_rows(some, data, out, n_bits=n_bits, seeds=of, protocol=protocol_of(reading), on_step=on_step)
+            run_rows(
+                some,
+                data,
+                out,
+                n_bits=n_bits,
+                seeds=of,
+                protocol=protocol_of(reading),
+                on_step=on_step,
+            )

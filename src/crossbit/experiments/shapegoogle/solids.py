@@ -8,20 +8,31 @@ from crossbit.experiments.shapegoogle.surfaces import Floats, Ints
 from crossbit.features.shape import Mesh, clean
 
 _CORNERS = np.array([[i, j, k] for i in (0, 1) for j in (0, 1) for k in (0, 1)])
-_EDGES = [(a, b) for a in range(8) for b in range(a + 1, 8) if np.abs(_CORNERS[a] - _CORNERS[b]).sum() == 1]
+_EDGES = [
+    (a, b)
+    for a in range(8)
+    for b in range(a + 1, 8)
+    if np.abs(_CORNERS[a] - _CORNERS[b]).sum() == 1
+]
 
 
 def ball(rounds: int = 5) -> Mesh:
     """A unit sphere: an octahedron, its triangles cut into four again and again, blown up."""
     vertices = np.concatenate([np.eye(3), -np.eye(3)])
-    faces = np.array([[0, 1, 2], [1, 3, 2], [3, 4, 2], [4, 0, 2], [1, 0, 5], [3, 1, 5], [4, 3, 5], [0, 4, 5]])
+    faces = np.array(
+        [[0, 1, 2], [1, 3, 2], [3, 4, 2], [4, 0, 2], [1, 0, 5], [3, 1, 5], [4, 3, 5], [0, 4, 5]]
+    )
     for _ in range(rounds):
         a, b, c = faces.T
-        sides = np.sort(np.concatenate([np.stack(pair, axis=1) for pair in ((a, b), (b, c), (c, a))]), axis=1)
+        sides = np.sort(
+            np.concatenate([np.stack(pair, axis=1) for pair in ((a, b), (b, c), (c, a))]), axis=1
+        )
         edges, number = np.unique(sides, axis=0, return_inverse=True)
         ab, bc, ca = (len(vertices) + number).reshape(3, -1)
         vertices = np.concatenate([vertices, vertices[edges].mean(axis=1)])
-        faces = np.concatenate([np.stack(f, axis=1) for f in ((a, ab, ca), (ab, b, bc), (ca, bc, c), (ab, bc, ca))])
+        faces = np.concatenate(
+            [np.stack(f, axis=1) for f in ((a, ab, ca), (ab, b, bc), (ca, bc, c), (ab, bc, ca))]
+        )
     return clean(vertices / np.linalg.norm(vertices, axis=1, keepdims=True), faces)
 
 
@@ -30,7 +41,9 @@ def grid(rows: int, columns: int, *, closed: tuple[bool, bool] = (True, True)) -
     i, j = np.mgrid[0 : rows - (not closed[0]), 0 : columns - (not closed[1])].reshape(2, -1)
     down, right = (i + 1) % rows, (j + 1) % columns
     a, b, c, d = (u * columns + v for u, v in ((i, j), (down, j), (down, right), (i, right)))
-    return np.concatenate([np.stack([a, b, c], axis=1), np.stack([a, c, d], axis=1)]).astype(np.int64)
+    return np.concatenate([np.stack([a, b, c], axis=1), np.stack([a, c, d], axis=1)]).astype(
+        np.int64
+    )
 
 
 def tube(curve: Floats, radius: Floats, around: int = 24) -> Mesh:
@@ -40,7 +53,10 @@ def tube(curve: Floats, radius: Floats, around: int = 24) -> Mesh:
     normal = _carried(tangent)
     side = np.cross(tangent, normal)
     angle = np.linspace(0, 2 * np.pi, around, endpoint=False)
-    ring = np.cos(angle)[None, :, None] * normal[:, None] + np.sin(angle)[None, :, None] * side[:, None]
+    ring = (
+        np.cos(angle)[None, :, None] * normal[:, None]
+        + np.sin(angle)[None, :, None] * side[:, None]
+    )
     vertices = curve[:, None] + radius[:, None, None] * ring
     return clean(vertices.reshape(-1, 3), grid(len(curve), around))
 
@@ -81,7 +97,9 @@ def inside(field: Callable[[Floats], Floats], low: Floats, high: Floats, cells: 
     for a, b in _EDGES:
         cut = (corner[a] < 0) != (corner[b] < 0)
         gap = np.where(cut, corner[a] - corner[b], 1.0)
-        place = _CORNERS[a] + np.where(cut, corner[a] / gap, 0.0)[..., None] * (_CORNERS[b] - _CORNERS[a])
+        place = _CORNERS[a] + np.where(cut, corner[a] / gap, 0.0)[..., None] * (
+            _CORNERS[b] - _CORNERS[a]
+        )
         sums += np.where(cut[..., None], place, 0.0)
         cuts += cut
     passed = cuts > 0

@@ -61,7 +61,9 @@ def find_poses(folder: Path) -> dict[str, list[Pose]]:
     for name, poses in found.items():
         paths = sorted(folder.glob(f"sumner/{name}-*.off*"))
         if paths:
-            wanted = sum(read_mesh(pose.path).area for pose in poses) / len(poses) if poses else AREA
+            wanted = (
+                sum(read_mesh(pose.path).area for pose in poses) / len(poses) if poses else AREA
+            )
             rest = next((path for path in paths if "reference" in path.name), paths[0])
             factor = (wanted / read_mesh(rest).area) ** 0.5
             poses += [Pose(name, path, factor) for path in paths]

@@ -34,8 +34,12 @@ def tables(reading: Reading, data: Dataset, out: Path, seeds: Sequence[int]) -> 
     sixteen = _learnt(rows.table_rows(protocol, 16), out, 16, seeds)
     twelve = _learnt(rows.table_rows(protocol, 12)[1:], out, 12, seeds, title="{}, learnt at 12")
     for title, longer in CROPPED:
-        twelve += _crops(rows.table_rows(protocol, 12)[1:], data, out, longer, seeds, title="{}, " + title)
-    twelve.sort(key=lambda row: [one.key for one in rows.table_rows(protocol, 12)].index(row["key"]))
+        twelve += _crops(
+            rows.table_rows(protocol, 12)[1:], data, out, longer, seeds, title="{}, " + title
+        )
+    twelve.sort(
+        key=lambda row: [one.key for one in rows.table_rows(protocol, 12)].index(row["key"])
+    )
     return {
         f"{reading} 16": sixteen,
         f"{reading} 12": twelve,
@@ -47,29 +51,45 @@ def tables(reading: Reading, data: Dataset, out: Path, seeds: Sequence[int]) -> 
     }
 
 
-def finished(some: Sequence[Row], out: Path, lengths: Sequence[int], seeds: Sequence[int]) -> list[int]:
+def finished(
+    some: Sequence[Row], out: Path, lengths: Sequence[int], seeds: Sequence[int]
+) -> list[int]:
     """The first seeds for which all of some rows are there, at all of some lengths."""
-    done = [all(result_file(out, row, n, seed).exists() for row in some for n in lengths) for seed in seeds]
+    done = [
+        all(result_file(out, row, n, seed).exists() for row in some for n in lengths)
+        for seed in seeds
+    ]
     return list(seeds[: done.index(False)] if False in done else seeds)
 
 
-def _learnt(some: Sequence[Row], out: Path, n_bits: int, seeds: Sequence[int], title: str = "{}") -> list[Any]:
+def _learnt(
+    some: Sequence[Row], out: Path, n_bits: int, seeds: Sequence[int], title: str = "{}"
+) -> list[Any]:
     seeds = finished(some, out, [n_bits], seeds)
     if not seeds:
         return []
-    found = [as_row(one) for one in summarise(some, out, rows.DIRECTIONS, n_bits=n_bits, seeds=seeds)]
+    found = [
+        as_row(one) for one in summarise(some, out, rows.DIRECTIONS, n_bits=n_bits, seeds=seeds)
+    ]
     return [row | {"title": title.format(row["title"])} for row in found]
 
 
 def _crops(
-    some: Sequence[Row], data: Dataset, out: Path, longer: int, seeds: Sequence[int], title: str = "{}"
+    some: Sequence[Row],
+    data: Dataset,
+    out: Path,
+    longer: int,
+    seeds: Sequence[int],
+    title: str = "{}",
 ) -> list[Any]:
     """Rows of a table: the first 12 bits of longer codes."""
     found = []
     seeds = finished(some, out, [longer], seeds)
     for row in some if seeds else ():
         paths = [result_file(out, row, longer, seed) for seed in seeds]
-        values = {way: spread(crop(paths, data, [way], 12, own_row=False)) for way in rows.DIRECTIONS}
+        values = {
+            way: spread(crop(paths, data, [way], 12, own_row=False)) for way in rows.DIRECTIONS
+        }
         found.append(
             {
                 "key": row.key,
@@ -105,7 +125,9 @@ def scarce(reading: Reading, data: Dataset, out: Path, seeds: Sequence[int]) -> 
         "difference": float(more.mean()),
         "error": standard_error(more),
         "searches": {
-            row.key: as_search(search(row, train, out, 16)) for row in some if search_file(out, row, 16).exists()
+            row.key: as_search(search(row, train, out, 16))
+            for row in some
+            if search_file(out, row, 16).exists()
         },
     }
 
@@ -122,23 +144,41 @@ def lengths(data: Dataset, out: Path, seeds: Sequence[int]) -> dict[str, Any]:
     seeds = finished(hashed, out, LENGTHS, seeds)
     if not seeds:
         return {}
-    panels: dict[str, Sequence[str]] = {"across": rows.ACROSS, "bof": ["bof-bof"], "ssbof": ["ssbof-ssbof"]}
+    panels: dict[str, Sequence[str]] = {
+        "across": rows.ACROSS,
+        "bof": ["bof-bof"],
+        "ssbof": ["ssbof-ssbof"],
+    }
     found = {}
     for panel, ways in panels.items():
-        curves = by_length(hashed[:-1], data, out, ways, seeds=seeds, lengths=LENGTHS, own_row=False)
+        curves = by_length(
+            hashed[:-1], data, out, ways, seeds=seeds, lengths=LENGTHS, own_row=False
+        )
         both = (*LENGTHS, *LONG)
-        found[panel] = curves | by_length(hashed[-1:], data, out, ways, seeds=seeds, lengths=both, own_row=False)
+        found[panel] = curves | by_length(
+            hashed[-1:], data, out, ways, seeds=seeds, lengths=both, own_row=False
+        )
     return found
 
 
 def grid(out: Path, seeds: Sequence[int]) -> dict[str, Any]:
     """Two planes of settings: mAP across modalities (%), mean over seeds, a row of cells for each second setting."""
     found: dict[str, Any] = {}
-    planes = {"alpha": [(alpha, 1.0) for alpha in ALPHAS], "within": [(0.3, within) for within in WITHIN]}
+    planes = {
+        "alpha": [(alpha, 1.0) for alpha in ALPHAS],
+        "within": [(0.3, within) for within in WITHIN],
+    }
     for name, lines in planes.items():
-        cells = [[_cell(out, rows.grid_row(*line, across), seeds[:GRID_SEEDS]) for across in MARGINS] for line in lines]
+        cells = [
+            [_cell(out, rows.grid_row(*line, across), seeds[:GRID_SEEDS]) for across in MARGINS]
+            for line in lines
+        ]
         if all(cell is not None for line in cells for cell in line):
-            found[name] = {"across": MARGINS, name: ALPHAS if name == "alpha" else WITHIN, "cells": cells}
+            found[name] = {
+                "across": MARGINS,
+                name: ALPHAS if name == "alpha" else WITHIN,
+                "cells": cells,
+            }
     return found
 
 

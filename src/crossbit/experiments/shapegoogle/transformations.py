@@ -55,7 +55,9 @@ def _noise(mesh: Mesh, deviation: float, random: Generator) -> Mesh:
 
 def _shot_noise(mesh: Mesh, share: float, random: Generator) -> Mesh:
     struck = random.random(len(mesh.vertices)) < share
-    return _along_normals(mesh, struck * 0.1 * _unit(mesh) * random.uniform(-1, 1, len(mesh.vertices)))
+    return _along_normals(
+        mesh, struck * 0.1 * _unit(mesh) * random.uniform(-1, 1, len(mesh.vertices))
+    )
 
 
 def _holes(mesh: Mesh, share: float, random: Generator) -> Mesh:
@@ -69,7 +71,9 @@ def _lowest(mesh: Mesh, height: Floats, share: float) -> NDArray[np.bool_]:
     """The vertices with the smallest heights, as many as make up a share of the area."""
     areas, order = mesh.vertex_areas(), np.argsort(height, kind="stable")
     lowest = np.zeros(len(height), np.bool_)
-    lowest[order[: max(1, int(np.searchsorted(np.cumsum(areas[order]), share * areas.sum())))]] = True
+    lowest[order[: max(1, int(np.searchsorted(np.cumsum(areas[order]), share * areas.sum())))]] = (
+        True
+    )
     return lowest
 
 
@@ -92,7 +96,9 @@ def _local_scale(mesh: Mesh, share: float, random: Generator) -> Mesh:
 
 
 def _sampling(mesh: Mesh, share: float, random: Generator) -> Mesh:
-    return coarsen(mesh, max(200, round((1 - share) * len(mesh.vertices))), seed=int(random.integers(1 << 31)))
+    return coarsen(
+        mesh, max(200, round((1 - share) * len(mesh.vertices))), seed=int(random.integers(1 << 31))
+    )
 
 
 def _topology(mesh: Mesh, radius: float, random: Generator) -> Mesh:
@@ -105,7 +111,10 @@ def _topology(mesh: Mesh, radius: float, random: Generator) -> Mesh:
     new = np.arange(len(vertices))
     for centre in np.argsort(gaps.min(axis=1), kind="stable")[:3]:
         if gaps[centre].min() < 0.05 * unit:
-            patch, far = np.flatnonzero(along[centre] <= radius * unit), np.flatnonzero(along[centre] > 0.5 * unit)
+            patch, far = (
+                np.flatnonzero(along[centre] <= radius * unit),
+                np.flatnonzero(along[centre] > 0.5 * unit),
+            )
             apart = np.linalg.norm(vertices[patch, None] - vertices[far], axis=2)
             new[patch] = new[far[apart.argmin(axis=1)]]
     return clean(vertices, new[mesh.faces])

@@ -45,7 +45,9 @@ class _Heated(Describer):
         if self.patches & (self.patches - 1):
             raise DataError(f"patches is a power of two, got {self.patches}")
         if not 0 < self.first <= self.last < float("inf"):
-            raise DataError(f"times go from first to last, both above 0, got {self.first} and {self.last}")
+            raise DataError(
+                f"times go from first to last, both above 0, got {self.first} and {self.last}"
+            )
 
     def heat(self, thing: Thing) -> Heat:
         """The heat of a mesh: the path of a file, or its bytes."""
@@ -104,7 +106,11 @@ class _Bag(_Heated):
     def __post_init__(self) -> None:
         """Check the vocabulary."""
         super().__post_init__()
-        object.__setattr__(self, "words", np.ascontiguousarray(matrix(self.words, "words", width=self.times), float))
+        object.__setattr__(
+            self,
+            "words",
+            np.ascontiguousarray(matrix(self.words, "words", width=self.times), float),
+        )
         if not 0 < self.softness < float("inf"):
             raise DataError(f"softness is a distance above 0, got {self.softness}")
 
@@ -123,7 +129,11 @@ class _Bag(_Heated):
         words = k_means(points / scale, size, seed=seed)
         own, squares = nearest(points / scale, words)
         radii = [np.sqrt(squares[own == number]).mean() for number in np.unique(own)]
-        return cls(words=words.astype(float) * scale, softness=2 * scale * float(np.median(radii)), **settings)
+        return cls(
+            words=words.astype(float) * scale,
+            softness=2 * scale * float(np.median(radii)),
+            **settings,
+        )
 
     def row(self, thing: Thing) -> Rows:
         """Describe a mesh."""

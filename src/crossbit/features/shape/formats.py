@@ -38,7 +38,10 @@ def _format(raw: bytes) -> Callable[[bytes], Parsed] | None:
         return _ply
     if re.match(rb"(ST)?C?N?4?OFF\b", start):
         return _off
-    if len(raw) >= _STL_HEADER and _triangles(raw) * _STL_TRIANGLE.itemsize == len(raw) - _STL_HEADER:
+    if (
+        len(raw) >= _STL_HEADER
+        and _triangles(raw) * _STL_TRIANGLE.itemsize == len(raw) - _STL_HEADER
+    ):
         return _stl_binary
     if start.startswith(b"solid"):
         return _stl_text
@@ -55,7 +58,9 @@ def _ply(raw: bytes) -> Parsed:
 def _off(raw: bytes) -> Parsed:
     kind, _, rest = re.sub(rb"#[^\n]*", b"", raw).lstrip().partition(b"OFF")
     if kind or b"BINARY" in rest[:16]:
-        raise DataError(f"an OFF file of the kind {(kind + b'OFF' + rest[:8]).split()[:2]}; expected plain text OFF")
+        raise DataError(
+            f"an OFF file of the kind {(kind + b'OFF' + rest[:8]).split()[:2]}; expected plain text OFF"
+        )
     words = rest.split()
     n, m = int(words[0]), int(words[1])
     vertices = _numbers(words[3 : 3 + 3 * n], 3 * n).reshape(n, 3)
@@ -87,7 +92,9 @@ def _obj(raw: bytes) -> Parsed:
             vertices += words[1:4]
         elif words[:1] == [b"f"]:
             numbers = [int(word.partition(b"/")[0]) for word in words[1:]]
-            corners.append([number - 1 if number > 0 else len(vertices) // 3 + number for number in numbers])
+            corners.append(
+                [number - 1 if number > 0 else len(vertices) // 3 + number for number in numbers]
+            )
     return _numbers(vertices, len(vertices)).reshape(-1, 3), triangles(corners)
 
 
@@ -114,7 +121,9 @@ def _joined(points: NDArray[np.float64]) -> Parsed:
 
 def _numbers(words: Sequence[bytes], expected: int) -> NDArray[np.float64]:
     if len(words) < expected:
-        raise DataError(f"truncated: {expected // 3} vertices are promised, {len(words) // 3} are there")
+        raise DataError(
+            f"truncated: {expected // 3} vertices are promised, {len(words) // 3} are there"
+        )
     return np.array(words, np.float64)
 
 

@@ -79,7 +79,12 @@ class Heat:
         patch = np.arange(n) if patches is None or n <= patches else _alike(signatures, patches)
         areas = _sums(spectrum.areas[:, None], patch)
         means = _sums(spectrum.areas[:, None] * signatures, patch) / areas
-        return cls(areas[:, 0], means, _sums(spectrum.areas[:, None] * spectrum.vectors, patch), spectrum.values)
+        return cls(
+            areas[:, 0],
+            means,
+            _sums(spectrum.areas[:, None] * spectrum.vectors, patch),
+            spectrum.values,
+        )
 
     def flat(self, patches: int, n_values: int) -> NDArray[np.float32]:
         """As one row of a width that only depends on the arguments and the signature; what is not there is 0."""
@@ -97,7 +102,10 @@ class Heat:
     @classmethod
     def unflat(cls, row: NDArray[np.float32], patches: int, n_values: int) -> Self:
         """The inverse of `flat`."""
-        values, table = row[:n_values].astype(np.float64), row[n_values:].reshape(patches, -1).astype(np.float64)
+        values, table = (
+            row[:n_values].astype(np.float64),
+            row[n_values:].reshape(patches, -1).astype(np.float64),
+        )
         table = table[table[:, 0] > 0]
         d = table.shape[1] - 1 - n_values
         return cls(table[:, 0], table[:, 1 : 1 + d], table[:, 1 + d :], values)
@@ -118,6 +126,8 @@ def _alike(signatures: Floats, patches: int) -> NDArray[np.int64]:
         for number in range(patch.max() + 1):
             points = np.flatnonzero(patch == number)
             widest = np.ptp(scaled[points], axis=0).argmax()
-            halves[points[np.argsort(scaled[points, widest], kind="stable")[len(points) // 2 :]]] = 1
+            halves[
+                points[np.argsort(scaled[points, widest], kind="stable")[len(points) // 2 :]]
+            ] = 1
         patch = 2 * patch + halves
     return patch

@@ -47,7 +47,10 @@ class Mesh:
     def vertex_areas(self) -> Floats:
         """A third of the triangles around each vertex."""
         return np.asarray(
-            np.bincount(self.faces.ravel(), np.repeat(self.face_areas() / 3, 3), len(self.vertices)), float
+            np.bincount(
+                self.faces.ravel(), np.repeat(self.face_areas() / 3, 3), len(self.vertices)
+            ),
+            float,
         )
 
     def vertex_normals(self) -> Floats:
@@ -59,7 +62,9 @@ class Mesh:
     def edges(self) -> Ints:
         """Every edge once, as two vertex numbers, the smaller first."""
         a, b = np.sort(self.faces[:, [0, 1, 1, 2, 2, 0]].reshape(-1, 2), axis=1).T
-        return np.stack(np.divmod(np.unique(a * len(self.vertices) + b), len(self.vertices)), axis=1)
+        return np.stack(
+            np.divmod(np.unique(a * len(self.vertices) + b), len(self.vertices)), axis=1
+        )
 
     def _cross(self) -> Floats:
         a, b, c = (self.vertices[self.faces[:, corner]] for corner in range(3))
@@ -115,7 +120,9 @@ def clean(vertices: NDArray[Any], faces: NDArray[Any]) -> Mesh:
     used, places = np.unique(corners, return_inverse=True)
     mesh = Mesh(points[used], places.reshape(-1, 3).astype(np.int64))
     if len(used) < 4 or not mesh.area > 0:
-        raise DataError(f"{len(used)} vertices with an area of {mesh.area:g} are no surface; expected at least 4")
+        raise DataError(
+            f"{len(used)} vertices with an area of {mesh.area:g} are no surface; expected at least 4"
+        )
     return mesh
 
 
@@ -138,7 +145,9 @@ def _read(thing: Thing) -> bytes:
             with open(Path(thing), "rb") as file:
                 raw = file.read(MOST_BYTES + 1)
         except (OSError, ValueError) as error:
-            raise DataError(f"cannot be read ({getattr(error, 'strerror', None) or error})") from error
+            raise DataError(
+                f"cannot be read ({getattr(error, 'strerror', None) or error})"
+            ) from error
     elif isinstance(thing, bytes):
         raw = thing
     else:

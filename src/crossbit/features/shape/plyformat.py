@@ -52,7 +52,9 @@ def parse_ply(raw: bytes) -> tuple[NDArray[np.float64], list[Any] | NDArray[np.i
     if not {"x", "y", "z"} <= vertices.keys():
         raise DataError("a PLY file without vertices; expected an element vertex with x, y and z")
     faces: Any = next((found["face"][name] for name in _FACES if name in found.get("face", {})), [])
-    return np.stack([np.asarray(vertices[axis], np.float64).reshape(-1) for axis in "xyz"], axis=1), faces
+    return np.stack(
+        [np.asarray(vertices[axis], np.float64).reshape(-1) for axis in "xyz"], axis=1
+    ), faces
 
 
 def _header(text: str) -> tuple[str, list[_Element]]:
@@ -72,7 +74,11 @@ def _header(text: str) -> tuple[str, list[_Element]]:
 
 def _read(element: _Element, reader: _Reader) -> dict[str, Any]:
     """Property → values of all things of a kind; at once where every list has three entries, else one by one."""
-    types = [t for _, type_, counter in element.properties for t in ((counter, *[type_] * 3) if counter else (type_,))]
+    types = [
+        t
+        for _, type_, counter in element.properties
+        for t in ((counter, *[type_] * 3) if counter else (type_,))
+    ]
     columns = reader.table(types, element.count)
     if columns is not None:
         values = _by_name(element, columns)
@@ -90,7 +96,9 @@ def _read(element: _Element, reader: _Reader) -> dict[str, Any]:
 def _one(reader: _Reader, types: list[str], element: _Element) -> list[NDArray[Any]]:
     columns = reader.table(types, 1)
     if columns is None:
-        raise DataError(f"truncated: {element.count} of {element.name!r} are promised, fewer are there")
+        raise DataError(
+            f"truncated: {element.count} of {element.name!r} are promised, fewer are there"
+        )
     return columns
 
 

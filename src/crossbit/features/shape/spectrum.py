@@ -74,12 +74,19 @@ def _smallest(A: Any, start: Floats, n: int) -> tuple[Floats, Floats]:  # noqa: 
     shift = _SHIFT * float(A.diagonal().mean())
     shifted = (A + shift * sparse.eye_array(len(start))).tocsc()
     try:
-        factors = splu(shifted, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
+        factors = splu(
+            shifted,
+            permc_spec="MMD_AT_PLUS_A",
+            diag_pivot_thresh=0.0,
+            options={"SymmetricMode": True},
+        )
         inverse = LinearOperator(A.shape, factors.solve, dtype=np.float64)
         # A start that is orthogonal to nothing, and the same in every run: the constant, slightly uneven.
         uneven = start * (1 + 0.1 * np.sin(np.arange(len(start))))
         values, vectors = eigsh(A, n, sigma=-shift, OPinv=inverse, v0=uneven)
     except (RuntimeError, ArpackError) as error:
-        raise DataError(f"its eigenpairs cannot be found ({error}); repair the mesh first") from error
+        raise DataError(
+            f"its eigenpairs cannot be found ({error}); repair the mesh first"
+        ) from error
     order = np.argsort(values)
     return values[order], vectors[:, order]
