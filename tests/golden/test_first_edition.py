@@ -1,0 +1,546 @@
+"""What the first edition wrote opens, and gives the answers that the first edition gave.
+
+`generate.py` tells how the files were made. They are never made anew: a change that cannot
+read them must bring a way to read them.
+"""
+
+import json
+import os
+import shutil
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from typer.testing import CliRunner
+
+from crossbit import CCAITQ, LSH, MMNN, Codes, Collection, Dataset, HammingIndex, HashModel, hamming
+from crossbit.cli.app import app
+from crossbit.collection.copying import contents
+from crossbit.collection.milvus.rows import gathered
+from crossbit.collection.milvus.state import State
+from crossbit.experiments.kept import Kept
+from crossbit.experiments.results import read_result
+from crossbit.experiments.summary import as_row, read_summary
+from crossbit.experiments.table import Row, run_rows, search_file, summarise
+from crossbit.experiments.table import search as search_candidates
+from crossbit.features import extract
+from crossbit.features import open as open_recipe
+from crossbit.files import read_toml
+from crossbit.metrics import AveragePrecision, evaluate_ranking
+from crossbit.progress import Step
+from crossbit.scale.measured import Measured
+from crossbit.tune import Range, search
+from crossbit.web.reports import read as read_report
+
+GOLDEN = Path(__file__).parent / "first_edition"
+
+
+def told(place: str) -> Any:  # noqa: ANN401 - whatever JSON holds
+    return json.loads((GOLDEN / place / "expected.json").read_text(encoding="utf-8"))
+
+
+def arrays(place: str) -> dict[str, NDArray[Any]]:
+    with np.load(GOLDEN / place, allow_pickle=False) as found:
+        return dict(found)
+
+
+def spelled(codes: Codes) -> list[str]:
+    return [row.tobytes().hex() for row in codes.to_bytes()]
+
+
+def unspelled(digits: list[str], n_bits: int) -> Codes:
+    packed = np.frombuffer(bytes.fromhex("".join(digits)), np.uint8)
+    return Codes.from_bytes(packed.reshape(len(digits), -1), n_bits)
+
+
+# --- models ---
+
+MODELS = told("models")
+
+
+def test_there_are_models_of_every_kind() -> None:
+    layers = {kind for one in MODELS.values() for own in one["layers"].values() for kind in own}
+    assert layers == {
+        "affine",
+        "normalise",
+        "onnx",
+        "power",
+        "rbf",
+        "sine",
+        "softmax",
+        "standardise",
+        "tanh",
+    }
+    recipes = {kind for one in MODELS.values() for kind in one["recipes"].values()}
+    assert len(recipes) == 9
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_a_model_gives_the_same_codes_and_scores(name: str) -> None:
+    expected, kept = MODELS[name], arrays(f"models/{name}.npz")
+    model = HashModel.load(GOLDEN / "models" / name)
+    assert model.n_bits == expected["n_bits"]
+    assert model.modalities == list(expected["layers"])
+    for modality in model.modalities:
+        assert model.width(modality) == expected["widths"][modality]
+        rows, scores = kept[f"{modality}.rows"], kept[f"{modality}.scores"]
+        codes = model.encode(modality, rows)
+        np.testing.assert_array_equal(codes.to_bytes(), kept[f"{modality}.codes"])
+        found = model.scores(modality, rows)
+        np.testing.assert_allclose(found, scores, rtol=1e-5, atol=1e-5 * np.abs(scores).max())
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_a_model_keeps_its_fingerprint_and_its_card(name: str) -> None:
+    model = HashModel.load(GOLDEN / "models" / name)
+    assert model.fingerprint() == MODELS[name]["fingerprint"]
+    config = json.loads((GOLDEN / "models" / name / "config.json").read_text(encoding="utf-8"))
+    assert dict(model.card) == config["card"]
+
+
+@pytest.mark.parametrize("name", ["mmnn", "layers", "mmnn-own-network", "recipes-text"])
+def test_a_model_that_is_written_again_is_the_same(name: str, tmp_path: Path) -> None:
+    model = HashModel.load(GOLDEN / "models" / name)
+    model.save(tmp_path / "model")
+    again = HashModel.load(tmp_path / "model")
+    assert again == model
+    assert again.fingerprint() == MODELS[name]["fingerprint"]
+
+
+@pytest.mark.parametrize(
+    ("name", "tolerance"),
+    [("recipes-text", 1e-6), ("recipes-image", 1e-5), ("recipes-shape", 1e-4)],
+)
+def test_a_recipe_describes_raw_things_alike(name: str, tolerance: float) -> None:
+    model, rows = HashModel.load(GOLDEN / "models" / name), arrays(f"things/{name}.npz")
+    for modality, given in told("things")[name].items():
+        things = given
+        if name != "recipes-text":
+            things = [GOLDEN / "things" / file for file in given]
+        found = open_recipe(model.recipes[modality]).describe(things)
+        np.testing.assert_allclose(found, rows[modality], rtol=tolerance, atol=tolerance)
+
+
+# --- data sets ---
+
+DATASETS = told("datasets")
+
+
+@pytest.mark.parametrize("name", sorted(DATASETS))
+def test_a_data_set_holds_the_same(name: str) -> None:
+    expected, data = DATASETS[name], Dataset.open(GOLDEN / "datasets" / name)
+    assert data.describe() == expected["describe"]
+    for modality, view in data.views.items():
+        rows, facts = np.ascontiguousarray(view), expected["views"][modality]
+        assert (rows.dtype.str, list(rows.shape)) == (facts["dtype"], facts["shape"])
+        assert sha256(rows.tobytes()).hexdigest() == facts["sha256"]
+    labels = {m: some.astype(int).tolist() for m, some in data.labels_by_modality().items()}
+    assert labels == expected["labels"]
+    assert {part: plain(rows) for part, rows in data.splits.items()} == expected["splits"]
+    assert objects(data.payload) == expected["payload"]
+    assert [
+        [some.left, some.right, some.index.tolist(), some.similar.tolist()] for some in data.pairs
+    ] == expected["pairs"]
+
+
+def plain(rows: Any) -> Any:  # noqa: ANN401 - rows, or modality → rows
+    if isinstance(rows, dict):
+        return {modality: some.tolist() for modality, some in rows.items()}
+    return rows.tolist()
+
+
+def objects(payload: Any) -> Any:  # noqa: ANN401 - objects, or modality → objects
+    if isinstance(payload, dict):
+        return {modality: list(some) for modality, some in payload.items()}
+    return None if payload is None else list(payload)
+
+
+# --- codes and indexes ---
+
+CODES, INDEXES = told("codes"), told("indexes")
+
+
+@pytest.mark.parametrize("name", sorted(CODES))
+def test_codes_are_the_same_bits(name: str) -> None:
+    expected, codes = CODES[name], Codes.open(GOLDEN / "codes" / name)
+    assert codes.n_bits == expected["n_bits"]
+    assert spelled(codes) == expected["bytes"]
+    assert hamming(codes, codes).tolist() == expected["distances"]
+
+
+@pytest.mark.parametrize("name", sorted(INDEXES))
+def test_an_index_finds_the_same(name: str) -> None:
+    expected, index = INDEXES[name], HammingIndex.open(GOLDEN / "indexes" / name)
+    assert (index.n_bits, index.meta) == (expected["n_bits"], expected["meta"])
+    assert index.ids().tolist() == expected["ids"]
+    assert spelled(index.get(index.ids())) == expected["codes"]
+    queries = unspelled(expected["queries"], index.n_bits)
+    for optimised in (False, True):
+        if optimised:
+            index.optimize()
+        found = index.search(queries, 5)
+        assert [found.ids.tolist(), found.distances.tolist()] == expected["search"]
+        chosen = index.search(queries, 3, where=[7, 14, 15, 20, 50, 1000])
+        assert [chosen.ids.tolist(), chosen.distances.tolist()] == expected["where"]
+        again = index.rerank(found, expected["scores"], k=3)
+        assert [again.ids.tolist(), again.distances.tolist()] == expected["rerank"]
+        near = index.within(queries, index.n_bits // 2 - 1)
+        assert [[one.ids[0].tolist(), one.distances[0].tolist()] for one in near] == expected[
+            "within"
+        ]
+
+
+# --- collections ---
+
+COLLECTIONS = told("collections")
+
+
+@pytest.fixture
+def queries() -> dict[str, NDArray[Any]]:
+    return arrays("collections/queries.npz")
+
+
+def copied(name: str, tmp_path: Path) -> Path:
+    """Opening may write, so a copy is opened."""
+    return Path(shutil.copytree(GOLDEN / name, tmp_path / "collection"))
+
+
+def items_of(collection: Collection) -> list[Any]:
+    return [
+        [item.id, item.payload, {name: spelled(code)[0] for name, code in item.codes.items()}]
+        for item in collection
+    ]
+
+
+def check_answers(collection: Collection, rows: dict[str, NDArray[Any]], expected: Any) -> None:  # noqa: ANN401
+    assert len(collection) == len(expected["items"])
+    assert items_of(collection) == expected["items"]
+    assert str(contents(collection)) == expected["contents"]
+    for asked in expected["searches"]:
+        hits = collection.search(
+            asked["modality"],
+            rows[asked["modality"]],
+            asked["k"],
+            among=asked["among"],
+            where=asked["where"],
+            min_similarity=asked["min_similarity"],
+            rescore=asked["rescore"],
+        )
+        found = [[[hit.id, hit.distance, hit.modality] for hit in own] for own in hits]
+        assert found == asked["hits"], asked
+        payloads = {item[0]: item[1] for item in expected["items"]}
+        assert all(hit.payload == payloads[hit.id] for own in hits for hit in own)
+    for asked in expected["annotations"]:
+        tags = collection.annotate(
+            asked["modality"],
+            rows[asked["modality"]],
+            from_=asked["from"],
+            neighbours=asked["neighbours"],
+            tags=asked["tags"],
+            where=asked["where"],
+        )
+        assert [[(tag.name, tag.votes) for tag in own] for own in tags] == [
+            [(name, votes) for name, _, votes in own] for own in asked["found"]
+        ]
+        for own, wanted in zip(tags, asked["found"], strict=True):
+            assert [tag.score for tag in own] == pytest.approx([score for _, score, _ in wanted])
+
+
+@pytest.mark.parametrize("name", sorted(COLLECTIONS))
+def test_a_collection_gives_the_same_answers(
+    name: str, tmp_path: Path, queries: dict[str, NDArray[Any]]
+) -> None:
+    with Collection.open(copied(f"collections/{name}", tmp_path)) as collection:
+        check_answers(collection, queries, COLLECTIONS[name])
+        assert collection.check() == []
+
+
+@pytest.mark.parametrize("name", sorted(COLLECTIONS))
+def test_a_collection_tells_the_same_facts(name: str, tmp_path: Path) -> None:
+    expected = COLLECTIONS[name]["stats"]
+    with Collection.open(copied(f"collections/{name}", tmp_path)) as collection:
+        stats = collection.stats()
+        assert stats.items == expected["items"]
+        assert dict(stats.modalities) == expected["modalities"]
+        assert stats.n_bits == expected["n_bits"]
+        assert list(stats.fields) == expected["fields"]
+        assert stats.features == expected["features"]
+        assert stats.generation == expected["generation"]
+        assert stats.model == expected["model"] == collection.model.fingerprint()
+        for modality, health in stats.health.items():
+            assert health.unique_codes == expected["unique_codes"][modality]
+            assert health.effective_bits == pytest.approx(expected["effective_bits"][modality])
+
+
+@pytest.mark.parametrize("name", sorted(COLLECTIONS))
+def test_a_collection_is_written_and_compacted_further(
+    name: str, tmp_path: Path, queries: dict[str, NDArray[Any]]
+) -> None:
+    place, expected = copied(f"collections/{name}", tmp_path), COLLECTIONS[name]
+    with Collection.open(place) as collection:
+        collection.upsert(["new"], {"text": queries["text"][:1]}, [{"year": 2024}])
+        (hits,) = collection.search("text", queries["text"][:1], 1, where={"year": 2024})
+        assert [(hit.id, hit.distance, hit.payload) for hit in hits] == [("new", 0, {"year": 2024})]
+        assert collection.delete(["new"]) == 1
+        collection.compact()
+    with Collection.open(place) as collection:
+        check_answers(collection, queries, expected)
+        assert len(list((place / "model").iterdir())) == 1
+
+
+@pytest.mark.parametrize("name", ["indexed", "upgraded"])
+def test_a_collection_is_upgraded_from_kept_features(name: str, tmp_path: Path) -> None:
+    with Collection.open(copied(f"collections/{name}", tmp_path)) as collection:
+        before = {item.id: (item.payload, list(item.codes)) for item in collection}
+        codes = {item.id: item.codes["text"] for item in collection if "text" in item.codes}
+        model = HashModel.load(GOLDEN / "models" / "lsh")
+        collection.upgrade(model)
+        after = {item.id: (item.payload, list(item.codes)) for item in collection}
+        assert after == before
+        assert collection.stats().model == MODELS["lsh"]["fingerprint"]
+        collection.upgrade(HashModel.load(GOLDEN / "collections" / "plain" / "model" / "1"))
+        again = {item.id: item.codes["text"] for item in collection if "text" in item.codes}
+        assert again.keys() == codes.keys()
+        if name == "upgraded":  # kept as float32, so nothing was rounded
+            assert again == codes
+
+
+def test_an_export_is_read_into_a_collection_of_the_same_model(
+    tmp_path: Path, queries: dict[str, NDArray[Any]]
+) -> None:
+    model = HashModel.load(GOLDEN / "collections" / "indexed" / "model" / "1")
+    Collection.create(tmp_path / "c", model).close()
+    export = GOLDEN / "collections" / "indexed.export.jsonl"
+    done = CliRunner().invoke(app, ["import", str(tmp_path / "c"), str(export)])
+    assert done.exit_code == 0, done.output
+    with Collection.open(tmp_path / "c") as collection:
+        check_answers(collection, queries, COLLECTIONS["indexed"])
+
+
+def test_an_export_is_what_is_written_now(tmp_path: Path) -> None:
+    place = copied("collections/indexed", tmp_path)
+    done = CliRunner().invoke(app, ["export", str(place), "--out", str(tmp_path / "out.jsonl")])
+    assert done.exit_code == 0, done.output
+    first, *written = (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()
+    export = GOLDEN / "collections" / "indexed.export.jsonl"
+    header, *lines = export.read_text(encoding="utf-8").splitlines()
+    assert list(map(json.loads, written)) == list(map(json.loads, lines))
+    assert json.loads(first)["model"] == json.loads(header)["model"]
+
+
+def test_an_interrupted_add_goes_on_where_it_was(tmp_path: Path) -> None:
+    note = told("adding")
+    place, source = copied("adding/collection", tmp_path), tmp_path / "items.jsonl"
+    shutil.copy(GOLDEN / "adding" / "items.jsonl", source)
+    os.utime(source, ns=(note["modified"], note["modified"]))
+    # A note names its source in full, so it cannot be a golden file itself.
+    key = [str(source.resolve()), source.stat().st_size, note["modified"], note["settings"]]
+    (place / "adding.json").write_text(json.dumps({json.dumps(key, sort_keys=True): note["rows"]}))
+    done = CliRunner().invoke(app, ["add", str(place), str(source)])
+    assert done.exit_code == 0, done.output
+    with Collection.open(place) as collection:
+        payloads = {item.id: item.payload for item in collection}
+    expected = {f"line {i}": {"before": True} if i < 5 else {"year": 2000 + i} for i in range(8)}
+    assert payloads == expected
+    assert not (place / "adding.json").exists()
+
+
+def test_rows_of_a_server_are_read() -> None:
+    expected = told("milvus")
+    first, *rows = ({**row, "code": [bytes.fromhex(row["code"])]} for row in expected["rows"])
+    state = State.from_row("a server", first)
+    assert (state.n_bits, state.fingerprint) == (expected["n_bits"], expected["model"])
+    items = [
+        stored.item(key, state.names, state.n_bits)
+        for key, stored in gathered(rows, state.modalities.values())
+    ]
+    assert [
+        [item.id, item.payload, {name: spelled(code)[0] for name, code in item.codes.items()}]
+        for item in items
+    ] == expected["items"]
+
+
+# --- learning from pictures and captions ---
+
+
+def test_a_learnt_collection_is_asked_with_words_and_pictures(tmp_path: Path) -> None:
+    expected, picture = told("learnt"), (GOLDEN / "learnt" / "picture.png").read_bytes()
+    with Collection.open(copied("learnt/collection", tmp_path)) as collection:
+        assert str(contents(collection)) == expected["contents"]
+        by_words = collection.search("text", expected["texts"], 6, among="image")
+        assert [[[hit.id, hit.distance] for hit in own] for own in by_words] == expected[
+            "text to image"
+        ]
+        by_picture = collection.search("image", [picture], 6, among="text")
+        assert [[[hit.id, hit.distance] for hit in own] for own in by_picture] == expected[
+            "image to text"
+        ]
+        (tags,) = collection.annotate("image", [picture])
+        assert [(tag.name, tag.votes) for tag in tags] == [(n, v) for n, _, v in expected["tags"]]
+        assert [tag.score for tag in tags] == pytest.approx(
+            [score for _, score, _ in expected["tags"]]
+        )
+
+
+def test_the_report_of_a_learnt_collection_is_read() -> None:
+    assert read_report(GOLDEN / "learnt" / "collection") == told("learnt")["report"]
+
+
+# --- results ---
+
+ROWS = [
+    Row(
+        key="ccaitq",
+        title="CCA and a rotation",
+        make=CCAITQ,
+        candidates=[{"regularisation": 0.01}, {"regularisation": 1.0, "power": 2.0}],
+        paper={"image-text": 50.0},
+    ),
+    Row(key="lsh", title="by chance", make=LSH),
+]
+DIRECTIONS = ["image-image", "image-text", "text-image", "text-text"]
+
+
+def test_results_are_not_run_again_and_are_summed_up_alike(tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(GOLDEN / "results", tmp_path / "results"))
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    data = Dataset.open(GOLDEN / "datasets" / "dense")
+    run_rows(ROWS, data, folder, n_bits=16, seeds=[0, 1])
+    search_candidates(ROWS[0], data.part("train"), folder, 16)
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    found = summarise(ROWS, folder, DIRECTIONS, n_bits=16, seeds=[0, 1])
+    assert json.loads(json.dumps([as_row(one) for one in found])) == told("results")["rows"]
+
+
+@pytest.mark.parametrize("name", ["ccaitq-16-0", "ccaitq-16-1", "lsh-16-0", "lsh-16-1"])
+def test_numbers_of_a_result_are_computed_again_from_its_codes(name: str) -> None:
+    path, data = GOLDEN / "results" / f"{name}.json", Dataset.open(GOLDEN / "datasets" / "dense")
+    result, kept = read_result(path), Kept.of(path)
+    assert kept.n_bits == 16
+    for way in DIRECTIONS:
+        report = evaluate_ranking(kept.ranking(way, data), measures=(AveragePrecision(),))
+        (stored,) = (one for one in result["directions"][way]["results"] if one["name"] == "mAP")
+        assert report["mAP"].value == pytest.approx(stored["value"], rel=1e-9)
+
+
+def test_the_search_of_candidates_is_read() -> None:
+    path = search_file(GOLDEN / "results", ROWS[0], 16)
+    train = Dataset.open(GOLDEN / "datasets" / "dense").part("train")
+    trials = search_candidates(ROWS[0], train, GOLDEN / "results", 16)
+    stored = json.loads(path.read_text(encoding="utf-8"))["trials"]
+    assert [{"fields": dict(one.fields), "scores": list(one.scores)} for one in trials] == stored
+
+
+def test_a_summary_is_read() -> None:
+    assert read_summary(GOLDEN / "results" / "summary.json") == told("results")["summary"]
+
+
+# --- searches of settings ---
+
+SPACE = {"regularisation": Range(1e-3, 10, log=True), "power": [0.5, 1.0, 2.0]}
+
+
+def test_a_whole_search_is_not_run_again(tmp_path: Path) -> None:
+    folder, expected = (
+        Path(shutil.copytree(GOLDEN / "tuned" / "whole", tmp_path / "tuned")),
+        told("tuned"),
+    )
+    data, steps = Dataset.open(GOLDEN / "datasets" / "dense"), list[Step]()
+    found = search(
+        "ccaitq",
+        data,
+        n_bits=8,
+        space=SPACE,
+        folds=2,
+        trials=5,
+        folder=folder,
+        on_step=steps.append,
+    )
+    assert steps == []
+    assert [
+        {"fields": dict(one.fields), "scores": list(one.scores)} for one in found.trials
+    ] == expected["trials"]
+    assert found.fields == expected["best"]
+
+
+def test_an_interrupted_search_goes_on_where_it_was(tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(GOLDEN / "tuned" / "interrupted", tmp_path / "tuned"))
+    data, steps = Dataset.open(GOLDEN / "datasets" / "dense"), list[Step]()
+    found = search(
+        "ccaitq",
+        data,
+        n_bits=8,
+        space=SPACE,
+        folds=2,
+        trials=5,
+        folder=folder,
+        on_step=steps.append,
+    )
+    assert steps[0].number == 6
+    for one, wanted in zip(found.trials, told("tuned")["trials"], strict=True):
+        assert dict(one.fields) == pytest.approx(wanted["fields"])
+        assert list(one.scores) == pytest.approx(wanted["scores"], rel=1e-4)
+
+
+def test_the_best_settings_are_read() -> None:
+    fields = read_toml(GOLDEN / "tuned" / "whole" / "best.toml")
+    assert CCAITQ.from_configuration(fields).configuration() == {
+        **CCAITQ().configuration(),
+        **told("tuned")["best"],
+    }
+
+
+# --- checkpoints ---
+
+SHARED: dict[str, Any] = dict(n_bits=8, inputs="standardise", loss="contrastive", dropout=0.1)
+HASHERS = {
+    "cg": MMNN(optimiser="cg", steps=12, **SHARED),
+    "lbfgs": MMNN(optimiser="lbfgs", steps=12, beta=(1.0, 2.0), **SHARED),
+    "adam": MMNN(optimiser="adam", steps=30, batch=16, **SHARED),
+    "sgd": MMNN(optimiser="sgd", steps=30, online=True, batch=4, **SHARED),
+}
+
+
+@pytest.mark.parametrize("name", [*HASHERS, "finished"])
+def test_training_goes_on_from_a_checkpoint_to_the_same_model(name: str, tmp_path: Path) -> None:
+    kept = arrays("checkpoints/expected.npz")
+    views = {"image": kept["image"], "text": kept["text"]}
+    file = Path(shutil.copy(GOLDEN / "checkpoints" / f"{name}.checkpoint", tmp_path / "progress"))
+    steps: list[Step] = []
+    method = "cg" if name == "finished" else name
+    model = HASHERS[method].fit(views, labels=kept["labels"], checkpoint=file, on_step=steps.append)
+    assert [step.number for step in steps[:1]] == ([] if name == "finished" else [8])
+    for modality, view in views.items():
+        found, wanted = model.scores(modality, view), kept[f"{method}.{modality}"]
+        np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-3)
+
+
+# --- remembered rows, measurements ---
+
+
+@pytest.mark.parametrize(
+    ("name", "modality"), [("recipes-text", "text"), ("recipes-image", "image")]
+)
+def test_rows_that_were_remembered_are_not_made_again(
+    name: str, modality: str, tmp_path: Path
+) -> None:
+    cache = Path(shutil.copytree(GOLDEN / "remembered", tmp_path / "rows"))
+    describer = open_recipe(HashModel.load(GOLDEN / "models" / name).recipes[modality])
+    given, steps = told("things")[name][modality], list[Step]()
+    things = given
+    if modality == "image":
+        things = [(GOLDEN / "things" / file).read_bytes() for file in given]
+    found = extract(describer, things, cache=cache, on_step=steps.append)
+    assert steps == []  # told of things that are described, and none was
+    np.testing.assert_array_equal(found.rows, arrays(f"things/{name}.npz")[modality])
+
+
+def test_measurements_of_shards_are_read() -> None:
+    measured = Measured.read(GOLDEN / "measured.json")
+    assert measured.sizes == [1000, 100_000]
+    assert measured.fact("encode", "rows_a_second") == 5e5
+    assert measured.seconds("random", 100_000) == pytest.approx(1001.5e-6)
+    assert measured.bytes_a_code(1000) == pytest.approx(30)
