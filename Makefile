@@ -10,7 +10,7 @@
 .PHONY: setup demo test lint tests test-faults test-scale bench clean
 
 BIN     := .venv/bin
-SOURCES := pyproject.toml constraints.txt setup.py scripts/setup $(wildcard src/crossbit/kernels/native/*.[ch])
+SOURCES := pyproject.toml experiments/pyproject.toml constraints.txt setup.py scripts/setup $(wildcard src/crossbit/kernels/native/*.[ch])
 PYTEST  ?=
 ARGS    ?=
 
@@ -52,12 +52,12 @@ tests: $(DEV)
 
 test-faults: export CROSSBIT_FAULTS := long
 test-faults: $(DEV)
-	$(BIN)/python -m pytest tests/faults tests/web/test_hostile.py -q $(PYTEST)
+	$(BIN)/python -m pytest tests/faults tests/server/test_hostile.py -q $(PYTEST)
 
 test-scale: export OPENBLAS_NUM_THREADS := 1
 test-scale: export OMP_NUM_THREADS := 1
 test-scale: .venv/scale.stamp
-	timeout 1800 $(BIN)/python benchmarks/_standalone.py $(BIN)/python -m pytest tests/scale --durations=10 $(PYTEST)
+	timeout 1800 $(BIN)/python benchmarks/_standalone.py $(BIN)/python -m pytest tests/engines --durations=10 $(PYTEST)
 
 bench: $(DEV)
 	@mkdir -p results/benchmarks

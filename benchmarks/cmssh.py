@@ -11,8 +11,8 @@ import time
 import numpy as np
 
 from crossbit import CMSSH, hamming
-from crossbit.experiments.results import environment
-from crossbit.progress import Step
+from crossbit._progress import Step
+from crossbit.evaluation.results import environment
 
 ROWS, WIDTHS, PAIRS, CLASSES, BITS, LIMIT = (
     100_000,
@@ -29,8 +29,8 @@ def made_up() -> tuple[dict[str, np.ndarray], np.ndarray]:
     labels = random.integers(0, CLASSES, ROWS)
     views = {}
     for name, width in WIDTHS.items():
-        centres = random.standard_normal((CLASSES, width), dtype=np.float32)
-        views[name] = 0.3 * centres[labels] + random.standard_normal(
+        centers = random.standard_normal((CLASSES, width), dtype=np.float32)
+        views[name] = 0.3 * centers[labels] + random.standard_normal(
             (ROWS, width), dtype=np.float32
         )
     return views, labels

@@ -6,7 +6,7 @@
 
 The job: n items (a string id, a 64-bit code, a title, a year, three tags) are written in batches of 1000; opened again
 by a new process; asked for the 10 nearest with their payloads, without a filter and with one that one item in a hundred
-meets. Codes are clustered: 1000 centres, each bit flipped with probability 0.1.
+meets. Codes are clustered: 1000 centers, each bit flipped with probability 0.1.
 
 One JSON line a store, then one a peer with ratios: how many times faster, smaller or leaner Crossbit is. Nobody's
 answers are believed: distances are computed again from the ids and must be those of a plain scan. Every store has a
@@ -38,12 +38,12 @@ Payloads = list[dict[str, Any]]
 
 def codes(start: int, stop: int) -> Words:
     """Codes number start to stop."""
-    centres = np.random.default_rng(0).integers(0, 2**64, 1000, dtype=np.uint64)
+    centers = np.random.default_rng(0).integers(0, 2**64, 1000, dtype=np.uint64)
     random = np.random.default_rng((1, start))
     flips = (random.random((stop - start, 64), np.float32) < 0.1) @ (
         np.uint64(1) << np.arange(64, dtype=np.uint64)
     )
-    return centres[random.integers(0, 1000, stop - start)] ^ flips.astype(np.uint64)
+    return centers[random.integers(0, 1000, stop - start)] ^ flips.astype(np.uint64)
 
 
 def batch(start: int) -> tuple[list[str], Words, Payloads]:
@@ -217,7 +217,7 @@ class MilvusLite:
     """Milvus in one file, binary vectors, flat index, Hamming distance."""
 
     def __init__(self, folder: Path) -> None:
-        import milvus_lite  # noqa: F401 - so that its import is not timed
+        import milvus_lite  # noqa: F401
         from pymilvus import MilvusClient
 
         self.path, self._client = str(folder / "milvus.db"), MilvusClient
@@ -335,8 +335,8 @@ def ask(store: Store, folder: Path, n: int) -> Iterator[tuple[str, Any]]:
         1e3
         * float(
             np.median(
-                [timed(lambda i=i: store.nearest(asked[i : i + 1], 1950)) for i in range(QUERIES)]
-            )  # type: ignore[misc]
+                [timed(lambda i=i: store.nearest(asked[i : i + 1], 1950)) for i in range(QUERIES)]  # type: ignore[misc]
+            )
         ),
     )
     yield "anonymous bytes a code", (anonymous() - before) / n

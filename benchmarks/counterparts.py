@@ -3,7 +3,7 @@
 All that is known is which rows belong together. `MMNN` with nothing set against `CCAITQ` with nothing set, 32 bits:
 mean average precision of finding a row's own counterpart in the other view, both directions, held-out rows. Then, with
 128 bits, the share of counterparts among the first 10, beside that of unhashed canonical correlations (cosine, the best
-regularisation on the test rows themselves: more than anyone could know).
+regularization on the test rows themselves: more than anyone could know).
 """
 
 import argparse
@@ -86,12 +86,12 @@ def recall_of_codes(model: HashModel, new: Views) -> float:
 
 def recall_unhashed(train: Views, new: Views) -> float:
     mean = {name: X.mean(axis=0) for name, X in train.items()}
-    centred = {name: X - mean[name] for name, X in train.items()}
-    rows = np.arange(len(centred["first"]))
+    centered = {name: X - mean[name] for name, X in train.items()}
+    rows = np.arange(len(centered["first"]))
     found = []
-    for regularisation in (0.01, 0.1, 1.0, 10.0):
+    for regularization in (0.01, 0.1, 1.0, 10.0):
         linked = {("first", "second"): np.stack([rows, rows], axis=1)}
-        W = canonical_directions(centred, linked, 128, regularisation, 1.0)
+        W = canonical_directions(centered, linked, 128, regularization, 1.0)
         Z = [(X - mean[name]) @ W[name] for name, X in new.items()]
         Z = [some / np.linalg.norm(some, axis=1, keepdims=True) for some in Z]
         found.append(recall(Z[0] @ Z[1].T))

@@ -1,6 +1,6 @@
 """The default against logistic regression: `python benchmarks/defaults.py [set …] [--seeds 5] [--first 0]`, JSON lines.
 
-Every set is learnt by `MMNN(n_bits=32)` with nothing else set, and by logistic regression (standardised features, C by
+Every set is learned by `MMNN(n_bits=32)` with nothing else set, and by logistic regression (standardized features, C by
 cross-validated log-loss) whose posteriors are cut by random hyperplanes into as many bits. The figure is the mean
 average precision over the whole ranking of held-out rows, ties in expectation, averaged over all ordered pairs of
 modalities. Each seed draws another set, another fit, and for the rival the mean over five draws of hyperplanes.
@@ -123,7 +123,7 @@ def table(name: str) -> Maker:
     return make
 
 
-# Drawn data: clouds around the centres of classes, which overlap
+# Drawn data: clouds around the centers of classes, which overlap
 
 
 def clouds(
@@ -137,13 +137,13 @@ def clouds(
     blobs: int = 1,
     nuisance: int = 0,
 ) -> Maker:
-    """Normal clouds, one centre a class in a latent space of 20 dimensions that all views show in their own way.
+    """Normal clouds, one center a class in a latent space of 20 dimensions that all views show in their own way.
 
     Args:
         n: Rows to train.
         n_classes: How many classes.
         widths: Columns of each view.
-        apart: How far the centres are from each other, for all views or each.
+        apart: How far the centers are from each other, for all views or each.
         tail: Frequencies fall as 1 / rank to this power.
         most: Share of the rows that belong to the first class, beyond its turn.
         blobs: Clouds a class has, which no linear rule joins.
@@ -174,7 +174,7 @@ def clouds(
 def several(
     n: int, n_classes: int, widths: Sequence[int], apart: float, tail: float = 0.0
 ) -> Maker:
-    """Rows of one to four classes, each of which adds its own centre."""
+    """Rows of one to four classes, each of which adds its own center."""
 
     def make(seed: int) -> Set:
         random = np.random.default_rng([seed, n, n_classes, 1])
@@ -345,12 +345,12 @@ def _predict(X: Matrix, member: NDArray[np.bool_], new: Matrix, C: float) -> Mat
     return P
 
 
-def hyperplanes(centred: dict[str, Matrix], seed: int) -> dict[str, Codes]:
+def hyperplanes(centered: dict[str, Matrix], seed: int) -> dict[str, Codes]:
     """The same random ones for every view."""
     planes = np.random.default_rng(seed).normal(
-        size=(next(iter(centred.values())).shape[1], N_BITS)
+        size=(next(iter(centered.values())).shape[1], N_BITS)
     )
-    return {name: Codes.pack(P @ planes >= 0) for name, P in centred.items()}
+    return {name: Codes.pack(P @ planes >= 0) for name, P in centered.items()}
 
 
 # The comparison
@@ -369,12 +369,12 @@ def score(codes: dict[str, Codes], labels: Labels) -> float:
 
 
 def rival(data: Set) -> float:
-    centred = {
+    centered = {
         name: posteriors(data.train[name], data.labels[name], data.test[name])
         for name in data.train
     }
     return float(
-        np.mean([score(hyperplanes(centred, seed), data.test_labels) for seed in range(5)])
+        np.mean([score(hyperplanes(centered, seed), data.test_labels) for seed in range(5)])
     )
 
 

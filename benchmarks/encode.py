@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 
 from crossbit import HashModel
-from crossbit.experiments.results import environment
+from crossbit.evaluation.results import environment
 from crossbit.model import Affine
 
 SHAPES = [[128, 32], [500, 64], [1000, 64], [500, 128, 64], [1024, 256], [2048, 128]]

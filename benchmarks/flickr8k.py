@@ -25,10 +25,10 @@ from crossbit import CCAITQ, Codes, HashModel, Pairs, RankedCCA
 from crossbit.data.captions import read_captions
 from crossbit.features import extract
 from crossbit.hashers.together import SharedDirections
-from crossbit.learn.doors import cache_folder, image_describer, text_describer
 from crossbit.metrics import Success, mean_over_queries, rank_codes, rank_vectors, same_class
 from crossbit.metrics.ranking import Ranking
 from crossbit.model.inputs import apply, fit_inputs
+from crossbit.pipeline.doors import cache_folder, image_describer, text_describer
 
 Rows = NDArray[Any]
 PLACES = (1, 5, 10)
@@ -111,9 +111,9 @@ def of_vectors(image: Rows, text: Rows, owner: NDArray[np.int64]) -> dict[str, f
 
 
 def unhashed(
-    parts: dict[str, Part], inputs: str, regularisations: Sequence[float]
+    parts: dict[str, Part], inputs: str, regularizations: Sequence[float]
 ) -> dict[str, Any]:
-    """Canonical correlations by cosine; regularisation, weights and dimensions by development pictures."""
+    """Canonical correlations by cosine; regularization, weights and dimensions by development pictures."""
     train = parts["train"]
     layers = {
         name: fit_inputs(inputs, getattr(train, name), np.random.default_rng(0))
@@ -130,15 +130,15 @@ def unhashed(
         }
     )
     tried = []
-    for regularisation, power, directions in product(regularisations, (0.5, 1.0, 2.0), (128, 384)):
-        W = shared.directions(directions, regularisation, power)
+    for regularization, power, directions in product(regularizations, (0.5, 1.0, 2.0), (128, 384)):
+        W = shared.directions(directions, regularization, power)
         found = {}
         for part in ("dev", "test"):
             image, text = (
                 (made[part][name] - shared.mean[name]) @ W[name] for name in ("image", "text")
             )
             found[part] = of_vectors(image, text, parts[part].owner)
-        setting = {"regularisation": regularisation, "power": power, "directions": directions}
+        setting = {"regularization": regularization, "power": power, "directions": directions}
         tried.append((at_ten(found["dev"]), setting, found["test"]))
     _, setting, test = max(tried, key=lambda each: each[0])
     return {"method": "CCA, unhashed", "inputs": inputs, **setting, **test}
@@ -151,8 +151,8 @@ def at_ten(found: dict[str, float]) -> float:
 def best_peer(parts: dict[str, Part], n_bits: int) -> dict[str, Any]:
     """Settings of CCA + ITQ, chosen on development pictures."""
     train, tried = parts["train"], []
-    for regularisation, power in product((0.1, 0.3, 1.0, 3.0), (0.5, 1.0, 2.0)):
-        fields: dict[str, Any] = {"regularisation": regularisation, "power": power}
+    for regularization, power in product((0.1, 0.3, 1.0, 3.0), (0.5, 1.0, 2.0)):
+        fields: dict[str, Any] = {"regularization": regularization, "power": power}
         model = CCAITQ(n_bits=n_bits, **fields).fit(train.views(), pairs=train.pairs())
         tried.append((at_ten(of_model(model, parts["dev"])), fields))
     return max(tried, key=lambda each: each[0])[1]
@@ -199,9 +199,9 @@ def main() -> None:
             "needs the Flickr8k photographs: set CROSSBIT_DATA to the folder that holds flickr8k/"
         )
     parts = load(folder, arguments.cache or cache_folder())
-    reference = unhashed(parts, "standardise", (0.1, 0.3, 1.0, 3.0))
+    reference = unhashed(parts, "standardize", (0.1, 0.3, 1.0, 3.0))
     print(json.dumps(reference, ensure_ascii=False), flush=True)
-    landmarks = unhashed(parts, "standardise+rbf(1500)+standardise", (0.01, 0.03, 0.1, 0.3))
+    landmarks = unhashed(parts, "standardize+rbf(1500)+standardize", (0.01, 0.03, 0.1, 0.3))
     print(json.dumps(landmarks, ensure_ascii=False), flush=True)
     for row in hashed(parts, arguments.bits, arguments.seeds):
         share = {

@@ -79,8 +79,10 @@ def main() -> None:
         )
         what = f"mAP, {len(queries)} × {len(validation)}, 1 thread"
         cost(
-            what, lambda q=queries, r=relevant: mean_average_precision(q, validation, r), repeats=9
-        )  # type: ignore[misc]
+            what,
+            lambda q=queries, r=relevant: mean_average_precision(q, validation, r),
+            repeats=9,  # type: ignore[misc]
+        )
     queries, base = random_codes(given.queries, 0), random_codes(given.base, 1)
     size = f"{given.queries} × {given.base}, {given.threads} threads"
     for name, relevant in relevances(given.queries, given.base):

@@ -46,9 +46,9 @@ def model() -> HashModel:
 
 def codes(n: int, seed: int) -> Codes:
     """Codes in a thousand clusters, an eighth of the bits flipped."""
-    centres = np.random.default_rng(0).random((1000, BITS)) < 0.5
+    centers = np.random.default_rng(0).random((1000, BITS)) < 0.5
     random = np.random.default_rng(seed)
-    return Codes.pack(centres[random.integers(0, 1000, n)] ^ (random.random((n, BITS)) < 0.125))
+    return Codes.pack(centers[random.integers(0, 1000, n)] ^ (random.random((n, BITS)) < 0.125))
 
 
 def payload(i: int) -> Row:

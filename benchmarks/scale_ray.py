@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from crossbit import LSH, MMNN, Collection, Dataset, HashModel, scale
+from crossbit import LSH, MMNN, Collection, Dataset, HashModel, distributed
+from crossbit._progress import Step
 from crossbit.data import synthetic
-from crossbit.progress import Step
-from crossbit.scale.cluster import connected
+from crossbit.distributed.cluster import connected
 
 Row = dict[str, Any]
 WIDTH, BITS, BLOCK = 256, 64, 20_000
@@ -58,7 +58,7 @@ def encoding(folder: Path, rows: int, workers: int, address: str) -> Iterator[Ro
     alone = watch.rate()
     yield {"what": "encode", "where": "here", "rows": rows, "rows_a_second": round(alone)}
     for count in sorted({1, workers}):
-        work = scale.Work(
+        work = distributed.Work(
             folder / "model",
             folder / "rows.npy",
             "image",
@@ -67,7 +67,7 @@ def encoding(folder: Path, rows: int, workers: int, address: str) -> Iterator[Ro
             address=address,
         )
         watch = Watch()
-        found = scale.encode(work, on_rows=watch.note)
+        found = distributed.encode(work, on_rows=watch.note)
         if found.codes != model.encode("image", X):
             raise SystemExit("the codes differ")
         line: Row = {
@@ -84,7 +84,7 @@ def encoding(folder: Path, rows: int, workers: int, address: str) -> Iterator[Ro
     yield from into(folder, X[: rows // 4], model, replace(work, rows=folder / "some.npy"))
 
 
-def into(folder: Path, X: Any, model: HashModel, work: scale.Work) -> Iterator[Row]:  # noqa: ANN401
+def into(folder: Path, X: Any, model: HashModel, work: distributed.Work) -> Iterator[Row]:  # noqa: ANN401
     """Into a collection in a folder: rows encoded and written here, and encoded by workers, written here."""
     np.save(folder / "some.npy", X)
     watch = Watch()
@@ -95,7 +95,7 @@ def into(folder: Path, X: Any, model: HashModel, work: scale.Work) -> Iterator[R
     alone = watch.rate()
     Collection.create(folder / "there", model).close()
     watch = Watch()
-    scale.encode_into(folder / "there", work, on_rows=watch.note)
+    distributed.encode_into(folder / "there", work, on_rows=watch.note)
     yield {
         "what": "into a collection",
         "where": "here",
@@ -109,7 +109,7 @@ def into(folder: Path, X: Any, model: HashModel, work: scale.Work) -> Iterator[R
 def training(folder: Path, workers: int, address: str) -> Iterator[Row]:
     """Conjugate gradients on all pairs of 4000 rows of two modalities, alone and shared."""
     synthetic(n=4000).save(folder / "data")
-    hasher = MMNN(n_bits=64, inputs="standardise", loss="contrastive", steps=20, validation=0.0)
+    hasher = MMNN(n_bits=64, inputs="standardize", loss="contrastive", steps=20, validation=0.0)
     rates = []
     for where in ("here", "ray"):
         watch = Watch()
@@ -120,7 +120,7 @@ def training(folder: Path, workers: int, address: str) -> Iterator[Row]:
         if where == "here":
             hasher.fit(**Dataset.open(folder / "data").fit_arguments(None), on_step=on_step)
         else:
-            scale.fit(
+            distributed.fit(
                 hasher,
                 folder / "data",
                 folder / "fitted",

@@ -11,11 +11,11 @@ One JSON line a measurement. Times are CPU seconds of one thread (wall where two
 contestants taking turns; ``ratio`` is faiss's time divided by ours. Nobody's distances are believed: they are computed
 again from the ids returned, and exact contestants must have those of faiss's flat index.
 
-Random codes are uniform; clustered ones have 1000 centres, each bit flipped with probability 0.1; learned ones are made
+Random codes are uniform; clustered ones have 1000 centers, each bit flipped with probability 0.1; learned ones are made
 by one of our models (see `learned_codes`). Queries are drawn like codes.
 """
 
-# ruff: noqa: B023 - what is timed is called before the loop goes on
+# ruff: noqa: B023 - every closure is called before its loop goes on
 
 import argparse
 import ctypes
@@ -35,10 +35,10 @@ from usearch.index import Index as Usearch
 from usearch.index import search as usearch_exact
 
 from crossbit import CMSSH, kernels
+from crossbit._io.files import read_arrays
 from crossbit.codes import Codes, hamming
 from crossbit.errors import FormatError
-from crossbit.experiments.results import CODES
-from crossbit.files import read_arrays
+from crossbit.evaluation.results import CODES
 from crossbit.index import HammingIndex
 
 Row = dict[str, Any]
@@ -52,10 +52,10 @@ def random_codes(n: int, n_bits: int, seed: int = 1) -> Codes:
 
 
 def clustered_codes(
-    n: int, n_bits: int, seed: int = 1, flips: float = 0.1, centres: int = 1000
+    n: int, n_bits: int, seed: int = 1, flips: float = 0.1, centers: int = 1000
 ) -> Codes:
     rng = np.random.default_rng(seed)
-    words = random_codes(centres, n_bits, seed).words[rng.integers(0, centres, n)]
+    words = random_codes(centers, n_bits, seed).words[rng.integers(0, centers, n)]
     for bit in range(n_bits):
         words[:, bit // 64] ^= (rng.random(n, np.float32) < flips).astype(np.uint64) << np.uint64(
             bit % 64
@@ -114,7 +114,7 @@ class Contest:
         return {"what": what, "codes": self.kind, "n": self.n, "bits": self.n_bits, "k": K} | values
 
     def check(self, ids: NDArray[np.int64], exact: bool = True) -> float:
-        """Compute distances again; the share of true neighbours (by distance) found. Exact ones must have them all."""
+        """Compute distances again; the share of true neighbors (by distance) found. Exact ones must have them all."""
         some = min(len(ids), 50)
         expected = self.flat.search(self.bytes[:some], ids.shape[1])[0]
         found = np.array(
@@ -408,8 +408,8 @@ def grown(by: str, base: Codes, k: int) -> Iterator[Row]:
 
 
 def given(path: Path) -> Iterator[Row]:
-    """Codes that a model has learnt: many queries at once, and one after the other, as the index chooses its way."""
-    for name, queries, base in learnt(path):
+    """Codes that a model has learned: many queries at once, and one after the other, as the index chooses its way."""
+    for name, queries, base in learned(path):
         contest = Contest(name, len(base), base.n_bits, (queries, base))
         contest.index.optimize()
         contest.check(contest.index.search(queries[:50], K).ids)
@@ -443,7 +443,7 @@ def given(path: Path) -> Iterator[Row]:
         )  # fmt: skip
 
 
-def learnt(path: Path) -> Iterator[tuple[str, Codes, Codes]]:
+def learned(path: Path) -> Iterator[tuple[str, Codes, Codes]]:
     """Name, queries and base: every direction of a result, or the first of some codes and the rest."""
     try:
         codes = Codes.open(path)

@@ -49,10 +49,10 @@ def weights() -> NDArray[np.float32]:
 
 def rows(start: int, stop: int) -> NDArray[np.float32]:
     """Features number start to stop: a thousand clusters."""
-    centres = np.random.default_rng(1).normal(size=(1000, WIDTH)).astype(np.float32)
+    centers = np.random.default_rng(1).normal(size=(1000, WIDTH)).astype(np.float32)
     random = np.random.default_rng((2, start))
     noise = random.normal(scale=0.5, size=(stop - start, WIDTH)).astype(np.float32)
-    return np.asarray(centres[random.integers(0, 1000, stop - start)] + noise)
+    return np.asarray(centers[random.integers(0, 1000, stop - start)] + noise)
 
 
 def encode(features: NDArray[np.float32]) -> Words:
@@ -91,10 +91,10 @@ def make_collection(folder: Path, n: int) -> None:
 
 def serve_crossbit(folder: Path, n: int, port: int) -> None:
     from crossbit import Collection
-    from crossbit.web import create_app, serve
+    from crossbit.server import create_app, serve
 
     with Collection.open(folder) as collection:
-        assert len(collection) == n  # noqa: S101 - a benchmark
+        assert len(collection) == n  # noqa: S101
         collection.search("image", rows(0, 1), K)  # opens the index
         serve(create_app(collection), port=port, ready=lambda address: print(address, flush=True))
 
@@ -317,7 +317,7 @@ def started(
         command, stdout=subprocess.PIPE, text=True, env=environment, start_new_session=True
     )
     try:
-        assert process.stdout is not None  # noqa: S101 - as Popen was asked
+        assert process.stdout is not None  # noqa: S101
         yield (
             next(
                 line.strip() for line in process.stdout if ":" in line and " " not in line.strip()

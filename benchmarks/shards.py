@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 
 from crossbit import Codes, Collection, HammingIndex, HashModel, kernels
-from crossbit.experiments.results import environment
-from crossbit.files import write_json
-from crossbit.model import Affine, Standardise
+from crossbit._io.files import write_json
+from crossbit.evaluation.results import environment
+from crossbit.model import Affine, Standardize
 
 Row = dict[str, Any]
 K, QUERIES, WIDTH, ITEMS = 10, 200, 512, 100_000
@@ -37,18 +37,18 @@ def cpu(work: Callable[[], object]) -> float:
 
 
 def codes(kind: str, n: int, seed: int) -> Codes:
-    """Uniform codes, or codes around 1000 centres with each bit flipped with probability 0.1; queries have seed 0."""
+    """Uniform codes, or codes around 1000 centers with each bit flipped with probability 0.1; queries have seed 0."""
     random = np.random.default_rng([7, seed])
     if kind == "random":
         return Codes(random.integers(0, 2**64, (n, 1), dtype=np.uint64), 64)
-    centres = np.random.default_rng(7).integers(0, 2**64, 1000, dtype=np.uint64)
+    centers = np.random.default_rng(7).integers(0, 2**64, 1000, dtype=np.uint64)
     words = np.empty((n, 1), np.uint64)
     for start in range(0, n, 1 << 20):
         size = min(1 << 20, n - start)
         flips = np.packbits(random.random((size, 64), np.float32) < 0.1, axis=1).view(np.uint64)[
             :, 0
         ]
-        words[start : start + size, 0] = centres[random.integers(0, 1000, size)] ^ flips
+        words[start : start + size, 0] = centers[random.integers(0, 1000, size)] ^ flips
     return Codes(words, 64)
 
 
@@ -77,10 +77,10 @@ def shard(kind: str, n: int, seed: int) -> Row:
 
 
 def encoding() -> Row:
-    """Rows of 512 numbers into 64 bits, by a standardised linear model, one thread."""
+    """Rows of 512 numbers into 64 bits, by a standardized linear model, one thread."""
     random = np.random.default_rng(0)
     layers = [
-        Standardise(np.zeros(WIDTH), np.ones(WIDTH)),
+        Standardize(np.zeros(WIDTH), np.ones(WIDTH)),
         Affine(random.normal(size=(WIDTH, 64)), np.zeros(64)),
     ]
     model, X = (

@@ -29,7 +29,7 @@ from crossbit.neural.batches import make_batches
 from crossbit.neural.networks import Network, random_layers
 from crossbit.neural.objective import Features, Objective
 from crossbit.neural.parts import Part
-from crossbit.neural.train import make_optimiser
+from crossbit.neural.train import make_optimizer
 
 SETS = (("image", "text"), ("image", "image"), ("text", "text"))
 DECAY = 0.02  # keeps the minimum at a finite place, so that "within 1 % of it" means something
@@ -45,7 +45,7 @@ def say(**row: Any) -> None:  # noqa: ANN401
 
 
 def views_of(labels: np.ndarray, seed: int) -> dict[str, np.ndarray]:
-    """500-D and 1000-D rows around one centre a class, with noise that leaves the classes hard to tell apart."""
+    """500-D and 1000-D rows around one center a class, with noise that leaves the classes hard to tell apart."""
     random = np.random.default_rng(seed)
     views = {}
     for name, width in (("image", 500), ("text", 1000)):
@@ -55,7 +55,7 @@ def views_of(labels: np.ndarray, seed: int) -> dict[str, np.ndarray]:
     return views
 
 
-def problem(n: int, n_pairs: int, n_bits: int, optimiser: str) -> tuple[Objective, list[Pairs]]:
+def problem(n: int, n_pairs: int, n_bits: int, optimizer: str) -> tuple[Objective, list[Pairs]]:
     """The paper's NUS settings: margins 7 and 3, α 0.3, a linear layer and tanh."""
     labels = np.random.default_rng(0).integers(0, 20, n)
     pairs = [
@@ -68,7 +68,7 @@ def problem(n: int, n_pairs: int, n_bits: int, optimiser: str) -> tuple[Objectiv
         margin={"image-text": 7, "default": 3},
         alpha=0.3,
         loss="contrastive",
-        optimiser=optimiser,  # type: ignore[arg-type] # one of ours
+        optimizer=optimizer,  # type: ignore[arg-type] # one of ours
         inputs="none",
         decay=DECAY,
     )
@@ -86,9 +86,9 @@ def problem(n: int, n_pairs: int, n_bits: int, optimiser: str) -> tuple[Objectiv
     return objective, pairs
 
 
-def ours(optimiser: str, n: int, n_pairs: int, n_bits: int, steps: int) -> Curve:
-    objective, _ = problem(n, n_pairs, n_bits, optimiser)
-    method, x = make_optimiser(objective.settings), objective.vector()
+def ours(optimizer: str, n: int, n_pairs: int, n_bits: int, steps: int) -> Curve:
+    objective, _ = problem(n, n_pairs, n_bits, optimizer)
+    method, x = make_optimizer(objective.settings), objective.vector()
     curve, spent = [(0.0, objective(x)[0])], 0.0
     for _ in range(steps):
         start = time.process_time()
@@ -170,7 +170,7 @@ def accumulated(batch: int, n: int, n_pairs: int, n_bits: int, steps: int, secon
             )
         return total, gradient
 
-    method, x = make_optimiser(objective.settings), objective.vector()
+    method, x = make_optimizer(objective.settings), objective.vector()
     curve, spent = [(0.0, objective(x)[0])], 0.0
     for _ in range(steps):
         start = time.process_time()
@@ -219,7 +219,7 @@ def speed(
 
 def nus(n: int = 100_000, n_pairs: int = 500_000, seconds: float = 300.0) -> None:
     objective, _ = problem(n, n_pairs, 64, "cg")
-    method, x = make_optimiser(objective.settings), objective.vector()
+    method, x = make_optimizer(objective.settings), objective.vector()
     start, cpu, first, value = (
         time.perf_counter(),
         time.process_time(),
@@ -253,7 +253,7 @@ def online_once(folder: str, steps: int) -> None:
         peak = max(peak, anonymous())
 
     hasher = MMNN(
-        n_bits=32, online=True, batch=32, steps=steps, inputs="standardise", loss="contrastive"
+        n_bits=32, online=True, batch=32, steps=steps, inputs="standardize", loss="contrastive"
     )
     start = time.process_time()
     hasher.fit(views, labels=labels, on_step=watch)
@@ -285,13 +285,13 @@ def write_rows(folder: Path, n: int) -> None:
     labels = np.random.default_rng(0).integers(0, 20, n)
     np.save(folder / "labels.npy", labels)
     for k, (name, width) in enumerate((("image", 64), ("text", 32))):
-        centres = np.random.default_rng(k).standard_normal((20, width), dtype=np.float32)
+        centers = np.random.default_rng(k).standard_normal((20, width), dtype=np.float32)
         rows = np.lib.format.open_memmap(
             folder / f"{name}.npy", mode="w+", dtype=np.float32, shape=(n, width)
         )
         for start in range(0, n, 50_000):
             block = labels[start : start + 50_000]
-            rows[start : start + 50_000] = centres[block] + np.random.default_rng(
+            rows[start : start + 50_000] = centers[block] + np.random.default_rng(
                 [k, start]
             ).standard_normal((len(block), width), dtype=np.float32)
 

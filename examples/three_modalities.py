@@ -7,7 +7,7 @@ import numpy as np
 
 from crossbit import CCAITQ
 from crossbit.data import synthetic
-from crossbit.experiments import evaluate_model
+from crossbit.evaluation import evaluate_model
 
 data = synthetic(
     n=3000, classes=12, modalities={"image": 64, "text": 32, "sound": 24}, missing=0.3, seed=1
@@ -15,7 +15,7 @@ data = synthetic(
 model = CCAITQ(n_bits=48).fit(**data.fit_arguments("train"))
 evaluation = evaluate_model(model, data)
 
-print(f"{model} learnt from {data!r}")
+print(f"{model} learned from {data!r}")
 for (query, base), report in evaluation.reports.items():
     found = report["mAP"]
     print(

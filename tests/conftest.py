@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-# The first call of a kernel compiles or loads something, so no deadline; derandomised, so a failure returns.
+# The first call of a kernel compiles or loads something, so no deadline; derandomized, so a failure returns.
 settings.register_profile(
     "crossbit",
     deadline=None,

@@ -30,7 +30,7 @@ def test_weights_decide() -> None:
     ]
 
 
-def test_equal_scores_follow_the_nearest_neighbour_then_the_name() -> None:
+def test_equal_scores_follow_the_nearest_neighbor_then_the_name() -> None:
     assert [tag.name for tag in vote([["z", "b"], ["a"]])] == ["b", "z", "a"]
 
 
@@ -38,14 +38,14 @@ def test_weights_of_nothing_count_alike() -> None:
     assert vote([["sky"], ["sky", "sea"]], [0, 0]) == vote([["sky"], ["sky", "sea"]])
 
 
-def test_no_neighbours_no_tags() -> None:
+def test_no_neighbors_no_tags() -> None:
     assert vote([]) == []
     assert vote([[], []]) == []
 
 
 @pytest.mark.parametrize("weights", [[1.0], [1.0, -1.0], [1.0, math.nan]])
 def test_weights_are_checked(weights: list[float]) -> None:
-    with pytest.raises(DataError, match="a weight of at least 0 for each of 2 neighbours"):
+    with pytest.raises(DataError, match="a weight of at least 0 for each of 2 neighbors"):
         vote([["sky"], ["sea"]], weights)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import crossbit
 from crossbit import HASHERS
-from crossbit.experiments.pages import write_pages
+from crossbit_experiments.pages import write_pages
 
 ROOT = Path(__file__).parent.parent
 PAGES = [

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 from numpy.typing import NDArray
 
-from crossbit.errors import DataError, FormatError
-from crossbit.files import (
+from crossbit._io.files import (
     check_version,
     read_arrays,
     read_json,
@@ -23,6 +22,7 @@ from crossbit.files import (
     write_arrays,
     write_json,
 )
+from crossbit.errors import DataError, FormatError
 
 FORMAT = "crossbit.test/1"
 ARRAYS: dict[str, NDArray[Any]] = {

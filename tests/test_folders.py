@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from crossbit import DataError, FormatError
-from crossbit.folders import reading, replacing_folder, seal, unseal
+from crossbit._io.folders import reading, replacing_folder, seal, unseal
 
 
 def fill(folder: Path, content: str) -> None:
@@ -52,7 +52,7 @@ def test_a_rename_that_fails_puts_the_old_folder_back(
     def save_again() -> None:
         with replacing_folder(tmp_path / "x", "manifest.json", "test/1") as fresh:
             fill(fresh, "two")
-            monkeypatch.setattr("crossbit.folders.os.replace", fail_once)
+            monkeypatch.setattr("crossbit._io.folders.os.replace", fail_once)
 
     with pytest.raises(OSError, match="the disk went away"):
         save_again()
@@ -181,7 +181,7 @@ def test_writers_take_turns_and_readers_see_a_whole_folder(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("files", [None, [], 5, {"a.txt": 3}])
 def test_a_manifest_that_names_no_files_is_refused(tmp_path: Path, files: object) -> None:
-    from crossbit.folders import _checksum
+    from crossbit._io.folders import _checksum
 
     content = {"format": "test/1", "files": files}
     (tmp_path / "manifest.json").write_text(json.dumps({**content, "checksum": _checksum(content)}))

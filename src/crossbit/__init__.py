@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from crossbit.codes import Codes, hamming
+    from crossbit.codes import Codes, Matches, hamming
     from crossbit.collection import Collection, Hit, Item
     from crossbit.data import Dataset, Pairs, Views, pairs_from_labels
     from crossbit.errors import (
@@ -29,13 +29,11 @@ if TYPE_CHECKING:
     from crossbit.hashers.rankedcca import RankedCCA
     from crossbit.hashers.spectralhashing import SpectralHashing
     from crossbit.index import HammingIndex
-    from crossbit.matches import Matches
     from crossbit.metrics import evaluate, mean_average_precision
     from crossbit.model import HashModel, Recipe
 
 _HOMES = {
-    "crossbit.codes": ["Codes", "hamming"],
-    "crossbit.matches": ["Matches"],
+    "crossbit.codes": ["Codes", "Matches", "hamming"],
     "crossbit.data": ["Dataset", "Pairs", "Views", "pairs_from_labels"],
     "crossbit.model": ["HashModel", "Recipe"],
     "crossbit.metrics": ["evaluate", "mean_average_precision"],

@@ -1,4 +1,4 @@
-"""Annotation: the tags of a thing's nearest neighbours, ranked by their votes, and how good such tags are."""
+"""Annotation: the tags of a thing's nearest neighbors, ranked by their votes, and how good such tags are."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -6,18 +6,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from crossbit.checks import whole_number
+from crossbit._validation import whole_number
 from crossbit.errors import DataError
 
 
 @dataclass(frozen=True)
 class Tag:
-    """A tag that neighbours voted for.
+    """A tag that neighbors voted for.
 
     Args:
         name: The tag.
-        score: Share of the neighbours' weight that has it, 0 to 1.
-        votes: How many neighbours have it.
+        score: Share of the neighbors' weight that has it, 0 to 1.
+        votes: How many neighbors have it.
     """
 
     name: str
@@ -28,16 +28,16 @@ class Tag:
 def vote(
     tag_lists: Iterable[Iterable[str]], weights: Sequence[float] | None = None, *, tags: int = 10
 ) -> list[Tag]:
-    r"""The tags that most neighbours have.
+    r"""The tags that most neighbors have.
 
     $$ \mathrm{score}(t) = \frac{\sum_j w_j\,[t \in T_j]}{\sum_j w_j} $$
 
-    With five neighbours, ten tags and equal weights this is the paper's annotation of pictures. A neighbour votes once
-    for each of its tags. Equal scores are ordered by the nearest neighbour that has the tag, then by name.
+    With five neighbors, ten tags and equal weights this is the paper's annotation of pictures. A neighbor votes once
+    for each of its tags. Equal scores are ordered by the nearest neighbor that has the tag, then by name.
 
     Args:
-        tag_lists: The tags $T_j$ of each neighbour, the nearest first; a neighbour without tags votes for nothing.
-        weights: What each vote counts, such as the similarity of the neighbour; all alike by default.
+        tag_lists: The tags $T_j$ of each neighbor, the nearest first; a neighbor without tags votes for nothing.
+        weights: What each vote counts, such as the similarity of the neighbor; all alike by default.
         tags: How many tags to give at most.
 
     Returns:
@@ -51,9 +51,9 @@ def vote(
     lists = [_distinct(names) for names in tag_lists]
     shares = _shares(weights, len(lists))
     voters: defaultdict[str, list[int]] = defaultdict(list)
-    for neighbour, names in enumerate(lists):
+    for neighbor, names in enumerate(lists):
         for name in names:
-            voters[name].append(neighbour)
+            voters[name].append(neighbor)
     found = [
         Tag(name, float(sum(shares[j] for j in who)), len(who)) for name, who in voters.items()
     ]
@@ -63,11 +63,11 @@ def vote(
 
 
 def _shares(weights: Sequence[float] | None, n: int) -> list[float]:
-    """Weights that sum to one; neighbours that all weigh nothing vote alike."""
+    """Weights that sum to one; neighbors that all weigh nothing vote alike."""
     given = np.ones(n) if weights is None else np.asarray(weights, np.float64)
     if given.shape != (n,) or not (np.isfinite(given) & (given >= 0)).all():
         raise DataError(
-            f"expected a weight of at least 0 for each of {n} neighbours, got {weights!r}"
+            f"expected a weight of at least 0 for each of {n} neighbors, got {weights!r}"
         )
     if not given.any():
         given = np.ones(n)

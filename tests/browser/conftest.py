@@ -11,8 +11,8 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from crossbit import Collection, HashModel
 from crossbit.model import Affine
-from tests.web.running import Running, running
-from tests.web.shapes import make_gallery
+from tests.server.running import Running, running
+from tests.server.shapes import make_gallery
 
 FLAGS = [
     "--no-sandbox",

@@ -8,8 +8,8 @@ from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from crossbit import Collection
 from tests.features.pictures import encoded
-from tests.web.running import Running, running
-from tests.web.shapes import draw
+from tests.server.running import Running, running
+from tests.server.shapes import draw
 
 
 def cards(page: Page) -> Locator:
@@ -97,7 +97,7 @@ def test_a_click_searches_from_a_result_and_back_returns(page: Page, service: Ru
     second.get_by_role("button").click()
     question = page.get_by_role("region", name="The question")
     expect(question.locator("strong")).to_have_text(name)
-    expect(question).to_contain_text("items labelled bar")
+    expect(question).to_contain_text("items labeled bar")
     expect(cards(page)).to_have_count(24)
     page.go_back()
     expect(question.locator("strong")).to_have_text("“pink + bar”")

@@ -258,7 +258,7 @@ def test_people_see_tables(
     assert "tags: cloud, year: 2004" in printed
     assert "1.000" in printed
     assert (
-        run("annotate", filled, "--like", "p4", "-m", "image", "--from", "image", "--neighbours", 1)
+        run("annotate", filled, "--like", "p4", "-m", "image", "--from", "image", "--neighbors", 1)
         == 0
     )
     assert "cloud" in capsys.readouterr().out

@@ -15,7 +15,7 @@ import scipy.io
 from crossbit import Codes, Dataset, HashModel
 from crossbit.cli import main
 from crossbit.cli.doctor import EXTRAS
-from crossbit.experiments import read_result
+from crossbit.evaluation import read_result
 
 ROOT = Path(__file__).parents[2]
 
@@ -45,7 +45,7 @@ def test_fit_writes_a_model(model: Path) -> None:
 
 
 def test_fields_come_from_a_file_and_from_the_line(toy: Path, tmp_path: Path) -> None:
-    (tmp_path / "fields.toml").write_text("regularisation = 0.5\nn_bits = 12\n")
+    (tmp_path / "fields.toml").write_text("regularization = 0.5\nn_bits = 12\n")
     code = run(
         "fit",
         toy,
@@ -60,7 +60,7 @@ def test_fields_come_from_a_file_and_from_the_line(toy: Path, tmp_path: Path) ->
     )
     assert code == 0
     fields = HashModel.load(tmp_path / "model").card["fields"]
-    assert (fields["regularisation"], fields["n_bits"], fields["rounds"]) == (0.5, 12, 3)
+    assert (fields["regularization"], fields["n_bits"], fields["rounds"]) == (0.5, 12, 3)
 
 
 def test_the_line_overrules_the_file(toy: Path, tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_evaluate_prints_every_direction_and_writes_a_result(
     assert (result["protocol"]["queries"], result["protocol"]["base"]) == ("test", "test")
 
 
-def test_rows_that_were_perhaps_learnt_from_are_told(
+def test_rows_that_were_perhaps_learned_from_are_told(
     toy: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = Dataset.open(toy)
@@ -119,7 +119,7 @@ def test_rows_that_were_perhaps_learnt_from_are_told(
     capsys.readouterr()
     assert run("evaluate", model, tmp_path / "whole", "--out", tmp_path / "r.json") == 0
     assert (
-        "has no test split: if the model was learnt from these rows, the figures flatter"
+        "has no test split: if the model was learned from these rows, the figures flatter"
         in capsys.readouterr().err
     )
     assert run("evaluate", model, toy, "--out", tmp_path / "r.json") == 0
@@ -276,12 +276,12 @@ def test_help_teaches_by_example(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["fit", "TOY", "-m", "nonsense", "-o", "x"], "unknown method 'nonsense'; known: ["),
         (
-            ["fit", "TOY", "-m", "lsh", "--set", "colour", "-o", "x"],
-            "--set takes FIELD=VALUE, got 'colour'",
+            ["fit", "TOY", "-m", "lsh", "--set", "color", "-o", "x"],
+            "--set takes FIELD=VALUE, got 'color'",
         ),
         (
-            ["fit", "TOY", "-m", "lsh", "--set", "colour=1", "-o", "x"],
-            "lsh: unknown fields ['colour']",
+            ["fit", "TOY", "-m", "lsh", "--set", "color=1", "-o", "x"],
+            "lsh: unknown fields ['color']",
         ),
         (
             ["fit", "TOY", "-m", "lsh", "--split", "dev", "-o", "x"],

@@ -23,7 +23,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cats, hearts, moons and flags: each alike enough to be learnt from a few."""
+    """Cats, hearts, moons and flags: each alike enough to be learned from a few."""
     chosen = [emoji for emoji in EMOJIS if {"cat", "heart", "moon"} & set(emoji.tags)]
     chosen += [emoji for emoji in EMOJIS if emoji.category == "Flags"][:60]
     monkeypatch.setattr(openmoji, "all_emojis", lambda: chosen)
@@ -50,7 +50,7 @@ def test_words_find_pictures_and_held_out_ones_are_judged(
         assert picture.size == (128, 128)
 
 
-def test_a_second_time_nothing_is_learnt_again(
+def test_a_second_time_nothing_is_learned_again(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(openmoji, "draw", lambda *_: pytest.fail("drawn again"))

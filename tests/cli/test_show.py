@@ -5,8 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
+from crossbit._progress import Step
 from crossbit.cli import show
-from crossbit.progress import Step
 
 
 @pytest.fixture

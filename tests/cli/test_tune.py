@@ -105,10 +105,10 @@ def test_wrong_spaces_and_data_are_refused_in_one_line(
     assert (
         "space.toml: mmnn: ['margins'] cannot be searched; its fields:" in capsys.readouterr().err
     )
-    unlabelled = synthetic(n=30, classes=3)
-    object.__setattr__(unlabelled, "labels", None)
-    unlabelled.save(tmp_path / "unlabelled")
-    assert run("tune", tmp_path / "unlabelled", "-m", "ccaitq", "-o", tmp_path / "b") == 1
+    unlabeled = synthetic(n=30, classes=3)
+    object.__setattr__(unlabeled, "labels", None)
+    unlabeled.save(tmp_path / "unlabeled")
+    assert run("tune", tmp_path / "unlabeled", "-m", "ccaitq", "-o", tmp_path / "b") == 1
     assert "cross-validation takes aligned views with labels" in capsys.readouterr().err
     assert not (tmp_path / "b").exists()
     assert run("tune", toy, "-m", "ccaitq", "--trials", 1, "-o", tmp_path / "c") == 0
@@ -123,7 +123,7 @@ def test_networks_are_searched_in_margins_and_alpha(toy: Path, tmp_path: Path) -
     (tmp_path / "space.toml").write_text(
         'margin = { low = "50%", high = "100%" }\nalpha = [0.0, 0.3]\n'
     )
-    fixed = ("--set", "inputs=standardise", "--set", "steps=3", "--set", "validation=0.0")
+    fixed = ("--set", "inputs=standardize", "--set", "steps=3", "--set", "validation=0.0")
     out = tmp_path / "search"
     assert (
         run(

@@ -79,8 +79,8 @@ def test_an_address_is_shown_without_secrets() -> None:
         ("milvus://h/a/b", "one name comes after the host, got '/a/b'"),
         ("milvus://h:99999/a", "a port goes from 0 to 65535"),
         (
-            "milvus://h/a?colour=red",
-            r"unknown options \['colour'\]; known: \['ca', 'consistency', 'database', 'index'",
+            "milvus://h/a?color=red",
+            r"unknown options \['color'\]; known: \['ca', 'consistency', 'database', 'index'",
         ),
         ("milvus://h/a?index=hnsw", r"index is one of \['flat', 'ivf'\], got 'hnsw'"),
         ("milvus://h/a?consistency=x", "consistency is one of .*, got 'x'"),
@@ -134,7 +134,7 @@ def test_keys_tell_their_ids(id_: int | str, number: int) -> None:
             {"year": {">=": 2010, "<": 2020.5}},
             'payload["year"] >= 2010 and payload["year"] < 2020.5',
         ),
-        ({"colour": {"in": ["red", 3]}}, '(payload["colour"] == "red" or payload["colour"] == 3)'),
+        ({"color": {"in": ["red", 3]}}, '(payload["color"] == "red" or payload["color"] == 3)'),
         (
             {"tags": {"has": ["dog", True]}},
             'json_contains(payload["tags"], "dog") and json_contains(payload["tags"], true)',

@@ -21,7 +21,7 @@ def test_short_and_long_forms() -> None:
     )
     assert parse({"tags": {"has": "dog"}}) == parse({"tags": {"has": ["dog"]}})
     assert parse({}) == ()
-    assert parse({"colour": {"in": ()}}) == (Condition("colour", "in", ()),)
+    assert parse({"color": {"in": ()}}) == (Condition("color", "in", ()),)
 
 
 @pytest.mark.parametrize(

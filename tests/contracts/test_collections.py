@@ -175,7 +175,7 @@ def test_nothing_of_a_refused_write_is_kept(filled: Collection) -> None:
 
 
 def test_annotation_takes_the_tags_of_the_nearest_by_vote(filled: Collection) -> None:
-    (tags,) = filled.annotate("image", VIEWS["image"][:1], from_="text", neighbours=5, tags=2)
+    (tags,) = filled.annotate("image", VIEWS["image"][:1], from_="text", neighbors=5, tags=2)
     hits = filled.search("image", VIEWS["image"][:1], k=5, among="text")[0]
     assert tags[0].name == "all"
     assert (tags[0].score, tags[0].votes) == (1.0, 5)
@@ -374,9 +374,9 @@ REFUSED: list[tuple[Callable[[Collection], object], str]] = [
         r"holds codes of 20 bits, got Codes\(1 × 2 bits\)",
     ),
     (
-        lambda c: c.upsert(["a"], payload={"a": 1}),
+        lambda c: c.upsert(["a"], payload={"a": 1}),  # type: ignore[arg-type]
         "payload is a list with one mapping an item, got dict",
-    ),  # type: ignore[arg-type]
+    ),
     (lambda c: c.upsert(["a"], payload=[]), "one payload an id: got 0 payloads for 1 ids"),
     (
         lambda c: c.upsert(["a"], payload=[["x"]]),

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from crossbit import HASHERS, DataError, Hasher, HashModel, Pairs
-from crossbit.progress import Step
+from crossbit._progress import Step
 
 Array = NDArray[Any]
 random = np.random.default_rng(0)
@@ -20,10 +20,10 @@ N, CLASSES = 90, 3
 classes = np.arange(N) % CLASSES
 many = np.eye(CLASSES, dtype=bool)[classes]
 many[::5, 0] = True
-centres = {"image": random.normal(size=(CLASSES, 12)), "text": random.normal(size=(CLASSES, 7))}
+centers = {"image": random.normal(size=(CLASSES, 12)), "text": random.normal(size=(CLASSES, 7))}
 VIEWS: dict[str, Array] = {
-    name: centre[classes] + 0.3 * random.normal(size=(N, centre.shape[1]))
-    for name, centre in centres.items()
+    name: center[classes] + 0.3 * random.normal(size=(N, center.shape[1]))
+    for name, center in centers.items()
 }
 THIRD = random.normal(size=(CLASSES, 5))[classes] + 0.3 * random.normal(size=(N, 5))
 
@@ -88,7 +88,7 @@ def test_the_same_seed_gives_the_same_model(method: str, fitted: dict[str, HashM
 
 @methods
 def test_global_generators_are_never_touched(method: str) -> None:
-    np.random.seed(0)  # noqa: NPY002 - the very thing that must not matter
+    np.random.seed(0)  # noqa: NPY002
     before = np.random.random(3)  # noqa: NPY002
     np.random.seed(0)  # noqa: NPY002
     make(method).fit(views_for(method), **supervision_for(method))
@@ -197,7 +197,7 @@ def test_views_of_more_dimensions_are_refused_with_a_remedy(method: str) -> None
 
 
 @methods
-def test_columns_of_any_scale_and_offset_can_be_learnt_from(method: str) -> None:
+def test_columns_of_any_scale_and_offset_can_be_learned_from(method: str) -> None:
     views = {name: view.copy() for name, view in views_for(method).items()}
     views["image"][:, 0] *= 1e6
     views["image"][:, 1] += 1e4
@@ -258,9 +258,9 @@ def test_a_method_explains_itself(method: str) -> None:
     assert "References:" in text
     assert "Example" in text
     with pytest.raises(
-        DataError, match=rf"{method}: unknown fields \['colour'\]; known: \['n_bits', 'seed'"
+        DataError, match=rf"{method}: unknown fields \['color'\]; known: \['n_bits', 'seed'"
     ):
-        hasher.from_configuration({"colour": "red"})
+        hasher.from_configuration({"color": "red"})
     assert hasher.from_configuration(tomllib.loads("n_bits = 24\nseed = 3")) == hasher(
         n_bits=24, seed=3
     )

@@ -31,7 +31,7 @@ def test_the_wiki_distribution(wiki_folder: Path, tmp_path: Path) -> None:
         "image": "7e214fda4b30c95084e94fbec71ebde1",
         "class": "biology",
     }
-    assert "research" in data.licence
+    assert "research" in data.license
 
 
 def make_wiki(folder: Path) -> None:
@@ -92,7 +92,7 @@ def test_a_damaged_wiki_list_is_named(text: str, message: str, tmp_path: Path) -
         read(tmp_path / "wiki")
 
 
-def test_the_catalogue_says_how_to_get_what_is_absent(
+def test_the_catalog_says_how_to_get_what_is_absent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("CROSSBIT_DATA", raising=False)
@@ -115,5 +115,5 @@ def test_the_catalogue_says_how_to_get_what_is_absent(
 def test_every_known_set_says_all_there_is_to_say() -> None:
     for name, some in catalog.CATALOG.items():
         assert some.name == name
-        assert all((some.title, some.source, some.licence, some.obtain, some.protocol))
+        assert all((some.title, some.source, some.license, some.obtain, some.protocol))
         assert some.files or some.folders

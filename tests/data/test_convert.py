@@ -78,13 +78,13 @@ def test_parts_of_a_matlab_file_become_splits(
     data = convert(
         matlab(tmp_path / "set.mat", wikilike(labels)),
         tmp_path / "out",
-        licence="free",
+        license="free",
         origin="a friend",
     )
     check_rows(data)
     np.testing.assert_array_equal(data.labels_by_modality()["text"], expected)
     np.testing.assert_equal(data.splits, {"train": np.arange(5), "test": np.arange(5, 7)})
-    assert (data.name, data.source, data.licence) == ("set", "a friend", "free")
+    assert (data.name, data.source, data.license) == ("set", "a friend", "free")
     check_rows(Dataset.open(tmp_path / "out"))
 
 
@@ -98,8 +98,10 @@ def test_parts_of_a_matlab_file_become_splits(
     ],
 )
 def test_whole_arrays_of_a_matlab_file(
-    names: tuple[str, str, str], matlab: Any, tmp_path: Path
-) -> None:  # noqa: ANN401
+    names: tuple[str, str, str],
+    matlab: Any,  # noqa: ANN401
+    tmp_path: Path,
+) -> None:
     arrays = dict(zip(names, (IMAGES, TEXTS, SEVERAL), strict=True))
     data = convert(
         matlab(tmp_path / "set.mat", arrays | {"epochs": np.ones((2, 2))}), tmp_path / "out"
@@ -126,8 +128,9 @@ def test_other_names_of_parts(names: str, tmp_path: Path) -> None:
 
 
 def test_items_in_columns_are_turned_when_all_agree_or_when_mapped_so(
-    matlab: Any, tmp_path: Path
-) -> None:  # noqa: ANN401
+    matlab: Any,  # noqa: ANN401
+    tmp_path: Path,
+) -> None:
     pictures = RNG.random((2, 3, 7))
     columns = {"XAll": pictures, "YAll": TEXTS.T, "LAll": SEVERAL.T}
     data = convert(matlab(tmp_path / "columns.mat", columns), tmp_path / "out")
@@ -346,9 +349,9 @@ def make_data_set(folder: Path) -> Dataset:
 
 def test_a_data_set_is_copied_whole(tmp_path: Path) -> None:
     data = make_data_set(tmp_path / "set")
-    copy = convert(tmp_path / "set", tmp_path / "out", licence="free")
+    copy = convert(tmp_path / "set", tmp_path / "out", license="free")
     check_rows(copy)
-    assert copy.describe() == data.describe() | {"licence": "free"}
+    assert copy.describe() == data.describe() | {"license": "free"}
     assert copy.payload == read(tmp_path / "set").payload == data.payload
     assert copy.classes == data.classes
     with pytest.raises(DataError, match="a data set already says which array is what"):
@@ -594,7 +597,7 @@ def test_a_damaged_file_is_named_whatever_its_damage(suffix: str, tmp_path: Path
         try:
             read(path)
         except FormatError as error:
-            assert f"set.{suffix}: " in str(error)  # noqa: PT017 - some places do no harm
+            assert f"set.{suffix}: " in str(error)  # noqa: PT017
             seen += 1
         except DataError:
             pass

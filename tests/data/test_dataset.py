@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crossbit._io.folders import seal
 from crossbit.data import Dataset, Pairs, training_set
 from crossbit.data.storage import spell, unspell
 from crossbit.errors import DataError, FormatError
-from crossbit.folders import seal
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.random((6, 3)), RNG.random((6, 2)).astype(np.float32)
@@ -33,7 +33,7 @@ def aligned(**changes: object) -> Dataset:
         "payload": [{"title": f"№ {k}\u2028"} for k in range(6)],
         "name": "toy",
         "source": "made up",
-        "licence": "none",
+        "license": "none",
         "classes": ["art", "biology", "sport"],
     }
     return Dataset(**values | changes)
@@ -358,15 +358,15 @@ def test_an_unknown_split_names_the_known_ones() -> None:
 
 
 @given(st.lists(st.integers(0, 30), unique=True))
-def test_rows_are_spelt_and_read_back(rows: list[int]) -> None:
+def test_rows_are_spelled_and_read_back(rows: list[int]) -> None:
     assert unspell(spell(np.array(rows, np.int64)), 31).tolist() == rows
 
 
 @pytest.mark.parametrize("text", ["0:99999999999999", "-1", "a", "3:b", "1,,2"])
 def test_rows_that_cannot_be_are_refused(text: str) -> None:
-    with pytest.raises(FormatError, match="rows are spelt like"):
+    with pytest.raises(FormatError, match="rows are spelled like"):
         unspell(text, 10)
 
 
-def test_runs_are_spelt_short() -> None:
+def test_runs_are_spelled_short() -> None:
     assert spell(np.array([0, 1, 2, 7, 9, 8])) == "0:3,7,9,8"

@@ -18,9 +18,9 @@ def drawn(
     n_similar: int = 1000,
     n_dissimilar: int = 1000,
     seed: int = 0,
-    views: Any = VIEWS,
-    **known: Any,
-) -> Pairs:  # noqa: ANN401
+    views: Any = VIEWS,  # noqa: ANN401
+    **known: Any,  # noqa: ANN401
+) -> Pairs:
     data = training_set(views, **known)
     return cross_pairs(
         data, "image", "text", n_similar=n_similar, n_dissimilar=n_dissimilar, seed=seed

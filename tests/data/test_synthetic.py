@@ -79,8 +79,8 @@ def test_classes_show_in_every_view_and_noise_hides_them(nonlinear: bool) -> Non
         data = synthetic(n=600, classes=4, nonlinear=nonlinear, noise=noise, scatter=0.3)
         train, test = data.part("train"), data.part("test")
         truth = train.labels_by_modality()["image"]
-        centres = np.stack([train.views["image"][truth == c].mean(axis=0) for c in range(4)])
-        nearest = np.linalg.norm(test.views["image"][:, None] - centres, axis=2).argmin(axis=1)
+        centers = np.stack([train.views["image"][truth == c].mean(axis=0) for c in range(4)])
+        nearest = np.linalg.norm(test.views["image"][:, None] - centers, axis=2).argmin(axis=1)
         return float((nearest == test.labels_by_modality()["image"]).mean())
 
     assert accuracy(0.1) > 0.95

@@ -16,8 +16,11 @@ SHORT = Y[:3]
 
 
 def pair(
-    left: str = "image", right: str = "text", index: Any = ((0, 1),), similar: Any = (True,)
-) -> Pairs:  # noqa: ANN401
+    left: str = "image",
+    right: str = "text",
+    index: Any = ((0, 1),),  # noqa: ANN401
+    similar: Any = (True,),  # noqa: ANN401
+) -> Pairs:
     return Pairs(left, right, np.array(index), np.array(similar))
 
 
@@ -169,9 +172,11 @@ def test_pictures_and_whole_numbers_are_views_too() -> None:
         ),
     ],
 )
-def test_what_cannot_be_learnt_from_is_refused(
-    views: Any, arguments: dict[str, Any], message: str
-) -> None:  # noqa: ANN401
+def test_what_cannot_be_learned_from_is_refused(
+    views: Any,  # noqa: ANN401
+    arguments: dict[str, Any],
+    message: str,
+) -> None:
     with pytest.raises(DataError, match=message):
         training_set(views, **arguments)
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 
-from crossbit.experiments.shapegoogle.distractors import FAMILIES, distractor
-from crossbit.experiments.shapegoogle.sources import CLASSES
-from crossbit.experiments.shapegoogle.surfaces import coarsen
 from crossbit.features.shape import Mesh, ply
+from crossbit_experiments.shapegoogle.distractors import FAMILIES, distractor
+from crossbit_experiments.shapegoogle.sources import CLASSES
+from crossbit_experiments.shapegoogle.surfaces import coarsen
 
 
 def small_sources(folder: Path) -> Path:

@@ -9,15 +9,16 @@ import torch
 
 from crossbit import CMSSH, MMNN
 from crossbit.data import synthetic
-from crossbit.experiments import defects, evaluate_model, wiki
-from crossbit.experiments.kept import Kept
-from crossbit.experiments.summary import read_summary
+from crossbit.evaluation import evaluate_model
 from crossbit.neural.losses import contrastive
+from crossbit_experiments import defects, wiki
+from crossbit_experiments.kept import Kept
+from crossbit_experiments.summary import read_summary
 
 data = synthetic(n=240, classes=4)
 FIELDS: dict[str, Any] = {
     "n_bits": 16,
-    "inputs": "standardise",
+    "inputs": "standardize",
     "validation": 0.0,
     "margin": "71%",
     "steps": 40,

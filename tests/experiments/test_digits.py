@@ -10,11 +10,11 @@ import pytest
 from crossbit import MMNN, Collection, Dataset
 from crossbit.cli import main
 from crossbit.errors import DataError, FormatError
-from crossbit.experiments import digits
-from crossbit.experiments.summary import read_summary
+from crossbit_experiments import digits
+from crossbit_experiments.summary import read_summary
 
 CLASSES = np.repeat(np.arange(4), 12)
-QUICK = partial(MMNN, inputs="standardise", steps=12, validation=0.0)
+QUICK = partial(MMNN, inputs="standardize", steps=12, validation=0.0)
 
 
 def write_files(folder: Path) -> Path:
@@ -22,8 +22,8 @@ def write_files(folder: Path) -> Path:
     folder.mkdir()
     random = np.random.default_rng(0)
     for name, width in zip(digits.TITLES, (6, 5, 5, 4, 4, 3), strict=True):
-        centres = 6 * random.normal(size=(4, width))
-        rows = centres[CLASSES] + random.normal(size=(len(CLASSES), width))
+        centers = 6 * random.normal(size=(4, width))
+        rows = centers[CLASSES] + random.normal(size=(len(CLASSES), width))
         lines = [",".join(map(str, range(width))) + ",0"]
         lines += [
             ",".join(f"{x:.6f}" for x in row) + f",{number}"
@@ -48,7 +48,7 @@ def test_the_files_are_read(data: Dataset) -> None:
     assert data.modalities == list(digits.TITLES)
     assert repr(data).endswith("train 24, test 24)")
     assert np.bincount(np.asarray(data.part("train").labels)).tolist() == [6, 6, 6, 6]
-    assert data.licence == "CC BY 4.0"
+    assert data.license == "CC BY 4.0"
 
 
 def test_files_that_are_missing_or_do_not_agree_are_named(tmp_path: Path) -> None:

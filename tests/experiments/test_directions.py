@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from crossbit import CCAITQ, LSH, Codes, DataError, Dataset, FormatError, mean_average_precision
+from crossbit._io.files import read_arrays
 from crossbit.data import synthetic
-from crossbit.experiments import (
+from crossbit.evaluation import (
     PROTOCOLS,
     Protocol,
     evaluate_model,
@@ -14,7 +15,6 @@ from crossbit.experiments import (
     result_path,
     write_result,
 )
-from crossbit.files import read_arrays
 from crossbit.metrics import same_class
 
 
@@ -84,17 +84,17 @@ def test_queries_search_the_database_when_there_is_one() -> None:
 def test_a_base_whose_codes_are_made_from_its_labels_scores_as_a_classifier_would() -> None:
     data = synthetic(n=300, classes=3, noise=2.0)
     model = CCAITQ(n_bits=16).fit(**data.fit_arguments("train"))
-    hashed, learnt = (
-        evaluate_model(model, data, Protocol(name="learnt", base="train", base_codes=kind))
-        for kind in ("hashed", "learnt")
+    hashed, learned = (
+        evaluate_model(model, data, Protocol(name="learned", base="train", base_codes=kind))
+        for kind in ("hashed", "learned")
     )
     assert (
-        learnt.reports["image", "text"]["mAP"].value > hashed.reports["image", "text"]["mAP"].value
+        learned.reports["image", "text"]["mAP"].value > hashed.reports["image", "text"]["mAP"].value
     )
-    labels = np.asarray(data.labels)[learnt.base_rows["text"]]
+    labels = np.asarray(data.labels)[learned.base_rows["text"]]
     for wanted in np.unique(labels):
-        assert len(np.unique(learnt.base["text"][labels == wanted].words)) == 1
-    assert "made from its labels" in learnt.protocol.words
+        assert len(np.unique(learned.base["text"][labels == wanted].words)) == 1
+    assert "made from its labels" in learned.protocol.words
 
 
 def test_a_row_of_several_classes_gets_a_code_between_theirs() -> None:
@@ -103,7 +103,9 @@ def test_a_row_of_several_classes_gets_a_code_between_theirs() -> None:
     member[:20, 0] = True
     data = Dataset(views=toy.views, labels=member, splits=toy.splits)
     model = CCAITQ(n_bits=32).fit(toy.views, rows=True)
-    found = evaluate_model(model, data, Protocol(name="learnt", base="train", base_codes="learnt"))
+    found = evaluate_model(
+        model, data, Protocol(name="learned", base="train", base_codes="learned")
+    )
     assert len(np.unique(found.base["image"].words)) <= 7
 
 
@@ -112,7 +114,7 @@ def test_codes_cannot_be_made_from_labels_that_are_not_there() -> None:
     data = Dataset(views=toy.views, splits=toy.splits)
     model = CCAITQ(n_bits=8).fit(toy.views, rows=True)
     with pytest.raises(DataError, match="'image' has no labels to make codes from"):
-        evaluate_model(model, data, Protocol(name="learnt", base_codes="learnt"))
+        evaluate_model(model, data, Protocol(name="learned", base_codes="learned"))
 
 
 def test_every_protocol_is_told_whole() -> None:

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from crossbit import LSH, Codes
 from crossbit.data import synthetic
 from crossbit.errors import DataError
-from crossbit.experiments.directions import evaluate_model
-from crossbit.experiments.firstplaces import first_codes, first_vectors, places_needed
-from crossbit.experiments.protocols import Protocol
+from crossbit.evaluation.evaluate import evaluate_model
+from crossbit.evaluation.protocol import Protocol
+from crossbit.evaluation.topk import first_codes, first_vectors, places_needed
 from crossbit.metrics import (
     NDCG,
     AveragePrecision,

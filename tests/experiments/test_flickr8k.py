@@ -6,10 +6,10 @@ import pytest
 from PIL import Image
 
 from crossbit.errors import DataError
-from crossbit.experiments.flickr8k.dataset import read
-from crossbit.experiments.flickr8k.matches import METHODS, look, tags_of
-from crossbit.experiments.flickr8k.sheet import Sheet
-from crossbit.experiments.flickr8k.words import Vocabulary, inflections, load_concepts, telling
+from crossbit_experiments.flickr8k.dataset import read
+from crossbit_experiments.flickr8k.matches import METHODS, look, tags_of
+from crossbit_experiments.flickr8k.sheet import Sheet
+from crossbit_experiments.flickr8k.words import Vocabulary, inflections, load_concepts, telling
 
 SAID = {
     "dog": ["A brown dog runs with a red ball", "Two dogs play", "The dog's toy is a green ball"],
@@ -106,13 +106,13 @@ def test_photographs_become_a_data_set(photographs: Path, tmp_path: Path) -> Non
         set(np.concatenate([np.asarray(rows) for rows in data.splits.values()]))
     )
     assert np.asarray(data.labels)[:, data.classes.index("dog")].mean() == 0.5
-    assert not set(found.describers["tags"].vocabulary) & {
+    assert not set(found.describers["tags"].vocabulary) & {  # type: ignore[attr-defined]
         "dog",
         "dogs",
         "snow",
         "snowmobile",
         "skiing",
-    }  # type: ignore[attr-defined]
+    }
     payload: Any = data.payload
     assert payload[0]["tags"] == ["ball", "brown", "runs", "red", "play", "toy", "green"], (
         "what most captions say first"
@@ -163,7 +163,7 @@ def test_captions_cannot_bring_markup_into_the_page(photographs: Path, tmp_path:
     assert "<script>" not in Sheet(gallery, photographs / "images", 8).html()
 
 
-def test_unknown_words_are_told_before_anything_is_learnt(
+def test_unknown_words_are_told_before_anything_is_learned(
     photographs: Path, tmp_path: Path
 ) -> None:
     found = read(photographs, cache=tmp_path / "cache", pictures="sift:8", hide_concepts=False)

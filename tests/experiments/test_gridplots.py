@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from crossbit.experiments.gridplots import plot_grid, plot_search
 from crossbit.hashers.ccaitq import CCAITQ
 from crossbit.tune import Choice, Found, Range, Space, Trial
+from crossbit.tune.plots import plot_grid, plot_search
 
 
 def test_a_grid_shows_the_best_of_each_cell(tmp_path: Path) -> None:
@@ -27,10 +27,10 @@ def test_a_grid_shows_the_best_of_each_cell(tmp_path: Path) -> None:
 
 
 def test_words_keep_their_order(tmp_path: Path) -> None:
-    trials = [Trial({"inputs": word, "alpha": 1}, (5.0,)) for word in ("unit", "standardise")]
+    trials = [Trial({"inputs": word, "alpha": 1}, (5.0,)) for word in ("unit", "standardize")]
     plot_grid(trials, "inputs", "alpha", tmp_path / "grid.svg")
     drawn = (tmp_path / "grid.svg").read_text()
-    assert drawn.index(">unit<") < drawn.index(">standardise<")
+    assert drawn.index(">unit<") < drawn.index(">standardize<")
 
 
 def test_a_search_of_one_field_has_bars_alone(tmp_path: Path) -> None:

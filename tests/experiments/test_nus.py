@@ -12,10 +12,13 @@ from crossbit.cli import main
 from crossbit.data import Dataset
 from crossbit.data.nus import read_concepts
 from crossbit.errors import DataError
-from crossbit.experiments.nus import simulate as simulation
-from crossbit.experiments.nus.parts import BASE, LABELLED, QUERIES, READINGS, apply_reading
-from crossbit.experiments.nus.rows import DIRECTIONS, NETWORK, PAPER, rank_features, rows
-from crossbit.experiments.nus.simulate import (
+from crossbit.evaluation.protocol import PROTOCOLS, Protocol
+from crossbit.evaluation.results import read_result
+from crossbit.metrics import AveragePrecision, mean_over_queries, rank_vectors
+from crossbit_experiments.nus import simulate as simulation
+from crossbit_experiments.nus.parts import BASE, LABELED, QUERIES, READINGS, apply_reading
+from crossbit_experiments.nus.rows import DIRECTIONS, NETWORK, PAPER, rank_features, rows
+from crossbit_experiments.nus.simulate import (
     KINDS,
     Calibration,
     calibrate,
@@ -23,11 +26,8 @@ from crossbit.experiments.nus.simulate import (
     simulate,
     solve,
 )
-from crossbit.experiments.nus.study import run_study
-from crossbit.experiments.protocols import PROTOCOLS, Protocol
-from crossbit.experiments.results import read_result
-from crossbit.experiments.summary import read_summary
-from crossbit.metrics import AveragePrecision, mean_over_queries, rank_vectors
+from crossbit_experiments.nus.study import run_study
+from crossbit_experiments.summary import read_summary
 
 pytest.importorskip("matplotlib")
 RNG = np.random.default_rng(0)
@@ -50,7 +50,7 @@ def brief(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("reading", READINGS)
-def test_every_part_has_concepts_and_queries_are_never_learnt_from(
+def test_every_part_has_concepts_and_queries_are_never_learned_from(
     reading: str, made_up: Dataset
 ) -> None:
     data = apply_reading(made_up, reading)
@@ -62,10 +62,10 @@ def test_every_part_has_concepts_and_queries_are_never_learnt_from(
     assert np.asarray(data.labels).any(axis=1).all()
     np.testing.assert_allclose(np.linalg.norm(data.views["image"], axis=1), 1, rtol=1e-5)
     assert set(np.unique(data.views["tags"])) == {0, 1}
-    if reading == "labelled":
+    if reading == "labeled":
         assert not train & base
-        assert len(query) == round(len(data) * QUERIES / LABELLED)
-        assert len(base) == round(len(data) * BASE / LABELLED)
+        assert len(query) == round(len(data) * QUERIES / LABELED)
+        assert len(base) == round(len(data) * BASE / LABELED)
     else:
         assert train < base
         assert len(train) == len(data) // 2
@@ -74,7 +74,7 @@ def test_every_part_has_concepts_and_queries_are_never_learnt_from(
 
 
 def test_rows_keep_their_features_and_concepts(made_up: Dataset) -> None:
-    data = apply_reading(made_up, "labelled")
+    data = apply_reading(made_up, "labeled")
     before, after = ([row.tobytes() for row in one.views["tags"]] for one in (made_up, data))
     once = {row for row, times in Counter(before).items() if times == 1}
     place = {row: number for number, row in enumerate(before) if row in once}
@@ -86,10 +86,10 @@ def test_rows_keep_their_features_and_concepts(made_up: Dataset) -> None:
 
 def test_rows_that_lack_something_take_no_part(made_up: Dataset) -> None:
     half = replace(made_up, splits={"complete": np.arange(0, 1500, 2)})
-    assert len(apply_reading(half, "labelled")) == int(LABELS[::2].any(axis=1).sum())
+    assert len(apply_reading(half, "labeled")) == int(LABELS[::2].any(axis=1).sum())
     few = replace(made_up, splits={"complete": np.flatnonzero(LABELS.any(axis=1))[:10]})
     with pytest.raises(DataError, match="10 photographs have a concept and all views"):
-        apply_reading(few, "labelled")
+        apply_reading(few, "labeled")
     with pytest.raises(DataError, match="unknown reading 'all'"):
         apply_reading(made_up, "all")
 
@@ -137,11 +137,11 @@ def test_calibration_finds_how_much_draws_must_tell(monkeypatch: pytest.MonkeyPa
     }
     monkeypatch.setattr(simulation, "KINDS", goals)
     told: list[str] = []
-    found = calibrate(LABELS, CONCEPTS, "labelled", on_trial=told.append)
+    found = calibrate(LABELS, CONCEPTS, "labeled", on_trial=told.append)
     assert len(told) == sum(map(len, found.trials.values()))
-    data = apply_reading(simulate(LABELS, CONCEPTS, found.shares), "labelled")
+    data = apply_reading(simulate(LABELS, CONCEPTS, found.shares), "labeled")
     for name, kind in goals.items():
-        ranking = rank_features(data, name, PROTOCOLS["nus/labelled"])
+        ranking = rank_features(data, name, PROTOCOLS["nus/labeled"])
         value = 100 * mean_over_queries(ranking.measure(AveragePrecision(at=10)))
         assert abs(value - kind.target) <= 2
         assert value == pytest.approx(found.trials[name][-1][1])
@@ -153,8 +153,8 @@ def test_a_share_that_does_not_exist_is_told() -> None:
 
 
 def test_features_are_ranked_by_euclidean_distance(made_up: Dataset) -> None:
-    data = apply_reading(made_up, "labelled")
-    protocol = PROTOCOLS["nus/labelled"]
+    data = apply_reading(made_up, "labeled")
+    protocol = PROTOCOLS["nus/labeled"]
     asked, searched = (np.asarray(data.splits[part]) for part in ("query", "database"))
     for name in ("image", "tags"):
         ours = rank_features(data, name, protocol)
@@ -169,14 +169,14 @@ def test_features_are_ranked_by_euclidean_distance(made_up: Dataset) -> None:
 
 
 def test_the_table_has_the_papers_rows_and_settings() -> None:
-    made = {row.key: row for row in rows(PROTOCOLS["nus/labelled"])}
+    made = {row.key: row for row in rows(PROTOCOLS["nus/labeled"])}
     assert list(made) == ["raw", "mmnn", "cmnn", "cmssh"]
     assert made["mmnn"].paper["image-image"] == 79.39
     assert PAPER["cmssh"]["tags-image"] == 50.2
     network: Any = made["mmnn"].make(n_bits=64, seed=0)  # type: ignore[misc]
-    assert (network.alpha, network.n_pairs, network.optimiser) == (0.3, (500_000, 500_000), "cg")
+    assert (network.alpha, network.n_pairs, network.optimizer) == (0.3, (500_000, 500_000), "cg")
     assert network.margin == {"image-tags": 7.0, "image": 3.0, "tags": 3.0}
-    assert all(not row.paper for row in rows(PROTOCOLS["nus/labelled"], paper=False))
+    assert all(not row.paper for row in rows(PROTOCOLS["nus/labeled"], paper=False))
 
 
 @pytest.mark.usefixtures("brief")
@@ -229,7 +229,7 @@ def test_the_command_simulates_and_goes_on(
     assert main(command) == 0
     printed = capsys.readouterr()
     assert "features are made up" in printed.err
-    assert "nus/labelled: 10⁴ queries" in printed.err
+    assert "nus/labeled: 10⁴ queries" in printed.err
     for name in ("features", "MM-NN", "CM-NN", "CM-SSH", "64.3", "first 10 places"):
         assert name in printed.out
     summary = read_summary(tmp_path / "out" / "summary.json")
@@ -243,7 +243,7 @@ def test_an_unknown_protocol_is_told(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert (
         main(["reproduce", "nus", "--simulate", "--data", str(tmp_path), "--protocol", "all"]) == 1
     )
-    assert "unknown protocol 'all'; known: ['labelled', 'ten-concepts']" in capsys.readouterr().err
+    assert "unknown protocol 'all'; known: ['labeled', 'ten-concepts']" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("brief")

@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from crossbit._progress import Step
 from crossbit.cli import main
 from crossbit.data import Dataset
-from crossbit.experiments.pages import write_pages
-from crossbit.experiments.protocols import PROTOCOLS
-from crossbit.experiments.shapegoogle import (
+from crossbit.evaluation.protocol import PROTOCOLS
+from crossbit.metrics import AveragePrecision, mean_over_queries, rank_vectors, same_class
+from crossbit_experiments.pages import write_pages
+from crossbit_experiments.shapegoogle import (
     described,
     experiment,
     plan,
@@ -20,12 +22,10 @@ from crossbit.experiments.shapegoogle import (
     strengths,
     study,
 )
-from crossbit.experiments.shapegoogle.bars import bars
-from crossbit.experiments.shapegoogle.pairs import tell
-from crossbit.experiments.shapegoogle.sources import CLASSES
-from crossbit.experiments.summary import read_summary
-from crossbit.metrics import AveragePrecision, mean_over_queries, rank_vectors, same_class
-from crossbit.progress import Step
+from crossbit_experiments.shapegoogle.bars import bars
+from crossbit_experiments.shapegoogle.pairs import tell
+from crossbit_experiments.shapegoogle.sources import CLASSES
+from crossbit_experiments.summary import read_summary
 from tests.experiments.meshes import small_sources
 
 pytest.importorskip("robust_laplacian")
@@ -194,7 +194,7 @@ def test_bars_say_what_is_missed() -> None:
     }
     tables = {
         "held-out 16": [{"title": "raw", "mean": {"bof-bof": 90.0}}, row("MM-NN L2", 97.5)],
-        "held-out 12": [row(f"{title}, learnt at 12", value) for title, value in twelve.items()],
+        "held-out 12": [row(f"{title}, learned at 12", value) for title, value in twelve.items()],
     }
     found = bars(tables, {"difference": 1.0, "error": 0.4})
     assert [one["reached"] for one in found] == [False, True, False, True, True, True, True]

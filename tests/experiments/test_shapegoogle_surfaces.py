@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from crossbit import DataError
-from crossbit.experiments.shapegoogle.distractors import FAMILIES, distractor
-from crossbit.experiments.shapegoogle.plan import DISTRACTORS, KINDS, SHAPES, plan
-from crossbit.experiments.shapegoogle.solids import ball, inside, tube
-from crossbit.experiments.shapegoogle.sources import CLASSES, find_poses
-from crossbit.experiments.shapegoogle.surfaces import VERTICES, coarsen, distances, without
-from crossbit.experiments.shapegoogle.transformations import MAGNITUDES, transform
 from crossbit.features.shape import Mesh
+from crossbit_experiments.shapegoogle.distractors import FAMILIES, distractor
+from crossbit_experiments.shapegoogle.plan import DISTRACTORS, KINDS, SHAPES, plan
+from crossbit_experiments.shapegoogle.solids import ball, inside, tube
+from crossbit_experiments.shapegoogle.sources import CLASSES, find_poses
+from crossbit_experiments.shapegoogle.surfaces import VERTICES, coarsen, distances, without
+from crossbit_experiments.shapegoogle.transformations import MAGNITUDES, transform
 from tests.experiments.meshes import small_sources
 
 pytest.importorskip("scipy")
@@ -47,7 +47,7 @@ def test_what_a_function_is_negative_inside_of() -> None:
     assert _euler(mesh) == 2
     np.testing.assert_allclose(np.linalg.norm(mesh.vertices, axis=1), 1, atol=0.01)
     assert mesh.area == pytest.approx(4 * np.pi, rel=0.02)
-    # All triangles face the same way: normals of neighbours agree, so they add up.
+    # All triangles face the same way: normals of neighbors agree, so they add up.
     assert np.abs((mesh.vertex_normals() * mesh.vertices).sum(axis=1)).min() > 0.9
 
 

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from crossbit import CCAITQ, LSH, Dataset
+from crossbit._progress import Step
 from crossbit.data import read, synthetic
-from crossbit.experiments import realvalued, wiki
-from crossbit.experiments.directions import Evaluation
-from crossbit.experiments.protocols import Protocol
-from crossbit.experiments.table import Row, result_file, run_rows, summarise
+from crossbit.evaluation.evaluate import Evaluation
+from crossbit.evaluation.protocol import Protocol
 from crossbit.metrics import evaluate_ranking
-from crossbit.progress import Step
+from crossbit_experiments import realvalued, wiki
+from crossbit_experiments.table import Row, result_file, run_rows, summarize
 
 DIRECTIONS = ("image-text", "text-image")
 data = synthetic(n=120, classes=3)
@@ -35,7 +35,7 @@ ROWS = [
 
 def test_a_table_sums_up_its_seeds(tmp_path: Path) -> None:
     run_rows(ROWS, data, tmp_path, n_bits=12, seeds=range(2))
-    summaries = summarise(ROWS, tmp_path, DIRECTIONS, n_bits=12, seeds=range(2))
+    summaries = summarize(ROWS, tmp_path, DIRECTIONS, n_bits=12, seeds=range(2))
     assert [one.row.key for one in summaries] == ["lsh", "cca", "real"]
     lsh, cca, real = summaries
     assert cca.mean["average"] == pytest.approx(
@@ -58,7 +58,7 @@ def test_what_was_run_is_not_run_again(tmp_path: Path) -> None:
 
 def test_rows_that_are_not_finished_are_left_out(tmp_path: Path) -> None:
     run_rows(ROWS[:1], data, tmp_path, n_bits=12, seeds=[0])
-    assert summarise(ROWS, tmp_path, DIRECTIONS, n_bits=12, seeds=[0, 1]) == []
+    assert summarize(ROWS, tmp_path, DIRECTIONS, n_bits=12, seeds=[0, 1]) == []
 
 
 def test_a_row_must_do_something(tmp_path: Path) -> None:
@@ -90,11 +90,11 @@ def test_references_reach_what_the_paper_prints(
     """Within 1.5 points of the printed values (Rasiwasia et al. 2010, as quoted by the paper)."""
     row = next(row for row in wiki.rows() if row.key == key)
     run_rows([row], read(wiki_folder), tmp_path, n_bits=32, seeds=[0])
-    (found,) = summarise([row], tmp_path, wiki.DIRECTIONS, n_bits=32, seeds=[0])
+    (found,) = summarize([row], tmp_path, wiki.DIRECTIONS, n_bits=32, seeds=[0])
     for way, printed in row.paper.items():
         assert abs(found.mean[way] - printed) < 1.5, way
 
 
-def test_centred_vectors_have_mean_zero() -> None:
-    vectors = realvalued.centred({"x": np.random.default_rng(0).random((5, 4))})
+def test_centered_vectors_have_mean_zero() -> None:
+    vectors = realvalued.centered({"x": np.random.default_rng(0).random((5, 4))})
     np.testing.assert_allclose(vectors["x"].sum(axis=1), 0, atol=1e-12)

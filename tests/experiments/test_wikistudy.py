@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 
 from crossbit import CCAITQ, LSH
+from crossbit._progress import Step
 from crossbit.data import Dataset, synthetic
 from crossbit.errors import DataError, FormatError, MissingExtraError
-from crossbit.experiments import lengths, plots, wiki, wikistudy
-from crossbit.experiments.kept import Kept
-from crossbit.experiments.pages import fill, write_pages
-from crossbit.experiments.results import read_result
-from crossbit.experiments.summary import read_summary, write_summary
-from crossbit.experiments.table import Row, result_file, run_rows, search
+from crossbit.evaluation.results import read_result
 from crossbit.metrics import AveragePrecision, mean_over_queries
-from crossbit.progress import Step
+from crossbit_experiments import lengths, plots, wiki, wikistudy
+from crossbit_experiments.kept import Kept
+from crossbit_experiments.pages import fill, write_pages
+from crossbit_experiments.summary import read_summary, write_summary
+from crossbit_experiments.table import Row, result_file, run_rows, search
 
 pytest.importorskip("matplotlib")
 data = synthetic(n=120, classes=3)
@@ -71,7 +71,7 @@ def test_all_parts_end_in_one_summary_and_figures(tmp_path: Path) -> None:
         found["table"][0]["mean"]["average"], abs=1e-3
     )
     assert (
-        by_protocol["wiki/learnt-base"]["scores"]["mmnn"]
+        by_protocol["wiki/learned-base"]["scores"]["mmnn"]
         > by_protocol["wiki/train-as-base"]["scores"]["mmnn"]
     )
     assert steps

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from crossbit.experiments.shapegoogle.solids import ball, grid
-from crossbit.experiments.shapegoogle.surfaces import scaled
 from crossbit.features.shape import Mesh, clean
+from crossbit_experiments.shapegoogle.solids import ball, grid
+from crossbit_experiments.shapegoogle.surfaces import scaled
 
 
 def sphere(rounds: int = 4, radius: float = 1.0) -> Mesh:

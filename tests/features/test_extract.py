@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from crossbit import BackendError, DataError
-from crossbit.features import BagOfTags, ColourGradients, extract
+from crossbit._progress import Step
+from crossbit.features import BagOfTags, ColorGradients, extract
 from crossbit.features.describer import Describer, Rows, Thing
-from crossbit.progress import Step
 from tests.features.pictures import encoded, spots
 
 SEEN: list[Thing] = []
@@ -102,7 +102,7 @@ def test_processes_give_the_same_rows() -> None:
     things: Sequence[Thing] = [encoded(spots(seed, side=16)) for seed in range(70)] + [
         b"no picture"
     ]
-    alone, together = (extract(ColourGradients(), things, workers=workers) for workers in (1, 2))
+    alone, together = (extract(ColorGradients(), things, workers=workers) for workers in (1, 2))
     np.testing.assert_array_equal(alone.rows, together.rows)
     assert (
         alone.skipped

@@ -6,7 +6,7 @@ from PIL import Image
 from sklearn.cluster import KMeans
 
 from crossbit import DataError, features
-from crossbit.features import BagOfSift, ColourGradients
+from crossbit.features import BagOfSift, ColorGradients
 from crossbit.features.image import sift
 from crossbit.features.kmeans import k_means, nearest
 from tests.features.pictures import encoded, gradient, spots
@@ -15,14 +15,14 @@ PICTURES = [encoded(spots(seed)) for seed in range(4)]
 BAG = BagOfSift.fit(PICTURES, size=10)
 
 
-def test_the_nearest_centre_by_definition() -> None:
+def test_the_nearest_center_by_definition() -> None:
     random = np.random.default_rng(0)
-    X, centres = (
+    X, centers = (
         random.normal(size=(50, 3)).astype(np.float32),
         random.normal(size=(7, 3)).astype(np.float32),
     )
-    expected = np.square(X[:, None] - centres).sum(axis=2)
-    labels, distances = nearest(X, centres)
+    expected = np.square(X[:, None] - centers).sum(axis=2)
+    labels, distances = nearest(X, centers)
     np.testing.assert_array_equal(labels, expected.argmin(axis=1))
     np.testing.assert_allclose(distances, expected.min(axis=1), atol=1e-5)
 
@@ -44,7 +44,7 @@ def test_k_means_of_few_different_rows_finds_them() -> None:
         k_means(X, 5)
 
 
-def test_a_centre_without_rows_starts_again() -> None:
+def test_a_center_without_rows_starts_again() -> None:
     X = np.concatenate([np.zeros((300, 2)), np.full((1, 2), 9.0), np.full((1, 2), 20.0)]).astype(
         np.float32
     )
@@ -77,8 +77,8 @@ def test_a_vocabulary_of_another_width_is_refused() -> None:
         BagOfSift(np.ones((5, 3)))
 
 
-def test_colours_and_gradients_of_an_even_picture() -> None:
-    row = ColourGradients().describe([encoded(Image.new("RGB", (30, 40), (255, 0, 0)))])[0]
+def test_colors_and_gradients_of_an_even_picture() -> None:
+    row = ColorGradients().describe([encoded(Image.new("RGB", (30, 40), (255, 0, 0)))])[0]
     assert row.shape == (192,)
     assert row[3 * 16] == pytest.approx(0.5)  # all red, neither green nor blue
     assert row.sum() == pytest.approx(0.5)  # and no edges
@@ -89,14 +89,14 @@ def test_edges_are_counted_where_and_how_they_lie() -> None:
     stripes[:, 70:] = (
         255  # an upright edge, its gradient pointing right, in the third of four columns of cells
     )
-    row = ColourGradients().describe([encoded(Image.fromarray(stripes))])[0]
+    row = ColorGradients().describe([encoded(Image.fromarray(stripes))])[0]
     edges = row[64:].reshape(4, 4, 8)
     assert edges.sum() == pytest.approx(0.5)
     assert edges[:, 2, 0].sum() == pytest.approx(0.5)
 
 
 def test_recipes_describe_alike(tmp_path: Path) -> None:
-    for describer in (BAG, ColourGradients(side=32, levels=2, cells=2, angles=4)):
+    for describer in (BAG, ColorGradients(side=32, levels=2, cells=2, angles=4)):
         again = features.open(describer.recipe())
         assert again.recipe() == describer.recipe()
         np.testing.assert_array_equal(again.describe(PICTURES), describer.describe(PICTURES))
@@ -105,11 +105,11 @@ def test_recipes_describe_alike(tmp_path: Path) -> None:
 
 def test_a_grid_needs_pixels() -> None:
     with pytest.raises(DataError, match="side: 4 cells need at least 8 pixels, got 6"):
-        ColourGradients(side=6)
+        ColorGradients(side=6)
     with pytest.raises(DataError, match="levels is a whole number of at least 1, got 0"):
-        ColourGradients(levels=0)
+        ColorGradients(levels=0)
 
 
 def test_a_row_does_not_depend_on_the_format() -> None:
-    rows = ColourGradients().describe([encoded(gradient(), "PNG"), encoded(gradient(), "BMP")])
+    rows = ColorGradients().describe([encoded(gradient(), "PNG"), encoded(gradient(), "BMP")])
     np.testing.assert_array_equal(rows[0], rows[1])

@@ -16,7 +16,7 @@ from crossbit.features.pictures import decode
 from tests.features.pictures import encoded, gradient
 
 GRADIENT = gradient()
-GREY16 = Image.fromarray((np.arange(48 * 64, dtype=np.uint16) * 21).reshape(48, 64))
+GRAY16 = Image.fromarray((np.arange(48 * 64, dtype=np.uint16) * 21).reshape(48, 64))
 FRAMES = [gradient().rotate(90 * turn, expand=False) for turn in (1, 2)]
 AS_GIVEN = {
     "png": encoded(GRADIENT),
@@ -42,8 +42,8 @@ def test_every_kind_becomes_rgb(name: str) -> None:
 
 @pytest.mark.parametrize("format_", ["PNG", "TIFF"])
 def test_sixteen_bits_keep_their_range(format_: str) -> None:
-    grey = np.asarray(decode(encoded(GREY16, format_)))[..., 0]
-    np.testing.assert_allclose(grey, np.asarray(GREY16) / 256, atol=1)
+    gray = np.asarray(decode(encoded(GRAY16, format_)))[..., 0]
+    np.testing.assert_allclose(gray, np.asarray(GRAY16) / 256, atol=1)
 
 
 def test_what_is_transparent_becomes_white() -> None:

@@ -6,8 +6,8 @@ import pytest
 from numpy.typing import NDArray
 
 from crossbit import CCAITQ, DataError, Pairs, hamming
+from crossbit._progress import Step
 from crossbit.hashers.canonical import canonical_directions
-from crossbit.progress import Step
 
 Array = NDArray[Any]
 
@@ -37,7 +37,7 @@ def test_directions_are_the_canonical_ones() -> None:
     views = {name: shared_latent()[name] for name in ("image", "text")}
     X = {name: view - view.mean(axis=0) for name, view in views.items()}
     index = np.repeat(np.arange(400)[:, None], 2, axis=1)
-    W = canonical_directions(X, {("image", "text"): index}, 3, regularisation=1e-9, power=0)
+    W = canonical_directions(X, {("image", "text"): index}, 3, regularization=1e-9, power=0)
     A, B = X["image"] @ W["image"], X["text"] @ W["text"]
     ours = [np.corrcoef(A[:, i], B[:, i])[0, 1] for i in range(3)]
     U, V = CCA(n_components=3, max_iter=5000, tol=1e-12).fit_transform(

@@ -7,12 +7,12 @@ import pytest
 from numpy.typing import NDArray
 
 from crossbit import CMSSH, DataError, HashModel, Pairs, hamming, mean_average_precision
+from crossbit._progress import Step
 from crossbit.data import TrainingSet, synthetic, training_set
 from crossbit.hashers.boosting import Boosting
 from crossbit.hashers.cmssh import _leading_bit
 from crossbit.hashers.paired import PairedRows, singular_pairs
 from crossbit.metrics import from_labels
-from crossbit.progress import Step
 
 Array = NDArray[Any]
 
@@ -53,7 +53,7 @@ def test_singular_pairs_are_those_of_the_decomposition(shape: tuple[int, int]) -
     assert all(np.linalg.norm(p) == pytest.approx(1) == np.linalg.norm(q) for p, q in found)
 
 
-def test_rows_are_centred_on_all_that_are_present() -> None:
+def test_rows_are_centered_on_all_that_are_present() -> None:
     data = small()
     data.views["image"][:7] = np.nan
     rows = paired(training_set(data.views, labels=data.labels["image"]))
@@ -105,8 +105,8 @@ def test_the_bound_falls_with_every_bit() -> None:
     assert all(after < before for before, after in pairwise([1.0, *bounds]))
 
 
-def test_the_codes_are_what_was_learnt() -> None:
-    """Thresholds are found on centred float64 rows; the model sees raw float32."""
+def test_the_codes_are_what_was_learned() -> None:
+    """Thresholds are found on centered float64 rows; the model sees raw float32."""
     data = small()
     rows = paired(data, 10_000)
     bit = _leading_bit(rows, rows.even_weights() * rows.signs)
@@ -177,7 +177,7 @@ def test_weights_begin_anew_from_the_first_ones() -> None:
     assert not np.allclose(boosting.weights, [0.5, 0.25, 0.25])
 
 
-def test_what_cannot_be_learnt_from_is_told() -> None:
+def test_what_cannot_be_learned_from_is_told() -> None:
     views = {"image": np.ones((20, 3)), "text": np.ones((20, 2))}
     with pytest.raises(
         DataError,

@@ -60,7 +60,7 @@ def test_the_weight_of_dissimilar_pairs_is_alpha() -> None:
 def test_things_of_one_class_come_near_in_data_never_seen(known: str) -> None:
     data = synthetic(n=600, classes=5, seed=1)
     labels, train, test = np.asarray(data.labels), slice(0, 400), slice(400, 600)
-    hasher = DiffHash(n_bits=4, n_dissimilar=20_000)  # five centred classes span four directions
+    hasher = DiffHash(n_bits=4, n_dissimilar=20_000)  # five centered classes span four directions
     views = {name: view[train] for name, view in data.views.items()}
     model = hasher.fit(views, labels=labels[train] if known == "labels" else None)
     assert (
@@ -100,7 +100,7 @@ def test_a_direction_with_one_cut_says_the_same_again(wrong: int) -> None:
     assert separated(model, views, side) == pytest.approx(1)
 
 
-def test_what_cannot_be_learnt_from_is_told() -> None:
+def test_what_cannot_be_learned_from_is_told() -> None:
     views = {"image": np.ones((20, 3)), "text": np.ones((20, 2))}
     with pytest.raises(
         DataError,

@@ -13,7 +13,7 @@ from crossbit import CCAITQ, CMNN, HASHERS, MMNN, DataError, HashModel, Pairs
 from crossbit.metrics import mean_average_precision, same_class
 
 Views = dict[str, NDArray[np.float64]]
-QUICK: dict[str, Any] = {"n_bits": 16, "steps": 30, "inputs": "standardise", "loss": "contrastive"}
+QUICK: dict[str, Any] = {"n_bits": 16, "steps": 30, "inputs": "standardize", "loss": "contrastive"}
 
 
 def classes(n: int = 120, n_classes: int = 4, seed: int = 0) -> NDArray[np.int64]:
@@ -23,10 +23,10 @@ def classes(n: int = 120, n_classes: int = 4, seed: int = 0) -> NDArray[np.int64
 def views(
     labels: NDArray[np.int64], *widths: int, noise: float = 0.4, seed: int = 1
 ) -> list[NDArray[np.float64]]:
-    """Rows of each width around one centre a class; the centres do not depend on the rows."""
-    random, centres = np.random.default_rng(seed), np.random.default_rng(99)
+    """Rows of each width around one center a class; the centers do not depend on the rows."""
+    random, centers = np.random.default_rng(seed), np.random.default_rng(99)
     return [
-        centres.normal(size=(20, width))[labels] + noise * random.normal(size=(len(labels), width))
+        centers.normal(size=(20, width))[labels] + noise * random.normal(size=(len(labels), width))
         for width in widths
     ]
 
@@ -45,13 +45,13 @@ def quality(model: HashModel, left: str = "image", right: str = "text") -> float
 
 
 @pytest.mark.parametrize("method", ["mmnn", "cmnn"])
-@pytest.mark.parametrize("optimiser", ["cg", "lbfgs", "adam", "sgd"])
-def test_labels_are_learnt_with_every_optimiser(method: str, optimiser: str) -> None:
+@pytest.mark.parametrize("optimizer", ["cg", "lbfgs", "adam", "sgd"])
+def test_labels_are_learned_with_every_optimizer(method: str, optimizer: str) -> None:
     labels = classes()
-    steps = 30 if optimiser in ("cg", "lbfgs") else 300
-    rate = 0.003 if optimiser == "adam" else 0.001
+    steps = 30 if optimizer in ("cg", "lbfgs") else 300
+    rate = 0.003 if optimizer == "adam" else 0.001
     model = HASHERS[method](
-        **{**QUICK, "steps": steps}, optimiser=optimiser, learning_rate=rate, batch=None
+        **{**QUICK, "steps": steps}, optimizer=optimizer, learning_rate=rate, batch=None
     ).fit(  # type: ignore[call-arg]
         two(labels), labels=labels
     )
@@ -67,7 +67,7 @@ def test_more_layers_and_every_option() -> None:
         alpha={"text": 0.5},
         margin={"image-text": 4.0, "text": "40%", "default": 3},
         beta=(1.0, 2.0),
-        quantisation=0.1,
+        quantization=0.1,
         balance=0.1,
         decay=1e-4,
         dropout=0.1,
@@ -76,7 +76,7 @@ def test_more_layers_and_every_option() -> None:
     model = hasher.fit(two(labels), labels=labels)
     assert quality(model) > 90
     kinds = [layer.kind for layer in model.encoders["image"]]
-    assert kinds == ["standardise", "affine", "tanh", "affine", "tanh", "affine", "tanh"]
+    assert kinds == ["standardize", "affine", "tanh", "affine", "tanh", "affine", "tanh"]
 
 
 def test_mmnn_with_alpha_zero_is_cmnn() -> None:
@@ -150,7 +150,7 @@ def test_similar_pairs_alone_are_ranked_against_all_others() -> None:
     assert quality(model) > 80
 
 
-@pytest.mark.parametrize("options", [{}, {"optimiser": "adam", "batch": 40, "steps": 300}])
+@pytest.mark.parametrize("options", [{}, {"optimizer": "adam", "batch": 40, "steps": 300}])
 def test_rows_that_belong_together_suffice(options: dict[str, Any]) -> None:
     labels = classes()
     model = MMNN(**{**QUICK, "loss": "auto", **options}).fit(two(labels))
@@ -182,7 +182,7 @@ def test_without_labels_the_default_begins_at_correlations_and_beats_them() -> N
     train, new = counterparts()
     del train["sound"]
     model = MMNN(n_bits=24).fit(train)
-    assert [layer.kind for layer in model.encoders["image"]] == ["standardise", "affine", "tanh"]
+    assert [layer.kind for layer in model.encoders["image"]] == ["standardize", "affine", "tanh"]
     assert len(model.card["candidates"]) == 10
     rival = CCAITQ(n_bits=24).fit(train)
     assert found_again(model, new, "image", "text") > 1.1 * found_again(rival, new, "image", "text")
@@ -279,12 +279,12 @@ def test_too_little_to_hold_out_trains_on_all(caplog: pytest.LogCaptureFixture) 
             r"alpha: unknown modalities \['sound'\]; known: \['image', 'text'\]",
         ),
         ({"inputs": "whiten"}, "unknown input step 'whiten' in 'whiten'; known, joined by"),
-        ({"optimiser": "newton"}, "unknown optimiser 'newton'"),
+        ({"optimizer": "newton"}, "unknown optimizer 'newton'"),
         ({"device": "tpu"}, "unknown device 'tpu'"),
         ({"device": "mps"}, "device 'mps' is not available on this machine"),
         ({"validation": 1.5}, "at least 0 and below 1, got 1.5"),
         (
-            {"optimiser": "sgd", "learning_rate": 1e30, "decay": 1.0},
+            {"optimizer": "sgd", "learning_rate": 1e30, "decay": 1.0},
             "the loss is (nan|inf) at step",
         ),
     ],

@@ -5,12 +5,12 @@ import pytest
 from numpy.typing import NDArray
 
 from crossbit import CCAITQ, DataError, HashModel, Pairs, RankedCCA
+from crossbit._progress import Step
 from crossbit.data import training_set
 from crossbit.hashers.rankedcca import reciprocal_rank
 from crossbit.hashers.ranking import find_own
 from crossbit.hashers.together import Bags, SharedDirections, things_of
 from crossbit.metrics import mean_average_precision, same_class
-from crossbit.progress import Step
 
 Array = NDArray[Any]
 random = np.random.default_rng(0)
@@ -60,8 +60,10 @@ def test_the_loss_by_definition() -> None:
     a, b = (random.normal(size=(6, 8)).astype(np.float32) for _ in range(2))
     logits = np.sign(a) @ np.sign(b).T / (0.1 * 8)
     ways = [
-        -np.log(np.exp(l[i, i]) / np.exp(l[i]).sum()) for l in (logits, logits.T) for i in range(6)
-    ]  # noqa: E741
+        -np.log(np.exp(l[i, i]) / np.exp(l[i]).sum())
+        for l in (logits, logits.T)  # noqa: E741
+        for i in range(6)
+    ]
     assert find_own(a, b, 0.1)[0] == pytest.approx(np.mean(ways), rel=1e-5)
 
 
@@ -101,10 +103,10 @@ def test_directions_are_those_of_the_textbook(wide: bool) -> None:
 def test_it_learns_more_than_its_start_and_its_peer() -> None:
     image, text, pairs = captioned(600)
     views = {"image": image, "text": text}
-    fields: dict[str, Any] = {"n_bits": 32, "inputs": "standardise", "batch": 300}
-    learnt = precision(RankedCCA(**fields).fit(views, pairs=pairs))
-    assert learnt > precision(RankedCCA(**fields, steps=0).fit(views, pairs=pairs)) + 0.02
-    assert learnt > precision(CCAITQ(n_bits=32).fit(views, pairs=pairs)) + 0.02
+    fields: dict[str, Any] = {"n_bits": 32, "inputs": "standardize", "batch": 300}
+    learned = precision(RankedCCA(**fields).fit(views, pairs=pairs))
+    assert learned > precision(RankedCCA(**fields, steps=0).fit(views, pairs=pairs)) + 0.02
+    assert learned > precision(CCAITQ(n_bits=32).fit(views, pairs=pairs)) + 0.02
 
 
 def test_ranking_that_does_not_help_is_left_out() -> None:
@@ -159,13 +161,13 @@ def test_pairs_must_link_one_modality_with_all_others() -> None:
 def test_few_things_are_not_held_out() -> None:
     image, text, pairs = captioned(20)
     model = RankedCCA(n_bits=8, steps=3).fit({"image": image, "text": text}, pairs=pairs)
-    assert model.card["chosen"] == "inputs standardise, regularisation 0.3, 3 steps"
+    assert model.card["chosen"] == "inputs standardize, regularization 0.3, 3 steps"
 
 
 def test_every_step_is_told() -> None:
     image, text, pairs = captioned(60)
     steps: list[Step] = []
-    hasher = RankedCCA(n_bits=8, steps=7, inputs="standardise", batch=32)
+    hasher = RankedCCA(n_bits=8, steps=7, inputs="standardize", batch=32)
     hasher.fit({"image": image, "text": text}, pairs=pairs, on_step=steps.append)
     assert [step.number for step in steps] == list(range(1, 8))
     assert all(step.loss is not None and step.loss > 0 for step in steps)

@@ -2,7 +2,7 @@ import numpy as np
 
 from crossbit import SpectralHashing
 from crossbit.data import synthetic
-from crossbit.experiments import evaluate_model
+from crossbit.evaluation import evaluate_model
 from crossbit.hashers.spectralhashing import _smoothest
 
 
@@ -10,9 +10,9 @@ def test_bits_are_signs_of_the_eigenfunctions_of_the_box() -> None:
     random = np.random.default_rng(0)
     X = random.uniform(size=(500, 3)) * [4.0, 2.0, 1.0]
     model = SpectralHashing(n_bits=6).fit({"x": X})
-    centred = X - X.mean(0)
-    components = np.linalg.svd(centred, full_matrices=False)[2]
-    V = centred @ components.T
+    centered = X - X.mean(0)
+    components = np.linalg.svd(centered, full_matrices=False)[2]
+    V = centered @ components.T
     low, side = V.min(0), np.ptp(V, axis=0)
     functions = sorted((k / side[j], j, k) for j in range(3) for k in range(1, 7))[:6]
     expected = np.stack(

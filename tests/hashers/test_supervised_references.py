@@ -5,7 +5,7 @@ import pytest
 
 from crossbit import HASHERS, ClassRidge, Codes, DataError, PosteriorLSH, hamming
 from crossbit.data import synthetic
-from crossbit.experiments import evaluate_model
+from crossbit.evaluation import evaluate_model
 from crossbit.hashers.classridge import _regress, spread_codes
 
 methods = pytest.mark.parametrize("method", ["posteriorlsh", "classridge"])

@@ -100,7 +100,7 @@ def test_turns_find_nearly_the_best_of_many_cuts(seed: int) -> None:
     assert (exact.left, exact.right) == pytest.approx((0.4, -0.9), abs=0.1)
 
 
-def test_neighbouring_numbers_are_told_apart() -> None:
+def test_neighboring_numbers_are_told_apart() -> None:
     u = np.array([1.0, np.nextafter(1.0, 2)])
     cuts = best_cuts(u, np.array([0.0, 1.0]), np.array([[0, 0], [1, 1]]), np.array([0.5, 0.5]))
     assert cuts is not None

@@ -11,10 +11,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from numpy.typing import NDArray
 
 from crossbit import kernels
-from crossbit.codes import Codes
+from crossbit.codes import Codes, Matches
 from crossbit.errors import DataError
 from crossbit.index import HammingIndex, paths
-from crossbit.matches import Matches
 
 N_BITS = 5  # 32 codes only: ties everywhere
 PATHS = ("auto", "scan", "block", "bitslice", "multi")

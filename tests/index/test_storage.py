@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from crossbit._io.files import write_arrays
 from crossbit.codes import Codes
 from crossbit.errors import FormatError
-from crossbit.files import write_arrays
 from crossbit.index import HammingIndex, storage
 
 

@@ -26,10 +26,10 @@ WIDTHS = (1, 8, 12, 31, 64, 65, 100, 128, 256, 300, 1024)
 LEVELS = pytest.mark.parametrize("level", kernels.levels())
 
 
-def random_bits(n: int, n_bits: int, seed: int, centres: int | None = None) -> Bits:
-    """Bits with heavy ties and duplicates: a few centres, some bits flipped."""
+def random_bits(n: int, n_bits: int, seed: int, centers: int | None = None) -> Bits:
+    """Bits with heavy ties and duplicates: a few centers, some bits flipped."""
     rng = np.random.default_rng(seed)
-    middle = rng.integers(0, 2, (centres or max(1, n // 3), n_bits), dtype=np.uint8)
+    middle = rng.integers(0, 2, (centers or max(1, n // 3), n_bits), dtype=np.uint8)
     return (middle[rng.integers(0, len(middle), n)] ^ (rng.random((n, n_bits)) < 0.05)).astype(
         np.bool_
     )
@@ -124,8 +124,8 @@ def test_within_a_radius_equals_the_definition_on_every_path(
 @pytest.mark.parametrize("n_bits", [16, 64, 128, 192, 256])
 def test_large_batches_agree_with_numpy(level: str, n_bits: int) -> None:
     base, queries = (
-        random_bits(40_000, n_bits, 1, centres=50),
-        random_bits(40, n_bits, 1, centres=50),
+        random_bits(40_000, n_bits, 1, centers=50),
+        random_bits(40, n_bits, 1, centers=50),
     )
     rows = make_rows(base, n_bits, None)
     words = Codes.pack(queries).words
@@ -154,7 +154,7 @@ def test_the_matrix_equals_the_definition(
 
 @pytest.mark.skipif(kernels.levels() == ("numpy",), reason="the kernels are not compiled")
 def test_a_query_beyond_its_budget_is_given_up() -> None:
-    base = random_bits(3000, 64, 2, centres=3000)
+    base = random_bits(3000, 64, 2, centers=3000)
     rows = make_rows(base, 64, None)
     queries = Codes.pack(~base[:2]).words
     ids, distances, given_up = rows.nearest(queries, 5, path=MULTI, budget=100)

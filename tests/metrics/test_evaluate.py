@@ -134,8 +134,8 @@ def test_a_curve_along_ranks_has_the_means_at_its_cuts(ties: str) -> None:
     curve = precision_recall_curve(ranking(), along="rank", points=[1, 10, 120], ties=ties)  # type: ignore[arg-type]
     for i, k in enumerate([1, 10, 120]):
         assert curve.precision[i] == mean_over_queries(
-            ranking().measure(Precision(at=k, ties=ties))
-        )  # type: ignore[arg-type]
+            ranking().measure(Precision(at=k, ties=ties))  # type: ignore[arg-type]
+        )
         assert curve.recall[i] == mean_over_queries(ranking().measure(Recall(at=k, ties=ties)))  # type: ignore[arg-type]
     assert curve.recall[-1] == 1.0
     assert precision_recall_curve(ranking(), along="rank").points == (1, 2, 5, 10, 20, 50, 100, 120)
@@ -195,9 +195,9 @@ def test_a_curve_may_count_queries_without_relevant_items() -> None:
             "needs values and at least one resample, got 0 and 10",
         ),
         (
-            lambda: precision_recall_curve(ranking(), along="time"),
+            lambda: precision_recall_curve(ranking(), along="time"),  # type: ignore[arg-type]
             "'recall', 'rank' or 'radius', got 'time'",
-        ),  # type: ignore[arg-type]
+        ),
         (
             lambda: precision_recall_curve(ranking(), points=[0.0, 1.0]),
             "recall levels are above 0 and at most 1",

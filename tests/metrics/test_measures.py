@@ -175,9 +175,9 @@ def test_long_rankings_without_ties_keep_their_digits() -> None:
         (lambda: Recall(at=2.5), "whole number of places from 1, got 2.5"),  # type: ignore[arg-type]
         (lambda: NDCG(at=True), "whole number of places from 1, got True"),
         (
-            lambda: AveragePrecision(divisor="k"),
+            lambda: AveragePrecision(divisor="k"),  # type: ignore[arg-type]
             "unknown divisor 'k'; known: \\['retrieved', 'reachable', 'all'\\]",
-        ),  # type: ignore[arg-type]
+        ),
         (lambda: AveragePrecision(ties="random"), "unknown order of ties 'random'"),  # type: ignore[arg-type]
         (lambda: PrecisionWithin(radius=-1), "whole number from 0, got -1"),
     ],
@@ -206,7 +206,7 @@ def test_a_radius_needs_hamming_distances() -> None:
         ),
         (
             Recall(at=3, ties="worst"),
-            "divided by all relevant items, tied items in the least favourable order",
+            "divided by all relevant items, tied items in the least favorable order",
         ),
         (PrecisionWithin(radius=2), "within Hamming distance 2, 0 where there are none"),
     ],

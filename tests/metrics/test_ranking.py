@@ -202,9 +202,9 @@ TWO, THREE = random_codes(2, 8, 0), random_codes(3, 8, 1)
         (lambda: rank_scores([[1.0, np.nan]], [[1, 0]]), "scores: 1 of 1 rows contain NaN"),
         (lambda: rank_scores([1.0, 2.0], [[1, 0]]), "scores: expected"),
         (
-            lambda: rank_scores([[1.0]], [[1]], nearest="first"),
+            lambda: rank_scores([[1.0]], [[1]], nearest="first"),  # type: ignore[arg-type]
             "'highest' or 'lowest', got 'first'",
-        ),  # type: ignore[arg-type]
+        ),
         (
             lambda: rank_vectors([[1.0]], [[1.0, 2.0]], [[1]]),
             "queries have 1 columns, the base has 2",

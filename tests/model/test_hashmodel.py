@@ -14,12 +14,12 @@ from crossbit.model import (
     RBF,
     Affine,
     Layer,
-    Normalise,
+    Normalize,
     Onnx,
     Power,
     Sine,
     Softmax,
-    Standardise,
+    Standardize,
     Tanh,
 )
 from tests.model.networks import onnx_affine
@@ -35,7 +35,7 @@ def affine(n_in: int, n_out: int, seed: int = 0) -> Affine:
 def every_layer() -> HashModel:
     """A model in which every kind of layer has a place."""
     random = np.random.default_rng(7)
-    image: list[Layer] = [Power(), Normalise(), Standardise(random.normal(size=6), np.full(6, 2.0))]
+    image: list[Layer] = [Power(), Normalize(), Standardize(random.normal(size=6), np.full(6, 2.0))]
     image += [
         RBF(random.normal(size=(9, 6)), gamma=0.5),
         affine(9, 4),
@@ -101,7 +101,7 @@ def test_a_row_does_not_depend_on_its_company(n_in: int, n_bits: int) -> None:
 
 @given(st.integers(1, 3), st.lists(st.integers(0, 599), min_size=1, max_size=300))
 def test_company_through_many_layers(seed: int, rows: list[int]) -> None:
-    model = HashModel({"x": [Normalise(), affine(40, 30, seed), Tanh(), affine(30, 20, seed)]}, 20)
+    model = HashModel({"x": [Normalize(), affine(40, 30, seed), Tanh(), affine(30, 20, seed)]}, 20)
     X = np.random.default_rng(seed).normal(size=(600, 40)).astype(np.float32)
     assert model.encode("x", X[rows]) == model.encode("x", X)[rows]
 
@@ -293,7 +293,7 @@ def test_a_harmed_file_is_named(saved: Path, tmp_path: Path, name: str, harm: st
 
 def rewrite_config(folder: Path, **changes: object) -> None:
     """Change the configuration as a knowing hand would, checksum and all."""
-    from crossbit import folders
+    from crossbit._io import folders
 
     content = json.loads((folder / "config.json").read_text())
     content.pop("checksum")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from crossbit import DataError
-from crossbit.model import RBF, Standardise
+from crossbit.model import RBF, Standardize
 from crossbit.model.inputs import apply, fit_inputs
 
 
@@ -26,7 +26,7 @@ def test_every_step() -> None:
     )
     np.testing.assert_allclose(apply(fit_inputs("l1", X, random()), X).sum(axis=1), 1, rtol=1e-5)
     np.testing.assert_allclose(apply(fit_inputs("sqrt", X, random()), X), np.sqrt(X), rtol=1e-5)
-    standard = apply(fit_inputs("sqrt+standardise", X, random()), X)
+    standard = apply(fit_inputs("sqrt+standardize", X, random()), X)
     np.testing.assert_allclose(standard.mean(axis=0), 0, atol=1e-5)
     np.testing.assert_allclose(standard.std(axis=0), 1, rtol=1e-5)
     tags = np.array([[0, 1], [1, 1]])
@@ -37,8 +37,8 @@ def test_every_step() -> None:
 
 def test_landmarks() -> None:
     X = rows()
-    (first, second) = fit_inputs("standardise + rbf(50, 2)", X, random())
-    assert isinstance(first, Standardise)
+    (first, second) = fit_inputs("standardize + rbf(50, 2)", X, random())
+    assert isinstance(first, Standardize)
     assert isinstance(second, RBF)
     assert second.landmarks.shape == (50, 6)
     (default,) = fit_inputs("rbf", X, random())
@@ -49,12 +49,12 @@ def test_landmarks() -> None:
 
 def test_constant_columns_are_left_alone() -> None:
     X = np.ones((10, 2))
-    np.testing.assert_array_equal(apply(fit_inputs("standardise", X, random()), X), 0)
+    np.testing.assert_array_equal(apply(fit_inputs("standardize", X, random()), X), 0)
 
 
 def test_large_views_are_fitted_on_some_rows_and_applied_in_blocks() -> None:
     X = rows(25_000)
-    layers = fit_inputs("standardise", X, random())
+    layers = fit_inputs("standardize", X, random())
     whole = apply(layers, X)
     np.testing.assert_array_equal(whole[5000:5100], apply(layers, X[5000:5100]))
     assert apply(layers, X[:0]).shape[0] == 0
@@ -66,7 +66,7 @@ def test_unknown_steps_are_named(steps: str) -> None:
         fit_inputs(steps, np.ones((3, 2)), np.random.default_rng(0))
 
 
-def test_columns_in_quite_different_units_are_all_standardised() -> None:
+def test_columns_in_quite_different_units_are_all_standardized() -> None:
     X = np.random.default_rng(0).normal(size=(50, 4)) * [1e-4, 1.0, 1e5, 0] + [0, 0, 0, 1e6]
-    found = apply(fit_inputs("standardise", X, random()), X)
+    found = apply(fit_inputs("standardize", X, random()), X)
     np.testing.assert_allclose(found.std(axis=0), [1, 1, 1, 0], rtol=1e-5)

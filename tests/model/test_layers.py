@@ -12,12 +12,12 @@ from crossbit.model import (
     RBF,
     Affine,
     Layer,
-    Normalise,
+    Normalize,
     Onnx,
     Power,
     Sine,
     Softmax,
-    Standardise,
+    Standardize,
     Tanh,
 )
 from crossbit.model.layers import LAYERS
@@ -30,10 +30,10 @@ W, b, C = random.normal(size=(3, 5)), random.normal(size=5), random.normal(size=
 
 # Each layer beside its definition, written out in float64.
 DEFINITIONS: dict[str, tuple[Layer, Callable[[NDArray[np.float64]], NDArray[np.float64]]]] = {
-    "normalise": (Normalise(), lambda x: x / max(np.sqrt((x**2).sum()), 1e-300)),
-    "normalise-1": (Normalise(order=1), lambda x: x / max(np.abs(x).sum(), 1e-300)),
+    "normalize": (Normalize(), lambda x: x / max(np.sqrt((x**2).sum()), 1e-300)),
+    "normalize-1": (Normalize(order=1), lambda x: x / max(np.abs(x).sum(), 1e-300)),
     "power": (Power(exponent=0.5), lambda x: np.sign(x) * np.sqrt(np.abs(x))),
-    "standardise": (Standardise(W[:, 0], b[:3]), lambda x: (x - W[:, 0]) / b[:3]),
+    "standardize": (Standardize(W[:, 0], b[:3]), lambda x: (x - W[:, 0]) / b[:3]),
     "rbf": (
         RBF(C, gamma=0.01),
         lambda x: np.array([np.exp(-0.01 * ((x - c) ** 2).sum()) for c in C]),
@@ -80,7 +80,7 @@ def test_layers_are_equal_by_value() -> None:
 
 
 def test_tags_become_minus_one_and_one() -> None:
-    tags = Standardise(np.full(3, 0.5), np.full(3, 0.5))
+    tags = Standardize(np.full(3, 0.5), np.full(3, 0.5))
     assert tags(np.array([[0, 1, 0]], np.float32)).tolist() == [[-1, 1, -1]]
 
 
@@ -89,9 +89,9 @@ def test_tags_become_minus_one_and_one() -> None:
     [
         (lambda: Affine(W, b[:3]), r"weight \(3, 5\) and bias \(3,\) do not agree"),
         (lambda: Affine(W * np.nan, b), "finite numbers"),
-        (lambda: Standardise(b, np.zeros(5)), "no scale may be zero"),
+        (lambda: Standardize(b, np.zeros(5)), "no scale may be zero"),
         (lambda: RBF(b, 1.0), "rbf: landmarks: expected 2 dimensions"),
-        (lambda: Normalise(order=3), "the order of the norm is 1 or 2, got 3"),
+        (lambda: Normalize(order=3), "the order of the norm is 1 or 2, got 3"),
     ],
 )
 def test_what_cannot_be_a_layer_is_refused(make: Callable[[], object], message: str) -> None:

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from crossbit import MMNN, DataError, FormatError, HashModel
+from crossbit._progress import Step
 from crossbit.neural.checkpoint import Checkpoint
-from crossbit.progress import Step
 
 OPTIONS: dict[str, Any] = {
     "n_bits": 8,
-    "inputs": "standardise",
+    "inputs": "standardize",
     "loss": "contrastive",
     "dropout": 0.1,
 }
@@ -46,10 +46,10 @@ def stop_at(number: int, error: type[BaseException]) -> Any:  # noqa: ANN401
 @pytest.mark.parametrize(
     "options",
     [
-        {"optimiser": "cg", "steps": 20},
-        {"optimiser": "lbfgs", "steps": 20, "beta": (1.0, 2.0)},
-        {"optimiser": "adam", "steps": 60, "batch": 16},
-        {"optimiser": "sgd", "steps": 60, "online": True, "batch": 4},
+        {"optimizer": "cg", "steps": 20},
+        {"optimizer": "lbfgs", "steps": 20, "beta": (1.0, 2.0)},
+        {"optimizer": "adam", "steps": 60, "batch": 16},
+        {"optimizer": "sgd", "steps": 60, "online": True, "batch": 4},
     ],
 )
 @pytest.mark.parametrize("error", [KeyboardInterrupt, StopError])
@@ -91,7 +91,7 @@ views = {"image": random.normal(size=(60, 5)), "text": random.normal(size=(60, 4
 def on_step(step):
     if step.number == int(sys.argv[1]):
         os.kill(os.getpid(), signal.SIGKILL)
-MMNN(n_bits=8, steps=60, optimiser="adam", batch=16, inputs="standardise", loss="contrastive", dropout=0.1).fit(
+MMNN(n_bits=8, steps=60, optimizer="adam", batch=16, inputs="standardize", loss="contrastive", dropout=0.1).fit(
     views, labels=np.arange(60) % 3, checkpoint=sys.argv[2], on_step=on_step
 ).save(sys.argv[3])
 """
@@ -102,7 +102,7 @@ MMNN(n_bits=8, steps=60, optimiser="adam", batch=16, inputs="standardise", loss=
         )
         assert ran.returncode == code
         assert [path.name for path in tmp_path.iterdir() if path.name.endswith(".part")] == []
-    straight = MMNN(**OPTIONS, steps=60, optimiser="adam", batch=16).fit(views(), labels=labels())
+    straight = MMNN(**OPTIONS, steps=60, optimizer="adam", batch=16).fit(views(), labels=labels())
     assert HashModel.load(folder) == straight
 
 

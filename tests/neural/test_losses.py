@@ -223,7 +223,7 @@ def test_precision_leaves_out_what_is_not_counted() -> None:
 
 def test_penalties() -> None:
     u = torch.tensor([[1.0, -0.5], [1.0, 0.5]], dtype=torch.float64, requires_grad=True)
-    assert losses.quantisation(u).item() == pytest.approx((0 + 0.25 + 0 + 0.25) / 4)
+    assert losses.quantization(u).item() == pytest.approx((0 + 0.25 + 0 + 0.25) / 4)
     assert losses.balance(u).item() == pytest.approx((1 + 0) / 2)
-    assert torch.autograd.gradcheck(losses.quantisation, (u,))
+    assert torch.autograd.gradcheck(losses.quantization, (u,))
     assert torch.autograd.gradcheck(losses.balance, (u,))

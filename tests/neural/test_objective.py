@@ -74,7 +74,7 @@ def test_the_gradient_of_every_term_together_agrees_with_differences() -> None:
     )
     given = data(labels=np.array([0, 1, 2, -1] * 3), pairs=pairs, rows=True)
     how = settings(
-        given, loss="auto", quantisation=0.2, balance=0.3, decay=0.1, dropout=0.2, beta=1.5
+        given, loss="auto", quantization=0.2, balance=0.3, decay=0.1, dropout=0.2, beta=1.5
     )
     found = objective(given, how)
     for network in found.networks.values():
@@ -102,7 +102,7 @@ def test_dropout_is_the_same_until_other_noise_is_chosen() -> None:
 
 def test_batches_depend_on_the_step_alone_and_cover_every_row() -> None:
     given = data()
-    how = replace(settings(given, optimiser="adam"), batch=5)
+    how = replace(settings(given, optimizer="adam"), batch=5)
     part = Part.whole(given)
     batches = make_batches(part, how)
     assert isinstance(batches, MiniBatches)
@@ -142,12 +142,12 @@ def test_too_many_pairs_for_every_step_are_refused(monkeypatch: pytest.MonkeyPat
     how = replace(settings(given), batch=None, online=False)
     with pytest.raises(
         DataError,
-        match="144 pairs of rows are too many to compare in every step; use optimiser='adam'",
+        match="144 pairs of rows are too many to compare in every step; use optimizer='adam'",
     ):
         make_batches(Part.whole(given), how)
-    labelled = data()
+    labeled = data()
     assert isinstance(
-        Whole(Part.whole(labelled), make_terms(Part.whole(labelled), how), how).batch(1).known[0],
+        Whole(Part.whole(labeled), make_terms(Part.whole(labeled), how), how).batch(1).known[0],
         Listed,
     )
 

@@ -45,8 +45,8 @@ def test_a_small_cnn_beside_a_plain_network(tmp_path: Path, rotate: bool) -> Non
     before = [parameter.clone() for parameter in module.parameters()]
     global_state = torch.random.get_rng_state()
     hasher = MMNN(
-        n_bits=16, networks={"image": module}, inputs="standardise", loss="contrastive",
-        optimiser="adam", batch=40, steps=80, learning_rate=0.01, rotate=rotate,
+        n_bits=16, networks={"image": module}, inputs="standardize", loss="contrastive",
+        optimizer="adam", batch=40, steps=80, learning_rate=0.01, rotate=rotate,
     )  # fmt: skip
     model = hasher.fit(views, labels=labels)
     assert torch.equal(torch.random.get_rng_state(), global_state)

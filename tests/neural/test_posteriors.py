@@ -22,12 +22,12 @@ from crossbit.neural.stacked import can_stack, stack
 
 def clouds(n: int, seed: int, several: bool = False) -> tuple[dict[str, Any], Any]:
     """Three overlapping clouds in two views; or rows of several of three classes."""
-    random, centres = np.random.default_rng(seed), np.random.default_rng(9)
+    random, centers = np.random.default_rng(seed), np.random.default_rng(9)
     member = np.eye(3, dtype=bool)[np.arange(n) % 3]
     if several:
         member |= random.random((n, 3)) < 0.3
     views = {
-        name: 1.2 * member @ centres.normal(size=(3, width)) + random.normal(size=(n, width))
+        name: 1.2 * member @ centers.normal(size=(3, width)) + random.normal(size=(n, width))
         for name, width in (("image", 12), ("text", 6))
     }
     return views, member if several else member.argmax(axis=1)
@@ -201,7 +201,7 @@ def test_the_default_needs_no_settings(method: type[MMNN], several: bool) -> Non
     assert kinds[-5:] == [
         "affine",
         "tanh" if several else "softmax",
-        "standardise",
+        "standardize",
         "affine",
         "tanh",
     ]
@@ -214,7 +214,7 @@ def test_the_default_needs_no_settings(method: type[MMNN], several: bool) -> Non
     assert mean_average_precision(*codes, relevant) > chance + 0.1
 
 
-def test_what_cannot_be_stacked_is_learnt_as_it_is() -> None:
+def test_what_cannot_be_stacked_is_learned_as_it_is() -> None:
     views, labels = clouds(30, 0)
     assert can_stack(training_set(views, labels=labels))
     assert not can_stack(training_set(views))
@@ -222,7 +222,7 @@ def test_what_cannot_be_stacked_is_learnt_as_it_is() -> None:
     assert not can_stack(training_set(views, labels={"image": labels}))
     assert not can_stack(training_set({"image": np.zeros((30, 2, 2))}, labels=labels))
     model = MMNN(n_bits=8, steps=10).fit(views)
-    assert [layer.kind for layer in model.encoders["text"]] == ["standardise", "affine", "tanh"]
+    assert [layer.kind for layer in model.encoders["text"]] == ["standardize", "affine", "tanh"]
 
 
 def test_rows_of_unknown_label_get_posteriors_too_and_absent_rows_stay_absent() -> None:

@@ -38,13 +38,13 @@ def test_pictures_in_torch_and_in_onnx_are_described_alike() -> None:
 
 
 def test_the_picture_network_tells_likeness() -> None:
-    """Weights in wrong places would still give rows; only right ones see that a disc is a disc in any colour."""
+    """Weights in wrong places would still give rows; only right ones see that a disc is a disc in any color."""
     network = ImageNetwork(network=picture_network().model)
     disc, bar = np.hypot(*np.mgrid[-64:64, -64:64]) < 40, np.abs(np.mgrid[-64:64, -64:64][0]) < 12
     things = [
-        np.where(shape[..., None], colour, 255)
+        np.where(shape[..., None], color, 255)
         for shape in (disc, bar)
-        for colour in ([200, 0, 0], [0, 90, 0])
+        for color in ([200, 0, 0], [0, 90, 0])
     ]
     rows = network.describe(
         [encoded(Image.fromarray(pixels.astype(np.uint8))) for pixels in things]

@@ -62,17 +62,17 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "drawn pairs": ({"labels": LABELS}, {"loss": "contrastive", "n_pairs": (30, 41)}),
     "sums": ({"labels": LABELS}, {"loss": "contrastive", "sums": True, "decay": 0.1}),
     "listed pairs": ({"pairs": PAIRS}, {"loss": "contrastive"}),
-    "ranking": ({"labels": LABELS, "rows": True}, {"loss": "ranking", "quantisation": 0.2}),
+    "ranking": ({"labels": LABELS, "rows": True}, {"loss": "ranking", "quantization": 0.2}),
     "precision": ({"labels": LABELS}, {"loss": "precision", "balance": 0.3}),
     "everything": (
         {"labels": LABELS, "pairs": PAIRS, "rows": True},
-        {"quantisation": 0.2, "balance": 0.3, "decay": 0.1, "beta": 1.5},
+        {"quantization": 0.2, "balance": 0.3, "decay": 0.1, "beta": 1.5},
     ),
     "dropout": ({"labels": LABELS}, {"loss": "contrastive", "dropout": 0.3}),
-    "batches": ({"labels": LABELS}, {"loss": "contrastive", "optimiser": "adam", "batch": 7}),
+    "batches": ({"labels": LABELS}, {"loss": "contrastive", "optimizer": "adam", "batch": 7}),
     "online": (
         {"labels": LABELS},
-        {"loss": "contrastive", "optimiser": "adam", "online": True, "batch": 5},
+        {"loss": "contrastive", "optimizer": "adam", "online": True, "batch": 5},
     ),
 }
 
@@ -129,11 +129,11 @@ def fitted(fields: dict[str, Any], checkpoint: Path | None) -> Any:  # noqa: ANN
 @pytest.mark.parametrize(
     "fields",
     [
-        {"inputs": "standardise", "loss": "contrastive", "optimiser": "cg", "steps": 8},
+        {"inputs": "standardize", "loss": "contrastive", "optimizer": "cg", "steps": 8},
         {
-            "inputs": "standardise",
+            "inputs": "standardize",
             "loss": "contrastive",
-            "optimiser": "adam",
+            "optimizer": "adam",
             "batch": 8,
             "steps": 20,
         },

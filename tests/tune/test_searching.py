@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 from crossbit import CCAITQ, Dataset
+from crossbit._progress import Step
 from crossbit.data import synthetic
 from crossbit.errors import DataError, FormatError, MissingExtraError
-from crossbit.progress import Step
 from crossbit.tune import Range, Trial, cross_validate, nested_score, search, searching
 from crossbit.tune.outcome import to_toml, write_best
 from crossbit.tune.suggest import _spread, first_round, importances, suggest
 
 data = synthetic(n=90, classes=3)
-SPACE = {"regularisation": Range(1e-3, 10, log=True), "power": [0.5, 1.0, 2.0]}
+SPACE = {"regularization": Range(1e-3, 10, log=True), "power": [0.5, 1.0, 2.0]}
 SETTINGS: dict[str, Any] = {"n_bits": 8, "space": SPACE, "folds": 2}
 
 
@@ -57,11 +57,11 @@ def test_an_interrupted_search_goes_on_as_if_nothing_had_happened(
     assert (tmp_path / "trials.jsonl").read_bytes().startswith(kept)
 
 
-def test_nothing_is_learnt_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_learned_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = search("ccaitq", data, trials=3, folder=tmp_path, **SETTINGS)
 
     def never(*_: object, **__: object) -> Iterator[float]:
-        raise AssertionError("learnt again")
+        raise AssertionError("learned again")
 
     monkeypatch.setattr(searching, "fold_scores", never)
     assert search("ccaitq", data, trials=3, folder=tmp_path, **SETTINGS).trials == first.trials
@@ -73,7 +73,7 @@ def test_nothing_is_learnt_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     [
         (
             {"space": {"power": [0.5, 1.0]}},
-            r"another search \(space: \{\"regularisation\": .* there, \{\"power\"",
+            r"another search \(space: \{\"regularization\": .* there, \{\"power\"",
         ),
         ({"n_bits": 12}, r"fixed: \{\"n_bits\": 8, \"seed\": 0\} there, \{\"n_bits\": 12"),
         ({"folds": 3}, "folds: 2 there, 3 here"),

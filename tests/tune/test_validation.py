@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from crossbit import CCAITQ, LSH, Dataset
+from crossbit._progress import Step
 from crossbit.data import synthetic
 from crossbit.errors import DataError
 from crossbit.hashers import Hasher
 from crossbit.metrics import from_labels, mean_average_precision
-from crossbit.progress import Step
 from crossbit.tune import Trial, across, by_labels, compare, cross_validate
 
 data = synthetic(n=90, classes=3)

@@ -58,5 +58,5 @@ def _stop(_number: int, _frame: FrameType | None) -> None:
 
 
 def _tell(message: str) -> int:
-    print("crossbit: " + " ".join(message.split()), file=sys.stderr)  # noqa: T201 - the one line
+    print("crossbit: " + " ".join(message.split()), file=sys.stderr)  # noqa: T201
     return 1

@@ -1,6 +1,6 @@
 """The commands, gathered."""
 
-from importlib.metadata import version
+from importlib.metadata import entry_points, version
 from typing import Annotated
 
 import typer
@@ -16,7 +16,6 @@ from crossbit.cli import (
     learn,
     measure,
     models,
-    reproduce,
     serve,
     tune,
 )
@@ -50,6 +49,12 @@ def _options(
     """Hash things of different kinds into one space of short binary codes, and search anything with anything."""
 
 
+def _add_plugins(app: typer.Typer) -> None:
+    """Add the commands of other distributions: Typer apps of the entry-point group ``crossbit.commands``."""
+    for entry in entry_points(group="crossbit.commands"):
+        app.add_typer(entry.load(), name=entry.name)
+
+
 app.command()(learn.learn)
 app.command()(models.fit)
 app.command()(tune.tune)
@@ -74,7 +79,7 @@ for command in (
 ):
     app.command(command.__name__.rstrip("_"), rich_help_panel="Collections")(command)
 app.add_typer(data.app, name="data")
-app.add_typer(reproduce.app, name="reproduce")
+_add_plugins(app)
 app.command()(serve.serve)
 app.command()(doctor.doctor)
 app.command()(demo.demo)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from crossbit.checks import known
+from crossbit._validation import known
 from crossbit.cli import intake, show
 from crossbit.cli.models import ModelFolder
 from crossbit.cli.places import OwnModel, Place, notes, opened, shown

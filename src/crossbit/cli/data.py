@@ -40,7 +40,7 @@ def convert(
         str, typer.Option(help="What to call the data set.", show_default="the file's name")
     ] = "",
     source: Annotated[str, typer.Option(help="Where it comes from.")] = "",
-    licence: Annotated[str, typer.Option(help="On which terms.")] = "",
+    license: Annotated[str, typer.Option(help="On which terms.")] = "",
 ) -> None:
     """Convert .mat (any version), .h5, .npz, .npy, .csv, .parquet files to a data set folder; also Wiki and NUS-WIDE.
 
@@ -67,7 +67,7 @@ def convert(
             map=parse_map(map_) if map_ else None,
             name=name,
             origin=source,
-            licence=licence,
+            license=license,
             on_unused=unused.extend,
             on_note=show.say,
         )
@@ -111,7 +111,7 @@ def _lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
         for p in facts["pairs"]
     ]
     lines += [(f"part {name}", f"{size} rows") for name, size in facts["splits"].items()]
-    lines += [(key, facts[key]) for key in ("source", "licence") if facts[key]]
+    lines += [(key, facts[key]) for key in ("source", "license") if facts[key]]
     return lines
 
 
@@ -191,6 +191,6 @@ def list_() -> None:
             f"[bold]{name}[/bold]",
             here,
             known_set.title,
-            f"{known_set.obtain} ({known_set.licence})",
+            f"{known_set.obtain} ({known_set.license})",
         )
     show.out.print(table)

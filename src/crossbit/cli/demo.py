@@ -8,15 +8,15 @@ from typing import Annotated, Any
 
 import typer
 
+from crossbit._io.files import replacing, write_json
 from crossbit.cli import openmoji, preview, serve, show
 from crossbit.cli.measure import print_reports
 from crossbit.collection import Collection
 from crossbit.features import BagOfTags
 from crossbit.features import open as open_recipe
-from crossbit.files import replacing, write_json
 from crossbit.hashers.rankedcca import RankedCCA
-from crossbit.learn import learn
 from crossbit.metrics import Report
+from crossbit.pipeline import learn
 
 WORDS = ["fire", "cat + smile", "red + heart", "moon"]
 _HELD_OUT = 0.2
@@ -32,7 +32,7 @@ def demo(
     features: Annotated[
         str,
         typer.Option(
-            help="What describes pictures: histograms of colours and edges, or efficientnet, which finds more and needs"
+            help="What describes pictures: histograms of colors and edges, or efficientnet, which finds more and needs"
             " the extras train and image once."
         ),
     ] = "histograms",
@@ -57,20 +57,20 @@ def demo(
     """
     collection = folder / f"{features}-{bits}-{seed}"
     pictures = folder / "pictures"
-    if not _is_learnt(collection):
+    if not _is_learned(collection):
         _learn(folder, pictures, collection, features, RankedCCA(n_bits=bits, seed=seed))
     _report(collection)
     with Collection.open(collection) as opened:
         for query in words or WORDS:
             _preview(opened, pictures, query)
     show.out.print(
-        f"\n[dim]{openmoji.ATTRIBUTION['text']}. Licence: {openmoji.ATTRIBUTION['licence']}.[/dim]"
+        f"\n[dim]{openmoji.ATTRIBUTION['text']}. License: {openmoji.ATTRIBUTION['license']}.[/dim]"
     )
     if not no_serve:
         serve.run(str(collection), port=port)
 
 
-def _is_learnt(collection: Path) -> bool:
+def _is_learned(collection: Path) -> bool:
     """Whether learning came to its end: whose pictures these are is noted last."""
     path = collection / "report.json"
     return path.exists() and "attribution" in json.loads(path.read_text())

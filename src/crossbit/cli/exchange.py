@@ -8,13 +8,13 @@ from typing import Annotated, Any, TextIO
 import numpy as np
 import typer
 
+from crossbit._io.files import replacing
 from crossbit.cli import intake, show
 from crossbit.cli.collections import named_ids
 from crossbit.cli.places import OwnModel, Place, opened, shown
 from crossbit.codes import Codes
 from crossbit.collection import Collection, Item
 from crossbit.errors import CrossbitError, DataError, FormatError
-from crossbit.files import replacing
 
 EXPORT = "crossbit.export/1"
 

@@ -93,21 +93,21 @@ def annotate(
     rows: RowsFile = None,
     like: Like = None,
     from_: Annotated[
-        str, typer.Option("--from", help="Find neighbours by this modality, or 'all'.")
+        str, typer.Option("--from", help="Find neighbors by this modality, or 'all'.")
     ] = "text",
-    neighbours: Annotated[int, typer.Option(min=1, help="How many neighbours vote.")] = 5,
+    neighbors: Annotated[int, typer.Option(min=1, help="How many neighbors vote.")] = 5,
     tags: Annotated[int, typer.Option(min=1, help="How many tags to give at most.")] = 10,
     field: Annotated[str, typer.Option(help="Payload field with an item's tags.")] = "tags",
     where: Filter = None,
     as_json: AsJson = False,
     model: OwnModel = None,
 ) -> None:
-    """Suggest tags for things: those of their nearest neighbours, by vote.
+    """Suggest tags for things: those of their nearest neighbors, by vote.
 
     For example:
 
       crossbit annotate photos new.jpg -m image --from text
-      crossbit annotate photos --rows image.npy -m image --neighbours 10 --tags 5
+      crossbit annotate photos --rows image.npy -m image --neighbors 10 --tags 5
     """
     with opened(collection, model) as there:
         asked, titles = _asked(there, modality, things, rows, like)
@@ -115,7 +115,7 @@ def annotate(
             modality,
             asked,
             from_=None if from_ == "all" else from_,
-            neighbours=neighbours,
+            neighbors=neighbors,
             tags=tags,
             field=field,
             where=_parse(where),
@@ -194,7 +194,7 @@ def _show_hits(title: str, hits: list[Hit]) -> None:
 
 
 def _show_tags(title: str, tags: list[Tag]) -> None:
-    table = show.table("tag", "share of the neighbours", "votes", title=title, left=1)
+    table = show.table("tag", "share of the neighbors", "votes", title=title, left=1)
     for tag in tags:
         table.add_row(
             f"[bold]{escape(tag.name)}[/bold]", show.percent(tag.score) + " %", str(tag.votes)

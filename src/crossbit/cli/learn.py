@@ -10,8 +10,8 @@ import typer
 from crossbit.cli import intake, show
 from crossbit.cli.measure import print_reports
 from crossbit.cli.models import hasher_of
-from crossbit.learn import IMAGE, TEXT, Learnt
-from crossbit.learn import learn as learn_all
+from crossbit.pipeline import IMAGE, TEXT, Learned
+from crossbit.pipeline import learn as learn_all
 
 _SHOWN = 10  # lines about what was skipped
 
@@ -39,7 +39,7 @@ def learn(
     held_out: Annotated[
         float,
         typer.Option(
-            min=0.0, max=1.0, help="Share of the pictures that is not learnt from but tried on."
+            min=0.0, max=1.0, help="Share of the pictures that is not learned from but tried on."
         ),
     ] = 0.1,
     hold_out_names: Annotated[
@@ -66,7 +66,7 @@ def learn(
 ) -> None:
     """Learn from pictures and captions, and put them into a collection: words find pictures, pictures find words.
 
-    Features are made and remembered, some pictures are held out, a model is learnt and tried on them, and everything
+    Features are made and remembered, some pictures are held out, a model is learned and tried on them, and everything
     is encoded. An interrupted run goes on where it was when the same command is given again.
 
     Captions are lines such as 'dog.jpg#0<TAB>A dog runs' (Flickr8k), a CSV file with columns such as image and
@@ -77,7 +77,7 @@ def learn(
       crossbit learn --images photos --captions captions.csv --out gallery
       crossbit learn -i photos -c captions.jsonl -o gallery -b 64 --image-features sift:500 --text-features tags
     """
-    learnt = learn_all(
+    learned = learn_all(
         images,
         captions,
         out,
@@ -90,21 +90,21 @@ def learn(
         cache=cache,
         progress=show.steps,
     )
-    _tell(learnt, out)
+    _tell(learned, out)
 
 
-def _tell(learnt: Learnt, out: Path) -> None:
+def _tell(learned: Learned, out: Path) -> None:
     """What was skipped, how good it is, where things are, what to try next."""
-    for line in learnt.skipped[:_SHOWN]:
+    for line in learned.skipped[:_SHOWN]:
         show.say(f"skipped {line}")
-    if (more := len(learnt.skipped) - _SHOWN) > 0:
+    if (more := len(learned.skipped) - _SHOWN) > 0:
         show.say(f"... and {more:,} more")
     show.out.print(
-        f"{learnt.model} from {learnt.pictures:,} pictures and {learnt.captions:,} captions;"
-        f" on {learnt.held_out:,} held-out pictures, which it has not seen:\n",
+        f"{learned.model} from {learned.pictures:,} pictures and {learned.captions:,} captions;"
+        f" on {learned.held_out:,} held-out pictures, which it has not seen:\n",
     )
-    print_reports(learnt.reports)
-    took = ", ".join(f"{title} {seconds:.0f} s" for title, seconds in learnt.seconds.items())
+    print_reports(learned.reports)
+    took = ", ".join(f"{title} {seconds:.0f} s" for title, seconds in learned.seconds.items())
     where = shlex.quote(str(out))
     show.say(f"\n{took}")
     show.say(

@@ -8,13 +8,14 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from crossbit import experiments, metrics
+from crossbit import evaluation as evaluations
+from crossbit import metrics
+from crossbit._io.files import is_array_file, write_json
 from crossbit.cli import show
 from crossbit.cli.models import DataFolder, ModelFolder
 from crossbit.codes import FORMAT, Codes
 from crossbit.data import Dataset, read_array
 from crossbit.errors import DataError
-from crossbit.files import is_array_file, write_json
 from crossbit.metrics import Divisor, Empty, Report, Ties
 from crossbit.model import HashModel
 
@@ -73,18 +74,18 @@ def evaluate(
     loaded, data = HashModel.load(model), Dataset.open(dataset)
     facts = data.describe()
     facts["name"] = facts["name"] or dataset.resolve().name
-    path = out or experiments.result_path(
+    path = out or evaluations.result_path(
         Path("results"), "evaluate", dataset=facts["name"], card=loaded.card, n_bits=loaded.n_bits
     )
     measures = metrics.standard_measures(
         at=at or (10, 100), radii=radius or (2,), divisor=divisor, ties=ties
     )
-    protocol = experiments.given_splits(
+    protocol = evaluations.given_splits(
         data, queries=queries, base=base, measures=measures, own_row=not drop_own
     )
     with show.err.status("evaluating"):
-        evaluation = experiments.evaluate_model(loaded, data, protocol, threads=2)
-    experiments.write_result(
+        evaluation = evaluations.evaluate_model(loaded, data, protocol, threads=2)
+    evaluations.write_result(
         path, evaluation, card=loaded.card, dataset=facts, seconds=time.perf_counter() - began
     )
     print_reports(
@@ -94,7 +95,7 @@ def evaluate(
     show.say(f"{protocol.words}; definitions, bounds and codes in {path}")
     if queries is None and not {"query", "test"} & data.splits.keys():
         show.say(
-            f"{dataset} has no test split: if the model was learnt from these rows, the figures flatter it;"
+            f"{dataset} has no test split: if the model was learned from these rows, the figures flatter it;"
             " convert with parts (--map image:train=… --map image:test=…), or evaluate on rows of their own"
         )
 
@@ -266,7 +267,7 @@ def _print_report(report: Report) -> None:
     show.out.print(meanings)
 
 
-def _print_health(evaluation: experiments.Evaluation) -> None:
+def _print_health(evaluation: evaluations.Evaluation) -> None:
     table = show.table(
         "codes", "different", "entropy of a bit", "dead bits", "equal bits", "effective bits"
     )

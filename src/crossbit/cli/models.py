@@ -8,8 +8,9 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from crossbit import scale
-from crossbit.checks import known
+from crossbit import distributed
+from crossbit._io.files import read_toml
+from crossbit._validation import known
 from crossbit.cli import ray as on_ray
 from crossbit.cli import show
 from crossbit.cli.written import write_codes
@@ -17,7 +18,6 @@ from crossbit.codes import Codes
 from crossbit.data import Dataset, read_array
 from crossbit.data.arrays import present_rows
 from crossbit.errors import DataError
-from crossbit.files import read_toml
 from crossbit.hashers import HASHERS, Hasher
 from crossbit.model import HashModel
 
@@ -71,7 +71,7 @@ def fit(
 
       crossbit data synthetic toy
       crossbit fit toy --method ccaitq --bits 32 --out toy-model
-      crossbit fit toy -m ccaitq -b 64 --set regularisation=0.1 -o toy-model-64
+      crossbit fit toy -m ccaitq -b 64 --set regularization=0.1 -o toy-model-64
       crossbit fit toy --ray local --workers 2 --out toy-model
     """
     hasher = hasher_of(method, {"n_bits": bits, "seed": seed}, config, set_ or [])
@@ -84,11 +84,11 @@ def fit(
                 "workers": workers,
                 "checkpoint": checkpoint,
             }
-            model = scale.fit(hasher, dataset, out, split=part, on_step=on_step, **on_cluster)
+            model = distributed.fit(hasher, dataset, out, split=part, on_step=on_step, **on_cluster)
         else:
             model = hasher.fit(**data.fit_arguments(part), checkpoint=checkpoint, on_step=on_step)
             model.save(out)
-    show.say(f"{model} learnt by {method} from {data!r}")
+    show.say(f"{model} learned by {method} from {data!r}")
     show.say(f"written to {out}; try: crossbit evaluate {out} {dataset}")
 
 
@@ -158,7 +158,7 @@ def encode(
       crossbit encode toy-model shards/ -m image --ray local --workers 2 --into photos
     """
     if ray is not None:
-        work = scale.Work(
+        work = distributed.Work(
             model, rows, modality, column, id_column, ray, workers, skip_absent=skip_absent
         )
         on_ray.encode(work, out, into)

@@ -4,15 +4,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from crossbit._io.files import replacing
+from crossbit._progress import OnStep, Step
 from crossbit.errors import DataError, MissingExtraError
 from crossbit.features.text import words
-from crossbit.files import replacing
-from crossbit.progress import OnStep, Step
 
 SIDE = 128
 ATTRIBUTION = {
     "text": "All emojis designed by OpenMoji, the open-source emoji and icon project",
-    "licence": "CC BY-SA 4.0",
+    "license": "CC BY-SA 4.0",
     "url": "https://openmoji.org",
 }
 _SMALL = {
@@ -69,7 +69,7 @@ def _emojis() -> Iterator[Emoji]:
     drawn, seen = {path.stem for path in _drawings().glob("*.svg")}, set()
     for entry in EMOJI_DB:
         code = "-".join(f"{ord(character):04X}" for character in entry.emoji)
-        code = code if code in drawn else code.replace("-FE0F", "")  # which only asks for colour
+        code = code if code in drawn else code.replace("-FE0F", "")  # which only asks for color
         if code not in drawn or code in seen:
             continue
         seen.add(code)

@@ -1,4 +1,4 @@
-"""Pictures in a terminal: two pixels a character where there are colours, words elsewhere."""
+"""Pictures in a terminal: two pixels a character where there are colors, words elsewhere."""
 
 from pathlib import Path
 

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from crossbit.files import write_json
+from crossbit._io.files import write_json
 
 FILE = "adding.json"
 

@@ -7,8 +7,8 @@ import typer
 
 from crossbit.cli import show
 from crossbit.cli.written import write_codes
+from crossbit.distributed import encoding
 from crossbit.errors import DataError
-from crossbit.scale import encoding
 
 _PANEL = "On a Ray cluster"
 Address = Annotated[

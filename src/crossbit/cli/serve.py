@@ -81,7 +81,7 @@ def run(
 ) -> None:
     """Serve a collection until the process is told to end, and say where."""
     try:
-        from crossbit import web
+        from crossbit import server
     except ModuleNotFoundError as error:
         if error.name not in ("fastapi", "uvicorn", "pydantic", "starlette"):
             raise
@@ -92,7 +92,7 @@ def run(
             " 127.0.0.1"
         )
     with opened(collection, model) as found:
-        settings = web.Settings(
+        settings = server.Settings(
             token=token,
             writable=writable,
             media=media or _noted(found),
@@ -100,8 +100,8 @@ def run(
             **({} if threads is None else {"threads": threads}),
         )
         try:
-            web.serve(
-                web.create_app(found, settings),
+            server.serve(
+                server.create_app(found, settings),
                 host=host,
                 port=port,
                 ready=lambda at: _say(found, at),

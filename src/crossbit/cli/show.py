@@ -21,7 +21,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from crossbit.progress import OnStep, Step
+from crossbit._progress import OnStep, Step
 
 WIDTH = 120  # of what goes to a file or a pipe; a terminal has its own
 

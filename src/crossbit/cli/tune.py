@@ -97,7 +97,7 @@ def tune(
 
 def _write(found: Found, out: Path) -> None:
     """The best setting, and the figure where there is something to draw it with."""
-    from crossbit.experiments.gridplots import plot_search
+    from crossbit.tune.plots import plot_search
 
     write_best(found, out)
     try:

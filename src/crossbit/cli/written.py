@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from crossbit._io.files import replacing
 from crossbit.cli import show
 from crossbit.codes import Codes
-from crossbit.files import replacing
 
 
 def write_codes(codes: Codes, out: Path, rows: NDArray[np.int64] | None) -> None:

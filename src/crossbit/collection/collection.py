@@ -6,8 +6,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from crossbit._validation import known, whole_number
 from crossbit.annotate import Tag, vote
-from crossbit.checks import known, whole_number
 from crossbit.collection import hits, payloads
 from crossbit.collection import where as language
 from crossbit.collection.places import create_store, is_there, open_store
@@ -220,26 +220,26 @@ class Collection:
         X: Things,
         *,
         from_: str | Iterable[str] | None = "text",
-        neighbours: int = 5,
+        neighbors: int = 5,
         tags: int = 10,
         field: str = "tags",
         where: Mapping[str, Any] | None = None,
     ) -> list[list[Tag]]:
-        """Suggest tags for things: those of their nearest neighbours, by vote.
+        """Suggest tags for things: those of their nearest neighbors, by vote.
 
         Args:
             modality: Which modality the things belong to.
             X: The things, as for `search`.
-            from_: By which modality neighbours are found, as ``among`` of `search`.
-            neighbours: How many neighbours vote.
+            from_: By which modality neighbors are found, as ``among`` of `search`.
+            neighbors: How many neighbors vote.
             tags: How many tags to give at most.
             field: The payload field with an item's tags, a list of strings.
-            where: Only these neighbours, as for `search`.
+            where: Only these neighbors, as for `search`.
 
         Returns:
-            For each thing its tags, the best first, with the share of the neighbours that have it.
+            For each thing its tags, the best first, with the share of the neighbors that have it.
         """
-        found = self.search(modality, X, neighbours, among=from_, where=where)
+        found = self.search(modality, X, neighbors, among=from_, where=where)
         return [
             vote([hits.tags_of(hit.payload.get(field)) for hit in own], tags=tags) for own in found
         ]

@@ -1,4 +1,4 @@
-"""From neighbours to hits."""
+"""From neighbors to hits."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbit.collection.records import Hit
-from crossbit.collection.store import Neighbours
+from crossbit.collection.store import Neighbors
 from crossbit.errors import DataError
 from crossbit.index.rerank import costs
 
@@ -18,12 +18,12 @@ def similarity(value: object) -> float:
     return float(value)
 
 
-def rescored(found: Neighbours, scores: NDArray[Any], k: int) -> Neighbours:
-    """The k neighbours that agree best with what the query is sure of; equal ones in the order they were found."""
+def rescored(found: Neighbors, scores: NDArray[Any], k: int) -> Neighbors:
+    """The k neighbors that agree best with what the query is sure of; equal ones in the order they were found."""
     if found.codes is None:
         raise DataError("rescore needs the codes that were found")
     order = np.argsort(costs(scores, found.codes), kind="stable")[:k].tolist()
-    return Neighbours(
+    return Neighbors(
         [found.ids[i] for i in order],
         found.distances[order],
         [found.modalities[i] for i in order],
@@ -31,8 +31,8 @@ def rescored(found: Neighbours, scores: NDArray[Any], k: int) -> Neighbours:
     )
 
 
-def hits_of(found: Neighbours, n_bits: int, least: float) -> list[Hit]:
-    """The neighbours of one query that are similar enough."""
+def hits_of(found: Neighbors, n_bits: int, least: float) -> list[Hit]:
+    """The neighbors of one query that are similar enough."""
     hits = (
         Hit(id_, distance, (n_bits - distance) / n_bits, modality, payload)
         for id_, distance, modality, payload in zip(

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crossbit import features
-from crossbit.checks import known, numbers
+from crossbit._validation import known, numbers
 from crossbit.codes import Codes
 from crossbit.collection.store import Part
 from crossbit.errors import DataError

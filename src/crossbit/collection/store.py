@@ -54,7 +54,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Neighbours:
+class Neighbors:
     """The items that a store found near one query, nearest first.
 
     Args:
@@ -118,7 +118,7 @@ class Store(Protocol):
     def count(self) -> int:
         """How many items there are."""
 
-    def search(self, query: Query, model: str) -> list[Neighbours]:
+    def search(self, query: Query, model: str) -> list[Neighbors]:
         """The nearest items of each query, each item once, by its nearest modality; nearest first."""
 
     def index_field(self, field: str) -> None:

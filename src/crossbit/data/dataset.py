@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crossbit.checks import known, modality_name, numbers, plain_array
+from crossbit._validation import known, modality_name, numbers, plain_array
 from crossbit.data import storage
 from crossbit.data.labels import check_labels, class_sizes, is_known
 from crossbit.data.pairs import Pairs, listed
@@ -43,7 +43,7 @@ class Dataset:
         payload: One JSON object a row: captions, titles, addresses; or ``{modality: objects}``.
         name: What the set is called.
         source: Where it comes from.
-        licence: Under which terms.
+        license: Under which terms.
         classes: Names of the classes, in the order of their numbers.
 
     Example:
@@ -62,7 +62,7 @@ class Dataset:
     payload: Payload | None = None
     name: str = ""
     source: str = ""
-    licence: str = ""
+    license: str = ""
     classes: Sequence[str] = ()
 
     def __post_init__(self) -> None:
@@ -209,7 +209,7 @@ class Dataset:
             about={
                 "name": self.name,
                 "source": self.source,
-                "licence": self.licence,
+                "license": self.license,
                 "classes": list(self.classes),
             },
         )
@@ -233,7 +233,7 @@ class Dataset:
             raise FormatError(f"{folder}: its files do not agree ({error})") from error
 
     def describe(self) -> dict[str, Any]:
-        """The facts for a table, as plain JSON: sizes, labels, pairs, splits, source and licence.
+        """The facts for a table, as plain JSON: sizes, labels, pairs, splits, source and license.
 
         Of each view, ``absent`` is how many of its rows are all NaN, which reads it once. Of labels, ``counts`` are
         the rows of each class that occurs, in the order of their numbers.
@@ -265,7 +265,7 @@ class Dataset:
             "splits": {split: _size(rows) for split, rows in self.splits.items()},
             "payload": self.payload is not None,
             "source": self.source,
-            "licence": self.licence,
+            "license": self.license,
         }
 
     def __repr__(self) -> str:

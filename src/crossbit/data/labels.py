@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crossbit.checks import plain_array
+from crossbit._validation import plain_array
 from crossbit.errors import DataError
 
 _END = 1 << 63  # classes are kept as int64

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from crossbit.checks import modality_name
+from crossbit._validation import modality_name
 from crossbit.errors import DataError
 
 _KINDS = {

@@ -78,7 +78,7 @@ def read_nus(folder: Path, *, on_note: OnNote, scratch: Path | None = None) -> D
         payload=_payload(pictures, tags, _lines(_find(folder, "TagList1k.txt"))),
         name="nus",
         source=NUSWIDE.source,
-        licence=NUSWIDE.licence,
+        license=NUSWIDE.license,
         classes=concepts,
     )
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbit.checks import modality_name, plain_array
+from crossbit._validation import modality_name, plain_array
 from crossbit.errors import DataError
 
 

@@ -24,15 +24,15 @@ _LETTERS = ("L", "y", "Y")  # of labels, where no longer name tells which they a
 
 def usual_roles(arrays: Arrays, columns: Columns) -> list[tuple[Role, str]]:
     """Roles and names of the arrays and columns that have one by the conventions of `crossbit.data.naming`."""
-    spelt = _spelt(arrays)
-    roles = dict(_by_name(arrays, spelt))
+    spelled = _spelled(arrays)
+    roles = dict(_by_name(arrays, spelled))
     for name in columns:
         role = usual_role(name, free=False, rows=False)
         if role is not None and role.kind == "labels":
             roles[name] = role
     if all(role.kind != "labels" for role in roles.values()):
         roles |= dict.fromkeys(_lettered_labels(arrays, columns, roles), Role("labels"))
-    roles |= dict(_narrow_views(arrays, spelt, roles))
+    roles |= dict(_narrow_views(arrays, spelled, roles))
     found: dict[Role, str] = {}
     for name, role in roles.items():
         if role in found:
@@ -52,7 +52,7 @@ def _is_column(array: Readable) -> bool:
     return len(array.shape) == 1 or (len(array.shape) == 2 and array.shape[1] == 1)
 
 
-def _spelt(arrays: Arrays) -> dict[str, str]:
+def _spelled(arrays: Arrays) -> dict[str, str]:
     """Names as a modality may have them: without their group where that is no loss, signs as underscores."""
     last = {
         name: re.split(r"[./]", name)[-1] if source.free else name
@@ -66,18 +66,18 @@ def _spelt(arrays: Arrays) -> dict[str, str]:
     }
 
 
-def _by_name(arrays: Arrays, spelt: Mapping[str, str]) -> Iterator[tuple[str, Role]]:
+def _by_name(arrays: Arrays, spelled: Mapping[str, str]) -> Iterator[tuple[str, Role]]:
     for name, (array, source) in arrays.items():
-        if not spelt[name]:
+        if not spelled[name]:
             raise DataError(
                 f"{source.path}: {name!r} cannot name a modality; name it with --map <modality>={name}"
             )
         opaque = isinstance(array, Opaque)
-        role = usual_role(spelt[name], free=source.free and not opaque, rows=is_vector(array))
+        role = usual_role(spelled[name], free=source.free and not opaque, rows=is_vector(array))
         if (
             role is not None
             and role.kind == "text"
-            and spelt[name][0] in "yY"
+            and spelled[name][0] in "yY"
             and _is_column(array)
         ):
             role = Role(
@@ -127,14 +127,14 @@ def _looks_like_labels(array: Readable, lengths: set[int], *, one_hot: bool) -> 
 
 
 def _narrow_views(
-    arrays: Arrays, spelt: Mapping[str, str], roles: Mapping[str, Role]
+    arrays: Arrays, spelled: Mapping[str, str], roles: Mapping[str, Role]
 ) -> Iterator[tuple[str, Role]]:
     """Single columns of numbers, one for each row of a view: modalities of one feature."""
     lengths = _view_lengths(arrays, roles)
     for name, (array, source) in arrays.items():
         fits = len(array.shape) == 2 and _is_column(array) and array.shape[0] in lengths
         role = usual_role(
-            spelt[name], free=source.free and not isinstance(array, Opaque), rows=False
+            spelled[name], free=source.free and not isinstance(array, Opaque), rows=False
         )
         if fits and role is not None and name not in roles and name not in _LETTERS:
             yield name, role

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbit.checks import known, modality_name, whole_number
+from crossbit._validation import known, modality_name, whole_number
 from crossbit.data.labels import check_labels, is_known
 from crossbit.data.pairs import Pairs
 from crossbit.data.views import LabelsArgument

@@ -1,7 +1,7 @@
 """A data set as a folder.
 
 ```
-dataset.json            format, name, source, licence, classes, the views; bytes and SHA-256 of every other file
+dataset.json            format, name, source, license, classes, the views; bytes and SHA-256 of every other file
 <modality>.npy          rows of features, memory-mapped when opened
 labels.npy              classes, −1 for unknown        (labels-<modality>.npy when the views are unpaired)
 labels.npz              several labels a row: "packed", eight a byte, and "n_classes"
@@ -23,13 +23,14 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbit.checks import modality_name
+from crossbit._io.files import read_json, replacing, write_json
+from crossbit._io.folders import replacing_folder, seal, unseal
+from crossbit._validation import modality_name
 from crossbit.data.pairs import Pairs
 from crossbit.errors import DataError, FormatError
-from crossbit.files import read_json, replacing, write_json
-from crossbit.folders import replacing_folder, seal, unseal
 
 FORMAT = "crossbit.dataset/1"
+_ON_DISK = {"license": "licence"}  # keys that format 1 spells differently
 MANIFEST = "dataset.json"
 _BLOCK_BYTES = 1 << 25
 _RUN = re.compile(r"([0-9]+)(?::([0-9]+))?")
@@ -77,7 +78,8 @@ def write(
         )
         shapes = {name: list(view.shape) for name, view in views.items()}
         kinds = [[some.left, some.right] for some in pairs]
-        seal(place, MANIFEST, {"format": FORMAT, **about, "views": shapes, "pairs": kinds})
+        facts = {_ON_DISK.get(key, key): value for key, value in about.items()}
+        seal(place, MANIFEST, {"format": FORMAT, **facts, "views": shapes, "pairs": kinds})
 
 
 def read(folder: Path, *, verify: bool) -> dict[str, Any]:
@@ -102,7 +104,8 @@ def read(folder: Path, *, verify: bool) -> dict[str, Any]:
                 for part, rows in read_json(folder / "splits.json").items()
             },
             "payload": _gather(payload),
-            **{key: facts[key] for key in ("name", "source", "licence", "classes")},
+            **{key: facts[key] for key in ("name", "source", "classes")},
+            "license": facts["licence"],
         }
     except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
         raise FormatError(f"{folder}: {MANIFEST} or splits.json is damaged ({error})") from error
@@ -252,7 +255,7 @@ def unspell(text: str, n: int) -> NDArray[np.int64]:
         match = _RUN.fullmatch(run)
         first, end = (int(match[1]), int(match[2] or int(match[1]) + 1)) if match else (0, n + 1)
         if end > n:
-            raise FormatError(f"rows are spelt like '0:3,7' and lie below {n}, got {run!r}")
+            raise FormatError(f"rows are spelled like '0:3,7' and lie below {n}, got {run!r}")
         runs.append(np.arange(first, end))
     return np.concatenate(runs)
 

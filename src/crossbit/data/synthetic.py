@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbit.checks import known, modality_name, whole_number
+from crossbit._validation import known, modality_name, whole_number
 from crossbit.data.dataset import Dataset
 from crossbit.errors import DataError
 
@@ -43,8 +43,8 @@ def synthetic(
 ) -> Dataset:
     r"""Make aligned views of things that belong to classes.
 
-    Class $c$ has a centre $\mu_c \sim N(0, I)$ in a latent space. Thing $i$ lies at
-    $z_i = \bar\mu_i + s\,\epsilon_i$, where $\bar\mu_i$ is the mean of its classes' centres and $s$ the scatter.
+    Class $c$ has a center $\mu_c \sim N(0, I)$ in a latent space. Thing $i$ lies at
+    $z_i = \bar\mu_i + s\,\epsilon_i$, where $\bar\mu_i$ is the mean of its classes' centers and $s$ the scatter.
     Modality $m$ sees $x_i = f_m(z_i) + \sigma\,\epsilon'_i$ with
     $f_m(z) = W_2 \tanh(W_1 z + b)$, or $W z$, scaled to unit variance.
 
@@ -58,7 +58,7 @@ def synthetic(
         labels_per_row: Classes of a thing on average; above 1 the labels are a boolean matrix (n, classes).
         tail: How unequal the classes are: the k-th is $k^{-\mathrm{tail}}$ times as frequent as the first.
         latent: Dimensions of the latent space.
-        scatter: How far things lie from their classes, in the unit of the centres.
+        scatter: How far things lie from their classes, in the unit of the centers.
         nonlinear: Whether views are random two-layer maps, or linear ones.
         noise: Standard deviation of what each view adds of its own; features have 1.
         missing: Share of rows absent (all NaN) from each view, or modality → share. Every thing keeps a view.
@@ -101,7 +101,7 @@ def synthetic(
         splits=_splits(n, splits, np.random.default_rng(split_stream)),
         name="synthetic",
         source=f"crossbit.data.synthetic, seed {seed}",
-        licence="none needed",
+        license="none needed",
     )
 
 
@@ -150,8 +150,8 @@ def _labels(
 def _things(
     labels: NDArray[np.bool_], latent: int, scatter: float, rng: np.random.Generator
 ) -> _Floats:
-    centres = rng.standard_normal((labels.shape[1], latent))
-    means: _Floats = labels @ centres / labels.sum(axis=1, keepdims=True)
+    centers = rng.standard_normal((labels.shape[1], latent))
+    means: _Floats = labels @ centers / labels.sum(axis=1, keepdims=True)
     return means + scatter * rng.standard_normal(means.shape)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crossbit.checks import known, modality_name, numbers
+from crossbit._validation import known, modality_name, numbers
 from crossbit.data.labels import check_labels, forget
 from crossbit.data.pairs import Pairs, listed
 from crossbit.errors import DataError

@@ -2,7 +2,7 @@
 
 from crossbit.features.describer import KINDS, Describer, Thing, open
 from crossbit.features.extract import Extracted, extract
-from crossbit.features.image import BagOfSift, ColourGradients
+from crossbit.features.image import BagOfSift, ColorGradients
 from crossbit.features.networks import ImageNetwork, SentenceNetwork
 from crossbit.features.shape import BagOfGeometry, HeatOfShape, SpatialBag
 from crossbit.features.text import BagOfTags, Tfidf
@@ -18,7 +18,7 @@ __all__ = [
     "Tfidf",
     "SentenceNetwork",
     "BagOfSift",
-    "ColourGradients",
+    "ColorGradients",
     "ImageNetwork",
     "BagOfGeometry",
     "SpatialBag",

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbit.checks import known
+from crossbit._validation import known
 from crossbit.errors import DataError, FormatError
 from crossbit.model import Recipe
 

@@ -11,13 +11,13 @@ from os import PathLike
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbit.checks import whole_number
+from crossbit._progress import OnStep, Step
+from crossbit._validation import whole_number
 from crossbit.errors import BackendError, DataError
 from crossbit.features.describer import Describer, Rows, Thing, name_of
 from crossbit.features.describer import open as open_recipe
 from crossbit.features.remembered import Remembered, key_of
 from crossbit.model import Recipe
-from crossbit.progress import OnStep, Step
 
 _BLOCK = 64  # things that a worker describes between two reports
 

@@ -1,4 +1,4 @@
-"""Pictures to rows without any training set of others: bags of SIFT features, colours and gradients."""
+"""Pictures to rows without any training set of others: bags of SIFT features, colors and gradients."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbit.checks import matrix, whole_number
+from crossbit._validation import matrix, whole_number
 from crossbit.errors import DataError, MissingExtraError
 from crossbit.features.describer import Describer, Rows, Thing
 from crossbit.features.kmeans import k_means, nearest
@@ -21,7 +21,7 @@ _SIFT = 128  # numbers of a SIFT feature
 class BagOfSift(Describer, kind="sift"):
     r"""How often each visual word occurs in a picture, as shares that sum to one.
 
-    SIFT features are found in the grey picture; each counts for the nearest word $c_j$ of the vocabulary:
+    SIFT features are found in the gray picture; each counts for the nearest word $c_j$ of the vocabulary:
 
     $$ x_j = \frac1n \, \big|\{ i : j = \arg\min_l \|f_i - c_l\| \}\big| $$
 
@@ -113,24 +113,24 @@ def sift(thing: Thing, side: int) -> Rows:
         import cv2
     except ImportError as error:
         raise MissingExtraError("opencv-python-headless", "image") from error
-    grey = np.asarray(decode(thing, side=side).convert("L"))
-    _, features = cv2.SIFT.create().detectAndCompute(grey, None)
+    gray = np.asarray(decode(thing, side=side).convert("L"))
+    _, features = cv2.SIFT.create().detectAndCompute(gray, None)
     if features is None:
         raise DataError("there are no SIFT features in it; the picture is too even or too small")
     return np.asarray(features, np.float32)
 
 
 @dataclass(frozen=True, eq=False)
-class ColourGradients(Describer, kind="colour-gradients"):
-    """Histograms of colours and of the directions of edges in the cells of a grid, as shares.
+class ColorGradients(Describer, kind="colour-gradients"):
+    """Histograms of colors and of the directions of edges in the cells of a grid, as shares.
 
-    Colours are counted in ``levels``³ boxes of red, green and blue over the whole picture; in each of ``cells`` ×
-    ``cells`` parts, directions of the grey gradient (without sign) are counted in ``angles`` sectors, weighted by their
+    Colors are counted in ``levels``³ boxes of red, green and blue over the whole picture; in each of ``cells`` ×
+    ``cells`` parts, directions of the gray gradient (without sign) are counted in ``angles`` sectors, weighted by their
     strength. The two parts of a row sum to ½ each; an even picture has no directions. It needs Pillow alone.
 
     Args:
         side: Pixels a side that the picture is squashed to.
-        levels: Levels of each colour.
+        levels: Levels of each color.
         cells: Cells a side.
         angles: Sectors of the half circle.
     """
@@ -151,24 +151,24 @@ class ColourGradients(Describer, kind="colour-gradients"):
 
     @property
     def width(self) -> int:
-        """Boxes of colour, then sectors cell by cell."""
+        """Boxes of color, then sectors cell by cell."""
         return self.levels**3 + self.cells**2 * self.angles
 
     def row(self, thing: Thing) -> Rows:
-        """Count colours and directions."""
+        """Count colors and directions."""
         from PIL import Image
 
         picture = decode(thing).resize((self.side, self.side), Image.Resampling.BICUBIC)
         pixels = np.asarray(picture, np.int64)
         level = pixels * self.levels // 256
         boxes = (level[..., 0] * self.levels + level[..., 1]) * self.levels + level[..., 2]
-        colours = np.bincount(boxes.reshape(-1), minlength=self.levels**3)
+        colors = np.bincount(boxes.reshape(-1), minlength=self.levels**3)
         edges = self._directions(pixels.mean(axis=2))
-        parts = [part / (2 * max(part.sum(), 1e-12)) for part in (colours, edges)]
+        parts = [part / (2 * max(part.sum(), 1e-12)) for part in (colors, edges)]
         return np.concatenate(parts).astype(np.float32)
 
-    def _directions(self, grey: NDArray[np.float64]) -> NDArray[np.float64]:
-        down, right = np.gradient(grey)
+    def _directions(self, gray: NDArray[np.float64]) -> NDArray[np.float64]:
+        down, right = np.gradient(gray)
         strength = np.hypot(down, right)
         sector = (np.mod(np.arctan2(down, right), np.pi) * self.angles / np.pi).astype(
             np.int64

@@ -10,11 +10,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbit.checks import known, whole_number
+from crossbit._io.files import read_json
+from crossbit._validation import known, whole_number
 from crossbit.errors import DataError, FormatError, MissingExtraError
 from crossbit.features.describer import Describer, Rows, Thing
 from crossbit.features.pictures import decode
-from crossbit.files import read_json
 from crossbit.model import Onnx
 
 _FITS, _LAYOUTS, _ORDERS, _POOLS = (

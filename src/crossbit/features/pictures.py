@@ -27,7 +27,7 @@ _READ = 8192  # bytes that a decoder gets between two looks at the clock
 def decode(thing: Thing, *, side: int = 1024) -> "Image":
     """Read a picture as RGB, upright, its longer side at most ``side`` pixels.
 
-    Palettes, grey, 16 bits a value and CMYK become RGB, what is transparent becomes white, of an animation the first
+    Palettes, gray, 16 bits a value and CMYK become RGB, what is transparent becomes white, of an animation the first
     frame is taken, and the orientation that the camera noted is applied.
 
     Args:

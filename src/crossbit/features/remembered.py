@@ -11,9 +11,9 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import NDArray
 
+from crossbit._io.files import read_arrays, sha256, write_arrays
 from crossbit.errors import CrossbitError
 from crossbit.features.describer import Describer, Rows, Thing
-from crossbit.files import read_arrays, sha256, write_arrays
 from crossbit.model import Recipe
 
 FORMAT = "crossbit.rows/1"

@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbit.checks import whole_number
+from crossbit._validation import whole_number
 from crossbit.errors import DataError
 from crossbit.features.describer import Describer, Rows, Thing, several
 
@@ -40,7 +40,7 @@ EMPTY_WORDS = frozenset(
     words(
         "a an and are as at be been being by do does for from has have having he her hers him his i in into is it its "
         "just near no not of off on onto or other out over she some something that the their them there they this "
-        "those through to together towards two three one up upon us was we were what while which who whose with you"
+        "those through to together toward two three one up upon us was we were what while which who whose with you"
     )
 )
 """Words that say nothing about a picture."""

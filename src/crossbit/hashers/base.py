@@ -9,11 +9,11 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from crossbit.checks import bit_count
+from crossbit._progress import OnStep
+from crossbit._validation import bit_count
 from crossbit.data import LabelsArgument, Pairs, TrainingSet, Views, is_known, training_set
 from crossbit.errors import DataError
 from crossbit.model import HashModel
-from crossbit.progress import OnStep
 
 HASHERS: dict[str, type["Hasher"]] = {}
 """Name → class of every method, found by discovery when `crossbit.hashers` is imported."""
@@ -150,7 +150,7 @@ class Hasher(ABC):
 
 
 def _describe(data: TrainingSet) -> dict[str, Any]:
-    """What a model was learnt from, for its card."""
+    """What a model was learned from, for its card."""
     described: dict[str, Any] = {
         name: f"{int(data.present[name].sum())} rows of {' × '.join(map(str, view.shape[1:]))}"
         for name, view in data.views.items()

@@ -15,17 +15,17 @@ Links: TypeAlias = Mapping[tuple[str, str], NDArray[np.int64]]
 
 
 def canonical_directions(
-    X: Mapping[str, Matrix], linked: Links, n: int, regularisation: float, power: float
+    X: Mapping[str, Matrix], linked: Links, n: int, regularization: float, power: float
 ) -> dict[str, Matrix]:
     r"""Directions that modalities share most, one symmetric eigenproblem for all of them.
 
-    They maximise $\sum_{a \ne b} w_a^\top C_{ab} w_b$ such that $\sum_a w_a^\top (C_{aa} + r I) w_a = 1$.
+    They maximize $\sum_{a \ne b} w_a^\top C_{ab} w_b$ such that $\sum_a w_a^\top (C_{aa} + r I) w_a = 1$.
 
     Args:
-        X: Modality → centred rows, shape (n_a, d_a).
+        X: Modality → centered rows, shape (n_a, d_a).
         linked: Two modalities → numbers of rows that belong together, shape (links, 2).
         n: How many directions at most; there are never more than the narrowest modality has columns.
-        regularisation: $r$, for columns that have been scaled to unit variance.
+        regularization: $r$, for columns that have been scaled to unit variance.
         power: Directions of unit variance are weighted by their correlation to this power.
 
     Returns:
@@ -33,7 +33,7 @@ def canonical_directions(
     """
     small = {name: _compact(rows) for name, rows in X.items()}
     whiten = {
-        name: _inverse_root(rows.T @ rows / len(rows), regularisation)
+        name: _inverse_root(rows.T @ rows / len(rows), regularization)
         for name, (rows, _) in small.items()
     }
     block, end = {}, 0
@@ -60,7 +60,7 @@ def canonical_directions(
 def _compact(X: Matrix) -> tuple[Matrix, Matrix]:
     """Columns scaled to unit variance, in at most as many dimensions as there are rows; and the way back.
 
-    All that is learnt lies in the space that the rows span, so that wide rows need not cost more than they are many.
+    All that is learned lies in the space that the rows span, so that wide rows need not cost more than they are many.
     """
     deviation = X.std(axis=0)
     inverse = np.divide(1.0, deviation, out=np.zeros_like(deviation), where=deviation > 0)
@@ -101,9 +101,9 @@ def linked_rows(data: TrainingSet) -> dict[tuple[str, str], NDArray[np.int64]]:
     return linked
 
 
-def _inverse_root(C: Matrix, regularisation: float) -> Matrix:
+def _inverse_root(C: Matrix, regularization: float) -> Matrix:
     r"""$(C + r I)^{-1/2}$, with $r$ a share of the mean eigenvalue."""
     values, vectors = np.linalg.eigh(C)
-    floor = max(regularisation * float(values.mean()), 1e-12)
+    floor = max(regularization * float(values.mean()), 1e-12)
     root: Matrix = (vectors / np.sqrt(np.maximum(values, 0) + floor)) @ vectors.T
     return root

@@ -1,4 +1,4 @@
-"""Canonical correlation analysis, rotated for quantisation."""
+"""Canonical correlation analysis, rotated for quantization."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,24 +6,24 @@ from typing import ClassVar
 
 import numpy as np
 
+from crossbit._progress import OnStep, Step
 from crossbit.data import TrainingSet
 from crossbit.hashers.base import Hasher
 from crossbit.hashers.canonical import Matrix, canonical_directions, linked_rows
 from crossbit.model import HashModel
 from crossbit.model.inputs import project
-from crossbit.progress import OnStep, Step
 
 
 @dataclass(kw_only=True)
 class CCAITQ(Hasher):
-    r"""Regularised canonical correlation analysis, then one rotation for all modalities (CCA + ITQ).
+    r"""Regularized canonical correlation analysis, then one rotation for all modalities (CCA + ITQ).
 
-    The directions $w_a$ of each modality maximise what the modalities share,
+    The directions $w_a$ of each modality maximize what the modalities share,
 
     $$ \sum_{a \ne b} w_a^\top C_{ab} w_b \quad\text{such that}\quad \sum_a w_a^\top (C_{aa} + r I) w_a = 1, $$
 
     which for two modalities is canonical correlation analysis. The joint projections $V$ of all modalities,
-    each direction weighted by its correlation, are then rotated to lie close to the corners of the cube: $R$ minimises
+    each direction weighted by its correlation, are then rotated to lie close to the corners of the cube: $R$ minimizes
     $\|\operatorname{sign}(VR) - VR\|$ by alternating signs and an orthogonal Procrustes problem. When there are more
     bits than directions, $R$ has orthonormal rows instead of being square.
 
@@ -31,7 +31,7 @@ class CCAITQ(Hasher):
     of the quick linear methods when all that is known is which rows belong together.
 
     Args:
-        regularisation: $r$; columns are scaled to unit variance first.
+        regularization: $r$; columns are scaled to unit variance first.
         power: Directions are weighted by their correlation to this power.
         rounds: Alternations of the rotation.
 
@@ -48,7 +48,7 @@ class CCAITQ(Hasher):
         Y. Gong, S. Lazebnik, A. Gordo, F. Perronnin. "Iterative quantization." TPAMI 2013.
     """
 
-    regularisation: float = 0.01
+    regularization: float = 0.01
     power: float = 1.0
     rounds: int = 50
 
@@ -67,9 +67,9 @@ class CCAITQ(Hasher):
         }
         mean = {name: rows.mean(axis=0) for name, rows in X.items()}
         X = {name: rows - mean[name] for name, rows in X.items()}
-        W = canonical_directions(X, linked_rows(data), self.n_bits, self.regularisation, self.power)
+        W = canonical_directions(X, linked_rows(data), self.n_bits, self.regularization, self.power)
         V = np.concatenate([X[name] @ W[name] for name in X])
-        R = quantising_rotation(
+        R = quantizing_rotation(
             V,
             self.n_bits,
             rounds=self.rounds,
@@ -80,7 +80,7 @@ class CCAITQ(Hasher):
         return HashModel(encoders, self.n_bits)
 
 
-def quantising_rotation(
+def quantizing_rotation(
     V: Matrix,
     n_bits: int,
     *,
@@ -90,7 +90,7 @@ def quantising_rotation(
 ) -> Matrix:
     r"""Orthonormal rows or columns $R$ that bring projections near the corners of the cube.
 
-    Signs and an orthogonal Procrustes problem alternate to minimise $\|\operatorname{sign}(VR) - VR\|$.
+    Signs and an orthogonal Procrustes problem alternate to minimize $\|\operatorname{sign}(VR) - VR\|$.
 
     Args:
         V: Projections, shape (n, k).

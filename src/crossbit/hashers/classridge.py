@@ -7,13 +7,13 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from crossbit._progress import OnStep
 from crossbit.codes import Codes, hamming
 from crossbit.data import TrainingSet
 from crossbit.hashers.base import Hasher
 from crossbit.hashers.canonical import Matrix
 from crossbit.model import Affine, HashModel
 from crossbit.model.inputs import apply, fit_inputs
-from crossbit.progress import OnStep
 
 _RIDGES = 10.0 ** np.arange(-4, 4.5, 0.5)
 _TRIALS = 50
@@ -23,7 +23,7 @@ _TRIALS = 50
 class ClassRidge(Hasher):
     r"""Every class gets a code; each modality regresses its kernel features on the codes of its classes.
 
-    With $\Phi$ the centred features of a modality and $B$ the codes ($\pm 1$) of the rows' classes,
+    With $\Phi$ the centered features of a modality and $B$ the codes ($\pm 1$) of the rows' classes,
 
     $$ W = (\Phi^\top \Phi + \lambda I)^{-1} \Phi^\top B, $$
 
@@ -46,7 +46,7 @@ class ClassRidge(Hasher):
         F. Shen et al. "Supervised discrete hashing." CVPR 2015 (codes regressed on kernel landmarks).
     """
 
-    inputs: str = "standardise+rbf"
+    inputs: str = "standardize+rbf"
 
     title: ClassVar[str] = "class codes regressed on kernel features: one linear solve"
     learns_from: ClassVar[frozenset[str]] = frozenset({"labels"})

@@ -19,7 +19,7 @@ class CMNN(MMNN):
         >>> import numpy as np
         >>> from crossbit import CMNN
         >>> X, y = np.random.default_rng(0).normal(size=(40, 4)), np.arange(40) % 2
-        >>> CMNN(n_bits=8, inputs="standardise", steps=5).fit({"image": X, "text": X[:, :2]}, labels=y)
+        >>> CMNN(n_bits=8, inputs="standardize", steps=5).fit({"image": X, "text": X[:, :2]}, labels=y)
         HashModel(image, text → 8 bits)
 
     References:

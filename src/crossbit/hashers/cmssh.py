@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
+from crossbit._progress import OnStep, Step
 from crossbit.data import TrainingSet
 from crossbit.errors import DataError
 from crossbit.hashers.base import Hasher
@@ -11,20 +12,19 @@ from crossbit.hashers.boosting import Boosting
 from crossbit.hashers.paired import Bit, PairedRows, singular_pairs
 from crossbit.hashers.thresholds import Floats
 from crossbit.model import HashModel
-from crossbit.progress import OnStep, Step
 
 
 @dataclass(kw_only=True)
 class CMSSH(Hasher):
-    r"""Cross-modality similarity-sensitive hashing (CM-SSH): two modalities, learnt greedily bit by bit.
+    r"""Cross-modality similarity-sensitive hashing (CM-SSH): two modalities, learned greedily bit by bit.
 
     Pairs $k = (i, j)$ have a sign $s_k = \pm 1$ (similar or not) and a weight $w_k$; at first the similar pairs
     weigh as much as the dissimilar ones. For each bit
 
-    1. $(p, q)$ are the leading singular vectors of $C = \sum_k w_k s_k\, x_i y_j^\top$ (rows centred),
-    2. the thresholds $a, b$, found together, maximise the weighted correlation $r = \sum_k w_k s_k h_k$
+    1. $(p, q)$ are the leading singular vectors of $C = \sum_k w_k s_k\, x_i y_j^\top$ (rows centered),
+    2. the thresholds $a, b$, found together, maximize the weighted correlation $r = \sum_k w_k s_k h_k$
        with $h_k = \operatorname{sign}(p^\top x_i + a) \operatorname{sign}(q^\top y_j + b)$,
-    3. $w_k \leftarrow w_k e^{-\alpha s_k h_k}$ with $\alpha = \tfrac12 \ln \frac{1 + r}{1 - r}$, normalised.
+    3. $w_k \leftarrow w_k e^{-\alpha s_k h_k}$ with $\alpha = \tfrac12 \ln \frac{1 + r}{1 - r}$, normalized.
 
     Where no thresholds on the leading pair reach $r > 0$ the next singular pair is tried; when none is left, or a bit
     is right about every pair, boosting begins anew on randomly re-weighted pairs. The bits count

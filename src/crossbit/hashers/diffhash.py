@@ -6,6 +6,7 @@ from itertools import islice
 from pathlib import Path
 from typing import ClassVar
 
+from crossbit._progress import OnStep, Step
 from crossbit.data import TrainingSet
 from crossbit.errors import DataError
 from crossbit.hashers.base import Hasher
@@ -13,7 +14,6 @@ from crossbit.hashers.boosting import Boosting
 from crossbit.hashers.paired import Bit, PairedRows, singular_pairs
 from crossbit.hashers.thresholds import Floats
 from crossbit.model import HashModel
-from crossbit.progress import OnStep, Step
 
 _Direction = tuple[Floats, Floats]
 
@@ -27,7 +27,7 @@ class DiffHash(Hasher):
 
     $$ C = \mathbb E\{x y^\top \mid P\} - \alpha\, \mathbb E\{x y^\top \mid N\} = \sum_t \sigma_t\, p_t q_t^\top , $$
 
-    and the thresholds of each bit are the two that maximise, together,
+    and the thresholds of each bit are the two that maximize, together,
     $\mathbb E\{h \mid P\} - \alpha\, \mathbb E\{h \mid N\}$ with
     $h = \operatorname{sign}(p^\top x + a) \operatorname{sign}(q^\top y + b)$: for $\alpha = 1$ the least sum of the
     rates of false positives and false negatives.

@@ -34,13 +34,13 @@ class Logistic:
 
 
 def fit_logistic(X: NDArray[Any], Y: NDArray[Any], *, several: bool, ridge: float) -> Logistic:
-    r"""Minimise the mean negative log-likelihood plus $\tfrac\lambda2 \|W\|^2 / n$.
+    r"""Minimize the mean negative log-likelihood plus $\tfrac\lambda2 \|W\|^2 / n$.
 
-    The Hessian of the likelihood is bounded by a constant matrix (Böhning 1992), so that one factorisation serves
+    The Hessian of the likelihood is bounded by a constant matrix (Böhning 1992), so that one factorization serves
     every step; the steps are accelerated (Nesterov), and restarted when they turn uphill.
 
     Args:
-        X: Rows, shape (n, d), best standardised.
+        X: Rows, shape (n, d), best standardized.
         Y: Which classes each row has, zeros and ones, shape (n, classes).
         several: Whether a row may have several classes.
         ridge: $\lambda$.

@@ -6,16 +6,16 @@ from typing import ClassVar
 
 import numpy as np
 
+from crossbit._progress import OnStep
 from crossbit.data import TrainingSet
 from crossbit.hashers.base import Hasher
 from crossbit.model import HashModel
 from crossbit.model.inputs import project
-from crossbit.progress import OnStep
 
 
 @dataclass(kw_only=True)
 class LSH(Hasher):
-    r"""Locality-sensitive hashing by random hyperplanes: nothing is learnt but the mean.
+    r"""Locality-sensitive hashing by random hyperplanes: nothing is learned but the mean.
 
     Bit $i$ is $\operatorname{sign}(p_i^\top (x - \mu))$ with $p_i$ drawn from a normal distribution. Two rows at an
     angle $\theta$ (seen from $\mu$) differ in each bit with probability $\theta / \pi$, so that Hamming distance
@@ -26,7 +26,7 @@ class LSH(Hasher):
     searchable within themselves only.
 
     Args:
-        centre: Subtract the mean of the training rows first.
+        center: Subtract the mean of the training rows first.
 
     Example:
         >>> import numpy as np
@@ -39,9 +39,9 @@ class LSH(Hasher):
         M. S. Charikar. "Similarity estimation techniques from rounding algorithms." STOC 2002.
     """
 
-    centre: bool = True
+    center: bool = True
 
-    title: ClassVar[str] = "random hyperplanes: angles become Hamming distances, nothing is learnt"
+    title: ClassVar[str] = "random hyperplanes: angles become Hamming distances, nothing is learned"
     learns_from: ClassVar[frozenset[str]] = frozenset()
 
     def _learn(
@@ -53,6 +53,6 @@ class LSH(Hasher):
             # One stream a width: equal widths get equal hyperplanes, and longer codes begin with the shorter ones.
             random = np.random.default_rng([self.seed, X.shape[1]])
             P = random.standard_normal((self.n_bits, X.shape[1])).T
-            mean = X.mean(axis=0) if self.centre else np.zeros(X.shape[1])
+            mean = X.mean(axis=0) if self.center else np.zeros(X.shape[1])
             encoders[name] = project(mean, P, X.std(axis=0))
         return HashModel(encoders, self.n_bits)

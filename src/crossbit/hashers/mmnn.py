@@ -7,12 +7,12 @@ from itertools import combinations_with_replacement
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from crossbit._progress import OnStep
 from crossbit.data import TrainingSet
 from crossbit.errors import DataError
 from crossbit.hashers.base import Hasher
 from crossbit.hashers.starts import by_chance, by_correlations
 from crossbit.model import HashModel
-from crossbit.progress import OnStep
 
 if TYPE_CHECKING:
     from torch import nn
@@ -40,13 +40,13 @@ class MMNN(Hasher):
     the networks then learn from *out-of-fold* posteriors, rows being similar with the probability that these tell.
     Labels have not been seen by that second step, so they choose, on all rows, among margins, weights, steepness and
     losses; random hyperplanes of the posteriors are what every candidate must beat. Where all that is known is which
-    rows belong together, networks begin as canonical correlations (`CCAITQ`), whose regularisation a held-out part
-    chooses. Otherwise networks learn from standardised features, and a held-out part stops them.
+    rows belong together, networks begin as canonical correlations (`CCAITQ`), whose regularization a held-out part
+    chooses. Otherwise networks learn from standardized features, and a held-out part stops them.
 
     Args:
         hidden: Widths of hidden layers, for all modalities or ``{modality: widths}``; none: one affine layer.
         inputs: How features are prepared, for all modalities or ``{modality: steps}``: ``"auto"``, or steps joined by
-            ``+`` out of ``none``, ``unit``, ``l1``, ``sqrt``, ``standardise``, ``centre``, ``tags`` (0 → −1) and
+            ``+`` out of ``none``, ``unit``, ``l1``, ``sqrt``, ``standardize``, ``center``, ``tags`` (0 → −1) and
             ``rbf(landmarks, scale)``. They are stored in the model.
         landmarks: Rows that ``"auto"`` may compare others with, at most; more take longer and may gain a little.
         alpha: $\alpha$, the weight of the losses within a modality, for all or ``{modality: weight}``.
@@ -59,12 +59,12 @@ class MMNN(Hasher):
         sums: Add pairs up as the paper prints, instead of averaging similar and dissimilar ones each.
         n_pairs: Numbers of similar and dissimilar pairs drawn from labels for each loss; nothing: all pairs.
         beta: Steepness $\beta$, or its beginning and end: it then grows in ten stages.
-        quantisation: Weight of a penalty for outputs away from ±1.
+        quantization: Weight of a penalty for outputs away from ±1.
         balance: Weight of a penalty for bits that are not +1 as often as −1.
         decay: Weight decay.
         dropout: Share of the values entering each affine layer that are zeroed while training.
-        rotate: Turn outputs jointly towards the corners of the cube afterwards.
-        optimiser: ``"cg"`` (nonlinear conjugate gradients) or ``"lbfgs"`` on the full objective, ``"adam"`` or
+        rotate: Turn outputs jointly toward the corners of the cube afterward.
+        optimizer: ``"cg"`` (nonlinear conjugate gradients) or ``"lbfgs"`` on the full objective, ``"adam"`` or
             ``"sgd"`` on mini-batches with all pairs of the batch; ``"auto"``: conjugate gradients while all pairs of
             rows are few.
         learning_rate: Of Adam and SGD; it falls to 0 linearly.
@@ -101,12 +101,12 @@ class MMNN(Hasher):
     sums: bool = False
     n_pairs: tuple[int, int] | None = None
     beta: float | tuple[float, float] = 1.0
-    quantisation: float = 0.0
+    quantization: float = 0.0
     balance: float = 0.0
     decay: float = 0.0
     dropout: float = 0.0
     rotate: bool = False
-    optimiser: Literal["auto", "cg", "lbfgs", "adam", "sgd"] = "auto"
+    optimizer: Literal["auto", "cg", "lbfgs", "adam", "sgd"] = "auto"
     learning_rate: float = 0.003
     batch: int | None = None
     online: bool = False
@@ -183,8 +183,8 @@ class MMNN(Hasher):
     def _begin(self, names: Sequence[str], stacked: bool) -> "Begin":
         from crossbit.neural.settings import for_each
 
-        default = "centre" if stacked else "standardise"
-        given = for_each(self.inputs, names, "inputs", "standardise")
+        default = "center" if stacked else "standardize"
+        given = for_each(self.inputs, names, "inputs", "standardize")
         return partial(
             by_chance,
             inputs={name: default if steps == "auto" else steps for name, steps in given.items()},
@@ -209,14 +209,14 @@ class MMNN(Hasher):
             weights = dict.fromkeys(weights, 1.0)
         largest = max(int(present.sum()) for present in data.present.values())
         small = largest**2 <= MOST_CELLS and not self.online
-        optimiser = (
-            self.optimiser
-            if self.optimiser != "auto"
+        optimizer = (
+            self.optimizer
+            if self.optimizer != "auto"
             else "cg"
             if small and self.batch is None
             else "adam"
         )
-        whole = optimiser in ("cg", "lbfgs")
+        whole = optimizer in ("cg", "lbfgs")
         batch = None if whole else (self.batch or (32 if self.online else 256))
         per_epoch = 1 if batch is None else -(-largest // batch)
         first, last = (self.beta, self.beta) if isinstance(self.beta, float | int) else self.beta
@@ -232,12 +232,12 @@ class MMNN(Hasher):
             expected=False,
             beta=(first, last),
             n_pairs=self.n_pairs,
-            quantisation=self.quantisation,
+            quantization=self.quantization,
             balance=self.balance,
             decay=self.decay,
             anchored=False,
             dropout=self.dropout,
-            optimiser=optimiser,
+            optimizer=optimizer,
             rate=self.learning_rate,
             batch=batch,
             online=self.online,

@@ -31,7 +31,7 @@ class Bit:
 
 @dataclass(frozen=True, eq=False)
 class PairedRows:
-    """The rows of two modalities that take part in pairs, centred on the means of all training rows.
+    """The rows of two modalities that take part in pairs, centered on the means of all training rows.
 
     Attributes:
         names: The two modalities.
@@ -58,8 +58,8 @@ class PairedRows:
         )
         taken = [np.unique(pairs.index[:, side], return_inverse=True) for side in (0, 1)]
         means = (_mean(data, left), _mean(data, right))
-        X = _centred(data.views[left], taken[0][0], means[0])
-        Y = _centred(data.views[right], taken[1][0], means[1])
+        X = _centered(data.views[left], taken[0][0], means[0])
+        Y = _centered(data.views[right], taken[1][0], means[1])
         index = np.stack([places for _, places in taken], axis=1)
         return cls((left, right), means, X, Y, index, np.where(pairs.similar, 1.0, -1.0))
 
@@ -167,7 +167,7 @@ def _mean(data: TrainingSet, name: str) -> Floats:
     return mean
 
 
-def _centred(view: NDArray[Any], rows: Ints, mean: Floats) -> NDArray[Any]:
+def _centered(view: NDArray[Any], rows: Ints, mean: Floats) -> NDArray[Any]:
     """Rows less their mean; float32 stays float32, which halves the memory and the time."""
     dtype = np.float32 if view.dtype == np.float32 else np.float64
     X: NDArray[Any] = np.asarray(

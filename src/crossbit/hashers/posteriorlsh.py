@@ -6,12 +6,12 @@ from typing import ClassVar
 
 import numpy as np
 
+from crossbit._progress import OnStep
 from crossbit.data import TrainingSet
 from crossbit.hashers.base import Hasher
 from crossbit.hashers.logistic import Logistic, Matrix, fit_validated
 from crossbit.model import Affine, HashModel, Layer, Softmax, Tanh
 from crossbit.model.inputs import apply, fit_inputs
-from crossbit.progress import OnStep
 
 
 @dataclass(kw_only=True)
@@ -37,7 +37,7 @@ class PosteriorLSH(Hasher):
         M. S. Charikar. "Similarity estimation techniques from rounding algorithms." STOC 2002 (the hyperplanes).
     """
 
-    inputs: str = "standardise"
+    inputs: str = "standardize"
 
     title: ClassVar[str] = (
         "logistic regression and random hyperplanes of its posteriors: what must be beaten"

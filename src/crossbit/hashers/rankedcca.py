@@ -9,23 +9,23 @@ from typing import Any, ClassVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from crossbit._progress import OnStep
 from crossbit.data import TrainingSet
 from crossbit.hashers.base import Hasher
 from crossbit.hashers.canonical import Matrix
-from crossbit.hashers.ccaitq import quantising_rotation
+from crossbit.hashers.ccaitq import quantizing_rotation
 from crossbit.hashers.ranking import Ranking, learn_to_find
 from crossbit.hashers.together import Bags, SharedDirections, things_of
-from crossbit.model import Affine, HashModel, Layer, Standardise, Tanh
+from crossbit.model import Affine, HashModel, Layer, Standardize, Tanh
 from crossbit.model.inputs import apply, fit_inputs
-from crossbit.progress import OnStep
 
 Ints = NDArray[np.int64]
 Rows = NDArray[np.float32]
 
-# Preparations of the features, each with regularisations to try.
+# Preparations of the features, each with regularizations to try.
 _TRIED = {
-    "standardise": (0.1, 0.3, 1.0, 3.0),
-    "standardise+rbf(1500)+standardise": (0.01, 0.03, 0.1, 0.3),
+    "standardize": (0.1, 0.3, 1.0, 3.0),
+    "standardize+rbf(1500)+standardize": (0.01, 0.03, 0.1, 0.3),
 }
 _HELD_OUT = 0.2
 _JUDGED = 1000  # held-out things that choose
@@ -39,7 +39,7 @@ class RankedCCA(Hasher):
     r"""Directions that modalities share, turned and bent by a ranking loss until their signs tell things apart.
 
     Each modality is projected on its canonical directions, weighted by their correlation. In this space, where
-    directions that do not generalise are small, an affine layer for each modality begins as the rotation of `CCAITQ`
+    directions that do not generalize are small, an affine layer for each modality begins as the rotation of `CCAITQ`
     and learns to find each thing's own counterpart among those of a batch,
 
     $$ \min\; \sum_{a \ne b} -\log \frac{\exp(u_i^a \cdot u_i^b / \tau q)}{\sum_j \exp(u_i^a \cdot u_j^b / \tau q)}
@@ -49,13 +49,13 @@ class RankedCCA(Hasher):
     by Adam with gradients in closed form: it needs NumPy alone, and seconds. A thing with several rows of a modality,
     such as a picture with five captions, shows a random mixture of them each time.
 
-    Features are linear, or nearness to landmarks; a fifth of the things, held out, chooses that, the regularisation and
+    Features are linear, or nearness to landmarks; a fifth of the things, held out, chooses that, the regularization and
     whether ranking helps, by the mean reciprocal rank of their own counterparts. The choice when all that is known is
     what belongs together.
 
     Args:
         inputs: How features are prepared: ``"auto"``, or the steps of `crossbit.model.inputs.KNOWN`.
-        regularisation: Of the canonical directions, in mean variances; with ``inputs="auto"`` it is chosen.
+        regularization: Of the canonical directions, in mean variances; with ``inputs="auto"`` it is chosen.
         power: Directions are weighted by their correlation to this power.
         sharpness: $1 / (\tau \sqrt q)$: short codes, whose distances are coarse, are ranked more gently.
         pull: $\lambda$, which does not let the layers go far from where they began.
@@ -77,7 +77,7 @@ class RankedCCA(Hasher):
     """
 
     inputs: str = "auto"
-    regularisation: float = 0.3
+    regularization: float = 0.3
     power: float = 1.0
     sharpness: float = 0.9
     pull: float = 1.0
@@ -95,7 +95,7 @@ class RankedCCA(Hasher):
         self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
     ) -> HashModel:
         things = things_of(data)
-        chosen = _Chosen(self.inputs, self.regularisation, self.steps)
+        chosen = _Chosen(self.inputs, self.regularization, self.steps)
         if self.inputs == "auto":
             chosen = self._choose(data, things)
         prepared = {
@@ -106,22 +106,22 @@ class RankedCCA(Hasher):
             {name: _means(X, things[name]) for name, (_, X) in prepared.items()}
         )
         W, Z = self._project(
-            shared, {name: X for name, (_, X) in prepared.items()}, chosen.regularisation
+            shared, {name: X for name, (_, X) in prepared.items()}, chosen.regularization
         )
-        learnt = self._rank(Z, things, chosen.steps, on_step)
+        learned = self._rank(Z, things, chosen.steps, on_step)
         encoders: dict[str, list[Layer]] = {}
         for name, (layers, _) in prepared.items():
-            mean, (M, bias) = shared.mean[name], learnt[name]
+            mean, (M, bias) = shared.mean[name], learned[name]
             # The mean goes first, in a layer of its own, so that large means do not cost precision.
-            centre = Standardise(mean, np.ones(len(mean)))
-            encoders[name] = [*layers, centre, Affine(W[name] @ M, bias), Tanh()]
+            center = Standardize(mean, np.ones(len(mean)))
+            encoders[name] = [*layers, center, Affine(W[name] @ M, bias), Tanh()]
         return HashModel(encoders, self.n_bits, card={"chosen": chosen.told()})
 
     def _project(
-        self, shared: SharedDirections, X: Mapping[str, Matrix], regularisation: float
+        self, shared: SharedDirections, X: Mapping[str, Matrix], regularization: float
     ) -> tuple[dict[str, Matrix], dict[str, Matrix]]:
         """Directions, and the rows in them, scaled to unit size; NaN stays NaN."""
-        W = shared.directions(max(_DIRECTIONS, self.n_bits), regularisation, self.power)
+        W = shared.directions(max(_DIRECTIONS, self.n_bits), regularization, self.power)
         Z = {name: (rows - shared.mean[name]) @ W[name] for name, rows in X.items()}
         size = {
             name: max(float(np.sqrt(np.nanmean(np.square(rows)))), 1e-12)
@@ -138,12 +138,12 @@ class RankedCCA(Hasher):
         steps: int,
         on_step: OnStep | None = None,
     ) -> dict[str, tuple[Rows, Rows]]:
-        """Turn the directions towards the corners of the cube, then let things find their own counterparts."""
+        """Turn the directions toward the corners of the cube, then let things find their own counterparts."""
         random = np.random.default_rng(self.seed)
         V = np.concatenate(
             [means[_there(means)] for name in Z if len(means := _means(Z[name], things[name]))]
         )
-        start = quantising_rotation(V, self.n_bits, rounds=_ROUNDS, random=random)
+        start = quantizing_rotation(V, self.n_bits, rounds=_ROUNDS, random=random)
         start /= max(float(np.sqrt(np.square(V @ start).mean())), 1e-12)
         how = Ranking(
             temperature=1 / (max(self.sharpness, 1e-6) * self.n_bits**0.5),
@@ -156,26 +156,26 @@ class RankedCCA(Hasher):
         return learn_to_find(rows, things, start.astype(np.float32), how, random, on_step)
 
     def _choose(self, data: TrainingSet, things: Mapping[str, Bags]) -> "_Chosen":
-        """Inputs, regularisation and whether to rank at all, by how held-out things find their counterparts."""
+        """Inputs, regularization and whether to rank at all, by how held-out things find their counterparts."""
         n = len(next(iter(things.values())).counts)
         aside = np.random.default_rng([self.seed, 1]).permutation(n)[
             : min(int(_HELD_OUT * n), _JUDGED)
         ]
         if len(aside) < _FEWEST:
-            return _Chosen("standardise", self.regularisation, self.steps)
+            return _Chosen("standardize", self.regularization, self.steps)
         learning = np.setdiff1d(np.arange(n), aside)
         best: tuple[float, _Chosen, dict[str, Matrix]] | None = None
-        for inputs, regularisations in _TRIED.items():
+        for inputs, regularizations in _TRIED.items():
             means = {}
             for name, bags in things.items():
                 used = bags.rows[np.repeat(np.isin(np.arange(n), learning), bags.counts)]
                 means[name] = _means(_prepare(data, name, inputs, used, self.seed)[1], bags)
             shared = SharedDirections({name: rows[learning] for name, rows in means.items()})
-            for regularisation in regularisations:
-                _, Z = self._project(shared, means, regularisation)
+            for regularization in regularizations:
+                _, Z = self._project(shared, means, regularization)
                 score = reciprocal_rank({name: rows[aside] for name, rows in Z.items()})
                 if best is None or score > best[0]:
-                    best = (score, _Chosen(inputs, regularisation, self.steps), Z)
+                    best = (score, _Chosen(inputs, regularization, self.steps), Z)
         _, chosen, Z = cast("tuple[float, _Chosen, dict[str, Matrix]]", best)
         return replace(chosen, steps=self._steps_that_help(Z, learning, aside))
 
@@ -202,12 +202,12 @@ class _Chosen:
     """What the held-out things chose."""
 
     inputs: str
-    regularisation: float
+    regularization: float
     steps: int
 
     def told(self) -> str:
         """In a line, for the card."""
-        return f"inputs {self.inputs}, regularisation {self.regularisation:g}, {self.steps} steps"
+        return f"inputs {self.inputs}, regularization {self.regularization:g}, {self.steps} steps"
 
 
 def _there(rows: Matrix) -> NDArray[np.bool_]:

@@ -7,8 +7,8 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
+from crossbit._progress import OnStep, Step
 from crossbit.hashers.together import Bags
-from crossbit.progress import OnStep, Step
 
 Rows = NDArray[np.float32]
 Layer = tuple[Rows, Rows]

@@ -6,11 +6,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from crossbit._progress import OnStep
 from crossbit.data import TrainingSet
 from crossbit.hashers.base import Hasher
 from crossbit.hashers.canonical import Matrix, canonical_directions, linked_rows
 from crossbit.model import Affine, HashModel, Sine
-from crossbit.progress import OnStep
 
 
 @dataclass(kw_only=True)
@@ -27,7 +27,7 @@ class SpectralHashing(Hasher):
     cross-view hashing does).
 
     Args:
-        regularisation: Of the canonical directions; see `CCAITQ`.
+        regularization: Of the canonical directions; see `CCAITQ`.
 
     Example:
         >>> import numpy as np
@@ -41,7 +41,7 @@ class SpectralHashing(Hasher):
         S. Kumar, R. Udupa. "Learning hash functions for cross-view similarity search." IJCAI 2011.
     """
 
-    regularisation: float = 0.01
+    regularization: float = 0.01
 
     title: ClassVar[str] = "smooth functions of principal or canonical directions: no labels"
     learns_from: ClassVar[frozenset[str]] = frozenset({"pairs", "rows"})
@@ -69,7 +69,7 @@ class SpectralHashing(Hasher):
     def _directions(self, data: TrainingSet, X: dict[str, Matrix]) -> dict[str, Matrix]:
         if len(X) > 1:
             return canonical_directions(
-                X, linked_rows(data), self.n_bits, self.regularisation, power=1.0
+                X, linked_rows(data), self.n_bits, self.regularization, power=1.0
             )
         ((name, rows),) = X.items()
         _, _, components = np.linalg.svd(rows, full_matrices=False)

@@ -51,18 +51,18 @@ def by_chance(
 
 
 def by_correlations(
-    part: "Part", *, regularisation: float, power: float, n_bits: int, seed: int
+    part: "Part", *, regularization: float, power: float, n_bits: int, seed: int
 ) -> "dict[str, Chain]":
-    """Standardised inputs, then what `CCAITQ` makes of rows that belong together, scores of about unit size."""
+    """Standardized inputs, then what `CCAITQ` makes of rows that belong together, scores of about unit size."""
     random = np.random.default_rng(seed)
     items = np.unique(np.concatenate(list(part.rows.values())))
     inputs, views = {}, {}
     for name, rows in part.rows.items():
         X = part.take(name)
-        inputs[name] = fit_inputs("standardise", X, random)
+        inputs[name] = fit_inputs("standardize", X, random)
         views[name] = np.full((len(items), X.shape[1]), np.nan, np.float32)
         views[name][np.searchsorted(items, rows)] = apply(inputs[name], X)
-    model = CCAITQ(n_bits=n_bits, seed=seed, regularisation=regularisation, power=power).fit(views)
+    model = CCAITQ(n_bits=n_bits, seed=seed, regularization=regularization, power=power).fit(views)
     chains: dict[str, Chain] = {}
     for name, layers in model.encoders.items():
         size = max(float(np.sqrt(np.nanmean(np.square(apply(layers, views[name]))))), 1e-12)

@@ -1,6 +1,6 @@
 r"""Two thresholds at once: where to cut two projections so that the bits agree for similar pairs only.
 
-For pairs $k = (i, j)$ with signed weights $\omega_k$ (positive for similar pairs), the cuts $c, d$ maximise
+For pairs $k = (i, j)$ with signed weights $\omega_k$ (positive for similar pairs), the cuts $c, d$ maximize
 
 $$ r(c, d) = \sum_k \omega_k \operatorname{sign}(u_i - c) \operatorname{sign}(v_j - d). $$
 
@@ -47,7 +47,7 @@ def best_cuts(
     cells: int = _CELLS,
     quantiles: int = _QUANTILES,
 ) -> Cuts | None:
-    r"""The two cuts that maximise $r$, or nothing when a projection takes one value only: no bit is constant.
+    r"""The two cuts that maximize $r$, or nothing when a projection takes one value only: no bit is constant.
 
     While the table of all cuts has at most ``cells`` entries the answer is exact. Beyond that the best cuts
     among quantiles of the weights are improved in turns, each turn exact for one cut given the other, from

@@ -63,27 +63,27 @@ def things_of(data: TrainingSet) -> dict[str, Bags]:
         for pairs in data.pairs
         if pairs.left != pairs.right
     }
-    centres = [
+    centers = [
         a for a in data.views if all(frozenset((a, b)) in partners for b in data.views if b != a)
     ]
-    if not centres:
+    if not centers:
         raise DataError(
             f"similar pairs must link one modality with all others; got {[p.key for p in data.pairs]}"
         )
-    centre = min(centres, key=lambda name: len(data.views[name]))
-    n = len(data.views[centre])
-    things = {centre: Bags(np.arange(n), np.ones(n, np.int64))}
+    center = min(centers, key=lambda name: len(data.views[name]))
+    n = len(data.views[center])
+    things = {center: Bags(np.arange(n), np.ones(n, np.int64))}
     for name in data.views:
-        if name != centre:
-            pairs = partners[frozenset((centre, name))]
-            index = pairs.index[pairs.similar][:, :: 1 if pairs.left == centre else -1]
+        if name != center:
+            pairs = partners[frozenset((center, name))]
+            index = pairs.index[pairs.similar][:, :: 1 if pairs.left == center else -1]
             index = index[np.lexsort((index[:, 1], index[:, 0]))]
             things[name] = Bags(index[:, 1], np.bincount(index[:, 0], minlength=n))
     return {name: things[name] for name in data.views}
 
 
 class SharedDirections:
-    r"""Canonical correlation analysis in principal axes, for one regularisation after the other.
+    r"""Canonical correlation analysis in principal axes, for one regularization after the other.
 
     With the rows of modality $a$ in their principal axes, of variances $\lambda_a$, whitening is a division, and the
     directions are the eigenvectors of the matrix with the blocks $D_a^{-1/2} C_{ab} D_b^{-1/2}$, $D_a = \lambda_a + r$.
@@ -97,20 +97,20 @@ class SharedDirections:
         self.mean = {name: rows[self._there[name]].mean(axis=0) for name, rows in X.items()}
         self._axes, self._variance, self._floor, scores = {}, {}, {}, {}
         for name, rows in X.items():
-            centred = np.where(self._there[name][:, None], rows - self.mean[name], 0.0)
-            axes, self._variance[name] = _principal_axes(centred, int(self._there[name].sum()))
+            centered = np.where(self._there[name][:, None], rows - self.mean[name], 0.0)
+            axes, self._variance[name] = _principal_axes(centered, int(self._there[name].sum()))
             self._floor[name] = float(self._variance[name].sum() / rows.shape[1])
-            self._axes[name], scores[name] = axes, centred @ axes
+            self._axes[name], scores[name] = axes, centered @ axes
         self._cross = {
             (a, b): scores[a].T @ scores[b] / max(int((self._there[a] & self._there[b]).sum()), 1)
             for a, b in combinations(X, 2)
         }
 
-    def directions(self, n: int, regularisation: float, power: float) -> dict[str, Matrix]:
+    def directions(self, n: int, regularization: float, power: float) -> dict[str, Matrix]:
         """Modality → directions (d, at most n), the strongest first, weighted by their correlation to a power."""
         names = list(self._axes)
         scale = {
-            m: (self._variance[m] + max(regularisation * self._floor[m], 1e-12)) ** -0.5
+            m: (self._variance[m] + max(regularization * self._floor[m], 1e-12)) ** -0.5
             for m in names
         }
         ends = np.cumsum([0, *(len(scale[m]) for m in names)])
@@ -127,7 +127,7 @@ class SharedDirections:
 
 
 def _principal_axes(X: Matrix, n: int) -> tuple[Matrix, Matrix]:
-    """Axes (d, k) and variances (k,) of centred rows, of which n are not zero; the largest, and no more than count."""
+    """Axes (d, k) and variances (k,) of centered rows, of which n are not zero; the largest, and no more than count."""
     if X.shape[1] <= len(X):
         values, vectors = np.linalg.eigh(X.T @ X / n)
     else:

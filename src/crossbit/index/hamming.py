@@ -1,4 +1,4 @@
-"""HammingIndex: exact nearest neighbours among binary codes, in this process."""
+"""HammingIndex: exact nearest neighbors among binary codes, in this process."""
 
 import os
 import threading
@@ -10,15 +10,14 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crossbit.checks import bit_count
-from crossbit.codes import Codes
+from crossbit._validation import bit_count
+from crossbit.codes import Codes, Matches
 from crossbit.errors import DataError
 from crossbit.index import arguments, paths, storage
 from crossbit.index.allowed import restricted
 from crossbit.index.rerank import reranked
 from crossbit.index.segment import Segment, merged, tidied
 from crossbit.kernels.rows import Found
-from crossbit.matches import Matches
 
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 

@@ -5,10 +5,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crossbit.checks import matrix
-from crossbit.codes import Codes
+from crossbit._validation import matrix
+from crossbit.codes import Codes, Matches
 from crossbit.errors import DataError
-from crossbit.matches import Matches
 
 
 class _HasCodes(Protocol):

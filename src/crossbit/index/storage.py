@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from crossbit.checks import bit_count
+from crossbit._io.files import read_arrays, write_arrays
+from crossbit._validation import bit_count
 from crossbit.codes import Codes
 from crossbit.errors import DataError, FormatError
-from crossbit.files import read_arrays, write_arrays
 from crossbit.index.segment import Segment
 
 FORMAT = "crossbit.index/1"

@@ -236,7 +236,7 @@ def _expected(cut: _Cut) -> Floats:
 def _hypergeometric(cut: _Cut, hits: Counts) -> Floats:
     """Weights proportional to the probabilities of so many hits, 0 where a number is repeated.
 
-    Neighbours relate as $p(h+1) / p(h) = (r-h)(c-h) / ((h+1)(n-r-c+h+1))$; the logarithms of these add up.
+    Neighbors relate as $p(h+1) / p(h) = (r-h)(c-h) / ((h+1)(n-r-c+h+1))$; the logarithms of these add up.
     """
     h, repeated = hits[:, :-1], hits[:, 1:] == hits[:, :-1]
     more = (cut.relevant - h) * (cut.places - h)

@@ -9,8 +9,8 @@ from crossbit.metrics.tally import Floats, Tally, Ties, check_ties
 
 _TIES = {
     "expected": "expectation over all orders of tied items",
-    "best": "tied items in the most favourable order",
-    "worst": "tied items in the least favourable order",
+    "best": "tied items in the most favorable order",
+    "worst": "tied items in the least favorable order",
     "stable": "tied items ordered by their base row number",
 }
 

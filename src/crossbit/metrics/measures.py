@@ -191,7 +191,7 @@ class RecallWithin(_Within):
 
 @dataclass(frozen=True, kw_only=True)
 class NDCG(Measure):
-    r"""Normalised discounted cumulative gain, for graded relevance.
+    r"""Normalized discounted cumulative gain, for graded relevance.
 
     $$ \mathrm{DCG@}k = \sum_{i \le k} \frac{g_i}{\log_2(i + 1)}, \qquad
        \mathrm{nDCG@}k = \mathrm{DCG@}k \,/\, \mathrm{IDCG@}k, $$

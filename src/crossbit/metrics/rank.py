@@ -6,7 +6,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crossbit.checks import matrix
+from crossbit._validation import matrix
 from crossbit.codes import Codes
 from crossbit.errors import DataError
 from crossbit.kernels import hamming_matrix

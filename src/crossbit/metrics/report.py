@@ -19,8 +19,8 @@ class Result:
         definition: What exactly was computed, in words.
         low: Lower end of the bootstrap interval over queries.
         high: Its upper end.
-        worst: The value with every tie in the least favourable order; nothing where order does not matter.
-        best: The value with every tie in the most favourable order.
+        worst: The value with every tie in the least favorable order; nothing where order does not matter.
+        best: The value with every tie in the most favorable order.
         chance: The expectation for a ranking at random; nothing for a Hamming radius.
     """
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from crossbit.errors import DataError
 
 Ties = Literal["expected", "best", "worst", "stable"]
-"""How items at one distance are ordered: all ways (the mean), the most or least favourable way, or by row number."""
+"""How items at one distance are ordered: all ways (the mean), the most or least favorable way, or by row number."""
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crossbit.checks import bit_count, known, modality_name, numbers
+from crossbit._validation import bit_count, known, modality_name, numbers
 from crossbit.codes import Codes
 from crossbit.errors import DataError, FormatError
 from crossbit.kernels import compiled, pack_signs

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbit.errors import DataError
-from crossbit.model.layers import RBF, Affine, Layer, Normalise, Power, Rows, Standardise
+from crossbit.model.layers import RBF, Affine, Layer, Normalize, Power, Rows, Standardize
 
 _STEP = re.compile(r"(\w+)(?:\(([^()]*)\))?")
 _BLOCK = 4096
@@ -20,16 +20,16 @@ KNOWN = {
     "unit": "rows to unit Euclidean length",
     "l1": "rows to absolute values that sum to 1",
     "sqrt": "signed square roots, for histograms",
-    "standardise": "columns to mean 0 and deviation 1",
-    "centre": "columns to mean 0, all of them to one common scale",
+    "standardize": "columns to mean 0 and deviation 1",
+    "center": "columns to mean 0, all of them to one common scale",
     "tags": "0, 1 to −1, 1",
     "rbf": "nearness to landmarks: rbf, or rbf(landmarks), or rbf(landmarks, scale)",
 }
-"""The steps that `fit_inputs` knows; several are joined by ``+``, such as ``"sqrt+standardise"``."""
+"""The steps that `fit_inputs` knows; several are joined by ``+``, such as ``"sqrt+standardize"``."""
 
 
 def fit_inputs(steps: str, X: NDArray[np.floating], random: np.random.Generator) -> list[Layer]:
-    """Make the layers that a string such as ``"sqrt+standardise+rbf"`` names, fitted on rows.
+    """Make the layers that a string such as ``"sqrt+standardize+rbf"`` names, fitted on rows.
 
     Args:
         steps: Steps of `KNOWN`, joined by ``+``.
@@ -65,31 +65,31 @@ def _layer(
 ) -> list[Layer]:
     match name:
         case "unit":
-            return [Normalise(2)]
+            return [Normalize(2)]
         case "l1":
-            return [Normalise(1)]
+            return [Normalize(1)]
         case "sqrt":
             return [Power(0.5)]
-        case "standardise":
-            return [standardise(X)]
-        case "centre":
-            each = standardise(X)
+        case "standardize":
+            return [standardize(X)]
+        case "center":
+            each = standardize(X)
             common = np.sqrt(np.square(X - each.mean).mean())
-            return [Standardise(each.mean, np.full(X.shape[1], max(float(common), 1e-12)))]
+            return [Standardize(each.mean, np.full(X.shape[1], max(float(common), 1e-12)))]
         case "tags":
             half = np.full(X.shape[1], 0.5)
-            return [Standardise(half, half)]
+            return [Standardize(half, half)]
         case "rbf":
             landmarks, scale = [*numbers, *(_LANDMARKS, 1.0)[len(numbers) :]][:2]
             return [rbf(X, int(landmarks), scale, random)]
     return []
 
 
-def standardise(X: NDArray[np.floating]) -> Standardise:
+def standardize(X: NDArray[np.floating]) -> Standardize:
     """Columns to mean 0 and deviation 1; a constant column is left alone but for its mean."""
     mean, deviation = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
     tiny = 1e-6 * np.abs(X).max(axis=0)  # of each column: others may be in quite other units
-    return Standardise(mean, np.where(deviation > tiny, deviation, 1.0))
+    return Standardize(mean, np.where(deviation > tiny, deviation, 1.0))
 
 
 def rbf(X: Rows, landmarks: int, scale: float, random: np.random.Generator) -> RBF:
@@ -125,4 +125,4 @@ def project(
     """The layers of $(x - m) W$: one affine layer, unless the means are so large that float32 would lose the rows."""
     if np.all(np.abs(mean) <= _FAR * deviation):
         return [Affine(W, -mean @ W)]
-    return [Standardise(mean, np.ones(len(mean))), Affine(W, np.zeros(W.shape[1]))]
+    return [Standardize(mean, np.ones(len(mean))), Affine(W, np.zeros(W.shape[1]))]

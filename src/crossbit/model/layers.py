@@ -28,10 +28,10 @@ class Layer(ABC):
 
     kind: ClassVar[str]
 
-    def __init_subclass__(cls) -> None:
-        """Name the kind after the class, and remember it for reading models."""
+    def __init_subclass__(cls, kind: str | None = None) -> None:
+        """Register the class under its kind, by default its name in lower case."""
         super().__init_subclass__()
-        cls.kind = cls.__name__.lower()
+        cls.kind = kind or cls.__name__.lower()
         LAYERS[cls.kind] = cls
 
     @abstractmethod
@@ -89,7 +89,7 @@ def _float32(value: NDArray[Any], ndim: int, what: str) -> Rows:
 
 
 @dataclass(frozen=True, eq=False)
-class Normalise(Layer):
+class Normalize(Layer, kind="normalise"):
     r"""Rows to unit length, $x / \|x\|_p$; a row of zeros stays as it is."""
 
     order: int = 2
@@ -97,7 +97,7 @@ class Normalise(Layer):
     def __post_init__(self) -> None:
         """Know the sum of absolute values (1) and the Euclidean length (2)."""
         if self.order not in (1, 2):
-            raise DataError(f"normalise: the order of the norm is 1 or 2, got {self.order!r}")
+            raise DataError(f"normalize: the order of the norm is 1 or 2, got {self.order!r}")
 
     def __call__(self, X: Rows) -> Rows:
         """Divide each row by its norm."""
@@ -118,7 +118,7 @@ class Power(Layer):
 
 
 @dataclass(frozen=True, eq=False)
-class Standardise(Layer):
+class Standardize(Layer, kind="standardise"):
     r"""$(x - \mu) / \sigma$, a column at a time; $\mu = \sigma = \tfrac12$ maps tags 0, 1 to −1, 1."""
 
     mean: NDArray[Any]
@@ -126,10 +126,10 @@ class Standardise(Layer):
 
     def __post_init__(self) -> None:
         """Refuse a scale of zero."""
-        object.__setattr__(self, "mean", _float32(self.mean, 1, "standardise: mean"))
-        object.__setattr__(self, "scale", _float32(self.scale, 1, "standardise: scale"))
+        object.__setattr__(self, "mean", _float32(self.mean, 1, "standardize: mean"))
+        object.__setattr__(self, "scale", _float32(self.scale, 1, "standardize: scale"))
         if self.mean.shape != self.scale.shape or not self.scale.all():
-            raise DataError("standardise: mean and scale need one length, and no scale may be zero")
+            raise DataError("standardize: mean and scale need one length, and no scale may be zero")
 
     def __call__(self, X: Rows) -> Rows:
         """Shift and scale every column."""

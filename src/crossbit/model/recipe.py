@@ -15,7 +15,7 @@ class Recipe:
     Args:
         kind: Which describer, such as ``"tags"``.
         settings: Its settings, as JSON has them.
-        arrays: Its vocabulary, centres and the like.
+        arrays: Its vocabulary, centers and the like.
         files: Anything larger, such as an ONNX network, as bytes by file name.
     """
 

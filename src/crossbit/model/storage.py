@@ -12,9 +12,9 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as parse_tensors
 from safetensors.numpy import save as spell_tensors
 
+from crossbit._io.files import replacing
+from crossbit._io.folders import reading, replacing_folder, seal, unseal
 from crossbit.errors import DataError, FormatError
-from crossbit.files import replacing
-from crossbit.folders import reading, replacing_folder, seal, unseal
 from crossbit.model.card import model_card
 from crossbit.model.layers import LAYERS, Layer
 from crossbit.model.recipe import Recipe

@@ -1,4 +1,4 @@
-"""Networks, losses, optimisers and the one training loop: the only home of torch.
+"""Networks, losses, optimizers and the one training loop: the only home of torch.
 
 Import it inside the function that learns, so that everything else works where torch is not installed.
 """
@@ -6,6 +6,6 @@ Import it inside the function that learns, so that everything else works where t
 from crossbit.errors import MissingExtraError
 
 try:
-    import torch as _torch  # noqa: F401 - only asked whether it is there
+    import torch as _torch  # noqa: F401
 except ImportError as error:
     raise MissingExtraError("torch", "train") from error

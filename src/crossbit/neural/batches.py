@@ -31,7 +31,7 @@ _KINDS = {LabelSource: "labels", ExpectedSource: "labels", PairSource: "pairs", 
 
 @dataclass(frozen=True, eq=False)
 class Term:
-    """One loss of the sum that is minimised: what is known, and how much, how far and how it counts."""
+    """One loss of the sum that is minimized: what is known, and how much, how far and how it counts."""
 
     source: Source
     weight: float
@@ -136,7 +136,7 @@ class Whole(Batches):
         if cells > MOST_CELLS:
             raise DataError(
                 f"{source.left}-{source.right}: {cells} pairs of rows are too many to compare in every step;"
-                " use optimiser='adam', which takes a batch at a time"
+                " use optimizer='adam', which takes a batch at a time"
             )
         return source.grid(np.arange(len(rows[source.left])), np.arange(len(rows[source.right])))
 

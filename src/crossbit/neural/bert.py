@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional
 
+from crossbit._io.files import read_json
 from crossbit.errors import DataError, FormatError
-from crossbit.files import read_json
 
 # What the parts are called in files of the family, and here.
 _NAMES = {

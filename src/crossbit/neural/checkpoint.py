@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from crossbit._io.files import read_arrays, write_arrays
 from crossbit.data import TrainingSet
 from crossbit.errors import DataError
-from crossbit.files import read_arrays, write_arrays
 
 FORMAT = "crossbit.checkpoint/1"
 Arrays = dict[str, NDArray[Any]]

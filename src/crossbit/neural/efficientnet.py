@@ -24,7 +24,7 @@ _STEM, _HEAD = 32, 1280
 
 
 class _Same(nn.Conv2d):
-    """A convolution that pads as TensorFlow does, where the weights were learnt: a surplus pixel right and below."""
+    """A convolution that pads as TensorFlow does, where the weights were learned: a surplus pixel right and below."""
 
     def forward(self, input: Tensor) -> Tensor:
         surplus = max(self.kernel_size[0] - self.stride[0], 0)

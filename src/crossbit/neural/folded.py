@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from crossbit.neural.optimise import LBFGS
+from crossbit.neural.optimizers import LBFGS
 from crossbit.neural.ridge import Floats, principal
 
 _DIRECTIONS = 400  # of the features that a regression may use
@@ -98,7 +98,7 @@ class Folded:
         return one.repeat(len(self.seen), 1, 1)
 
     def fit(self, decay: float, start: Tensor, steps: int = 22) -> Tensor:
-        """Minimise the log-loss of the rows that each fit sees plus its penalty, all fits at once.
+        """Minimize the log-loss of the rows that each fit sees plus its penalty, all fits at once.
 
         Args:
             decay: Weight of the penalty, as if all rows were seen.

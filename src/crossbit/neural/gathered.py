@@ -28,8 +28,13 @@ class _WithGradient(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, loss: Tensor, u: Tensor, v: Tensor, grad_u: Tensor, grad_v: Tensor
-    ) -> Tensor:  # noqa: ANN401
+        ctx: Any,  # noqa: ANN401
+        loss: Tensor,
+        u: Tensor,
+        v: Tensor,
+        grad_u: Tensor,
+        grad_v: Tensor,
+    ) -> Tensor:
         ctx.save_for_backward(grad_u, grad_v)
         return loss.clone()
 

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from crossbit._progress import OnStep, Step
 from crossbit.codes import Codes
 from crossbit.data import TrainingSet
 from crossbit.errors import DataError
@@ -27,7 +28,6 @@ from crossbit.neural.settings import Settings
 from crossbit.neural.shared import group, make_objective
 from crossbit.neural.train import Reporting, resolve_device, train
 from crossbit.neural.validate import validation_metric
-from crossbit.progress import OnStep, Step
 
 _LOG = logging.getLogger(__name__)
 SECONDS = 10.0  # between two saves of a checkpoint
@@ -188,7 +188,7 @@ def learn(
     Args:
         data: What to learn from.
         plan: What is tried.
-        rotate: Turn the outputs jointly towards the corners of the cube.
+        rotate: Turn the outputs jointly toward the corners of the cube.
         configuration: Of the hasher, so that a checkpoint is resumed with the same one.
         checkpoint: Where progress is kept.
         on_step: Told every step.

@@ -34,7 +34,7 @@ def strong_wolfe(
     Steps grow until they enclose such a point, then the enclosing interval shrinks by cubic interpolation.
 
     Args:
-        objective: What is minimised.
+        objective: What is minimized.
         x: Where the line begins.
         direction: A direction of descent.
         start: Value and slope at the beginning.

@@ -141,8 +141,12 @@ class _Histograms(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, distance: Tensor, first: Tensor, second: Tensor, levels: int
-    ) -> tuple[Tensor, Tensor]:  # noqa: ANN401 - torch's own
+        ctx: Any,  # noqa: ANN401
+        distance: Tensor,
+        first: Tensor,
+        second: Tensor,
+        levels: int,
+    ) -> tuple[Tensor, Tensor]:
         below = distance.floor().clamp_(0, levels - 2)
         above = distance - below
         place = (
@@ -170,7 +174,7 @@ class _Histograms(torch.autograd.Function):
         return first * rises[0] + second * rises[1], None, None, None
 
 
-def quantisation(u: Tensor) -> Tensor:
+def quantization(u: Tensor) -> Tensor:
     r"""How far outputs are from ±1: the mean of $(|u| - 1)^2$ over rows and bits."""
     return (u.abs() - 1).square().mean()
 

@@ -13,7 +13,7 @@ from crossbit.model import Affine, Layer, Tanh
 class Network(nn.Module):
     """Affine layers with tanh or softmax between them; what leaves the last is squashed by the objective.
 
-    It is made from model layers and turns back into model layers, so that whatever initialises a network
+    It is made from model layers and turns back into model layers, so that whatever initializes a network
     (chance, or a quick linear method) speaks the language in which the result is kept.
 
     Args:

@@ -1,4 +1,4 @@
-"""The objective: what is minimised, as a function of all parameters in one vector."""
+"""The objective: what is minimized, as a function of all parameters in one vector."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -64,7 +64,7 @@ class Objective:
             p for network in networks.values() for p in network.parameters() if p.requires_grad
         ]
         self.decayed = [p for p in self.parameters if p.ndim > 1]
-        self._towards = [
+        self._toward = [
             p.detach().clone() if settings.anchored else torch.zeros_like(p) for p in self.decayed
         ]
         self.evaluations = 0
@@ -115,23 +115,23 @@ class Objective:
             loss = loss + term.weight * self._cost(
                 term, u[term.source.left], u[term.source.right], known
             )
-        return self._penalised(loss, u)
+        return self._penalized(loss, u)
 
     def _outputs(self, batch: Batch, beta: float) -> dict[str, Tensor]:
         """Outputs for the rows of a batch, by modality."""
         return {name: self._embed(name, rows, beta) for name, rows in batch.positions.items()}
 
-    def _penalised(self, loss: Tensor, u: Mapping[str, Tensor]) -> Tensor:
+    def _penalized(self, loss: Tensor, u: Mapping[str, Tensor]) -> Tensor:
         """The loss and what outputs and weights cost by themselves."""
         s = self.settings
         for outputs in u.values():
-            if s.quantisation:
-                loss = loss + s.quantisation * losses.quantisation(outputs)
+            if s.quantization:
+                loss = loss + s.quantization * losses.quantization(outputs)
             if s.balance:
                 loss = loss + s.balance * losses.balance(outputs)
         if s.decay:
             moved = [
-                (p - q).square().sum() for p, q in zip(self.decayed, self._towards, strict=True)
+                (p - q).square().sum() for p, q in zip(self.decayed, self._toward, strict=True)
             ]
             loss = loss + 0.5 * s.decay * torch.stack(moved).sum()
         return loss

@@ -1,4 +1,4 @@
-"""Parts of a training set: the rows that are learnt from, and those held out to decide when to stop."""
+"""Parts of a training set: the rows that are learned from, and those held out to decide when to stop."""
 
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,4 +1,4 @@
-r"""Posteriors: how probable each class is for each row, by penalised logistic regression on prepared features.
+r"""Posteriors: how probable each class is for each row, by penalized logistic regression on prepared features.
 
 The preparation (square roots, unit length, landmarks, …) and the decay are chosen by the log-loss of folds that the
 regression was not trained on. Those *out-of-fold* scores are kept: on them a network sees training rows as it will see

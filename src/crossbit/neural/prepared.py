@@ -12,7 +12,7 @@ from crossbit.neural.ridge import leave_folds_out, leave_one_out
 
 Ints = NDArray[np.int64]
 
-LINEAR = ("standardise", "sqrt+standardise", "unit+standardise")
+LINEAR = ("standardize", "sqrt+standardize", "unit+standardize")
 SCALES = (0.5, 1.0, 2.0, 4.0)
 _FEWER = 300  # landmarks are enough to compare scales
 _COMPARED_ON = 2500  # rows
@@ -151,7 +151,7 @@ def _itself(rows: Ints, marks: Ints) -> tuple[Ints, Ints]:
 def estrange(F: NDArray[np.float32], rows: Ints, columns: Ints) -> None:
     """Let no row meet itself: where it is a landmark, its nearness to the nearest other landmark stands in.
 
-    New rows never meet themselves; with few rows of many columns, what is learnt from such meetings is of no use.
+    New rows never meet themselves; with few rows of many columns, what is learned from such meetings is of no use.
     """
     F[rows, columns] = 0
     F[rows, columns] = F[rows].max(axis=1)

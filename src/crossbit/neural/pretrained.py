@@ -1,4 +1,4 @@
-"""Pretrained networks that install from PyPI, converted to ONNX so that nothing needs torch afterwards."""
+"""Pretrained networks that install from PyPI, converted to ONNX so that nothing needs torch afterward."""
 
 from pathlib import Path
 

@@ -20,7 +20,7 @@ def principal(A: Floats) -> tuple[Floats, Floats, Floats]:
 def leave_one_out(F: NDArray[np.float32], T: NDArray[np.float32]) -> tuple[float, float]:
     r"""The least squared error of rows left out, over all decays, and the decay that has it.
 
-    With singular values $\sqrt{w}$ and left vectors $U$ of the centred features, predictions are $U g U^\top T$ with
+    With singular values $\sqrt{w}$ and left vectors $U$ of the centered features, predictions are $U g U^\top T$ with
     $g = w / (w + \lambda)$, and the residual of row $i$ left out is its residual over $1 - h_i$,
     $h_i = \tfrac1n + \sum_k g_k U_{ik}^2$.
 

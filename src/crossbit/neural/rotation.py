@@ -1,4 +1,4 @@
-"""One rotation for all modalities that brings outputs near the corners of the cube (iterative quantisation)."""
+"""One rotation for all modalities that brings outputs near the corners of the cube (iterative quantization)."""
 
 from collections.abc import Mapping
 
@@ -15,7 +15,7 @@ _ROWS = 20_000
 def rotation(
     networks: Mapping[str, nn.Module], features: Features, seed: int
 ) -> NDArray[np.float64]:
-    r"""An orthogonal $R$ that minimises $\|\operatorname{sign}(VR) - VR\|$ over the scores $V$ of all modalities.
+    r"""An orthogonal $R$ that minimizes $\|\operatorname{sign}(VR) - VR\|$ over the scores $V$ of all modalities.
 
     Signs and an orthogonal Procrustes problem alternate. It begins at the identity: networks whose outputs
     are near the corners already are left alone.

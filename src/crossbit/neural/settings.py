@@ -33,12 +33,12 @@ class Settings:
         expected: Learn from the probability of being similar, told by posteriors, instead of from labels.
         beta: Steepness of the tanh at the beginning and at the end.
         n_pairs: Similar and dissimilar pairs drawn from labels for each pair of modalities; nothing: all pairs.
-        quantisation: Weight of the penalty for outputs away from ±1.
+        quantization: Weight of the penalty for outputs away from ±1.
         balance: Weight of the penalty for uneven bits.
         decay: Weight decay, ½ λ ‖W‖².
         anchored: Weights decay to where they began instead of to 0, ½ λ ‖W − W₀‖².
         dropout: Share of the values entering each affine layer that are zeroed while training.
-        optimiser: ``"cg"``, ``"lbfgs"``, ``"adam"`` or ``"sgd"``.
+        optimizer: ``"cg"``, ``"lbfgs"``, ``"adam"`` or ``"sgd"``.
         rate: Step size of Adam and SGD.
         batch: Rows a step, nothing for all; online: pairs of each kind a step.
         online: Draw pairs as training goes, reading only their rows.
@@ -59,12 +59,12 @@ class Settings:
     expected: bool
     beta: tuple[float, float]
     n_pairs: tuple[int, int] | None
-    quantisation: float
+    quantization: float
     balance: float
     decay: float
     anchored: bool
     dropout: float
-    optimiser: str
+    optimizer: str
     rate: float
     batch: int | None
     online: bool

@@ -166,10 +166,10 @@ class SharedObjective(Objective):
             u[mine], v, some.similar, some.counted, temperature=temperature, both=False
         )
 
-    def _penalised(self, loss: Tensor, u: Mapping[str, Tensor]) -> Tensor:
+    def _penalized(self, loss: Tensor, u: Mapping[str, Tensor]) -> Tensor:
         """Penalties are cheap: the first process counts them all."""
         if self.group.rank == 0:
-            loss = super()._penalised(loss, u)
+            loss = super()._penalized(loss, u)
         for outputs in (
             u.values()
         ):  # so that each process walks back through the gathering, in which all take part

@@ -1,4 +1,4 @@
-"""The training loop, the only one: methods differ by what they minimise and by their batches."""
+"""The training loop, the only one: methods differ by what they minimize and by their batches."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -8,16 +8,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from crossbit._progress import OnStep, Step
 from crossbit.errors import DataError
 from crossbit.neural.batches import Batches
 from crossbit.neural.checkpoint import Arrays, Checkpoint
 from crossbit.neural.objective import Objective
-from crossbit.neural.optimise import LBFGS, SGD, Adam, ConjugateGradients, Optimiser
+from crossbit.neural.optimizers import LBFGS, SGD, Adam, ConjugateGradients, Optimizer
 from crossbit.neural.settings import Settings
-from crossbit.progress import OnStep, Step
 
 _STAGES = 10  # of the continuation in β
-_SAME_NOISE = 10  # steps for which optimisers of the whole objective see the same dropout
+_SAME_NOISE = 10  # steps for which optimizers of the whole objective see the same dropout
 
 
 def resolve_device(name: str) -> torch.device:
@@ -44,7 +44,7 @@ class State:
         step: Steps done.
         x: All parameters.
         buffers: What networks keep besides parameters.
-        memory: What the optimiser remembers.
+        memory: What the optimizer remembers.
         converged: Whether it has nowhere lower to go.
         best: Parameters and buffers of the best look, its score and its step.
         waited: Looks since then.
@@ -126,23 +126,23 @@ def train(
     reporting: Reporting,
     score: Callable[[], float] | None = None,
 ) -> State:
-    """Minimise until the steps are done, the optimiser has converged, or validation has stopped improving.
+    """Minimize until the steps are done, the optimizer has converged, or validation has stopped improving.
 
     Args:
-        objective: What is minimised; its networks begin as they are and end as the best that was seen.
+        objective: What is minimized; its networks begin as they are and end as the best that was seen.
         batches: What each step looks at.
         settings: How.
         reporting: Whom to tell; a run that the checkpoint knows goes on where it was.
         score: The validation metric of the networks as they are; nothing: the last step is the best.
     """
-    optimiser = make_optimiser(settings)
+    optimizer = make_optimizer(settings)
     state = _begin(objective, reporting)
-    optimiser.memory, optimiser.converged = dict(state.memory), state.converged
+    optimizer.memory, optimizer.converged = dict(state.memory), state.converged
     if state.step == 0 and score is not None:  # the beginning is the first to be beaten
         state = replace(_look(state, objective, settings, score), curve=[])
     try:
         while not _done(state, settings):
-            state = _advance(state, objective, batches, optimiser, settings)
+            state = _advance(state, objective, batches, optimizer, settings)
             state = _look(state, objective, settings, score)
             if reporting.on_step is not None:
                 looked = state.curve and state.curve[-1][0] == state.step
@@ -189,32 +189,32 @@ def _done(state: State, settings: Settings) -> bool:
 
 
 def _advance(
-    state: State, objective: Objective, batches: Batches, optimiser: Optimiser, settings: Settings
+    state: State, objective: Objective, batches: Batches, optimizer: Optimizer, settings: Settings
 ) -> State:
     """One step; the state is replaced only when all of it is done."""
     step = state.step + 1
     beta, noise = (
         beta_at(step, settings),
-        state.step // _SAME_NOISE if optimiser.whole else state.step,
+        state.step // _SAME_NOISE if optimizer.whole else state.step,
     )
     renewed = objective.noisy and state.step % _SAME_NOISE == 0
-    if optimiser.whole and (renewed or beta != beta_at(state.step, settings)):
-        optimiser.forget()
-    if isinstance(optimiser, Adam | SGD):
-        optimiser.rate = settings.rate * (1 - state.step / settings.steps)
+    if optimizer.whole and (renewed or beta != beta_at(state.step, settings)):
+        optimizer.forget()
+    if isinstance(optimizer, Adam | SGD):
+        optimizer.rate = settings.rate * (1 - state.step / settings.steps)
     objective.look_at(batches.batch(step), noise, beta)
-    x, loss = optimiser.step(state.x, objective)
+    x, loss = optimizer.step(state.x, objective)
     if not np.isfinite(loss):
         raise DataError(
-            f"the loss is {loss} at step {step}; lower the learning rate, or standardise the inputs"
+            f"the loss is {loss} at step {step}; lower the learning rate, or standardize the inputs"
         )
     return replace(
         state,
         step=step,
         x=x,
         buffers=[buffer.clone() for buffer in objective.buffers()],
-        memory=dict(optimiser.memory),
-        converged=optimiser.converged and not objective.noisy,
+        memory=dict(optimizer.memory),
+        converged=optimizer.converged and not objective.noisy,
         loss=loss,
     )
 
@@ -243,15 +243,15 @@ def _look(
 
 
 def beta_at(step: int, settings: Settings) -> float:
-    """The steepness of the tanh at a step: it grows in stages, so that an optimiser sees one objective for a while."""
+    """The steepness of the tanh at a step: it grows in stages, so that an optimizer sees one objective for a while."""
     first, last = settings.beta
     stage = min(_STAGES - 1, _STAGES * max(0, step - 1) // max(1, settings.steps))
     return first + (last - first) * stage / (_STAGES - 1)
 
 
-def make_optimiser(settings: Settings) -> Optimiser:
-    """The optimiser that the settings name."""
-    match settings.optimiser:
+def make_optimizer(settings: Settings) -> Optimizer:
+    """The optimizer that the settings name."""
+    match settings.optimizer:
         case "cg":
             return ConjugateGradients()
         case "lbfgs":
@@ -261,5 +261,5 @@ def make_optimiser(settings: Settings) -> Optimiser:
         case "sgd":
             return SGD(settings.rate)
     raise DataError(
-        f"unknown optimiser {settings.optimiser!r}; known: ['cg', 'lbfgs', 'adam', 'sgd']"
+        f"unknown optimizer {settings.optimizer!r}; known: ['cg', 'lbfgs', 'adam', 'sgd']"
     )

@@ -14,9 +14,9 @@ Start: TypeAlias = Callable[..., Mapping[str, Chain]]
 # Evenness of similar and dissimilar pairs, margin in percent of the largest distance, β: noisy classes want even
 # weights and large margins, clean ones the opposite.
 _ON_POSTERIORS = ((0.0, 71, 4.0), (1.0, 71, 1.0), (1.0, 90, 1.0), (1.0, 100, 1.0))
-_REGULARISATIONS = (0.1, 0.01, 1.0, 10.0)
+_REGULARIZATIONS = (0.1, 0.01, 1.0, 10.0)
 _POWERS = (2.0, 0.5)
-_STEEP = (2.0, 4.0)  # β of networks that maximise the metric itself
+_STEEP = (2.0, 4.0)  # β of networks that maximize the metric itself
 _WHOLE = 256  # rows up to which every step sees all of them
 
 
@@ -45,7 +45,7 @@ def on_posteriors(
     """
     batch = 192 if largest > _WHOLE else None
     base = replace(
-        base, expected=True, optimiser="adam", rate=0.02, batch=batch, every=20, patience=3
+        base, expected=True, optimizer="adam", rate=0.02, batch=batch, every=20, patience=3
     )
     found = []
     for evenness, share, beta in _ON_POSTERIORS:
@@ -75,30 +75,30 @@ def _at_length(ranked: Sequence[Candidate], steps: int) -> list[Candidate]:
 def from_correlations(base: Settings, start: Start, held_out: float) -> Plan:
     """Networks that begin as canonical correlations of rows that belong together.
 
-    Regularisations are tried first, then weights of the directions, then the ranking loss from the best on.
+    Regularizations are tried first, then weights of the directions, then the ranking loss from the best on.
 
     Args:
         base: Settings that all share.
-        start: Makes layers of a part, given a regularisation and the power of the correlations that weigh directions.
+        start: Makes layers of a part, given a regularization and the power of the correlations that weigh directions.
         held_out: Share of the rows that choose.
     """
-    base = replace(base, optimiser="adam", rate=0.005, batch=256, every=50, patience=3)
-    found = [_start(base, start, regularisation, 1.0) for regularisation in _REGULARISATIONS]
+    base = replace(base, optimizer="adam", rate=0.005, batch=256, every=50, patience=3)
+    found = [_start(base, start, regularization, 1.0) for regularization in _REGULARIZATIONS]
     return Plan(
         found, [partial(_weighed, base=base, start=start), partial(_ranked, base=base)], held_out
     )
 
 
-def _start(base: Settings, start: Start, regularisation: float, power: float) -> Candidate:
+def _start(base: Settings, start: Start, regularization: float, power: float) -> Candidate:
     """Correlations as they are."""
-    name = f"correlations, regularisation {regularisation:g}, power {power:g}"
-    begin = partial(start, regularisation=regularisation, power=power)
+    name = f"correlations, regularization {regularization:g}, power {power:g}"
+    begin = partial(start, regularization=regularization, power=power)
     return Candidate(name, replace(base, steps=0), begin)
 
 
 def _weighed(ranked: Sequence[Candidate], base: Settings, start: Start) -> list[Candidate]:
-    """The best regularisation with other weights of the directions."""
-    tried = {_start(base, start, r, 1.0).name: r for r in _REGULARISATIONS}
+    """The best regularization with other weights of the directions."""
+    tried = {_start(base, start, r, 1.0).name: r for r in _REGULARIZATIONS}
     return [_start(base, start, tried[ranked[0].name], power) for power in _POWERS]
 
 

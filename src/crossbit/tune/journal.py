@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from crossbit._io.files import check_version
 from crossbit.data import Dataset
 from crossbit.errors import DataError, FormatError
-from crossbit.files import check_version
 from crossbit.tune.validation import Trial
 
 FORMAT = "crossbit.tune/1"

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from crossbit.files import replacing
+from crossbit._io.files import replacing
 from crossbit.tune.searching import Found
 
 BEST = "best.toml"
@@ -50,7 +50,7 @@ def to_toml(fields: Mapping[str, Any]) -> str:
 
 
 def _value(value: Any) -> str:  # noqa: ANN401 - any plain value
-    """Numbers, truths and text are spelt as in JSON."""
+    """Numbers, truths and text are spelled as in JSON."""
     if isinstance(value, Mapping):
         return (
             "{ "

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from crossbit.checks import whole_number
+from crossbit._io.folders import only_writer
+from crossbit._progress import OnStep, Step
+from crossbit._validation import whole_number
 from crossbit.data import Dataset
 from crossbit.errors import DataError
-from crossbit.folders import only_writer
 from crossbit.hashers import Hasher
-from crossbit.progress import OnStep, Step
 from crossbit.tune.journal import NAME, Journal, data_facts
 from crossbit.tune.space import Space, as_space, default_space, method_class
 from crossbit.tune.suggest import importances, require, suggest
@@ -116,7 +116,7 @@ def search(
         >>> len(found.trials), found.best.mean >= found.trials[0].mean
         (8, True)
         >>> sorted(found.fields)
-        ['n_bits', 'power', 'regularisation', 'rounds', 'seed']
+        ['n_bits', 'power', 'regularization', 'rounds', 'seed']
     """
     require()
     check_judgeable(data)
@@ -151,7 +151,7 @@ def nested_score(
 ) -> Trial:
     """What searching is worth on rows that the search has not seen: without the optimism of a chosen best.
 
-    Each fold is held out once, settings are searched on the others alone, and a model that learnt from those with the
+    Each fold is held out once, settings are searched on the others alone, and a model that learned from those with the
     settings found is measured on it. That takes ``folds`` searches.
 
     Args:

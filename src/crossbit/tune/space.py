@@ -6,12 +6,12 @@ from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args, get_origin
 
-from crossbit.checks import known
+from crossbit._io.files import read_toml
+from crossbit._validation import known
 from crossbit.errors import DataError
-from crossbit.files import read_toml
 from crossbit.hashers import HASHERS, Hasher
 
-INPUTS = ("standardise", "unit", "sqrt+standardise", "standardise+rbf")
+INPUTS = ("standardize", "unit", "sqrt+standardize", "standardize+rbf")
 _DIGITS = 3  # of a number that is tried: more would only make the setting harder to read
 _FIXED = ("n_bits", "seed")
 _WORDS = {"low", "high", "log", "choices"}
@@ -97,7 +97,7 @@ def default_space(method: str | type[Hasher]) -> dict[str, Range | Choice]:
     numbers, from a tenth of the default to ten times it (counts: from a quarter to four times), and its choices.
 
     Example:
-        >>> default_space("ccaitq")["regularisation"]
+        >>> default_space("ccaitq")["regularization"]
         Range(low=0.001, high=0.1, log=True, whole=False, percent=False)
     """
     hasher = method_class(method)

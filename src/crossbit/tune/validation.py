@@ -8,12 +8,12 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from crossbit._progress import OnStep, Step
 from crossbit.data import Dataset
 from crossbit.errors import DataError
 from crossbit.hashers import Hasher
 from crossbit.metrics import from_labels, mean_average_precision
 from crossbit.model import HashModel
-from crossbit.progress import OnStep, Step
 
 Supervise: TypeAlias = Callable[[Dataset, int], Mapping[str, Any]]
 """Training rows and a seed → what `Hasher.fit` takes."""
@@ -104,7 +104,7 @@ def cross_validate(
     supervise: Supervise = by_labels,
     on_fold: Callable[[int], None] | None = None,
 ) -> tuple[float, ...]:
-    """Mean average precision of each fold, in percent, by a model that learnt from the others."""
+    """Mean average precision of each fold, in percent, by a model that learned from the others."""
     scores = []
     for number, score in enumerate(
         fold_scores(hasher, data, folds=folds, seed=seed, supervise=supervise), start=1
@@ -124,7 +124,7 @@ def fold_scores(
     supervise: Supervise = by_labels,
     skip: int = 0,
 ) -> Iterator[float]:
-    """The scores of `cross_validate` as they come, but for the first ``skip``; what nobody asks for is not learnt."""
+    """The scores of `cross_validate` as they come, but for the first ``skip``; what nobody asks for is not learned."""
     check_judgeable(data)
     for seen, held_out in islice(deal(np.asarray(data.labels), folds, seed), skip, None):
         yield across(hasher.fit(**supervise(data.take(seen), seed)), data.take(held_out))

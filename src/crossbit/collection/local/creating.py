@@ -8,10 +8,10 @@ import uuid
 from dataclasses import replace
 from pathlib import Path
 
+from crossbit._io.files import sync_folder
 from crossbit.collection.local.database import PAGE
 from crossbit.collection.local.state import CODES, MODEL, SCHEMA, TRUTH, State
 from crossbit.errors import DataError
-from crossbit.files import sync_folder
 from crossbit.model import HashModel
 
 

@@ -12,22 +12,22 @@ from crossbit.collection.local import fields, tables
 from crossbit.collection.local.derived import View
 from crossbit.collection.local.state import State, damaged
 from crossbit.collection.records import Id, Payload
-from crossbit.collection.store import Neighbours, Query, nearest_modality
+from crossbit.collection.store import Neighbors, Query, nearest_modality
 from crossbit.collection.where import holds
 
 Nearest: TypeAlias = list[tuple[list[int], NDArray[np.int32], list[str]]]
 """For each query rows, distances and modalities."""
 
 
-def neighbours(
+def neighbors(
     connection: sqlite3.Connection, state: State, view: View, query: Query
-) -> list[Neighbours]:
+) -> list[Neighbors]:
     """The nearest items of each query."""
     rows = fields.matching(connection, state, query.where) if query.where else None
     nearest = _nearest(view, query, rows)
     items = _items(connection, query, nearest)
     return [
-        Neighbours(
+        Neighbors(
             [items[row][0] for row in found],
             distances,
             modalities,

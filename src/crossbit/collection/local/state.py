@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from crossbit._io.files import check_version
 from crossbit.errors import FormatError
-from crossbit.files import check_version
 
 FORMAT = "crossbit.collection/1"
 TRUTH = "items.sqlite"

@@ -10,7 +10,9 @@ from typing import Self
 
 import numpy as np
 
-from crossbit.checks import known
+from crossbit._io.folders import only_writer
+from crossbit._io.folders import reading as reading_folder
+from crossbit._validation import known
 from crossbit.collection.local import (
     checking,
     creating,
@@ -23,13 +25,11 @@ from crossbit.collection.local import (
 )
 from crossbit.collection.local.database import Database
 from crossbit.collection.local.derived import FOLDER, Derived, View
-from crossbit.collection.local.finding import neighbours
+from crossbit.collection.local.finding import neighbors
 from crossbit.collection.local.state import MODEL, TRUTH, State
 from crossbit.collection.records import Finding, Id, Item, Stats
-from crossbit.collection.store import Batch, Neighbours, Query, Rows, StaleModelError
+from crossbit.collection.store import Batch, Neighbors, Query, Rows, StaleModelError
 from crossbit.errors import BackendError, CrossbitError, DataError
-from crossbit.folders import only_writer
-from crossbit.folders import reading as reading_folder
 from crossbit.model import HashModel
 
 SCAN_ITEMS = 10_000  # up to so many payloads are looked at one by one; beyond, a filter makes an index of its field
@@ -191,11 +191,11 @@ class LocalStore:
                     yield connection, state, view
                     return
 
-    def search(self, query: Query, model: str) -> list[Neighbours]:
+    def search(self, query: Query, model: str) -> list[Neighbors]:
         """The nearest items of each query, each item once, by its nearest modality; nearest first."""
         self._index_fields(query)
         with self._current(model) as (connection, state, view):
-            return neighbours(connection, state, view, query)
+            return neighbors(connection, state, view, query)
 
     def _index_fields(self, query: Query) -> None:
         """Index the fields of a filter where looking at all payloads would be slow, and where we may write."""

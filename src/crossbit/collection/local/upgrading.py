@@ -42,7 +42,7 @@ class Plan:
 
 
 def upgrade(folder: Path, database: Database, model: HashModel, batches: Batches | None) -> State:
-    """Encode everything with another model and switch to it; the state afterwards.
+    """Encode everything with another model and switch to it; the state afterward.
 
     Args:
         folder: Where models are.

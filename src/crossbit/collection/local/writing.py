@@ -18,7 +18,7 @@ _NO_PAYLOAD = "{}"
 
 
 def write_batch(connection: sqlite3.Connection, state: State, batch: Batch) -> State:
-    """Add items, or change what is given of those that are there; the state afterwards, which is not yet written."""
+    """Add items, or change what is given of those that are there; the state afterward, which is not yet written."""
     known = tables.rows_of(connection, batch.ids)
     rows = _rows(connection, batch, known)
     _write_payloads(connection, state, batch, rows, known)

@@ -13,12 +13,12 @@ from crossbit.collection.milvus.rows import code_of, item_id, packed, row_key, u
 from crossbit.collection.milvus.state import State
 from crossbit.collection.payloads import batches
 from crossbit.collection.records import Payload
-from crossbit.collection.store import Neighbours, Query
+from crossbit.collection.store import Neighbors, Query
 from crossbit.collection.where import holds
 
-MOST = 16_384  # neighbours that a server gives at most
+MOST = 16_384  # neighbors that a server gives at most
 _TOGETHER = 1000  # queries in one request
-_ANSWER = 50_000  # neighbours in one answer
+_ANSWER = 50_000  # neighbors in one answer
 _WIDER = 8  # times as many are asked for when too few met the filter
 
 
@@ -37,7 +37,7 @@ class Near:
         return self.distance, self.item, self.rank
 
 
-def neighbours(link: Link, state: State, query: Query) -> list[Neighbours]:
+def neighbors(link: Link, state: State, query: Query) -> list[Neighbors]:
     """The nearest items of each query."""
     found: list[list[Near]] = []
     limit = min(query.k * len(query.among), MOST)  # an item may be found by each modality
@@ -148,9 +148,9 @@ def _codes(link: Link, state: State, query: Query, found: Sequence[Near]) -> Cod
     )  # zeros: it went meanwhile
 
 
-def _told(query: Query, found: Sequence[Near], codes: Codes | None) -> Neighbours:
+def _told(query: Query, found: Sequence[Near], codes: Codes | None) -> Neighbors:
     """As a store tells them."""
-    return Neighbours(
+    return Neighbors(
         [item_id(near.item) for near in found],
         np.array([near.distance for near in found], np.int32),
         [query.among[near.rank] for near in found],

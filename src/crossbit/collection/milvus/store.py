@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from crossbit.checks import known
+from crossbit._validation import known
 from crossbit.collection.milvus import checking, finding, reading, rows, upgrading, writing
 from crossbit.collection.milvus.address import Address
 from crossbit.collection.milvus.link import Link, NotFoundError, client_library
@@ -14,7 +14,7 @@ from crossbit.collection.milvus.recent import Recent
 from crossbit.collection.milvus.rows import BARE, Stored, item_key
 from crossbit.collection.milvus.state import State
 from crossbit.collection.records import Finding, Id, Item, Stats
-from crossbit.collection.store import Batch, Neighbours, Query, Rows, StaleModelError
+from crossbit.collection.store import Batch, Neighbors, Query, Rows, StaleModelError
 from crossbit.errors import DataError
 from crossbit.model import HashModel
 
@@ -186,10 +186,10 @@ class MilvusStore:
         """How many items there are."""
         return checking.count_items(self._link, self._current())
 
-    def search(self, query: Query, model: str) -> list[Neighbours]:
+    def search(self, query: Query, model: str) -> list[Neighbors]:
         """The nearest items of each query, each item once, by its nearest modality; nearest first."""
         self._current()
-        return finding.neighbours(self._link, self._checked(model), query)
+        return finding.neighbors(self._link, self._checked(model), query)
 
     def stats(self) -> Stats:
         """Facts about what is stored."""

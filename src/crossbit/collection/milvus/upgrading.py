@@ -19,7 +19,7 @@ Batches = Iterable[tuple[Sequence[Id], Mapping[str, Rows]]]
 
 
 def upgrade(link: Link, state: State, model: HashModel, given: Batches) -> State:
-    """Write new codes of all items, and switch; the state afterwards."""
+    """Write new codes of all items, and switch; the state afterward."""
     after = _planned(link, state, model)
     drop_leftovers(
         link, state

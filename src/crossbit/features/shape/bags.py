@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbit.checks import matrix, whole_number
+from crossbit._validation import matrix, whole_number
 from crossbit.errors import DataError
 from crossbit.features.describer import Describer, Rows, Thing
 from crossbit.features.kmeans import k_means, nearest
@@ -68,7 +68,7 @@ class _Heated(Describer):
 class HeatOfShape(_Heated, kind="shape-heat"):
     """All that bags of features need of a surface, before there is a vocabulary: the slow part, done once.
 
-    A row is a `Heat`, flattened; `unflat` is the way back. Vocabularies are then learnt, and bags counted, in
+    A row is a `Heat`, flattened; `unflat` is the way back. Vocabularies are then learned, and bags counted, in
     milliseconds. The other fields are as in `BagOfGeometry`.
 
     Args:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbit.checks import whole_number
+from crossbit._validation import whole_number
 from crossbit.errors import DataError, MissingExtraError
 from crossbit.features.shape.mesh import Mesh
 

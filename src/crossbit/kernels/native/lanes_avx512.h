@@ -63,7 +63,7 @@ KERNEL INLINE uint32_t within4(const V d[4], int reach)
     return mask;
 }
 
-/* The sums of neighbouring lanes of a and b: with two words a code, one sum a code (their order is not kept). */
+/* The sums of neighboring lanes of a and b: with two words a code, one sum a code (their order is not kept). */
 KERNEL INLINE V pair_sums(V a, V b)
 {
     return (V)_mm512_unpacklo_epi64((__m512i)a, (__m512i)b) + (V)_mm512_unpackhi_epi64((__m512i)a, (__m512i)b);

@@ -1,0 +1,1 @@
+"""``crossbit reproduce``: the command line of the experiments."""

@@ -1,0 +1,91 @@
+// The page about the model: how healthy its codes are, how good it was when it was learned, how it is made.
+
+import * as api from "./api.js";
+import { bars, lines } from "./charts.js";
+import { byId, count, h, percent } from "./dom.js";
+
+export async function show() {
+  const facts = await api.stats();
+  document.title = "Model - Crossbit";
+  const { collection, model, report } = facts;
+  byId("content").replaceChildren(
+    h("h1", {}, `${model.modalities.map((each) => each.name).join(", ")} → ${count(model.n_bits, "bit")}`),
+    overview(collection, model), quality(report), health(collection), making(model));
+}
+
+const section = (title, ...children) => h("section", { class: "panel" }, h("h2", {}, title), ...children);
+
+function overview(collection, model) {
+  const facts = [
+    [collection.items.toLocaleString("en"), "items"],
+    ...Object.entries(collection.modalities).map(([name, n]) => [n.toLocaleString("en"), `with ${name}`]),
+    [String(model.n_bits), "bits a code"],
+    [`${(collection.nbytes / 2 ** 20).toFixed(1)} MiB`, "on disk"],
+    [Math.round(collection.bytes_per_item).toLocaleString("en"), "bytes an item"]];
+  return h("ul", { class: "facts" }, facts.map(([value, what]) => h("li", {}, h("b", {}, value), h("span", {}, what))));
+}
+
+function quality(report) {
+  const directions = Object.entries(report.directions ?? {}).filter(([, each]) => each.results?.length);
+  if (!directions.length) {
+    return section("Quality", h("p", { class: "dim" },
+      "Nothing is stored about it. “crossbit learn” measures on held-out things and stores it with the collection."));
+  }
+  const names = [...new Set(directions.flatMap(([, each]) => each.results.map((result) => result.name)))];
+  const cell = (results, name) => {
+    const result = results.find((each) => each.name === name);
+    if (!result) return h("td", {}, "–");
+    const range = result.low === undefined || result.low === null ? "" : ` ${percent(result.low)} – ${percent(result.high)}`;
+    return h("td", { title: result.definition ?? "" }, percent(result.value), range ? h("small", {}, range) : null);
+  };
+  const chance = directions.some(([, each]) => each.results[0].chance !== undefined && each.results[0].chance !== null);
+  return section("Quality on held-out things",
+    h("div", { class: "scroll" }, h("table", {},
+      h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "direction"), names.map((name) => h("th", { scope: "col" }, name)),
+        chance ? h("th", { scope: "col" }, "chance") : null)),
+      h("tbody", {}, directions.map(([direction, { results }]) => h("tr", {}, h("th", { scope: "row" }, direction),
+        names.map((name) => cell(results, name)),
+        chance ? h("td", {}, results[0].chance ? percent(results[0].chance) : "–") : null))))),
+    h("div", { class: "charts" }, curves(directions), lengths(report.bits ?? [])));
+}
+
+function curves(directions) {
+  const series = directions.filter(([, each]) => each.curve?.recall?.length > 1).map(([name, { curve }]) => ({
+    name, points: curve.recall.map((recall, i) => [recall, curve.precision[i]]) }));
+  return series.length
+    ? lines({ title: "Precision and recall", x: "recall", y: "precision, %", series, ticks: [0, 0.25, 0.5, 0.75, 1] }) : null;
+}
+
+function lengths(rows) {
+  const names = [...new Set(rows.map((row) => row.direction))];
+  const series = names.map((name) => ({
+    name, points: rows.filter((row) => row.direction === name).map((row) => [row.n_bits, row.value]).sort((a, b) => a[0] - b[0]) }));
+  const measure = rows[0]?.name ?? "mAP";
+  return series.length
+    ? lines({ title: `Bits and ${measure}`, x: "bits", y: `${measure}, %`, series, ticks: [...new Set(rows.map((row) => row.n_bits))] }) : null;
+}
+
+function health(collection) {
+  const kinds = Object.entries(collection.health);
+  if (!kinds.length) return null;
+  return section("Health of the codes", h("div", { class: "charts" }, kinds.map(([name, each]) =>
+    h("figure", { class: "chart" }, h("figcaption", {}, name), bars(each.bit_entropy, name),
+      h("p", { class: "dim" }, "entropy of each bit: full height where half of the codes have it set"),
+      h("dl", { class: "numbers" }, [
+        ["effective bits", `${each.effective_bits.toFixed(1)} of ${each.n_bits}`],
+        ["different codes", `${each.unique_codes.toLocaleString("en")} of ${each.n_codes.toLocaleString("en")}`],
+        ["dead bits", each.dead_bits.length], ["bits that repeat another", each.duplicate_bits.length],
+        ["mean correlation of two bits", each.mean_correlation.toFixed(3)],
+      ].flatMap(([what, value]) => [h("dt", {}, what), h("dd", {}, String(value))]))))));
+}
+
+function making(model) {
+  const rows = model.modalities.map((each) => h("tr", {}, h("th", { scope: "row" }, each.name),
+    h("td", {}, each.recipe ?? "rows of numbers"), h("td", {}, each.width === null ? "–" : String(each.width)),
+    h("td", {}, each.layers.join(" → "))));
+  return section("How it is made",
+    h("div", { class: "scroll" }, h("table", {},
+      h("thead", {}, h("tr", {}, ["modality", "described by", "columns", "layers"].map((name) => h("th", { scope: "col" }, name)))),
+      h("tbody", {}, rows))),
+    Object.keys(model.card).length ? h("details", {}, h("summary", {}, "Card"), h("pre", {}, JSON.stringify(model.card, null, 2))) : null);
+}

@@ -1,0 +1,80 @@
+"""Training on Ray: the model of one machine, and the same model when a worker is killed on the way."""
+
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from crossbit import CCAITQ, MMNN, DataError, Dataset, HashModel
+from crossbit._progress import Step
+from crossbit.data import synthetic
+from crossbit.distributed import fit
+from tests.engines.ray.processes import named
+
+pytestmark = pytest.mark.usefixtures("cluster")
+HASHER = MMNN(n_bits=32, inputs="standardize", loss="contrastive", steps=60, validation=0.1)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data") / "toy"
+    synthetic(n=1200, seed=3).save(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def undisturbed(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> HashModel:
+    folder = tmp_path_factory.mktemp("model") / "model"
+    model = fit(HASHER, dataset, folder, split="train", workers=2)
+    assert [path.name for path in folder.parent.iterdir()] == ["model"]  # nothing is left beside it
+    return model
+
+
+def test_two_workers_learn_what_one_machine_learns(dataset: Path, undisturbed: HashModel) -> None:
+    data = Dataset.open(dataset)
+    alone = HASHER.fit(**data.fit_arguments("train"))
+    for name, view in data.views.items():
+        same = (alone.encode(name, view).unpack() == undisturbed.encode(name, view).unpack()).mean()
+        assert same > 0.99
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_killed_worker_is_made_up_for(
+    dataset: Path, undisturbed: HashModel, tmp_path: Path, which: int
+) -> None:
+    before: list[int] = []
+    after: list[int] = []
+    killed: list[int] = []
+
+    def kill_one(step: Step) -> None:
+        if killed and named("ray::RayTrainWorker") == killed:
+            return  # what was said before its death
+        (after if killed else before).append(step.number)
+        if step.number >= 15 and not killed:
+            workers = named("ray::RayTrainWorker")
+            os.kill(workers[which], signal.SIGKILL)
+            killed.extend(set(workers) - {workers[which]})
+
+    model = fit(HASHER, dataset, tmp_path / "model", split="train", workers=2, on_step=kill_one)
+    assert after[0] > 5, "training began anew instead of going on"
+    assert model.fingerprint() == undisturbed.fingerprint()
+    assert HashModel.load(tmp_path / "model") == model
+
+
+def test_what_workers_refuse_is_told_as_it_is(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    views = {"image": random.normal(size=(30, 3)), "text": random.normal(size=(30, 2))}
+    Dataset(views=views, labels=np.arange(30) % 3).save(tmp_path / "data")
+    hasher = MMNN(n_bits=8, inputs="standardize", loss="contrastive", margin={"image-text": 3.0})
+    with pytest.raises(DataError, match="margin: none is given for"):
+        fit(hasher, tmp_path / "data", tmp_path / "model", workers=2)
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+def test_methods_without_training_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        DataError, match=r"ccaitq has no training to share .* take one of \['cmnn', 'mmnn'\]"
+    ):
+        fit(CCAITQ(), tmp_path, tmp_path / "model")

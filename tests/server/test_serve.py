@@ -1,0 +1,73 @@
+"""``crossbit serve`` as a person types it."""
+
+import socket
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from crossbit import Collection, HashModel
+from crossbit.cli import main
+from crossbit.model import Affine
+from tests.server.running import running
+
+
+def test_it_says_where_it_is_and_finds_the_pictures(gallery: Path, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("secret\n")
+    with running(gallery, "--token-file", str(tmp_path / "token"), "--threads", "1") as started:
+        assert urllib.request.urlopen(started.address + "/healthz").status == 200
+        address = f"{started.address}/api/pictures?id=large-red-circle%2B0"
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(address)
+        request = urllib.request.Request(address, headers={"Authorization": "Bearer secret"})
+        assert urllib.request.urlopen(request).headers["Content-Type"] == "image/png"
+        assert started.stop() == 0
+
+
+def test_beyond_this_machine_a_token_is_needed(
+    gallery: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", str(gallery), "--host", "0.0.0.0"]) == 1
+    assert (
+        "listening on 0.0.0.0 would let anybody in; set CROSSBIT_TOKEN" in capsys.readouterr().err
+    )
+
+
+def test_a_port_that_is_taken_is_told(gallery: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        assert main(["serve", str(gallery), "--port", str(taken.getsockname()[1])]) == 1
+    assert "choose another with --port" in capsys.readouterr().err
+
+
+def test_pictures_that_have_moved_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = HashModel(
+        {"image": [Affine(np.eye(4), np.zeros(4))]}, 4, card={"media": str(tmp_path / "gone")}
+    )
+    Collection.create(tmp_path / "c", model).close()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        assert main(["serve", str(tmp_path / "c"), "--port", str(taken.getsockname()[1])]) == 1
+    assert (
+        f"no longer in {tmp_path / 'gone'}; --media FOLDER says where they are"
+        in capsys.readouterr().err
+    )
+
+
+def test_no_collection_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", str(tmp_path)]) == 1
+    assert "there is no collection" in capsys.readouterr().err
+
+
+def test_a_missing_library_is_told(
+    gallery: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("crossbit.server")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delattr("crossbit.server", raising=False)
+    monkeypatch.setitem(sys.modules, "fastapi", None)
+    assert main(["serve", str(gallery)]) == 1
+    assert "pip install 'crossbit[web]'" in capsys.readouterr().err
