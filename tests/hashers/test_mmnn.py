@@ -76,7 +76,7 @@ def test_more_layers_and_every_option() -> None:
     model = hasher.fit(two(labels), labels=labels)
     assert quality(model) > 90
     kinds = [layer.kind for layer in model.encoders["image"]]
-    assert kinds == ["standardize", "affine", "tanh", "affine", "tanh", "affine", "tanh"]
+    assert kinds == ["standardise", "affine", "tanh", "affine", "tanh", "affine", "tanh"]
 
 
 def test_mmnn_with_alpha_zero_is_cmnn() -> None:
@@ -182,7 +182,7 @@ def test_without_labels_the_default_begins_at_correlations_and_beats_them() -> N
     train, new = counterparts()
     del train["sound"]
     model = MMNN(n_bits=24).fit(train)
-    assert [layer.kind for layer in model.encoders["image"]] == ["standardize", "affine", "tanh"]
+    assert [layer.kind for layer in model.encoders["image"]] == ["standardise", "affine", "tanh"]
     assert len(model.card["candidates"]) == 10
     rival = CCAITQ(n_bits=24).fit(train)
     assert found_again(model, new, "image", "text") > 1.1 * found_again(rival, new, "image", "text")

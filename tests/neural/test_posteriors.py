@@ -201,7 +201,7 @@ def test_the_default_needs_no_settings(method: type[MMNN], several: bool) -> Non
     assert kinds[-5:] == [
         "affine",
         "tanh" if several else "softmax",
-        "standardize",
+        "standardise",
         "affine",
         "tanh",
     ]
@@ -222,7 +222,7 @@ def test_what_cannot_be_stacked_is_learned_as_it_is() -> None:
     assert not can_stack(training_set(views, labels={"image": labels}))
     assert not can_stack(training_set({"image": np.zeros((30, 2, 2))}, labels=labels))
     model = MMNN(n_bits=8, steps=10).fit(views)
-    assert [layer.kind for layer in model.encoders["text"]] == ["standardize", "affine", "tanh"]
+    assert [layer.kind for layer in model.encoders["text"]] == ["standardise", "affine", "tanh"]
 
 
 def test_rows_of_unknown_label_get_posteriors_too_and_absent_rows_stay_absent() -> None:
