@@ -5,9 +5,10 @@
 #                  thousands of mutated pictures and made-up requests
 # make test-scale  what needs engines: collections on a real Milvus server, training and encoding on Ray; in a network of
 #                  its own, so that nothing of it can be reached from outside (Linux)
+# make stats       size and shape of the package, and the modules that a fit and a query pass
 # make bench       the benchmarks, as JSON lines under results/
 .DEFAULT_GOAL := test
-.PHONY: setup demo test lint tests test-faults test-scale bench clean
+.PHONY: setup demo stats test lint tests test-faults test-scale bench clean
 
 BIN     := .venv/bin
 SOURCES := pyproject.toml experiments/pyproject.toml constraints.txt setup.py scripts/setup $(wildcard src/crossbit/kernels/native/*.[ch])
@@ -58,6 +59,9 @@ test-scale: export OPENBLAS_NUM_THREADS := 1
 test-scale: export OMP_NUM_THREADS := 1
 test-scale: .venv/scale.stamp
 	timeout 1800 $(BIN)/python benchmarks/_standalone.py $(BIN)/python -m pytest tests/engines --durations=10 $(PYTEST)
+
+stats: $(DEV)
+	@$(BIN)/python scripts/stats.py --walks
 
 bench: $(DEV)
 	@mkdir -p results/benchmarks
