@@ -1,7 +1,7 @@
 """Print the size and shape of the package, and the modules that one call passes through.
 
 python scripts/stats.py            figures of src/crossbit, as JSON
-python scripts/stats.py --walks    also the modules that `MMNN.fit` with labels and an HTTP query pass
+python scripts/stats.py --walks    also the modules that a fit and an HTTP query pass
 """
 
 import argparse
