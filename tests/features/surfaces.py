@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from crossbit.features.shape import Mesh, clean
-from crossbit_experiments.shapegoogle.solids import ball, grid
-from crossbit_experiments.shapegoogle.surfaces import scaled
+from crossbit.features.shape import Mesh, clean_mesh
+from crossbit_experiments.shapegoogle.surfaces import ball, grid, scaled
 
 
 def sphere(rounds: int = 4, radius: float = 1.0) -> Mesh:
@@ -27,4 +26,4 @@ def sheet(n: int = 20, bend: float = 0.0) -> Mesh:
     vertices = np.stack(
         [np.where(x < 0, x, right * np.cos(bend)), y, right * np.sin(bend)], axis=-1
     ).reshape(-1, 3)
-    return clean(vertices, grid(2 * n + 1, n + 1, closed=(False, False)))
+    return clean_mesh(vertices, grid(2 * n + 1, n + 1, closed=(False, False)))

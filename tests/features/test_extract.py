@@ -7,15 +7,15 @@ import pytest
 
 from crossbit import BackendError, DataError
 from crossbit._progress import Step
-from crossbit.features import BagOfTags, ColorGradients, extract
-from crossbit.features.describer import Describer, Rows, Thing
+from crossbit.features import BagOfTags, ColorHistogram, extract
+from crossbit.features.extractor import Extractor, RawInput, Rows
 from tests.features.pictures import encoded, spots
 
-SEEN: list[Thing] = []
+SEEN: list[RawInput] = []
 
 
 @dataclass(frozen=True, eq=False)
-class Length(Describer, kind="test-length"):
+class Length(Extractor, kind="test-length"):
     """The length of a text; it remembers what it was asked."""
 
     offset: float = 0.0
@@ -24,7 +24,7 @@ class Length(Describer, kind="test-length"):
     def width(self) -> int:
         return 1
 
-    def row(self, thing: Thing) -> Rows:
+    def extract_one(self, thing: RawInput) -> Rows:
         SEEN.append(thing)
         if thing == "stop":
             raise KeyboardInterrupt
@@ -65,7 +65,7 @@ def test_an_interrupted_extraction_goes_on(tmp_path: Path) -> None:
     SEEN.clear()
     found = extract(Length(), things, cache=tmp_path)
     assert things[128:] == SEEN  # the blocks that were whole are remembered
-    np.testing.assert_array_equal(found.rows, Length().describe(things))
+    np.testing.assert_array_equal(found.rows, Length().extract(things))
 
 
 def test_rows_are_remembered_by_content(tmp_path: Path) -> None:
@@ -99,10 +99,10 @@ def test_a_damaged_memory_is_made_again(tmp_path: Path) -> None:
 
 
 def test_processes_give_the_same_rows() -> None:
-    things: Sequence[Thing] = [encoded(spots(seed, side=16)) for seed in range(70)] + [
+    things: Sequence[RawInput] = [encoded(spots(seed, side=16)) for seed in range(70)] + [
         b"no picture"
     ]
-    alone, together = (extract(ColorGradients(), things, workers=workers) for workers in (1, 2))
+    alone, together = (extract(ColorHistogram(), things, workers=workers) for workers in (1, 2))
     np.testing.assert_array_equal(alone.rows, together.rows)
     assert (
         alone.skipped

@@ -6,7 +6,7 @@ from PIL import Image
 from sklearn.cluster import KMeans
 
 from crossbit import DataError, features
-from crossbit.features import BagOfSift, ColorGradients
+from crossbit.features import BagOfSift, ColorHistogram
 from crossbit.features.image import sift
 from crossbit.features.kmeans import k_means, nearest
 from tests.features.pictures import encoded, gradient, spots
@@ -55,7 +55,7 @@ def test_a_bag_of_sift_counts_words() -> None:
     found = sift(PICTURES[0], 512)
     labels = np.square(found[:, None].astype(float) - BAG.words).sum(axis=2).argmin(axis=1)
     expected = np.bincount(labels, minlength=10) / len(labels)
-    np.testing.assert_allclose(BAG.describe(PICTURES[:1])[0], expected, atol=1e-6)
+    np.testing.assert_allclose(BAG.extract(PICTURES[:1])[0], expected, atol=1e-6)
 
 
 def test_the_same_seed_gives_the_same_vocabulary() -> None:
@@ -69,7 +69,7 @@ def test_a_vocabulary_from_a_choice_of_features() -> None:
 
 def test_an_even_picture_has_no_sift_features() -> None:
     with pytest.raises(DataError, match="there are no SIFT features in it"):
-        BAG.describe([encoded(Image.new("RGB", (64, 64), "blue"))])
+        BAG.extract([encoded(Image.new("RGB", (64, 64), "blue"))])
 
 
 def test_a_vocabulary_of_another_width_is_refused() -> None:
@@ -78,7 +78,7 @@ def test_a_vocabulary_of_another_width_is_refused() -> None:
 
 
 def test_colors_and_gradients_of_an_even_picture() -> None:
-    row = ColorGradients().describe([encoded(Image.new("RGB", (30, 40), (255, 0, 0)))])[0]
+    row = ColorHistogram().extract([encoded(Image.new("RGB", (30, 40), (255, 0, 0)))])[0]
     assert row.shape == (192,)
     assert row[3 * 16] == pytest.approx(0.5)  # all red, neither green nor blue
     assert row.sum() == pytest.approx(0.5)  # and no edges
@@ -89,27 +89,27 @@ def test_edges_are_counted_where_and_how_they_lie() -> None:
     stripes[:, 70:] = (
         255  # an upright edge, its gradient pointing right, in the third of four columns of cells
     )
-    row = ColorGradients().describe([encoded(Image.fromarray(stripes))])[0]
+    row = ColorHistogram().extract([encoded(Image.fromarray(stripes))])[0]
     edges = row[64:].reshape(4, 4, 8)
     assert edges.sum() == pytest.approx(0.5)
     assert edges[:, 2, 0].sum() == pytest.approx(0.5)
 
 
 def test_recipes_describe_alike(tmp_path: Path) -> None:
-    for describer in (BAG, ColorGradients(side=32, levels=2, cells=2, angles=4)):
-        again = features.open(describer.recipe())
+    for describer in (BAG, ColorHistogram(side=32, levels=2, cells=2, angles=4)):
+        again = features.load_extractor(describer.recipe())
         assert again.recipe() == describer.recipe()
-        np.testing.assert_array_equal(again.describe(PICTURES), describer.describe(PICTURES))
-        assert again.describe(PICTURES).shape == (4, again.width)
+        np.testing.assert_array_equal(again.extract(PICTURES), describer.extract(PICTURES))
+        assert again.extract(PICTURES).shape == (4, again.width)
 
 
 def test_a_grid_needs_pixels() -> None:
     with pytest.raises(DataError, match="side: 4 cells need at least 8 pixels, got 6"):
-        ColorGradients(side=6)
+        ColorHistogram(side=6)
     with pytest.raises(DataError, match="levels is a whole number of at least 1, got 0"):
-        ColorGradients(levels=0)
+        ColorHistogram(levels=0)
 
 
 def test_a_row_does_not_depend_on_the_format() -> None:
-    rows = ColorGradients().describe([encoded(gradient(), "PNG"), encoded(gradient(), "BMP")])
+    rows = ColorHistogram().extract([encoded(gradient(), "PNG"), encoded(gradient(), "BMP")])
     np.testing.assert_array_equal(rows[0], rows[1])

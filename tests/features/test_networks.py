@@ -66,9 +66,9 @@ def test_pixels_reach_the_network_as_told() -> None:
         network=image_identity([3, 4, 4]), size=4, mean=[255, 127, 0], deviation=[1, 2, 4]
     )
     assert plain.width == 48
-    np.testing.assert_array_equal(plain.describe([PICTURES[1]])[0], np.zeros(48))
+    np.testing.assert_array_equal(plain.extract([PICTURES[1]])[0], np.zeros(48))
     turned = ImageNetwork(network=image_identity([4, 4, 3]), size=4, layout="nhwc", order="bgr")
-    row = turned.describe([PICTURES[1]])[0].reshape(4, 4, 3)
+    row = turned.extract([PICTURES[1]])[0].reshape(4, 4, 3)
     np.testing.assert_allclose(row[0, 0], [-127 / 128, 0, 1])
 
 
@@ -79,7 +79,7 @@ def test_a_picture_is_squashed_or_cropped() -> None:
         network = ImageNetwork(
             network=image_identity([3, 40, 40]), size=40, fit=fit, mean=[0] * 3, deviation=[1] * 3
         )
-        red = network.describe([wide])[0].reshape(3, 40, 40)[0]
+        red = network.extract([wide])[0].reshape(3, 40, 40)[0]
         ends[fit] = (red[20, 0], red[20, -1])
     np.testing.assert_allclose(ends["squash"], (0, 255), atol=6)
     np.testing.assert_allclose(ends["crop"], (85, 170), atol=6)
@@ -87,37 +87,37 @@ def test_a_picture_is_squashed_or_cropped() -> None:
 
 def test_a_row_does_not_depend_on_its_company() -> None:
     network = ImageNetwork(network=image_identity([3, 8, 8]), size=8)
-    np.testing.assert_array_equal(network.describe(PICTURES)[1:], network.describe(PICTURES[1:]))
+    np.testing.assert_array_equal(network.extract(PICTURES)[1:], network.extract(PICTURES[1:]))
 
 
 def test_tokens_are_pooled_and_brought_to_unit_length() -> None:
     mean = TABLE[[1, 2]].mean(axis=0)
     np.testing.assert_allclose(
-        SENTENCES.describe(["a dog"])[0], mean / np.linalg.norm(mean), rtol=1e-5
+        SENTENCES.extract(["a dog"])[0], mean / np.linalg.norm(mean), rtol=1e-5
     )
     first = SentenceNetwork(
         network=SENTENCES.network, tokenizer=SENTENCES.tokenizer, pool="first", unit=False
     )
-    np.testing.assert_allclose(first.describe(["dog a"])[0], TABLE[2], rtol=1e-6)
+    np.testing.assert_allclose(first.extract(["dog a"])[0], TABLE[2], rtol=1e-6)
     assert SENTENCES.width == 5
 
 
 def test_a_network_that_pools_by_itself() -> None:
     pooled = SentenceNetwork(network=sentence_table(masked=False), tokenizer=tokenizer())
     np.testing.assert_allclose(
-        pooled.describe(["cat dog a"]), SENTENCES.describe(["cat dog a"]), rtol=1e-5
+        pooled.extract(["cat dog a"]), SENTENCES.extract(["cat dog a"]), rtol=1e-5
     )
 
 
 def test_long_texts_are_cut() -> None:
     short = SentenceNetwork(network=SENTENCES.network, tokenizer=SENTENCES.tokenizer, most=3)
-    np.testing.assert_array_equal(short.describe(["a a a dog dog dog"]), short.describe(["a a a"]))
+    np.testing.assert_array_equal(short.extract(["a a a dog dog dog"]), short.extract(["a a a"]))
 
 
 @pytest.mark.parametrize("text", ["", "  ", b"a dog", ["a", "dog"]])
 def test_only_texts_are_described(text: Any) -> None:  # noqa: ANN401 - deliberately of many kinds
     with pytest.raises(DataError, match="expected a text that is not empty"):
-        SENTENCES.describe([text])
+        SENTENCES.extract([text])
 
 
 def test_networks_are_read_from_files(tmp_path: Path) -> None:
@@ -135,10 +135,10 @@ def test_networks_are_read_from_files(tmp_path: Path) -> None:
 def test_recipes_describe_alike() -> None:
     network = ImageNetwork(network=image_identity([3, 8, 8]), size=8, mean=[1, 2, 3])
     np.testing.assert_array_equal(
-        features.open(network.recipe()).describe(PICTURES), network.describe(PICTURES)
+        features.load_extractor(network.recipe()).extract(PICTURES), network.extract(PICTURES)
     )
-    again = features.open(SENTENCES.recipe())
-    np.testing.assert_array_equal(again.describe(["a cat"]), SENTENCES.describe(["a cat"]))
+    again = features.load_extractor(SENTENCES.recipe())
+    np.testing.assert_array_equal(again.extract(["a cat"]), SENTENCES.extract(["a cat"]))
 
 
 @pytest.mark.parametrize(
@@ -165,8 +165,8 @@ def test_damaged_networks_are_told(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"none\.onnx: cannot be read"):
         ImageNetwork.from_file(tmp_path / "none.onnx")
     with pytest.raises(FormatError, match="the network cannot be loaded"):
-        ImageNetwork(network=b"no network").describe(PICTURES)
+        ImageNetwork(network=b"no network").extract(PICTURES)
     with pytest.raises(FormatError, match="the tokenizer cannot be loaded"):
-        SentenceNetwork(network=SENTENCES.network, tokenizer=b"{}").describe(["a dog"])
+        SentenceNetwork(network=SENTENCES.network, tokenizer=b"{}").extract(["a dog"])
     with pytest.raises(DataError, match="unknown pool 'last'"):
         SentenceNetwork(network=b"", tokenizer=b"", pool="last")

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from crossbit import DataError
-from crossbit.features import pictures
-from crossbit.features.pictures import decode
+from crossbit.features.image import decode_image
 from tests.features.pictures import encoded, gradient
 
 GRADIENT = gradient()
@@ -34,7 +33,7 @@ AS_GIVEN = {
 
 @pytest.mark.parametrize("name", AS_GIVEN)
 def test_every_kind_becomes_rgb(name: str) -> None:
-    picture = decode(AS_GIVEN[name])
+    picture = decode_image(AS_GIVEN[name])
     assert (picture.mode, picture.size) == ("RGB", (64, 48))
     difference = np.abs(np.asarray(picture, int) - np.asarray(GRADIENT, int))
     assert difference.mean() < 8
@@ -42,21 +41,24 @@ def test_every_kind_becomes_rgb(name: str) -> None:
 
 @pytest.mark.parametrize("format_", ["PNG", "TIFF"])
 def test_sixteen_bits_keep_their_range(format_: str) -> None:
-    gray = np.asarray(decode(encoded(GRAY16, format_)))[..., 0]
+    gray = np.asarray(decode_image(encoded(GRAY16, format_)))[..., 0]
     np.testing.assert_allclose(gray, np.asarray(GRAY16) / 256, atol=1)
 
 
 def test_what_is_transparent_becomes_white() -> None:
     clear = Image.new("RGBA", (8, 8), (10, 20, 30, 0))
-    assert np.asarray(decode(encoded(clear))).min() == 255
+    assert np.asarray(decode_image(encoded(clear))).min() == 255
     palette = Image.new("RGB", (8, 8), "navy").quantize(2)
-    assert np.asarray(decode(encoded(palette, transparency=palette.getpixel((0, 0))))).min() == 255
+    assert (
+        np.asarray(decode_image(encoded(palette, transparency=palette.getpixel((0, 0))))).min()
+        == 255
+    )
 
 
 def test_the_orientation_of_the_camera_is_applied() -> None:
     exif = Image.Exif()
     exif[0x0112] = 6  # turned by a quarter
-    turned = decode(encoded(GRADIENT, "JPEG", exif=exif))
+    turned = decode_image(encoded(GRADIENT, "JPEG", exif=exif))
     assert turned.size == (48, 64)
     upright = np.asarray(GRADIENT.rotate(-90, expand=True), int)
     assert np.abs(np.asarray(turned, int) - upright).mean() < 8
@@ -64,14 +66,14 @@ def test_the_orientation_of_the_camera_is_applied() -> None:
 
 def test_large_pictures_are_made_smaller() -> None:
     for format_ in ("PNG", "JPEG"):
-        assert max(decode(encoded(gradient(1200, 600), format_), side=100).size) == 100
+        assert max(decode_image(encoded(gradient(1200, 600), format_), side=100).size) == 100
 
 
 def test_paths_and_bytes_are_alike(tmp_path: Path) -> None:
     path = tmp_path / "a.png"
     path.write_bytes(AS_GIVEN["png"])
     for thing in (path, str(path)):
-        np.testing.assert_array_equal(decode(thing), decode(AS_GIVEN["png"]))
+        np.testing.assert_array_equal(decode_image(thing), decode_image(AS_GIVEN["png"]))
 
 
 def _huge_png() -> bytes:
@@ -109,12 +111,12 @@ def _huge_png() -> bytes:
 )
 def test_what_is_no_picture_is_refused(thing: bytes | str, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        decode(thing)
+        decode_image(thing)
 
 
 def test_a_folder_is_no_picture(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot be read"):
-        decode(tmp_path)
+        decode_image(tmp_path)
 
 
 def test_a_large_file_is_not_even_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,13 +124,13 @@ def test_a_large_file_is_not_even_read(tmp_path: Path, monkeypatch: pytest.Monke
     path = tmp_path / "a.png"
     path.write_bytes(AS_GIVEN["png"])
     with pytest.raises(DataError, match="a file of more than 0 MB"):
-        decode(path)
+        decode_image(path)
 
 
 def test_decoding_ends_when_the_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pictures, "MOST_SECONDS", -1.0)
     with pytest.raises(DataError, match="decoding takes more than -1 seconds"):
-        decode(AS_GIVEN["jpeg"])
+        decode_image(AS_GIVEN["jpeg"])
 
 
 def _cut(raw: bytes, at: int, _: int) -> bytes:
@@ -154,4 +156,4 @@ def test_mutated_files_are_decoded_or_refused(
     name: str, change: Callable[[bytes, int, int], bytes], at: int, value: int
 ) -> None:
     with contextlib.suppress(DataError):
-        assert decode(change(AS_GIVEN[name], at, value)).mode == "RGB"
+        assert decode_image(change(AS_GIVEN[name], at, value)).mode == "RGB"

@@ -10,14 +10,14 @@ from crossbit import DataError, MissingExtraError, features
 from crossbit.features.shape import (
     BagOfGeometry,
     Heat,
-    HeatOfShape,
+    HeatKernelExtractor,
     Mesh,
     SpatialBag,
-    clean,
+    clean_mesh,
     heat_kernel_signature,
-    ply,
     scale_invariant_signature,
     spectrum,
+    to_ply,
 )
 from tests.features.surfaces import flat_torus, sheet, sphere
 
@@ -65,7 +65,7 @@ def test_eigenvectors_are_orthonormal_by_area() -> None:
 
 
 def test_small_meshes_give_all_their_eigenpairs() -> None:
-    tetrahedron = clean(
+    tetrahedron = clean_mesh(
         np.vstack([np.zeros(3), np.eye(3)]), np.array([[0, 2, 1], [0, 1, 3], [0, 3, 2], [1, 2, 3]])
     )
     assert spectrum(tetrahedron, 100).values.shape == (4,)
@@ -148,38 +148,38 @@ def test_patches_hardly_change_a_bag() -> None:
 
 def test_describers_are_their_parts() -> None:
     mesh = _bumpy()
-    describer = HeatOfShape(**SMALL, n_values=40)  # type: ignore[arg-type]
-    row = describer.row(ply(mesh))
+    describer = HeatKernelExtractor(**SMALL, n_values=40)  # type: ignore[arg-type]
+    row = describer.extract_one(to_ply(mesh))
     assert row.shape == (describer.width,)
     heat = describer.unflat(row)
     for cls, size in ((BagOfGeometry, 8), (SpatialBag, 4)):
         bag = cls.fit([heat], size=size, **{**describer.settings()})
-        again = features.open(bag.recipe())
+        again = features.load_extractor(bag.recipe())
         assert isinstance(again, cls)
-        np.testing.assert_array_equal(again.row(ply(mesh)), bag.row(ply(mesh)))
-        np.testing.assert_allclose(bag.row(ply(mesh)), bag.bag(heat), atol=1e-4)
-        assert bag.row(ply(mesh)).shape == (bag.width,)
+        np.testing.assert_array_equal(again.extract_one(to_ply(mesh)), bag.extract_one(to_ply(mesh)))
+        np.testing.assert_allclose(bag.extract_one(to_ply(mesh)), bag.bag(heat), atol=1e-4)
+        assert bag.extract_one(to_ply(mesh)).shape == (bag.width,)
 
 
 def test_a_mesh_of_few_vertices_fills_a_row_too() -> None:
-    describer = HeatOfShape(**SMALL, n_values=40)  # type: ignore[arg-type]
-    heat = describer.unflat(describer.row(ply(sphere(1))))
+    describer = HeatKernelExtractor(**SMALL, n_values=40)  # type: ignore[arg-type]
+    heat = describer.unflat(describer.extract_one(to_ply(sphere(1))))
     assert len(heat.areas) == 18
     assert heat.areas.sum() == pytest.approx(sphere(1).area, rel=1e-5)
 
 
 def test_invariant_describers_forget_size() -> None:
     mesh = Mesh(100 * _bumpy().vertices, _bumpy().faces)
-    describer = HeatOfShape(**{**SMALL, "invariant": True})  # type: ignore[arg-type]
-    bag = BagOfGeometry.fit([describer.heat(ply(mesh))], size=4, **describer.settings())
+    describer = HeatKernelExtractor(**{**SMALL, "invariant": True})  # type: ignore[arg-type]
+    bag = BagOfGeometry.fit([describer.heat(to_ply(mesh))], size=4, **describer.settings())
     twice = Mesh(2 * mesh.vertices, mesh.faces)
-    np.testing.assert_allclose(bag.row(ply(twice)), bag.row(ply(mesh)), atol=0.05)
+    np.testing.assert_allclose(bag.extract_one(to_ply(twice)), bag.extract_one(to_ply(mesh)), atol=0.05)
 
 
 def test_many_meshes_are_described_and_broken_ones_named(tmp_path: Path) -> None:
-    meshes = [ply(_bumpy(seed)) for seed in range(2)]
+    meshes = [to_ply(_bumpy(seed)) for seed in range(2)]
     (tmp_path / "broken.off").write_text("OFF\n3 1 0\n0 0 0\n")
-    describer = HeatOfShape(**SMALL)  # type: ignore[arg-type]
+    describer = HeatKernelExtractor(**SMALL)  # type: ignore[arg-type]
     found = features.extract(
         describer, [meshes[0], tmp_path / "broken.off", meshes[1]], cache=tmp_path / "cache"
     )
@@ -201,7 +201,7 @@ def test_many_meshes_are_described_and_broken_ones_named(tmp_path: Path) -> None
 )
 def test_settings_that_mean_nothing_are_refused(fields: dict[str, float], message: str) -> None:
     with pytest.raises(DataError, match=message):
-        HeatOfShape(**fields)  # type: ignore[arg-type]
+        HeatKernelExtractor(**fields)  # type: ignore[arg-type]
 
 
 def test_a_vocabulary_fits_its_signatures() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from crossbit import DataError
-from crossbit.features.shape import Mesh, clean, ply, read_mesh
+from crossbit.features.shape import Mesh, clean_mesh, read_mesh, to_ply
 from tests.features.surfaces import sphere
 
 BALL = sphere(1)
@@ -78,7 +78,7 @@ def test_a_cube_of_squares_is_read(raw: bytes) -> None:
 
 @pytest.mark.parametrize(
     "raw",
-    [_off(BALL.vertices, BALL.faces.tolist()), ply(BALL), _stl(binary=True), _stl(binary=False)],
+    [_off(BALL.vertices, BALL.faces.tolist()), to_ply(BALL), _stl(binary=True), _stl(binary=False)],
     ids=["off", "ply", "stl", "text stl"],
 )
 def test_a_ball_is_read_plain_and_gzipped(raw: bytes, tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_a_ball_is_read_plain_and_gzipped(raw: bytes, tmp_path: Path) -> None:
 def test_what_carries_no_surface_is_removed() -> None:
     vertices = np.vstack([BALL.vertices, [9, 9, 9]])
     faces = np.vstack([BALL.faces, BALL.faces[:2, [1, 2, 0]], [[0, 0, 1]]])
-    mesh = clean(vertices, faces)
+    mesh = clean_mesh(vertices, faces)
     assert mesh.vertices.shape == BALL.vertices.shape
     np.testing.assert_array_equal(mesh.faces, BALL.faces)
 
@@ -105,7 +105,7 @@ def test_areas_and_normals() -> None:
     )
 
 
-TRUNCATED = ply(BALL)[:-100]
+TRUNCATED = to_ply(BALL)[:-100]
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ TRUNCATED = ply(BALL)[:-100]
         (b"ply\nformat ascii 1.0\n", "truncated: the PLY header has no end"),
         (b"ply\nformat ascii 1.0\nelement vertex 0\nend_header\n", "a PLY file without vertices"),
         (b"ply\nformat ebcdic 1.0\nelement vertex 0\nend_header\n", "a broken mesh"),
-        (gzip.compress(ply(BALL))[:-9], "a broken gzip file"),
+        (gzip.compress(to_ply(BALL))[:-9], "a broken gzip file"),
         (["a", "mesh"], "expected the path or the bytes of a mesh, got list"),
         (Path("nowhere.off"), "cannot be read"),
     ],
@@ -151,13 +151,13 @@ def test_what_is_no_mesh_is_told(thing: bytes, message: str) -> None:
 def test_too_large_a_mesh_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("crossbit.features.shape.mesh.MOST_VERTICES", 10)
     with pytest.raises(DataError, match="more than 10 vertices"):
-        read_mesh(ply(BALL))
+        read_mesh(to_ply(BALL))
     monkeypatch.setattr("crossbit.features.shape.mesh.MOST_BYTES", 1000)
     with pytest.raises(DataError, match="a mesh of more than 0 MB"):
         read_mesh(gzip.compress(bytes(2000)))
 
 
 def test_a_written_mesh_is_the_mesh() -> None:
-    mesh = read_mesh(ply(Mesh(BALL.vertices, BALL.faces)))
+    mesh = read_mesh(to_ply(Mesh(BALL.vertices, BALL.faces)))
     np.testing.assert_allclose(mesh.vertices, BALL.vertices, atol=1e-6)
     np.testing.assert_array_equal(mesh.faces, BALL.faces)

@@ -8,7 +8,7 @@ from typing import Any
 from PIL import Image, ImageDraw
 
 from crossbit import CCAITQ, Collection, HashModel
-from crossbit.features import BagOfTags, ColorGradients
+from crossbit.features import BagOfTags, ColorHistogram
 
 COLORS = {
     "red": "#d33",
@@ -73,14 +73,14 @@ def make_gallery(folder: Path) -> Path:
         draw(color, form, SIZES[size], shift).save(pictures / name)
         payloads.append({"picture": name, "tags": [color, form, size], "label": form})
     describers = {
-        "image": ColorGradients(),
+        "image": ColorHistogram(),
         "text": BagOfTags.fit(payload["tags"] for payload in payloads),
     }
     views = {
-        "image": describers["image"].describe(
+        "image": describers["image"].extract(
             [pictures / payload["picture"] for payload in payloads]
         ),
-        "text": describers["text"].describe([payload["tags"] for payload in payloads]),
+        "text": describers["text"].extract([payload["tags"] for payload in payloads]),
     }
     learned = CCAITQ(n_bits=32).fit(views)
     recipes = {name: describer.recipe() for name, describer in describers.items()}

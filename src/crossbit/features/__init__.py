@@ -1,26 +1,33 @@
 """Raw things to rows: words, pictures and shapes, described alike in training and in serving, without torch."""
 
-from crossbit.features.describer import KINDS, Describer, Thing, open
-from crossbit.features.extract import Extracted, extract
-from crossbit.features.image import BagOfSift, ColorGradients
-from crossbit.features.networks import ImageNetwork, SentenceNetwork
-from crossbit.features.shape import BagOfGeometry, HeatOfShape, SpatialBag
+from crossbit.features.extract import Extraction, extract
+from crossbit.features.extractor import (
+    Extractor,
+    RawInput,
+    extractor_class,
+    extractor_kinds,
+    load_extractor,
+)
+from crossbit.features.image import BagOfSift, ColorHistogram
+from crossbit.features.onnx import ImageNetwork, SentenceNetwork
+from crossbit.features.shape import BagOfGeometry, HeatKernelExtractor, SpatialBag
 from crossbit.features.text import BagOfTags, Tfidf
 
 __all__ = [
-    "open",
+    "load_extractor",
     "extract",
-    "Extracted",
-    "KINDS",
-    "Describer",
-    "Thing",
+    "Extraction",
+    "extractor_class",
+    "extractor_kinds",
+    "Extractor",
+    "RawInput",
     "BagOfTags",
     "Tfidf",
     "SentenceNetwork",
     "BagOfSift",
-    "ColorGradients",
+    "ColorHistogram",
     "ImageNetwork",
     "BagOfGeometry",
     "SpatialBag",
-    "HeatOfShape",
+    "HeatKernelExtractor",
 ]

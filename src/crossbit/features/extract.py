@@ -1,22 +1,27 @@
 """Describing many things: in parallel, resumable, and naming what cannot be described."""
 
-from collections.abc import Iterable, Iterator, Sequence
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 from os import PathLike
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
 
+from crossbit._io.files import read_arrays, sha256, write_arrays
 from crossbit._progress import OnStep, Step
-from crossbit._validation import whole_number
-from crossbit.errors import BackendError, DataError
-from crossbit.features.describer import Describer, Rows, Thing, name_of
-from crossbit.features.describer import open as open_recipe
-from crossbit.features.remembered import Remembered, key_of
+from crossbit._validation import check_integer
+from crossbit.errors import BackendError, CrossbitError, DataError
+from crossbit.features.extractor import Extractor, RawInput, Rows, short_name
+from crossbit.features.extractor import load_extractor as open_recipe
 from crossbit.model import Recipe
 
 _BLOCK = 64  # things that a worker describes between two reports
@@ -26,7 +31,7 @@ Row = Rows | str
 
 
 @dataclass(frozen=True, eq=False)
-class Extracted:
+class Extraction:
     """The rows of the things that could be described.
 
     Args:
@@ -41,13 +46,13 @@ class Extracted:
 
 
 def extract(
-    describer: Describer,
-    things: Sequence[Thing],
+    describer: Extractor,
+    things: Sequence[RawInput],
     *,
     workers: int = 1,
     cache: str | PathLike[str] | None = None,
     on_step: OnStep | None = None,
-) -> Extracted:
+) -> Extraction:
     """Describe many things; what cannot be described is skipped and named.
 
     Args:
@@ -69,7 +74,7 @@ def extract(
         >>> found.skipped
         ['a cow: none of its words is among the 2 known ones; perhaps: dog, cat, ...']
     """
-    whole_number(workers, "the number of workers", least=1)
+    check_integer(workers, "the number of workers", least=1)
     memory = None if cache is None else Remembered(cache, describer)
     keys = [None if memory is None else key_of(thing) for thing in things]
     rows: list[Row | None] = [None if memory is None else memory.get(key) for key in keys]
@@ -96,25 +101,27 @@ def extract(
     return _gather(describer, things, rows)
 
 
-def _gather(describer: Describer, things: Sequence[Thing], rows: Sequence[Row | None]) -> Extracted:
+def _gather(
+    describer: Extractor, things: Sequence[RawInput], rows: Sequence[Row | None]
+) -> Extraction:
     kept = [(number, row) for number, row in enumerate(rows) if isinstance(row, np.ndarray)]
     skipped = [
-        f"{name_of(thing)}: {row}"
+        f"{short_name(thing)}: {row}"
         for thing, row in zip(things, rows, strict=True)
         if isinstance(row, str)
     ]
     matrix = (
         np.stack([row for _, row in kept]) if kept else np.empty((0, describer.width), np.float32)
     )
-    return Extracted(matrix, np.array([number for number, _ in kept], np.int64), skipped)
+    return Extraction(matrix, np.array([number for number, _ in kept], np.int64), skipped)
 
 
-def _rows(describer: Describer, things: Iterable[Thing]) -> list[Row]:
+def _rows(describer: Extractor, things: Iterable[RawInput]) -> list[Row]:
     """Describe things one by one, keeping the reason where one cannot be described."""
     rows: list[Row] = []
     for thing in things:
         try:
-            rows.append(describer.row(thing))
+            rows.append(describer.extract_one(thing))
         except DataError as error:
             rows.append(str(error))
     return rows
@@ -122,7 +129,7 @@ def _rows(describer: Describer, things: Iterable[Thing]) -> list[Row]:
 
 @contextmanager
 def _describing(
-    describer: Describer, blocks: Sequence[Sequence[Thing]], workers: int
+    describer: Extractor, blocks: Sequence[Sequence[RawInput]], workers: int
 ) -> Iterator[Iterator[list[Row]]]:
     """Rows of blocks of things in their order, made here or by processes."""
     if min(workers, len(blocks)) <= 1:
@@ -143,7 +150,7 @@ def _describing(
             pool.shutdown(cancel_futures=True)
 
 
-_mine: Describer  # of a worker process, which is ours alone
+_mine: Extractor  # of a worker process, which is ours alone
 
 
 def _start(recipe: Recipe) -> None:
@@ -151,5 +158,73 @@ def _start(recipe: Recipe) -> None:
     _mine = open_recipe(recipe)
 
 
-def _work(things: Sequence[Thing]) -> list[Row]:
+def _work(things: Sequence[RawInput]) -> list[Row]:
     return _rows(_mine, things)
+
+
+FORMAT = "crossbit.rows/1"
+
+
+class Remembered:
+    """Rows by the SHA-256 of their things, for one recipe; each addition is a file of its own, whole or absent.
+
+    Everything here can be made again: a damaged file is removed and its things are described anew.
+
+    Args:
+        folder: Where rows of all recipes are kept.
+        describer: Whose rows they are.
+    """
+
+    def __init__(self, folder: str | PathLike[str], describer: Extractor) -> None:
+        self._folder = Path(folder) / _fingerprint(describer.recipe())[:16]
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._rows: dict[bytes, Rows] = {}
+        for path in sorted(self._folder.glob("*.rows")):
+            try:
+                arrays = read_arrays(path, FORMAT).arrays
+                self._rows |= {
+                    key.tobytes(): row
+                    for key, row in zip(arrays["keys"], arrays["rows"], strict=True)
+                }
+            except (CrossbitError, KeyError, ValueError):
+                path.unlink(missing_ok=True)
+
+    def get(self, key: bytes | None) -> Rows | None:
+        """The row that was kept under a key."""
+        return None if key is None else self._rows.get(key)
+
+    def add(self, rows: Mapping[bytes | None, Rows]) -> None:
+        """Keep rows, but for those without a key."""
+        known = {key: row for key, row in rows.items() if key is not None}
+        if known:
+            keys: NDArray[Any] = np.frombuffer(b"".join(known), np.uint8).reshape(len(known), -1)
+            stored = {"keys": keys, "rows": np.stack(list(known.values()))}
+            write_arrays(self._folder / f"{uuid4().hex}.rows", FORMAT, {}, stored)
+
+
+def key_of(thing: RawInput) -> bytes | None:
+    """The SHA-256 of a thing's content; nothing where a file cannot be read."""
+    match thing:
+        case bytes():
+            return hashlib.sha256(thing).digest()
+        case PathLike():
+            try:
+                return bytes.fromhex(sha256(Path(thing)))
+            except OSError:
+                return None
+        case _:
+            return hashlib.sha256(
+                json.dumps(thing if isinstance(thing, str) else list(thing)).encode()
+            ).digest()
+
+
+def _fingerprint(recipe: Recipe) -> str:
+    """A hexadecimal SHA-256 of everything that decides the rows."""
+    digest = hashlib.sha256(
+        json.dumps([recipe.kind, recipe.settings], sort_keys=True, default=list).encode()
+    )
+    for name, array in sorted(recipe.arrays.items()):
+        digest.update(repr((name, array.shape, array.dtype.str)).encode() + array.tobytes())
+    for name, content in sorted(recipe.files.items()):
+        digest.update(name.encode() + content)
+    return digest.hexdigest()

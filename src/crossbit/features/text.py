@@ -13,15 +13,15 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbit._validation import whole_number
+from crossbit._validation import check_integer
 from crossbit.errors import DataError
-from crossbit.features.describer import Describer, Rows, Thing, several
+from crossbit.features.extractor import Extractor, RawInput, Rows, reject_single
 
 _BETWEEN_TAGS = re.compile(r"[+,;|\n]")
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 
 
-def normal(tag: str) -> str:
+def normalize_tag(tag: str) -> str:
     """A tag in one spelling: small letters, single spaces, no ``#``."""
     return " ".join(unicodedata.normalize("NFKC", tag).casefold().replace("#", " ").split())
 
@@ -36,7 +36,7 @@ def words(text: str) -> list[str]:
     return _WORD.findall(unicodedata.normalize("NFKC", text).casefold().replace("’", "'"))
 
 
-EMPTY_WORDS = frozenset(
+STOP_WORDS = frozenset(
     words(
         "a an and are as at be been being by do does for from has have having he her hers him his i in into is it its "
         "just near no not of off on onto or other out over she some something that the their them there they this "
@@ -47,8 +47,10 @@ EMPTY_WORDS = frozenset(
 
 
 @dataclass(frozen=True, eq=False)
-class _Vocabulary(Describer):
+class _Vocabulary(Extractor):
     """Describers that know some words, each with a column."""
+
+    accepts = "text"
 
     vocabulary: tuple[str, ...]
 
@@ -95,14 +97,14 @@ class BagOfTags(_Vocabulary, kind="tags"):
         >>> bag = BagOfTags.fit([["sky", "cloud"], ["sky", "red food"]])
         >>> bag.vocabulary
         ('sky', 'cloud', 'red food')
-        >>> bag.describe(["cloud", "Red food + sky", ["sky", "unheard-of"]])
+        >>> bag.extract(["cloud", "Red food + sky", ["sky", "unheard-of"]])
         array([[0., 1., 0.],
                [1., 0., 1.],
                [1., 0., 0.]], dtype=float32)
     """
 
     @classmethod
-    def fit(cls, things: Iterable[Thing], *, size: int = 1000, least: int = 1) -> Self:
+    def fit(cls, things: Iterable[RawInput], *, size: int = 1000, least: int = 1) -> Self:
         """Learn a vocabulary.
 
         Args:
@@ -110,9 +112,11 @@ class BagOfTags(_Vocabulary, kind="tags"):
             size: Keep the most frequent tags, at most so many; equals in alphabetical order.
             least: Leave out tags that fewer things have.
         """
-        return cls(_most_frequent((_tags(thing) for thing in several(things)), size, least)[0])
+        return cls(
+            _most_frequent((_tags(thing) for thing in reject_single(things)), size, least)[0]
+        )
 
-    def row(self, thing: Thing) -> Rows:
+    def extract_one(self, thing: RawInput) -> Rows:
         """Mark the columns of the thing's tags."""
         given = _tags(thing)
         found = self._known(given)
@@ -122,7 +126,7 @@ class BagOfTags(_Vocabulary, kind="tags"):
         row[found] = 1
         return row
 
-    def known_tags(self, thing: Thing) -> list[str]:
+    def known_tags(self, thing: RawInput) -> list[str]:
         """The tags of a thing that have a column, in the order of the columns."""
         return [self.vocabulary[column] for column in sorted(self._known(_tags(thing)))]
 
@@ -145,7 +149,7 @@ class Tfidf(_Vocabulary, kind="tfidf"):
         rarity: The weight of each word, shape (width,).
 
     Example:
-        >>> Tfidf.fit(["a dog", "a cat", "a dog runs"]).describe(["dog dog cat"]).round(2)
+        >>> Tfidf.fit(["a dog", "a cat", "a dog runs"]).extract(["dog dog cat"]).round(2)
         array([[0.  , 0.84, 0.55, 0.  ]], dtype=float32)
     """
 
@@ -168,10 +172,12 @@ class Tfidf(_Vocabulary, kind="tfidf"):
             size: Keep the most frequent words, at most so many; equals in alphabetical order.
             least: Leave out words that fewer texts hold.
         """
-        vocabulary, held, n = _most_frequent((_words(text) for text in several(texts)), size, least)
+        vocabulary, held, n = _most_frequent(
+            (_words(text) for text in reject_single(texts)), size, least
+        )
         return cls(vocabulary, (1 + np.log((1 + n) / (1 + held))).astype(np.float32))
 
-    def row(self, thing: Thing) -> Rows:
+    def extract_one(self, thing: RawInput) -> Rows:
         """Count, weigh, and divide by the length."""
         given, columns = _words(thing), self._columns
         found = [columns[word] for word in given if word in columns]
@@ -181,7 +187,7 @@ class Tfidf(_Vocabulary, kind="tfidf"):
         return (row / np.linalg.norm(row)).astype(np.float32)
 
 
-def _tags(thing: Thing) -> list[str]:
+def _tags(thing: RawInput) -> list[str]:
     """The tags of a list or of a string of separated tags, in one spelling."""
     if isinstance(thing, str):
         thing = _BETWEEN_TAGS.split(thing)
@@ -189,10 +195,10 @@ def _tags(thing: Thing) -> list[str]:
         raise DataError(
             f"expected a list of tags or a string such as 'red + food', got {type(thing).__name__}"
         )
-    return [tag for each in thing if (tag := normal(str(each)))]
+    return [tag for each in thing if (tag := normalize_tag(str(each)))]
 
 
-def _words(thing: Thing) -> list[str]:
+def _words(thing: RawInput) -> list[str]:
     if not isinstance(thing, str):
         raise DataError(f"expected a text, got {type(thing).__name__}")
     return words(thing)
@@ -202,7 +208,7 @@ def _most_frequent(
     things: Iterable[Sequence[str]], size: int, least: int
 ) -> tuple[tuple[str, ...], NDArray[np.int64], int]:
     """The words that most things have, how many things have each, and how many things there were."""
-    whole_number(size, "the size of a vocabulary", least=1)
+    check_integer(size, "the size of a vocabulary", least=1)
     held: Counter[str] = Counter()
     n = 0
     for given in things:

@@ -7,28 +7,28 @@ from typing import Any, Literal, TypeAlias
 from numpy.typing import NDArray
 
 from crossbit import features
-from crossbit._validation import known
+from crossbit._validation import check_known
 from crossbit.errors import DataError
 from crossbit.features import (
     BagOfSift,
     BagOfTags,
-    ColorGradients,
-    Describer,
+    ColorHistogram,
+    Extractor,
     ImageNetwork,
+    RawInput,
     SentenceNetwork,
     Tfidf,
-    Thing,
 )
 from crossbit.features.text import words
 from crossbit.model import HashModel
 
 Kind: TypeAlias = Literal["words", "pictures"]
-_TAKES: dict[type[Describer], Kind] = {
+_TAKES: dict[type[Extractor], Kind] = {
     BagOfTags: "words",
     Tfidf: "words",
     SentenceNetwork: "words",
     BagOfSift: "pictures",
-    ColorGradients: "pictures",
+    ColorHistogram: "pictures",
     ImageNetwork: "pictures",
 }
 
@@ -46,12 +46,12 @@ class Describers:
     def __init__(self, model: HashModel) -> None:
         self.model = model
         self._lock = threading.Lock()
-        self._open: dict[str, Describer] = {}
+        self._open: dict[str, Extractor] = {}
 
     def takes(self, modality: str) -> Kind | None:
         """What a modality takes beside rows of numbers."""
         recipe = self.model.recipes.get(modality)
-        describer = None if recipe is None else features.KINDS.get(recipe.kind)
+        describer = None if recipe is None else features.extractor_class(recipe.kind)
         return None if describer is None else _TAKES.get(describer)
 
     def modality(self, asked: str | None, kind: Kind) -> str:
@@ -63,15 +63,15 @@ class Describers:
             raise DataError(
                 f"no modality of this collection takes {kind}; ask with features or an item's id"
             )
-        if known(asked, self.model.modalities) not in taking:
+        if check_known(asked, self.model.modalities) not in taking:
             raise DataError(
                 f"{asked!r} takes no {kind}; ask with features or an item's id, or by one of {taking}"
             )
         return asked
 
-    def rows(self, modality: str, things: Sequence[Thing]) -> NDArray[Any]:
+    def rows(self, modality: str, things: Sequence[RawInput]) -> NDArray[Any]:
         """Describe things of a modality that takes them."""
-        return self._describer(modality).describe(things)
+        return self._describer(modality).extract(things)
 
     def tags(self, modality: str, thing: str | list[str]) -> tuple[list[str], bool]:
         """The words of a query, and whether they mean tags exactly, as in a bag of tags, or what a sentence says."""
@@ -80,8 +80,8 @@ class Describers:
             return describer.known_tags(thing), True
         return words(thing if isinstance(thing, str) else " ".join(thing)), False
 
-    def _describer(self, modality: str) -> Describer:
+    def _describer(self, modality: str) -> Extractor:
         with self._lock:  # a network takes a while to open: once is enough
             if modality not in self._open:
-                self._open[modality] = features.open(self.model.recipes[modality])
+                self._open[modality] = features.load_extractor(self.model.recipes[modality])
             return self._open[modality]

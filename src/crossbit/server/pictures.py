@@ -6,7 +6,7 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
-from crossbit.features.pictures import decode
+from crossbit.features.image import decode_image
 from crossbit.server.problems import NotFoundError
 
 FIELD = "picture"
@@ -74,7 +74,7 @@ class Pictures:
 
 
 def _small(path: Path, side: int) -> bytes:
-    picture = decode(path, side=side)
+    picture = decode_image(path, side=side)
     out = io.BytesIO()
     if path.suffix.lower() in (".png", ".gif", ".bmp"):  # drawings: sharp edges and few colors
         picture.save(out, "PNG")

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbit._validation import known
+from crossbit._validation import check_known
 from crossbit.codes import Codes
 from crossbit.collection import Item
 from crossbit.errors import DataError
-from crossbit.features.text import normal
+from crossbit.features.text import normalize_tag
 from crossbit.server.describers import Describers
 from crossbit.server.schemas import Thing
 
@@ -82,7 +82,7 @@ def _from_item(modality: str | None, item: Item) -> Question:
     modality = (
         item.modalities[0]
         if modality is None
-        else known(modality, item.codes, "modality of the item")
+        else check_known(modality, item.codes, "modality of the item")
     )
     return Question(
         modality,
@@ -96,7 +96,11 @@ def _from_item(modality: str | None, item: Item) -> Question:
 def tags_of(payload: dict[str, Any]) -> list[str]:
     """The tags of an item, in one spelling."""
     value = payload.get(TAGS)
-    return [normal(tag) for tag in value if isinstance(tag, str)] if isinstance(value, list) else []
+    return (
+        [normalize_tag(tag) for tag in value if isinstance(tag, str)]
+        if isinstance(value, list)
+        else []
+    )
 
 
 def _having(tags: list[str]) -> Truth:

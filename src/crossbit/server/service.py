@@ -13,7 +13,7 @@ import numpy as np
 from crossbit.codes import Codes
 from crossbit.collection import Collection, Hit, Item
 from crossbit.collection import Id as ItemId
-from crossbit.collection.rows import Things
+from crossbit.collection.encoder import Things
 from crossbit.errors import CrossbitError, DataError
 from crossbit.server import reports
 from crossbit.server.describers import Describers

@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from crossbit._validation import whole_number
+from crossbit._validation import check_integer
 from crossbit.errors import DataError
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -47,6 +47,6 @@ class Settings:
             )
         if self.media is not None and not self.media.is_dir():
             raise DataError(f"{self.media}: the folder of pictures is not there; name another one")
-        whole_number(self.threads, "the number of threads", least=1)
-        whole_number(self.waiting, "the number of requests that may wait", least=0)
-        whole_number(self.body_bytes, "the longest body, in bytes,", least=1)
+        check_integer(self.threads, "the number of threads", least=1)
+        check_integer(self.waiting, "the number of requests that may wait", least=0)
+        check_integer(self.body_bytes, "the longest body, in bytes,", least=1)

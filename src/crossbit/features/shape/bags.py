@@ -8,17 +8,22 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbit._validation import matrix, whole_number
+from crossbit._validation import check_integer, check_matrix
 from crossbit.errors import DataError
-from crossbit.features.describer import Describer, Rows, Thing
+from crossbit.features.extractor import Extractor, RawInput, Rows
 from crossbit.features.kmeans import k_means, nearest
-from crossbit.features.shape.heat import Heat, heat_kernel_signature, scale_invariant_signature
 from crossbit.features.shape.mesh import read_mesh
-from crossbit.features.shape.spectrum import Spectrum, spectrum
+from crossbit.features.shape.spectrum import (
+    Heat,
+    Spectrum,
+    heat_kernel_signature,
+    scale_invariant_signature,
+    spectrum,
+)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class _Heated(Describer):
+class _Heated(Extractor):
     """What describers of surfaces have in common: how heat spreads on a mesh, and when one looks at it.
 
     Args:
@@ -31,6 +36,8 @@ class _Heated(Describer):
         patches: Points of nearly the same signature share one, at most so many; a power of two.
     """
 
+    accepts = "mesh"
+
     first: float = 1024.0
     last: float = 4096.0
     times: int = 6
@@ -41,7 +48,7 @@ class _Heated(Describer):
     def __post_init__(self) -> None:
         """Refuse numbers that mean nothing."""
         for name in ("times", "n_pairs", "patches"):
-            whole_number(getattr(self, name), name, least=1)
+            check_integer(getattr(self, name), name, least=1)
         if self.patches & (self.patches - 1):
             raise DataError(f"patches is a power of two, got {self.patches}")
         if not 0 < self.first <= self.last < float("inf"):
@@ -49,7 +56,7 @@ class _Heated(Describer):
                 f"times go from first to last, both above 0, got {self.first} and {self.last}"
             )
 
-    def heat(self, thing: Thing) -> Heat:
+    def heat(self, thing: RawInput) -> Heat:
         """The heat of a mesh: the path of a file, or its bytes."""
         pairs = spectrum(read_mesh(thing), self.n_pairs)
         return Heat.of(pairs, self._signatures(pairs), patches=self.patches)
@@ -65,7 +72,7 @@ class _Heated(Describer):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class HeatOfShape(_Heated, kind="shape-heat"):
+class HeatKernelExtractor(_Heated, kind="shape-heat"):
     """All that bags of features need of a surface, before there is a vocabulary: the slow part, done once.
 
     A row is a `Heat`, flattened; `unflat` is the way back. Vocabularies are then learned, and bags counted, in
@@ -82,7 +89,7 @@ class HeatOfShape(_Heated, kind="shape-heat"):
         """Eigenvalues, then for each patch its area, signature and integrals."""
         return self.n_values + self.patches * (1 + self.times + self.n_values)
 
-    def row(self, thing: Thing) -> Rows:
+    def extract_one(self, thing: RawInput) -> Rows:
         """Solve for the eigenpairs of a mesh."""
         return self.heat(thing).flat(self.patches, self.n_values)
 
@@ -109,7 +116,7 @@ class _Bag(_Heated):
         object.__setattr__(
             self,
             "words",
-            np.ascontiguousarray(matrix(self.words, "words", width=self.times), float),
+            np.ascontiguousarray(check_matrix(self.words, "words", width=self.times), float),
         )
         if not 0 < self.softness < float("inf"):
             raise DataError(f"softness is a distance above 0, got {self.softness}")
@@ -135,7 +142,7 @@ class _Bag(_Heated):
             **settings,
         )
 
-    def row(self, thing: Thing) -> Rows:
+    def extract_one(self, thing: RawInput) -> Rows:
         """Describe a mesh."""
         return self.bag(self.heat(thing))
 

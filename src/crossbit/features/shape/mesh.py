@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbit.errors import DataError
-from crossbit.features.describer import Thing
+from crossbit.features.extractor import RawInput
 from crossbit.features.shape.formats import parse
 
 MOST_BYTES = 200_000_000
@@ -71,7 +71,7 @@ class Mesh:
         return np.cross(b - a, c - a)
 
 
-def read_mesh(thing: Thing) -> Mesh:
+def read_mesh(thing: RawInput) -> Mesh:
     """Read a mesh and clean it.
 
     OFF, OBJ, PLY and STL, in text or binary as each format has it, gzipped or not, are told apart by their content.
@@ -90,10 +90,10 @@ def read_mesh(thing: Thing) -> Mesh:
         raise
     except (ValueError, IndexError, KeyError, OverflowError, MemoryError) as error:
         raise DataError(f"a broken mesh ({error})") from error
-    return clean(vertices, faces)
+    return clean_mesh(vertices, faces)
 
 
-def clean(vertices: NDArray[Any], faces: NDArray[Any]) -> Mesh:
+def clean_mesh(vertices: NDArray[Any], faces: NDArray[Any]) -> Mesh:
     """A mesh without what carries no surface: triangles with a corner twice, doubled triangles, unused vertices.
 
     Args:
@@ -126,7 +126,7 @@ def clean(vertices: NDArray[Any], faces: NDArray[Any]) -> Mesh:
     return mesh
 
 
-def ply(mesh: Mesh) -> bytes:
+def to_ply(mesh: Mesh) -> bytes:
     """A mesh as the bytes of a binary PLY file, coordinates in single precision."""
     header = (
         "ply\nformat binary_little_endian 1.0\n"
@@ -138,7 +138,7 @@ def ply(mesh: Mesh) -> bytes:
     return header.encode() + mesh.vertices.astype("<f4").tobytes() + faces.tobytes()
 
 
-def _read(thing: Thing) -> bytes:
+def _read(thing: RawInput) -> bytes:
     """The bytes of a mesh, unzipped, within bounds."""
     if isinstance(thing, str | PathLike):
         try:

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbit._io.files import read_json
-from crossbit._validation import known, whole_number
+from crossbit._validation import check_integer, check_known
 from crossbit.errors import DataError, FormatError, MissingExtraError
-from crossbit.features.describer import Describer, Rows, Thing
-from crossbit.features.pictures import decode
+from crossbit.features.extractor import Extractor, RawInput, Rows
+from crossbit.features.image import decode_image
 from crossbit.model import Onnx
 
 _FITS, _LAYOUTS, _ORDERS, _POOLS = (
@@ -26,7 +26,7 @@ _FITS, _LAYOUTS, _ORDERS, _POOLS = (
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ImageNetwork(Describer, kind="image-network"):
+class ImageNetwork(Extractor, kind="image-network"):
     r"""Features of a picture by an ONNX network: its first output, flattened.
 
     The picture becomes an array of ``size`` × ``size`` pixels with the values $(v - \mu) / \sigma$, $v$ from 0 to 255.
@@ -41,6 +41,9 @@ class ImageNetwork(Describer, kind="image-network"):
         order: ``"rgb"`` or ``"bgr"``.
     """
 
+    accepts = "image"
+    accepts_uploads = True
+
     network: bytes
     size: int = 224
     fit: str = "squash"
@@ -51,10 +54,10 @@ class ImageNetwork(Describer, kind="image-network"):
 
     def __post_init__(self) -> None:
         """Refuse settings that mean nothing."""
-        whole_number(self.size, "size, in pixels,", least=1)
-        known(self.fit, _FITS, "fit")
-        known(self.layout, _LAYOUTS, "layout")
-        known(self.order, _ORDERS, "order")
+        check_integer(self.size, "size, in pixels,", least=1)
+        check_known(self.fit, _FITS, "fit")
+        check_known(self.layout, _LAYOUTS, "layout")
+        check_known(self.order, _ORDERS, "order")
         for name in ("mean", "deviation"):
             values = np.asarray(getattr(self, name))
             if (
@@ -83,11 +86,11 @@ class ImageNetwork(Describer, kind="image-network"):
         """Columns that the network gives, found by asking it once."""
         return len(self._run(np.zeros((self.size, self.size, 3), np.float32)))
 
-    def row(self, thing: Thing) -> Rows:
+    def extract_one(self, thing: RawInput) -> Rows:
         """Decode, resize, run the network."""
         from PIL import Image
 
-        picture = decode(thing, side=4 * self.size)
+        picture = decode_image(thing, side=4 * self.size)
         if self.fit == "crop":
             side = min(picture.size)
             left, top = (picture.width - side) // 2, (picture.height - side) // 2
@@ -112,7 +115,7 @@ class ImageNetwork(Describer, kind="image-network"):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class SentenceNetwork(Describer, kind="sentence-network"):
+class SentenceNetwork(Extractor, kind="sentence-network"):
     r"""Features of a text by an ONNX network of tokens.
 
     Inputs whose name holds ``mask`` get ones, ``type`` zeros, and the other one the tokens. An output for every token
@@ -126,6 +129,8 @@ class SentenceNetwork(Describer, kind="sentence-network"):
         unit: Rows to unit length.
     """
 
+    accepts = "text"
+
     network: bytes
     tokenizer: bytes
     most: int = 128
@@ -134,8 +139,8 @@ class SentenceNetwork(Describer, kind="sentence-network"):
 
     def __post_init__(self) -> None:
         """Refuse settings that mean nothing."""
-        whole_number(self.most, "most, in tokens,", least=3)
-        known(self.pool, _POOLS, "pool")
+        check_integer(self.most, "most, in tokens,", least=3)
+        check_known(self.pool, _POOLS, "pool")
 
     @classmethod
     def from_folder(cls, folder: str | PathLike[str]) -> Self:
@@ -152,9 +157,9 @@ class SentenceNetwork(Describer, kind="sentence-network"):
     @cached_property
     def width(self) -> int:
         """Columns that the network gives, found by asking it once."""
-        return len(self.row("a"))
+        return len(self.extract_one("a"))
 
-    def row(self, thing: Thing) -> Rows:
+    def extract_one(self, thing: RawInput) -> Rows:
         """Split into tokens, run the network, pool."""
         if not isinstance(thing, str) or not thing.strip():
             raise DataError("expected a text that is not empty")
@@ -196,7 +201,7 @@ def _settings(path: Path, names: Sequence[str]) -> dict[str, Any]:
     if not isinstance(settings, dict):
         raise DataError(f"{path}: expected a JSON object with some of {list(names)}")
     for name in settings:
-        known(name, names, f"field in {path}")
+        check_known(name, names, f"field in {path}")
     return settings
 
 

@@ -1,0 +1,207 @@
+"""The interface of feature extractors, their recipes, and the registry of recipe kinds."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from importlib.metadata import EntryPoint, entry_points
+from os import PathLike, fspath
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossbit._validation import known
+from crossbit.errors import DataError, FormatError
+from crossbit.model import Recipe
+
+Rows: TypeAlias = NDArray[np.float32]
+RawInput: TypeAlias = str | bytes | PathLike[str] | Sequence[str]
+"""A text, the path of a file, the content of a file, or a list of tags."""
+
+ENTRY_POINTS = "crossbit.extractors"
+"""Entry-point group in which other packages register extractors: recipe kind → class."""
+
+_KINDS: dict[str, type["Extractor"]] = {}
+_LINES = ".txt"  # suffix of recipe files that hold a tuple of strings, one per line
+
+
+@dataclass(frozen=True, eq=False)
+class Extractor(ABC):
+    """Turns raw inputs into feature rows, in training and in serving alike.
+
+    An extractor is a frozen dataclass with a ``kind``, a ``width`` and an ``extract_one``. Its
+    recipe follows from its fields: arrays are stored as arrays, ``bytes`` as files, tuples of
+    strings as text files, and everything else as settings. The row of an input depends on that
+    input alone, never on the inputs extracted with it.
+
+    Other packages register an extractor by its kind, in their ``pyproject.toml``:
+
+    ```toml
+    [project.entry-points."crossbit.extractors"]
+    spectrogram = "my_package.audio:Spectrogram"
+    ```
+
+    Attributes:
+        kind: Name of the class in recipes, set as ``class Spectrogram(Extractor, kind="…")``.
+        accepts: Kind of input, such as ``"text"``, ``"image"`` or ``"mesh"``. An extractor that
+            accepts ``"text"`` reads a string as content and never as a path.
+        accepts_uploads: Whether file contents from untrusted clients are safe to extract, because
+            time and memory are bounded.
+        exact_terms: Whether `terms` are tags that an item either has or has not.
+    """
+
+    kind: ClassVar[str]
+    accepts: ClassVar[str]
+    accepts_uploads: ClassVar[bool] = False
+    exact_terms: ClassVar[bool] = False
+
+    def __init_subclass__(cls, *, kind: str | None = None) -> None:
+        """Register the class under its kind."""
+        super().__init_subclass__()
+        if kind is not None:
+            cls.kind = kind
+            _KINDS[kind] = cls
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """Number of columns of a row."""
+
+    @abstractmethod
+    def extract_one(self, raw: RawInput) -> Rows:
+        """Extract the features of one input, shape (width,).
+
+        Raises:
+            DataError: The input is unusable; the message says why, without naming the input.
+        """
+
+    def extract(self, inputs: Iterable[RawInput]) -> Rows:
+        """Extract the features of many inputs, shape (n, width).
+
+        Args:
+            inputs: What this extractor accepts: texts, lists of tags, paths or contents of files.
+
+        Raises:
+            DataError: One of the inputs is unusable; the message names it.
+        """
+        rows = []
+        for raw in reject_single(inputs):
+            try:
+                rows.append(self.extract_one(raw))
+            except DataError as error:
+                raise DataError(f"{short_name(raw)}: {error}") from error
+        return np.stack(rows) if rows else np.empty((0, self.width), np.float32)
+
+    def terms(self, raw: RawInput) -> list[str]:  # noqa: ARG002 - for subclasses
+        """Words or tags that the extractor recognizes in one input; empty unless it accepts text."""
+        return []
+
+    def recipe(self) -> Recipe:
+        """Return everything needed to extract the same features again, as plain data."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        arrays = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
+        files = {name: value for name, value in values.items() if isinstance(value, bytes)}
+        lines = {name: value for name, value in values.items() if isinstance(value, tuple)}
+        settings = {
+            name: values[name]
+            for name in values.keys() - arrays.keys() - files.keys() - lines.keys()
+        }
+        files |= {name + _LINES: "\n".join(value).encode() for name, value in lines.items()}
+        return Recipe(self.kind, settings, arrays, files)
+
+
+def load_extractor(recipe: Recipe) -> Extractor:
+    """Create the extractor that a recipe describes.
+
+    Args:
+        recipe: Such as ``model.recipes["text"]``.
+
+    Raises:
+        DataError: No extractor has this kind, or the package that registers it cannot be imported.
+        FormatError: The recipe is incomplete or corrupted.
+
+    Example:
+        >>> from crossbit import features
+        >>> recipe = features.BagOfTags.fit([["red", "food"], ["cloud", "red"]]).recipe()
+        >>> features.load_extractor(recipe).extract(["cloud", "red + food"])
+        array([[0., 1., 0.],
+               [1., 0., 1.]], dtype=float32)
+    """
+    cls = extractor_class(recipe.kind)
+    try:
+        return cls(
+            **recipe.settings,
+            **recipe.arrays,
+            **dict(_field(*item) for item in recipe.files.items()),
+        )
+    except (TypeError, UnicodeDecodeError, DataError) as error:
+        raise FormatError(f"a recipe of kind {recipe.kind!r} is corrupted ({error})") from error
+
+
+def extractor_class(kind: str) -> type[Extractor]:
+    """Return the extractor class of a recipe kind, without loading networks or vocabularies.
+
+    Args:
+        kind: A built-in kind, or one that an installed package registers (see `Extractor`).
+
+    Raises:
+        DataError: No extractor has this kind, or the package that registers it cannot be imported.
+    """
+    if kind not in _KINDS:
+        registered = _registered()
+        _import_class(registered[known(kind, [*_KINDS, *registered], "kind of recipe")])
+    return _KINDS[kind]
+
+
+def extractor_kinds() -> list[str]:
+    """Return the names of all recipe kinds: the built-in ones and those of installed packages."""
+    return sorted({*_KINDS, *_registered()})
+
+
+def reject_single(inputs: Iterable[Any]) -> Iterable[Any]:
+    """Return ``inputs``; a single text or path, whose characters would count as inputs, fails."""
+    if isinstance(inputs, str | bytes | PathLike) or not isinstance(inputs, Iterable):
+        raise DataError(f"expected a list of inputs, got one {type(inputs).__name__}; pass [input]")
+    return inputs
+
+
+def short_name(raw: object) -> str:
+    """Name an input in at most 60 characters, for messages."""
+    match raw:
+        case bytes():
+            return f"{len(raw):,} bytes"
+        case PathLike():
+            return str(fspath(raw))
+        case str():
+            text = " ".join(raw.split()) or repr(raw)
+        case _:
+            text = str(list(raw)) if isinstance(raw, Iterable) else repr(raw)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _registered() -> dict[str, EntryPoint]:
+    return {entry.name: entry for entry in entry_points(group=ENTRY_POINTS)}
+
+
+def _import_class(entry: EntryPoint) -> None:
+    """Import the class of an entry point, which registers itself under its kind."""
+    origin = f"extractor {entry.name!r} ({entry.value}"
+    origin += f", package {entry.dist.name})" if entry.dist is not None else ")"
+    try:
+        cls = entry.load()
+    except Exception as error:  # importing a package can raise anything
+        raise DataError(
+            f"{origin} cannot be imported: {type(error).__name__}: {error};"
+            " repair or update that package"
+        ) from error
+    if not (isinstance(cls, type) and issubclass(cls, Extractor)) or entry.name not in _KINDS:
+        raise DataError(
+            f"{origin}: expected a subclass of Extractor with kind={entry.name!r}, got {cls!r}"
+        )
+
+
+def _field(name: str, content: bytes) -> tuple[str, Any]:
+    """Name and value of a dataclass field that a recipe stores as a file."""
+    if name.endswith(_LINES):
+        return name.removesuffix(_LINES), tuple(content.decode().split("\n")) if content else ()
+    return name, content
