@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 
-from crossbit.features.shape import Mesh, ply
+from crossbit.features.shape import Mesh, to_ply
 from crossbit_experiments.shapegoogle.distractors import FAMILIES, distractor
-from crossbit_experiments.shapegoogle.sources import CLASSES
+from crossbit_experiments.shapegoogle.shapes import CLASSES
 from crossbit_experiments.shapegoogle.surfaces import coarsen
 
 
@@ -23,7 +23,7 @@ def small_sources(folder: Path) -> Path:
                 if where.name == "sumner"
                 else f"{label}{pose}"
             )
-            (where / f"{name}.off").write_bytes(ply(turned))
-    (folder / "tosca" / "8_man_01.off").write_bytes(ply(mesh))
+            (where / f"{name}.off").write_bytes(to_ply(turned))
+    (folder / "tosca" / "8_man_01.off").write_bytes(to_ply(mesh))
     (folder / "tosca" / "person0.off").unlink()
     return folder

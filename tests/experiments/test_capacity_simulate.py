@@ -9,9 +9,8 @@ import pytest
 
 from crossbit import DataError, FormatError
 from crossbit._io.files import write_json
-from crossbit_experiments.capacity.measured import Measured
-from crossbit_experiments.capacity.plan import Demand, Machine, plan
-from crossbit_experiments.capacity.simulate import Cluster, simulate
+from crossbit_experiments.capacity.plan import Demand, Machine, Measured, plan
+from crossbit_experiments.capacity.simulation import Cluster, simulate
 
 MEASURED = Path(__file__).parents[2] / "results" / "scale" / "measured.json"
 CALM = Cluster(shards=1, replicas=1, load=0.0, late=0.0, network=0.0)

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from crossbit.cli import main
-from crossbit_experiments import scaling
-from crossbit_experiments.capacity.measured import Measured
+from crossbit_experiments.capacity import report
+from crossbit_experiments.capacity.plan import Measured
 from crossbit_experiments.summary import read_summary
 
 RESULTS = Path(__file__).parents[2] / "results" / "scale"
@@ -27,12 +27,12 @@ def kept() -> dict[str, Any]:
 def test_kept_tables_are_those_of_the_measurements(
     measured: Measured, kept: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert kept["growth"] == scaling.growth_table(measured)
-    assert kept["capacity"] == scaling.capacity_table(scaling.plans(measured))
-    assert kept["check"] == scaling.check_table(measured)
-    assert len(kept["latency"]["lines"]) == len(scaling.SCENARIOS) * len(scaling.SHARDS)
-    monkeypatch.setattr(scaling, "SCENARIOS", scaling.SCENARIOS[2:3])  # one of them tells of all
-    few = scaling.latency_table(list(scaling.latency_lines(measured, (1,))))
+    assert kept["growth"] == report.growth_table(measured)
+    assert kept["capacity"] == report.capacity_table(report.plans(measured))
+    assert kept["check"] == report.check_table(measured)
+    assert len(kept["latency"]["lines"]) == len(report.SCENARIOS) * len(report.SHARDS)
+    monkeypatch.setattr(scaling, "SCENARIOS", report.SCENARIOS[2:3])  # one of them tells of all
+    few = report.latency_table(list(report.latency_lines(measured, (1,))))
     assert few["lines"][0] in kept["latency"]["lines"]
 
 
@@ -46,9 +46,9 @@ def test_everything_is_made_by_one_command(
     monkeypatch.setattr(scaling, "SHARDS", (1, 3))
     monkeypatch.setattr(scaling, "QUERIES", 50)
     told: list[int] = []
-    path = scaling.run(measured, tmp_path, lambda step: told.append(step.number))
+    path = report.run(measured, tmp_path, lambda step: told.append(step.number))
     assert list(read_summary(path)["tables"]) == ["growth", "capacity", "check", "latency"]
-    assert told == list(range(1, 1 + 2 * len(scaling.SCENARIOS)))
+    assert told == list(range(1, 1 + 2 * len(report.SCENARIOS)))
     assert sorted(each.name for each in tmp_path.iterdir()) == [
         "growth.svg",
         "summary.json",
@@ -80,7 +80,7 @@ def test_a_plan_for_ones_own_numbers(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_numbers_are_written_shortly() -> None:
-    assert [scaling.power(n) for n in (10**8, 3 * 10**9, 12_345, 500, 10**11)] == [
+    assert [report.power(n) for n in (10**8, 3 * 10**9, 12_345, 500, 10**11)] == [
         *("10⁸", "3·10⁹", "12,345", "500", "10¹¹")
     ]
-    assert [scaling.short(x) for x in (1723.4, 0.0123, 12.6)] == ["1,700", "0.012", "13"]
+    assert [report.short(x) for x in (1723.4, 0.0123, 12.6)] == ["1,700", "0.012", "13"]

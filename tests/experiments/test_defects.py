@@ -11,9 +11,10 @@ from crossbit import CMSSH, MMNN
 from crossbit.data import synthetic
 from crossbit.evaluation import evaluate_model
 from crossbit.neural.losses import contrastive
-from crossbit_experiments import defects, wiki
-from crossbit_experiments.kept import Kept
+from crossbit_experiments import defects
+from crossbit_experiments.stored_codes import Kept
 from crossbit_experiments.summary import read_summary
+from crossbit_experiments.wiki import methods
 
 data = synthetic(n=240, classes=4)
 FIELDS: dict[str, Any] = {
@@ -86,7 +87,7 @@ def test_the_printed_gradient_is_not_that_of_the_loss() -> None:
 def test_the_summary_has_every_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(defects, "PAIRS", (200, 400))
     quick = {"n_pairs": (200, 400), "steps": 2}
-    for fields in (wiki.LITERAL, defects._MEANS, defects._NETWORKS):
+    for fields in (methods.LITERAL, defects._MEANS, defects._NETWORKS):
         for name, value in quick.items():
             monkeypatch.setitem(fields, name, value)
     path = defects.run(data, tmp_path, n_bits=8, seeds=[0])

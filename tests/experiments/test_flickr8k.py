@@ -7,9 +7,9 @@ from PIL import Image
 
 from crossbit.errors import DataError
 from crossbit_experiments.flickr8k.dataset import read
-from crossbit_experiments.flickr8k.matches import METHODS, look, tags_of
-from crossbit_experiments.flickr8k.sheet import Sheet
-from crossbit_experiments.flickr8k.words import Vocabulary, inflections, load_concepts, telling
+from crossbit_experiments.flickr8k.html_report import Sheet
+from crossbit_experiments.flickr8k.qualitative import METHODS, look, tags_of
+from crossbit_experiments.flickr8k.vocabulary import Vocabulary, inflections, load_concepts, telling
 
 SAID = {
     "dog": ["A brown dog runs with a red ball", "Two dogs play", "The dog's toy is a green ball"],

@@ -9,13 +9,13 @@ from crossbit.cli import main
 from crossbit.data import Dataset
 from crossbit.evaluation.protocol import PROTOCOLS
 from crossbit.hashers import HASHERS
+from crossbit_experiments.docs import write_pages
 from crossbit_experiments.flickr8k import dataset
 from crossbit_experiments.flickr8k.dataset import Photographs
-from crossbit_experiments.flickr8k.words import Leaks
-from crossbit_experiments.nus import rows as table
-from crossbit_experiments.nus.rows import NETWORK, rows
-from crossbit_experiments.nus.simulate import KINDS, features
-from crossbit_experiments.pages import write_pages
+from crossbit_experiments.flickr8k.vocabulary import Leaks
+from crossbit_experiments.nus import methods as table
+from crossbit_experiments.nus.methods import NETWORK, rows
+from crossbit_experiments.nus.simulation import KINDS, features
 from crossbit_experiments.summary import read_summary
 
 pytest.importorskip("matplotlib")

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from crossbit.hashers.ccaitq import CCAITQ
-from crossbit.tune import Choice, Found, Range, Space, Trial
+from crossbit.tune import Choice, Range, SearchResult, Space, Trial
 from crossbit.tune.plots import plot_grid, plot_search
 
 
@@ -35,7 +35,9 @@ def test_words_keep_their_order(tmp_path: Path) -> None:
 
 def test_a_search_of_one_field_has_bars_alone(tmp_path: Path) -> None:
     trials = [Trial({}, (1.0, 1.0)), *(Trial({"power": p}, (p, p)) for p in (0.5, 1.5, 2.5, 2.0))]
-    plot_search(Found(CCAITQ, {}, {"power": Range(0, 3)}, 2, trials), tmp_path / "search.svg")
+    plot_search(
+        SearchResult(CCAITQ, {}, {"power": Range(0, 3)}, 2, trials), tmp_path / "search.svg"
+    )
     drawn = (tmp_path / "search.svg").read_text()
     assert "importance" in drawn
     assert "given up early" not in drawn
@@ -48,6 +50,7 @@ def test_a_search_shows_choices_by_name_and_what_was_given_up(tmp_path: Path) ->
         for k in (1.0, 2.0, 4.0, 5.0, 6.0)
     ]
     plot_search(
-        Found(CCAITQ, {}, space, 2, [Trial({}, (0.0, 0.0)), *trials]), tmp_path / "search.svg"
+        SearchResult(CCAITQ, {}, space, 2, [Trial({}, (0.0, 0.0)), *trials]),
+        tmp_path / "search.svg",
     )
     assert "[64]" in (tmp_path / "search.svg").read_text()

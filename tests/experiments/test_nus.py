@@ -10,15 +10,15 @@ import pytest
 
 from crossbit.cli import main
 from crossbit.data import Dataset
-from crossbit.data.nus import read_concepts
+from crossbit.data.conversion.distributions import read_concepts
 from crossbit.errors import DataError
 from crossbit.evaluation.protocol import PROTOCOLS, Protocol
 from crossbit.evaluation.results import read_result
 from crossbit.metrics import AveragePrecision, mean_over_queries, rank_vectors
-from crossbit_experiments.nus import simulate as simulation
-from crossbit_experiments.nus.parts import BASE, LABELED, QUERIES, READINGS, apply_reading
-from crossbit_experiments.nus.rows import DIRECTIONS, NETWORK, PAPER, rank_features, rows
-from crossbit_experiments.nus.simulate import (
+from crossbit_experiments.nus import simulation
+from crossbit_experiments.nus.methods import DIRECTIONS, NETWORK, PAPER, rank_features, rows
+from crossbit_experiments.nus.run import run_study
+from crossbit_experiments.nus.simulation import (
     KINDS,
     Calibration,
     calibrate,
@@ -26,7 +26,7 @@ from crossbit_experiments.nus.simulate import (
     simulate,
     solve,
 )
-from crossbit_experiments.nus.study import run_study
+from crossbit_experiments.nus.splits import BASE, LABELED, QUERIES, READINGS, apply_reading
 from crossbit_experiments.summary import read_summary
 
 pytest.importorskip("matplotlib")
@@ -207,7 +207,9 @@ def test_a_study_ends_in_a_summary_with_all_directions_and_chance(
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few labels, and shares that need not be looked for."""
-    monkeypatch.setattr("crossbit.data.nus.read_concepts", lambda folder: (LABELS, CONCEPTS))
+    monkeypatch.setattr(
+        "crossbit.data.conversion.distributions.read_concepts", lambda folder: (LABELS, CONCEPTS)
+    )
     shares = Calibration(SHARES, {"image": [(0.6, 57.0)], "tags": [(0.8, 79.0)]})
     monkeypatch.setattr(simulation, "calibrate", lambda *arguments, **named: shares)
 

@@ -12,19 +12,11 @@ from crossbit.cli import main
 from crossbit.data import Dataset
 from crossbit.evaluation.protocol import PROTOCOLS
 from crossbit.metrics import AveragePrecision, mean_over_queries, rank_vectors, same_class
-from crossbit_experiments.pages import write_pages
-from crossbit_experiments.shapegoogle import (
-    described,
-    experiment,
-    plan,
-    rows,
-    runs,
-    strengths,
-    study,
-)
-from crossbit_experiments.shapegoogle.bars import bars
-from crossbit_experiments.shapegoogle.pairs import tell
-from crossbit_experiments.shapegoogle.sources import CLASSES
+from crossbit_experiments.docs import write_pages
+from crossbit_experiments.shapegoogle import descriptors, methods, run, shapes
+from crossbit_experiments.shapegoogle.methods import tell
+from crossbit_experiments.shapegoogle.results import bars
+from crossbit_experiments.shapegoogle.shapes import CLASSES
 from crossbit_experiments.summary import read_summary
 from tests.experiments.meshes import small_sources
 
@@ -32,9 +24,9 @@ pytest.importorskip("robust_laplacian")
 pytest.importorskip("matplotlib")
 
 
-def few() -> list[plan.Item]:
+def few() -> list[shapes.Item]:
     """Three classes, three kinds, and six distractors."""
-    kinds = (plan.ISOMETRY, "noise", "scale")
+    kinds = (shapes.ISOMETRY, "noise", "scale")
     items = [
         item for item in WHOLE if item.label in CLASSES[:3] and item.kind in kinds and item.step < 5
     ]
@@ -44,7 +36,7 @@ def few() -> list[plan.Item]:
     ]
 
 
-WHOLE = plan.plan()
+WHOLE = shapes.plan()
 
 
 @pytest.fixture
@@ -52,7 +44,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(experiment, "plan", few)
     monkeypatch.setattr(strengths, "plan", few)
     monkeypatch.setattr(strengths, "CANDIDATES", (0.0, 1.0))
-    monkeypatch.setitem(rows.NETWORK, "steps", 3)
+    monkeypatch.setitem(methods.NETWORK, "steps", 3)
     for name, value in {
         "LENGTHS": (4, 8),
         "LONG": (12,),
@@ -68,18 +60,18 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def shapes(tmp_path_factory: pytest.TempPathFactory) -> described.Shapes:
+def shapes(tmp_path_factory: pytest.TempPathFactory) -> descriptors.Shapes:
     folder = tmp_path_factory.mktemp("shapes")
     steps: list[Step] = []
-    found = described.describe(
+    found = descriptors.describe(
         few(), small_sources(folder / "data"), folder / "cache", strength=1.0, on_step=steps.append
     )
     assert steps[-1].number == len(found.items) == len(few())
     return found
 
 
-def test_both_readings_split_the_shapes_as_they_say(shapes: described.Shapes) -> None:
-    printed, held = described.as_printed(shapes), described.held_out(shapes)
+def test_both_readings_split_the_shapes_as_they_say(shapes: descriptors.Shapes) -> None:
+    printed, held = descriptors.as_printed(shapes), descriptors.held_out(shapes)
     classed = sum(item.label is not None for item in shapes.items)
     assert {part: len(some) for part, some in printed.splits.items()} == {
         "train": classed + 6,
@@ -98,26 +90,26 @@ def test_both_readings_split_the_shapes_as_they_say(shapes: described.Shapes) ->
         np.testing.assert_allclose(np.linalg.norm(data.views["ssbof"], axis=1), 1, atol=1e-5)
 
 
-def test_held_out_vocabularies_see_the_training_half_alone(shapes: described.Shapes) -> None:
+def test_held_out_vocabularies_see_the_training_half_alone(shapes: descriptors.Shapes) -> None:
     trains = [item.trains for item in shapes.items]
     strange = [replace(heat, signatures=heat.signatures * 3) for heat in shapes.heats]
     mixed = [
         own if t else other for own, other, t in zip(shapes.heats, strange, trains, strict=True)
     ]
-    changed = described.Shapes(shapes.items, mixed, [])
+    changed = descriptors.Shapes(shapes.items, mixed, [])
     rows_ = np.flatnonzero(trains)
-    before, after = (described.held_out(some).views["bof"][rows_] for some in (shapes, changed))
+    before, after = (descriptors.held_out(some).views["bof"][rows_] for some in (shapes, changed))
     np.testing.assert_array_equal(before, after)
     assert not np.array_equal(
-        described.as_printed(shapes).views["bof"][rows_],
-        described.as_printed(changed).views["bof"][rows_],
+        descriptors.as_printed(shapes).views["bof"][rows_],
+        descriptors.as_printed(changed).views["bof"][rows_],
     )
 
 
-def test_unhashed_descriptors_leave_the_own_row_out(shapes: described.Shapes) -> None:
-    data = described.as_printed(shapes)
+def test_unhashed_descriptors_leave_the_own_row_out(shapes: descriptors.Shapes) -> None:
+    data = descriptors.as_printed(shapes)
     found = (
-        rows.raw_descriptors(data, protocol=PROTOCOLS["shapegoogle/as-printed"])
+        methods.raw_descriptors(data, protocol=PROTOCOLS["shapegoogle/as-printed"])
         .reports["bof", "bof"]["mAP"]
         .value
     )
@@ -132,26 +124,26 @@ def test_unhashed_descriptors_leave_the_own_row_out(shapes: described.Shapes) ->
     assert found == pytest.approx(mean_over_queries(ranking.measure(AveragePrecision())))
 
 
-def test_shapes_are_taken(shapes: described.Shapes) -> None:
+def test_shapes_are_taken(shapes: descriptors.Shapes) -> None:
     some = shapes.take([item.label == "cat" for item in shapes.items])
     assert {item.label for item in some.items} == {"cat"}
     assert len(some.heats) == len(some.items)
 
 
 def test_rows_are_the_papers() -> None:
-    table = {row.key: row for row in rows.table_rows(PROTOCOLS["shapegoogle/held-out"], 16)}
+    table = {row.key: row for row in methods.table_rows(PROTOCOLS["shapegoogle/held-out"], 16)}
     assert table["mmnn-l2"].paper == {"bof-ssbof": 99.76, "bof-bof": 99.26, "ssbof-ssbof": 99.57}
     made = table["mmnn-l1"].make(n_bits=16, seed=0)  # type: ignore[misc]
     assert made.configuration()["alpha"] == {"bof": 0.1, "ssbof": 0.3}
     assert made.configuration()["margin"] == {"bof": 1.0, "ssbof": 1.0, "bof-ssbof": 3.0}
     assert table["cmnn-l2"].make(n_bits=16, seed=0).configuration()["hidden"] == [128]  # type: ignore[misc]
-    assert [row.title for row in rows.settings_rows(12)][-1] == "CM-NN, m 5"
-    assert rows.settings_rows(12)[0].paper["bof-ssbof"] == 90.67
-    cells = runs.grid_cells()
+    assert [row.title for row in methods.settings_rows(12)][-1] == "CM-NN, m 5"
+    assert methods.settings_rows(12)[0].paper["bof-ssbof"] == 90.67
+    cells = run.grid_cells()
     assert (
         len(cells)
         == len(set(cells))
-        == len(runs.ALPHAS) * len(runs.MARGINS) + (len(runs.WITHIN) - 1) * len(runs.MARGINS)
+        == len(run.ALPHAS) * len(run.MARGINS) + (len(run.WITHIN) - 1) * len(run.MARGINS)
     )
 
 
@@ -183,7 +175,7 @@ def test_pairs_are_capped_at_what_exists(
 
 def test_bars_say_what_is_missed() -> None:
     def row(title: str, value: float) -> dict[str, Any]:
-        return {"title": title, "mean": dict.fromkeys(rows.DIRECTIONS, value)}
+        return {"title": title, "mean": dict.fromkeys(methods.DIRECTIONS, value)}
 
     twelve = {
         "MM-NN L1": 90.0,

@@ -9,10 +9,23 @@ import pytest
 from crossbit import DataError
 from crossbit.features.shape import Mesh
 from crossbit_experiments.shapegoogle.distractors import FAMILIES, distractor
-from crossbit_experiments.shapegoogle.plan import DISTRACTORS, KINDS, SHAPES, plan
-from crossbit_experiments.shapegoogle.solids import ball, inside, tube
-from crossbit_experiments.shapegoogle.sources import CLASSES, find_poses
-from crossbit_experiments.shapegoogle.surfaces import VERTICES, coarsen, distances, without
+from crossbit_experiments.shapegoogle.shapes import (
+    CLASSES,
+    DISTRACTORS,
+    KINDS,
+    SHAPES,
+    find_poses,
+    plan,
+)
+from crossbit_experiments.shapegoogle.surfaces import (
+    VERTICES,
+    ball,
+    coarsen,
+    distances,
+    inside,
+    tube,
+    without,
+)
 from crossbit_experiments.shapegoogle.transformations import MAGNITUDES, transform
 from tests.experiments.meshes import small_sources
 

@@ -9,8 +9,8 @@ from crossbit.data import read, synthetic
 from crossbit.evaluation.evaluate import Evaluation
 from crossbit.evaluation.protocol import Protocol
 from crossbit.metrics import evaluate_ranking
-from crossbit_experiments import realvalued, wiki
-from crossbit_experiments.table import Row, result_file, run_rows, summarize
+from crossbit_experiments.methods import Row, result_file, run_rows, summarize
+from crossbit_experiments.wiki import methods
 
 DIRECTIONS = ("image-text", "text-image")
 data = synthetic(n=120, classes=3)
@@ -18,10 +18,10 @@ data = synthetic(n=120, classes=3)
 
 def _correlated(whole: Dataset, seed: int) -> Evaluation:
     train, test = whole.part("train"), whole.part("test")
-    vectors = realvalued.embed("cm", train, test, n_directions=5, seed=seed)
+    vectors = methods.embed("cm", train, test, n_directions=5, seed=seed)
     ways = [("image", "text"), ("text", "image")]
     return Evaluation(
-        {way: evaluate_ranking(realvalued.rank(vectors, test, *way)) for way in ways},
+        {way: evaluate_ranking(methods.rank(vectors, test, *way)) for way in ways},
         Protocol(name="by hand"),
     )
 
@@ -67,7 +67,7 @@ def test_a_row_must_do_something(tmp_path: Path) -> None:
 
 
 def test_every_row_of_the_papers_table_is_there() -> None:
-    printed = {row.title: row.paper for row in wiki.rows() if row.paper}
+    printed = {row.title: row.paper for row in methods.rows() if row.paper}
     assert printed["CM-SSH"] == {
         "image-text": 22.2,
         "text-image": 18.4,
@@ -80,7 +80,7 @@ def test_every_row_of_the_papers_table_is_there() -> None:
         "CM-NN L2, literal",
     } <= set(printed)
     assert {"CM", "SM", "SCM"} <= set(printed)
-    assert len({row.key for row in wiki.rows()}) == len(wiki.rows())
+    assert len({row.key for row in methods.rows()}) == len(methods.rows())
 
 
 @pytest.mark.parametrize("key", ["cm", "scm"])
@@ -88,13 +88,13 @@ def test_references_reach_what_the_paper_prints(
     key: str, wiki_folder: Path, tmp_path: Path
 ) -> None:
     """Within 1.5 points of the printed values (Rasiwasia et al. 2010, as quoted by the paper)."""
-    row = next(row for row in wiki.rows() if row.key == key)
+    row = next(row for row in methods.rows() if row.key == key)
     run_rows([row], read(wiki_folder), tmp_path, n_bits=32, seeds=[0])
-    (found,) = summarize([row], tmp_path, wiki.DIRECTIONS, n_bits=32, seeds=[0])
+    (found,) = summarize([row], tmp_path, methods.DIRECTIONS, n_bits=32, seeds=[0])
     for way, printed in row.paper.items():
         assert abs(found.mean[way] - printed) < 1.5, way
 
 
 def test_centered_vectors_have_mean_zero() -> None:
-    vectors = realvalued.centered({"x": np.random.default_rng(0).random((5, 4))})
+    vectors = methods.centered({"x": np.random.default_rng(0).random((5, 4))})
     np.testing.assert_allclose(vectors["x"].sum(axis=1), 0, atol=1e-12)

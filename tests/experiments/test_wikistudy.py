@@ -12,11 +12,12 @@ from crossbit.data import Dataset, synthetic
 from crossbit.errors import DataError, FormatError, MissingExtraError
 from crossbit.evaluation.results import read_result
 from crossbit.metrics import AveragePrecision, mean_over_queries
-from crossbit_experiments import lengths, plots, wiki, wikistudy
-from crossbit_experiments.kept import Kept
-from crossbit_experiments.pages import fill, write_pages
+from crossbit_experiments import plots
+from crossbit_experiments.docs import fill, write_pages
+from crossbit_experiments.methods import Row, result_file, run_rows, search
+from crossbit_experiments.stored_codes import Kept
 from crossbit_experiments.summary import read_summary, write_summary
-from crossbit_experiments.table import Row, result_file, run_rows, search
+from crossbit_experiments.wiki import methods, run
 
 pytest.importorskip("matplotlib")
 data = synthetic(n=120, classes=3)
@@ -48,8 +49,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("quick")
 def test_all_parts_end_in_one_summary_and_figures(tmp_path: Path) -> None:
     steps: list[Step] = []
-    for part in wikistudy.PARTS:
-        wikistudy.run_part(part, data, tmp_path, n_bits=8, seeds=SEEDS, on_step=steps.append)
+    for part in run.PARTS:
+        run.run_part(part, data, tmp_path, n_bits=8, seeds=SEEDS, on_step=steps.append)
     found = read_summary(tmp_path / "summary.json")
     assert [row["key"] for row in found["table"]] == ["mmnn", "lsh"]
     assert found["scarce"][0]["difference"] == 0  # the same method twice
@@ -83,7 +84,7 @@ def test_all_parts_end_in_one_summary_and_figures(tmp_path: Path) -> None:
 def test_figures_are_the_same_for_the_same_results(tmp_path: Path) -> None:
     drawn = []
     for _ in range(2):
-        wikistudy.run_part("table", data, tmp_path, n_bits=8, seeds=SEEDS)
+        run.run_part("table", data, tmp_path, n_bits=8, seeds=SEEDS)
         drawn.append((tmp_path / "table.svg").read_bytes())
     assert drawn[0] == drawn[1]
 
@@ -133,19 +134,19 @@ def test_kept_codes_give_the_number_of_their_result_and_of_their_crops(tmp_path:
 def test_a_share_of_the_pairs_across_and_all_of_those_within() -> None:
     labels = np.arange(2000) % 10
     train = Dataset(views={"image": np.ones((2000, 2)), "text": np.ones((2000, 2))}, labels=labels)
-    found = wiki.with_share(train, 0, share=0.1, within=True)
+    found = methods.with_share(train, 0, share=0.1, within=True)
     assert {pairs.key: (int(pairs.similar.sum()), len(pairs)) for pairs in found["pairs"]} == {
         "image-text": (1000, 11_000),
         "image-image": (10_000, 110_000),
         "text-text": (10_000, 110_000),
     }
-    across = wiki.with_share(train, 0, share=0.1, within=False)["pairs"]
+    across = methods.with_share(train, 0, share=0.1, within=False)["pairs"]
     assert [pairs.key for pairs in across] == ["image-text"]
     assert (across[0].index == found["pairs"][0].index).all()
 
 
 def test_every_row_of_the_study_is_a_method_that_can_be_made() -> None:
-    rows = [*wiki.rows(), *wiki.scarce_rows()]
+    rows = [*methods.rows(), *methods.scarce_rows()]
     assert len({row.key for row in rows}) == len(rows)
     for row in rows:
         if row.make is not None:
@@ -156,8 +157,8 @@ def test_every_row_of_the_study_is_a_method_that_can_be_made() -> None:
 @pytest.mark.usefixtures("quick")
 def test_pages_are_made_from_results(tmp_path: Path) -> None:
     results, docs = tmp_path / "results", tmp_path / "docs"
-    for part in wikistudy.PARTS:
-        wikistudy.run_part(part, data, results / "wiki", n_bits=8, seeds=SEEDS)
+    for part in run.PARTS:
+        run.run_part(part, data, results / "wiki", n_bits=8, seeds=SEEDS)
     docs.mkdir()
     names = ("table", "searches", "scarce", "lengths", "crops", "definitions")
     text = "# Page\n" + "".join(

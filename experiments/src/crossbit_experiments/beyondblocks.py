@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from crossbit_experiments.markdown import table
+from crossbit_experiments.tables import table
 
 _ACROSS = ("image-text", "text-image")
 

@@ -16,11 +16,11 @@ from crossbit.data import Dataset, Pairs, pairs_from_labels
 from crossbit.evaluation.results import read_result
 from crossbit.hashers import HASHERS
 from crossbit.metrics import from_labels, mean_average_precision
-from crossbit_experiments.kept import Kept
-from crossbit_experiments.overseeds import deviation, percent
+from crossbit_experiments.methods import Row, result_file, run_rows
+from crossbit_experiments.seed_stats import deviation, percent
+from crossbit_experiments.stored_codes import Kept
 from crossbit_experiments.summary import write_summary
-from crossbit_experiments.table import Row, result_file, run_rows
-from crossbit_experiments.wiki import LITERAL, MARGINS, PAIRS
+from crossbit_experiments.wiki.methods import LITERAL, MARGINS, PAIRS
 
 ACROSS = ("image-text", "text-image")
 DIRECTIONS = (*ACROSS, "image-image", "text-text")

@@ -26,9 +26,9 @@ from crossbit.evaluation.protocol import PROTOCOLS
 from crossbit.evaluation.results import read_result
 from crossbit.hashers import HASHERS
 from crossbit.tune.plots import draw_cells
-from crossbit_experiments.overseeds import deviation, percent, standard_error
+from crossbit_experiments.methods import Row, result_file, run_rows
+from crossbit_experiments.seed_stats import deviation, percent, standard_error
 from crossbit_experiments.summary import write_summary
-from crossbit_experiments.table import Row, result_file, run_rows
 
 TITLES = {
     "pix": "240 averages of 2 × 3 pixels",

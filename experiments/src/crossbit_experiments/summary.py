@@ -7,7 +7,7 @@ from typing import Any
 from crossbit._io.files import check_version, read_json, write_json
 from crossbit.evaluation.results import environment
 from crossbit.tune import Trial
-from crossbit_experiments.table import Summary
+from crossbit_experiments.methods import Summary
 
 FORMAT = "crossbit.summary/1"
 NAME = "summary.json"

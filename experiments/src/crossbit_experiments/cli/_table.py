@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from crossbit.cli import show
-from crossbit_experiments import table as tables
+from crossbit.cli import console
+from crossbit_experiments import methods as tables
 
 
 def print_table(
@@ -28,7 +28,7 @@ def print_table(
         for way in ways
         for name in (way.replace("-", " → "), *(["paper"] if way in printed else []))
     ]
-    table = show.table("", *titles, "ties", "bytes", "s")
+    table = console.table("", *titles, "ties", "bytes", "s")
     for one in summaries:
         cells = []
         for way in ways:
@@ -37,10 +37,10 @@ def print_table(
                 cells += [f"{one.row.paper[way]:.1f}" if way in one.row.paper else "–"]
         ties = f"[dim]{one.worst:.1f}–{one.best:.1f}[/dim]"
         table.add_row(one.row.title, *cells, ties, str(one.bytes_an_item), f"{one.seconds:.1f}")
-    show.out.print(table)
+    console.out.print(table)
     if summaries:
         seeds = f"mean ± sd of {summaries[0].seeds} seeds" if summaries[0].seeds > 1 else "one seed"
-        show.out.print(
+        console.out.print(
             f"[dim]mAP in percent, {what}, {seeds};\n"
             f"ties: bounds of the average; bytes an item; chance {summaries[0].chance:.1f}[/dim]"
         )

@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 
 from crossbit import data as data_sets
-from crossbit._validation import known
-from crossbit.cli import show
-from crossbit_experiments import table as tables
+from crossbit._validation import check_known
+from crossbit.cli import console
+from crossbit_experiments import methods as tables
 from crossbit_experiments.cli import capacity, digits, nus, shapegoogle
 from crossbit_experiments.cli._options import Bits, Out, Seeds, WikiFolder
 from crossbit_experiments.cli._table import print_table
@@ -50,26 +50,24 @@ def wiki(
       crossbit reproduce wiki --part lengths
       crossbit reproduce wiki --only cmssh --only scm --seeds 2
     """
-    from crossbit_experiments import wiki as experiment
-    from crossbit_experiments import wikistudy
+    from crossbit_experiments.wiki import methods as experiment
+    from crossbit_experiments.wiki import run
 
     loaded = data_sets.read(data_sets.find("wiki") if data is None else data)
     rows = {row.key: row for row in experiment.rows()}
-    chosen = [rows[known(key, rows, "row")] for key in only or rows]
-    parts = [
-        known(name, wikistudy.PARTS, "part") for name in part or (() if only else wikistudy.PARTS)
-    ]
+    chosen = [rows[check_known(key, rows, "row")] for key in only or rows]
+    parts = [check_known(name, run.PARTS, "part") for name in part or (() if only else run.PARTS)]
     if only:
-        with show.steps("wiki") as on_step:
+        with console.steps("wiki") as on_step:
             tables.run_rows(chosen, loaded, out, n_bits=bits, seeds=range(seeds), on_step=on_step)
     for name in parts:
-        with show.steps(f"wiki, {name}") as on_step:
-            wikistudy.run_part(name, loaded, out, n_bits=bits, seeds=range(seeds), on_step=on_step)  # type: ignore[arg-type]
+        with console.steps(f"wiki, {name}") as on_step:
+            run.run_part(name, loaded, out, n_bits=bits, seeds=range(seeds), on_step=on_step)  # type: ignore[arg-type]
     print_table(
         tables.summarize(chosen, out, experiment.DIRECTIONS, n_bits=bits, seeds=range(seeds)),
         experiment.DIRECTIONS,
     )
-    show.say(f"results, codes{', summary and figures' if parts else ''} in {out}")
+    console.say(f"results, codes{', summary and figures' if parts else ''} in {out}")
 
 
 @app.command()
@@ -84,10 +82,10 @@ def pages(
     What stands in a page between `<!-- from results: wiki table -->` and `<!-- end of results -->` is replaced;
     figures go to docs/figures.
     """
-    from crossbit_experiments.pages import write_pages
+    from crossbit_experiments.docs import write_pages
 
     changed = write_pages(results, docs)
-    show.say(f"{len(changed)} pages changed" + "".join(f"\n  {page}" for page in changed))
+    console.say(f"{len(changed)} pages changed" + "".join(f"\n  {page}" for page in changed))
 
 
 app.command()(shapegoogle.shapegoogle)

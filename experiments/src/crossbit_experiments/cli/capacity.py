@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from crossbit.cli import show
+from crossbit.cli import console
 from crossbit.errors import DataError
 
 _HELP = "What benchmarks/shards.py measured."
@@ -38,9 +38,8 @@ def scale(
       crossbit reproduce scale
       crossbit reproduce scale --items 3e9 --queries 500 --memory 256 --cores 32 --price 1.6
     """
-    from crossbit_experiments import scaling
-    from crossbit_experiments.capacity.measured import Measured
-    from crossbit_experiments.capacity.plan import Demand, Machine
+    from crossbit_experiments.capacity import report
+    from crossbit_experiments.capacity.plan import Demand, Machine, Measured
     from crossbit_experiments.summary import read_summary
 
     found = Measured.read(measured)
@@ -49,13 +48,13 @@ def scale(
             items=_whole(items), queries=queries, modalities=modalities, copies=copies, codes=codes
         )
         machine = replace(Machine(), cores=cores, memory=1e9 * memory, price=price)
-        _print(scaling.capacity_table(scaling.plans(found, demand, machine)))
+        _print(report.capacity_table(report.plans(found, demand, machine)))
         return
-    with show.steps("simulating") as on_step:
-        summary = read_summary(scaling.run(found, out, on_step))
+    with console.steps("simulating") as on_step:
+        summary = read_summary(report.run(found, out, on_step))
     for table in summary["tables"].values():
         _print(table)
-    show.say(
+    console.say(
         f"summary and figures in {out}; put them into the pages with: crossbit reproduce pages"
     )
 
@@ -68,8 +67,8 @@ def _whole(text: str) -> int:
 
 
 def _print(table: dict[str, list[Any]]) -> None:
-    shown = show.table(*table["header"])
+    shown = console.table(*table["header"])
     for line in table["lines"]:
         shown.add_row(*line)
-    show.out.print(shown)
-    show.out.print()
+    console.out.print(shown)
+    console.out.print()

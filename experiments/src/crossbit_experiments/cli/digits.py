@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from crossbit import data as data_sets
-from crossbit.cli import show
+from crossbit.cli import console
 from crossbit_experiments.cli._options import Bits, Out, Seeds, WikiFolder
 
 
@@ -35,32 +35,32 @@ def digits(
     from crossbit_experiments.summary import read_summary
 
     loaded = experiment.read(experiment.folder() if data is None else data)
-    with show.steps("digits") as on_step:
+    with console.steps("digits") as on_step:
         path = experiment.run(loaded, out, n_bits=bits, seeds=range(seeds), on_step=on_step)
     summary = read_summary(path)
     _print_matrix(summary)
     _print_gaps(summary)
-    show.say(f"results, codes, summary and figure in {out}")
+    console.say(f"results, codes, summary and figure in {out}")
 
 
 def _print_matrix(summary: dict[str, Any]) -> None:
     """From each modality to each."""
     names = list(summary["modalities"])
-    table = show.table("asked \\ searched", *names)
+    table = console.table("asked \\ searched", *names)
     for name, line in zip(names, summary["matrix"]["mean"], strict=True):
         table.add_row(name, *(f"{value:.1f}" for value in line))
-    show.out.print(table)
-    show.out.print(
+    console.out.print(table)
+    console.out.print(
         f"[dim]mAP in percent, mean of {summary['seeds']} seeds, {summary['bits']} bits[/dim]\n"
     )
 
 
 def _print_gaps(summary: dict[str, Any]) -> None:
-    table = show.table("", "all 36", "across", "within", "lost")
+    table = console.table("", "all 36", "across", "within", "lost")
     for one in summary["gaps"]:
         means = (f"{one[name]:.2f}" for name in ("all", "across", "within"))
         table.add_row(one["title"], *means, f"{one['lost']:.2f} [dim]± {one['error']:.2f}[/dim]")
-    show.out.print(table)
+    console.out.print(table)
 
 
 def defects(
@@ -81,17 +81,17 @@ def defects(
     from crossbit_experiments.summary import read_summary
 
     loaded = data_sets.read(data_sets.find("wiki") if data is None else data)
-    with show.steps("defects") as on_step:
+    with console.steps("defects") as on_step:
         path = experiment.run(loaded, out, n_bits=bits, seeds=range(seeds), on_step=on_step)
     summary = read_summary(path)
     for name, lines in summary["groups"].items():
-        table = show.table(name, *(way.replace("-", " → ") for way in summary["directions"]))
+        table = console.table(name, *(way.replace("-", " → ") for way in summary["directions"]))
         for one in lines:
             cells = (
                 f"{one['mean'][way]:.1f} [dim]± {one['deviation'][way]:.1f}[/dim]"
                 for way in summary["directions"]
             )
             table.add_row(one["title"], *cells)
-        show.out.print(table)
-        show.out.print()
-    show.say(f"results, codes and summary in {out}")
+        console.out.print(table)
+        console.out.print()
+    console.say(f"results, codes and summary in {out}")

@@ -9,12 +9,12 @@ import typer
 
 from crossbit import data as data_sets
 from crossbit._io.files import read_json, write_json
-from crossbit._validation import known
-from crossbit.cli import show
+from crossbit._validation import check_known
+from crossbit.cli import console
 from crossbit.data import Dataset
 from crossbit.evaluation.protocol import PROTOCOLS, Protocol
-from crossbit.pipeline.doors import cache_folder
-from crossbit_experiments import table as tables
+from crossbit.pipeline.extractors import cache_folder
+from crossbit_experiments import methods as tables
 from crossbit_experiments.cli._options import Bits, FlickrFolder, Out, PicturesCache, Seeds
 from crossbit_experiments.cli._table import print_table
 
@@ -64,9 +64,9 @@ def nus(
       crossbit reproduce nus --data nus
       crossbit reproduce nus --simulate --protocol ten-concepts
     """
-    from crossbit_experiments.nus.parts import READINGS, apply_reading
+    from crossbit_experiments.nus.splits import READINGS, apply_reading
 
-    reading = known(protocol, READINGS, "protocol")
+    reading = check_known(protocol, READINGS, "protocol")
     folder = out or Path("results") / f"nus{'-simulated' if simulate else ''}-{reading}"
     source = data_sets.find("nuswide") if data is None else data
     found, facts = (
@@ -80,17 +80,17 @@ def nus(
 
 def _simulated(source: Path, reading: str, folder: Path) -> tuple[Dataset, dict[str, Any]]:
     """Features made up from real concepts, calibrated once."""
-    from crossbit.data.nus import read_concepts
-    from crossbit_experiments.nus.simulate import calibrate, simulate
+    from crossbit.data.conversion.distributions import read_concepts
+    from crossbit_experiments.nus.simulation import calibrate, simulate
 
     labels, concepts = read_concepts(source)
     kept = folder / "simulation.json"
     if not kept.exists():
-        show.say(
+        console.say(
             "features are made up; how many of their draws tell something is found before anything is hashed"
         )
         began = time.process_time()
-        found = calibrate(labels, concepts, reading, on_trial=show.say)
+        found = calibrate(labels, concepts, reading, on_trial=console.say)
         folder.mkdir(parents=True, exist_ok=True)
         cost = (time.process_time() - began) / 60
         write_json(kept, {"shares": found.shares, "trials": found.trials, "CPU minutes": cost})
@@ -101,11 +101,11 @@ def _simulated(source: Path, reading: str, folder: Path) -> tuple[Dataset, dict[
 def _converted(source: Path, folder: Path) -> Dataset:
     """A converted set; a distribution is converted first, beside the results."""
     if (source / "dataset.json").is_file():
-        return Dataset.open(source)
+        return Dataset.load(source)
     kept = folder / "data"
     if not (kept / "dataset.json").is_file():
-        data_sets.convert(source, kept, on_note=show.say)
-    return Dataset.open(kept)
+        data_sets.convert(source, kept, on_note=console.say)
+    return Dataset.load(kept)
 
 
 def flickr8k(
@@ -126,16 +126,16 @@ def flickr8k(
       crossbit reproduce flickr8k --data flickr8k
     """
     from crossbit_experiments.flickr8k.dataset import read
-    from crossbit_experiments.nus.parts import as_the_paper_has_them
+    from crossbit_experiments.nus.splits import as_the_paper_has_them
 
     source = data_sets.find("flickr8k") if data is None else data
-    with show.steps("describing photographs") as on_step:
+    with console.steps("describing photographs") as on_step:
         found = read(source, cache=cache or cache_folder(), on_step=on_step)
     leaks = found.leaks
-    show.say(
+    console.say(
         f"{found.data!r}\nleft out: {', '.join(f'{n} {why}' for why, n in found.left_out.items())}"
     )
-    show.say(
+    console.say(
         f"kept from the tags: {leaks.words} words of concepts and {leaks.compounds} that contain one,"
         f" used {leaks.occurrences} times in training captions\n"
         f"tags that still give a concept away: {len(leaks.telling)} ({', '.join(leaks.telling)})"
@@ -159,17 +159,17 @@ def _run(
     paper: bool,
 ) -> None:
     """Run the rows and show the table."""
-    from crossbit_experiments.nus.rows import DIRECTIONS, rows
-    from crossbit_experiments.nus.study import run_study
+    from crossbit_experiments.nus.methods import DIRECTIONS, rows
+    from crossbit_experiments.nus.run import run_study
 
-    show.say(f"{protocol.name}: {protocol.note}\n{data!r}")
+    console.say(f"{protocol.name}: {protocol.note}\n{data!r}")
     made = rows(protocol, pairs=(pairs, pairs), paper=paper, as_they_come=not paper)
-    with show.steps(protocol.name) as on_step:
+    with console.steps(protocol.name) as on_step:
         run_study(made, data, out, protocol, n_bits=bits, seeds=seeds, facts=facts, on_step=on_step)
     summaries = tables.summarize(made, out, DIRECTIONS, n_bits=bits, seeds=seeds)
     what = "first 10 places, over relevant retrieved, expected ties"
     print_table(summaries, DIRECTIONS, what, average=False)
-    show.say(f"results, codes, summary and a figure in {out}")
+    console.say(f"results, codes, summary and a figure in {out}")
 
 
 def photographs(
@@ -199,16 +199,16 @@ def photographs(
       crossbit reproduce photographs --query "dog + beach" --query "red + car"
     """
     from crossbit_experiments.flickr8k.dataset import read
-    from crossbit_experiments.flickr8k.matches import MADE_UP, look
-    from crossbit_experiments.flickr8k.sheet import write_sheet
+    from crossbit_experiments.flickr8k.html_report import write_sheet
+    from crossbit_experiments.flickr8k.qualitative import MADE_UP, look
 
     folder = data_sets.find("flickr8k") if data is None else data
     kept = cache or cache_folder()
-    with show.steps("describing photographs") as on_step:
+    with console.steps("describing photographs") as on_step:
         described = read(
             folder, cache=kept, pictures=pictures, hide_concepts=False, workers=2, on_step=on_step
         )
-    with show.steps("learning") as on_step:
+    with console.steps("learning") as on_step:
         found = look(
             described,
             n_bits=bits,
@@ -221,7 +221,7 @@ def photographs(
         out, found, folder / "images", n_bits=bits, settings={"pictures": pictures, "seed": seed}
     )
     for method, judged in found.quality.items():
-        show.say(
+        console.say(
             f"ten tags, {method}: precision {judged['precision']:.1f} %, recall {judged['recall']:.1f} %"
         )
-    show.say(f"open {page}")
+    console.say(f"open {page}")

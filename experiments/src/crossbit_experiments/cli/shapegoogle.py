@@ -8,8 +8,8 @@ import typer
 
 from crossbit import data as data_sets
 from crossbit._io.files import read_json, write_json
-from crossbit._validation import known
-from crossbit.cli import show
+from crossbit._validation import check_known
+from crossbit.cli import console
 from crossbit_experiments.cli._options import Out, Seeds
 
 PARTS = (
@@ -57,45 +57,43 @@ def shapegoogle(
       crossbit reproduce shapegoogle --data shapes
       crossbit reproduce shapegoogle --part table --seeds 1
     """
-    from crossbit_experiments.shapegoogle import experiment
+    from crossbit_experiments.shapegoogle import run
 
     source = data_sets.find("shapes") if data is None else data
     kept = cache or out / "cache"
-    wanted = [known(name, PARTS, "part") for name in part or PARTS[1:]]
+    wanted = [check_known(name, PARTS, "part") for name in part or PARTS[1:]]
     if "strengths" in wanted:
         _strengths(source, kept, out, workers)
         wanted.remove("strengths")
     if not wanted:
         return
     clock = _Clock(kept / "minutes.json")
-    with show.steps("describing shapes") as on_step, clock("from meshes to descriptors"):
-        sets, skipped = experiment.prepare(source, kept, workers=workers, on_step=on_step)
+    with console.steps("describing shapes") as on_step, clock("from meshes to descriptors"):
+        sets, skipped = run.prepare(source, kept, workers=workers, on_step=on_step)
     for line in skipped:
-        show.say(f"left out: {line}")
+        console.say(f"left out: {line}")
     runs: Any = [name for name in wanted if name != "retrieval"]
-    with show.steps("shapegoogle") as on_step, clock("from descriptors to results"):
-        experiment.run(sets, out, parts=runs, seeds=range(seeds), workers=workers, on_step=on_step)
+    with console.steps("shapegoogle") as on_step, clock("from descriptors to results"):
+        run.run(sets, out, parts=runs, seeds=range(seeds), workers=workers, on_step=on_step)
     if "retrieval" in wanted:
-        experiment.draw_search(sets["held-out"], source, kept, out)
-    experiment.collect(
-        sets, out, seeds=range(seeds), facts={"minutes": clock.minutes, "skipped": skipped}
-    )
+        run.draw_search(sets["held-out"], source, kept, out)
+    run.collect(sets, out, seeds=range(seeds), facts={"minutes": clock.minutes, "skipped": skipped})
     _print(out)
 
 
 def _strengths(source: Path, cache: Path, out: Path, workers: int) -> None:
     """What the descriptors reach at each strength, before anything is hashed."""
-    from crossbit_experiments.shapegoogle import strengths
-    from crossbit_experiments.shapegoogle.experiment import write_blocks
+    from crossbit_experiments.shapegoogle import descriptors
+    from crossbit_experiments.shapegoogle.run import write_blocks
     from crossbit_experiments.summary import write_summary
 
-    with show.steps("strengths") as on_step:
-        tried = strengths.try_strengths(
-            source, cache, candidates=strengths.CANDIDATES, workers=workers, on_step=on_step
+    with console.steps("strengths") as on_step:
+        tried = descriptors.try_strengths(
+            source, cache, candidates=descriptors.CANDIDATES, workers=workers, on_step=on_step
         )
     write_summary(out, "shapegoogle", strengths=tried)
     write_blocks(out)
-    table = show.table("strength", "BoF", "SS-BoF", "BoF alone", "SS-BoF alone", "gap")
+    table = console.table("strength", "BoF", "SS-BoF", "BoF alone", "SS-BoF alone", "gap")
     for one in tried:
         values = [
             one[f"{n}-{n}{end}"] for end in ("", ", no distractors") for n in ("bof", "ssbof")
@@ -103,27 +101,29 @@ def _strengths(source: Path, cache: Path, out: Path, workers: int) -> None:
         table.add_row(
             f"{one['strength']:g}", *(f"{value:.1f}" for value in values), f"{one['gap']:.1f}"
         )
-    show.out.print(table)
-    show.say(f"nearest to the paper: {strengths.choose(tried):g}; in use: {strengths.STRENGTH:g}")
+    console.out.print(table)
+    console.say(
+        f"nearest to the paper: {descriptors.choose(tried):g}; in use: {descriptors.STRENGTH:g}"
+    )
 
 
 def _print(out: Path) -> None:
     """The held-out table at 16 bits, and what was to be reached."""
-    from crossbit_experiments.shapegoogle.rows import DIRECTIONS
+    from crossbit_experiments.shapegoogle.methods import DIRECTIONS
     from crossbit_experiments.summary import NAME, read_summary
 
     summary = read_summary(out / NAME)
-    table = show.table("held out, 16 bits", *DIRECTIONS)
+    table = console.table("held out, 16 bits", *DIRECTIONS)
     for row in summary["results"].get("held-out 16", []):
         table.add_row(
             row["title"],
             *(f"{row['mean'][way]:.1f}" if way in row["mean"] else "–" for way in DIRECTIONS),
         )
-    show.out.print(table)
+    console.out.print(table)
     for bar in summary["bars"]:
         verdict = "reached" if bar["reached"] else "MISSED"
-        show.say(f"{verdict}: {bar['bar']}: {bar['value']:.2f}, at least {bar['least']:.2f}")
-    show.say(f"results, codes, summary and figures in {out}")
+        console.say(f"{verdict}: {bar['bar']}: {bar['value']:.2f}, at least {bar['least']:.2f}")
+    console.say(f"results, codes, summary and figures in {out}")
 
 
 class _Clock:

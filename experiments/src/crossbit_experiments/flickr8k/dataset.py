@@ -11,10 +11,10 @@ import numpy as np
 from crossbit._progress import OnStep
 from crossbit.data import Dataset
 from crossbit.data.captions import read_captions
-from crossbit.features import BagOfTags, Describer, extract
+from crossbit.features import BagOfTags, Extractor, extract
 from crossbit.features.text import words
-from crossbit.pipeline.doors import image_describer
-from crossbit_experiments.flickr8k.words import Leaks, Vocabulary, load_concepts, telling
+from crossbit.pipeline.extractors import image_extractor
+from crossbit_experiments.flickr8k.vocabulary import Leaks, Vocabulary, load_concepts, telling
 
 TAGS = 1000
 PICTURES = "sift:500"
@@ -33,7 +33,7 @@ class Photographs:
     """
 
     data: Dataset
-    describers: dict[str, Describer]
+    describers: dict[str, Extractor]
     leaks: Leaks
     left_out: dict[str, int]
 
@@ -81,7 +81,7 @@ def read(
     names = _keep(names, lambda name: bool(said[name]), left_out, "without a tag")
 
     paths = [folder / "images" / name for name in names]
-    describer = image_describer(
+    describer = image_extractor(
         pictures, [path for path in paths if split[path.name] == "train"], cache=cache
     )
     found = extract(describer, paths, workers=workers, cache=cache / "rows", on_step=on_step)
@@ -89,7 +89,7 @@ def read(
     names = [names[number] for number in found.kept]
 
     labels = np.stack([vocabulary.shown(captions[name]) for name in names])
-    views = {"image": found.rows, "tags": bag.describe([said[name] for name in names])}
+    views = {"image": found.rows, "tags": bag.extract([said[name] for name in names])}
     parts = np.array([split[name] for name in names])
     data = Dataset(
         views=views,

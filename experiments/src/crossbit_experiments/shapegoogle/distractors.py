@@ -6,8 +6,15 @@ import numpy as np
 from numpy.random import Generator
 
 from crossbit.features.shape import Mesh
-from crossbit_experiments.shapegoogle.solids import ball, inside, tube
-from crossbit_experiments.shapegoogle.surfaces import VERTICES, Floats, coarsen, scaled
+from crossbit_experiments.shapegoogle.surfaces import (
+    VERTICES,
+    Floats,
+    ball,
+    coarsen,
+    inside,
+    scaled,
+    tube,
+)
 
 Limb = tuple[Floats, Floats, float, float]
 """Where it begins and ends, and how thick it is there."""

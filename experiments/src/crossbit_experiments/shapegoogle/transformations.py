@@ -10,7 +10,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from crossbit.features.shape import Mesh, clean
+from crossbit.features.shape import Mesh, clean_mesh
 from crossbit_experiments.shapegoogle.surfaces import Floats, coarsen, distances, scaled, without
 
 Transformation = Callable[[Mesh, float, Generator], Mesh]
@@ -117,7 +117,7 @@ def _topology(mesh: Mesh, radius: float, random: Generator) -> Mesh:
             )
             apart = np.linalg.norm(vertices[patch, None] - vertices[far], axis=2)
             new[patch] = new[far[apart.argmin(axis=1)]]
-    return clean(vertices, new[mesh.faces])
+    return clean_mesh(vertices, new[mesh.faces])
 
 
 def _partiality(mesh: Mesh, share: float, random: Generator) -> Mesh:

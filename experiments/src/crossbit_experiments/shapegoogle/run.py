@@ -1,35 +1,130 @@
-"""The experiment from one end to the other: shapes, both readings, summary and figures."""
+"""All runs of the experiment, for one reading of the protocol: result files, and nothing else."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from crossbit._progress import OnStep
 from crossbit.codes import Codes
 from crossbit.data import Dataset
+from crossbit.evaluation.protocol import PROTOCOLS, Protocol
 from crossbit.features.shape import read_mesh
-from crossbit_experiments.kept import Kept
-from crossbit_experiments.shapegoogle import figures, study
-from crossbit_experiments.shapegoogle.bars import bars
-from crossbit_experiments.shapegoogle.blocks import blocks
-from crossbit_experiments.shapegoogle.described import as_printed, describe, held_out, write_meshes
-from crossbit_experiments.shapegoogle.plan import Item, plan
-from crossbit_experiments.shapegoogle.rows import DIRECTIONS, NAMES, table_rows
-from crossbit_experiments.shapegoogle.runs import (
-    PARTS,
-    READINGS,
-    Part,
-    Reading,
-    protocol_of,
-    run_reading,
+from crossbit_experiments.methods import Row, result_file, run_rows
+from crossbit_experiments.shapegoogle import figures, methods, results
+from crossbit_experiments.shapegoogle.descriptors import (
+    STRENGTH,
+    as_printed,
+    describe,
+    held_out,
+    write_meshes,
 )
-from crossbit_experiments.shapegoogle.strengths import STRENGTH
+from crossbit_experiments.shapegoogle.methods import DIRECTIONS, NAMES, table_rows
+from crossbit_experiments.shapegoogle.results import bars, blocks
+from crossbit_experiments.shapegoogle.shapes import Item, plan
+from crossbit_experiments.stored_codes import Kept
 from crossbit_experiments.summary import NAME, read_summary, write_summary
-from crossbit_experiments.table import result_file
+
+Reading = Literal["held-out", "as-printed"]
+READINGS: tuple[Reading, ...] = get_args(Reading)
+
+Part = Literal["table", "scarce", "settings", "lengths", "alone", "converged", "validated", "grid"]
+PARTS: tuple[Part, ...] = get_args(Part)
+
+Run = tuple[list[Row], int, Sequence[int]]
+"""Rows, length of their codes, seeds."""
+
+BITS = (16, 12, 32)  # of Table 1; codes of 32 bits are there for their first 12
+LENGTHS = (4, 8, 12, 16, 32)
+LONG = (64, 96, 128)  # CM-SSH alone
+ALPHAS = (0.0, 0.1, 0.3, 1.0)
+MARGINS = (1.0, 2.0, 3.0, 5.0)
+WITHIN = (1.0, 2.0, 3.0)
+GRID_SEEDS = 1
+
+
+def protocol_of(reading: Reading) -> Protocol:
+    """Who asks and who is searched."""
+    return PROTOCOLS[f"shapegoogle/{reading}"]
+
+
+def runs(part: Part, reading: Reading, seeds: Sequence[int]) -> Iterator[Run]:
+    """What a part of the experiment consists of; some parts are there for held-out shapes alone."""
+    if part in _HELD_OUT_ALONE and reading != "held-out":
+        return
+    yield from _RUNS[part](protocol_of(reading), seeds)
+
+
+def _table(protocol: Protocol, seeds: Sequence[int]) -> Iterator[Run]:
+    for n_bits in BITS:
+        yield methods.table_rows(protocol, n_bits), n_bits, seeds
+
+
+def _lengths(protocol: Protocol, seeds: Sequence[int]) -> Iterator[Run]:
+    for n_bits in (*LENGTHS, *LONG):
+        hashed = methods.table_rows(protocol, n_bits)[1:]
+        yield (hashed if n_bits in LENGTHS else hashed[-1:]), n_bits, seeds
+
+
+_HELD_OUT_ALONE = ("lengths", "alone", "converged", "validated", "grid")
+_RUNS: dict[Part, Callable[[Protocol, Sequence[int]], Iterable[Run]]] = {
+    "table": _table,
+    "scarce": lambda _, seeds: [(methods.scarce_rows(), 16, seeds)],
+    "settings": lambda _, seeds: [
+        (methods.settings_rows(16), 16, seeds)
+    ],  # 12 bits are the first of these
+    "lengths": _lengths,
+    "alone": lambda protocol, seeds: [(methods.alone_rows(protocol), 16, seeds)],
+    "converged": lambda protocol, seeds: [(methods.converged_rows(protocol), 16, seeds)],
+    "validated": lambda _, seeds: [(methods.validated_rows(), 16, seeds)],
+    "grid": lambda _, seeds: [
+        ([methods.grid_row(*cell) for cell in grid_cells()], 16, seeds[:GRID_SEEDS])
+    ],
+}
+
+
+def grid_cells() -> list[tuple[float, float, float]]:
+    """Weight within, margin within and margin across of every cell: of two planes that cross."""
+    first = [(alpha, 1.0, across) for alpha, across in product(ALPHAS, MARGINS)]
+    second = [(0.3, within, across) for within, across in product(WITHIN, MARGINS)]
+    return list(dict.fromkeys([*first, *second]))
+
+
+def run_reading(
+    reading: Reading,
+    data: Dataset,
+    out: Path,
+    *,
+    parts: Sequence[Part] = PARTS,
+    seeds: Sequence[int],
+    on_step: OnStep | None = None,
+) -> None:
+    """Run what is not there yet.
+
+    Args:
+        reading: Of the protocol.
+        data: The data set as this reading has it.
+        out: Folder of the results of this reading.
+        parts: What to run.
+        seeds: Of every method.
+        on_step: Told after every run.
+    """
+    for part in parts:
+        for some, n_bits, of in runs(part, reading, seeds):
+            run_rows(
+                some,
+                data,
+                out,
+                n_bits=n_bits,
+                seeds=of,
+                protocol=protocol_of(reading),
+                on_step=on_step,
+            )
+
 
 _MAKE: Mapping[Reading, Callable[..., Dataset]] = {"held-out": held_out, "as-printed": as_printed}
 
@@ -100,13 +195,14 @@ def collect(
     """
     tables: dict[str, Any] = {}
     for reading in READINGS:
-        tables |= study.tables(reading, sets[reading], out / reading, seeds)
+        tables |= results.tables(reading, sets[reading], out / reading, seeds)
     scarce = {
-        reading: study.scarce(reading, sets[reading], out / reading, seeds) for reading in READINGS
+        reading: results.scarce(reading, sets[reading], out / reading, seeds)
+        for reading in READINGS
     }
     titles = {row.key: row.title for row in table_rows(protocol_of("held-out"), 16)}
-    curves = study.lengths(sets["held-out"], out / "held-out", seeds)
-    planes = study.grid(out / "held-out", seeds)
+    curves = results.lengths(sets["held-out"], out / "held-out", seeds)
+    planes = results.grid(out / "held-out", seeds)
     write_summary(
         out,
         "shapegoogle",
@@ -119,7 +215,7 @@ def collect(
         results=tables,
         shares=scarce,
         bars=bars(tables, scarce["held-out"]),
-        searches=study.validated(sets["held-out"], out / "held-out"),
+        searches=results.validated(sets["held-out"], out / "held-out"),
         lengths=curves.get("across", {}),
         bits=curves,
         grid=planes,

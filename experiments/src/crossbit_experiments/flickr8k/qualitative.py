@@ -226,7 +226,7 @@ def look(
     """
     data = photographs.data
     asked = [query.split(" + ") for query in queries]
-    described = photographs.describers["tags"].describe(
+    described = photographs.describers["tags"].extract(
         asked
     )  # unknown words are told before anything is learned
     asking = np.asarray(data.splits["query"])

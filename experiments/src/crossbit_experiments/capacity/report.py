@@ -9,9 +9,8 @@ import numpy as np
 
 from crossbit._progress import OnStep, Step
 from crossbit.evaluation.plots import COLORS, drawing
-from crossbit_experiments.capacity.measured import Measured
-from crossbit_experiments.capacity.plan import Demand, Machine, Plan, plan
-from crossbit_experiments.capacity.simulate import Cluster, Simulated, simulate
+from crossbit_experiments.capacity.plan import Demand, Machine, Measured, Plan, plan
+from crossbit_experiments.capacity.simulation import Cluster, Simulated, simulate
 from crossbit_experiments.summary import write_summary
 
 ITEMS = (10**8, 10**9, 10**10, 10**11)

@@ -1,18 +1,20 @@
 """The rows of the paper's tables: its methods with its settings, and the descriptors themselves."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
 from typing import Any
 
-from crossbit.data import Dataset
+import numpy as np
+from numpy.typing import NDArray
+
+from crossbit.data import Dataset, Pairs
 from crossbit.evaluation.evaluate import Evaluation, own_places, present_rows, relevance
 from crossbit.evaluation.protocol import Protocol
 from crossbit.hashers import HASHERS
 from crossbit.metrics import evaluate_ranking, rank_vectors
-from crossbit_experiments.shapegoogle.pairs import tell
-from crossbit_experiments.table import Row
+from crossbit_experiments.methods import Row
 
 DIRECTIONS = ("bof-ssbof", "ssbof-bof", "bof-bof", "ssbof-ssbof")
 ACROSS = DIRECTIONS[:2]
@@ -240,3 +242,51 @@ def raw_descriptors(data: Dataset, seed: int = 0, *, protocol: Protocol) -> Eval
 
 def _paper(printed: tuple[float, float, float] | None) -> dict[str, float]:
     return {} if printed is None else dict(zip(_PRINTED, printed, strict=True))
+
+
+N_PAIRS = (10_000, 50_000)  # similar and dissimilar, of each loss, as far as there are so many
+
+
+def tell(
+    train: Dataset, seed: int, *, share: float = 1.0, within: bool = True, distractors: bool = True
+) -> Mapping[str, Any]:
+    """Pairs drawn evenly from all there are: similar are shapes of one class, dissimilar those of different ones.
+
+    A distractor is dissimilar to every shape of a class; nothing is said about two distractors.
+
+    Args:
+        train: Shapes to learn from; distractors have the label −1.
+        seed: Of the draw.
+        share: Of the pairs across modalities, so many are told.
+        within: Whether pairs within the modalities are told, all of them.
+        distractors: Whether pairs with distractors are among them.
+    """
+    (a, b), labels = train.modalities, np.asarray(train.labels)
+    known = labels >= 0
+    alike = (labels[:, None] == labels) & known
+    unlike = (labels[:, None] != labels) & (
+        (known[:, None] | known) if distractors else (known[:, None] & known)
+    )
+    random = np.random.default_rng(seed)
+    pairs = [_draw(a, b, alike, unlike, share, random)]
+    if within:
+        upper = np.triu(np.ones_like(alike), 1)  # an unordered pair once
+        pairs += [_draw(name, name, alike & upper, unlike & upper, 1.0, random) for name in (a, b)]
+    return {"views": train.views, "pairs": pairs, "rows": False}
+
+
+def _draw(
+    left: str,
+    right: str,
+    alike: NDArray[np.bool_],
+    unlike: NDArray[np.bool_],
+    share: float,
+    random: np.random.Generator,
+) -> Pairs:
+    drawn = []
+    for cells, most in zip((alike, unlike), N_PAIRS, strict=True):
+        index = np.argwhere(cells)
+        chosen = random.choice(len(index), round(share * min(most, len(index))), replace=False)
+        drawn.append(index[np.sort(chosen)])
+    similar = np.repeat([True, False], [len(index) for index in drawn])
+    return Pairs(left, right, np.concatenate(drawn), similar)

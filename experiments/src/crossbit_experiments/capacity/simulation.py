@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbit._validation import whole_number
+from crossbit._validation import check_integer
 from crossbit.errors import DataError
 
 Floats = NDArray[np.float64]
@@ -49,8 +49,8 @@ class Cluster:
 
     def __post_init__(self) -> None:
         """Refuse numbers that make no sense."""
-        whole_number(self.shards, "shards", least=1)
-        whole_number(self.replicas, "replicas", least=1)
+        check_integer(self.shards, "shards", least=1)
+        check_integer(self.replicas, "replicas", least=1)
         for name in ("load", "late", "down"):
             if not 0 <= getattr(self, name) < 1:
                 raise DataError(

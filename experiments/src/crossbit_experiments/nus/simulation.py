@@ -17,8 +17,8 @@ from crossbit.data import Dataset
 from crossbit.errors import DataError
 from crossbit.evaluation.protocol import PROTOCOLS
 from crossbit.metrics import AveragePrecision, mean_over_queries
-from crossbit_experiments.nus.parts import apply_reading
-from crossbit_experiments.nus.rows import rank_features
+from crossbit_experiments.nus.methods import rank_features
+from crossbit_experiments.nus.splits import apply_reading
 
 _BLOCK = 1 << 14  # photographs at a time
 _QUERIES = slice(0, 2000)  # that tell how hard features are while they are calibrated

@@ -19,9 +19,20 @@ from crossbit.evaluation.evaluate import Evaluation
 from crossbit.evaluation.protocol import PROTOCOLS
 from crossbit.hashers import HASHERS
 from crossbit.metrics import evaluate_ranking
-from crossbit_experiments import realvalued
-from crossbit_experiments.scarce import share_of_pairs
-from crossbit_experiments.table import Reference, Row
+
+pass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossbit.data import training_set
+from crossbit.hashers.canonical import canonical_directions, linked_rows
+from crossbit.hashers.logistic import fit_validated
+from crossbit.metrics import Ranking, from_labels, rank_vectors
+from crossbit.model.preprocessing import standardize
+from crossbit_experiments.methods import Reference, Row
+from crossbit_experiments.pairs import share_of_pairs
 
 Fields: TypeAlias = list[dict[str, Any]]
 
@@ -155,11 +166,11 @@ def _reference(key: str, title: str, paper: tuple[float, float] | None, width: i
 
     def run(data: Dataset, seed: int) -> Evaluation:
         train, test = data.part("train"), data.part("test")
-        vectors = realvalued.embed(name, train, test, n_directions=SUBSPACE, seed=seed)  # type: ignore[arg-type]
+        vectors = embed(name, train, test, n_directions=SUBSPACE, seed=seed)  # type: ignore[arg-type]
         if key.endswith("-centered"):
-            vectors = realvalued.centered(vectors)
+            vectors = centered(vectors)
         ways: Sequence[tuple[str, str]] = [("image", "text"), ("text", "image")]
-        reports = {way: evaluate_ranking(realvalued.rank(vectors, test, *way)) for way in ways}
+        reports = {way: evaluate_ranking(rank(vectors, test, *way)) for way in ways}
         return Evaluation(reports, PROTOCOLS["wiki"])
 
     reference: Reference = run
@@ -173,3 +184,56 @@ def _printed(paper: tuple[float, float] | None) -> dict[str, float]:
         return {}
     # The paper rounds each average by itself.
     return dict(zip(DIRECTIONS, paper, strict=True)) | {"average": sum(paper) / 2}
+
+
+Vectors: TypeAlias = dict[str, NDArray[np.float64]]
+Reference: TypeAlias = Literal["cm", "sm", "scm"]
+
+REGULARIZATION = 1e-4
+
+
+def embed(
+    reference: Reference, train: Dataset, test: Dataset, *, n_directions: int, seed: int
+) -> Vectors:
+    """Vectors of the test rows in the space that a reference learns from the training rows.
+
+    Args:
+        reference: ``"cm"``, ``"sm"`` or ``"scm"``.
+        train: Aligned views with classes.
+        test: Views of the same modalities.
+        n_directions: Canonical directions that CM and SCM keep.
+        seed: Of the folds that choose the ridge.
+    """
+    if reference == "sm":
+        layers = {name: standardize(np.asarray(view)) for name, view in train.views.items()}
+        seen = {name: layer(train.views[name]).astype(np.float64) for name, layer in layers.items()}
+        asked = {name: layer(test.views[name]).astype(np.float64) for name, layer in layers.items()}
+    else:
+        W, mean = _canonical(train, n_directions)
+        seen = {name: (view - mean[name]) @ W[name] for name, view in train.views.items()}
+        asked = {name: (view - mean[name]) @ W[name] for name, view in test.views.items()}
+    if reference == "cm":
+        return asked
+    member = training_set(train.views, labels=train.labels).one_hot()
+    fitted = {
+        name: fit_validated(X, member[name], several=False, seed=seed) for name, X in seen.items()
+    }
+    return {name: fitted[name].posteriors(X) for name, X in asked.items()}
+
+
+def _canonical(train: Dataset, n: int) -> tuple[Vectors, Vectors]:
+    data = training_set(train.views)
+    mean = {name: np.asarray(view, np.float64).mean(axis=0) for name, view in train.views.items()}
+    X = {name: view - mean[name] for name, view in train.views.items()}
+    return canonical_directions(X, linked_rows(data), n, REGULARIZATION, power=0.0), mean
+
+
+def centered(vectors: Mapping[str, NDArray[Any]]) -> Vectors:
+    """Vectors less the mean of each: cosine becomes the correlation."""
+    return {name: X - X.mean(axis=1, keepdims=True) for name, X in vectors.items()}
+
+
+def rank(vectors: Vectors, test: Dataset, left: str, right: str) -> Ranking:
+    """Rank the vectors of one modality by cosine to those of another."""
+    labels = np.asarray(test.labels)
+    return rank_vectors(vectors[left], vectors[right], from_labels(labels, labels), metric="cosine")

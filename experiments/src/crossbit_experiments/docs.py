@@ -7,8 +7,8 @@ from typing import Any
 
 from crossbit.errors import DataError
 from crossbit_experiments import beyondblocks
-from crossbit_experiments.markdown import table as _markdown
 from crossbit_experiments.summary import NAME, read_summary
+from crossbit_experiments.tables import table as _markdown
 
 _MARKED = re.compile(
     r"(?P<begin><!-- from results: (?P<name>.*?) -->\n).*?(?P<end><!-- end of results -->)",

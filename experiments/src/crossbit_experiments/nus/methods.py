@@ -20,7 +20,7 @@ from crossbit.evaluation.protocol import Protocol
 from crossbit.evaluation.topk import first_codes, first_vectors, places_needed
 from crossbit.hashers import HASHERS
 from crossbit.metrics import Ranking, evaluate_ranking
-from crossbit_experiments.table import Row
+from crossbit_experiments.methods import Row
 
 DIRECTIONS = ("image-tags", "tags-image", "image-image", "tags-tags")
 PAIRS = (500_000, 500_000)  # similar and dissimilar, for each loss

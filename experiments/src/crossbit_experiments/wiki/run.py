@@ -7,14 +7,13 @@ from typing import Any, Literal, get_args
 from crossbit._progress import OnStep
 from crossbit.data import Dataset
 from crossbit.evaluation.protocol import PROTOCOLS
-from crossbit_experiments import plots, wiki
-from crossbit_experiments.definitions import curves, many
-from crossbit_experiments.kept import Kept
-from crossbit_experiments.lengths import by_length, run_lengths
-from crossbit_experiments.readings import readings, run_readings
-from crossbit_experiments.scarce import differences
+from crossbit_experiments import plots
+from crossbit_experiments.methods import Row, result_file, run_rows, search, summarize
+from crossbit_experiments.pairs import differences
+from crossbit_experiments.stored_codes import Kept, by_length, run_lengths
 from crossbit_experiments.summary import as_row, as_search, write_summary
-from crossbit_experiments.table import Row, result_file, run_rows, search, summarize
+from crossbit_experiments.wiki import methods
+from crossbit_experiments.wiki.protocol_comparison import curves, many, readings, run_readings
 
 Part = Literal["table", "scarce", "lengths", "definitions", "protocols"]
 PARTS: tuple[Part, ...] = get_args(Part)
@@ -57,19 +56,19 @@ def run_part(
         "protocols": _protocols,
     }
     found = runs[part](data, out, n_bits, seeds, on_step)
-    titles = {row.key: row.title for row in wiki.rows()}
+    titles = {row.key: row.title for row in methods.rows()}
     write_summary(
-        out, "wiki", directions=list(wiki.DIRECTIONS), bits=n_bits, titles=titles, **found
+        out, "wiki", directions=list(methods.DIRECTIONS), bits=n_bits, titles=titles, **found
     )
 
 
 def _table(
     data: Dataset, out: Path, n_bits: int, seeds: Sequence[int], on_step: OnStep | None
 ) -> dict[str, Any]:
-    rows = wiki.rows()
+    rows = methods.rows()
     run_rows(rows, data, out, n_bits=n_bits, seeds=seeds, on_step=on_step)
     table = [
-        as_row(one) for one in summarize(rows, out, wiki.DIRECTIONS, n_bits=n_bits, seeds=seeds)
+        as_row(one) for one in summarize(rows, out, methods.DIRECTIONS, n_bits=n_bits, seeds=seeds)
     ]
     plots.plot_table(table, out / "table.svg")
     return {"table": table, "searches": _searches(rows, data, out, n_bits), "seeds": len(seeds)}
@@ -83,10 +82,10 @@ def _searches(rows: Sequence[Row], data: Dataset, out: Path, n_bits: int) -> dic
 def _scarce(
     data: Dataset, out: Path, n_bits: int, seeds: Sequence[int], on_step: OnStep | None
 ) -> dict[str, Any]:
-    rows = wiki.scarce_rows()
+    rows = methods.scarce_rows()
     run_rows(rows, data, out, n_bits=n_bits, seeds=seeds, on_step=on_step)
-    pairs = dict(zip(wiki.SHARES, zip(rows[::2], rows[1::2], strict=True), strict=True))
-    found = differences(pairs, out, wiki.DIRECTIONS, n_bits=n_bits, seeds=seeds)
+    pairs = dict(zip(methods.SHARES, zip(rows[::2], rows[1::2], strict=True), strict=True))
+    found = differences(pairs, out, methods.DIRECTIONS, n_bits=n_bits, seeds=seeds)
     return {"scarce": found, "scarce searches": _searches(rows, data, out, n_bits)}
 
 
@@ -94,10 +93,10 @@ def _lengths(
     data: Dataset, out: Path, n_bits: int, seeds: Sequence[int], on_step: OnStep | None
 ) -> dict[str, Any]:
     del n_bits
-    rows = wiki.every_hasher()
+    rows = methods.every_hasher()
     run_lengths(rows, data, out, seeds=seeds, on_step=on_step)
-    lengths = by_length(rows, data, out, wiki.DIRECTIONS, seeds=seeds)
-    chance = summarize(rows[:1], out, wiki.DIRECTIONS, n_bits=4, seeds=seeds)[0].chance
+    lengths = by_length(rows, data, out, methods.DIRECTIONS, seeds=seeds)
+    chance = summarize(rows[:1], out, methods.DIRECTIONS, n_bits=4, seeds=seeds)[0].chance
     plots.plot_lengths(lengths, {row.key: row.title for row in rows}, chance, out / "lengths.svg")
     return {"lengths": lengths}
 
@@ -105,28 +104,28 @@ def _lengths(
 def _definitions(
     data: Dataset, out: Path, n_bits: int, seeds: Sequence[int], on_step: OnStep | None
 ) -> dict[str, Any]:
-    rows = {row.key: row for row in wiki.every_hasher()}
+    rows = {row.key: row for row in methods.every_hasher()}
     followed = [rows[key] for key in FOLLOWED]
     run_rows(followed, data, out, n_bits=n_bits, seeds=seeds[:1], on_step=on_step)
     kept = {row.key: Kept.of(result_file(out, row, n_bits, seeds[0])) for row in followed}
-    found = {key: curves(codes, data, wiki.DIRECTIONS) for key, codes in kept.items()}
+    found = {key: curves(codes, data, methods.DIRECTIONS) for key, codes in kept.items()}
     plots.plot_curves(
         found,
         {key: rows[key].title for key in FOLLOWED},
-        wiki.DIRECTIONS,
+        methods.DIRECTIONS,
         out / "precision-recall.svg",
     )
-    return {"definitions": many(kept["mmnn"], data, wiki.DIRECTIONS), "curves": found}
+    return {"definitions": many(kept["mmnn"], data, methods.DIRECTIONS), "curves": found}
 
 
 def _protocols(
     data: Dataset, out: Path, n_bits: int, seeds: Sequence[int], on_step: OnStep | None
 ) -> dict[str, Any]:
-    rows = [row for row in wiki.every_hasher() if row.key in READ]
+    rows = [row for row in methods.every_hasher() if row.key in READ]
     protocols = [
         protocol for name, protocol in PROTOCOLS.items() if name.partition("/")[0] == "wiki"
     ]
     run_readings(rows, data, out, protocols, n_bits=n_bits, seeds=seeds, on_step=on_step)
     return {
-        "protocols": readings(rows, out, protocols, wiki.DIRECTIONS, n_bits=n_bits, seeds=seeds)
+        "protocols": readings(rows, out, protocols, methods.DIRECTIONS, n_bits=n_bits, seeds=seeds)
     }

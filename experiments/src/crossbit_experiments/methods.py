@@ -17,7 +17,7 @@ from crossbit.evaluation.protocol import Protocol
 from crossbit.evaluation.results import read_result, write_result
 from crossbit.hashers import Hasher
 from crossbit.tune import Supervise, Trial, by_labels, compare
-from crossbit_experiments.overseeds import deviation, percent
+from crossbit_experiments.seed_stats import deviation, percent
 
 SEARCH = "crossbit.search/1"
 

@@ -9,10 +9,10 @@ from crossbit.data import Dataset
 from crossbit.evaluation.protocol import Protocol
 from crossbit.evaluation.results import read_result
 from crossbit_experiments import plots
-from crossbit_experiments.nus.rows import DIRECTIONS
-from crossbit_experiments.overseeds import percent
+from crossbit_experiments.methods import Row, result_file, run_rows, summarize
+from crossbit_experiments.nus.methods import DIRECTIONS
+from crossbit_experiments.seed_stats import percent
 from crossbit_experiments.summary import as_row, write_summary
-from crossbit_experiments.table import Row, result_file, run_rows, summarize
 
 
 def run_study(

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from crossbit.data import Dataset, Pairs, pairs_from_labels
 from crossbit.evaluation.results import read_result
-from crossbit_experiments.overseeds import average, standard_error
-from crossbit_experiments.table import Row, result_file
+from crossbit_experiments.methods import Row, result_file
+from crossbit_experiments.seed_stats import average, standard_error
 
 
 def share_of_pairs(

@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbit._validation import known
+from crossbit._validation import check_known
 from crossbit.data import Dataset
 from crossbit.errors import DataError
 
@@ -35,7 +35,7 @@ def apply_reading(data: Dataset, reading: str) -> Dataset:
         reading: ``"labeled"`` or ``"ten-concepts"``.
     """
     labels = np.asarray(data.labels)
-    if known(reading, READINGS, "reading") == "ten-concepts":
+    if check_known(reading, READINGS, "reading") == "ten-concepts":
         columns = np.sort(np.argsort(-labels.sum(axis=0), kind="stable")[:FREQUENT])
         labels = labels[:, columns]
         data = replace(data, labels=labels, classes=[data.classes[k] for k in columns])

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbit.features.text import EMPTY_WORDS, words
+from crossbit.features.text import STOP_WORDS, words
 
 LEAST_CAPTIONS = 2  # that must speak of a concept
 _SHORTEST_PART = 4  # letters of a concept's word that a longer word may not contain
@@ -121,7 +121,7 @@ class Vocabulary:
         own = {word for word in counts if self.is_concept(word)}
         compounds = {word for word in counts if word not in own and self.is_compound(word)}
         free = [
-            word for word in counts if len(word) > 1 and word not in own | compounds | EMPTY_WORDS
+            word for word in counts if len(word) > 1 and word not in own | compounds | STOP_WORDS
         ]
         chosen = sorted(free, key=lambda word: (-counts[word], word))[:size]
         lost = sum(counts[word] for word in own | compounds)

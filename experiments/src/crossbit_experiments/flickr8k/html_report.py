@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbit_experiments.flickr8k.matches import METHODS, Found, Gallery, tags_of
+from crossbit_experiments.flickr8k.qualitative import METHODS, Found, Gallery, tags_of
 from crossbit_experiments.summary import write_summary
 
 Draw: TypeAlias = Callable[[Found], str]

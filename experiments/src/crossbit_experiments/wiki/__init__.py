@@ -1,0 +1,1 @@
+"""The paper's third experiment: Wikipedia articles and their images, 32 bits."""
