@@ -1,0 +1,1 @@
+"""Linear algebra and optimization that the methods share; needs NumPy only."""

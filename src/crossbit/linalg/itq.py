@@ -1,0 +1,36 @@
+"""Iterative quantization: the rotation that brings projections near the corners of the cube."""
+
+import numpy as np
+
+from crossbit._progress import OnStep, Step
+from crossbit.linalg.pca import Matrix
+
+
+def random_rotation(k: int, n_bits: int, random: np.random.Generator) -> Matrix:
+    """Random matrix of shape (k, n_bits) with orthonormal columns, or rows if k < n_bits."""
+    R = np.linalg.qr(random.standard_normal((max(n_bits, k), min(n_bits, k))))[0]
+    return R.T if k <= n_bits else R
+
+
+def itq(V: Matrix, start: Matrix, *, rounds: int = 50, on_step: OnStep | None = None) -> Matrix:
+    r"""Find $R$ with orthonormal rows or columns that minimizes $\|\operatorname{sign}(VR) - VR\|$.
+
+    The method alternates between taking signs and solving an orthogonal Procrustes problem.
+
+    Args:
+        V: Projections, shape (n, k).
+        start: The initial $R$, shape (k, bits), such as a `random_rotation` or the identity.
+        rounds: Number of alternations.
+        on_step: Progress callback, called after every round.
+
+    References:
+        Y. Gong, S. Lazebnik, A. Gordo, F. Perronnin. "Iterative quantization." TPAMI 2013.
+    """
+    R = start
+    for number in range(1, rounds + 1):
+        B = np.where(V @ R >= 0, 1.0, -1.0)
+        U, _, Wt = np.linalg.svd(V.T @ B, full_matrices=False)
+        R = U @ Wt
+        if on_step is not None:
+            on_step(Step(number, rounds, loss=float(np.square(B - V @ R).mean())))
+    return R

@@ -1,0 +1,103 @@
+"""Ridge regression whose penalty is chosen by the error of held-out rows, in closed form."""
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossbit.linalg.pca import Matrix, principal
+
+_SHARES = 10.0 ** np.arange(-6, 2.01, 0.5)  # decays, as shares of the largest eigenvalue
+
+
+class Ridge:
+    r"""Ridge regression of $T$ on $F$, for all decays from one eigendecomposition.
+
+    With $U \operatorname{diag}(\sqrt w) V^\top$ the centered features, the predictions at decay
+    $\lambda$ are $U g U^\top T$ with $g = w / (w + \lambda)$, and the residual of a left-out row
+    $i$ is its residual divided by $1 - h_i$, $h_i = \tfrac1n + \sum_k g_k U_{ik}^2$.
+
+    Args:
+        F: Features, shape (n, m).
+        T: Targets, shape (n, outputs).
+    """
+
+    def __init__(self, F: NDArray[Any], T: NDArray[Any]) -> None:
+        self._mean = F.mean(axis=0, dtype=np.float64)
+        self._offset = T.mean(axis=0, dtype=np.float64)
+        self._targets = T - self._offset
+        self.eigenvalues, self._U, self._V = principal(F - self._mean)
+
+    def leave_one_out(self, decays: NDArray[np.float64] | None = None) -> tuple[float, float]:
+        """Return the smallest leave-one-out error over decays and the decay that attains it.
+
+        The error is the mean over rows of the squared error, summed over outputs.
+
+        Args:
+            decays: Candidates; by default 17 between 1e-6 and 100 largest eigenvalues.
+        """
+        w = self.eigenvalues
+        n = len(self._targets)
+        if decays is None:
+            decays = _SHARES * w.max(initial=1e-300)
+        squares = np.square(self._U)
+        best = (np.inf, float(decays[-1]))
+        for decay in decays:
+            g = w / (w + decay)
+            # With as many directions as rows the closed form is rounding noise.
+            if g.sum() > 0.9 * (n - 1):
+                continue
+            leverage = squares @ g + 1 / n
+            residual = self._targets - (self._U * g) @ self._projected
+            residual /= np.maximum(1 - leverage, 1e-6)[:, None]
+            best = min(best, (float(np.square(residual).sum(axis=1).mean()), float(decay)))
+        return best
+
+    def solve(self, decay: float) -> tuple[Matrix, Matrix]:
+        """Return weight, shape (m, outputs), and bias of the regression at a decay."""
+        w = self.eigenvalues
+        weight = self._V @ ((np.sqrt(w) / (w + decay))[:, None] * self._projected)
+        return weight, self._offset - self._mean @ weight
+
+    @cached_property
+    def _projected(self) -> Matrix:
+        projected: Matrix = self._U.T @ self._targets
+        return projected
+
+
+def leave_folds_out(
+    F: NDArray[np.float32],
+    T: NDArray[np.float32],
+    folds: NDArray[np.int64],
+    origin: NDArray[np.int64],
+) -> tuple[float, float]:
+    """Return the smallest cross-validation error over decays and the decay for all rows.
+
+    A column that was made from a row of the held-out fold, such as the similarity to a landmark, is
+    left out with the fold, because a new row is never its own landmark.
+
+    Args:
+        F: Features, shape (n, m).
+        T: Targets, shape (n, outputs).
+        folds: The fold of each row.
+        origin: The fold of the row that each column was made from.
+    """
+    errors = np.zeros(len(_SHARES))
+    largest = None
+    for k in np.unique(folds):
+        seen = folds != k
+        columns = origin != k
+        A = F[seen][:, columns].astype(np.float64)
+        mean = A.mean(axis=0)
+        target = T[seen].mean(axis=0, dtype=np.float64)
+        A -= mean
+        w, V = np.linalg.eigh(A.T @ A)
+        largest = largest or max(float(w[-1]), 1e-300) / seen.mean()
+        projected = V.T @ (A.T @ (T[seen] - target))
+        rotated = (F[~seen][:, columns] - mean) @ V
+        for i, decay in enumerate(_SHARES * largest * seen.mean()):
+            predicted = rotated @ (projected / (np.maximum(w, 0) + decay)[:, None])
+            errors[i] += np.square(predicted + target - T[~seen]).sum()
+    best = int(errors.argmin())
+    return float(errors[best]) / len(F), float(_SHARES[best] * (largest or 1.0))
