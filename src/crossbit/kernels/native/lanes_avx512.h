@@ -76,11 +76,20 @@ KERNEL INLINE V quad_sums(V a, V b)
 }
 #define WIDE_SUMS
 
+/* A comparison mask as an integer, bits 16 to 31 zero. gcc 12 at -O1 and -Os spills such a mask with kmovw (two bytes)
+ * and reads four back, also through _cvtmask16_u32; the move is therefore spelled out. */
+KERNEL INLINE uint32_t mask_bits(__mmask16 mask)
+{
+    uint32_t bits;
+    __asm__("kmovw %1, %0" : "=r"(bits) : "k"(mask));
+    return bits;
+}
+
 /* Bit i of the answer: whether popcount(heads[i] ^ query) is at most `most`, for HEADS heads. */
 KERNEL INLINE uint32_t heads_within(const uint32_t *heads, uint32_t query, int most)
 {
     __m512i x = _mm512_xor_si512(_mm512_loadu_si512(heads), _mm512_set1_epi32((int)query));
-    return _mm512_cmple_epi32_mask(_mm512_popcnt_epi32(x), _mm512_set1_epi32(most));
+    return mask_bits(_mm512_cmple_epi32_mask(_mm512_popcnt_epi32(x), _mm512_set1_epi32(most)));
 }
 
 /* The same for whole codes: 32 bits in a head, up to 16 more in the tail beside. */
@@ -90,7 +99,7 @@ KERNEL INLINE uint32_t codes_within(const uint32_t *heads, const uint16_t *tails
     __m512i high = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)tails));
     high = _mm512_xor_si512(high, _mm512_set1_epi32((int)(query >> 32)));
     __m512i counts = _mm512_add_epi32(_mm512_popcnt_epi32(low), _mm512_popcnt_epi32(high));
-    return _mm512_cmple_epi32_mask(counts, _mm512_set1_epi32(most));
+    return mask_bits(_mm512_cmple_epi32_mask(counts, _mm512_set1_epi32(most)));
 }
 
 #define FLOATS 16
@@ -120,7 +129,7 @@ KERNEL INLINE F f_fma(F a, F b, F c)
 
 KERNEL INLINE uint32_t f_signs(F x)
 {
-    return _mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_GE_OQ);
+    return mask_bits(_mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_GE_OQ));
 }
 
 KERNEL INLINE bool f_finite(F x)
