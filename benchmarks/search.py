@@ -161,12 +161,12 @@ def batch(n: int) -> Iterator[Row]:
             with kernels.forced(level):
                 works: dict[str, Callable[[], object]] = {
                     "ours": lambda: contest.index.search(
-                        contest.queries, K, threads=1, path="bitslice"
+                        contest.queries, K, threads=1, method="bitslice"
                     ),
                     "faiss": lambda: contest.flat.search(contest.bytes, K),
                 }
                 took = best(works, 2)
-                contest.check(contest.index.search(contest.queries[:50], K, path="bitslice").ids)
+                contest.check(contest.index.search(contest.queries[:50], K, method="bitslice").ids)
             yield contest.line(
                 "batch", level=level, ratio=round(took["faiss"] / took["ours"], 1), **rounded(took)
             )
@@ -178,7 +178,7 @@ def few(contest: Contest) -> Iterator[Row]:
     for queries in (2, 8, 16, 24, 32, 64):
         some = contest.queries[:queries]
         works: dict[str, Callable[[], object]] = {
-            path: lambda path=path: contest.index.search(some, K, threads=1, path=path)  # type: ignore[misc]
+            path: lambda path=path: contest.index.search(some, K, threads=1, method=path)  # type: ignore[misc]
             for path in ("block", "bitslice")
         }
         works["faiss"] = lambda: contest.flat.search(contest.bytes[:queries], K)
@@ -208,13 +208,13 @@ def one(n: int) -> Iterator[Row]:
         query = contest.queries[i]
         for threads, clock, times in ((1, cpu, took), (2, wall, both)):
             works: dict[str, Callable[[], object]] = {
-                "ours": lambda: contest.index.search(query, K, threads=threads, path="scan"),
+                "ours": lambda: contest.index.search(query, K, threads=threads, method="scan"),
                 "faiss": lambda: contest.flat.search(contest.bytes[i : i + 1], K),
             }
             for name, seconds in best(works, 1, clock).items():
                 times[name] = min(times[name], seconds)
         read = max(read, bandwidth(8 * n)) if i % 5 == 0 else read
-    contest.check(contest.index.search(contest.queries[:50], K, path="scan").ids)
+    contest.check(contest.index.search(contest.queries[:50], K, method="scan").ids)
     share = 8 * n / took["ours"] / read
     ratio = round(took["faiss"] / took["ours"], 2)
     yield contest.line(
@@ -263,7 +263,7 @@ def worst(contest: Contest) -> Row:
         for k in (K, 1000):
             auto = min(cpu(lambda: contest.index.search(far[i], k, threads=1)) for _ in range(5))
             scan = min(
-                cpu(lambda: contest.index.search(far[i], k, threads=1, path="scan"))
+                cpu(lambda: contest.index.search(far[i], k, threads=1, method="scan"))
                 for _ in range(5)
             )
             excess.append((auto - 20e-6) / scan)
@@ -281,11 +281,11 @@ def within(n: int) -> Iterator[Row]:
         for queries, path in ((1, "scan"), (1, "auto"), (100, "bitslice"), (100, "auto")):
             some, theirs = contest.queries[:queries], contest.bytes[:queries]
             works: dict[str, Callable[[], object]] = {
-                "ours": lambda: contest.index.within(some, radius, threads=1, path=path),
+                "ours": lambda: contest.index.within(some, radius, threads=1, method=path),
                 "faiss": lambda: contest.flat.range_search(theirs, radius + 1),
             }
             took = best(works, 3)
-            found = contest.index.within(some, radius, path=path)
+            found = contest.index.within(some, radius, method=path)
             limits = contest.flat.range_search(theirs, radius + 1)[0]
             if [part.ids.shape[1] for part in found] != np.diff(limits).tolist():
                 raise SystemExit("within: faiss finds another number")
@@ -317,11 +317,11 @@ def call(n: int) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "index"
         saved = wall(lambda: contest.index.save(path))
-        opened = min(wall(lambda: HammingIndex.open(path)) for _ in range(5))
+        opened = min(wall(lambda: HammingIndex.load(path)) for _ in range(5))
         yield contest.line("file", save_seconds=round(saved, 3), open_seconds=round(opened, 3))
-        mapped = HammingIndex.open(path)
-        took = best({"memory": lambda: contest.index.search(query, K, threads=1, path="scan"),
-                     "mapped": lambda: mapped.search(query, K, threads=1, path="scan")}, 9)  # fmt: skip
+        mapped = HammingIndex.load(path)
+        took = best({"memory": lambda: contest.index.search(query, K, threads=1, method="scan"),
+                     "mapped": lambda: mapped.search(query, K, threads=1, method="scan")}, 9)  # fmt: skip
         yield contest.line("mapped", **rounded(took))
 
 
@@ -375,7 +375,7 @@ def growth(n: int) -> Iterator[Row]:
         yield from grown("n", Codes(random_codes(size, 64).words, 64), K)
     for n_bits in (16, 32, 64, 100, 128, 256, 512, 1024):
         words = random_codes(min(n, 10**6), -(-n_bits // 64) * 64)
-        yield from grown("bits", words.first(n_bits), K)
+        yield from grown("bits", words.truncate(n_bits), K)
     for k in (1, 10, 100, 1000):
         yield from grown("k", random_codes(min(n, 10**6), 64), k)
 
@@ -389,18 +389,18 @@ def grown(by: str, base: Codes, k: int) -> Iterator[Row]:
     for path, asked in (("scan", 10), ("block", 8), ("bitslice", 200), ("auto", 20)):
         some = queries[:asked]
         if path in ("scan", "auto"):
-            index.search(some[0], k, path=path)
+            index.search(some[0], k, method=path)
             took = float(
                 np.median(
                     [
-                        cpu(lambda: index.search(some[i], k, threads=1, path=path))
+                        cpu(lambda: index.search(some[i], k, threads=1, method=path))
                         for i in range(asked)
                     ]
                 )
             )
         else:
             took = (
-                min(cpu(lambda: index.search(some, k, threads=1, path=path)) for _ in range(2))
+                min(cpu(lambda: index.search(some, k, threads=1, method=path)) for _ in range(2))
                 / asked
             )
         line |= {f"{path}_microseconds": round(1e6 * took, 2)}
@@ -446,7 +446,7 @@ def given(path: Path) -> Iterator[Row]:
 def learned(path: Path) -> Iterator[tuple[str, Codes, Codes]]:
     """Name, queries and base: every direction of a result, or the first of some codes and the rest."""
     try:
-        codes = Codes.open(path)
+        codes = Codes.load(path)
         yield path.name, codes[:QUERIES], codes[QUERIES:]
     except FormatError:
         kept = read_arrays(path, CODES)

@@ -69,7 +69,7 @@ def shard(kind: str, n: int, seed: int) -> Row:
     row["microseconds"] = [round(1e6 * min(took), 1) for took in zip(*passes, strict=True)]
     row["scan_microseconds"] = round(
         1e6
-        * min(cpu(lambda: index.search(queries[0], K, threads=1, path="scan")) for _ in range(3)),
+        * min(cpu(lambda: index.search(queries[0], K, threads=1, method="scan")) for _ in range(3)),
         1,
     )
     row["peak_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,4 +1,4 @@
-"""Saving and opening an index, whole or not at all."""
+"""Saving and loading an index, and detecting corrupted files."""
 
 import errno
 import json
@@ -13,14 +13,15 @@ import pytest
 from crossbit._io.files import write_arrays
 from crossbit.codes import Codes
 from crossbit.errors import FormatError
-from crossbit.index import HammingIndex, storage
+from crossbit.index import HammingIndex
+from crossbit.index.segment import FORMAT
 
 
 def make(n: int = 200, n_bits: int = 70) -> HammingIndex:
     rng = np.random.default_rng(0)
     index = HammingIndex(n_bits)
     index.add(rng.permutation(10 * n)[:n], Codes.pack(rng.random((n, n_bits)) < 0.5))
-    index.remove(index.ids()[::7])
+    index.delete(index.ids()[::7])
     return index
 
 
@@ -31,45 +32,45 @@ def saved(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("n_bits", [1, 64, 70, 1024])
-def test_an_index_comes_back(tmp_path: Path, n_bits: int) -> None:
+def test_a_saved_index_can_be_loaded(tmp_path: Path, n_bits: int) -> None:
     index = make(n_bits=n_bits)
     index.save(tmp_path / "index")
-    opened = HammingIndex.open(tmp_path / "index")
-    assert len(opened) == len(index)
-    assert opened.n_bits == n_bits
-    np.testing.assert_array_equal(opened.ids(), index.ids())
+    loaded = HammingIndex.load(tmp_path / "index")
+    assert len(loaded) == len(index)
+    assert loaded.n_bits == n_bits
+    np.testing.assert_array_equal(loaded.ids(), index.ids())
     queries = index.get(index.ids()[:20])
-    assert opened.search(queries, 9) == index.search(queries, 9)
-    assert opened.within(queries, 3) == index.within(queries, 3)
-    opened.optimize()
-    assert opened.search(queries, 9) == index.search(queries, 9)
+    assert loaded.search(queries, 9) == index.search(queries, 9)
+    assert loaded.within(queries, 3) == index.within(queries, 3)
+    loaded.optimize()
+    assert loaded.search(queries, 9) == index.search(queries, 9)
 
 
-def test_an_opened_index_can_be_changed(saved: Path) -> None:
-    opened = HammingIndex.open(saved)
-    first = int(opened.ids()[0])
-    opened.remove([first])
-    opened.upsert([10**12], Codes.pack([[True] * 70]))
-    assert first not in opened
-    assert opened.search(Codes.pack([[True] * 70]), 1).ids.tolist() == [[10**12]]
-    opened.save(saved)
-    assert HammingIndex.open(saved).ids().tolist() == opened.ids().tolist()
+def test_a_loaded_index_can_be_changed(saved: Path) -> None:
+    loaded = HammingIndex.load(saved)
+    first = int(loaded.ids()[0])
+    loaded.delete([first])
+    loaded.upsert([10**12], Codes.pack([[True] * 70]))
+    assert first not in loaded
+    assert loaded.search(Codes.pack([[True] * 70]), 1).ids.tolist() == [[10**12]]
+    loaded.save(saved)
+    assert HammingIndex.load(saved).ids().tolist() == loaded.ids().tolist()
 
 
-def test_small_facts_are_kept(saved: Path) -> None:
-    opened = HammingIndex.open(saved)
-    assert opened.meta == {"generation": 3}
-    opened.save(saved)
-    assert HammingIndex.open(saved).meta == {"generation": 3}
+def test_metadata_is_stored(saved: Path) -> None:
+    loaded = HammingIndex.load(saved)
+    assert loaded.meta == {"generation": 3}
+    loaded.save(saved)
+    assert HammingIndex.load(saved).meta == {"generation": 3}
 
 
-def test_an_empty_index_comes_back(tmp_path: Path) -> None:
+def test_an_empty_index_can_be_saved_and_loaded(tmp_path: Path) -> None:
     HammingIndex(12).save(tmp_path / "index")
-    opened = HammingIndex.open(tmp_path / "index")
-    assert (len(opened), opened.n_bits) == (0, 12)
+    loaded = HammingIndex.load(tmp_path / "index")
+    assert (len(loaded), loaded.n_bits) == (0, 12)
 
 
-def test_any_flipped_bit_is_found_out(saved: Path) -> None:
+def test_any_flipped_bit_is_detected(saved: Path) -> None:
     content = saved.read_bytes()
     header = 16 + struct.unpack("<I", content[8:12])[0]
     start = header + -header % 64
@@ -82,22 +83,22 @@ def test_any_flipped_bit_is_found_out(saved: Path) -> None:
         damaged[byte] ^= 1 << byte % 8
         saved.write_bytes(damaged)
         with pytest.raises(FormatError, match="index: "):
-            HammingIndex.open(saved)
+            HammingIndex.load(saved)
 
 
-@pytest.mark.parametrize("kept", [0, 5, 40, 300, -1])
-def test_a_cut_end_is_found_out(saved: Path, kept: int) -> None:
-    saved.write_bytes(saved.read_bytes()[:kept])
+@pytest.mark.parametrize("length", [0, 5, 40, 300, -1])
+def test_a_truncated_file_is_detected(saved: Path, length: int) -> None:
+    saved.write_bytes(saved.read_bytes()[:length])
     with pytest.raises(FormatError, match="index: "):
-        HammingIndex.open(saved)
+        HammingIndex.load(saved)
 
 
-def test_another_version_is_refused_naming_both(saved: Path) -> None:
+def test_another_format_version_is_refused(saved: Path) -> None:
     write_arrays(saved, "crossbit.index/2", {}, {})
     with pytest.raises(
         FormatError, match=r"index: format 'crossbit.index/2'; this version .* 'crossbit.index/1'"
     ):
-        HammingIndex.open(saved)
+        HammingIndex.load(saved)
 
 
 @pytest.mark.parametrize(
@@ -113,14 +114,14 @@ def test_another_version_is_refused_naming_both(saved: Path) -> None:
         ({"n_bits": 64, "meta": {}}, [-1, 2], 1, "not ascending"),
     ],
 )
-def test_a_file_that_lies_is_found_out(
+def test_inconsistent_contents_are_detected(
     tmp_path: Path, meta: dict[str, object], ids: list[int], width: int, message: str
 ) -> None:
     path = tmp_path / "index"
     arrays = {"ids": np.array(ids, np.int64), "words": np.zeros((2, width), np.uint64)}
-    write_arrays(path, storage.FORMAT, meta, arrays)
+    write_arrays(path, FORMAT, meta, arrays)
     with pytest.raises(FormatError, match=message):
-        HammingIndex.open(path)
+        HammingIndex.load(path)
 
 
 def test_a_crash_while_saving_leaves_the_old_file(
@@ -141,7 +142,7 @@ def _fail(*_: object) -> None:
 
 
 def test_the_checksum_is_crc_32(saved: Path) -> None:
-    """The format is documented: anyone can check it."""
+    """The format is documented, so other programs can verify it."""
     content = saved.read_bytes()
     length, crc = struct.unpack("<II", content[8:16])
     assert zlib.crc32(content[16 : 16 + length]) == crc

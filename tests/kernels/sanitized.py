@@ -1,4 +1,7 @@
-"""Runs every kernel at every level on awkward sizes; the test of the sanitizers starts it with instrumented kernels."""
+"""Run every kernel at every level on edge-case sizes.
+
+`test_sanitizers.py` starts this script with instrumented kernels.
+"""
 
 import importlib.util
 import sys
@@ -7,7 +10,7 @@ from pathlib import Path
 
 
 def use_kernels(path: Path) -> None:
-    """Let crossbit find these compiled kernels instead of its own."""
+    """Make crossbit import these compiled kernels instead of its own."""
     name = "crossbit.kernels._native"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
@@ -18,42 +21,43 @@ def use_kernels(path: Path) -> None:
 
 
 def exercise(n_bits: int, n: int) -> None:
-    """Search n codes in every way there is, and compare with NumPy."""
+    """Search n codes with every method and compare with NumPy."""
     import numpy as np
 
     from crossbit import kernels
     from crossbit.codes import Codes
-    from crossbit.index.segment import Tables
-    from crossbit.kernels.rows import BITSLICE, BLOCK, MULTI, SCAN, Rows, pack_bitmap
+    from crossbit.index.segment import MultiIndex
+    from crossbit.kernels.search import BITSLICE, BLOCK, MULTI, SCAN, CodeArray
 
     rng = np.random.default_rng(n_bits * 10_000 + n)
     bits = rng.random((n + 30, n_bits)) < rng.choice((0.02, 0.5))
-    words, queries = Codes.pack(bits[30:]).words, Codes.pack(bits[:30]).words
-    tables = Tables().of(words, n_bits) if n_bits <= 64 else ()
-    alive = pack_bitmap(rng.random(n) < 0.7)
-    for living, k in product((None, alive), (7, n + 5)):
-        rows = Rows(np.arange(n) * 3, words, n_bits, living, tables)
+    words = Codes.pack(bits[30:]).words
+    queries = Codes.pack(bits[:30]).words
+    tables = MultiIndex().tables(words, n_bits) if n_bits <= 64 else ()
+    some_deleted = rng.random(n) < 0.7
+    for alive, k in product((None, some_deleted), (7, n + 5)):
+        codes = CodeArray(np.arange(n) * 3, words, n_bits, alive, tables)
         with kernels.forced("numpy"):
-            expected = rows.nearest(queries, k)
-        for level, path, threads in product(
+            expected_ids, expected_distances, _ = codes.nearest(queries, k)
+        for level, method, threads in product(
             kernels.levels()[:-1], (SCAN, BLOCK, BITSLICE, MULTI), (1, 3)
         ):
-            if path == MULTI and not tables:
+            if method == MULTI and not tables:
                 continue
             with kernels.forced(level):
-                found = rows.nearest(queries, k, path=path, threads=threads)
-                rows.within(queries, n_bits // 3, path=path, threads=threads)
+                ids, distances, _ = codes.nearest(queries, k, method=method, threads=threads)
+                codes.within(queries, n_bits // 3, method=method, threads=threads)
                 kernels.hamming_matrix(queries, words[:9])
             if not (
-                np.array_equal(found[0], expected[0]) and np.array_equal(found[1], expected[1])
+                np.array_equal(ids, expected_ids) and np.array_equal(distances, expected_distances)
             ):
                 raise SystemExit(
-                    f"{n_bits} bits, {n} codes, k = {k}: {level} differs on path {path}"
+                    f"{n_bits} bits, {n} codes, k = {k}: {level} differs with method {method}"
                 )
 
 
 def multiply(n: int, depth: int, columns: int) -> None:
-    """Multiply rows at every level, and compare with NumPy."""
+    """Multiply rows at every level and compare with NumPy."""
     import numpy as np
 
     from crossbit import kernels
@@ -64,10 +68,10 @@ def multiply(n: int, depth: int, columns: int) -> None:
     )
     for level in kernels.levels():
         with kernels.forced(level):
-            times = kernels.Product(weight, np.zeros(columns, np.float32))
-            words, _ = times.signs(X)
+            multiply_rows = kernels.Matmul(weight, np.zeros(columns, np.float32))
+            words, _ = multiply_rows.signs(X)
             if not (
-                np.allclose(times(X), X @ weight, atol=1e-3)
+                np.allclose(multiply_rows(X), X @ weight, atol=1e-3)
                 and words.shape == (n, -(-columns // 64))
             ):
                 raise SystemExit(f"{n} × {depth} × {columns}: {level} differs")

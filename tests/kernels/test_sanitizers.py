@@ -23,15 +23,15 @@ SANITIZERS = [
 
 @pytest.fixture(scope="module")
 def compiler() -> str:
-    found = shutil.which("gcc")
-    if found is None or not Path(sysconfig.get_path("include"), "Python.h").exists():
-        pytest.skip("needs gcc and the headers of Python")
+    gcc = shutil.which("gcc")
+    if gcc is None or not Path(sysconfig.get_path("include"), "Python.h").exists():
+        pytest.skip("needs gcc and the Python headers")
     runtime = subprocess.run(
-        [found, "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
+        [gcc, "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
     )
     if not Path(runtime.stdout.strip()).is_absolute():
         pytest.skip("this gcc has no AddressSanitizer")
-    return found
+    return gcc
 
 
 def test_no_kernel_reads_or_writes_beyond_its_arrays(compiler: str, tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_no_kernel_reads_or_writes_beyond_its_arrays(compiler: str, tmp_path: Pa
         "ASAN_OPTIONS": "detect_leaks=0",  # the interpreter itself leaks at exit
         "OPENBLAS_NUM_THREADS": "1",
         "CROSSBIT_KERNELS": "",
-        "PYTHONMALLOC": "malloc",  # so that arrays have guarded ends
+        "PYTHONMALLOC": "malloc",  # AddressSanitizer then guards the ends of arrays
     }
     done = subprocess.run(
         [sys.executable, str(DRIVER), str(instrumented)],

@@ -1,5 +1,5 @@
-"""Search: the nearest of many codes, exactly."""
+"""Exact nearest-neighbor search over binary codes."""
 
-from crossbit.index.hamming import HammingIndex
+from crossbit.index.hamming import HammingIndex, weighted_hamming
 
-__all__ = ["HammingIndex"]
+__all__ = ["HammingIndex", "weighted_hamming"]

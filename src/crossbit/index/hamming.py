@@ -1,6 +1,5 @@
-"""HammingIndex: exact nearest neighbors among binary codes, in this process."""
+"""HammingIndex: exact nearest-neighbor search over binary codes, in memory."""
 
-import os
 import threading
 from collections.abc import Mapping
 from os import PathLike
@@ -10,26 +9,23 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crossbit._validation import bit_count
+from crossbit._validation import check_bits, check_integer, check_matrix
 from crossbit.codes import Codes, Matches
 from crossbit.errors import DataError
-from crossbit.index import arguments, paths, storage
-from crossbit.index.allowed import restricted
-from crossbit.index.rerank import reranked
-from crossbit.index.segment import Segment, merged, tidied
-from crossbit.kernels.rows import Found
-
-CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+from crossbit.index.planner import Search, use_multi_index
+from crossbit.index.segment import MAX_ID, MAX_ROWS, Segment, id_array
 
 
 class HammingIndex:
     """Codes under integer ids, searched exactly by Hamming distance.
 
-    Answers are ordered by (distance, id), whichever path found them and however many threads ran. The index chooses
-    its path from sizes: a scan for one query, blocks for a few, bit-sliced blocks for many, and for at least 10⁶ codes
-    of up to 64 bits a multi-index, with a budget after which it scans.
+    Results are ordered by (distance, id), for every search method and number of threads. The index
+    chooses the method from the sizes: a scan for one query, blocks for a few, bit-sliced blocks for
+    many, and for at least 10⁶ codes of up to 64 bits a multi-index, with a budget after which it
+    falls back to a scan.
 
-    Any number of threads may search while others add and remove: a search sees the index as it was when it began.
+    Any number of threads may search while others add and delete: a search sees the index as it was
+    when the search began.
 
     Args:
         n_bits: Length of a code, 1 to 1024.
@@ -42,51 +38,58 @@ class HammingIndex:
     """
 
     def __init__(self, n_bits: int) -> None:
-        self.n_bits = bit_count(n_bits)
+        self.n_bits = check_bits(n_bits)
         self.meta: dict[str, Any] = {}
-        self._lock = threading.Lock()  # of writers; readers take the tuple as it is
+        # Writers hold the lock and replace the tuple; readers take the current tuple without it.
+        self._lock = threading.Lock()
         self._segments: tuple[Segment, ...] = ()
 
     def add(self, ids: ArrayLike, codes: Codes) -> None:
-        """Add codes under new ids; an id that is there already is a `DataError`, and nothing is added."""
-        segment = self._new(ids, codes)
+        """Add codes under new ids.
+
+        Raises:
+            DataError: An id is already in the index; nothing is added.
+        """
+        segment = self._new_segment(ids, codes)
+        new_ids = segment.codes.ids
         with self._lock:
             for other in self._segments:
-                if (taken := other.find(segment.rows.ids) >= 0).any():
-                    first = segment.rows.ids[taken.argmax()]
-                    raise DataError(f"id {first} is in the index already; upsert replaces")
-            self._segments = tidied((*self._segments, segment), self.n_bits)
+                if (taken := other.find(new_ids) >= 0).any():
+                    raise DataError(
+                        f"id {new_ids[taken.argmax()]} is already in the index;"
+                        " use upsert to replace codes"
+                    )
+            self._segments = Segment.compact((*self._segments, segment), self.n_bits)
 
     def upsert(self, ids: ArrayLike, codes: Codes) -> None:
-        """Add codes, replacing those whose ids are there already."""
-        segment = self._new(ids, codes)
+        """Add codes, replacing those whose ids are already in the index."""
+        segment = self._new_segment(ids, codes)
         with self._lock:
-            kept = self._without(segment.rows.ids)
-            self._segments = tidied((*kept, segment), self.n_bits)
+            others = self._without(segment.codes.ids)
+            self._segments = Segment.compact((*others, segment), self.n_bits)
 
-    def remove(self, ids: ArrayLike) -> int:
-        """Remove codes by their ids; how many there were. Ids that are not there are passed over."""
-        unwanted = np.unique(arguments.id_array(ids))
+    def delete(self, ids: ArrayLike) -> int:
+        """Delete codes by id and return how many were deleted; unknown ids are ignored."""
+        unwanted = np.unique(id_array(ids))
         with self._lock:
             before = len(self)
-            self._segments = tidied(self._without(unwanted), self.n_bits)
+            self._segments = Segment.compact(self._without(unwanted), self.n_bits)
             return before - len(self)
 
-    def _new(self, ids: ArrayLike, codes: Codes) -> Segment:
-        """A segment of new codes, in order of their ids."""
-        return Segment(*arguments.ascending(arguments.id_array(ids), self._own(codes)), self.n_bits)
+    def _new_segment(self, ids: ArrayLike, codes: Codes) -> Segment:
+        return Segment.sort(id_array(ids), self._checked_words(codes), self.n_bits)
 
     def _without(self, ids: NDArray[np.int64]) -> tuple[Segment, ...]:
         rows = [segment.find(ids) for segment in self._segments]
         return tuple(
-            segment.without(at[at >= 0]) if (at >= 0).any() else segment
-            for segment, at in zip(self._segments, rows, strict=True)
+            segment.without(found[found >= 0]) if (found >= 0).any() else segment
+            for segment, found in zip(self._segments, rows, strict=True)
         )
 
-    def _own(self, codes: object) -> NDArray[np.uint64]:
-        """The words of codes that have our number of bits."""
+    def _checked_words(self, codes: object) -> NDArray[np.uint64]:
+        """Return the words of codes that have the index's number of bits."""
         if not isinstance(codes, Codes) or codes.n_bits != self.n_bits:
-            raise DataError(f"the index holds codes of {self.n_bits} bits, got {codes!r}")
+            raise DataError(f"the index expects codes of {self.n_bits} bits, got {codes!r}")
         return codes.words
 
     def search(
@@ -95,34 +98,31 @@ class HammingIndex:
         k: int,
         *,
         threads: int | None = None,
-        where: ArrayLike | None = None,
-        path: str = "auto",
+        ids: ArrayLike | None = None,
+        method: str = "auto",
     ) -> Matches:
         """Find the k nearest codes of each query.
 
         Args:
             codes: The queries.
-            k: How many to find for each; where there are fewer, ids and distances are -1.
-            threads: How many threads to use at most; all cores if None.
-            where: Only these: an array of ids, or booleans of which number i tells whether id i is allowed.
-            path: ``"scan"``, ``"block"``, ``"bitslice"`` or ``"multi"`` (up to 64 bits) forces a path; the answer is
-                the same.
+            k: Number of results per query; missing results have id and distance -1.
+            threads: Maximum number of threads; None: all available cores.
+            ids: Search only these: an array of ids, or an array of booleans of which element i says
+                whether id i is allowed.
+            method: ``"scan"``, ``"block"``, ``"bitslice"`` or ``"multi"`` (up to 64 bits) forces a
+                search method; the result is the same.
 
         Returns:
             Ids and distances of shape (queries, k), ordered by (distance, id).
         """
-        queries = np.ascontiguousarray(self._own(codes))
-        k = arguments.places(k)
-        threads = CORES if threads is None else arguments.positive(threads, "threads")
-        path = self._known_path(path)
-        segments = self._segments if where is None else restricted(self._segments, where)
-        if len(segments) == 1:
-            return Matches(*paths.nearest(segments[0], queries, k, threads=threads, path=path))
-        return _best(
-            [paths.nearest(s, queries, k, threads=threads, path=path) for s in segments],
-            len(queries),
-            k,
-        )
+        queries = np.ascontiguousarray(self._checked_words(codes))
+        k = check_integer(k, "k", least=1)
+        if k > MAX_ROWS:
+            raise DataError(
+                f"k must be at most {MAX_ROWS}, got {k}; the result has k columns in any case"
+            )
+        search = Search(self._segments, self.n_bits, ids=ids, threads=threads, method=method)
+        return search.nearest(queries, k)
 
     def within(
         self,
@@ -130,174 +130,171 @@ class HammingIndex:
         radius: int,
         *,
         threads: int | None = None,
-        where: ArrayLike | None = None,
-        path: str = "auto",
+        ids: ArrayLike | None = None,
+        method: str = "auto",
     ) -> list[Matches]:
         """Find all codes at most ``radius`` bits away from each query.
 
+        Args:
+            codes: The queries.
+            radius: Largest Hamming distance.
+            threads: As in `search`.
+            ids: As in `search`.
+            method: As in `search`.
+
         Returns:
-            For each query a `Matches` of one row, as long as there are such codes, ordered by (distance, id).
+            One `Matches` of a single row per query, ordered by (distance, id).
         """
-        queries = np.ascontiguousarray(self._own(codes))
-        radius = min(arguments.not_negative(radius, "radius"), self.n_bits)
-        threads = CORES if threads is None else arguments.positive(threads, "threads")
-        path = self._known_path(path)
-        segments = self._segments if where is None else restricted(self._segments, where)
-        found = [paths.within(s, queries, radius, threads=threads, path=path) for s in segments]
-        return [_joined([part[i] for part in found]) for i in range(len(queries))]
+        queries = np.ascontiguousarray(self._checked_words(codes))
+        radius = min(check_integer(radius, "radius"), self.n_bits)
+        search = Search(self._segments, self.n_bits, ids=ids, threads=threads, method=method)
+        return search.within(queries, radius)
 
     def rerank(
         self, matches: Matches, scores: ArrayLike, *, k: int | None = None, ties_only: bool = False
     ) -> Matches:
-        r"""Order matches by the real-valued scores of their queries, of which the codes kept only the signs.
+        r"""Reorder matches by the real-valued scores of their queries (asymmetric distance).
 
-        A match costs $\sum_i |s_i| \, [\operatorname{sign} s_i \ne b_i]$: the Hamming distance with each bit
-        weighted by how sure the query was of it. Search for a few times k first, then keep the best k here.
+        The cost of a match is `weighted_hamming`, $\sum_i |s_i| \, [\operatorname{sign} s_i \ne
+        b_i]$: the Hamming distance with each bit weighted by the confidence of the query. Search
+        for a few times k first, then keep the best k here.
 
         Args:
-            matches: What a search found.
+            matches: Result of a search.
             scores: Real-valued outputs for the queries, shape (queries, n_bits).
-            k: How many to keep; all if None.
-            ties_only: Keep the order by distance; the cost only orders matches of equal distance.
+            k: Number of results to keep; None: all.
+            ties_only: Keep the order by distance and use the cost only for equal distances.
 
         Returns:
             The same ids and Hamming distances in the new order.
         """
-        return reranked(self, matches, scores, k=k, ties_only=ties_only)
-
-    def _known_path(self, path: str) -> str:
-        if paths.known(path) == "multi" and self.n_bits > paths.MULTI_BITS:
+        s = check_matrix(scores, "scores", width=self.n_bits)
+        if len(s) != len(matches):
             raise DataError(
-                f"path 'multi' is for up to {paths.MULTI_BITS} bits, the index has {self.n_bits}"
+                f"expected one row of scores per query, got {len(s)} rows for {len(matches)}"
+                " queries"
             )
-        return path
+        all_ids = np.empty_like(matches.ids)
+        all_distances = np.empty_like(matches.distances)
+        for i, (ids, distances) in enumerate(zip(matches.ids, matches.distances, strict=True)):
+            n = int(np.count_nonzero(ids >= 0))  # the padding comes last and stays last
+            cost = weighted_hamming(s[i], self.get(ids[:n]))
+            primary, secondary = (distances[:n], cost) if ties_only else (cost, distances[:n])
+            order = np.concatenate(
+                (np.lexsort((ids[:n], secondary, primary)), np.arange(n, len(ids)))
+            )
+            all_ids[i] = ids[order]
+            all_distances[i] = distances[order]
+        return Matches(all_ids[:, :k].copy(), all_distances[:, :k].copy())
 
     def optimize(self) -> None:
-        """Make one segment of all codes, and build the structures that searches would use."""
+        """Merge all codes into one segment and build the structures that searches would use."""
         with self._lock:
-            if len(self._segments) > 1 or any(
-                segment.alive is not None for segment in self._segments
-            ):
-                self._segments = (merged(self._segments, self.n_bits),) if len(self) else ()
+            has_deleted = any(segment.codes.alive is not None for segment in self._segments)
+            if len(self._segments) > 1 or has_deleted:
+                merged = Segment.merge(self._segments, self.n_bits)
+                self._segments = (merged,) if len(self) else ()
             for segment in self._segments:
-                if paths.multi_pays(segment):
+                if use_multi_index(segment):
                     segment.indexed()
 
     def get(self, ids: ArrayLike) -> Codes:
-        """The codes of some ids, in their order; an id that is not there is a `DataError`."""
-        wanted = arguments.id_array(ids)
+        """Return the codes of these ids, in their order.
+
+        Raises:
+            DataError: An id is not in the index.
+        """
+        wanted = id_array(ids)
         words = np.empty((len(wanted), -(-self.n_bits // 64)), np.uint64)
         missing = np.ones(len(wanted), np.bool_)
         for segment in self._segments:
             rows = segment.find(wanted)
             here = rows >= 0
-            words[here] = segment.rows.words[rows[here]]
+            words[here] = segment.codes.words[rows[here]]
             missing &= ~here
         if missing.any():
             raise DataError(f"id {wanted[missing.argmax()]} is not in the index")
         return Codes(words, self.n_bits)
 
     def copy(self) -> "HammingIndex":
-        """Another index of the same codes, at once: they share what they hold until one of them is changed."""
+        """Return a copy in constant time; both share their arrays until one of them is changed."""
         other = HammingIndex(self.n_bits)
         other.meta = dict(self.meta)
         other._segments = self._segments
         return other
 
     def ids(self) -> NDArray[np.int64]:
-        """All ids, ascending."""
-        return np.sort(
-            np.concatenate([np.empty(0, np.int64), *(s.living_arrays()[0] for s in self._segments)])
-        )
+        """Return all ids, ascending."""
+        parts = [segment.living()[0] for segment in self._segments]
+        return np.sort(np.concatenate([np.empty(0, np.int64), *parts]))
 
     def __len__(self) -> int:
-        """How many codes there are."""
-        return sum(segment.living for segment in self._segments)
+        """Return the number of codes."""
+        return sum(segment.n_living for segment in self._segments)
 
     def __contains__(self, id_: object) -> bool:
-        """Whether there is a code under an id."""
-        if (
-            isinstance(id_, bool)
-            or not isinstance(id_, int | np.integer)
-            or not 0 <= id_ <= arguments.MAX_ID
-        ):
+        """Return whether the index has a code under this id."""
+        if isinstance(id_, bool) or not isinstance(id_, int | np.integer) or not 0 <= id_ <= MAX_ID:
             return False
         wanted = np.asarray([id_], np.int64)
         return any(segment.find(wanted)[0] >= 0 for segment in self._segments)
 
     def __repr__(self) -> str:
-        """Such as ``HammingIndex(693 × 32 bits)``."""
+        """Return a text such as ``HammingIndex(693 × 32 bits)``."""
         return f"HammingIndex({len(self)} × {self.n_bits} bits)"
 
     @property
     def nbytes(self) -> int:
-        """Bytes that codes, ids and search structures take."""
+        """Size of codes, ids and search structures in bytes."""
         return sum(segment.nbytes for segment in self._segments)
 
     def save(self, path: str | PathLike[str], meta: Mapping[str, Any] | None = None) -> None:
-        """Write the index to one file, whole or not at all.
+        """Write the index to one file, atomically.
 
         Args:
             path: The file.
-            meta: Small facts to store in the header, as JSON; `open` gives them back as ``index.meta``.
+            meta: Metadata for the header, as JSON; `load` returns it as ``index.meta``.
         """
-        storage.write(
-            Path(path), merged(self._segments, self.n_bits), self.meta if meta is None else meta
-        )
+        segment = Segment.merge(self._segments, self.n_bits)
+        segment.save(Path(path), self.meta if meta is None else meta)
 
     @classmethod
-    def open(cls, path: str | PathLike[str]) -> Self:
-        """Open a saved index, its codes memory-mapped; a damaged file is a `FormatError`."""
-        segment, meta = storage.read(Path(path))
-        index = cls(segment.rows.n_bits)
+    def load(cls, path: str | PathLike[str]) -> Self:
+        """Load a saved index with memory-mapped codes.
+
+        Raises:
+            FormatError: The file is corrupted, or not an index.
+        """
+        segment, meta = Segment.load(Path(path))
+        index = cls(segment.codes.n_bits)
         index.meta = meta
-        index._segments = (segment,) if segment.living else ()
+        index._segments = (segment,) if segment.n_living else ()
         return index
 
     def to_faiss(self) -> Any:  # noqa: ANN401 - faiss is not typed
-        """A faiss flat index of the same codes and ids; lengths are rounded up to whole bytes with zeros."""
-        from crossbit.index.interchange import to_faiss
+        """Return a flat faiss index of the same codes and ids, zero-padded to whole bytes."""
+        from crossbit.index.faiss import to_faiss
 
         return to_faiss(self)
 
     @classmethod
     def from_faiss(cls, index: Any, n_bits: int | None = None) -> Self:  # noqa: ANN401
-        """Take the codes of a faiss flat index, with the ids of an ID map, or row numbers.
+        """Return an index with the codes of a flat faiss index.
 
         Args:
-            index: ``IndexBinaryFlat``, or an ID map of one.
-            n_bits: Length of a code, if the last byte is not full; faiss's own if None.
+            index: ``IndexBinaryFlat``, whose row numbers become ids, or an ID map of one.
+            n_bits: Length of a code, if the last byte is not full; None: the length in faiss.
         """
-        from crossbit.index.interchange import from_faiss
+        from crossbit.index.faiss import from_faiss
 
         ids, codes = from_faiss(index, n_bits)
-        made = cls(codes.n_bits)
-        made.add(ids, codes)
-        return made
+        converted = cls(codes.n_bits)
+        converted.add(ids, codes)
+        return converted
 
 
-def _best(found: list[Found], n_queries: int, k: int) -> Matches:
-    """The k nearest of several segments."""
-    ids = np.concatenate(
-        [np.full((n_queries, k), -1, np.int64), *(part[0] for part in found)], axis=1
-    )
-    distances = np.concatenate(
-        [np.full((n_queries, k), -1, np.int32), *(part[1] for part in found)], axis=1
-    )
-    # Unsigned, the -1 of padding comes last.
-    order = np.lexsort((ids, distances.view(np.uint32)), axis=1)[:, :k]
-    return Matches(
-        np.take_along_axis(ids, order, axis=1), np.take_along_axis(distances, order, axis=1)
-    )
-
-
-def _joined(found: list[Found]) -> Matches:
-    """Everything that several segments found for one query."""
-    if len(found) == 1:
-        ids, distances = found[0]
-    else:
-        ids = np.concatenate([np.empty(0, np.int64), *(part[0] for part in found)])
-        distances = np.concatenate([np.empty(0, np.int32), *(part[1] for part in found)])
-        order = np.lexsort((ids, distances))
-        ids, distances = ids[order], distances[order]
-    return Matches(ids[None], distances[None])
+def weighted_hamming(scores: NDArray[Any], codes: Codes) -> NDArray[np.float64]:
+    r"""Return $\sum_i |s_i| [\operatorname{sign} s_i \ne b_i]$ for each code."""
+    differs = codes.unpack() != (scores >= 0)
+    costs: NDArray[np.float64] = differs @ np.abs(scores).astype(np.float64)
+    return costs

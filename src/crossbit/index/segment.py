@@ -1,61 +1,91 @@
-"""Segments: the immutable parts of an index, each with its ids in ascending order."""
+"""Segments: the immutable parts of an index, each sorted by id, and their file format."""
 
 import threading
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from crossbit.kernels.rows import Rows, Table, make_table, pack_bitmap
+from crossbit._io.files import read_arrays, write_arrays
+from crossbit._validation import check_bits
+from crossbit.codes import Codes
+from crossbit.errors import DataError, FormatError
+from crossbit.kernels.search import CodeArray, SubstringTable
+
+FORMAT = "crossbit.index/1"
+MAX_ID = 2**63 - 1
+MAX_ROWS = 2**32 - 1  # the kernels number rows with 32 bits
 
 Ids = NDArray[np.int64]
 Words = NDArray[np.uint64]
 
-# Keys of 16 bits: their tables stay in the second-level cache, and groups are long enough to read in one go. From 2²⁶
-# codes on groups of 16 bits are too long, and keys of about 21 bits pay.
-_KEY_BITS, _WIDE_KEY_BITS = 16, 22
-_MANY = 1 << 26
+# Tables of 16-bit keys stay in the second-level cache, and their groups are long enough to read
+# sequentially. From 2²⁶ codes on those groups get too long, and keys of about 21 bits are faster.
+_KEY_BITS = 16
+_WIDE_KEY_BITS = 22
+_WIDE_KEY_ROWS = 1 << 26
 
 
-class Tables:
-    """The multi-index of one set of rows: made once, by the first who asks, in that thread."""
+def id_array(ids: ArrayLike) -> Ids:
+    """Return ids as an ``int64`` array of one dimension."""
+    array = np.asarray(ids)
+    if array.size == 0 and array.ndim == 1:
+        return np.empty(0, np.int64)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise DataError(
+            f"ids must be integers in one dimension, got {array.dtype} of shape {array.shape}"
+        )
+    if array.min() < 0 or array.max() > MAX_ID:
+        bad = array.min() if array.min() < 0 else array.max()
+        raise DataError(f"ids must be from 0 to 2⁶³ - 1, got {bad}")
+    return array.astype(np.int64)
+
+
+class MultiIndex:
+    """Multi-index of one set of codes (Norouzi et al. 2012), built on first use.
+
+    The first caller builds the tables in its own thread; others wait for it.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._made: tuple[Table, ...] = ()
+        self._tables: tuple[SubstringTable, ...] = ()
 
     @property
     def nbytes(self) -> int:
-        """Bytes of what has been made."""
-        return sum(table.nbytes for table in self._made)
+        """Size of the tables built so far, in bytes."""
+        return sum(table.nbytes for table in self._tables)
 
-    def of(self, words: Words, n_bits: int) -> tuple[Table, ...]:
-        """The tables of these rows."""
+    def tables(self, words: Words, n_bits: int) -> tuple[SubstringTable, ...]:
+        """Return the tables of these codes."""
         with self._lock:
-            if not self._made:
-                self._made = tuple(
-                    make_table(words, shift, width)
-                    for shift, width in key_widths(n_bits, len(words))
+            if not self._tables:
+                self._tables = tuple(
+                    SubstringTable.build(words, shift, width)
+                    for shift, width in self.keys(n_bits, len(words))
                 )
-            return self._made
+            return self._tables
 
-
-def key_widths(n_bits: int, n: int) -> list[tuple[int, int]]:
-    """Cut ``n_bits`` ≤ 64 bits into keys of nearly equal widths: (shift, width) of each."""
-    count = -(-n_bits // (_KEY_BITS if n < _MANY else _WIDE_KEY_BITS))
-    cuts = [n_bits * i // count for i in range(count + 1)]
-    return [(begin, end - begin) for begin, end in pairwise(cuts)]
+    @staticmethod
+    def keys(n_bits: int, n: int) -> list[tuple[int, int]]:
+        """Cut ``n_bits`` ≤ 64 bits into keys of nearly equal widths: (shift, width) of each."""
+        count = -(-n_bits // (_KEY_BITS if n < _WIDE_KEY_ROWS else _WIDE_KEY_BITS))
+        cuts = [n_bits * i // count for i in range(count + 1)]
+        return [(begin, end - begin) for begin, end in pairwise(cuts)]
 
 
 class Segment:
-    """Codes in ascending order of ids, some of them perhaps removed; never changed once made.
+    """Codes in ascending order of ids, some of them possibly deleted; immutable.
 
     Args:
-        ids: Ascending.
-        words: One row of words an id.
+        ids: Ascending ids.
+        words: One row of words per id.
         n_bits: Length of a code.
-        alive: Which rows have not been removed; None: all.
-        tables: The multi-index of a segment with the same rows, to be shared.
+        alive: False for deleted rows; None: no row is deleted.
+        multi_index: Multi-index of a segment with the same rows, to share it.
     """
 
     def __init__(
@@ -65,92 +95,136 @@ class Segment:
         n_bits: int,
         *,
         alive: NDArray[np.bool_] | None = None,
-        tables: Tables | None = None,
+        multi_index: MultiIndex | None = None,
     ) -> None:
-        self.alive = alive
-        self.living = len(ids) if alive is None else int(np.count_nonzero(alive))
-        self.rows = Rows(ids, words, n_bits, None if alive is None else pack_bitmap(alive))
-        self.tables = tables or Tables()
-        self._indexed: Rows | None = None
+        self.codes = CodeArray(ids, words, n_bits, alive)
+        self.n_living = len(ids) if alive is None else int(np.count_nonzero(alive))
+        self._multi_index = multi_index or MultiIndex()
+        self._indexed: CodeArray | None = None
+
+    @classmethod
+    def sort(cls, ids: Ids, words: Words, n_bits: int) -> "Segment":
+        """Return a segment with copies of ids and words; ids may have any order but must differ."""
+        if len(ids) != len(words):
+            raise DataError(f"expected one id per code, got {len(ids)} ids and {len(words)} codes")
+        if len(ids) > MAX_ROWS:
+            raise DataError(
+                f"at most {MAX_ROWS} codes can be added at once, got {len(ids)}; add them in parts"
+            )
+        if (ids[1:] > ids[:-1]).all():
+            return cls(ids.copy(), np.array(words, np.uint64, order="C"), n_bits)
+        order = np.argsort(ids, kind="stable")
+        ids = ids[order]
+        if (repeated := ids[1:] == ids[:-1]).any():
+            raise DataError(
+                f"id {ids[repeated.argmax()]} is given twice; every id must occur only once"
+            )
+        return cls(ids, words[order], n_bits)
+
+    @classmethod
+    def merge(cls, segments: Sequence["Segment"], n_bits: int) -> "Segment":
+        """Return one segment with the living rows of all segments."""
+        parts = [segment.living() for segment in segments]
+        ids = np.concatenate([np.empty(0, np.int64), *(ids for ids, _ in parts)])
+        no_words = np.empty((0, -(-n_bits // 64)), np.uint64)
+        words = np.concatenate([no_words, *(words for _, words in parts)])
+        if (ids[1:] < ids[:-1]).any():
+            order = np.argsort(ids, kind="stable")  # fast on a few ascending runs
+            return cls(ids[order], words[order], n_bits)
+        return cls(ids, words, n_bits)
+
+    @classmethod
+    def compact(cls, segments: Sequence["Segment"], n_bits: int) -> tuple["Segment", ...]:
+        r"""Merge the last segments until each is smaller than half of the one before.
+
+        A code is then copied $O(\log n)$ times, for any sequence of additions.
+        """
+        compacted = tuple(segment for segment in segments if segment.n_living)
+        while len(compacted) > 1 and 2 * len(compacted[-1]) > len(compacted[-2]):
+            compacted = (*compacted[:-2], cls.merge(compacted[-2:], n_bits))
+        return compacted
 
     def __len__(self) -> int:
-        """How many rows there are, removed ones included."""
-        return len(self.rows.ids)
+        """Return the number of rows, including deleted rows."""
+        return len(self.codes.ids)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of codes, ids, the bitmap of removed rows and the multi-index."""
-        alive = 0 if self.alive is None else len(self.alive) + len(self.alive) // 8
-        return self.rows.ids.nbytes + self.rows.words.nbytes + alive + self.tables.nbytes
+        """Size of codes, ids, the bitmap of deleted rows and the multi-index, in bytes."""
+        codes = self.codes
+        alive = 0 if codes.alive is None else len(codes.alive) + len(codes.alive) // 8
+        return codes.ids.nbytes + codes.words.nbytes + alive + self._multi_index.nbytes
 
-    def indexed(self) -> Rows:
-        """The rows with their multi-index, which the first call makes."""
+    def indexed(self) -> CodeArray:
+        """Return the codes with their multi-index; the first call builds it."""
         if self._indexed is None:
-            rows = self.rows
-            tables = self.tables.of(rows.words, rows.n_bits)
-            self._indexed = Rows(rows.ids, rows.words, rows.n_bits, rows.alive, tables)
+            tables = self._multi_index.tables(self.codes.words, self.codes.n_bits)
+            self._indexed = self.codes.with_tables(tables)
         return self._indexed
 
     def find(self, ids: Ids) -> NDArray[np.intp]:
-        """The row of each id, -1 for those that are not here."""
-        own = self.rows.ids
-        if len(own) == 0 or len(ids) == 0 or ids.max() < own[0] or ids.min() > own[-1]:
+        """Return the row of each id, -1 for ids that are not in this segment."""
+        own_ids = self.codes.ids
+        if len(own_ids) == 0 or len(ids) == 0 or ids.max() < own_ids[0] or ids.min() > own_ids[-1]:
             return np.full(len(ids), -1, np.intp)
-        if own[-1] - own[0] == len(own) - 1:  # consecutive ids say where they are
-            at = np.clip(ids - own[0], 0, len(own) - 1)
+        if own_ids[-1] - own_ids[0] == len(own_ids) - 1:  # consecutive: an id determines its row
+            rows = np.clip(ids - own_ids[0], 0, len(own_ids) - 1)
         else:
-            at = np.minimum(np.searchsorted(own, ids), len(own) - 1)
-        here = own[at] == ids
-        if self.alive is not None:
-            here &= self.alive[at]
-        return np.where(here, at, -1)
+            rows = np.minimum(np.searchsorted(own_ids, ids), len(own_ids) - 1)
+        exists = own_ids[rows] == ids
+        if self.codes.alive is not None:
+            exists &= self.codes.alive[rows]
+        return np.where(exists, rows, -1)
 
     def without(self, rows: NDArray[np.intp]) -> "Segment":
-        """The segment with these rows removed; with few left it is made anew, else its arrays are shared."""
-        alive = np.ones(len(self), np.bool_) if self.alive is None else self.alive.copy()
+        """Return the segment with these rows deleted.
+
+        Arrays are shared, unless fewer than half of the rows are left: those are copied.
+        """
+        codes = self.codes
+        alive = np.ones(len(self), np.bool_) if codes.alive is None else codes.alive.copy()
         alive[rows] = False
         if 2 * np.count_nonzero(alive) < len(self):
-            return Segment(self.rows.ids[alive], self.rows.words[alive], self.rows.n_bits)
-        return Segment(
-            self.rows.ids, self.rows.words, self.rows.n_bits, alive=alive, tables=self.tables
-        )
+            return Segment(codes.ids[alive], codes.words[alive], codes.n_bits)
+        return self._masked(alive)
 
     def only(self, allowed: NDArray[np.bool_]) -> "Segment":
-        """The segment restricted to some of its rows, for one search."""
-        if self.alive is not None:
-            allowed = allowed & self.alive
+        """Return the segment restricted to the rows of a mask, for one search."""
+        return self._masked(allowed if self.codes.alive is None else allowed & self.codes.alive)
+
+    def _masked(self, alive: NDArray[np.bool_]) -> "Segment":
+        codes = self.codes
         return Segment(
-            self.rows.ids, self.rows.words, self.rows.n_bits, alive=allowed, tables=self.tables
+            codes.ids, codes.words, codes.n_bits, alive=alive, multi_index=self._multi_index
         )
 
-    def living_arrays(self) -> tuple[Ids, Words]:
-        """Ids and words of the rows that were not removed."""
-        if self.alive is None:
-            return self.rows.ids, self.rows.words
-        return self.rows.ids[self.alive], self.rows.words[self.alive]
+    def living(self) -> tuple[Ids, Words]:
+        """Return ids and words of the rows that are not deleted."""
+        codes = self.codes
+        if codes.alive is None:
+            return codes.ids, codes.words
+        return codes.ids[codes.alive], codes.words[codes.alive]
 
+    def save(self, path: Path, meta: Mapping[str, Any]) -> None:
+        """Write a segment without deleted rows to a file; the multi-index is not stored."""
+        header = {"n_bits": self.codes.n_bits, "meta": dict(meta)}
+        write_arrays(path, FORMAT, header, {"ids": self.codes.ids, "words": self.codes.words})
 
-def merged(segments: tuple[Segment, ...], n_bits: int) -> Segment:
-    """One segment with the living rows of all."""
-    parts = [segment.living_arrays() for segment in segments]
-    ids = np.concatenate([part[0] for part in parts]) if parts else np.empty(0, np.int64)
-    words = (
-        np.concatenate([part[1] for part in parts])
-        if parts
-        else np.empty((0, -(-n_bits // 64)), np.uint64)
-    )
-    if (ids[1:] < ids[:-1]).any():
-        order = np.argsort(ids, kind="stable")  # fast on a few ascending runs
-        ids, words = ids[order], words[order]
-    return Segment(ids, words, n_bits)
-
-
-def tidied(segments: tuple[Segment, ...], n_bits: int) -> tuple[Segment, ...]:
-    r"""Merge the last segments until each is less than half of the one before, so that there are few.
-
-    A code is then copied $O(\log n)$ times, however the additions were cut.
-    """
-    segments = tuple(segment for segment in segments if segment.living)
-    while len(segments) > 1 and 2 * len(segments[-1]) > len(segments[-2]):
-        segments = (*segments[:-2], merged(segments[-2:], n_bits))
-    return segments
+    @classmethod
+    def load(cls, path: Path) -> tuple["Segment", dict[str, Any]]:
+        """Map what `save` wrote into memory, validate it, and return it with its metadata."""
+        file = read_arrays(path, FORMAT)
+        try:
+            n_bits = check_bits(file.meta["n_bits"])
+            meta = dict(file.meta["meta"])
+            ids = file.arrays["ids"]
+            words = Codes(file.arrays["words"], n_bits).words
+        except (KeyError, TypeError, ValueError, DataError) as error:
+            raise FormatError(f"{path}: the header does not describe an index ({error})") from error
+        if ids.dtype != np.int64 or ids.shape != (len(words),):
+            raise FormatError(
+                f"{path}: expected {len(words)} int64 ids, got {ids.dtype} of shape {ids.shape}"
+            )
+        if len(ids) and (ids[0] < 0 or not (ids[1:] > ids[:-1]).all()):
+            raise FormatError(f"{path}: the ids are not ascending and ≥ 0")
+        return cls(ids, words, n_bits), meta

@@ -1,16 +1,18 @@
-"""Loops over packed bits and products of rows: the NumPy reference, and compiled kernels where they are built."""
+"""Kernels over packed bits and matrix rows: compiled C where available, NumPy elsewhere."""
 
-from crossbit.kernels.dispatch import compiled, forced, level, levels
-from crossbit.kernels.product import Product, pack_signs
-from crossbit.kernels.rows import Rows, hamming_matrix
+from crossbit.kernels.dispatch import available_cores, compiled, forced, level, levels
+from crossbit.kernels.matmul import Matmul, pack_signs
+from crossbit.kernels.search import CodeArray, SubstringTable, hamming_matrix
 
 __all__ = [
     "hamming_matrix",
-    "Rows",
-    "Product",
+    "CodeArray",
+    "SubstringTable",
+    "Matmul",
     "pack_signs",
     "compiled",
     "level",
     "levels",
     "forced",
+    "available_cores",
 ]

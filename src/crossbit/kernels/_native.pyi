@@ -1,4 +1,4 @@
-"""The compiled kernels; `native/module.c` checks sizes, `rows.py` and `product.py` call."""
+"""The compiled kernels; `native/module.c` checks sizes, `search.py` and `matmul.py` call it."""
 
 from typing import Any
 

@@ -1,8 +1,9 @@
-"""Which kernels run: the best instruction set of this processor, or the NumPy reference where nothing is compiled."""
+"""Choose the kernels: the best instruction set of this processor, or the NumPy reference."""
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from types import ModuleType
 
 from crossbit.errors import DataError
@@ -12,60 +13,72 @@ try:
     from crossbit.kernels import _native
 
     native = _native
-except ImportError:  # not compiled: no compiler where crossbit was installed
+except ImportError:  # the extension is optional: there was no compiler at installation time
     native = None
 
-NUMPY = "numpy"
-VARIABLE = "CROSSBIT_KERNELS"
+_NUMPY = "numpy"
+_VARIABLE = "CROSSBIT_KERNELS"
 
 
 def levels() -> tuple[str, ...]:
-    """The levels that can run here, the fastest first; the last is always ``"numpy"``."""
-    return (*(native.levels() if native else ()), NUMPY)
+    """Return the levels that can run on this machine, fastest first; the last is ``"numpy"``."""
+    return (*(native.levels() if native else ()), _NUMPY)
 
 
 def level() -> str:
-    """The level in use: ``"avx512"``, ``"avx2"``, ``"generic"`` or ``"numpy"``.
+    """Return the level in use: ``"avx512"``, ``"avx2"``, ``"generic"`` or ``"numpy"``.
 
-    It is the fastest there is, unless the environment variable ``CROSSBIT_KERNELS`` named another when Crossbit was
-    imported.
+    It is the fastest available level, unless the environment variable ``CROSSBIT_KERNELS`` named
+    another one when Crossbit was imported.
     """
-    return levels()[place()]
+    return levels()[_level_index]
 
 
-def place() -> int:
-    """The place of the level in use among `levels`."""
-    return _place
+def level_index() -> int:
+    """Return the position of the level in use in `levels`; the compiled kernels expect it."""
+    return _level_index
 
 
 def compiled() -> bool:
-    """Whether the level in use is compiled."""
+    """Return whether the level in use is compiled."""
     return _compiled
+
+
+@cache
+def available_cores() -> int:
+    """Return the number of cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _find(name: str) -> int:
     if name not in (known := levels()):
         raise DataError(
-            f"{VARIABLE}={name}: not a level that runs here; choose one of {', '.join(known)}"
+            f"{_VARIABLE}={name}: this level is not available on this machine;"
+            f" choose one of {', '.join(known)}"
         )
     return known.index(name)
 
 
-def _use(at: int) -> None:
-    global _place, _compiled  # read at every call, so kept as plain as can be
-    _place, _compiled = at, levels()[at] != NUMPY
+def _use(index: int) -> None:
+    # Plain module variables: every kernel call reads them, single queries take microseconds.
+    global _level_index, _compiled
+    _level_index = index
+    _compiled = levels()[index] != _NUMPY
 
 
 @contextmanager
 def forced(name: str) -> Iterator[None]:
     """Run a block at another level, in all threads; for tests and benchmarks."""
-    before = place()
+    previous = _level_index
     _use(_find(name))
     try:
         yield
     finally:
-        _use(before)
+        _use(previous)
 
 
-_place, _compiled = 0, False
-_use(_find(os.environ.get(VARIABLE) or levels()[0]))
+_level_index = 0
+_compiled = False
+_use(_find(os.environ.get(_VARIABLE) or levels()[0]))

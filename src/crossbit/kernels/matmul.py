@@ -1,4 +1,4 @@
-"""Products of rows with a matrix whose every row comes out the same alone and in company."""
+"""Batch-invariant matrix products: a row's result does not depend on the other rows."""
 
 import os
 from functools import cache
@@ -8,17 +8,17 @@ from numpy.typing import NDArray
 
 from crossbit.kernels import dispatch
 
-_PANEL = 32  # columns that the kernels take at once
-_WORTH_A_THREAD = 1 << 21  # multiplications for which starting another thread pays
+_PANEL = 32  # columns per panel, the unit of the compiled kernels
+_WORK_PER_THREAD = 1 << 21  # multiplications that are worth starting another thread
 
 Floats = NDArray[np.float32]
 
 
-class Product:
+class Matmul:
     r"""$x W + b$ for many rows $x$, and its signs.
 
-    The compiled kernels sum each element in the order of a row's columns, however many rows there are. The NumPy
-    reference leaves that to BLAS, which rounds otherwise for few rows than for many.
+    The compiled kernels add the terms of each element in the order of the row's columns, for any
+    number of rows. The NumPy reference uses BLAS, whose rounding depends on the number of rows.
 
     Args:
         weight: $W$, shape (depth, columns).
@@ -26,7 +26,8 @@ class Product:
     """
 
     def __init__(self, weight: Floats, bias: Floats) -> None:
-        self.weight, self.bias = weight, bias
+        self.weight = weight
+        self.bias = bias
         self.depth, self.columns = weight.shape
         count = -(-self.columns // _PANEL)
         padded = np.zeros((self.depth, count * _PANEL), np.float32)
@@ -38,18 +39,21 @@ class Product:
         self._bias[: self.columns] = bias
 
     def __call__(self, X: Floats) -> Floats:
-        """The products, shape (n, columns)."""
+        """Return the products, shape (n, columns)."""
         if not dispatch.compiled():
-            with np.errstate(
-                over="ignore", invalid="ignore"
-            ):  # as the kernels: what is not finite goes through
+            # Like the compiled kernels: values that are not finite pass through silently.
+            with np.errstate(over="ignore", invalid="ignore"):
                 return X @ self.weight + self.bias
         out = np.empty((len(X), self.columns), np.float32)
         self._run(X, out, None)
         return out
 
     def signs(self, X: Floats) -> tuple[NDArray[np.uint64], int]:
-        """Bit 1 where a product is ≥ 0, as words (n, ⌈columns / 64⌉); and the first row with one not finite, or n."""
+        """Return the signs of the products and the first row with a product that is not finite.
+
+        Signs are packed into words of shape (n, ⌈columns / 64⌉), bit 1 where a product is ≥ 0. The
+        row is n when all products are finite.
+        """
         if not dispatch.compiled():
             out = self(X)
             bad = ~np.isfinite(out).all(axis=1)
@@ -58,35 +62,32 @@ class Product:
         return words, self._run(X, None, words)
 
     def _run(self, X: Floats, out: Floats | None, words: NDArray[np.uint64] | None) -> int:
-        threads = min(_cores(), 1 + len(X) * self.weight.size // _WORTH_A_THREAD)
-        X = np.ascontiguousarray(X, np.float32)
-        bad: int = dispatch.native.product(  # type: ignore[union-attr]
-            dispatch.place(),
+        threads = min(_max_threads(), 1 + len(X) * self.weight.size // _WORK_PER_THREAD)
+        first_bad_row: int = dispatch.native.product(  # type: ignore[union-attr]
+            dispatch.level_index(),
             threads,
             len(X),
             self.depth,
             self.columns,
-            X,
+            np.ascontiguousarray(X, np.float32),
             self._panels,
             self._bias,
             out,
             words,
         )
-        return bad
+        return first_bad_row
 
 
 @cache
-def _cores() -> int:
-    """Cores that may be used; ``OMP_NUM_THREADS`` says fewer."""
-    available = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
-    asked = os.environ.get("OMP_NUM_THREADS", "")
-    return min(available, max(1, int(asked))) if asked.isdecimal() else available
+def _max_threads() -> int:
+    """Return the available cores, or fewer where ``OMP_NUM_THREADS`` says so."""
+    limit = os.environ.get("OMP_NUM_THREADS", "")
+    cores = dispatch.available_cores()
+    return min(cores, max(1, int(limit))) if limit.isdecimal() else cores
 
 
 def pack_signs(outputs: Floats) -> NDArray[np.uint64]:
-    """Bit 1 where an output is ≥ 0, as words: bit i of a row is bit i mod 64 of word ⌊i / 64⌋."""
+    """Pack signs into words: bit i mod 64 of word ⌊i / 64⌋ is 1 where output i is ≥ 0."""
     n, columns = outputs.shape
     words = np.zeros((n, -(-columns // 64)), "<u8")
     words.view(np.uint8)[:, : -(-columns // 8)] = np.packbits(

@@ -1,4 +1,4 @@
-"""Every kernel at every level equals its one-line definition."""
+"""Every search kernel at every level equals its definition."""
 
 import numpy as np
 import pytest
@@ -8,18 +8,9 @@ from numpy.typing import NDArray
 
 from crossbit import kernels
 from crossbit.codes import Codes
-from crossbit.index.segment import Tables
-from crossbit.kernels import dispatch
-from crossbit.kernels.rows import (
-    BITSLICE,
-    BLOCK,
-    GIVEN_UP,
-    MULTI,
-    SCAN,
-    Rows,
-    pack_bitmap,
-    unpack_bitmap,
-)
+from crossbit.index.segment import MultiIndex
+from crossbit.kernels import dispatch, search
+from crossbit.kernels.search import BITSLICE, BLOCK, GIVEN_UP, MULTI, SCAN, CodeArray
 
 Bits = NDArray[np.bool_]
 WIDTHS = (1, 8, 12, 31, 64, 65, 100, 128, 256, 300, 1024)
@@ -27,19 +18,19 @@ LEVELS = pytest.mark.parametrize("level", kernels.levels())
 
 
 def random_bits(n: int, n_bits: int, seed: int, centers: int | None = None) -> Bits:
-    """Bits with heavy ties and duplicates: a few centers, some bits flipped."""
+    """Bits with many ties and duplicates: a few centers, some bits flipped."""
     rng = np.random.default_rng(seed)
-    middle = rng.integers(0, 2, (centers or max(1, n // 3), n_bits), dtype=np.uint8)
-    return (middle[rng.integers(0, len(middle), n)] ^ (rng.random((n, n_bits)) < 0.05)).astype(
-        np.bool_
-    )
+    center = rng.integers(0, 2, (centers or max(1, n // 3), n_bits), dtype=np.uint8)
+    assigned = center[rng.integers(0, len(center), n)]
+    flipped = rng.random((n, n_bits)) < 0.05
+    return (assigned ^ flipped).astype(np.bool_)
 
 
 def definition(
     base: Bits, queries: Bits, k: int, alive: Bits | None = None
 ) -> tuple[list[list[int]], list[list[int]]]:
     """Rows and distances of the k nearest, by sorting (distance, row)."""
-    everything = [
+    nearest = [
         sorted(
             (int((query != code).sum()), row)
             for row, code in enumerate(base)
@@ -47,28 +38,25 @@ def definition(
         )[:k]
         for query in queries
     ]
-    return [[row for _, row in found] for found in everything], [
-        [d for d, _ in found] for found in everything
-    ]
+    rows = [[row for _, row in pairs] for pairs in nearest]
+    distances = [[distance for distance, _ in pairs] for pairs in nearest]
+    return rows, distances
 
 
 def padded(values: list[list[int]], k: int) -> list[list[int]]:
     return [row + [-1] * (k - len(row)) for row in values]
 
 
-def paths(level: str, n_bits: int) -> tuple[int, ...]:
-    return (
-        (SCAN, BLOCK, BITSLICE, MULTI)
-        if n_bits <= 64 and level != "numpy"
-        else (SCAN, BLOCK, BITSLICE)
-    )
+def methods(level: str, n_bits: int) -> tuple[int, ...]:
+    exhaustive = (SCAN, BLOCK, BITSLICE)
+    return (*exhaustive, MULTI) if n_bits <= 64 and level != "numpy" else exhaustive
 
 
-def make_rows(base: Bits, n_bits: int, alive: Bits | None) -> Rows:
+def make_codes(base: Bits, n_bits: int, alive: Bits | None) -> CodeArray:
     words = Codes.pack(base).words if len(base) else np.empty((0, -(-n_bits // 64)), np.uint64)
-    tables = Tables().of(words, n_bits) if n_bits <= 64 and kernels.levels() != ("numpy",) else ()
-    bitmap = None if alive is None else pack_bitmap(alive)
-    return Rows(np.arange(len(base)), words, n_bits, bitmap, tables)
+    indexable = n_bits <= 64 and kernels.levels() != ("numpy",)
+    tables = MultiIndex().tables(words, n_bits) if indexable else ()
+    return CodeArray(np.arange(len(base)), words, n_bits, alive, tables)
 
 
 @LEVELS
@@ -78,18 +66,19 @@ def make_rows(base: Bits, n_bits: int, alive: Bits | None) -> Rows:
     st.sampled_from([1, 4, 900]),
     st.integers(0, 99),
 )
-def test_the_nearest_equal_the_definition_on_every_path(
+def test_nearest_equals_the_definition_with_every_method(
     level: str, n_bits: int, n: int, k: int, seed: int
 ) -> None:
-    base, queries = random_bits(n, n_bits, seed), random_bits(3, n_bits, seed + n)
+    base = random_bits(n, n_bits, seed)
+    queries = random_bits(3, n_bits, seed + n)
     alive = None if seed % 2 else np.random.default_rng(seed).random(n) < 0.6
     expected = [padded(part, k) for part in definition(base, queries, k, alive)]
-    rows = make_rows(base, n_bits, alive)
+    codes = make_codes(base, n_bits, alive)
     with kernels.forced(level):
-        for path in paths(level, n_bits):
+        for method in methods(level, n_bits):
             for threads in (1, 2):
-                ids, distances, given_up = rows.nearest(
-                    Codes.pack(queries).words, k, threads=threads, path=path
+                ids, distances, given_up = codes.nearest(
+                    Codes.pack(queries).words, k, threads=threads, method=method
                 )
                 assert [ids.tolist(), distances.tolist(), given_up] == [*expected, 0]
 
@@ -101,50 +90,50 @@ def test_the_nearest_equal_the_definition_on_every_path(
     st.sampled_from([0, 2, 40, 2000]),
     st.integers(0, 99),
 )
-def test_within_a_radius_equals_the_definition_on_every_path(
+def test_within_equals_the_definition_with_every_method(
     level: str, n_bits: int, n: int, radius: int, seed: int
 ) -> None:
-    base, queries = random_bits(n, n_bits, seed), random_bits(3, n_bits, seed + n)
+    base = random_bits(n, n_bits, seed)
+    queries = random_bits(3, n_bits, seed + n)
     alive = None if seed % 2 else np.random.default_rng(seed).random(n) < 0.6
     all_rows, all_distances = definition(base, queries, n, alive)
     expected = [
-        [(row, d) for row, d in zip(*found, strict=True) if d <= radius]
-        for found in zip(all_rows, all_distances, strict=True)
+        [(row, d) for row, d in zip(rows, distances, strict=True) if d <= radius]
+        for rows, distances in zip(all_rows, all_distances, strict=True)
     ]
-    rows = make_rows(base, n_bits, alive)
+    codes = make_codes(base, n_bits, alive)
     with kernels.forced(level):
-        for path in paths(level, n_bits):
-            found, _ = rows.within(Codes.pack(queries).words, radius, threads=2, path=path)
+        for method in methods(level, n_bits):
+            matches, _ = codes.within(Codes.pack(queries).words, radius, threads=2, method=method)
             assert [
-                list(zip(ids.tolist(), d.tolist(), strict=True)) for ids, d in found
+                list(zip(ids.tolist(), d.tolist(), strict=True)) for ids, d in matches
             ] == expected
 
 
 @LEVELS
 @pytest.mark.parametrize("n_bits", [16, 64, 128, 192, 256])
 def test_large_batches_agree_with_numpy(level: str, n_bits: int) -> None:
-    base, queries = (
-        random_bits(40_000, n_bits, 1, centers=50),
-        random_bits(40, n_bits, 1, centers=50),
-    )
-    rows = make_rows(base, n_bits, None)
+    base = random_bits(40_000, n_bits, 1, centers=50)
+    queries = random_bits(40, n_bits, 1, centers=50)
+    codes = make_codes(base, n_bits, None)
     words = Codes.pack(queries).words
     with kernels.forced("numpy"):
-        expected = rows.nearest(words, 20)
+        expected_ids, expected_distances, _ = codes.nearest(words, 20)
     with kernels.forced(level):
-        for path in paths(level, n_bits):
+        for method in methods(level, n_bits):
             for threads in (1, 2, 5):
-                found = rows.nearest(words, 20, threads=threads, path=path)
-                np.testing.assert_array_equal(found[0], expected[0])
-                np.testing.assert_array_equal(found[1], expected[1])
+                ids, distances, _ = codes.nearest(words, 20, threads=threads, method=method)
+                np.testing.assert_array_equal(ids, expected_ids)
+                np.testing.assert_array_equal(distances, expected_distances)
 
 
 @LEVELS
 @given(st.integers(1, 200), st.integers(0, 9), st.integers(0, 9), st.integers(0, 99))
-def test_the_matrix_equals_the_definition(
+def test_the_distance_matrix_equals_the_definition(
     level: str, n_bits: int, n: int, m: int, seed: int
 ) -> None:
-    a, b = random_bits(n, n_bits, seed), random_bits(m, n_bits, seed + 1)
+    a = random_bits(n, n_bits, seed)
+    b = random_bits(m, n_bits, seed + 1)
     expected = (a[:, None, :] != b[None, :, :]).sum(axis=2)
     width = -(-n_bits // 64)
     words = [Codes.pack(x).words if len(x) else np.empty((0, width), np.uint64) for x in (a, b)]
@@ -155,20 +144,21 @@ def test_the_matrix_equals_the_definition(
 @pytest.mark.skipif(kernels.levels() == ("numpy",), reason="the kernels are not compiled")
 def test_a_query_beyond_its_budget_is_given_up() -> None:
     base = random_bits(3000, 64, 2, centers=3000)
-    rows = make_rows(base, 64, None)
+    codes = make_codes(base, 64, None)
     queries = Codes.pack(~base[:2]).words
-    ids, distances, given_up = rows.nearest(queries, 5, path=MULTI, budget=100)
+    ids, distances, given_up = codes.nearest(queries, 5, method=MULTI, budget=100)
     assert given_up == 2
     assert (distances[:, 0] == GIVEN_UP).all()
     assert ids.shape == (2, 5)
-    assert rows.within(queries, 30, path=MULTI, budget=100)[1] == 2
+    assert codes.within(queries, 30, method=MULTI, budget=100)[1] == 2
 
 
 @pytest.mark.skipif(kernels.levels() == ("numpy",), reason="the kernels are not compiled")
-def test_the_compiled_door_checks_sizes() -> None:
+def test_the_extension_checks_sizes() -> None:
     native = dispatch.native
     assert native is not None
-    words, ids = np.zeros((2, 1), np.uint64), np.arange(2)
+    words = np.zeros((2, 1), np.uint64)
+    ids = np.arange(2)
     with pytest.raises(ValueError, match="words: 40 bytes expected, got 16"):
         native.segment(5, 64, words, ids, None, ())
     with pytest.raises(ValueError, match="1 to 1024 bits"):
@@ -198,7 +188,7 @@ def test_the_compiled_door_checks_sizes() -> None:
 
 
 @given(st.lists(st.booleans(), max_size=200))
-def test_bitmaps_come_back(mask: list[bool]) -> None:
-    bitmap = pack_bitmap(np.array(mask, np.bool_))
+def test_a_bitmap_holds_64_booleans_per_word(mask: list[bool]) -> None:
+    bitmap = search._pack_bitmap(np.array(mask, np.bool_))
     assert len(bitmap) == -(-len(mask) // 64)
-    assert unpack_bitmap(bitmap, len(mask)).tolist() == mask
+    assert [bool(int(bitmap[i // 64]) >> i % 64 & 1) for i in range(len(mask))] == mask

@@ -1,0 +1,206 @@
+"""Search kernels over packed codes: k nearest, radius search and distance matrices."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossbit.kernels import dispatch, reference
+
+SCAN, BLOCK, BITSLICE, MULTI = range(4)
+NO_BUDGET = (1 << 64) - 1
+GIVEN_UP = -2  # first distance of a query that exceeded its budget
+_READ_AHEAD = 16  # the kernels read heads and tails 16 at a time
+
+IdDistances = tuple[NDArray[np.int64], NDArray[np.int32]]
+
+
+@dataclass(frozen=True)
+class SubstringTable:
+    """One hash table of a multi-index: rows grouped by ``width`` bits of their codes.
+
+    Attributes:
+        shift: First bit of the key.
+        width: Number of bits of the key.
+        starts: Where the group of each key starts in the arrays below, and the end of the last.
+        heads: The lower 32 of the remaining bits of each code.
+        tails: The upper 16 of the remaining bits.
+        rows: Row number of each code.
+    """
+
+    shift: int
+    width: int
+    starts: NDArray[np.uint32]
+    heads: NDArray[np.uint32]
+    tails: NDArray[np.uint16]
+    rows: NDArray[np.uint32]
+
+    @classmethod
+    def build(cls, words: NDArray[np.uint64], shift: int, width: int) -> "SubstringTable":
+        """Group codes of one word by bits shift … shift + width - 1; needs compiled kernels."""
+        n = len(words)
+        starts = np.empty((1 << width) + 1, np.uint32)
+        heads = _padded(n, np.uint32)
+        tails = _padded(n, np.uint16)
+        rows = np.empty(n, np.uint32)
+        dispatch.native.table(words, shift, width, starts, heads, tails, rows)  # type: ignore[union-attr]
+        return cls(shift, width, starts, heads, tails, rows)
+
+    @property
+    def nbytes(self) -> int:
+        """Size of all arrays in bytes."""
+        return self.starts.nbytes + self.heads.nbytes + self.tails.nbytes + self.rows.nbytes
+
+
+class CodeArray:
+    """n codes in ascending order of their ids, as the kernels search them; immutable.
+
+    Args:
+        ids: ``int64`` array of shape (n,), ascending.
+        words: ``uint64`` array of shape (n, ⌈n_bits / 64⌉).
+        n_bits: Length of a code.
+        alive: Boolean array of shape (n,), False for deleted rows; None: all rows exist.
+        tables: Multi-index of the codes; empty: none.
+    """
+
+    def __init__(
+        self,
+        ids: NDArray[np.int64],
+        words: NDArray[np.uint64],
+        n_bits: int,
+        alive: NDArray[np.bool_] | None = None,
+        tables: Sequence[SubstringTable] = (),
+    ) -> None:
+        self.ids = ids
+        self.words = words
+        self.n_bits = n_bits
+        self.alive = alive
+        self._bitmap = None if alive is None else _pack_bitmap(alive)
+        self._handle = self._native_view(tables)
+
+    def with_tables(self, tables: Sequence[SubstringTable]) -> "CodeArray":
+        """Return the same codes with a multi-index; all arrays are shared."""
+        other = object.__new__(CodeArray)
+        other.__dict__.update(self.__dict__)
+        other._handle = other._native_view(tables)
+        return other
+
+    def _native_view(self, tables: Sequence[SubstringTable]) -> object | None:
+        """Return the view of the compiled kernels, which keeps the arrays alive."""
+        if dispatch.native is None:
+            return None
+        view: object = dispatch.native.segment(
+            len(self.ids),
+            self.n_bits,
+            self.words,
+            self.ids,
+            self._bitmap,
+            tuple((t.shift, t.width, t.starts, t.heads, t.tails, t.rows) for t in tables),
+        )
+        return view
+
+    def nearest(
+        self,
+        queries: NDArray[np.uint64],
+        k: int,
+        *,
+        threads: int = 1,
+        method: int = SCAN,
+        budget: int = NO_BUDGET,
+    ) -> tuple[NDArray[np.int64], NDArray[np.int32], int]:
+        """Return ids (q, k), distances (q, k) and the number of queries that were given up.
+
+        Results are ordered by (distance, id) and padded with -1. With ``MULTI`` a query whose cost
+        would exceed the budget is given up: its first distance is `GIVEN_UP`.
+        """
+        ids = np.empty((len(queries), k), np.int64)
+        distances = np.empty((len(queries), k), np.int32)
+        if dispatch.compiled():
+            given_up = dispatch.native.search(  # type: ignore[union-attr]
+                self._handle,
+                dispatch.level_index(),
+                queries,
+                k,
+                threads,
+                method,
+                budget,
+                ids,
+                distances,
+            )
+            return ids, distances, given_up
+        ids.fill(-1)
+        distances.fill(-1)
+        living_ids, words = self._living()
+        for i in range(len(queries)):
+            rows, row_distances = reference.neighbors(words, queries[i : i + 1], k=k)
+            ids[i, : len(rows)] = living_ids[rows]
+            distances[i, : len(rows)] = row_distances
+        return ids, distances, 0
+
+    def within(
+        self,
+        queries: NDArray[np.uint64],
+        radius: int,
+        *,
+        threads: int = 1,
+        method: int = SCAN,
+        budget: int = NO_BUDGET,
+    ) -> tuple[Sequence[IdDistances], int]:
+        """Return ids and distances at most ``radius`` away per query, and how many gave up."""
+        if not dispatch.compiled():
+            living_ids, words = self._living()
+            by_query = [
+                reference.neighbors(words, queries[i : i + 1], radius=radius)
+                for i in range(len(queries))
+            ]
+            return [(living_ids[rows], distances) for rows, distances in by_query], 0
+        given_up, *buffers = dispatch.native.within(  # type: ignore[union-attr]
+            self._handle, dispatch.level_index(), queries, radius, threads, method, budget
+        )
+        counts, ids, distances = (
+            np.frombuffer(buffer, dtype)
+            for buffer, dtype in zip(buffers, (np.int64, np.int64, np.int32), strict=True)
+        )
+        if len(queries) == 1:
+            return [(ids, distances)], given_up
+        ends = np.cumsum(counts)[:-1]
+        return list(zip(np.split(ids, ends), np.split(distances, ends), strict=True)), given_up
+
+    def _living(self) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+        if self.alive is None:
+            return self.ids, self.words
+        return self.ids[self.alive], self.words[self.alive]
+
+
+def hamming_matrix(a: NDArray[np.uint64], b: NDArray[np.uint64]) -> NDArray[np.uint16]:
+    """Return the Hamming distance of each row of ``a`` to each row of ``b``, shape (n, m)."""
+    if not dispatch.compiled():
+        return reference.hamming_matrix(a, b)
+    distances = np.empty((len(a), len(b)), np.uint16)
+    dispatch.native.matrix(  # type: ignore[union-attr]
+        dispatch.level_index(),
+        np.ascontiguousarray(a),
+        np.ascontiguousarray(b),
+        a.shape[1],
+        distances,
+    )
+    return distances
+
+
+def _padded(n: int, dtype: type[np.uint32 | np.uint16]) -> NDArray[Any]:
+    """Return room for n numbers and zeros behind them.
+
+    ``empty`` rather than ``zeros``: it asks the system for large pages.
+    """
+    array = np.empty(n + _READ_AHEAD, dtype)
+    array[n:] = 0
+    return array
+
+
+def _pack_bitmap(mask: NDArray[np.bool_]) -> NDArray[np.uint64]:
+    """Pack booleans into 64-bit words: boolean i is bit i mod 64 of word ⌊i / 64⌋."""
+    packed = np.zeros(-(-len(mask) // 64) * 8, np.uint8)
+    packed[: -(-len(mask) // 8)] = np.packbits(mask, bitorder="little")
+    return packed.view("<u8").astype(np.uint64, copy=False)
