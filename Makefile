@@ -53,7 +53,7 @@ tests: $(DEV)
 
 test-faults: export CROSSBIT_FAULTS := long
 test-faults: $(DEV)
-	$(BIN)/python -m pytest tests/faults tests/server/test_hostile.py -q $(PYTEST)
+	$(BIN)/python -m pytest tests/faults tests/server/test_hostile.py tests/kernels/test_compilers.py -q $(PYTEST)
 
 test-scale: export OPENBLAS_NUM_THREADS := 1
 test-scale: export OMP_NUM_THREADS := 1
