@@ -1,4 +1,4 @@
-"""Surfaces whose vibrations are known."""
+"""Surfaces whose Laplace–Beltrami spectra are known."""
 
 import numpy as np
 
@@ -7,20 +7,20 @@ from crossbit_experiments.shapegoogle.surfaces import ball, grid, scaled
 
 
 def sphere(rounds: int = 4, radius: float = 1.0) -> Mesh:
-    """A sphere of a radius."""
+    """Return a sphere."""
     return scaled(ball(rounds), radius)
 
 
 def flat_torus(n: int, width: float, height: float) -> Mesh:
-    """A flat torus, folded flat: layers lie on each other, but lengths of edges are those of the torus."""
-    fold = np.abs(np.arange(n) - n / 2) / n  # goes to and fro once around
+    """Return a flat torus, folded so that layers coincide but edge lengths are preserved."""
+    fold = np.abs(np.arange(n) - n / 2) / n  # back and forth once around
     x, y = np.meshgrid(width * fold, height * fold, indexing="ij")
     vertices = np.stack([x.ravel(), y.ravel(), np.zeros(n * n)], axis=1)
     return Mesh(vertices, grid(n, n))
 
 
 def sheet(n: int = 20, bend: float = 0.0) -> Mesh:
-    """A sheet of 2 × 1; ``bend`` folds it along its middle by that angle, which stretches nothing."""
+    """Return a sheet of 2 × 1, folded along its middle by the angle ``bend``."""
     x, y = np.meshgrid(np.linspace(-1, 1, 2 * n + 1), np.linspace(0, 1, n + 1), indexing="ij")
     right = np.maximum(x, 0)
     vertices = np.stack(

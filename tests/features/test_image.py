@@ -1,5 +1,4 @@
-from pathlib import Path
-
+import cv2
 import numpy as np
 import pytest
 from PIL import Image
@@ -7,27 +6,25 @@ from sklearn.cluster import KMeans
 
 from crossbit import DataError, features
 from crossbit.features import BagOfSift, ColorHistogram
-from crossbit.features.image import sift
-from crossbit.features.kmeans import k_means, nearest
-from tests.features.pictures import encoded, gradient, spots
+from crossbit.features.image import decode_image
+from crossbit.linalg.kmeans import k_means, nearest
+from tests.features.images import encoded, gradient, spots
 
-PICTURES = [encoded(spots(seed)) for seed in range(4)]
-BAG = BagOfSift.fit(PICTURES, size=10)
+IMAGES = [encoded(spots(seed)) for seed in range(4)]
+BAG = BagOfSift.fit(IMAGES, size=10)
 
 
-def test_the_nearest_center_by_definition() -> None:
+def test_nearest_equals_its_definition() -> None:
     random = np.random.default_rng(0)
-    X, centers = (
-        random.normal(size=(50, 3)).astype(np.float32),
-        random.normal(size=(7, 3)).astype(np.float32),
-    )
+    X = random.normal(size=(50, 3)).astype(np.float32)
+    centers = random.normal(size=(7, 3)).astype(np.float32)
     expected = np.square(X[:, None] - centers).sum(axis=2)
     labels, distances = nearest(X, centers)
     np.testing.assert_array_equal(labels, expected.argmin(axis=1))
     np.testing.assert_allclose(distances, expected.min(axis=1), atol=1e-5)
 
 
-def test_k_means_is_as_good_as_a_peer() -> None:
+def test_k_means_is_as_good_as_scikit_learn() -> None:
     random = np.random.default_rng(1)
     X = (random.normal(size=(600, 4)) + 3 * random.normal(size=(12, 4)).repeat(50, axis=0)).astype(
         np.float32
@@ -37,14 +34,14 @@ def test_k_means_is_as_good_as_a_peer() -> None:
     assert ours < 1.05 * peer.inertia_
 
 
-def test_k_means_of_few_different_rows_finds_them() -> None:
+def test_k_means_finds_few_distinct_rows() -> None:
     X = np.repeat(np.eye(4, dtype=np.float32), 5, axis=0)
     np.testing.assert_array_equal(np.sort(k_means(X, 4), axis=0), np.sort(np.eye(4), axis=0))
-    with pytest.raises(DataError, match="5 words need at least 5 different features, got 4"):
+    with pytest.raises(DataError, match="5 words need at least 5 distinct features, got 4"):
         k_means(X, 5)
 
 
-def test_a_center_without_rows_starts_again() -> None:
+def test_a_center_without_rows_restarts() -> None:
     X = np.concatenate([np.zeros((300, 2)), np.full((1, 2), 9.0), np.full((1, 2), 20.0)]).astype(
         np.float32
     )
@@ -52,58 +49,57 @@ def test_a_center_without_rows_starts_again() -> None:
 
 
 def test_a_bag_of_sift_counts_words() -> None:
-    found = sift(PICTURES[0], 512)
-    labels = np.square(found[:, None].astype(float) - BAG.words).sum(axis=2).argmin(axis=1)
+    gray = np.asarray(decode_image(IMAGES[0], side=512).convert("L"))
+    _, sift = cv2.SIFT.create().detectAndCompute(gray, None)
+    labels = np.square(sift[:, None].astype(float) - BAG.words).sum(axis=2).argmin(axis=1)
     expected = np.bincount(labels, minlength=10) / len(labels)
-    np.testing.assert_allclose(BAG.extract(PICTURES[:1])[0], expected, atol=1e-6)
+    np.testing.assert_allclose(BAG.extract(IMAGES[:1])[0], expected, atol=1e-6)
 
 
 def test_the_same_seed_gives_the_same_vocabulary() -> None:
-    again = BagOfSift.fit([*PICTURES, b"no picture"], size=10, seed=0)
+    again = BagOfSift.fit([*IMAGES, b"not an image"], size=10, seed=0)
     np.testing.assert_array_equal(again.words, BAG.words)
 
 
-def test_a_vocabulary_from_a_choice_of_features() -> None:
-    assert BagOfSift.fit(PICTURES, size=5, most=20).width == 5
+def test_a_vocabulary_from_sampled_features() -> None:
+    assert BagOfSift.fit(IMAGES, size=5, max_features=20).width == 5
 
 
-def test_an_even_picture_has_no_sift_features() -> None:
-    with pytest.raises(DataError, match="there are no SIFT features in it"):
+def test_a_uniform_image_has_no_sift_features() -> None:
+    with pytest.raises(DataError, match="has no SIFT features"):
         BAG.extract([encoded(Image.new("RGB", (64, 64), "blue"))])
 
 
-def test_a_vocabulary_of_another_width_is_refused() -> None:
+def test_a_vocabulary_of_another_width_is_rejected() -> None:
     with pytest.raises(DataError, match="words: expected 128 columns, got 3"):
         BagOfSift(np.ones((5, 3)))
 
 
-def test_colors_and_gradients_of_an_even_picture() -> None:
+def test_a_uniform_image_has_colors_but_no_orientations() -> None:
     row = ColorHistogram().extract([encoded(Image.new("RGB", (30, 40), (255, 0, 0)))])[0]
     assert row.shape == (192,)
     assert row[3 * 16] == pytest.approx(0.5)  # all red, neither green nor blue
     assert row.sum() == pytest.approx(0.5)  # and no edges
 
 
-def test_edges_are_counted_where_and_how_they_lie() -> None:
+def test_edges_are_counted_by_cell_and_orientation() -> None:
     stripes = np.zeros((96, 96), np.uint8)
-    stripes[:, 70:] = (
-        255  # an upright edge, its gradient pointing right, in the third of four columns of cells
-    )
+    stripes[:, 70:] = 255  # a vertical edge in the third of four columns of cells
     row = ColorHistogram().extract([encoded(Image.fromarray(stripes))])[0]
     edges = row[64:].reshape(4, 4, 8)
     assert edges.sum() == pytest.approx(0.5)
     assert edges[:, 2, 0].sum() == pytest.approx(0.5)
 
 
-def test_recipes_describe_alike(tmp_path: Path) -> None:
-    for describer in (BAG, ColorHistogram(side=32, levels=2, cells=2, angles=4)):
-        again = features.load_extractor(describer.recipe())
-        assert again.recipe() == describer.recipe()
-        np.testing.assert_array_equal(again.extract(PICTURES), describer.extract(PICTURES))
-        assert again.extract(PICTURES).shape == (4, again.width)
+def test_an_extractor_survives_its_recipe() -> None:
+    for extractor in (BAG, ColorHistogram(side=32, levels=2, cells=2, angles=4)):
+        again = features.load_extractor(extractor.recipe())
+        assert again.recipe() == extractor.recipe()
+        np.testing.assert_array_equal(again.extract(IMAGES), extractor.extract(IMAGES))
+        assert again.extract(IMAGES).shape == (4, again.width)
 
 
-def test_a_grid_needs_pixels() -> None:
+def test_a_grid_needs_enough_pixels() -> None:
     with pytest.raises(DataError, match="side: 4 cells need at least 8 pixels, got 6"):
         ColorHistogram(side=6)
     with pytest.raises(DataError, match="levels is a whole number of at least 1, got 0"):

@@ -9,14 +9,14 @@ import pytest
 from crossbit import DataError, MissingExtraError, features
 from crossbit.features.shape import (
     BagOfGeometry,
-    Heat,
     HeatKernelExtractor,
+    HeatPatches,
     Mesh,
     SpatialBag,
     clean_mesh,
+    compute_spectrum,
     heat_kernel_signature,
     scale_invariant_signature,
-    spectrum,
     to_ply,
 )
 from tests.features.surfaces import flat_torus, sheet, sphere
@@ -26,13 +26,13 @@ TIMES = np.geomspace(0.02, 0.2, 6)
 SMALL = {"first": 0.02, "last": 0.2, "n_pairs": 60, "patches": 64}
 
 
-def _heat(mesh: Mesh, *, patches: int | None = None) -> Heat:
-    pairs = spectrum(mesh, 60)
-    return Heat.of(pairs, heat_kernel_signature(pairs, TIMES), patches=patches)
+def _heat(mesh: Mesh, *, patches: int | None = None) -> HeatPatches:
+    pairs = compute_spectrum(mesh, 60)
+    return HeatPatches.from_spectrum(pairs, heat_kernel_signature(pairs, TIMES), patches=patches)
 
 
 def _bumpy(seed: int = 0) -> Mesh:
-    """A sphere with bumps, so that signatures differ from place to place."""
+    """Return a sphere with bumps, whose signatures vary over the surface."""
     ball = sphere()
     waves = np.random.default_rng(seed).normal(size=(3, 3)) * 2
     return Mesh(
@@ -41,38 +41,38 @@ def _bumpy(seed: int = 0) -> Mesh:
     )
 
 
-def test_a_sphere_vibrates_like_a_sphere() -> None:
+def test_the_spectrum_of_a_sphere_is_known() -> None:
     radius = 3.0
-    found = spectrum(sphere(5, radius), 25)
+    result = compute_spectrum(sphere(5, radius), 25)
     expected = np.repeat([l * (l + 1) for l in range(5)], [2 * l + 1 for l in range(5)]) / radius**2  # noqa: E741
-    np.testing.assert_allclose(found.values, expected, rtol=0.01, atol=1e-8)
-    assert found.areas.sum() == pytest.approx(4 * np.pi * radius**2, rel=0.01)
+    np.testing.assert_allclose(result.values, expected, rtol=0.01, atol=1e-8)
+    assert result.areas.sum() == pytest.approx(4 * np.pi * radius**2, rel=0.01)
 
 
-def test_a_flat_torus_vibrates_like_a_flat_torus() -> None:
+def test_the_spectrum_of_a_flat_torus_is_known() -> None:
     width, height = 2.0, 3.0
     i, j = np.mgrid[-4:5, -4:5]
     expected = np.sort((4 * np.pi**2 * ((i / width) ** 2 + (j / height) ** 2)).ravel())[:20]
     np.testing.assert_allclose(
-        spectrum(flat_torus(48, width, height), 20).values, expected, rtol=0.015, atol=1e-8
+        compute_spectrum(flat_torus(48, width, height), 20).values, expected, rtol=0.015, atol=1e-8
     )
 
 
 def test_eigenvectors_are_orthonormal_by_area() -> None:
-    found = spectrum(_bumpy(), 30)
-    product = found.vectors.T @ (found.areas[:, None] * found.vectors)
+    result = compute_spectrum(_bumpy(), 30)
+    product = result.vectors.T @ (result.areas[:, None] * result.vectors)
     np.testing.assert_allclose(product, np.eye(30), atol=1e-8)
 
 
-def test_small_meshes_give_all_their_eigenpairs() -> None:
+def test_small_meshes_have_all_their_eigenpairs() -> None:
     tetrahedron = clean_mesh(
         np.vstack([np.zeros(3), np.eye(3)]), np.array([[0, 2, 1], [0, 1, 3], [0, 3, 2], [1, 2, 3]])
     )
-    assert spectrum(tetrahedron, 100).values.shape == (4,)
+    assert compute_spectrum(tetrahedron, 100).values.shape == (4,)
 
 
-def test_heat_on_a_sphere_is_the_same_everywhere_and_known() -> None:
-    heat = heat_kernel_signature(spectrum(sphere(5), 120), np.array([0.2, 0.5]))
+def test_the_signature_of_a_sphere_is_constant_and_known() -> None:
+    heat = heat_kernel_signature(compute_spectrum(sphere(5), 120), np.array([0.2, 0.5]))
     degrees = np.arange(30)
     exact = [
         ((2 * degrees + 1) * np.exp(-degrees * (degrees + 1) * t)).sum() / (4 * np.pi)
@@ -81,7 +81,7 @@ def test_heat_on_a_sphere_is_the_same_everywhere_and_known() -> None:
     np.testing.assert_allclose(heat, np.tile(exact, (len(heat), 1)), rtol=0.02)
 
 
-def test_moving_a_surface_changes_nothing() -> None:
+def test_bags_are_invariant_to_rigid_motion() -> None:
     mesh = _bumpy()
     turn, _ = np.linalg.qr(np.random.default_rng(1).normal(size=(3, 3)))
     moved = Mesh(mesh.vertices @ turn + 5.0, mesh.faces)
@@ -89,7 +89,7 @@ def test_moving_a_surface_changes_nothing() -> None:
     np.testing.assert_allclose(bag.bag(_heat(moved)), bag.bag(_heat(mesh)), atol=1e-5)
 
 
-def test_bending_a_surface_changes_nothing() -> None:
+def test_bags_are_invariant_to_bending() -> None:
     flat, folded = sheet(), sheet(bend=1.5)
     assert not np.allclose(flat.vertices, folded.vertices)
     for cls in (BagOfGeometry, SpatialBag):
@@ -97,18 +97,18 @@ def test_bending_a_surface_changes_nothing() -> None:
         np.testing.assert_allclose(bag.bag(_heat(folded)), bag.bag(_heat(flat)), atol=1e-5)
 
 
-def test_size_matters_unless_signatures_are_invariant() -> None:
+def test_size_matters_unless_signatures_are_scale_invariant() -> None:
     mesh = _bumpy()
     large = Mesh(4 * mesh.vertices, mesh.faces)
-    pairs, scaled = spectrum(mesh, 60), spectrum(large, 60)
+    pairs, scaled = compute_spectrum(mesh, 60), compute_spectrum(large, 60)
     np.testing.assert_allclose(
         heat_kernel_signature(scaled, 16 * TIMES) * 16, heat_kernel_signature(pairs, TIMES)
     )
-    # A factor of 4 is a shift by 4 octaves: t from 2 to 2^25 covers both wholly only for large enough surfaces.
-    far = [spectrum(Mesh(s * mesh.vertices, mesh.faces), 60) for s in (60.0, 240.0)]
-    first, second = (scale_invariant_signature(one) for one in far)
+    # A factor of 4 is a shift by 4 octaves; t from 2 to 2^25 covers both on large surfaces only.
+    far = [compute_spectrum(Mesh(s * mesh.vertices, mesh.faces), 60) for s in (60.0, 240.0)]
+    first, second = (scale_invariant_signature(pairs) for pairs in far)
     np.testing.assert_allclose(first, second, atol=0.03 * np.abs(first).max())
-    small, big = (heat_kernel_signature(one, np.array([100.0])) for one in far)
+    small, big = (heat_kernel_signature(pairs, np.array([100.0])) for pairs in far)
     assert not np.allclose(small, big, rtol=0.1)
 
 
@@ -126,13 +126,13 @@ def test_sums_of_bags_are_exact(patches: int | None) -> None:
     np.testing.assert_allclose(forever.bag(heat).reshape(8, 8), np.outer(f, f), atol=1e-6)
 
 
-def test_a_spatial_bag_is_its_definition() -> None:
-    """Against the matrix of points by points that is never made."""
+def test_a_spatial_bag_equals_its_definition() -> None:
+    """Compare with the explicit kernel matrix of all pairs of points."""
     mesh = _bumpy()
-    pairs, heat = spectrum(mesh, 60), _heat(mesh)
+    pairs, heat = compute_spectrum(mesh, 60), _heat(mesh)
     bag = SpatialBag.fit([heat], size=4, nearness=0.05)
     kernel = (pairs.vectors * np.exp(-0.05 * pairs.values)) @ pairs.vectors.T
-    shares = bag.shares(heat) * pairs.areas[:, None]
+    shares = bag.assignments(heat) * pairs.areas[:, None]
     np.testing.assert_allclose(
         bag.bag(heat).reshape(4, 4), shares.T @ kernel @ shares / pairs.areas.sum(), atol=1e-6
     )
@@ -146,78 +146,84 @@ def test_patches_hardly_change_a_bag() -> None:
         np.testing.assert_allclose(bag.bag(patched), bag.bag(whole), atol=5e-3)
 
 
-def test_describers_are_their_parts() -> None:
+def test_extractors_equal_their_parts() -> None:
     mesh = _bumpy()
-    describer = HeatKernelExtractor(**SMALL, n_values=40)  # type: ignore[arg-type]
-    row = describer.extract_one(to_ply(mesh))
-    assert row.shape == (describer.width,)
-    heat = describer.unflat(row)
+    extractor = HeatKernelExtractor(**SMALL, n_values=40)  # type: ignore[arg-type]
+    row = extractor.extract_one(to_ply(mesh))
+    assert row.shape == (extractor.width,)
+    heat = extractor.from_row(row)
     for cls, size in ((BagOfGeometry, 8), (SpatialBag, 4)):
-        bag = cls.fit([heat], size=size, **{**describer.settings()})
+        bag = cls.fit([heat], size=size, **extractor.signature_settings())
         again = features.load_extractor(bag.recipe())
         assert isinstance(again, cls)
-        np.testing.assert_array_equal(again.extract_one(to_ply(mesh)), bag.extract_one(to_ply(mesh)))
+        np.testing.assert_array_equal(
+            again.extract_one(to_ply(mesh)), bag.extract_one(to_ply(mesh))
+        )
         np.testing.assert_allclose(bag.extract_one(to_ply(mesh)), bag.bag(heat), atol=1e-4)
         assert bag.extract_one(to_ply(mesh)).shape == (bag.width,)
 
 
-def test_a_mesh_of_few_vertices_fills_a_row_too() -> None:
-    describer = HeatKernelExtractor(**SMALL, n_values=40)  # type: ignore[arg-type]
-    heat = describer.unflat(describer.extract_one(to_ply(sphere(1))))
+def test_a_mesh_of_few_vertices_is_padded() -> None:
+    extractor = HeatKernelExtractor(**SMALL, n_values=40)  # type: ignore[arg-type]
+    heat = extractor.from_row(extractor.extract_one(to_ply(sphere(1))))
     assert len(heat.areas) == 18
     assert heat.areas.sum() == pytest.approx(sphere(1).area, rel=1e-5)
 
 
-def test_invariant_describers_forget_size() -> None:
+def test_scale_invariant_extractors_ignore_size() -> None:
     mesh = Mesh(100 * _bumpy().vertices, _bumpy().faces)
-    describer = HeatKernelExtractor(**{**SMALL, "invariant": True})  # type: ignore[arg-type]
-    bag = BagOfGeometry.fit([describer.heat(to_ply(mesh))], size=4, **describer.settings())
-    twice = Mesh(2 * mesh.vertices, mesh.faces)
-    np.testing.assert_allclose(bag.extract_one(to_ply(twice)), bag.extract_one(to_ply(mesh)), atol=0.05)
-
-
-def test_many_meshes_are_described_and_broken_ones_named(tmp_path: Path) -> None:
-    meshes = [to_ply(_bumpy(seed)) for seed in range(2)]
-    (tmp_path / "broken.off").write_text("OFF\n3 1 0\n0 0 0\n")
-    describer = HeatKernelExtractor(**SMALL)  # type: ignore[arg-type]
-    found = features.extract(
-        describer, [meshes[0], tmp_path / "broken.off", meshes[1]], cache=tmp_path / "cache"
+    extractor = HeatKernelExtractor(**{**SMALL, "invariant": True})  # type: ignore[arg-type]
+    bag = BagOfGeometry.fit(
+        [extractor.heat_patches(to_ply(mesh))], size=4, **extractor.signature_settings()
     )
-    assert found.kept.tolist() == [0, 2]
-    assert found.skipped == [
-        f"{tmp_path / 'broken.off'}: truncated: 3 vertices are promised, 1 are there"
+    twice = Mesh(2 * mesh.vertices, mesh.faces)
+    np.testing.assert_allclose(
+        bag.extract_one(to_ply(twice)), bag.extract_one(to_ply(mesh)), atol=0.05
+    )
+
+
+def test_many_meshes_are_extracted_and_corrupted_ones_named(tmp_path: Path) -> None:
+    meshes = [to_ply(_bumpy(seed)) for seed in range(2)]
+    (tmp_path / "corrupted.off").write_text("OFF\n3 1 0\n0 0 0\n")
+    extractor = HeatKernelExtractor(**SMALL)  # type: ignore[arg-type]
+    result = features.extract(
+        extractor, [meshes[0], tmp_path / "corrupted.off", meshes[1]], cache=tmp_path / "cache"
+    )
+    assert result.kept.tolist() == [0, 2]
+    assert result.skipped == [
+        f"{tmp_path / 'corrupted.off'}: truncated: expected 3 vertices, got 1"
     ]
-    again = features.extract(describer, meshes, cache=tmp_path / "cache")
-    np.testing.assert_array_equal(again.rows, found.rows)
+    again = features.extract(extractor, meshes, cache=tmp_path / "cache")
+    np.testing.assert_array_equal(again.rows, result.rows)
 
 
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"patches": 100}, "patches is a power of two, got 100"),
+        ({"patches": 100}, "patches must be a power of two, got 100"),
         ({"n_pairs": 0}, "n_pairs is a whole number of at least 1, got 0"),
-        ({"first": 5.0, "last": 2.0}, "times go from first to last, both above 0, got 5.0 and 2.0"),
+        ({"first": 5.0, "last": 2.0}, "expected 0 < first <= last, got 5.0 and 2.0"),
     ],
 )
-def test_settings_that_mean_nothing_are_refused(fields: dict[str, float], message: str) -> None:
+def test_settings_are_validated(fields: dict[str, float], message: str) -> None:
     with pytest.raises(DataError, match=message):
         HeatKernelExtractor(**fields)  # type: ignore[arg-type]
 
 
-def test_a_vocabulary_fits_its_signatures() -> None:
+def test_a_vocabulary_must_match_its_signatures() -> None:
     with pytest.raises(DataError, match="words: expected 6 columns, got 3"):
         BagOfGeometry(words=np.ones((2, 3)), softness=1.0)
-    with pytest.raises(DataError, match="softness is a distance above 0, got 0"):
+    with pytest.raises(DataError, match="softness must be positive and finite, got 0"):
         BagOfGeometry(words=np.ones((2, 6)), softness=0)
 
 
-def test_degenerate_triangles_are_told() -> None:
+def test_degenerate_triangles_are_reported() -> None:
     thin = Mesh(np.zeros((5, 3)), np.array([[0, 1, 2], [1, 2, 3], [2, 3, 4]]))
     with pytest.raises(DataError, match="too degenerate for a Laplacian"):
-        spectrum(thin)
+        compute_spectrum(thin)
 
 
-def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "robust_laplacian", None)
     with pytest.raises(MissingExtraError, match=r"crossbit\[shape\]"):
-        spectrum(sphere(1))
+        compute_spectrum(sphere(1))

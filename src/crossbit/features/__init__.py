@@ -1,4 +1,4 @@
-"""Raw things to rows: words, pictures and shapes, described alike in training and in serving, without torch."""
+"""Feature extraction: texts, images and meshes to rows, in training and serving; without torch."""
 
 from crossbit.features.extract import Extraction, extract
 from crossbit.features.extractor import (
@@ -14,13 +14,13 @@ from crossbit.features.shape import BagOfGeometry, HeatKernelExtractor, SpatialB
 from crossbit.features.text import BagOfTags, Tfidf
 
 __all__ = [
-    "load_extractor",
-    "extract",
-    "Extraction",
-    "extractor_class",
-    "extractor_kinds",
     "Extractor",
     "RawInput",
+    "load_extractor",
+    "extractor_class",
+    "extractor_kinds",
+    "extract",
+    "Extraction",
     "BagOfTags",
     "Tfidf",
     "SentenceNetwork",

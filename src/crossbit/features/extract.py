@@ -1,4 +1,4 @@
-"""Describing many things: in parallel, resumable, and naming what cannot be described."""
+"""Extract features of many inputs: parallel, cached and resumable."""
 
 import hashlib
 import json
@@ -20,24 +20,24 @@ from crossbit._io.files import read_arrays, sha256, write_arrays
 from crossbit._progress import OnStep, Step
 from crossbit._validation import check_integer
 from crossbit.errors import BackendError, CrossbitError, DataError
-from crossbit.features.extractor import Extractor, RawInput, Rows, short_name
-from crossbit.features.extractor import load_extractor as open_recipe
+from crossbit.features.extractor import Extractor, RawInput, Rows, load_extractor, short_name
 from crossbit.model import Recipe
 
-_BLOCK = 64  # things that a worker describes between two reports
+_BLOCK = 64  # inputs per task of a worker process, and per progress report
+_FORMAT = "crossbit.rows/1"  # of cache files
 
-Row = Rows | str
-"""The row of a thing, or why there is none."""
+_Outcome = Rows | str
+"""The row of an input, or the reason why there is none."""
 
 
 @dataclass(frozen=True, eq=False)
 class Extraction:
-    """The rows of the things that could be described.
+    """The feature rows of the usable inputs.
 
     Args:
         rows: Shape (len(kept), width).
-        kept: Numbers of the things that the rows belong to, ascending.
-        skipped: A line for each other thing: which it is, and why.
+        kept: Positions of the inputs that the rows belong to, ascending.
+        skipped: One line per unusable input: its name and the reason.
     """
 
     rows: Rows
@@ -46,180 +46,177 @@ class Extraction:
 
 
 def extract(
-    describer: Extractor,
-    things: Sequence[RawInput],
+    extractor: Extractor,
+    inputs: Sequence[RawInput],
     *,
     workers: int = 1,
     cache: str | PathLike[str] | None = None,
     on_step: OnStep | None = None,
 ) -> Extraction:
-    """Describe many things; what cannot be described is skipped and named.
+    """Extract the features of many inputs, skipping and reporting unusable ones.
 
     Args:
-        describer: How to describe them.
-        things: What it takes: texts, lists of tags, paths or bytes of pictures.
-        workers: Processes; with more than one, a script needs ``if __name__ == "__main__":``.
-        cache: A folder that remembers rows by the content of their things: after an interruption, or with some
-            things added, only what is new is described.
-        on_step: Is told how many things are done.
+        extractor: The extractor.
+        inputs: What it accepts: texts, lists of tags, paths or contents of files.
+        workers: Number of processes; with more than one, a script needs
+            ``if __name__ == "__main__":``.
+        cache: Folder for finished rows, keyed by the content of their inputs. A later call with the
+            same folder extracts only what is new, also after an interruption.
+        on_step: Called with the number of finished inputs.
 
     Raises:
         BackendError: A worker process died.
 
     Example:
         >>> from crossbit.features import BagOfTags
-        >>> found = extract(BagOfTags(("dog", "cat")), ["a dog", "a cow", "cat + dog"])
-        >>> found.kept
+        >>> extraction = extract(BagOfTags(("dog", "cat")), ["a dog", "a cow", "cat + dog"])
+        >>> extraction.kept
         array([0, 2])
-        >>> found.skipped
-        ['a cow: none of its words is among the 2 known ones; perhaps: dog, cat, ...']
+        >>> extraction.skipped
+        ['a cow: none of its words is in the vocabulary of 2 words; it has: dog, cat, ...']
     """
     check_integer(workers, "the number of workers", least=1)
-    memory = None if cache is None else Remembered(cache, describer)
-    keys = [None if memory is None else key_of(thing) for thing in things]
-    rows: list[Row | None] = [None if memory is None else memory.get(key) for key in keys]
-    todo = [number for number, row in enumerate(rows) if row is None]
-    blocks = [todo[start : start + _BLOCK] for start in range(0, len(todo), _BLOCK)]
-    done = len(things) - len(todo)
-    with _describing(
-        describer, [[things[n] for n in block] for block in blocks], workers
-    ) as results:
-        for block, found in zip(blocks, results, strict=True):
-            for number, row in zip(block, found, strict=True):
-                rows[number] = row
-            if memory is not None:
-                memory.add(
+    row_cache = None if cache is None else _RowCache(cache, extractor)
+    keys = [None if row_cache is None else _content_key(raw) for raw in inputs]
+    outcomes: list[_Outcome | None] = [
+        None if row_cache is None else row_cache.get(key) for key in keys
+    ]
+    missing = [i for i, outcome in enumerate(outcomes) if outcome is None]
+    blocks = [missing[start : start + _BLOCK] for start in range(0, len(missing), _BLOCK)]
+    done = len(inputs) - len(missing)
+    with _outcomes(
+        extractor, [[inputs[i] for i in block] for block in blocks], workers
+    ) as block_outcomes:
+        for block, results in zip(blocks, block_outcomes, strict=True):
+            for i, outcome in zip(block, results, strict=True):
+                outcomes[i] = outcome
+            if row_cache is not None:
+                row_cache.add(
                     {
-                        keys[n]: row
-                        for n, row in zip(block, found, strict=True)
-                        if isinstance(row, np.ndarray)
+                        keys[i]: outcome
+                        for i, outcome in zip(block, results, strict=True)
+                        if isinstance(outcome, np.ndarray)
                     }
                 )
             done += len(block)
             if on_step is not None:
-                on_step(Step(done, len(things)))
-    return _gather(describer, things, rows)
+                on_step(Step(done, len(inputs)))
+    return _gather(extractor, inputs, outcomes)
 
 
 def _gather(
-    describer: Extractor, things: Sequence[RawInput], rows: Sequence[Row | None]
+    extractor: Extractor, inputs: Sequence[RawInput], outcomes: Sequence[_Outcome | None]
 ) -> Extraction:
-    kept = [(number, row) for number, row in enumerate(rows) if isinstance(row, np.ndarray)]
+    kept = [i for i, outcome in enumerate(outcomes) if isinstance(outcome, np.ndarray)]
+    rows = [outcome for outcome in outcomes if isinstance(outcome, np.ndarray)]
     skipped = [
-        f"{short_name(thing)}: {row}"
-        for thing, row in zip(things, rows, strict=True)
-        if isinstance(row, str)
+        f"{short_name(raw)}: {outcome}"
+        for raw, outcome in zip(inputs, outcomes, strict=True)
+        if isinstance(outcome, str)
     ]
-    matrix = (
-        np.stack([row for _, row in kept]) if kept else np.empty((0, describer.width), np.float32)
-    )
-    return Extraction(matrix, np.array([number for number, _ in kept], np.int64), skipped)
+    matrix = np.stack(rows) if rows else np.empty((0, extractor.width), np.float32)
+    return Extraction(matrix, np.array(kept, np.int64), skipped)
 
 
-def _rows(describer: Extractor, things: Iterable[RawInput]) -> list[Row]:
-    """Describe things one by one, keeping the reason where one cannot be described."""
-    rows: list[Row] = []
-    for thing in things:
+def _extract_block(extractor: Extractor, inputs: Iterable[RawInput]) -> list[_Outcome]:
+    """Extract inputs one by one; an unusable one yields its reason instead of a row."""
+    outcomes: list[_Outcome] = []
+    for raw in inputs:
         try:
-            rows.append(describer.extract_one(thing))
+            outcomes.append(extractor.extract_one(raw))
         except DataError as error:
-            rows.append(str(error))
-    return rows
+            outcomes.append(str(error))
+    return outcomes
 
 
 @contextmanager
-def _describing(
-    describer: Extractor, blocks: Sequence[Sequence[RawInput]], workers: int
-) -> Iterator[Iterator[list[Row]]]:
-    """Rows of blocks of things in their order, made here or by processes."""
+def _outcomes(
+    extractor: Extractor, blocks: Sequence[Sequence[RawInput]], workers: int
+) -> Iterator[Iterator[list[_Outcome]]]:
+    """Outcomes block by block, in order, computed in this process or in worker processes."""
     if min(workers, len(blocks)) <= 1:
-        yield (_rows(describer, block) for block in blocks)
+        yield (_extract_block(extractor, block) for block in blocks)
         return
-    # Fresh processes: a forked one would inherit the locks, but not the threads, of the libraries loaded here.
+    # A forked process would inherit the locks, but not the threads, of libraries loaded here.
     context = get_context("spawn")
     with ProcessPoolExecutor(
-        min(workers, len(blocks)), context, initializer=_start, initargs=(describer.recipe(),)
+        min(workers, len(blocks)), context, initializer=_start, initargs=(extractor.recipe(),)
     ) as pool:
         try:
             yield pool.map(_work, blocks)
         except BrokenProcessPool as error:
-            raise BackendError(
-                "a process that described things died; try again with workers=1"
-            ) from error
+            raise BackendError("a worker process died; retry with workers=1") from error
         finally:
             pool.shutdown(cancel_futures=True)
 
 
-_mine: Extractor  # of a worker process, which is ours alone
+_worker_extractor: Extractor  # set once per worker process
 
 
 def _start(recipe: Recipe) -> None:
-    global _mine
-    _mine = open_recipe(recipe)
+    global _worker_extractor
+    _worker_extractor = load_extractor(recipe)
 
 
-def _work(things: Sequence[RawInput]) -> list[Row]:
-    return _rows(_mine, things)
+def _work(inputs: Sequence[RawInput]) -> list[_Outcome]:
+    return _extract_block(_worker_extractor, inputs)
 
 
-FORMAT = "crossbit.rows/1"
+class _RowCache:
+    """Rows of one recipe on disk, keyed by the SHA-256 of their inputs.
 
-
-class Remembered:
-    """Rows by the SHA-256 of their things, for one recipe; each addition is a file of its own, whole or absent.
-
-    Everything here can be made again: a damaged file is removed and its things are described anew.
+    Every `add` writes one file atomically. The cache can always be rebuilt: a corrupted file is
+    deleted, and its inputs are extracted again.
 
     Args:
-        folder: Where rows of all recipes are kept.
-        describer: Whose rows they are.
+        path: Folder that holds the rows of all recipes.
+        extractor: The extractor whose rows these are.
     """
 
-    def __init__(self, folder: str | PathLike[str], describer: Extractor) -> None:
-        self._folder = Path(folder) / _fingerprint(describer.recipe())[:16]
+    def __init__(self, path: str | PathLike[str], extractor: Extractor) -> None:
+        self._folder = Path(path) / _fingerprint(extractor.recipe())[:16]
         self._folder.mkdir(parents=True, exist_ok=True)
         self._rows: dict[bytes, Rows] = {}
-        for path in sorted(self._folder.glob("*.rows")):
+        for file in sorted(self._folder.glob("*.rows")):
             try:
-                arrays = read_arrays(path, FORMAT).arrays
+                arrays = read_arrays(file, _FORMAT).arrays
                 self._rows |= {
                     key.tobytes(): row
                     for key, row in zip(arrays["keys"], arrays["rows"], strict=True)
                 }
             except (CrossbitError, KeyError, ValueError):
-                path.unlink(missing_ok=True)
+                file.unlink(missing_ok=True)
 
     def get(self, key: bytes | None) -> Rows | None:
-        """The row that was kept under a key."""
+        """Return the row of a key."""
         return None if key is None else self._rows.get(key)
 
     def add(self, rows: Mapping[bytes | None, Rows]) -> None:
-        """Keep rows, but for those without a key."""
-        known = {key: row for key, row in rows.items() if key is not None}
-        if known:
-            keys: NDArray[Any] = np.frombuffer(b"".join(known), np.uint8).reshape(len(known), -1)
-            stored = {"keys": keys, "rows": np.stack(list(known.values()))}
-            write_arrays(self._folder / f"{uuid4().hex}.rows", FORMAT, {}, stored)
+        """Store rows, except those without a key."""
+        keyed = {key: row for key, row in rows.items() if key is not None}
+        if keyed:
+            keys: NDArray[Any] = np.frombuffer(b"".join(keyed), np.uint8).reshape(len(keyed), -1)
+            arrays = {"keys": keys, "rows": np.stack(list(keyed.values()))}
+            write_arrays(self._folder / f"{uuid4().hex}.rows", _FORMAT, {}, arrays)
 
 
-def key_of(thing: RawInput) -> bytes | None:
-    """The SHA-256 of a thing's content; nothing where a file cannot be read."""
-    match thing:
+def _content_key(raw: RawInput) -> bytes | None:
+    """SHA-256 of an input's content; None if it is a file that cannot be read."""
+    match raw:
         case bytes():
-            return hashlib.sha256(thing).digest()
+            return hashlib.sha256(raw).digest()
         case PathLike():
             try:
-                return bytes.fromhex(sha256(Path(thing)))
+                return bytes.fromhex(sha256(Path(raw)))
             except OSError:
                 return None
         case _:
-            return hashlib.sha256(
-                json.dumps(thing if isinstance(thing, str) else list(thing)).encode()
-            ).digest()
+            text = json.dumps(raw if isinstance(raw, str) else list(raw))
+            return hashlib.sha256(text.encode()).digest()
 
 
 def _fingerprint(recipe: Recipe) -> str:
-    """A hexadecimal SHA-256 of everything that decides the rows."""
+    """Hexadecimal SHA-256 of everything that determines the rows."""
     digest = hashlib.sha256(
         json.dumps([recipe.kind, recipe.settings], sort_keys=True, default=list).encode()
     )

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbit._validation import known
+from crossbit._validation import check_known
 from crossbit.errors import DataError, FormatError
 from crossbit.model import Recipe
 
@@ -92,8 +92,8 @@ class Extractor(ABC):
                 raise DataError(f"{short_name(raw)}: {error}") from error
         return np.stack(rows) if rows else np.empty((0, self.width), np.float32)
 
-    def terms(self, raw: RawInput) -> list[str]:  # noqa: ARG002 - for subclasses
-        """Words or tags that the extractor recognizes in one input; empty unless it accepts text."""
+    def terms(self, raw: RawInput) -> list[str]:
+        """Return the words or tags that are recognized in one input; [] unless it is text."""
         return []
 
     def recipe(self) -> Recipe:
@@ -149,7 +149,7 @@ def extractor_class(kind: str) -> type[Extractor]:
     """
     if kind not in _KINDS:
         registered = _registered()
-        _import_class(registered[known(kind, [*_KINDS, *registered], "kind of recipe")])
+        _import_class(registered[check_known(kind, [*_KINDS, *registered], "kind of recipe")])
     return _KINDS[kind]
 
 

@@ -1,4 +1,4 @@
-"""Pretrained encoders through one door: any ONNX network of pictures, any ONNX network of sentences."""
+"""Features of pretrained ONNX networks: any image encoder, any sentence encoder."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,30 +15,31 @@ from crossbit._validation import check_integer, check_known
 from crossbit.errors import DataError, FormatError, MissingExtraError
 from crossbit.features.extractor import Extractor, RawInput, Rows
 from crossbit.features.image import decode_image
+from crossbit.features.text import words
 from crossbit.model import Onnx
 
-_FITS, _LAYOUTS, _ORDERS, _POOLS = (
-    ("squash", "crop"),
-    ("nchw", "nhwc"),
-    ("rgb", "bgr"),
-    ("mean", "first"),
-)
+_FITS = ("squash", "crop")
+_LAYOUTS = ("nchw", "nhwc")
+_ORDERS = ("rgb", "bgr")
+_POOLS = ("mean", "first")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ImageNetwork(Extractor, kind="image-network"):
-    r"""Features of a picture by an ONNX network: its first output, flattened.
+    r"""Image features of an ONNX network: its first output, flattened.
 
-    The picture becomes an array of ``size`` × ``size`` pixels with the values $(v - \mu) / \sigma$, $v$ from 0 to 255.
+    The input is an array of ``size`` × ``size`` pixels with values $(v - \mu) / \sigma$, where $v$
+    ranges from 0 to 255.
 
     Args:
-        network: The bytes of the ONNX file; its input is a batch of pictures.
-        size: Pixels a side.
-        fit: ``"squash"`` keeps the whole picture without its proportions, ``"crop"`` takes the square in the middle.
+        network: Content of the ONNX file; the network takes a batch of images.
+        size: Width and height in pixels.
+        fit: ``"squash"`` resizes the whole image without keeping proportions, ``"crop"`` takes the
+            square in the center.
         mean: $\mu$ of red, green and blue.
         deviation: $\sigma$ of red, green and blue.
-        layout: ``"nchw"`` or ``"nhwc"``: where the network has its channels.
-        order: ``"rgb"`` or ``"bgr"``.
+        layout: Position of the channels, ``"nchw"`` or ``"nhwc"``.
+        order: Order of the channels, ``"rgb"`` or ``"bgr"``.
     """
 
     accepts = "image"
@@ -53,7 +54,7 @@ class ImageNetwork(Extractor, kind="image-network"):
     order: str = "rgb"
 
     def __post_init__(self) -> None:
-        """Refuse settings that mean nothing."""
+        """Validate the preprocessing."""
         check_integer(self.size, "size, in pixels,", least=1)
         check_known(self.fit, _FITS, "fit")
         check_known(self.layout, _LAYOUTS, "layout")
@@ -66,41 +67,44 @@ class ImageNetwork(Extractor, kind="image-network"):
                 or (name == "deviation" and not values.all())
             ):
                 raise DataError(
-                    f"{name}: expected a number for red, green and blue each, got {getattr(self, name)!r}"
+                    f"{name}: expected one number for each of red, green and blue,"
+                    f" got {getattr(self, name)!r}"
                 )
 
     @classmethod
     def from_file(cls, path: str | PathLike[str]) -> Self:
-        """Read ``net.onnx``, and the preprocessing from ``net.json`` beside it if there is one.
+        """Read a network, and its preprocessing from a JSON file of the same name if there is one.
 
         Args:
-            path: The ONNX file; the JSON file holds fields of this class, such as ``{"size": 256, "fit": "crop"}``.
+            path: The ONNX file, such as ``net.onnx``. ``net.json`` holds fields of this class, such
+                as ``{"size": 256, "fit": "crop"}``.
         """
         path = Path(path)
         names = ("size", "fit", "mean", "deviation", "layout", "order")
-        settings = _settings(path.with_suffix(".json"), names)
-        return cls(network=_content(path), **settings)
+        settings = _read_settings(path.with_suffix(".json"), names)
+        return cls(network=_read_bytes(path), **settings)
 
     @cached_property
     def width(self) -> int:
-        """Columns that the network gives, found by asking it once."""
+        """Size of the network's output, found by running it once."""
         return len(self._run(np.zeros((self.size, self.size, 3), np.float32)))
 
-    def extract_one(self, thing: RawInput) -> Rows:
-        """Decode, resize, run the network."""
+    def extract_one(self, raw: RawInput) -> Rows:
+        """Decode and resize an image, and run the network."""
         from PIL import Image
 
-        picture = decode_image(thing, side=4 * self.size)
+        image = decode_image(raw, side=4 * self.size)
         if self.fit == "crop":
-            side = min(picture.size)
-            left, top = (picture.width - side) // 2, (picture.height - side) // 2
-            picture = picture.crop((left, top, left + side, top + side))
-        return self._run(
-            np.asarray(picture.resize((self.size, self.size), Image.Resampling.BICUBIC), np.float32)
-        )
+            side = min(image.size)
+            left = (image.width - side) // 2
+            top = (image.height - side) // 2
+            image = image.crop((left, top, left + side, top + side))
+        resized = image.resize((self.size, self.size), Image.Resampling.BICUBIC)
+        return self._run(np.asarray(resized, np.float32))
 
     def _run(self, pixels: Rows) -> Rows:
-        mean, deviation = (np.array(values, np.float32) for values in (self.mean, self.deviation))
+        mean = np.array(self.mean, np.float32)
+        deviation = np.array(self.deviation, np.float32)
         values: Rows = (pixels - mean) / deviation
         if self.order == "bgr":
             values = values[:, :, ::-1]
@@ -116,17 +120,18 @@ class ImageNetwork(Extractor, kind="image-network"):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SentenceNetwork(Extractor, kind="sentence-network"):
-    r"""Features of a text by an ONNX network of tokens.
+    r"""Text features of an ONNX network of tokens.
 
-    Inputs whose name holds ``mask`` get ones, ``type`` zeros, and the other one the tokens. An output for every token
-    is pooled to one row; an output that is one row already is taken as it is.
+    The network's inputs are recognized by name: one that contains ``mask`` gets ones, one that
+    contains ``type`` gets zeros, and the remaining one gets the tokens. An output per token is
+    pooled to one row; an output that is one row is used directly.
 
     Args:
-        network: The bytes of the ONNX file.
-        tokenizer: The bytes of ``tokenizer.json``, as the library ``tokenizers`` writes it.
-        most: Tokens that are looked at, at most.
-        pool: ``"mean"`` of the tokens, or the ``"first"``.
-        unit: Rows to unit length.
+        network: Content of the ONNX file.
+        tokenizer: Content of ``tokenizer.json``, as written by the library ``tokenizers``.
+        most: Largest number of tokens; longer texts are truncated.
+        pool: ``"mean"`` of the tokens, or the ``"first"`` token.
+        unit: Whether rows are scaled to unit length.
     """
 
     accepts = "text"
@@ -138,65 +143,72 @@ class SentenceNetwork(Extractor, kind="sentence-network"):
     unit: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse settings that mean nothing."""
+        """Validate the settings."""
         check_integer(self.most, "most, in tokens,", least=3)
         check_known(self.pool, _POOLS, "pool")
 
     @classmethod
-    def from_folder(cls, folder: str | PathLike[str]) -> Self:
-        """Read ``model.onnx``, ``tokenizer.json`` and, if there is one, ``settings.json`` from a folder.
+    def from_folder(cls, path: str | PathLike[str]) -> Self:
+        """Read ``model.onnx``, ``tokenizer.json`` and, if present, ``settings.json``.
 
         Args:
-            folder: Such as an ONNX export of a sentence encoder; ``settings.json`` holds fields of this class.
+            path: Folder with an ONNX export of a sentence encoder. ``settings.json`` holds fields
+                of this class.
         """
-        folder = Path(folder)
-        settings = _settings(folder / "settings.json", ("most", "pool", "unit"))
-        network, tokenizer = _content(folder / "model.onnx"), _content(folder / "tokenizer.json")
+        path = Path(path)
+        settings = _read_settings(path / "settings.json", ("most", "pool", "unit"))
+        network = _read_bytes(path / "model.onnx")
+        tokenizer = _read_bytes(path / "tokenizer.json")
         return cls(network=network, tokenizer=tokenizer, **settings)
 
     @cached_property
     def width(self) -> int:
-        """Columns that the network gives, found by asking it once."""
+        """Size of the network's output, found by running it once."""
         return len(self.extract_one("a"))
 
-    def extract_one(self, thing: RawInput) -> Rows:
-        """Split into tokens, run the network, pool."""
-        if not isinstance(thing, str) or not thing.strip():
+    def extract_one(self, raw: RawInput) -> Rows:
+        """Tokenize a text, run the network and pool its output."""
+        if not isinstance(raw, str) or not raw.strip():
             raise DataError("expected a text that is not empty")
-        tokens = np.array([self._tokenizer.encode(thing).ids], np.int64)
-        out: Rows = self._onnx.run({name: _input(name, tokens) for name in self._onnx.inputs})[0]
-        if out.ndim == 2:
-            out = out.mean(axis=0) if self.pool == "mean" else out[0]
-        return out / max(float(np.linalg.norm(out)), 1e-12) if self.unit else out
+        tokens = np.array([self._tokenizer.encode(raw).ids], np.int64)
+        row: Rows = self._onnx.run(
+            {name: _network_input(name, tokens) for name in self._onnx.inputs}
+        )[0]
+        if row.ndim == 2:
+            row = row.mean(axis=0) if self.pool == "mean" else row[0]
+        return row / max(float(np.linalg.norm(row)), 1e-12) if self.unit else row
+
+    def terms(self, raw: RawInput) -> list[str]:
+        """Return the words of a text."""
+        return words(raw) if isinstance(raw, str) else []
 
     @cached_property
     def _onnx(self) -> Onnx:
         return Onnx(self.network)
 
     @cached_property
-    def _tokenizer(self) -> Any:  # noqa: ANN401 - tokenizers brings no types
+    def _tokenizer(self) -> Any:  # noqa: ANN401 - tokenizers has no type hints
         try:
             from tokenizers import Tokenizer
         except ImportError as error:
             raise MissingExtraError("tokenizers", "text") from error
         try:
             tokenizer = Tokenizer.from_str(self.tokenizer.decode())
-        except Exception as error:  # tokenizers raises Exception itself
+        except Exception as error:  # tokenizers raises plain Exception
             raise FormatError(f"the tokenizer cannot be loaded ({error})") from error
-        tokenizer.no_padding()  # a sentence goes alone
+        tokenizer.no_padding()  # texts are encoded one by one
         tokenizer.enable_truncation(self.most)
         return tokenizer
 
 
-def _input(name: str, tokens: NDArray[np.int64]) -> NDArray[np.int64]:
-    """What an input of a network of tokens gets, told by its name."""
+def _network_input(name: str, tokens: NDArray[np.int64]) -> NDArray[np.int64]:
     if "mask" in name:
         return np.ones_like(tokens)
     return np.zeros_like(tokens) if "type" in name else tokens
 
 
-def _settings(path: Path, names: Sequence[str]) -> dict[str, Any]:
-    """Fields of a describer, from a JSON file that need not be there."""
+def _read_settings(path: Path, names: Sequence[str]) -> dict[str, Any]:
+    """Fields of an extractor from a JSON file; empty if the file does not exist."""
     settings = read_json(path) if path.is_file() else {}
     if not isinstance(settings, dict):
         raise DataError(f"{path}: expected a JSON object with some of {list(names)}")
@@ -205,7 +217,7 @@ def _settings(path: Path, names: Sequence[str]) -> dict[str, Any]:
     return settings
 
 
-def _content(path: Path) -> bytes:
+def _read_bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:

@@ -1,13 +1,13 @@
-"""Surfaces: meshes to eigenpairs, heat kernel signatures and bags of geometric words."""
+"""Shape features: meshes, Laplace–Beltrami spectra, heat kernel signatures, bags of features."""
 
 from crossbit.features.shape.bags import BagOfGeometry, HeatKernelExtractor, SpatialBag
 from crossbit.features.shape.mesh import Mesh, clean_mesh, read_mesh, to_ply
 from crossbit.features.shape.spectrum import (
-    Heat,
+    HeatPatches,
     Spectrum,
+    compute_spectrum,
     heat_kernel_signature,
     scale_invariant_signature,
-    spectrum,
 )
 
 __all__ = [
@@ -16,10 +16,10 @@ __all__ = [
     "clean_mesh",
     "to_ply",
     "Spectrum",
-    "spectrum",
+    "compute_spectrum",
     "heat_kernel_signature",
     "scale_invariant_signature",
-    "Heat",
+    "HeatPatches",
     "HeatKernelExtractor",
     "BagOfGeometry",
     "SpatialBag",

@@ -1,4 +1,4 @@
-"""Triangle meshes: read from files or bytes, cleaned, written."""
+"""Triangle meshes: reading, cleaning and writing."""
 
 import gzip
 import io
@@ -15,148 +15,147 @@ from crossbit.errors import DataError
 from crossbit.features.extractor import RawInput
 from crossbit.features.shape.formats import parse
 
-MOST_BYTES = 200_000_000
-MOST_VERTICES = 500_000
+_MAX_BYTES = 200_000_000
+_MAX_VERTICES = 500_000
 _GZIP = b"\x1f\x8b"
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+_Floats = NDArray[np.float64]
+_Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
 class Mesh:
-    """A surface of triangles.
+    """A triangle mesh.
 
     Attributes:
         vertices: Points, shape (n, 3).
-        faces: Three vertex numbers each, shape (m, 3).
+        faces: Three vertex indices per triangle, shape (m, 3).
     """
 
-    vertices: Floats
-    faces: Ints
+    vertices: _Floats
+    faces: _Ints
 
     @property
     def area(self) -> float:
-        """Of all triangles together."""
+        """Total area of the triangles."""
         return float(self.face_areas().sum())
 
-    def face_areas(self) -> Floats:
-        """Of each triangle."""
+    def face_areas(self) -> _Floats:
+        """Area of each triangle, shape (m,)."""
         return np.asarray(np.linalg.norm(self._cross(), axis=1) / 2)
 
-    def vertex_areas(self) -> Floats:
-        """A third of the triangles around each vertex."""
-        return np.asarray(
-            np.bincount(
-                self.faces.ravel(), np.repeat(self.face_areas() / 3, 3), len(self.vertices)
-            ),
-            float,
-        )
+    def vertex_areas(self) -> _Floats:
+        """A third of the area of the triangles around each vertex, shape (n,)."""
+        thirds = np.repeat(self.face_areas() / 3, 3)
+        return np.asarray(np.bincount(self.faces.ravel(), thirds, len(self.vertices)), float)
 
-    def vertex_normals(self) -> Floats:
-        """Unit normals of the vertices, the mean of those of the triangles around by their areas."""
+    def vertex_normals(self) -> _Floats:
+        """Unit normals: the area-weighted mean over the triangles around each vertex, (n, 3)."""
         sums = np.zeros_like(self.vertices)
         np.add.at(sums, self.faces.ravel(), np.repeat(self._cross(), 3, axis=0))
         return np.asarray(sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-300))
 
-    def edges(self) -> Ints:
-        """Every edge once, as two vertex numbers, the smaller first."""
+    def edges(self) -> _Ints:
+        """Every edge once, as two vertex indices in ascending order, shape (e, 2)."""
+        n = len(self.vertices)
         a, b = np.sort(self.faces[:, [0, 1, 1, 2, 2, 0]].reshape(-1, 2), axis=1).T
-        return np.stack(
-            np.divmod(np.unique(a * len(self.vertices) + b), len(self.vertices)), axis=1
-        )
+        return np.stack(np.divmod(np.unique(a * n + b), n), axis=1)
 
-    def _cross(self) -> Floats:
+    def _cross(self) -> _Floats:
         a, b, c = (self.vertices[self.faces[:, corner]] for corner in range(3))
         return np.cross(b - a, c - a)
 
 
-def read_mesh(thing: RawInput) -> Mesh:
-    """Read a mesh and clean it.
+def read_mesh(raw: RawInput) -> Mesh:
+    """Read and clean a mesh.
 
-    OFF, OBJ, PLY and STL, in text or binary as each format has it, gzipped or not, are told apart by their content.
-    Faces of more corners are cut into triangles. Coordinates are kept in the units of the file.
+    Reads OFF, OBJ, PLY and STL files, text or binary, optionally gzipped; the content decides which
+    format it is. Polygons are triangulated. Coordinates keep the units of the file.
 
     Args:
-        thing: The path of a file, or its bytes.
+        raw: Path or content of a file.
 
     Raises:
-        DataError: It is no mesh, broken, too large, or nothing is left of it once it is clean.
+        DataError: Not a mesh, corrupted, too large, or no surface is left after cleaning.
     """
-    raw = _read(thing)
+    content = _read(raw)
     try:
-        vertices, faces = parse(raw)
+        vertices, faces = parse(content)
     except DataError:
         raise
     except (ValueError, IndexError, KeyError, OverflowError, MemoryError) as error:
-        raise DataError(f"a broken mesh ({error})") from error
+        raise DataError(f"a corrupted mesh ({error})") from error
     return clean_mesh(vertices, faces)
 
 
 def clean_mesh(vertices: NDArray[Any], faces: NDArray[Any]) -> Mesh:
-    """A mesh without what carries no surface: triangles with a corner twice, doubled triangles, unused vertices.
+    """Remove triangles with a repeated corner, duplicate triangles and unused vertices.
 
     Args:
         vertices: Points, shape (n, 3).
-        faces: Vertex numbers, shape (m, 3).
+        faces: Vertex indices, shape (m, 3).
 
     Raises:
-        DataError: A coordinate is not finite, a vertex does not exist, or no surface is left.
+        DataError: A coordinate is not finite, an index is out of range, or no surface is left.
     """
     points = np.asarray(vertices, np.float64)
     corners = np.asarray(faces, np.int64).reshape(-1, 3)
-    if len(points) > MOST_VERTICES:
-        raise DataError(f"a mesh of more than {MOST_VERTICES:,} vertices; simplify it first")
+    if len(points) > _MAX_VERTICES:
+        raise DataError(f"a mesh of more than {_MAX_VERTICES:,} vertices; simplify it first")
     if not np.isfinite(points).all():
         raise DataError("some coordinates are NaN or infinite; repair the mesh first")
     if len(corners) and not 0 <= corners.min() <= corners.max() < len(points):
         raise DataError(
-            f"faces name vertices up to {corners.max()}, but there are {len(points)}; repair the mesh first"
+            f"faces refer to vertices {corners.min()} to {corners.max()}, but there are"
+            f" {len(points)}; repair the mesh first"
         )
     a, b, c = corners.T
     corners = corners[(a != b) & (b != c) & (c != a)]
     _, first = np.unique(np.sort(corners, axis=1), axis=0, return_index=True)
     corners = corners[np.sort(first)]
-    used, places = np.unique(corners, return_inverse=True)
-    mesh = Mesh(points[used], places.reshape(-1, 3).astype(np.int64))
+    used, indices = np.unique(corners, return_inverse=True)
+    mesh = Mesh(points[used], indices.reshape(-1, 3).astype(np.int64))
     if len(used) < 4 or not mesh.area > 0:
         raise DataError(
-            f"{len(used)} vertices with an area of {mesh.area:g} are no surface; expected at least 4"
+            f"expected a surface of at least 4 vertices, got {len(used)} with a total area of"
+            f" {mesh.area:g}"
         )
     return mesh
 
 
 def to_ply(mesh: Mesh) -> bytes:
-    """A mesh as the bytes of a binary PLY file, coordinates in single precision."""
+    """Return a mesh as a binary PLY file, with coordinates in single precision."""
     header = (
         "ply\nformat binary_little_endian 1.0\n"
-        f"element vertex {len(mesh.vertices)}\nproperty float x\nproperty float y\nproperty float z\n"
-        f"element face {len(mesh.faces)}\nproperty list uchar int vertex_indices\nend_header\n"
+        f"element vertex {len(mesh.vertices)}\n"
+        "property float x\nproperty float y\nproperty float z\n"
+        f"element face {len(mesh.faces)}\n"
+        "property list uchar int vertex_indices\nend_header\n"
     )
     faces = np.empty(len(mesh.faces), [("n", "u1"), ("corners", "<i4", 3)])
-    faces["n"], faces["corners"] = 3, mesh.faces
+    faces["n"] = 3
+    faces["corners"] = mesh.faces
     return header.encode() + mesh.vertices.astype("<f4").tobytes() + faces.tobytes()
 
 
-def _read(thing: RawInput) -> bytes:
-    """The bytes of a mesh, unzipped, within bounds."""
-    if isinstance(thing, str | PathLike):
+def _read(raw: RawInput) -> bytes:
+    """Content of a mesh file, decompressed, within the size limit."""
+    if isinstance(raw, str | PathLike):
         try:
-            with open(Path(thing), "rb") as file:
-                raw = file.read(MOST_BYTES + 1)
+            with open(Path(raw), "rb") as file:
+                content = file.read(_MAX_BYTES + 1)
         except (OSError, ValueError) as error:
-            raise DataError(
-                f"cannot be read ({getattr(error, 'strerror', None) or error})"
-            ) from error
-    elif isinstance(thing, bytes):
-        raw = thing
+            reason = getattr(error, "strerror", None) or error
+            raise DataError(f"cannot be read ({reason})") from error
+    elif isinstance(raw, bytes):
+        content = raw
     else:
-        raise DataError(f"expected the path or the bytes of a mesh, got {type(thing).__name__}")
-    if raw.startswith(_GZIP):
+        raise DataError(f"expected the path or the bytes of a mesh, got {type(raw).__name__}")
+    if content.startswith(_GZIP):
         try:
-            raw = gzip.GzipFile(fileobj=io.BytesIO(raw)).read(MOST_BYTES + 1)
+            content = gzip.GzipFile(fileobj=io.BytesIO(content)).read(_MAX_BYTES + 1)
         except (OSError, EOFError, zlib.error) as error:
-            raise DataError(f"a broken gzip file ({error})") from error
-    if len(raw) > MOST_BYTES:
-        raise DataError(f"a mesh of more than {MOST_BYTES // 10**6} MB; simplify it first")
-    return raw
+            raise DataError(f"a corrupted gzip file ({error})") from error
+    if len(content) > _MAX_BYTES:
+        raise DataError(f"a mesh of more than {_MAX_BYTES // 10**6} MB; simplify it first")
+    return content

@@ -1,4 +1,4 @@
-"""Meshes in all their formats, clean and broken."""
+"""Meshes in all formats, valid and corrupted."""
 
 import gzip
 import struct
@@ -36,15 +36,26 @@ def _obj() -> bytes:
 
 
 def _text_ply() -> bytes:
-    head = "ply\nformat ascii 1.0\ncomment cube\nelement vertex 8\nproperty float x\nproperty float y\nproperty float z\n"
-    head += "property uchar red\nelement face 6\nproperty list uchar int vertex_index\nelement edge 1\nproperty int a\n"
+    head = (
+        "ply\nformat ascii 1.0\ncomment cube\nelement vertex 8\n"
+        "property float x\nproperty float y\nproperty float z\n"
+    )
+    head += (
+        "property uchar red\nelement face 6\nproperty list uchar int vertex_index\n"
+        "element edge 1\nproperty int a\n"
+    )
     points = "\n".join(f"{x} {y} {z} 255" for x, y, z in CUBE)
-    return f"{head}end_header\n{points}\n{chr(10).join('4 ' + ' '.join(map(str, f)) for f in SQUARES)}\n7\n".encode()
+    faces = "\n".join("4 " + " ".join(map(str, face)) for face in SQUARES)
+    return f"{head}end_header\n{points}\n{faces}\n7\n".encode()
 
 
 def _big_ply() -> bytes:
-    head = "ply\nformat binary_big_endian 1.0\nelement vertex 8\nproperty double x\nproperty double y\nproperty double z\n"
-    head += "element face 6\nproperty list uchar uint vertex_indices\nproperty float quality\nend_header\n"
+    head = (
+        "ply\nformat binary_big_endian 1.0\nelement vertex 8\n"
+        "property double x\nproperty double y\nproperty double z\n"
+        "element face 6\nproperty list uchar uint vertex_indices\n"
+        "property float quality\nend_header\n"
+    )
     faces = b"".join(struct.pack(">B4If", 4, *face, 0.5) for face in SQUARES)
     return head.encode() + CUBE.astype(">f8").tobytes() + faces
 
@@ -90,7 +101,7 @@ def test_a_ball_is_read_plain_and_gzipped(raw: bytes, tmp_path: Path) -> None:
         assert mesh.area == pytest.approx(BALL.area, rel=1e-6)
 
 
-def test_what_carries_no_surface_is_removed() -> None:
+def test_degenerate_parts_are_removed() -> None:
     vertices = np.vstack([BALL.vertices, [9, 9, 9]])
     faces = np.vstack([BALL.faces, BALL.faces[:2, [1, 2, 0]], [[0, 0, 1]]])
     mesh = clean_mesh(vertices, faces)
@@ -109,17 +120,20 @@ TRUNCATED = to_ply(BALL)[:-100]
 
 
 @pytest.mark.parametrize(
-    ("thing", "message"),
+    ("raw", "message"),
     [
         (b"", "not a mesh in one of the formats OFF, OBJ, PLY, STL"),
         (b"\xff\xd8 a picture", "not a mesh in one of the formats"),
-        (b"OFF\n4 1 0\n0 0 0\n1 0 0\n", "truncated: 4 vertices are promised, 2 are there"),
-        (b"OFF\n4 2 0\n0 0 0 1 0 0 0 1 0 0 0 1\n3 0 1 2\n3 0 1", "truncated: 2 faces are promised"),
-        (b"OFF\nfour faces\n", "a broken mesh"),
+        (b"OFF\n4 1 0\n0 0 0\n1 0 0\n", "truncated: expected 4 vertices, got 2"),
+        (
+            b"OFF\n4 2 0\n0 0 0 1 0 0 0 1 0 0 0 1\n3 0 1 2\n3 0 1",
+            "truncated: expected 2 faces, the file ends in face 2",
+        ),
+        (b"OFF\nfour faces\n", "a corrupted mesh"),
         (b"OFF BINARY\n", "expected plain text OFF"),
         (
             b"OFF\n4 1 0\n0 0 0 1 0 0 0 1 0 0 0 1\n3 0 1 7\n",
-            "faces name vertices up to 7, but there are 4",
+            "faces refer to vertices 0 to 7, but there are 4",
         ),
         (
             b"OFF\n4 1 0\n0 0 nan 1 0 0 0 1 0 0 0 1\n3 0 1 2\n",
@@ -127,37 +141,37 @@ TRUNCATED = to_ply(BALL)[:-100]
         ),
         (
             b"OFF\n4 1 0\n0 0 0 1 0 0 0 1 0 0 0 1\n3 0 1 2\n",
-            "3 vertices with an area of 0.5 are no surface",
+            "at least 4 vertices, got 3 with a total area of 0.5",
         ),
         (
             b"OFF\n4 2 0\n0 0 0 0 0 0 0 0 0 0 0 0\n3 0 1 2\n3 1 2 3\n",
-            "4 vertices with an area of 0 are no surface",
+            "at least 4 vertices, got 4 with a total area of 0",
         ),
-        (b"v 0 0 0\nv 1 0 0\n", "0 vertices with an area of 0 are no surface"),
-        (TRUNCATED, "truncated: 32 of 'face' are promised, fewer are there"),
+        (b"v 0 0 0\nv 1 0 0\n", "at least 4 vertices, got 0 with a total area of 0"),
+        (TRUNCATED, "truncated: expected 32 of 'face', got fewer"),
         (b"ply\nformat ascii 1.0\n", "truncated: the PLY header has no end"),
         (b"ply\nformat ascii 1.0\nelement vertex 0\nend_header\n", "a PLY file without vertices"),
-        (b"ply\nformat ebcdic 1.0\nelement vertex 0\nend_header\n", "a broken mesh"),
-        (gzip.compress(to_ply(BALL))[:-9], "a broken gzip file"),
+        (b"ply\nformat ebcdic 1.0\nelement vertex 0\nend_header\n", "a corrupted mesh"),
+        (gzip.compress(to_ply(BALL))[:-9], "a corrupted gzip file"),
         (["a", "mesh"], "expected the path or the bytes of a mesh, got list"),
         (Path("nowhere.off"), "cannot be read"),
     ],
 )
-def test_what_is_no_mesh_is_told(thing: bytes, message: str) -> None:
+def test_unusable_meshes_are_rejected(raw: bytes, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        read_mesh(thing)
+        read_mesh(raw)
 
 
-def test_too_large_a_mesh_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("crossbit.features.shape.mesh.MOST_VERTICES", 10)
+def test_a_mesh_that_is_too_large_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("crossbit.features.shape.mesh._MAX_VERTICES", 10)
     with pytest.raises(DataError, match="more than 10 vertices"):
         read_mesh(to_ply(BALL))
-    monkeypatch.setattr("crossbit.features.shape.mesh.MOST_BYTES", 1000)
+    monkeypatch.setattr("crossbit.features.shape.mesh._MAX_BYTES", 1000)
     with pytest.raises(DataError, match="a mesh of more than 0 MB"):
         read_mesh(gzip.compress(bytes(2000)))
 
 
-def test_a_written_mesh_is_the_mesh() -> None:
+def test_a_mesh_survives_ply() -> None:
     mesh = read_mesh(to_ply(Mesh(BALL.vertices, BALL.faces)))
     np.testing.assert_allclose(mesh.vertices, BALL.vertices, atol=1e-6)
     np.testing.assert_array_equal(mesh.faces, BALL.faces)

@@ -12,12 +12,12 @@ from PIL import Image
 
 from crossbit import DataError
 from crossbit.features.image import decode_image
-from tests.features.pictures import encoded, gradient
+from tests.features.images import encoded, gradient
 
 GRADIENT = gradient()
 GRAY16 = Image.fromarray((np.arange(48 * 64, dtype=np.uint16) * 21).reshape(48, 64))
 FRAMES = [gradient().rotate(90 * turn, expand=False) for turn in (1, 2)]
-AS_GIVEN = {
+FILES = {
     "png": encoded(GRADIENT),
     "jpeg": encoded(GRADIENT, "JPEG", quality=95),
     "progressive": encoded(GRADIENT, "JPEG", quality=95, progressive=True),
@@ -31,21 +31,21 @@ AS_GIVEN = {
 }
 
 
-@pytest.mark.parametrize("name", AS_GIVEN)
-def test_every_kind_becomes_rgb(name: str) -> None:
-    picture = decode_image(AS_GIVEN[name])
-    assert (picture.mode, picture.size) == ("RGB", (64, 48))
-    difference = np.abs(np.asarray(picture, int) - np.asarray(GRADIENT, int))
+@pytest.mark.parametrize("name", FILES)
+def test_every_format_becomes_rgb(name: str) -> None:
+    image = decode_image(FILES[name])
+    assert (image.mode, image.size) == ("RGB", (64, 48))
+    difference = np.abs(np.asarray(image, int) - np.asarray(GRADIENT, int))
     assert difference.mean() < 8
 
 
 @pytest.mark.parametrize("format_", ["PNG", "TIFF"])
-def test_sixteen_bits_keep_their_range(format_: str) -> None:
+def test_16_bit_images_keep_their_range(format_: str) -> None:
     gray = np.asarray(decode_image(encoded(GRAY16, format_)))[..., 0]
     np.testing.assert_allclose(gray, np.asarray(GRAY16) / 256, atol=1)
 
 
-def test_what_is_transparent_becomes_white() -> None:
+def test_transparency_becomes_white() -> None:
     clear = Image.new("RGBA", (8, 8), (10, 20, 30, 0))
     assert np.asarray(decode_image(encoded(clear))).min() == 255
     palette = Image.new("RGB", (8, 8), "navy").quantize(2)
@@ -55,29 +55,29 @@ def test_what_is_transparent_becomes_white() -> None:
     )
 
 
-def test_the_orientation_of_the_camera_is_applied() -> None:
+def test_the_exif_orientation_is_applied() -> None:
     exif = Image.Exif()
-    exif[0x0112] = 6  # turned by a quarter
+    exif[0x0112] = 6  # rotated by 90°
     turned = decode_image(encoded(GRADIENT, "JPEG", exif=exif))
     assert turned.size == (48, 64)
     upright = np.asarray(GRADIENT.rotate(-90, expand=True), int)
     assert np.abs(np.asarray(turned, int) - upright).mean() < 8
 
 
-def test_large_pictures_are_made_smaller() -> None:
+def test_large_images_are_scaled_down() -> None:
     for format_ in ("PNG", "JPEG"):
         assert max(decode_image(encoded(gradient(1200, 600), format_), side=100).size) == 100
 
 
-def test_paths_and_bytes_are_alike(tmp_path: Path) -> None:
+def test_paths_and_bytes_give_the_same_image(tmp_path: Path) -> None:
     path = tmp_path / "a.png"
-    path.write_bytes(AS_GIVEN["png"])
-    for thing in (path, str(path)):
-        np.testing.assert_array_equal(decode_image(thing), decode_image(AS_GIVEN["png"]))
+    path.write_bytes(FILES["png"])
+    for raw in (path, str(path)):
+        np.testing.assert_array_equal(decode_image(raw), decode_image(FILES["png"]))
 
 
 def _huge_png() -> bytes:
-    """A valid PNG of some bytes that would take gigabytes."""
+    """Return a small, valid PNG that would decode to gigabytes."""
 
     def chunk(kind: bytes, body: bytes) -> bytes:
         return (
@@ -94,43 +94,43 @@ def _huge_png() -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("thing", "message"),
+    ("raw", "message"),
     [
-        (b"", "not a picture in one of the formats JPEG, PNG"),
-        (b"hello, I am no picture", "not a picture"),
-        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "not a picture"),
-        (AS_GIVEN["jpeg"][:700], "a broken picture"),
-        (AS_GIVEN["png"][:120], "a broken picture"),
-        (_huge_png(), "a picture of more than 50 million pixels; make it smaller"),
-        (encoded(Image.fromarray(np.ones((4, 4), np.float32)), "TIFF"), "fractional values"),
+        (b"", "not an image in one of the formats JPEG, PNG"),
+        (b"hello, I am not an image", "not an image"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "not an image"),
+        (FILES["jpeg"][:700], "a corrupted image"),
+        (FILES["png"][:120], "a corrupted image"),
+        (_huge_png(), "an image of more than 50 million pixels; reduce it first"),
+        (encoded(Image.fromarray(np.ones((4, 4), np.float32)), "TIFF"), "floating-point values"),
         (b"\xff\xd8" + b"\xff\xda" * 300, "a JPEG of more than 200 scans"),
         ("no-such-file.jpg", "cannot be read"),
         ("nul\0byte", "cannot be read"),
-        (["a", "list"], "expected the path or the bytes of a picture, got list"),
+        (["a", "list"], "expected the path or the bytes of an image, got list"),
     ],
 )
-def test_what_is_no_picture_is_refused(thing: bytes | str, message: str) -> None:
+def test_unusable_images_are_rejected(raw: bytes | str, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        decode_image(thing)
+        decode_image(raw)
 
 
-def test_a_folder_is_no_picture(tmp_path: Path) -> None:
+def test_a_folder_is_not_an_image(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot be read"):
         decode_image(tmp_path)
 
 
-def test_a_large_file_is_not_even_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pictures, "MOST_BYTES", 10)
+def test_a_large_file_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("crossbit.features.image._MAX_BYTES", 10)
     path = tmp_path / "a.png"
-    path.write_bytes(AS_GIVEN["png"])
+    path.write_bytes(FILES["png"])
     with pytest.raises(DataError, match="a file of more than 0 MB"):
         decode_image(path)
 
 
-def test_decoding_ends_when_the_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pictures, "MOST_SECONDS", -1.0)
+def test_decoding_stops_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("crossbit.features.image._MAX_SECONDS", -1.0)
     with pytest.raises(DataError, match="decoding takes more than -1 seconds"):
-        decode_image(AS_GIVEN["jpeg"])
+        decode_image(FILES["jpeg"])
 
 
 def _cut(raw: bytes, at: int, _: int) -> bytes:
@@ -145,15 +145,15 @@ def _repeat(raw: bytes, at: int, value: int) -> bytes:
     return raw[: at % len(raw)] + raw[value % len(raw) :]
 
 
-@pytest.mark.parametrize("name", AS_GIVEN)
+@pytest.mark.parametrize("name", FILES)
 @settings(max_examples=60)
 @given(
     change=st.sampled_from([_cut, _flip, _repeat]),
     at=st.integers(0, 2**16),
     value=st.integers(0, 255),
 )
-def test_mutated_files_are_decoded_or_refused(
+def test_mutated_files_are_decoded_or_rejected(
     name: str, change: Callable[[bytes, int, int], bytes], at: int, value: int
 ) -> None:
     with contextlib.suppress(DataError):
-        assert decode_image(change(AS_GIVEN[name], at, value)).mode == "RGB"
+        assert decode_image(change(FILES[name], at, value)).mode == "RGB"

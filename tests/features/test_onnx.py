@@ -12,15 +12,15 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from crossbit import DataError, FormatError, features
 from crossbit.features import ImageNetwork, SentenceNetwork
-from tests.features.pictures import encoded, gradient
+from tests.features.images import encoded, gradient
 
 WORDS = {"[UNK]": 0, "a": 1, "dog": 2, "cat": 3}
 TABLE = np.random.default_rng(0).normal(size=(len(WORDS), 5)).astype(np.float32)
-PICTURES = [encoded(gradient()), encoded(Image.new("RGB", (20, 30), (255, 127, 0)))]
+IMAGES = [encoded(gradient()), encoded(Image.new("RGB", (20, 30), (255, 127, 0)))]
 
 
 def build(nodes: Sequence[Any], inputs: Sequence[Any], weights: dict[str, NDArray[Any]]) -> bytes:
-    """The bytes of a network whose output is called ``y``."""
+    """Return an ONNX file whose output is named ``y``."""
     output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
     initial = [numpy_helper.from_array(value, name) for name, value in weights.items()]
     graph = helper.make_graph(nodes, "network", inputs, [output], initial)
@@ -29,13 +29,13 @@ def build(nodes: Sequence[Any], inputs: Sequence[Any], weights: dict[str, NDArra
 
 
 def image_identity(shape: Sequence[int]) -> bytes:
-    """A network that gives its input, whose layout is therefore seen."""
+    """Return a network that outputs its input, which reveals the layout."""
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [None, *shape])
     return build([helper.make_node("Identity", ["x"], ["y"])], [x], {})
 
 
 def sentence_table(*, masked: bool) -> bytes:
-    """A network that looks up a row a token, as sentence encoders name their inputs; or one without a mask."""
+    """Return a network that looks up one row per token; without a mask it pools them itself."""
     names = ["input_ids", "attention_mask", "token_type_ids"] if masked else ["x"]
     inputs = [
         helper.make_tensor_value_info(name, TensorProto.INT64, [None, None]) for name in names
@@ -61,18 +61,18 @@ def tokenizer() -> bytes:
 SENTENCES = SentenceNetwork(network=sentence_table(masked=True), tokenizer=tokenizer())
 
 
-def test_pixels_reach_the_network_as_told() -> None:
+def test_preprocessing_is_applied() -> None:
     plain = ImageNetwork(
         network=image_identity([3, 4, 4]), size=4, mean=[255, 127, 0], deviation=[1, 2, 4]
     )
     assert plain.width == 48
-    np.testing.assert_array_equal(plain.extract([PICTURES[1]])[0], np.zeros(48))
-    turned = ImageNetwork(network=image_identity([4, 4, 3]), size=4, layout="nhwc", order="bgr")
-    row = turned.extract([PICTURES[1]])[0].reshape(4, 4, 3)
+    np.testing.assert_array_equal(plain.extract([IMAGES[1]])[0], np.zeros(48))
+    reversed_ = ImageNetwork(network=image_identity([4, 4, 3]), size=4, layout="nhwc", order="bgr")
+    row = reversed_.extract([IMAGES[1]])[0].reshape(4, 4, 3)
     np.testing.assert_allclose(row[0, 0], [-127 / 128, 0, 1])
 
 
-def test_a_picture_is_squashed_or_cropped() -> None:
+def test_an_image_is_squashed_or_cropped() -> None:
     wide = encoded(gradient(120, 40))  # red grows from 0 to 255 to the right
     ends = {}
     for fit in ("squash", "crop"):
@@ -85,12 +85,12 @@ def test_a_picture_is_squashed_or_cropped() -> None:
     np.testing.assert_allclose(ends["crop"], (85, 170), atol=6)
 
 
-def test_a_row_does_not_depend_on_its_company() -> None:
+def test_a_row_does_not_depend_on_other_rows() -> None:
     network = ImageNetwork(network=image_identity([3, 8, 8]), size=8)
-    np.testing.assert_array_equal(network.extract(PICTURES)[1:], network.extract(PICTURES[1:]))
+    np.testing.assert_array_equal(network.extract(IMAGES)[1:], network.extract(IMAGES[1:]))
 
 
-def test_tokens_are_pooled_and_brought_to_unit_length() -> None:
+def test_tokens_are_pooled_and_scaled_to_unit_length() -> None:
     mean = TABLE[[1, 2]].mean(axis=0)
     np.testing.assert_allclose(
         SENTENCES.extract(["a dog"])[0], mean / np.linalg.norm(mean), rtol=1e-5
@@ -102,20 +102,20 @@ def test_tokens_are_pooled_and_brought_to_unit_length() -> None:
     assert SENTENCES.width == 5
 
 
-def test_a_network_that_pools_by_itself() -> None:
+def test_a_network_may_pool_by_itself() -> None:
     pooled = SentenceNetwork(network=sentence_table(masked=False), tokenizer=tokenizer())
     np.testing.assert_allclose(
         pooled.extract(["cat dog a"]), SENTENCES.extract(["cat dog a"]), rtol=1e-5
     )
 
 
-def test_long_texts_are_cut() -> None:
+def test_long_texts_are_truncated() -> None:
     short = SentenceNetwork(network=SENTENCES.network, tokenizer=SENTENCES.tokenizer, most=3)
     np.testing.assert_array_equal(short.extract(["a a a dog dog dog"]), short.extract(["a a a"]))
 
 
 @pytest.mark.parametrize("text", ["", "  ", b"a dog", ["a", "dog"]])
-def test_only_texts_are_described(text: Any) -> None:  # noqa: ANN401 - deliberately of many kinds
+def test_other_inputs_are_rejected(text: Any) -> None:  # noqa: ANN401 - several types
     with pytest.raises(DataError, match="expected a text that is not empty"):
         SENTENCES.extract([text])
 
@@ -132,10 +132,10 @@ def test_networks_are_read_from_files(tmp_path: Path) -> None:
     assert SentenceNetwork.from_folder(tmp_path).pool == "first"
 
 
-def test_recipes_describe_alike() -> None:
+def test_an_extractor_survives_its_recipe() -> None:
     network = ImageNetwork(network=image_identity([3, 8, 8]), size=8, mean=[1, 2, 3])
     np.testing.assert_array_equal(
-        features.load_extractor(network.recipe()).extract(PICTURES), network.extract(PICTURES)
+        features.load_extractor(network.recipe()).extract(IMAGES), network.extract(IMAGES)
     )
     again = features.load_extractor(SENTENCES.recipe())
     np.testing.assert_array_equal(again.extract(["a cat"]), SENTENCES.extract(["a cat"]))
@@ -148,24 +148,31 @@ def test_recipes_describe_alike() -> None:
         ({"fit": "stretch"}, "unknown fit 'stretch'; known: \\['crop', 'squash'\\]"),
         ({"layout": "chw"}, "unknown layout 'chw'"),
         ({"order": "grb"}, "unknown order 'grb'"),
-        ({"mean": [1, 2]}, "mean: expected a number for red, green and blue each, got \\[1, 2\\]"),
-        ({"deviation": [1, 0, 1]}, "deviation: expected a number"),
+        (
+            {"mean": [1, 2]},
+            "mean: expected one number for each of red, green and blue, got \\[1, 2\\]",
+        ),
+        ({"deviation": [1, 0, 1]}, "deviation: expected one number"),
         ({"pixels": 5}, "unknown field in .*net.json 'pixels'"),
         ([], "expected a JSON object with some of"),
     ],
 )
-def test_preprocessing_is_checked(settings: Any, message: str, tmp_path: Path) -> None:  # noqa: ANN401 - any JSON
+def test_preprocessing_is_validated(
+    settings: Any,  # noqa: ANN401 - any JSON
+    message: str,
+    tmp_path: Path,
+) -> None:
     (tmp_path / "net.onnx").write_bytes(b"")
     (tmp_path / "net.json").write_text(json.dumps(settings))
     with pytest.raises(DataError, match=message):
         ImageNetwork.from_file(tmp_path / "net.onnx")
 
 
-def test_damaged_networks_are_told(tmp_path: Path) -> None:
+def test_corrupted_networks_are_reported(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"none\.onnx: cannot be read"):
         ImageNetwork.from_file(tmp_path / "none.onnx")
     with pytest.raises(FormatError, match="the network cannot be loaded"):
-        ImageNetwork(network=b"no network").extract(PICTURES)
+        ImageNetwork(network=b"not a network").extract(IMAGES)
     with pytest.raises(FormatError, match="the tokenizer cannot be loaded"):
         SentenceNetwork(network=SENTENCES.network, tokenizer=b"{}").extract(["a dog"])
     with pytest.raises(DataError, match="unknown pool 'last'"):
