@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from crossbit import Codes, Collection, DataError, HammingIndex, HashModel
-from crossbit.collection.local import derived, store, upgrading
+from crossbit.collection.local import index_cache, migrate, store
 from crossbit.errors import FormatError
 from crossbit.model import Affine
-from tests.faults.play import WIDTHS, model
+from tests.faults.operations import WIDTHS, model
 
 random = np.random.default_rng(0)
 
@@ -30,7 +30,7 @@ def fill(collection: Collection, n: int, name: str = "i") -> None:
 
 
 def everything(collection: Collection) -> list[tuple[object, int]]:
-    hits = collection.search("text", np.ones((1, WIDTHS["text"])), k=10_000, among="text")[0]
+    hits = collection.search("text", np.ones((1, WIDTHS["text"])), k=10_000, target="text")[0]
     return [(hit.id, hit.distance) for hit in hits]
 
 
@@ -61,7 +61,7 @@ def test_a_saved_index_is_opened_and_caught_up_without_reading_all_codes(
         fill(collection, 3, "late ")
         collection.delete(["i7"])
         expected = everything(collection)
-    monkeypatch.setattr(derived, "made", lambda *_: pytest.fail("made from all codes"))
+    monkeypatch.setattr(index_cache, "build_index", lambda *_: pytest.fail("built from all codes"))
     with Collection.open(tmp_path / "c") as collection:
         assert everything(collection) == expected
         collection.upsert(["i8"], {"text": np.ones((1, WIDTHS["text"]))})
@@ -74,20 +74,20 @@ def test_more_may_be_asked_for_than_there_is(tmp_path: Path) -> None:
         assert collection.search("text", asked, k=10**30) == [[], []]
         fill(collection, 50)
         assert [len(hits) for hits in collection.search("text", asked, k=10**30)] == [50, 50]
-        found = collection.search("text", asked, k=10**15, rescore=10**15, where={"n": 3})
+        found = collection.search("text", asked, k=10**15, rerank=10**15, filter={"n": 3})
         assert [len(hits) for hits in found] == [5, 5]
 
 
 def test_a_place_is_no_model(tmp_path: Path) -> None:
     with pytest.raises(
-        DataError, match=r"expected a HashModel, got str; read a folder with HashModel.load"
+        DataError, match=r"expected a HashModel, got str; load a folder with HashModel.load"
     ):
         Collection.create(tmp_path / "c", "model")  # type: ignore[arg-type]
     assert not (tmp_path / "c").exists()
 
 
 def test_much_that_is_new_is_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(derived, "_WORTH_SAVING", 20)
+    monkeypatch.setattr(index_cache, "_MIN_PENDING", 20)
     with Collection.create(tmp_path / "c", model(0)) as collection:
         fill(collection, 19)
         everything(collection)
@@ -157,7 +157,7 @@ def test_an_index_that_cannot_be_saved_is_no_failure(
         fill(collection, 5)
         collection.compact()
         assert len(everything(collection)) == 5
-    assert "the index could not be saved ([Errno 28] No space left on device)" in caplog.text
+    assert "cannot save the index ([Errno 28] No space left on device)" in caplog.text
 
 
 def test_check_makes_a_wrong_index_anew(tmp_path: Path) -> None:
@@ -166,15 +166,15 @@ def test_check_makes_a_wrong_index_anew(tmp_path: Path) -> None:
         fill(collection, 20)
         collection.compact()
     path = folder / "index" / "1.1.index"
-    index = HammingIndex.open(path)
+    index = HammingIndex.load(path)
     wrong = index.copy()
-    wrong.remove([3])
+    wrong.delete([3])
     wrong.save(path)
     with Collection.open(folder) as collection:
         (finding,) = collection.check()
-        assert "the index of 'image' differs from the truth; made anew" in str(finding)
+        assert "the index of 'image' differs from the database; rebuilt" in str(finding)
         assert collection.check() == []
-        assert len(collection.search("image", np.ones((1, 6)), k=50, among="image")[0]) == 20
+        assert len(collection.search("image", np.ones((1, 6)), k=50, target="image")[0]) == 20
 
 
 def test_a_damaged_log_is_made_up_for(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_a_damaged_log_is_made_up_for(tmp_path: Path) -> None:
     with Collection.open(folder) as collection:
         assert everything(collection) == expected
         (finding,) = collection.check()
-        assert "the table 'changes' does not match its checksums; made anew" in str(finding)
+        assert "the table 'changes' does not match its checksums; rebuilt" in str(finding)
         assert collection.check() == []
         assert everything(collection) == expected
 
@@ -198,22 +198,23 @@ def test_a_damaged_log_is_made_up_for(tmp_path: Path) -> None:
 def test_large_collections_index_the_fields_that_are_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "SCAN_ITEMS", 10)
+    monkeypatch.setattr(store, "SCAN_LIMIT", 10)
     with Collection.create(tmp_path / "c", model(0)) as collection:
         fill(collection, 30)
         query = np.ones((1, WIDTHS["text"]))
-        found = collection.search("text", query, k=50, where={"n": {"in": [3, 4]}})[0]
+        found = collection.search("text", query, k=50, filter={"n": {"in": [3, 4]}})[0]
         assert {hit.payload["n"] for hit in found} == {3, 4}
         assert collection.stats().fields == ("n",)
         other = sqlite3.connect(tmp_path / "c" / "items.sqlite", isolation_level=None)
         other.execute("BEGIN IMMEDIATE")  # nobody else may write now; filters work all the same
         with Collection.open(tmp_path / "c", timeout=0.01) as waiting:
             assert (
-                len(waiting.search("text", query, k=50, where={"of": "i", "n": {"!=": 3}})[0]) == 27
+                len(waiting.search("text", query, k=50, filter={"of": "i", "n": {"!=": 3}})[0])
+                == 27
             )
         other.close()
-        with pytest.raises(DataError, match=r"where: 'n' has 10001 values, at most 10000"):
-            collection.search("text", query, where={"n": {"in": list(range(10_001))}})
+        with pytest.raises(DataError, match=r"filter: 'n' has 10001 values, at most 10000"):
+            collection.search("text", query, filter={"n": {"in": list(range(10_001))}})
 
 
 def test_the_index_of_a_field_follows_every_change(tmp_path: Path) -> None:
@@ -224,11 +225,11 @@ def test_the_index_of_a_field_follows_every_change(tmp_path: Path) -> None:
         collection.upsert(["i1", "i2", "new"], payload=[{"n": "three"}, None, {"n": 3}])
         collection.delete(["i3"])
         query = np.ones((1, WIDTHS["text"]))
-        assert [hit.id for hit in collection.search("text", query, k=50, where={"n": 3})[0]] == [
+        assert [hit.id for hit in collection.search("text", query, k=50, filter={"n": 3})[0]] == [
             "i13"
         ]
         assert [
-            hit.id for hit in collection.search("text", query, k=50, where={"n": "three"})[0]
+            hit.id for hit in collection.search("text", query, k=50, filter={"n": "three"})[0]
         ] == ["i1"]
         assert collection.check() == []
     with sqlite3.connect(tmp_path / "c" / "items.sqlite") as connection:
@@ -239,10 +240,10 @@ def test_the_index_of_a_field_follows_every_change(tmp_path: Path) -> None:
             FormatError,
             match=r"items\.sqlite: the index of a filtered field is wrong about item 'i",
         ):
-            collection.search("text", query, k=50, where={"n": 3})
+            collection.search("text", query, k=50, filter={"n": 3})
         (finding,) = collection.check()
-        assert "the index of the field 'n' differs from the payloads; made anew" in str(finding)
-        assert [hit.id for hit in collection.search("text", query, k=50, where={"n": 3})[0]] == [
+        assert "the index of the field 'n' differs from the payloads; rebuilt" in str(finding)
+        assert [hit.id for hit in collection.search("text", query, k=50, filter={"n": 3})[0]] == [
             "i13"
         ]
 
@@ -269,7 +270,7 @@ def test_writes_during_an_upgrade_are_not_lost(
 ) -> None:
     folder = tmp_path / "c"
     X = random.normal(size=(2, WIDTHS["text"]))
-    encode = upgrading._encode_kept
+    encode = migrate._encode_kept
 
     def meanwhile(database: Any, plan: Any, modality: str, before: Any) -> None:  # noqa: ANN401
         encode(database, plan, modality, before)
@@ -277,7 +278,7 @@ def test_writes_during_an_upgrade_are_not_lost(
             other.upsert([f"meanwhile {modality}", "i1"], {"text": X})
             other.delete(["i2"])
 
-    monkeypatch.setattr(upgrading, "_encode_kept", meanwhile)
+    monkeypatch.setattr(migrate, "_encode_kept", meanwhile)
     with Collection.create(folder, model(0), keep_features=True) as collection:
         fill(collection, 6)
         collection.upgrade(model(1))
@@ -298,12 +299,12 @@ def test_upgrades_that_cannot_be_are_refused_and_leave_nothing(tmp_path: Path) -
     with Collection.create(folder, model(0)) as collection:
         fill(collection, 4)
         with pytest.raises(
-            DataError, match=r"features of 'image' were not kept; give them again: upgrade\(model, "
+            DataError, match=r"features of 'image' were not kept; pass them: upgrade\(model, "
         ):
             collection.upgrade(model(1))
         other = HashModel({"text": [Affine(np.ones((4, 8)), np.zeros(8))]}, 8)
         with pytest.raises(
-            DataError, match="the new model has no modality 'image', which items have; it knows"
+            DataError, match="the new model has no modality 'image', which items have; it has"
         ):
             collection.upgrade(other)
         assert [path.name for path in (folder / "model").iterdir()] == ["1"]
@@ -324,7 +325,7 @@ def test_leftovers_of_a_killed_upgrade_are_dropped(
     with Collection.create(folder, model(0), keep_features=True) as collection:
         fill(collection, 4)
         with monkeypatch.context() as patch:
-            patch.setattr(upgrading, "_switch", interrupted)
+            patch.setattr(migrate, "_switch", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 collection.upgrade(model(1))
         assert len(list((folder / "model").iterdir())) == 2
@@ -375,7 +376,7 @@ def test_features_are_kept_in_their_type_and_shape(tmp_path: Path) -> None:
         assert collection.model == model(5)
         assert collection.check() == []
     with pytest.raises(
-        DataError, match="keep_features is True, False, 'float32' or 'float16', got 'int8'"
+        DataError, match="keep_features must be True, False, 'float32' or 'float16', got 'int8'"
     ):
         Collection.create(tmp_path / "d", model(0), keep_features="int8")
 
@@ -385,11 +386,11 @@ def test_places_that_cannot_be_are_refused(tmp_path: Path) -> None:
     for place in (tmp_path, tmp_path / "file"):
         with pytest.raises(
             DataError,
-            match=r"exists already; open it with Collection\.open, or choose another place",
+            match=r"exists already; open it with Collection\.open, or choose another path",
         ):
             Collection.create(place, model(0))
     with pytest.raises(
-        DataError, match=r"there is no collection \(no items\.sqlite in it\); make one with"
+        DataError, match=r"not a collection \(it contains no items\.sqlite\); create one with"
     ):
         Collection.open(tmp_path / "nothing")
     (tmp_path / "empty").mkdir()
@@ -398,7 +399,7 @@ def test_places_that_cannot_be_are_refused(tmp_path: Path) -> None:
     (tmp_path / "empty" / "items.sqlite").write_bytes(b"not a database at all" * 1000)
     with pytest.raises(
         FormatError,
-        match=r"items\.sqlite: is damaged \(file is not a database\); 'crossbit check' tells",
+        match=r"items\.sqlite: is corrupted \(file is not a database\); run 'crossbit check' for",
     ):
         Collection.open(tmp_path / "empty")
 
@@ -422,7 +423,7 @@ def test_a_newer_format_is_refused_naming_both(tmp_path: Path) -> None:
     connection.close()
     with pytest.raises(
         FormatError,
-        match=r"items\.sqlite: the table 'state' does not match its checksum; the file was",
+        match=r"items\.sqlite: the table 'state' does not match its checksum; the file is corr",
     ):
         Collection.open(folder)
     with sqlite3.connect(folder / "items.sqlite") as connection:
@@ -442,7 +443,7 @@ if child == 0:
     try:
         len(collection)
     except DataError as error:
-        assert "was opened before this process was forked; open the collection again here" in str(error)
+        assert "was opened before this process was forked; open the collection again in" in str(error)
         collection.close()
         os._exit(0)
     os._exit(1)
@@ -479,7 +480,7 @@ def test_a_collection_of_the_first_format_is_read_for_ever(tmp_path: Path) -> No
             3: ({}, {"text": "dc0c"}),
             "only text": ({"year": 2001, "título": "ñandú"}, {"text": "d40d"}),
         }
-        hits = collection.search("text", [[1, 1]], where={"year": 2001})[0]
+        hits = collection.search("text", [[1, 1]], filter={"year": 2001})[0]
         assert [(hit.id, hit.distance, hit.modality) for hit in hits] == [
             ("only text", 4, "text"),
             ("a", 7, "image"),
@@ -517,15 +518,15 @@ def test_a_model_that_is_given_must_be_the_one_that_is_there(tmp_path: Path) -> 
         assert len(collection) == 0
     with pytest.raises(
         DataError,
-        match=r"holds codes of the model \w{16}, not of \w{16}, which was given; leave it out",
+        match=r"holds codes of the model \w{16}, not of the given model \w{16}; leave the model out",
     ):
         Collection.open(tmp_path / "c", model(1))
 
 
 def test_a_place_that_can_be_no_folder_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(DataError, match="a file stands where a folder is needed"):
+    with pytest.raises(DataError, match="a parent of this path is a file, not a folder"):
         Collection.create(tmp_path / "file" / "inside", model(0))
     for where in (None, 5):
-        with pytest.raises(DataError, match="a collection is a folder or an address"):
+        with pytest.raises(DataError, match="a collection is at a folder or at a URI"):
             Collection.open(where)  # type: ignore[arg-type]

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crossbit import Collection, DataError, MissingExtraError
-from crossbit.collection.milvus import address, filters, parse, rows
-from crossbit.collection.milvus.address import Address
-from crossbit.collection.where import parse as parse_where
-from tests.faults.play import model
+from crossbit.collection.filters import parse_filter
+from crossbit.collection.milvus import filters, parse, schema, uri
+from crossbit.collection.milvus.uri import Address
+from tests.faults.operations import model
 
 
 @pytest.mark.parametrize(
@@ -33,17 +33,17 @@ from tests.faults.play import model
     ],
 )
 def test_addresses(text: str, expected: Address, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(address.TOKEN, raising=False)
-    monkeypatch.delenv(address.CERTIFICATE, raising=False)
+    monkeypatch.delenv(uri.TOKEN, raising=False)
+    monkeypatch.delenv(uri.CERTIFICATE, raising=False)
     assert parse(text) == expected
-    assert address.is_address(text)
+    assert uri.is_address(text)
 
 
 def test_credentials_and_certificates_come_from_the_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv(address.TOKEN, "me:secret")
-    monkeypatch.setenv(address.CERTIFICATE, "/ca.pem")
+    monkeypatch.setenv(uri.TOKEN, "me:secret")
+    monkeypatch.setenv(uri.CERTIFICATE, "/ca.pem")
     assert parse("milvus+tls://h/a") == Address("https://h:19530", "a", "me:secret", "/ca.pem")
     assert parse("milvus+tls://you:other@h/a?ca=b").token == "you:other"  # the address comes first
 
@@ -98,9 +98,7 @@ def test_what_a_server_does_not_keep(tmp_path: Path) -> None:
         match="keeps the fingerprint of the model, not the model itself; open it with Collec",
     ):
         Collection.open("milvus://h/a")
-    with pytest.raises(
-        DataError, match="a Milvus collection keeps no features; leave keep_features out"
-    ):
+    with pytest.raises(DataError, match="this store cannot keep features; leave keep_features out"):
         Collection.create("milvus://h/a", model(0), keep_features=True)
 
 
@@ -119,8 +117,8 @@ IDS = st.one_of(
 
 @given(IDS, st.integers(0, 9))
 def test_keys_tell_their_ids(id_: int | str, number: int) -> None:
-    key = rows.item_key(id_)
-    assert rows.item_id(key) == rows.item_id(rows.row_key(key, number)) == id_
+    key = schema.item_key(id_)
+    assert schema.item_id(key) == schema.item_id(schema.row_key(key, number)) == id_
     assert key.isascii()
     assert key.isprintable()
     assert not set(key) & set("\"'\\/")
@@ -144,9 +142,9 @@ def test_keys_tell_their_ids(id_: int | str, number: int) -> None:
     ],
 )
 def test_filters_in_the_words_of_milvus(where: dict[str, object], expected: str) -> None:
-    assert filters.expression(parse_where(where)) == expected
+    assert filters.expression(parse_filter(where)) == expected
 
 
 def test_nothing_is_in_an_empty_list() -> None:
-    assert filters.never(parse_where({"a": 1, "b": {"in": []}}))
-    assert not filters.never(parse_where({"b": {"in": [1]}}))
+    assert filters.never(parse_filter({"a": 1, "b": {"in": []}}))
+    assert not filters.never(parse_filter({"b": {"in": [1]}}))

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crossbit import Collection, DataError
-from crossbit.collection.payloads import MAX_PAYLOAD, check_id, check_ids, spell_payloads
-from tests.faults.play import model
+from crossbit.collection.payloads import MAX_PAYLOAD, check_id, check_ids, payloads_to_json
+from tests.faults.operations import model
 
 
 def nested(depth: int) -> dict[str, Any]:
@@ -43,27 +43,27 @@ WHOLE: dict[str, dict[str, Any]] = {
 REFUSED: dict[str, tuple[Any, str]] = {
     "too huge": (
         {"text": "x" * (MAX_PAYLOAD + 1)},
-        r"characters of JSON, at most 16777216; keep large things in files",
+        r"characters of JSON, at most 16777216; keep large values in files",
     ),
-    "too deep": (nested(66), "it is nested too deeply; at most 64 levels"),
-    "far too deep": (nested(100_000), "it is nested too deeply; at most 64 levels"),
+    "too deep": (nested(66), "nested too deeply; at most 64 levels"),
+    "far too deep": (nested(100_000), "nested too deeply; at most 64 levels"),
     "surrogate": (
         {"a": "\ud800"},
-        "holds half of a surrogate pair, which is no character; remove it",
+        "contains an unpaired surrogate, which is not a character; delete it",
     ),
-    "surrogate in a name": ({"\udfff": 1}, "holds half of a surrogate pair"),
+    "surrogate in a name": ({"\udfff": 1}, "contains an unpaired surrogate"),
     "beyond int64": (
         {"n": 2**63},
-        "a whole number of 64 bits; beyond 64 they do not compare exactly; write it as",
+        "an integer of 64 bits does not compare exactly; at most 64, pass it as a string",
     ),
-    "far beyond int64": ({"n": [-(10**5000)]}, "JSON cannot hold it"),
-    "NaN": ({"n": math.nan}, "JSON cannot hold it"),
-    "infinity": ({"a": {"n": -math.inf}}, "JSON cannot hold it"),
-    "a name that is no string": ({1: "a"}, "fields are named by strings, got 1"),
-    "an inner name that is no string": ({"a": {None: 1}}, "fields are named by strings, got None"),
-    "an object": ({"a": object()}, "JSON cannot hold it"),
-    "an array": ({"a": np.ones(2)}, "JSON cannot hold it"),
-    "bytes": ({"a": b"raw"}, "JSON cannot hold it"),
+    "far beyond int64": ({"n": [-(10**5000)]}, "not representable in JSON"),
+    "NaN": ({"n": math.nan}, "not representable in JSON"),
+    "infinity": ({"a": {"n": -math.inf}}, "not representable in JSON"),
+    "a name that is no string": ({1: "a"}, "field names must be strings, got 1"),
+    "an inner name that is no string": ({"a": {None: 1}}, "field names must be strings, got None"),
+    "an object": ({"a": object()}, "not representable in JSON"),
+    "an array": ({"a": np.ones(2)}, "not representable in JSON"),
+    "bytes": ({"a": b"raw"}, "not representable in JSON"),
     "a text": ("text", "expected a mapping of fields, got str"),
 }
 
@@ -97,8 +97,10 @@ def test_refused_with_a_sentence(name: str, tmp_path: Path) -> None:
 
 
 def test_what_holds_itself_is_refused() -> None:
-    with pytest.raises(DataError, match=r"JSON cannot hold it \(Circular reference detected\)"):
-        spell_payloads([circular()], ["a"])
+    with pytest.raises(
+        DataError, match=r"not representable in JSON \(Circular reference detected\)"
+    ):
+        payloads_to_json([circular()], ["a"])
 
 
 def test_other_mappings_and_tuples_become_json(tmp_path: Path) -> None:
@@ -125,7 +127,7 @@ JSON = st.recursive(
 
 @given(st.lists(st.dictionaries(st.text("ab\0é", max_size=3), JSON, max_size=4), max_size=4))
 def test_texts_read_back_as_what_they_were(payloads: list[dict[str, Any]]) -> None:
-    texts = spell_payloads(payloads, list(range(len(payloads))))
+    texts = payloads_to_json(payloads, list(range(len(payloads))))
     assert [json.loads(text) for text in texts if text is not None] == payloads
 
 
@@ -134,7 +136,7 @@ def test_ids_may_be_numpy_values() -> None:
     assert check_ids(np.array(["a", "b"])) == ["a", "b"]
     assert check_id(np.int32(7)) == 7
     assert type(check_id(np.str_("x"))) is str
-    with pytest.raises(DataError, match="an id is a string or a whole number, got None"):
+    with pytest.raises(DataError, match="an id must be a string or an integer, got None"):
         check_ids([None])
-    with pytest.raises(DataError, match="ids are a list of strings or whole numbers, got 5"):
+    with pytest.raises(DataError, match="ids must be a list of strings or integers, got 5"):
         check_ids(5)  # type: ignore[arg-type]

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from crossbit import Codes, Collection, DataError, HashModel, Item, hamming
 from crossbit.features import BagOfTags
 from crossbit.model import Affine
-from tests.faults.play import WIDTHS, Expected, act, after, differences, model, perform
+from tests.faults.operations import (
+    WIDTHS,
+    ExpectedState,
+    apply,
+    differences,
+    expected_after,
+    model,
+    operation,
+)
 
 Create = Callable[[HashModel], Collection]
 random = np.random.default_rng(1)
@@ -53,7 +61,7 @@ def test_an_empty_collection_finds_nothing(empty: Collection) -> None:
     assert empty.get(["a"]) == [None]
     assert empty.delete(["a"]) == 0
     assert empty.search("image", VIEWS["image"][:2]) == [[], []]
-    assert empty.search("image", VIEWS["image"][:2], where={"a": 1}) == [[], []]
+    assert empty.search("image", VIEWS["image"][:2], filter={"a": 1}) == [[], []]
     assert empty.annotate("image", VIEWS["image"][:1]) == [[]]
     assert empty.stats().items == 0
     assert empty.check() == []
@@ -86,7 +94,7 @@ def test_search_agrees_with_a_plain_loop_in_every_direction(
 ) -> None:
     X = random.normal(size=(3, WIDTHS[query]))
     expected = np.sort(hamming(model(0).encode(query, X), codes(among)), axis=1)[:, :9]
-    found = filled.search(query, X, k=9, among=among)
+    found = filled.search(query, X, k=9, target=among)
     assert [[hit.distance for hit in hits] for hits in found] == expected.tolist()
     for hits in found:
         assert len({hit.id for hit in hits}) == 9
@@ -110,7 +118,7 @@ def test_among_all_an_item_is_found_once_by_its_nearest_modality(filled: Collect
             at = IDS.index(hit.id)
             assert hit.distance == best[i, at]
             assert hit.distance == (text[i, at] if hit.modality == "text" else image[i, at])
-    assert filled.search("text", X, k=N) == filled.search("text", X, k=N, among=["image", "text"])
+    assert filled.search("text", X, k=N) == filled.search("text", X, k=N, target=["image", "text"])
 
 
 def test_codes_may_be_given_instead_of_rows(filled: Collection) -> None:
@@ -132,7 +140,7 @@ def test_rescoring_orders_by_what_the_query_is_sure_of(filled: Collection) -> No
     X = random.normal(size=(2, WIDTHS["text"]))
     scores = model(0).scores("text", X)
     for row, hits in zip(
-        scores, filled.search("text", X, k=6, among="text", rescore=N), strict=True
+        scores, filled.search("text", X, k=6, target="text", rerank=N), strict=True
     ):
         costs = ((codes("text").unpack() != (row >= 0)) * np.abs(row)).sum(axis=1)
         np.testing.assert_allclose(
@@ -175,8 +183,8 @@ def test_nothing_of_a_refused_write_is_kept(filled: Collection) -> None:
 
 
 def test_annotation_takes_the_tags_of_the_nearest_by_vote(filled: Collection) -> None:
-    (tags,) = filled.annotate("image", VIEWS["image"][:1], from_="text", neighbors=5, tags=2)
-    hits = filled.search("image", VIEWS["image"][:1], k=5, among="text")[0]
+    (tags,) = filled.annotate("image", VIEWS["image"][:1], target="text", neighbors=5, max_tags=2)
+    hits = filled.search("image", VIEWS["image"][:1], k=5, target="text")[0]
     assert tags[0].name == "all"
     assert (tags[0].score, tags[0].votes) == (1.0, 5)
     assert tags[1].votes == max(
@@ -198,23 +206,23 @@ def test_raw_things_go_through_the_recipe(create: Create) -> None:
     assert [hit.id for hit in collection.search("text", ["red + food"], k=1)[0]] == ["meal"]
     assert got(collection, "void").modalities == []
     with pytest.raises(
-        DataError, match="the model has no recipe for raw things of 'image'; pass rows of numbers"
+        DataError, match="the model has no recipe for raw inputs of 'image'; pass rows of numbers"
     ):
         collection.search("image", ["picture.jpg"])
-    with pytest.raises(DataError, match=r"expected a list of things, got one str; pass \[thing\]"):
+    with pytest.raises(DataError, match=r"expected a list of inputs, got one str; pass \[input\]"):
         collection.search("text", "cloud")
 
 
 def test_a_play_of_many_acts_leaves_what_it_should(empty: Collection) -> None:
-    expected, keeps = Expected(), empty.stats().features is not None
+    expected, keeps = ExpectedState(), empty.stats().features is not None
     for number in range(60 if keeps else 24):  # what keeps no features is a server, and slow
-        what = act(number, seed=2)
+        what = operation(number, seed=2)
         if what.kind == "upgrade" and not keeps:
             empty.upgrade(model(number), expected.batches())
         elif what.kind != "reopen":
-            perform(empty, what)
+            apply(empty, what)
         if what.kind != "reopen":
-            expected = after(expected, what)
+            expected = expected_after(expected, what)
             assert differences(empty, expected) == [], f"after act {number}, {what.kind}"
     assert empty.check() == []
 
@@ -335,7 +343,7 @@ def test_filters_are_exact(
             empty.index_field(field)
     empty.upsert(ids, {"text": VIEWS["text"][: len(ids)]}, payload)
     assert [item.payload for item in empty] == payload
-    found = {hit.id for hit in empty.search("text", VIEWS["text"][:1], k=100, where=where)[0]}
+    found = {hit.id for hit in empty.search("text", VIEWS["text"][:1], k=100, filter=where)[0]}
     assert found == {id_ for id_, own in zip(ids, payload, strict=True) if meets(own, where)}
     assert empty.check() == []
 
@@ -343,18 +351,18 @@ def test_filters_are_exact(
 REFUSED: list[tuple[Callable[[Collection], object], str]] = [
     (
         lambda c: c.upsert("a"),
-        r"ids are a list of strings or whole numbers, got 'a'; for one item pass \[id\]",
+        r"ids must be a list of strings or integers, got 'a'; for one item pass \[id\]",
     ),
-    (lambda c: c.upsert(["a", "a"]), "id 'a' is given twice; each item is written once a call"),
-    (lambda c: c.upsert([1.5]), r"an id is a string or a whole number, got 1\.5"),  # type: ignore[list-item]
-    (lambda c: c.upsert([True]), "an id is a string or a whole number, got True"),
+    (lambda c: c.upsert(["a", "a"]), "id 'a' is given twice; a call writes each item once"),
+    (lambda c: c.upsert([1.5]), r"an id must be a string or an integer, got 1\.5"),  # type: ignore[list-item]
+    (lambda c: c.upsert([True]), "an id must be a string or an integer, got True"),
     (
         lambda c: c.upsert([2**70]),
-        "goes from -2⁶³ to 2⁶³ - 1, got one of 71 bits; write it as a string",
+        "between -2⁶³ and 2⁶³ - 1, got one of 71 bits; pass it as a string",
     ),
     (lambda c: c.upsert([""]), "an id has 1 to 1024 characters, got 0"),
     (lambda c: c.upsert(["x" * 1025]), "an id has 1 to 1024 characters, got 1025"),
-    (lambda c: c.upsert(["\ud800"]), r"an id: '\\ud800' holds half of a surrogate pair"),
+    (lambda c: c.upsert(["\ud800"]), r"an id: '\\ud800' contains an unpaired surrogate"),
     (
         lambda c: c.upsert(["a"], {"sound": [[1.0]]}),
         r"unknown modality 'sound'; known: \['image', 'text'\]",
@@ -363,8 +371,8 @@ REFUSED: list[tuple[Callable[[Collection], object], str]] = [
         lambda c: c.upsert(["a"], {"text": VIEWS["text"][:2]}),
         "'text': expected one for each of 1 ids, got 2",
     ),
-    (lambda c: c.upsert(["a"], {"text": 5}), "expected rows or a list of things, got int"),
-    (lambda c: c.upsert(["a"], [[1.0]]), "views map modalities to rows"),  # type: ignore[arg-type]
+    (lambda c: c.upsert(["a"], {"text": 5}), "expected rows or a list of raw inputs, got int"),
+    (lambda c: c.upsert(["a"], [[1.0]]), "views must map modalities to rows"),  # type: ignore[arg-type]
     (
         lambda c: c.upsert(["a"], {"text": [[1.0]]}),
         r"rows of 'text': expected shape \(n, 4\), got \(1, 1\)",
@@ -375,33 +383,36 @@ REFUSED: list[tuple[Callable[[Collection], object], str]] = [
     ),
     (
         lambda c: c.upsert(["a"], payload={"a": 1}),  # type: ignore[arg-type]
-        "payload is a list with one mapping an item, got dict",
+        "payload must be a list with one mapping per item, got dict",
     ),
-    (lambda c: c.upsert(["a"], payload=[]), "one payload an id: got 0 payloads for 1 ids"),
+    (lambda c: c.upsert(["a"], payload=[]), "expected one payload per id: got 0 for 1 ids"),
     (
         lambda c: c.upsert(["a"], payload=[["x"]]),
         "payload of 'a': expected a mapping of fields, got list",
     ),  # type: ignore[list-item]
     (lambda c: c.delete(["a"], modality="sound"), "unknown modality 'sound'"),
-    (lambda c: c.index_field(5), "a field is named by a string, got 5"),  # type: ignore[arg-type]
+    (lambda c: c.index_field(5), "the name of a field must be a string, got 5"),  # type: ignore[arg-type]
     (lambda c: c.search("sound", [[1.0]]), "unknown modality 'sound'"),
-    (lambda c: c.search("text", VIEWS["text"], k=0), "k is a whole number of at least 1, got 0"),
-    (lambda c: c.search("text", VIEWS["text"], among="sound"), "unknown modality 'sound'"),
-    (lambda c: c.search("text", VIEWS["text"], among=[]), "among: expected at least one modality"),
-    (lambda c: c.search("text", VIEWS["text"], among=5), "among: expected modalities of"),  # type: ignore[arg-type]
+    (lambda c: c.search("text", VIEWS["text"], k=0), "k must be an integer of at least 1, got 0"),
+    (lambda c: c.search("text", VIEWS["text"], target="sound"), "unknown modality 'sound'"),
+    (
+        lambda c: c.search("text", VIEWS["text"], target=[]),
+        "target: expected at least one modality",
+    ),
+    (lambda c: c.search("text", VIEWS["text"], target=5), "target: expected modalities of"),  # type: ignore[arg-type]
     (
         lambda c: c.search("text", VIEWS["text"], min_similarity=2),
-        "min_similarity goes from 0 to 1, got 2",
+        "min_similarity must be between 0 and 1, got 2",
     ),
     (
-        lambda c: c.search("text", VIEWS["text"], rescore=3),
-        "rescore takes at least the k = 10 nearest, got 3",
+        lambda c: c.search("text", VIEWS["text"], rerank=3),
+        "rerank must be at least k = 10, got 3",
     ),
     (
-        lambda c: c.search("text", codes("text"), rescore=30),
-        "rescore needs real-valued scores; pass rows of numbers",
+        lambda c: c.search("text", codes("text"), rerank=30),
+        "rerank needs real-valued scores; pass rows of numbers",
     ),
-    (lambda c: c.search("text", VIEWS["text"], where="x"), "where maps fields to conditions"),  # type: ignore[arg-type]
+    (lambda c: c.search("text", VIEWS["text"], filter="x"), "a filter maps fields to conditions"),  # type: ignore[arg-type]
     (lambda c: c.upgrade("model"), "expected a HashModel, got str"),  # type: ignore[arg-type]
 ]
 

@@ -3,15 +3,14 @@
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from items.abc import Iterator
 
 from benchmarks._standalone import Standalone
 from crossbit import Collection
-from crossbit.cli import collections
 from tests.browser.conftest import browser, gallery, page  # noqa: F401
 from tests.browser.test_page import test_words_find_pictures  # noqa: F401
 from tests.cli.test_collections import EXPECTED, N, lines, model, run  # noqa: F401

@@ -14,9 +14,9 @@ import pytest
 from benchmarks._standalone import Standalone
 from crossbit import BackendError, Collection
 from crossbit.collection.milvus import writing
-from crossbit.collection.milvus.link import Link
+from crossbit.collection.milvus.client import Link
 from tests.engines.relay import Relay
-from tests.faults.play import WIDTHS, model
+from tests.faults.operations import WIDTHS, model
 
 QUERY = np.ones((1, WIDTHS["text"]))
 

@@ -21,14 +21,14 @@ from crossbit import (
     HashModel,
     MissingExtraError,
 )
-from crossbit.collection import copying
-from crossbit.collection.milvus import finding, reading, writing
-from crossbit.collection.milvus.link import Link
-from crossbit.collection.milvus.rows import Stored
-from crossbit.collection.where import holds, parse
+from crossbit.collection import copy
+from crossbit.collection.filters import holds, parse
+from crossbit.collection.milvus import io, writing
+from crossbit.collection.milvus.client import Link
+from crossbit.collection.milvus.schema import Stored
 from crossbit.model import Affine
 from tests.contracts.test_collections import FIELDS, VALUES, conditions
-from tests.faults.play import WIDTHS, model
+from tests.faults.operations import WIDTHS, model
 from tests.test_docs import blocks
 
 random = np.random.default_rng(5)
@@ -79,7 +79,7 @@ def test_somebody_elses_collection_is_not_touched(address: str) -> None:
     with Collection.open(address, model(0)) as collection:
         link: Link = collection._store._link  # type: ignore[attr-defined]
         writing.remove(link, ["!state"])
-        assert reading.rows_of(link, ["!state"]) == []  # waits until the server has seen it
+        assert io.rows_of(link, ["!state"]) == []  # waits until the server has seen it
     with pytest.raises(
         FormatError, match=r"it is not a collection of crossbit .*; choose another name"
     ):
@@ -145,11 +145,11 @@ def test_more_neighbors_and_items_than_a_server_gives_at_once(
         hits = collection.search("text", X["text"][:1], k=1000)[0]
         assert {hit.id for hit in hits} == set(range(50))
         assert [hit.distance for hit in hits] == sorted(hit.distance for hit in hits)
-        odd = collection.search("text", X["text"][:1], k=1000, where={"é": 1})[
+        odd = collection.search("text", X["text"][:1], k=1000, filter={"é": 1})[
             0
         ]  # which the server does not filter
         assert [hit for hit in hits if hit.id % 2] == odd
-        assert collection.search("text", X["text"][:1], k=4, where={"é": {"in": []}}) == [[]]
+        assert collection.search("text", X["text"][:1], k=4, filter={"é": {"in": []}}) == [[]]
         assert {item.id for item in collection} == set(range(50))
 
 
@@ -169,7 +169,7 @@ def test_the_server_holds_nothing_back_that_meets_a_filter(address: str) -> None
         @settings(max_examples=150)
         @given(conditions())
         def agree(where: dict[str, object]) -> None:
-            hits = collection.search("text", np.ones((1, WIDTHS["text"])), k=200, where=where)[0]
+            hits = collection.search("text", np.ones((1, WIDTHS["text"])), k=200, filter=where)[0]
             assert {hit.id for hit in hits} == {
                 i for i, own in enumerate(texts) if holds(parse(where), own)
             }
@@ -247,7 +247,7 @@ def test_items_whose_rows_disagree_are_found_and_mended(address: str) -> None:
         collection.upsert(range(4), X, [{"n": i} for i in range(4)])
         before = list(collection)
         link: Link = collection._store._link  # type: ignore[attr-defined]
-        (row,) = reading.rows_of(link, ["n2/1"])
+        (row,) = io.rows_of(link, ["n2/1"])
         link.call("upsert", [{**row, "code": row["code"][0], "payload": {"n": -1}, "first": True}])
         (finding_,) = collection.check()
         assert str(finding_).endswith("the rows of item 2 disagreed; made anew")
@@ -264,13 +264,13 @@ def test_copies_either_way(address: str, tmp_path: Path) -> None:
     ):
         here.upsert(range(30), X, [{"n": i, "x": i / 7, "tags": ["ü", None]} for i in range(30)])
         here.upsert(["bare"], payload=[{"a": True}])
-        assert copying.copy(here, there) == 31
-        assert copying.verify(here, there).items == 31
+        assert copy.copy(here, there) == 31
+        assert copy.verify(here, there).items == 31
         there.delete([3, 4])
-        assert copying.copy(here, there) == 2
+        assert copy.copy(here, there) == 2
         with Collection.create(tmp_path / "back", model(0)) as back:
-            copying.copy(there, back)
-            assert copying.verify(here, back).items == 31
+            copy.copy(there, back)
+            assert copy.verify(here, back).items == 31
 
 
 # --- what is missing ---
@@ -320,7 +320,7 @@ def test_an_encrypted_line(milvus_server: Standalone, unused_name: str, tmp_path
         with Collection.create(f"{address}?ca={certificate}", model(0)) as collection:
             collection.upsert([1], views(1))
             assert len(collection) == 1
-            assert str(collection.place).startswith("milvus+tls://localhost:")
+            assert str(collection.path).startswith("milvus+tls://localhost:")
         with pytest.raises(BackendError, match="no answer within 2 s"):
             Collection.open(address, model(0), timeout=2)  # an authority that nobody knows
 

@@ -15,7 +15,14 @@ import pytest
 
 from crossbit import Collection
 from crossbit.errors import BackendError
-from tests.faults.play import Expected, act, after, differences, model, perform
+from tests.faults.operations import (
+    ExpectedState,
+    apply,
+    differences,
+    expected_after,
+    model,
+    operation,
+)
 
 NOBODY = 65534
 
@@ -34,11 +41,11 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(place)], check=True)
 
 
-def fill(collection: Collection) -> tuple[Expected, str]:
+def fill(collection: Collection) -> tuple[ExpectedState, str]:
     """Play until the disk is full: what was acknowledged, and the error."""
-    expected = Expected()
+    expected = ExpectedState()
     for number in range(100_000):
-        what = act(number, seed=3)
+        what = operation(number, seed=3)
         if what.kind == "reopen":  # the caller's collection stays open
             continue
         ballast = [{**payload, "text": "x" * 3000} for payload in what.payload]
@@ -46,10 +53,10 @@ def fill(collection: Collection) -> tuple[Expected, str]:
             what.number, what.kind, [f"{id_} {number}" for id_ in what.ids], what.views, ballast
         )
         try:
-            perform(collection, what)
+            apply(collection, what)
         except BackendError as error:
             return expected, str(error)
-        expected = after(expected, what)
+        expected = expected_after(expected, what)
     raise AssertionError("the disk was never full")
 
 
@@ -58,7 +65,7 @@ def test_a_full_disk_is_told_and_loses_nothing(small_disk: Path) -> None:
     reserve.write_bytes(b"\0" * 400_000)
     collection = Collection.create(small_disk / "collection", model(0), keep_features=True)
     expected, error = fill(collection)
-    assert "the disk is full, nothing of this call was kept; free some space and repeat it" in error
+    assert "the disk is full, nothing was written; free some space and retry" in error
     assert differences(collection, expected) == []
     collection.close()
     with Collection.open(small_disk / "collection") as collection:  # on the disk that is still full
@@ -97,13 +104,13 @@ import mmap, os, sys
 import numpy as np
 from crossbit import Collection
 from crossbit.errors import BackendError
-from tests.faults.play import WIDTHS, model
+from tests.faults.operations import WIDTHS, model
 if os.getuid() == 0:
     os.setgroups([])
     os.setgid(65534)
     os.setuid(65534)
 with Collection.open(sys.argv[1]) as collection:
-    hits = collection.search("image", np.ones((1, WIDTHS["image"])), where={"n": {">": 2}})[0]
+    hits = collection.search("image", np.ones((1, WIDTHS["image"])), filter={"n": {">": 2}})[0]
     assert [hit.id for hit in hits] == ["c", "d"] and len(collection) == 4
     assert collection.get(["a"])[0].payload == {"n": 1}
     assert [item.id for item in collection] == ["a", "b", "c", "d"]

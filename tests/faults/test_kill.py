@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 
 from crossbit import Collection
-from tests.faults.play import Expected, act, after, differences, model, play_on
+from tests.faults.operations import (
+    ExpectedState,
+    differences,
+    expected_after,
+    model,
+    operation,
+    run_until_killed,
+)
 from tests.faults.rounds import ROUNDS
 
 
@@ -18,7 +25,7 @@ from tests.faults.rounds import ROUNDS
 def processes() -> multiprocessing.context.ForkServerContext:
     """Processes that start in a few milliseconds, since what they need is imported already."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.faults.play"])
+    context.set_forkserver_preload(["tests.faults.operations"])
     return context
 
 
@@ -39,10 +46,10 @@ def test_kill_at_random_moments(
     random = np.random.default_rng(seed)
     folder = tmp_path / "collection"
     Collection.create(folder, model(0), keep_features=True).close()
-    expected, number = Expected(), 0
+    expected, number = ExpectedState(), 0
     for _ in range(ROUNDS["kill"]):
         receiver, sender = processes.Pipe(duplex=False)
-        child = processes.Process(target=play_on, args=(folder, number, seed, sender))
+        child = processes.Process(target=run_until_killed, args=(folder, number, seed, sender))
         child.start()
         sender.close()
         assert receiver.poll(30), "the child did not open the collection"
@@ -52,14 +59,14 @@ def test_kill_at_random_moments(
         done = last_told(receiver)
         assert child.exitcode == -9, "the child failed by itself"
         while number <= done:
-            expected = after(expected, act(number, seed))
+            expected = expected_after(expected, operation(number, seed))
             number += 1
-        expected = _found(folder, expected, after(expected, act(number, seed)))
+        expected = _found(folder, expected, expected_after(expected, operation(number, seed)))
         # Begin after the act that was cut short, whichever way it went: its number is not told again.
         number += 1
 
 
-def _found(folder: Path, acknowledged: Expected, begun: Expected) -> Expected:
+def _found(folder: Path, acknowledged: ExpectedState, begun: ExpectedState) -> ExpectedState:
     """The state that is there: all that was acknowledged, and the act that was cut short entirely or not at all."""
     with Collection.open(folder) as collection:
         assert collection.check() == []

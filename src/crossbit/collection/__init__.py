@@ -1,6 +1,19 @@
-"""Collections: a durable home for items of many kinds, changed while it is searched."""
+"""Collections: items of several modalities, stored durably and searched by code."""
 
 from crossbit.collection.collection import Collection
-from crossbit.collection.records import Finding, Hit, Id, Item, Payload, Stats
+from crossbit.collection.store import Capabilities, Store, register_store
+from crossbit.collection.types import Finding, Hit, Id, Item, Payload, Results, Stats
 
-__all__ = ["Collection", "Hit", "Item", "Stats", "Finding", "Id", "Payload"]
+__all__ = [
+    "Collection",
+    "Hit",
+    "Results",
+    "Item",
+    "Stats",
+    "Finding",
+    "Id",
+    "Payload",
+    "Capabilities",
+    "Store",
+    "register_store",
+]

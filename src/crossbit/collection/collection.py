@@ -1,4 +1,4 @@
-"""Collection: a model, and items with their codes and payloads, on disk, searched while they change."""
+"""Collection: a model and the items it encodes, stored durably and searched while they change."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
@@ -6,37 +6,47 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from crossbit._validation import known, whole_number
+import numpy as np
+
+from crossbit._validation import check_integer, check_known
 from crossbit.annotate import Tag, vote
-from crossbit.collection import hits, payloads
-from crossbit.collection import where as language
-from crossbit.collection.places import create_store, is_there, open_store
-from crossbit.collection.records import Finding, Hit, Id, Item, Stats
-from crossbit.collection.rows import Encoder, Things
-from crossbit.collection.store import Batch, Query, StaleModelError, Store
+from crossbit.collection.encoder import Encoder, Inputs
+from crossbit.collection.filters import parse_filter
+from crossbit.collection.payloads import check_id, check_ids, check_text, payloads_to_json
+from crossbit.collection.store import (
+    Capabilities,
+    Query,
+    StaleModelError,
+    Store,
+    WriteBatch,
+    display_path,
+    store_class,
+)
+from crossbit.collection.types import Finding, Id, Item, Results, Stats
 from crossbit.errors import DataError
 from crossbit.model import HashModel
 
 T = TypeVar("T")
-_KEPT = {False: None, True: "float32", "float32": "float32", "float16": "float16"}
+_FEATURE_TYPES = {False: None, True: "float32", "float32": "float32", "float16": "float16"}
 
 
 class Collection:
-    """Items of many kinds under one model: added, found, filtered and annotated, and never lost.
+    """Items of several modalities under one model: stored, searched, filtered and annotated.
 
-    An item has an id, a payload (anything JSON, by field) and a code for each modality it has. A write is on disk when
-    its call returns; any number of threads and processes may search meanwhile and see it at their next call. Make one
-    with `create`, come back to it with `open`. It is a folder, or, when one machine no longer holds it, on a Milvus
-    server: the verbs are the same.
+    An item has an id, a payload (JSON fields) and a code for each modality that it has. A write is
+    on disk when its call returns; any number of threads and processes can search meanwhile and see
+    the write in their next call. Create a collection with `create`, and open an existing one with
+    `open`. It is a folder or, when one machine no longer holds it, a collection on a Milvus server;
+    the methods are the same.
 
     Example:
         >>> import tempfile
         >>> import numpy as np
         >>> from crossbit.model import Affine
         >>> signs = HashModel({"image": [Affine(np.eye(2), np.zeros(2))]}, n_bits=2)
-        >>> folder = tempfile.mkdtemp()
-        >>> with Collection.create(folder, signs) as collection:
-        ...     collection.upsert(["a", "b"], {"image": [[1.0, 1.0], [-1.0, -1.0]]}, [{"year": 2010}, {"year": 2020}])
+        >>> years = [{"year": 2010}, {"year": 2020}]
+        >>> with Collection.create(tempfile.mkdtemp(), signs) as collection:
+        ...     collection.upsert(["a", "b"], {"image": [[1.0, 1.0], [-1.0, -1.0]]}, years)
         ...     collection.search("image", [[2.0, 3.0]], k=1)
         [[Hit(id='a', distance=0, similarity=1.0, modality='image', payload={'year': 2010})]]
     """
@@ -48,46 +58,53 @@ class Collection:
     @classmethod
     def create(
         cls,
-        where: str | PathLike[str],
+        path: str | PathLike[str],
         model: HashModel,
         *,
         keep_features: bool | str = False,
         timeout: float = 30.0,
     ) -> Self:
-        """Make an empty collection.
+        """Create an empty collection.
 
         Args:
-            where: A folder that does not exist yet, or is empty; or ``"milvus://host:port/name"``.
-            model: Makes the codes; it is copied into the folder. A server keeps its fingerprint alone.
-            keep_features: Keep the rows that codes are made from, as ``"float32"`` (or True) or ``"float16"``, so that
-                `upgrade` can go over to another model by itself.
+            path: A folder that does not exist or is empty, or a URI such as
+                ``"milvus://host:port/name"``.
+            model: Makes the codes; a folder keeps a copy of it, a server only its fingerprint.
+            keep_features: Store the rows that are encoded, as ``"float32"`` (or True) or
+                ``"float16"``, so that `upgrade` can encode them with another model.
             timeout: Seconds to wait for another writer, or for the server.
         """
         _check_model(model)
-        if keep_features not in _KEPT:
+        if keep_features not in _FEATURE_TYPES:
             raise DataError(
-                f"keep_features is True, False, 'float32' or 'float16', got {keep_features!r}"
+                f"keep_features must be True, False, 'float32' or 'float16', got {keep_features!r}"
             )
-        return cls(create_store(where, model, keep=_KEPT[keep_features], timeout=timeout))
+        store = store_class(path)
+        if keep_features and not store.capabilities.keeps_features:
+            raise DataError(
+                f"{display_path(path)}: this store cannot keep features; leave keep_features out"
+            )
+        features = _FEATURE_TYPES[keep_features]
+        return cls(store.create(path, model, features=features, timeout=timeout))
 
     @classmethod
     def open(
-        cls, where: str | PathLike[str], model: HashModel | None = None, *, timeout: float = 30.0
+        cls, path: str | PathLike[str], model: HashModel | None = None, *, timeout: float = 30.0
     ) -> Self:
-        """Open a collection; one in a folder that cannot be written can still be read.
+        """Open a collection; a folder without write permission can still be read.
 
         Args:
-            where: Its folder, or its address such as ``"milvus://host:port/name"``.
-            model: The model that its codes were made by. A folder has its own; on a server it must be given, and
-                another one is refused.
+            path: Its folder, or its URI such as ``"milvus://host:port/name"``.
+            model: The model that made its codes. A folder holds its own; for a server it is
+                required. Any other model is refused.
             timeout: Seconds to wait for another writer, or for the server.
         """
-        return cls(open_store(where, model, timeout=timeout))
+        return cls(store_class(path).open(path, model, timeout=timeout))
 
     @staticmethod
-    def exists(where: str | PathLike[str], *, timeout: float = 30.0) -> bool:
-        """Whether there is a collection in a folder or at an address."""
-        return is_there(where, timeout=timeout)
+    def exists(path: str | PathLike[str], *, timeout: float = 30.0) -> bool:
+        """Return whether there is a collection at a folder or URI."""
+        return store_class(path).exists(path, timeout=timeout)
 
     @property
     def model(self) -> HashModel:
@@ -95,199 +112,243 @@ class Collection:
         return self._encoder.model
 
     @property
-    def place(self) -> Path | str:
-        """Where the collection is."""
-        return self._store.place
+    def path(self) -> Path | str:
+        """Folder of the collection, or its URI without credentials."""
+        return self._store.path
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the collection's store can do."""
+        return self._store.capabilities
+
+    def accepts(self, modality: str) -> str | None:
+        """Return the kind of raw input that a modality accepts, such as ``"text"`` or ``"image"``.
+
+        None if the model has no recipe for the modality, which then takes rows of numbers and codes
+        only.
+        """
+        return self._encoder.accepts(modality)
 
     # --- writing ---
 
     def upsert(
         self,
         ids: Iterable[Id],
-        views: Mapping[str, Things] | None = None,
+        views: Mapping[str, Inputs] | None = None,
         payload: Sequence[Mapping[str, Any] | None] | None = None,
+        *,
+        trusted: bool = True,
     ) -> None:
-        """Add items, or change those that are there; on disk when the call returns, all of it or nothing.
+        """Add items, or update existing ones; durable on return, everything or nothing.
 
-        A server has no transactions: a call that fails there may have written some of the items. Given again, it
-        writes the rest, and none twice.
+        A server has no transactions: a call that fails there may have written some of the items.
+        Repeat the call to write the rest; no item is written twice.
 
         Args:
-            ids: Strings or whole numbers; ``1`` and ``"1"`` are different.
-            views: Modality → one row an id (or raw things, or `Codes`). An item whose row is all NaN, or whose thing is
-                None, is without this modality. Modalities that are not given stay as they are.
-            payload: One mapping of fields an id; it replaces the one before, None leaves it.
+            ids: Strings or integers; ``1`` and ``"1"`` are different.
+            views: Modality → one row (or raw input, or code) per id. An item whose row is all NaN,
+                or whose raw input is None, does not have the modality. Modalities that are not
+                given stay as they are.
+            payload: One mapping of fields per id, which replaces the previous one; None keeps it.
+            trusted: False for raw inputs of unknown origin, as for `search`.
         """
-        checked = payloads.check_ids(ids)
-        spelled = None if payload is None else payloads.spell_payloads(payload, checked)
+        checked = check_ids(ids)
+        texts = None if payload is None else payloads_to_json(payload, checked)
 
         def write(encoder: Encoder) -> None:
-            parts = encoder.parts(views or {}, len(checked))
-            self._store.write(Batch(checked, parts, payload, spelled), encoder.fingerprint)
+            encoded = encoder.encode_views(views or {}, len(checked), trusted=trusted)
+            self._store.write(WriteBatch(checked, encoded, payload, texts), encoder.fingerprint)
 
         self._with_encoder(write)
 
     def delete(self, ids: Iterable[Id], *, modality: str | None = None) -> int:
-        """Remove items, or only their codes of one modality; how many there were."""
+        """Delete items, or only their codes of one modality; return how many existed."""
         if modality is not None:
-            known(modality, self.model.modalities)
-        return self._store.delete(payloads.check_ids(ids), modality)
+            check_known(modality, self.model.modalities)
+        return self._store.delete(check_ids(ids), modality)
 
     def index_field(self, field: str) -> None:
-        """Make filters on a payload field fast now, and not at the first search that uses it."""
+        """Index a payload field now, instead of during the first large search filtered by it."""
         if not isinstance(field, str):
-            raise DataError(f"a field is named by a string, got {field!r}")
-        self._store.index_field(payloads.clean_text(field, "the name of a field"))
+            raise DataError(f"the name of a field must be a string, got {field!r}")
+        self._store.index_field(check_text(field, "the name of a field"))
+
+    def unindexed_fields(self, filter: Mapping[str, Any]) -> list[str]:
+        """Return the fields that a search with this filter would have to index first.
+
+        Empty for a small collection, and for a store that filters without indexes.
+        """
+        return self._store.unindexed_fields(
+            dict.fromkeys(condition.field for condition in parse_filter(filter))
+        )
 
     # --- reading ---
 
     def get(self, ids: Iterable[Id]) -> list[Item | None]:
-        """Items in the order of their ids, None where there is none."""
-        return self._store.read(payloads.check_ids(ids, repeated=True))
+        """Return items in the order of their ids, None for unknown ids."""
+        return self._store.read(check_ids(ids, allow_repeats=True))
 
     def __contains__(self, id_: object) -> bool:
-        """Whether there is an item under an id."""
+        """Return whether there is an item with this id."""
         try:
-            return self._store.read([payloads.check_id(id_)]) != [None]
+            return self._store.read([check_id(id_)]) != [None]
         except DataError:
             return False
 
     def __len__(self) -> int:
-        """How many items there are."""
+        """Return the number of items."""
         return self._store.count()
 
     def __iter__(self) -> Iterator[Item]:
-        """All items, in order of arrival; from a server, in the order of its keys."""
+        """Iterate over all items, in order of arrival; on a server, in the order of its keys."""
         return self._store.scan()
 
     def search(
         self,
         modality: str,
-        X: Things,
+        X: Inputs,
         k: int = 10,
         *,
-        among: str | Iterable[str] | None = None,
-        where: Mapping[str, Any] | None = None,
+        target: str | Iterable[str] | None = None,
+        filter: Mapping[str, Any] | None = None,
         min_similarity: float = 0.0,
-        rescore: int | None = None,
+        rerank: int | None = None,
         threads: int | None = None,
-    ) -> list[list[Hit]]:
-        r"""Find the nearest items of each query.
+        with_codes: bool = False,
+        trusted: bool = True,
+    ) -> list[Results]:
+        r"""Return the nearest items of each query.
 
         Args:
-            modality: Which modality the queries belong to.
-            X: Queries: rows of numbers, `Codes`, or raw things such as ``["red + food"]`` where the model has a recipe.
-            k: How many items to find for each.
-            among: Which modalities to find things by, such as ``"image"``; all of them if None. An item is found once,
-                by its nearest modality.
-            where: Only items whose payload meets all conditions, such as ``{"year": {">=": 2010}, "tags": {"has":
-                "dog"}}``; the comparisons are ``== != > >= < <= in has``.
+            modality: Modality of the queries.
+            X: Queries: rows of numbers, `Codes`, or raw inputs such as ``["red + food"]`` if the
+                model has a recipe for the modality.
+            k: Number of items to return per query.
+            target: Modalities to search, such as ``"image"``; all of them if None. Each item is
+                returned once, by its nearest modality.
+            filter: Only items whose payload meets all conditions, such as ``{"year": {">=": 2010},
+                "tags": {"has": "dog"}}``; the operators are ``== != > >= < <= in has``.
             min_similarity: Leave out hits that are less similar.
-            rescore: Take so many of the nearest and put first those that agree with the bits of which the query is
-                surest, $\sum_i |s_i| \, [\operatorname{sign} s_i \ne b_i]$; they must be at least k.
-            threads: How many threads may be used; all cores if None.
+            rerank: Take this many nearest items, at least k, and order them by the weighted Hamming
+                distance $\sum_i |s_i| \, [\operatorname{sign} s_i \ne b_i]$ of the query's scores
+                $s$, so that bits of which the query is certain count more.
+            threads: Number of threads, all cores if None.
+            with_codes: Fill in `Hit.code`.
+            trusted: False for raw inputs of unknown origin, such as those of a network client. Text
+                then only reaches extractors of text, and other extractors are only given the
+                contents of files; nothing is opened as a path.
 
         Returns:
-            For each query its hits: nearest first, equal distances in order of arrival (on a server, in any order).
+            One `Results` per query: its hits, nearest first, ties in order of arrival (on a server,
+            in any order), with the query's code and terms.
         """
-        whole_number(k, "k", least=1)
-        conditions = () if where is None else language.parse(where)
-        least = hits.similarity(min_similarity)
-        if rescore is not None and whole_number(rescore, "rescore", least=1) < k:
-            raise DataError(f"rescore takes at least the k = {k} nearest, got {rescore}")
+        check_integer(k, "k", least=1)
+        conditions = () if filter is None else parse_filter(filter)
+        _check_similarity(min_similarity)
+        if rerank is not None and check_integer(rerank, "rerank", least=1) < k:
+            raise DataError(f"rerank must be at least k = {k}, got {rerank}")
 
-        def find(encoder: Encoder) -> list[list[Hit]]:
-            scores, searched = None, encoder.among(among)
-            if rescore is None:
-                codes, _ = encoder.encode(modality, X)
-            else:
-                codes, scores = encoder.encode_with_scores(modality, X)
-            query = Query(
-                codes, rescore or k, searched, conditions, threads, with_codes=scores is not None
+        def find(encoder: Encoder) -> list[Results]:
+            targets = encoder.targets(target)
+            queries = encoder.encode_queries(
+                modality, X, with_scores=rerank is not None, trusted=trusted
             )
-            found = self._store.search(query, encoder.fingerprint)
-            if scores is not None:
-                found = [
-                    hits.rescored(each, row, k) for each, row in zip(found, scores, strict=True)
-                ]
-            return [hits.hits_of(each, encoder.model.n_bits, least) for each in found]
+            query = Query(
+                queries.codes,
+                rerank or k,
+                targets,
+                conditions,
+                threads,
+                with_codes=with_codes or rerank is not None,
+            )
+            answers = self._store.search(query, encoder.fingerprint)
+            return queries.results(answers, k, min_similarity)
 
         return self._with_encoder(find)
 
     def annotate(
         self,
         modality: str,
-        X: Things,
+        X: Inputs,
         *,
-        from_: str | Iterable[str] | None = "text",
+        target: str | Iterable[str] | None = "text",
         neighbors: int = 5,
-        tags: int = 10,
+        max_tags: int = 10,
         field: str = "tags",
-        where: Mapping[str, Any] | None = None,
+        filter: Mapping[str, Any] | None = None,
+        trusted: bool = True,
     ) -> list[list[Tag]]:
-        """Suggest tags for things: those of their nearest neighbors, by vote.
+        """Suggest tags: those of the nearest items, ranked by vote.
 
         Args:
-            modality: Which modality the things belong to.
-            X: The things, as for `search`.
-            from_: By which modality neighbors are found, as ``among`` of `search`.
-            neighbors: How many neighbors vote.
-            tags: How many tags to give at most.
-            field: The payload field with an item's tags, a list of strings.
-            where: Only these neighbors, as for `search`.
+            modality: Modality of the inputs.
+            X: The inputs, as for `search`.
+            target: Modalities by which neighbors are found, as for `search`.
+            neighbors: Number of neighbors that vote.
+            max_tags: Largest number of tags per input.
+            field: Payload field that holds an item's tags, a list of strings.
+            filter: Restricts the neighbors, as for `search`.
+            trusted: False for raw inputs of unknown origin, as for `search`.
 
         Returns:
-            For each thing its tags, the best first, with the share of the neighbors that have it.
+            Tags of each input, the best first, with the share of the neighbors that have them.
         """
-        found = self.search(modality, X, neighbors, among=from_, where=where)
+        results = self.search(modality, X, neighbors, target=target, filter=filter, trusted=trusted)
         return [
-            vote([hits.tags_of(hit.payload.get(field)) for hit in own], tags=tags) for own in found
+            vote([_strings(hit.payload.get(field)) for hit in hits], max_tags=max_tags)
+            for hits in results
         ]
 
-    # --- care ---
+    # --- maintenance ---
 
     def stats(self) -> Stats:
-        """How many items, of which modalities, how many bytes, and how healthy their codes are."""
+        """Return statistics: items, modalities, bytes, and the health of the codes."""
         return self._store.stats()
 
     def check(self) -> list[Finding]:
-        """Look at every file: what is damaged is named, what is derived is made anew; empty when all is well."""
+        """Verify all files and rebuild corrupted indexes.
+
+        Returns:
+            One finding per problem; empty if everything is intact.
+        """
         return self._store.check()
 
     def compact(self) -> None:
-        """Give back the space of what was deleted, and save the indexes."""
+        """Free the space of deleted items, and save the indexes."""
         self._store.compact()
 
     def upgrade(
         self,
         model: HashModel,
-        batches: Iterable[tuple[Sequence[Id], Mapping[str, Things]]] | None = None,
+        batches: Iterable[tuple[Sequence[Id], Mapping[str, Inputs]]] | None = None,
     ) -> None:
-        """Go over to another model, with new codes for all items, at once: no search sees a mixture.
+        """Switch to another model, with new codes for all items; no search sees a mixture.
 
         Args:
-            model: The new model; it must know every modality that items have.
-            batches: Ids and rows of all items, where features were not kept or should be others.
+            model: The new model; it must have every modality that items have.
+            batches: Ids and rows (or raw inputs) of all items, if features were not kept or should
+                be replaced.
         """
         _check_model(model)
-        encoder, given = Encoder(model), None
+        feature_batches = None
         if batches is not None:
-            given = (
+            encoder = Encoder(model)
+            feature_batches = (
                 (
-                    payloads.check_ids(ids),
-                    {name: encoder.rows(name, X) for name, X in views.items()},
+                    check_ids(ids),
+                    {name: encoder.features(name, inputs) for name, inputs in views.items()},
                 )
                 for ids, views in batches
             )
-        self._store.upgrade(model, given)
+        self._store.upgrade(model, feature_batches)
         self._encoder = Encoder(self._store.model())
 
     def close(self) -> None:
-        """Let go of the files; the collection can be opened again."""
+        """Release the files; the collection can be opened again."""
         self._store.close()
 
     def __enter__(self) -> Self:
-        """The collection itself, closed when the block ends."""
+        """Return the collection, which closes when the block ends."""
         return self
 
     def __exit__(
@@ -296,15 +357,16 @@ class Collection:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Close it."""
+        """Close the collection."""
         self.close()
 
     def __repr__(self) -> str:
         """Such as ``Collection('photos': image, text → 64 bits)``."""
-        return f"Collection({str(self.place)!r}: {', '.join(self.model.modalities)} → {self.model.n_bits} bits)"
+        modalities = ", ".join(self.model.modalities)
+        return f"Collection({str(self.path)!r}: {modalities} → {self.model.n_bits} bits)"
 
     def _with_encoder(self, work: Callable[[Encoder], T]) -> T:
-        """Do something with the model, and again when somebody has upgraded the collection meanwhile."""
+        """Run a call that encodes; repeat it if another process upgraded the model meanwhile."""
         while True:
             try:
                 return work(self._encoder)
@@ -315,5 +377,15 @@ class Collection:
 def _check_model(model: object) -> None:
     if not isinstance(model, HashModel):
         raise DataError(
-            f"expected a HashModel, got {type(model).__name__}; read a folder with HashModel.load"
+            f"expected a HashModel, got {type(model).__name__}; load a folder with HashModel.load"
         )
+
+
+def _check_similarity(value: object) -> None:
+    if not isinstance(value, int | float | np.number) or not 0 <= value <= 1:
+        raise DataError(f"min_similarity must be between 0 and 1, got {value!r}")
+
+
+def _strings(value: object) -> list[str]:
+    """Return the strings of a list in a payload; any other value has none."""
+    return [tag for tag in value if isinstance(tag, str)] if isinstance(value, list) else []

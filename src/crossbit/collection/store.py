@@ -1,175 +1,245 @@
-"""What a collection needs of its store: a home for codes and payloads that finds the nearest."""
+"""The interface between a collection and its storage, and the registry of stores by URI scheme."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import entry_points
+from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self, TypeAlias, runtime_checkable
+from urllib.parse import urlsplit
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crossbit.codes import Codes
-from crossbit.collection.records import Finding, Id, Item, Payload, Stats
-from crossbit.collection.where import Where
-from crossbit.errors import CrossbitError
+from crossbit.collection.filters import Conditions
+from crossbit.collection.types import Finding, Hit, Id, Item, Stats
+from crossbit.errors import CrossbitError, DataError
 from crossbit.model import HashModel
 
-Rows = NDArray[Any]
+Rows: TypeAlias = NDArray[Any]
+StorePath: TypeAlias = str | PathLike[str]
+FeatureBatches: TypeAlias = Iterable[tuple[Sequence[Id], Mapping[str, Rows]]]
+"""Ids and their feature rows per modality, batch by batch."""
 
 
 class StaleModelError(CrossbitError):
-    """The store has gone over to another model: encode again with that one."""
+    """The codes belong to another model than the store's: encode again with the current model."""
 
 
 @dataclass(frozen=True)
-class Part:
-    """Codes of some of the items of a batch, in one modality.
+class Capabilities:
+    """What a store can do beyond the verbs that every store has.
 
     Args:
-        at: Which items of the batch have this modality: ascending positions.
-        codes: Their codes.
-        features: The rows that the codes were made from, for a store that keeps them; None for codes given as such.
+        keeps_features: Can store feature rows beside the codes, so that `upgrade` needs no input.
+        exact_ties: Returns items at equal distance in order of arrival.
+        transactional: A write succeeds as a whole or changes nothing.
+        remote: Other machines can open the same path and write to it at the same time.
     """
 
-    at: NDArray[np.intp]
+    keeps_features: bool = False
+    exact_ties: bool = False
+    transactional: bool = False
+    remote: bool = False
+
+
+@dataclass(frozen=True)
+class EncodedView:
+    """One modality of a batch of items.
+
+    Args:
+        positions: Positions in the batch of the items that have the modality, ascending.
+        codes: Codes of those items.
+        features: The rows that were encoded, for stores that keep them; None if the caller passed
+            codes.
+    """
+
+    positions: NDArray[np.intp]
     codes: Codes
     features: Rows | None = None
 
 
 @dataclass(frozen=True)
-class Batch:
-    """Items to be written together, looked at already.
+class WriteBatch:
+    """Validated items for one write.
 
     Args:
-        ids: Different ids.
-        parts: Modality → the codes of those that have it.
-        payloads: The payload of each, None to leave it as it is; nothing: leave all.
-        texts: The same as JSON text.
+        ids: Distinct ids.
+        views: Codes of each modality.
+        payloads: New payload per item, None to keep the current one; None for the whole batch
+            keeps all.
+        texts: The same payloads as JSON text.
     """
 
     ids: Sequence[Id]
-    parts: Mapping[str, Part]
+    views: Mapping[str, EncodedView]
     payloads: Sequence[Mapping[str, Any] | None] | None = None
     texts: Sequence[str | None] | None = None
 
 
 @dataclass(frozen=True)
-class Neighbors:
-    """The items that a store found near one query, nearest first.
-
-    Args:
-        ids: Their ids.
-        distances: How many bits differ.
-        modalities: For each, the modality in which it is nearest.
-        payloads: Their payloads.
-        codes: The codes that were compared, where they were asked for.
-    """
-
-    ids: list[Id]
-    distances: NDArray[np.int32]
-    modalities: list[str]
-    payloads: list[Payload]
-    codes: Codes | None = None
-
-
-@dataclass(frozen=True)
 class Query:
-    """What to look for, checked already.
+    """A validated search.
 
     Args:
-        codes: One code a query.
-        k: How many items to find for each.
-        among: The modalities whose codes are compared.
-        where: Only items that meet these conditions.
-        threads: How many threads may be used; all if None.
-        with_codes: Whether the codes that were found are needed.
+        codes: One code per query.
+        k: Number of items to return per query.
+        targets: Modalities whose codes are compared.
+        filter: Conditions that the payload of an item must meet.
+        threads: Number of threads, all cores if None.
+        with_codes: Whether hits carry the code that matched.
     """
 
     codes: Codes
     k: int
-    among: Sequence[str]
-    where: Where = ()
+    targets: Sequence[str]
+    filter: Conditions = ()
     threads: int | None = None
     with_codes: bool = False
 
 
+@runtime_checkable
 class Store(Protocol):
-    """Where a collection keeps its items; every call is safe from any thread.
+    """Durable storage of a collection; every method can be called from any thread.
 
-    Writes are durable when a call returns. Codes are only comparable under one model, so calls that bring codes
-    tell its fingerprint; another one than the store's is a `StaleModelError`.
+    A write is durable when the call returns. Codes are only comparable under one model, so calls
+    that pass codes also pass the model's fingerprint, and a store of another model raises
+    `StaleModelError`.
     """
 
-    def model(self) -> HashModel:
-        """The model that made the codes."""
+    capabilities: Capabilities
 
-    def write(self, batch: Batch, model: str) -> None:
-        """Add items, or change what is given of those that are there."""
+    @classmethod
+    def exists(cls, path: StorePath, *, timeout: float) -> bool:
+        """Return whether there is a store at a path."""
 
-    def delete(self, ids: Sequence[Id], modality: str | None) -> int:
-        """Remove items, or their codes of one modality; how many there were."""
+    @classmethod
+    def create(
+        cls, path: StorePath, model: HashModel, *, features: str | None, timeout: float
+    ) -> Self:
+        """Create an empty store; ``features`` is the data type of kept features, or None."""
 
-    def read(self, ids: Sequence[Id]) -> list[Item | None]:
-        """Items in the order of their ids, None where there is none."""
-
-    def scan(self) -> Iterator[Item]:
-        """All items, in order of arrival."""
-
-    def count(self) -> int:
-        """How many items there are."""
-
-    def search(self, query: Query, model: str) -> list[Neighbors]:
-        """The nearest items of each query, each item once, by its nearest modality; nearest first."""
-
-    def index_field(self, field: str) -> None:
-        """Make filters on a payload field fast."""
-
-    def upgrade(
-        self, model: HashModel, batches: Iterable[tuple[Sequence[Id], Mapping[str, Rows]]] | None
-    ) -> None:
-        """Go over to another model at once, with new codes for all items."""
-
-    def stats(self) -> Stats:
-        """Facts about what is stored."""
-
-    def check(self) -> list[Finding]:
-        """Look at everything that is stored."""
-
-    def compact(self) -> None:
-        """Give back what is no longer used, and save what can be made anew."""
-
-    def close(self) -> None:
-        """Let go of files and connections."""
+    @classmethod
+    def open(cls, path: StorePath, model: HashModel | None, *, timeout: float) -> Self:
+        """Open a store, and refuse a model that did not make its codes."""
 
     @property
-    def place(self) -> Path | str:
-        """Where it is, for messages."""
+    def path(self) -> Path | str:
+        """Folder or URI of the store, without credentials."""
+
+    def model(self) -> HashModel:
+        """Return the model that made the codes."""
+
+    def write(self, batch: WriteBatch, model: str) -> None:
+        """Add items, or update the given parts of existing ones."""
+
+    def delete(self, ids: Sequence[Id], modality: str | None) -> int:
+        """Delete items, or their codes of one modality; return how many existed."""
+
+    def read(self, ids: Sequence[Id]) -> list[Item | None]:
+        """Return items in the order of the ids, None for unknown ids."""
+
+    def scan(self) -> Iterator[Item]:
+        """Iterate over all items."""
+
+    def count(self) -> int:
+        """Return the number of items."""
+
+    def search(self, query: Query, model: str) -> list[list[Hit]]:
+        """Return the nearest items of each query, each item once, by its nearest modality."""
+
+    def index_field(self, field: str) -> None:
+        """Build an index of a payload field, which makes filters on it fast."""
+
+    def unindexed_fields(self, fields: Iterable[str]) -> list[str]:
+        """Return the fields that a search filtered by them would have to index first."""
+
+    def upgrade(self, model: HashModel, batches: FeatureBatches | None) -> None:
+        """Switch to another model in one step, with new codes for all items."""
+
+    def stats(self) -> Stats:
+        """Return statistics of the stored data."""
+
+    def check(self) -> list[Finding]:
+        """Verify all stored data."""
+
+    def compact(self) -> None:
+        """Free unused space and save derived data."""
+
+    def close(self) -> None:
+        """Release files and connections."""
 
 
-def nearest_modality(
-    found: Mapping[str, tuple[NDArray[np.int64], NDArray[np.int32]]], k: int
-) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.intp]]:
-    """Merge the k nearest of one query in each modality into the k nearest items, each by its nearest modality.
+_FOLDER = ""
+_ENTRY_POINTS = "crossbit.stores"
 
-    The k nearest items are among them: whatever comes before an item in its nearest modality comes before it overall.
+# Stores are named, not imported: a client library is loaded only when its scheme is used.
+_STORES: dict[str, type[Store] | str] = {
+    _FOLDER: "crossbit.collection.local:LocalStore",
+    "milvus": "crossbit.collection.milvus:MilvusStore",
+    "milvus+tls": "crossbit.collection.milvus:MilvusStore",
+}
+
+
+def register_store(scheme: str, store: type[Store] | str) -> None:
+    """Open and create collections at ``scheme://…`` with a store.
+
+    Packages can instead declare an entry point named like the scheme in the group
+    ``crossbit.stores``.
 
     Args:
-        found: Modality → ids and distances, ordered by (distance, id), -1 for padding.
-        k: How many to keep.
-
-    Returns:
-        Ids, distances, and the place of the modality in ``found``; equal distances prefer the first modality.
+        scheme: Scheme of the URIs, such as ``"memory"``.
+        store: A class with the methods of `Store`, or its name as ``"module:Class"``, which is
+            imported when the scheme is first used.
     """
-    if len(found) == 1:
-        ((ids, distances),) = found.values()
-        count = int(np.count_nonzero(ids[:k] >= 0))  # padding comes last
-        return ids[:count], distances[:count], np.zeros(count, np.intp)
-    ids = np.concatenate([part[0] for part in found.values()])
-    distances = np.concatenate([part[1] for part in found.values()])
-    which = np.repeat(np.arange(len(found)), [len(part[0]) for part in found.values()])
-    real = ids >= 0
-    ids, distances, which = ids[real], distances[real], which[real]
-    order = np.lexsort((which, ids, distances))
-    _, first = np.unique(ids[order], return_index=True)  # of each item the nearest
-    kept = order[np.sort(first)[:k]]
-    return ids[kept], distances[kept], which[kept]
+    if not scheme or urlsplit(f"{scheme}://x").scheme != scheme:
+        raise DataError(
+            f"a scheme is made of lower-case letters, digits, '+', '-' and '.', got {scheme!r}"
+        )
+    _STORES[scheme] = store
+
+
+def store_class(path: object) -> type[Store]:
+    """Return the class of the store that a path or URI belongs to."""
+    scheme = _scheme(path)
+    entry = _STORES.get(scheme) or next(
+        (point.load() for point in entry_points(group=_ENTRY_POINTS, name=scheme)), None
+    )
+    if entry is None:
+        known = ", ".join(f"{name}://" for name in sorted(_STORES) if name)
+        raise DataError(
+            f"{display_path(path)}: unknown scheme {scheme!r}; expected a folder, or a URI that"
+            f" starts with one of {known}"
+        )
+    if isinstance(entry, str):
+        module, _, name = entry.partition(":")
+        entry = getattr(import_module(module), name)
+    _STORES[scheme] = entry
+    return entry
+
+
+def is_folder(path: object) -> bool:
+    """Return whether a path names a folder, and not a URI."""
+    return _scheme(path) == _FOLDER
+
+
+def display_path(path: object) -> str:
+    """Return a path or URI for messages: without credentials and options."""
+    text = str(path)
+    scheme, separator, rest = text.partition("://")
+    if not separator:
+        return text
+    return f"{scheme}://{rest.partition('?')[0].rpartition('@')[2]}"
+
+
+def _scheme(path: object) -> str:
+    if not isinstance(path, str | PathLike):
+        raise DataError(
+            "a collection is at a folder or at a URI such as milvus://host:19530/name,"
+            f" got {path!r}"
+        )
+    # A path object is always a folder: pathlib would have collapsed the slashes of a URI.
+    scheme, separator, _ = fspath(path).partition("://") if isinstance(path, str) else ("", "", "")
+    return scheme if separator else _FOLDER

@@ -32,7 +32,7 @@ def test_fit_and_encode_on_a_cluster_of_their_own(tmp_path: Path) -> None:
     )
     on_ray = ("--ray", "local", "--workers", "2")
     assert "learned by mmnn" in crossbit("fit", toy, "--out", model, *quick, *on_ray)
-    X = Dataset.open(toy).views["image"]
+    X = Dataset.load(toy).views["image"]
     crossbit(
         "encode",
         model,
@@ -44,7 +44,7 @@ def test_fit_and_encode_on_a_cluster_of_their_own(tmp_path: Path) -> None:
         *on_ray,
     )
     expected = HashModel.load(model).encode("image", X)
-    assert Codes.open(tmp_path / "image.codes") == expected
+    assert Codes.load(tmp_path / "image.codes") == expected
     crossbit("create", photos, "--model", model)
     told = crossbit("encode", model, toy / "image.npy", "-m", "image", "--into", photos, *on_ray)
     assert "300 items written" in told

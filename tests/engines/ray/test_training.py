@@ -33,7 +33,7 @@ def undisturbed(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Hash
 
 
 def test_two_workers_learn_what_one_machine_learns(dataset: Path, undisturbed: HashModel) -> None:
-    data = Dataset.open(dataset)
+    data = Dataset.load(dataset)
     alone = HASHER.fit(**data.fit_arguments("train"))
     for name, view in data.views.items():
         same = (alone.encode(name, view).unpack() == undisturbed.encode(name, view).unpack()).mean()

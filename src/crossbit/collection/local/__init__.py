@@ -1,4 +1,4 @@
-"""The embedded store: SQLite holds the truth, Hamming indexes are derived from it."""
+"""The embedded store: items in SQLite, Hamming indexes derived from them."""
 
 from crossbit.collection.local.store import LocalStore
 

@@ -1,4 +1,4 @@
-"""Connections to one SQLite file: transactions, turns of writers, and errors told in words."""
+"""Connections to one SQLite file: transactions, a pool, and errors as `CrossbitError`."""
 
 import os
 import sqlite3
@@ -10,14 +10,13 @@ from urllib.parse import quote
 
 from crossbit.errors import BackendError, CrossbitError, DataError, FormatError
 
-PAGE = 4096
 _CACHE_KIB = 32 << 10
-_CHECKPOINT_PAGES = 8192  # of the write-ahead log before it is moved into the file: 32 MiB
-_IDLE = 8  # connections kept for the next call
+_CHECKPOINT_PAGES = 8192  # size of the write-ahead log that triggers a checkpoint: 32 MiB
+_MAX_IDLE = 8  # connections kept for later calls
 
 
 class Database:
-    """A file that many threads and processes read while one at a time writes.
+    """A SQLite file that many threads and processes read while one at a time writes.
 
     Args:
         path: The file.
@@ -32,12 +31,12 @@ class Database:
         self._lock = threading.Lock()
         self._idle: list[sqlite3.Connection] = []
         self._closed = False
-        self._seen: tuple[int, ...] = ()
+        self._version: tuple[int, ...] = ()
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """A connection that sees the file as it is at its first query, until the block ends."""
-        with self._told(), self._borrowed() as connection:
+        """Open a read transaction: a snapshot of the file from the first query on."""
+        with self._translate_errors(), self._borrow() as connection:
             connection.execute("BEGIN")
             try:
                 yield connection
@@ -46,12 +45,12 @@ class Database:
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """A connection that alone may write; on disk when the block ends well, undone when it does not."""
+        """Open the only write transaction; it commits at the end, and rolls back on an error."""
         if self.read_only:
             raise BackendError(
                 f"{self.path}: cannot be written: the file or its folder is read-only"
             )
-        with self._told(), self._borrowed() as connection:
+        with self._translate_errors(), self._borrow() as connection:
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
@@ -61,22 +60,23 @@ class Database:
                 raise
 
     @contextmanager
-    def alone(self) -> Iterator[sqlite3.Connection]:
-        """A connection outside any transaction, for what SQLite does in its own."""
-        with self._told(), self._borrowed() as connection:
+    def autocommit(self) -> Iterator[sqlite3.Connection]:
+        """Open a connection without a transaction, for statements that manage their own."""
+        with self._translate_errors(), self._borrow() as connection:
             yield connection
 
     def close(self) -> None:
-        """Close the connections, those in use when they are given back; the last one moves the log into the file."""
+        """Close all connections, busy ones on their return; the last one checkpoints the log."""
         with self._lock:
             self._closed = True
-            connections, self._idle = self._idle, []
+            connections = self._idle
+            self._idle = []
         if os.getpid() == self._process:
             for connection in connections:
                 connection.close()
 
     @contextmanager
-    def _borrowed(self) -> Iterator[sqlite3.Connection]:
+    def _borrow(self) -> Iterator[sqlite3.Connection]:
         connection = self._take()
         try:
             yield connection
@@ -86,31 +86,29 @@ class Database:
     def _take(self) -> sqlite3.Connection:
         if os.getpid() != self._process:
             raise DataError(
-                f"{self.path}: was opened before this process was forked; open the collection again here"
+                f"{self.path}: was opened before this process was forked; open the collection again"
+                " in this process"
             )
         with self._lock:
             if self._closed:
                 raise DataError(f"{self.path}: the collection is closed; open it again")
             if self.read_only:
-                self._forget_what_is_outdated()
+                self._drop_outdated()
             connection = self._idle.pop() if self._idle else None
         return connection or self._connect()
 
     def _give_back(self, connection: sqlite3.Connection) -> None:
         with self._lock:
-            if not self._closed and len(self._idle) < _IDLE:
+            if not self._closed and len(self._idle) < _MAX_IDLE:
                 self._idle.append(connection)
                 return
         connection.close()
 
     def _connect(self) -> sqlite3.Connection:
-        mode = (
-            "mode=rw"
-            if not self.read_only
-            else "mode=ro"
-            if self._log().exists()
-            else "immutable=1"
-        )
+        if not self.read_only:
+            mode = "mode=rw"
+        else:
+            mode = "mode=ro" if self._log_path().exists() else "immutable=1"
         connection = sqlite3.connect(
             f"file:{quote(str(self.path))}?{mode}",
             uri=True,
@@ -126,49 +124,54 @@ class Database:
         connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
         return connection
 
-    def _log(self) -> Path:
+    def _log_path(self) -> Path:
         return self.path.with_name(self.path.name + "-wal")
 
-    def _forget_what_is_outdated(self) -> None:
-        """Where we may not write there are no locks either: look whether somebody else has written."""
+    def _drop_outdated(self) -> None:
+        """Close idle connections if the file has changed.
+
+        Without write permission SQLite takes no locks, so it does not notice other writers.
+        """
         try:
-            facts = self.path.stat()
-            seen = (facts.st_ino, facts.st_mtime_ns, facts.st_size, self._log().exists())
+            stat = self.path.stat()
+            version = (stat.st_ino, stat.st_mtime_ns, stat.st_size, self._log_path().exists())
         except OSError:
             return
-        if seen != self._seen:
-            self._seen = seen
+        if version != self._version:
+            self._version = version
             while self._idle:
                 self._idle.pop().close()
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
-        """Raise SQLite's errors as ours."""
+    def _translate_errors(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.Error as error:
-            raise self._in_words(error) from error
+            raise self._to_crossbit_error(error) from error
 
-    def _in_words(self, error: sqlite3.Error) -> CrossbitError | sqlite3.Error:
+    def _to_crossbit_error(self, error: sqlite3.Error) -> CrossbitError | sqlite3.Error:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if isinstance(error, sqlite3.ProgrammingError):
-            return error  # ours, not the file's
+            return error  # a bug of ours, not a fault of the file
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             return BackendError(
-                f"{self.path}: another process is writing and did not finish within {self.timeout:g} s; try again"
+                f"{self.path}: another process is writing and did not finish within"
+                f" {self.timeout:g} s; try again"
             )
-        known = {
-            sqlite3.SQLITE_FULL: "the disk is full, nothing of this call was kept; free some space and repeat it",
+        problems = {
+            sqlite3.SQLITE_FULL: "the disk is full, nothing was written; free some space and retry",
             sqlite3.SQLITE_READONLY: "cannot be written: the file or its folder is read-only",
-            sqlite3.SQLITE_CANTOPEN: "cannot be opened; is the folder there, and may you read it?",
-            sqlite3.SQLITE_IOERR: f"the disk failed ({error}), nothing of this call was kept; make sure that there is"
-            " space and repeat it",
-            sqlite3.SQLITE_NOMEM: "there is not enough memory",
+            sqlite3.SQLITE_CANTOPEN: "cannot be opened; check that the folder exists and is"
+            " readable",
+            sqlite3.SQLITE_IOERR: f"the disk failed ({error}), nothing was written; check the free"
+            " space and retry",
+            sqlite3.SQLITE_NOMEM: "out of memory",
         }
-        if code in known:
-            return BackendError(f"{self.path}: {known[code]}")
+        if code in problems:
+            return BackendError(f"{self.path}: {problems[code]}")
         return FormatError(
-            f"{self.path}: is damaged ({error}); 'crossbit check' tells more, a copy brings it back"
+            f"{self.path}: is corrupted ({error}); run 'crossbit check' for details, or restore a"
+            " backup"
         )
 
 

@@ -1,8 +1,7 @@
-"""LocalStore: a folder with a model, a SQLite file that is the truth, and index files that are derived from it."""
+"""LocalStore: a folder with a model, a SQLite file of all items, and index files derived from it."""
 
 import shutil
-import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -10,280 +9,296 @@ from typing import Self
 
 import numpy as np
 
-from crossbit._io.folders import only_writer
-from crossbit._io.folders import reading as reading_folder
-from crossbit._validation import known
-from crossbit.collection.local import (
-    checking,
-    creating,
-    fields,
-    noted,
-    reading,
-    tables,
-    upgrading,
-    writing,
-)
+from crossbit._io.folders import dir_lock, retry_read
+from crossbit._validation import check_known
+from crossbit.collection.local import migrate
 from crossbit.collection.local.database import Database
-from crossbit.collection.local.derived import FOLDER, Derived, View
-from crossbit.collection.local.finding import neighbors
-from crossbit.collection.local.state import MODEL, TRUTH, State
-from crossbit.collection.records import Finding, Id, Item, Stats
-from crossbit.collection.store import Batch, Neighbors, Query, Rows, StaleModelError
+from crossbit.collection.local.index_cache import FOLDER, IndexCache, IndexView
+from crossbit.collection.local.integrity import AckMarker, compute_stats, find_problems
+from crossbit.collection.local.schema import DATABASE, MODEL, DbState, create_folder
+from crossbit.collection.local.transaction import Transaction
+from crossbit.collection.store import (
+    Capabilities,
+    FeatureBatches,
+    Query,
+    StaleModelError,
+    StorePath,
+    WriteBatch,
+)
+from crossbit.collection.types import Finding, Hit, Id, Item, Stats
 from crossbit.errors import BackendError, CrossbitError, DataError
 from crossbit.model import HashModel
 
-SCAN_ITEMS = 10_000  # up to so many payloads are looked at one by one; beyond, a filter makes an index of its field
-_TRIM_EVERY = 1024  # generations between looks at how much of the log is still needed
-_BLOCK = 4096  # items read at a time when all are
+SCAN_LIMIT = 10_000  # items; in a larger collection a filter needs an index of its fields
+_TRIM_EVERY = 1024  # generations between two attempts to shorten the log of changes
+_SCAN_BLOCK = 4096  # items per read transaction of a scan
 
 
 class LocalStore:
     """The embedded store of a collection.
 
     Args:
-        folder: Where it is.
+        folder: Its folder.
         timeout: Seconds to wait for another writer.
     """
+
+    capabilities = Capabilities(keeps_features=True, exact_ties=True, transactional=True)
 
     def __init__(self, folder: Path, *, timeout: float = 30.0) -> None:
         if not self.exists(folder):
             raise DataError(
-                f"{folder}: there is no collection (no {TRUTH} in it); make one with Collection.create,"
-                " or 'crossbit create'"
+                f"{folder}: not a collection (it contains no {DATABASE}); create one with"
+                " Collection.create or 'crossbit create'"
             )
-        self.place = folder
-        self._database = Database(folder / TRUTH, timeout=timeout)
-        self._derived = Derived(folder / FOLDER, read_only=self._database.read_only)
+        self.path = folder
+        self._marker = AckMarker(folder)
+        self._database = Database(folder / DATABASE, timeout=timeout)
+        self._cache = IndexCache(folder / FOLDER, read_only=self._database.read_only)
         try:
-            # Both before the truth, which others may write meanwhile.
-            index_files, least = self._derived.on_disk(), noted.at_least(folder)
+            # Read both before the database, which other processes may write meanwhile.
+            index_files = self._cache.files()
+            acknowledged = self._marker.min_generation()
             with self._database.reading() as connection:
-                state = State.read(connection)
-            if state.generation < least:
-                raise noted.missing(folder, least, state.generation, folder / TRUTH)
-            # A file that is newer than the truth belongs to a past that a copy of the truth has undone.
-            self._remove(
-                path
-                for path, (_, generation) in index_files.items()
-                if generation > state.generation
-            )
+                generation = DbState.read(connection).generation
+            if generation < acknowledged:
+                raise self._marker.lost_writes(acknowledged, generation, folder / DATABASE)
+            # An index file newer than the database belongs to writes that a backup has undone.
+            self._delete_files(path for path, (_, made) in index_files.items() if made > generation)
         except BaseException:
             self._database.close()
             raise
 
-    @staticmethod
-    def exists(folder: Path) -> bool:
-        """Whether there is one in a folder."""
-        return (folder / TRUTH).is_file()
+    @classmethod
+    def exists(cls, path: StorePath, *, timeout: float = 30.0) -> bool:
+        """Return whether a folder holds a collection."""
+        return (Path(path) / DATABASE).is_file()
 
     @classmethod
     def create(
-        cls, folder: Path, model: HashModel, *, keep: str | None, timeout: float = 30.0
+        cls, path: StorePath, model: HashModel, *, features: str | None, timeout: float = 30.0
     ) -> Self:
-        """Make an empty store, whole or not at all."""
-        creating.create(folder.absolute(), model, keep)
-        return cls(folder.absolute(), timeout=timeout)
+        """Create an empty store, completely or not at all."""
+        folder = Path(path).absolute()
+        create_folder(folder, model, features)
+        return cls(folder, timeout=timeout)
+
+    @classmethod
+    def open(cls, path: StorePath, model: HashModel | None, *, timeout: float = 30.0) -> Self:
+        """Open a store; a model is not needed, but if given must be the one in the folder."""
+        store = cls(Path(path), timeout=timeout)
+        if model is not None:
+            expected = store.model().fingerprint()
+            if model.fingerprint() != expected:
+                store.close()
+                raise DataError(
+                    f"{path} holds codes of the model {expected[:16]}, not of the given model"
+                    f" {model.fingerprint()[:16]}; leave the model out, the folder contains its own"
+                )
+        return store
 
     def model(self) -> HashModel:
-        """The model that made the codes."""
-        with self._database.reading() as connection:
-            state = State.read(connection)
-        return reading_folder(
-            self.place / MODEL, str(state.epoch), lambda: HashModel.load(self._model_folder())
+        """Return the model that made the codes."""
+        version = self._state().model_version
+        # An upgrade may replace the folder while it is being read: look up its number again.
+        return retry_read(
+            self.path / MODEL,
+            str(version),
+            lambda: HashModel.load(self.path / MODEL / str(self._state().model_version)),
         )
 
-    def _model_folder(self) -> Path:
+    def _state(self) -> DbState:
         with self._database.reading() as connection:
-            return self.place / MODEL / str(State.read(connection).epoch)
+            return DbState.read(connection)
 
     # --- writing ---
 
     @contextmanager
-    def _writing(self) -> Iterator[tuple[sqlite3.Connection, State, list[State]]]:
-        """A transaction; the state that is put into the list is noted once it is on disk."""
-        after: list[State] = []
+    def _write_transaction(self) -> Iterator[Transaction]:
+        """Open a write transaction; record its generation once it is on disk."""
         with self._database.writing() as connection:
-            state = State.read(connection)
-            yield connection, state, after
-            if after and after[-1].generation % _TRIM_EVERY == 0:
-                self._trim(connection, after[-1])
-        for state in after:
-            noted.write(self.place, state.generation)
+            transaction = Transaction(connection)
+            before = transaction.state.generation
+            yield transaction
+            after = transaction.state.generation
+            if after != before and after % _TRIM_EVERY == 0:
+                self._trim_log(transaction)
+        if after != before:
+            self._marker.write(after)
 
-    def write(self, batch: Batch, model: str) -> None:
-        """Add items, or change what is given of those that are there; durable on return."""
-        with self._writing() as (connection, state, after):
-            _same_model(state, model)
-            after.append(writing.write_batch(connection, state, batch))
+    def write(self, batch: WriteBatch, model: str) -> None:
+        """Add items, or update the given parts of existing ones; durable on return."""
+        with self._write_transaction() as transaction:
+            _check_model(transaction.state, model)
+            transaction.write(batch)
 
     def delete(self, ids: Sequence[Id], modality: str | None) -> int:
-        """Remove items, or their codes of one modality; how many there were."""
-        with self._writing() as (connection, state, after):
+        """Delete items, or their codes of one modality; return how many existed."""
+        with self._write_transaction() as transaction:
             if modality is None:
-                changed, count = writing.delete_items(connection, state, ids)
-            else:
-                known(modality, state.codes)
-                changed, count = writing.delete_codes(connection, state, ids, modality)
-            if count:
-                after.append(changed)
-        return count
+                return transaction.delete_items(ids)
+            check_known(modality, transaction.state.codes)
+            return transaction.delete_codes(ids, modality)
 
     def index_field(self, field: str) -> None:
-        """Make filters on a payload field fast; nothing happens when they are."""
-        with self._writing() as (connection, state, _):
-            if field not in state.fields:
-                state, numbers = state.numbered([field])
-                fields.create(connection, numbers[field], field)
-                replace(state, fields={**state.fields, **numbers}).write(connection)
+        """Build an index of a payload field, unless there is one."""
+        with self._write_transaction() as transaction:
+            if field not in transaction.state.fields:
+                state, numbers = transaction.state.allocate([field])
+                transaction.payload_index.create(field, numbers[field])
+                transaction.set_state(replace(state, fields={**state.fields, **numbers}))
 
-    def _trim(self, connection: sqlite3.Connection, state: State) -> None:
-        """Forget changes that every index file has; what has no file is small, or made from all codes anyway."""
-        own = [
-            made
-            for table, made in self._derived.on_disk().values()
+    def _trim_log(self, transaction: Transaction) -> None:
+        """Delete logged changes that every index file already contains.
+
+        A modality without a file is small, or is rebuilt from all of its codes anyway.
+        """
+        state = transaction.state
+        generations = [
+            generation
+            for table, generation in self._cache.files().values()
             if table in state.codes.values()
         ]
-        start = min(own, default=state.generation - _TRIM_EVERY)
+        start = min(generations, default=state.generation - _TRIM_EVERY)
         if start > state.log_start:
-            connection.execute("DELETE FROM changes WHERE generation <= ?", (start,))
-            replace(state, log_start=start).write(connection)
+            sql = "DELETE FROM changes WHERE generation <= ?"
+            transaction.connection.execute(sql, (start,))
+            transaction.set_state(replace(state, log_start=start))
 
     # --- reading ---
 
     def count(self) -> int:
-        """How many items there are."""
-        with self._database.reading() as connection:
-            return State.read(connection).items
+        """Return the number of items."""
+        return self._state().items
 
     def read(self, ids: Sequence[Id]) -> list[Item | None]:
-        """Items in the order of their ids, None where there is none."""
+        """Return items in the order of the ids, None for unknown ids."""
         with self._database.reading() as connection:
-            state = State.read(connection)
-            rows = tables.rows_of(connection, ids)
-            items = reading.items(connection, state, np.array(sorted(rows.values()), np.int64))
+            transaction = Transaction(connection)
+            rows = transaction.tables.rows_of(ids)
+            items = transaction.items(np.array(sorted(rows.values()), np.int64))
         return [items[rows[id_]] if id_ in rows else None for id_ in ids]
 
     def scan(self) -> Iterator[Item]:
-        """All items in order of arrival; each block of them as it is when it is read."""
+        """Iterate over all items in order of arrival, each block as of its own transaction."""
         last = 0
         while True:
             with self._database.reading() as connection:
-                block = "SELECT row FROM items WHERE row > ? ORDER BY row LIMIT ?"
-                rows = tables.select_rows(connection, block, (last, _BLOCK))
-                items = reading.items(connection, State.read(connection), rows)
+                transaction = Transaction(connection)
+                rows = transaction.tables.row_numbers(
+                    "SELECT row FROM items WHERE row > ? ORDER BY row LIMIT ?", (last, _SCAN_BLOCK)
+                )
+                items = transaction.items(rows)
             if not len(rows):
                 return
             yield from (items[row] for row in rows.tolist())
             last = int(rows[-1])
 
     @contextmanager
-    def _current(
+    def _read_transaction(
         self, model: str | None = None
-    ) -> Iterator[tuple[sqlite3.Connection, State, View]]:
-        """A read transaction, and the indexes as of its generation."""
+    ) -> Iterator[tuple[Transaction, IndexView]]:
+        """Open a read transaction with the indexes of its generation."""
         while True:
             with self._database.reading() as connection:
-                state = State.read(connection)
+                transaction = Transaction(connection)
                 if model is not None:
-                    _same_model(state, model)
-                view = self._derived.at(connection, state)
+                    _check_model(transaction.state, model)
+                view = self._cache.view_at(connection, transaction.state)
                 if view is not None:
-                    yield connection, state, view
+                    yield transaction, view
                     return
 
-    def search(self, query: Query, model: str) -> list[Neighbors]:
-        """The nearest items of each query, each item once, by its nearest modality; nearest first."""
-        self._index_fields(query)
-        with self._current(model) as (connection, state, view):
-            return neighbors(connection, state, view, query)
+    def search(self, query: Query, model: str) -> list[list[Hit]]:
+        """Return the nearest items of each query, each item once, by its nearest modality."""
+        if query.filter and not self._database.read_only:
+            self._index_fields(condition.field for condition in query.filter)
+        with self._read_transaction(model) as (transaction, view):
+            return transaction.search(view, query)
 
-    def _index_fields(self, query: Query) -> None:
-        """Index the fields of a filter where looking at all payloads would be slow, and where we may write."""
-        if not query.where or self._database.read_only:
-            return
-        with self._database.reading() as connection:
-            state = State.read(connection)
-        if state.items > SCAN_ITEMS:
-            for field in {condition.field for condition in query.where} - state.fields.keys():
-                try:
-                    self.index_field(field)
-                except (
-                    BackendError
-                ):  # somebody writes, or the disk is full: the filter works without, too
-                    return
+    def unindexed_fields(self, fields: Iterable[str]) -> list[str]:
+        """Return the fields without an index, if the collection is too large to scan."""
+        state = self._state()
+        if state.items <= SCAN_LIMIT:
+            return []
+        return [field for field in dict.fromkeys(fields) if field not in state.fields]
+
+    def _index_fields(self, fields: Iterable[str]) -> None:
+        for field in self.unindexed_fields(fields):
+            try:
+                self.index_field(field)
+            except BackendError:
+                return  # another writer is busy, or the disk is full: a scan works as well
 
     def stats(self) -> Stats:
-        """Facts about what is stored."""
-        with self._current() as (_, state, view):
-            return checking.facts(self.place, state, view)
+        """Return statistics of the stored data."""
+        with self._read_transaction() as (transaction, view):
+            return compute_stats(self.path, transaction.state, view)
 
-    # --- care ---
+    # --- maintenance ---
 
     def check(self) -> list[Finding]:
-        """Look at everything that is stored; what is derived and damaged is made anew."""
-        return list(checking.findings(self.place, self._database, self._derived))
+        """Verify all files, and rebuild corrupted indexes."""
+        return list(find_problems(self.path, self._database, self._cache))
 
-    def upgrade(
-        self, model: HashModel, batches: Iterable[tuple[Sequence[Id], Mapping[str, Rows]]] | None
-    ) -> None:
-        """Go over to another model at once, with new codes for all items."""
-        with only_writer(self.place):
+    def upgrade(self, model: HashModel, batches: FeatureBatches | None) -> None:
+        """Switch to another model in one step, with new codes for all items."""
+        with dir_lock(self.path):
             try:
-                state = upgrading.upgrade(self.place / MODEL, self._database, model, batches)
+                state = migrate.upgrade(self.path / MODEL, self._database, model, batches)
             except Exception:
-                with suppress(CrossbitError):  # the next upgrade or compaction does it as well
+                with suppress(CrossbitError):  # the next upgrade or compaction tries again
                     self._drop_leftovers()
                 raise
-            noted.write(self.place, state.generation)
-            self._tidy(state)
-        self._save()
+            self._marker.write(state.generation)
+            self._delete_outdated(state)
+        self._save_indexes()
 
     def compact(self) -> None:
-        """Give back what is no longer used, and save the indexes."""
-        with only_writer(self.place):
+        """Free unused space, and save the indexes."""
+        with dir_lock(self.path):
             self._drop_leftovers()
-            with self._database.alone() as connection:
+            with self._database.autocommit() as connection:
                 connection.execute("VACUUM")
-        self._save()
-        with self._writing() as (connection, state, _):
-            self._trim(connection, state)
-        with self._database.alone() as connection:
+        self._save_indexes()
+        with self._write_transaction() as transaction:
+            self._trim_log(transaction)
+        with self._database.autocommit() as connection:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def _drop_leftovers(self) -> None:
-        """Remove what an upgrade that did not come to its end has left."""
-        with self._writing() as (connection, state, _):
-            upgrading.drop_leftovers(connection, state)
-        self._tidy(state)
+        """Delete what an unfinished upgrade has left behind."""
+        with self._write_transaction() as transaction:
+            state = transaction.state
+            migrate.drop_leftovers(transaction.connection, state)
+        self._delete_outdated(state)
 
-    def _tidy(self, state: State) -> None:
-        """Remove the files of other models than the one in use."""
-        tables_ = state.codes.values()
-        self._remove(
-            path for path, (table, _) in self._derived.on_disk().items() if table not in tables_
+    def _delete_outdated(self, state: DbState) -> None:
+        """Delete files of other models than the current one."""
+        tables = state.codes.values()
+        self._delete_files(
+            path for path, (table, _) in self._cache.files().items() if table not in tables
         )
-        for path in (self.place / MODEL).iterdir():
-            if path.name != str(state.epoch):
+        for path in (self.path / MODEL).iterdir():
+            if path.name != str(state.model_version):
                 shutil.rmtree(path, ignore_errors=True)
 
-    def _remove(self, paths: Iterable[Path]) -> None:
-        """Delete derived files, where we may."""
+    def _delete_files(self, paths: Iterable[Path]) -> None:
+        """Delete derived files, if the folder is writable."""
         if not self._database.read_only:
             for path in list(paths):
                 path.unlink(missing_ok=True)
 
-    def _save(self) -> None:
-        """Bring the indexes up to date and write them."""
-        with self._current():
-            self._derived.save()
+    def _save_indexes(self) -> None:
+        with self._read_transaction():
+            self._cache.save()
 
     def close(self) -> None:
-        """Save the indexes if that spares the next who opens much, and let go of everything."""
-        self._derived.save(worth=True)
-        self._derived.forget()
+        """Save large unsaved indexes, and release all files."""
+        self._cache.save(worth=True)
+        self._cache.clear()
         self._database.close()
 
 
-def _same_model(state: State, fingerprint: str) -> None:
+def _check_model(state: DbState, fingerprint: str) -> None:
     if state.fingerprint != fingerprint:
-        raise StaleModelError("the collection has gone over to another model; open it again")
+        raise StaleModelError("the collection was upgraded to another model; open it again")

@@ -1,234 +1,263 @@
-"""Rows of the tables: written with a checksum, read against it."""
+"""Rows of the SQLite tables: written with a checksum each, and verified when they are read."""
 
 import json
 import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from crossbit._progress import batches
 from crossbit.codes import Codes
-from crossbit.collection.local.state import State, damaged
-from crossbit.collection.records import Id, Payload
+from crossbit.collection.local.schema import DbState, corrupted
+from crossbit.collection.store import Rows
+from crossbit.collection.types import Id, Payload
 
-Ids = NDArray[np.int64]
-_CHUNK = 512  # values in one IN (…)
-_BLOCK_ROWS, _BLOCK_BYTES = 8192, 1 << 20  # read at a time
+RowNumbers: TypeAlias = NDArray[np.int64]
+Blobs: TypeAlias = NDArray[np.uint8]
+"""Blobs of equal length, one per row."""
+
+_MAX_PARAMETERS = 512  # of one IN (…)
+_BLOCK_ROWS = 8192
+_BLOCK_BYTES = 1 << 20
+_PAYLOADS_PER_PARSE = 1024
 _LOW = 0xFFFFFFFF
 
 
-def select(
-    connection: sqlite3.Connection, sql: str, keys: Sequence[Any]
-) -> Iterator[tuple[Any, ...]]:
-    """Rows whose key is among ``keys``; ``{}`` in the statement stands for the list.
+class Tables:
+    """The tables as one transaction sees them.
 
-    Lists are filled up with NULL, which nothing equals, to a power of two: few statements to prepare.
+    Args:
+        connection: Connection of the transaction.
     """
-    for start in range(0, len(keys), _CHUNK):
-        chunk = list(keys[start : start + _CHUNK])
-        size = 1 << (len(chunk) - 1).bit_length()
-        marks = ",".join("?" * size)
-        yield from connection.execute(sql.format(marks), [*chunk, *[None] * (size - len(chunk))])
 
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
 
-def select_rows(connection: sqlite3.Connection, sql: str, parameters: Sequence[Any] = ()) -> Ids:
-    """The row numbers that a query finds, each once, in ascending order.
+    # --- items ---
 
-    SQLite joins them into one text, which takes a third of the time of fetching them one by one.
-    """
-    (joined,) = connection.execute(f"SELECT group_concat(row) FROM ({sql})", parameters).fetchone()
-    rows = np.fromstring(joined or "", np.int64, sep=",")
-    return rows if (rows[1:] > rows[:-1]).all() else np.sort(rows)
+    def rows_of(self, ids: Sequence[Id]) -> dict[Id, int]:
+        """Return the row number of each id that exists."""
+        return dict(self._select("SELECT id, row FROM items WHERE id IN ({})", ids))
 
+    def row_numbers(self, sql: str, parameters: Sequence[Any] = ()) -> RowNumbers:
+        """Return the distinct row numbers that a query selects, ascending.
 
-# --- items ---
+        SQLite joins them into one text, which takes a third of the time of fetching each.
+        """
+        (joined,) = self.connection.execute(
+            f"SELECT group_concat(row) FROM ({sql})", parameters
+        ).fetchone()
+        rows = np.fromstring(joined or "", np.int64, sep=",")
+        return rows if (rows[1:] > rows[:-1]).all() else np.sort(rows)
+
+    def read_items(self, rows: Sequence[int]) -> dict[int, tuple[Id, Payload]]:
+        """Return ids and payloads by row number."""
+        selected = self._select(
+            "SELECT row, id, payload, checksum FROM items WHERE row IN ({})", rows
+        )
+        return {row: (id_, json.loads(text)) for row, id_, text in self._verify_items(selected)}
+
+    def payloads(self, rows: RowNumbers | None = None) -> Iterator[tuple[int, Payload]]:
+        """Iterate over row numbers and payloads, of all items or of some."""
+        sql = "SELECT row, id, payload, checksum FROM items"
+        selected = (
+            self.connection.execute(sql)
+            if rows is None
+            else self._select(f"{sql} WHERE row IN ({{}})", rows.tolist())
+        )
+        for block in batches(self._verify_items(selected), _PAYLOADS_PER_PARSE):
+            # One call parses the whole block: half the time of many small texts is call overhead.
+            parsed = json.loads(f"[{','.join(text for _, _, text in block)}]")
+            yield from zip((row for row, _, _ in block), parsed, strict=True)
+
+    def write_items(self, items: Iterable[tuple[int, Id, str]]) -> None:
+        """Add items (row, id, payload text), or replace their payloads."""
+        self.connection.executemany(
+            "INSERT INTO items VALUES (?, ?, ?, ?) ON CONFLICT (row)"
+            " DO UPDATE SET payload = excluded.payload, checksum = excluded.checksum",
+            ((row, id_, payload, item_checksum(row, id_, payload)) for row, id_, payload in items),
+        )
+
+    def delete_rows(self, table: str, rows: Iterable[int]) -> None:
+        """Delete rows of a table by number."""
+        self.connection.executemany(f"DELETE FROM {table} WHERE row = ?", ((row,) for row in rows))
+
+    def _select(self, sql: str, keys: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+        """Select the rows whose key is among ``keys``; ``{}`` in the statement is the list.
+
+        Lists are padded with NULL, which equals nothing, to a power of two, so that SQLite prepares
+        few different statements.
+        """
+        for start in range(0, len(keys), _MAX_PARAMETERS):
+            chunk = list(keys[start : start + _MAX_PARAMETERS])
+            size = 1 << (len(chunk) - 1).bit_length()
+            marks = ",".join("?" * size)
+            padding = [None] * (size - len(chunk))
+            yield from self.connection.execute(sql.format(marks), [*chunk, *padding])
+
+    def _verify_items(self, selected: Iterable[tuple[Any, ...]]) -> Iterator[tuple[int, Id, str]]:
+        for row, id_, payload, checksum in selected:
+            if not isinstance(payload, str) or item_checksum(row, id_, payload) != checksum:
+                raise corrupted(self.connection, f"item {id_!r} does not match its checksum")
+            yield row, id_, payload
+
+    # --- codes and features: blobs of one length per row number ---
+
+    def write_blobs(self, table: str, rows: Sequence[int], blobs: Blobs) -> None:
+        """Add blobs of equal length, or replace them."""
+        width = blobs.shape[1]
+        joined = blobs.tobytes()
+        parts = [joined[start : start + width] for start in range(0, len(joined), width)]
+        self.connection.executemany(
+            f"REPLACE INTO {table} VALUES (?, ?, ?)",
+            zip(rows, parts, map(zlib.crc32, parts, rows), strict=True),
+        )
+
+    def blobs(
+        self, table: str, column: str, width: int, rows: RowNumbers
+    ) -> tuple[RowNumbers, Blobs]:
+        """Return the blobs of those rows that exist, in any order."""
+        sql = f"SELECT row, {column}, checksum FROM {table}"
+        if not len(rows):
+            return _no_blobs(width)
+        first = int(rows.min())
+        last = int(rows.max())
+        span = last - first + 1
+        if len(rows) > span // 4 and span > _MAX_PARAMETERS:  # dense: one range scan is faster
+            selected = self.connection.execute(f"{sql} WHERE row BETWEEN ? AND ?", (first, last))
+            numbers, blobs = self._verify_blobs(table, width, selected)
+            is_wanted = np.isin(numbers, rows)
+            return numbers[is_wanted], blobs[is_wanted]
+        selected_rows = self._select(f"{sql} WHERE row IN ({{}})", rows.tolist())
+        return self._verify_blobs(table, width, selected_rows)
+
+    def all_blobs(self, table: str, column: str, width: int) -> Iterator[tuple[RowNumbers, Blobs]]:
+        """Iterate over all blobs of a table in order of rows, a block at a time."""
+        (last,) = self.connection.execute(f"SELECT coalesce(max(row), 0) FROM {table}").fetchone()
+        size = max(1, min(_BLOCK_ROWS, _BLOCK_BYTES // width))
+        for first in range(1, last + 1, size):
+            limits = (first, first + size - 1)
+            block = self._joined_blobs(table, column, width, limits)
+            if block is None:  # corrupted: reading row by row finds out where
+                sql = f"SELECT row, {column}, checksum FROM {table} WHERE row BETWEEN ? AND ?"
+                selected = self.connection.execute(f"{sql} ORDER BY row", limits)
+                block = self._verify_blobs(table, width, selected)
+            yield block
+
+    def blobs_after(self, table: str, width: int, row: int, count: int) -> tuple[RowNumbers, Blobs]:
+        """Return the next ``count`` blobs behind a row."""
+        selected = self.connection.execute(
+            f"SELECT * FROM {table} WHERE row > ? ORDER BY row LIMIT ?", (row, count)
+        )
+        return self._verify_blobs(table, width, selected)
+
+    def codes(self, state: DbState, modality: str, rows: RowNumbers) -> tuple[RowNumbers, Codes]:
+        """Return the codes of those rows that have a modality, in any order."""
+        table = f"codes_{state.codes[modality]}"
+        numbers, blobs = self.blobs(table, "code", state.code_bytes, rows)
+        return numbers, Codes.from_bytes(blobs, state.n_bits)
+
+    def _joined_blobs(
+        self, table: str, column: str, width: int, limits: tuple[int, int]
+    ) -> tuple[RowNumbers, Blobs] | None:
+        """Return the blobs between two rows, or None if any checksum differs.
+
+        SQLite joins them into one text, which takes half the time of fetching each. It does not
+        promise the order in which it joins, but a checksum starts from its row number, so a blob at
+        the wrong row would not match.
+        """
+        (numbers, digits, checksums) = self.connection.execute(
+            f"SELECT group_concat(row), group_concat(hex({column}), ''), group_concat(checksum)"
+            f" FROM {table} WHERE row BETWEEN ? AND ?",
+            limits,
+        ).fetchone()
+        if numbers is None:
+            return _no_blobs(width)
+        try:
+            rows = list(map(int, numbers.split(",")))
+            raw = bytes.fromhex(digits)
+            expected = list(map(int, checksums.split(",")))
+            parts = [raw[start : start + width] for start in range(0, len(raw), width)]
+            if len(raw) == len(rows) * width and list(map(zlib.crc32, parts, rows)) == expected:
+                blobs = np.frombuffer(raw, np.uint8).reshape(len(rows), width)
+                return np.array(rows, np.int64), blobs
+        except (TypeError, ValueError, AttributeError, OverflowError):
+            pass
+        return None
+
+    def _verify_blobs(
+        self, table: str, width: int, selected: Iterable[tuple[int, bytes, int]]
+    ) -> tuple[RowNumbers, Blobs]:
+        columns = list(zip(*selected, strict=True))
+        if not columns:
+            return _no_blobs(width)
+        rows, parts, checksums = columns
+        try:
+            if tuple(map(zlib.crc32, parts, rows)) == checksums and set(map(len, parts)) == {width}:
+                blobs = np.frombuffer(b"".join(parts), np.uint8).reshape(len(rows), width)
+                return np.array(rows, np.int64), blobs
+        except (TypeError, ValueError, OverflowError):  # not blobs, or not row numbers
+            pass
+        culprit = self._first_corrupted(rows, parts, checksums)
+        raise corrupted(self.connection, f"{culprit} in {table!r} does not match its checksum")
+
+    def _first_corrupted(
+        self, rows: Sequence[Any], parts: Sequence[Any], checksums: Sequence[Any]
+    ) -> str:
+        for row, blob, checksum in zip(rows, parts, checksums, strict=True):
+            if not isinstance(blob, bytes) or zlib.crc32(blob, row & _LOW) != checksum:
+                owner = self.connection.execute(
+                    "SELECT id FROM items WHERE row = ?", (row,)
+                ).fetchone()
+                return f"data of item {owner[0]!r}" if owner else f"row {row}"
+        return "a row"
+
+    # --- the log of changes ---
+
+    def log_change(self, generation: int, rows: RowNumbers) -> None:
+        """Log the rows whose codes a write has changed, as runs (first row, count)."""
+        ordered = np.unique(rows)
+        starts = np.flatnonzero(np.diff(ordered, prepend=np.int64(-2)) != 1)
+        counts = np.diff(starts, append=len(ordered))
+        runs = np.stack([ordered[starts], counts], axis=1).astype("<i8").tobytes()
+        checksum = zlib.crc32(runs, generation & _LOW)
+        self.connection.execute(
+            "INSERT INTO changes VALUES (?, ?, ?)", (generation, runs, checksum)
+        )
+
+    def changed_since(self, generation: int) -> RowNumbers | None:
+        """Return all rows changed after a generation, ascending; None if the log is corrupted."""
+        changed = [np.empty(0, np.int64)]
+        for number, runs, checksum in self.connection.execute(
+            "SELECT * FROM changes WHERE generation > ?", (generation,)
+        ):
+            if not isinstance(runs, bytes) or zlib.crc32(runs, number & _LOW) != checksum:
+                return None
+            first, count = np.frombuffer(runs, "<i8").reshape(-1, 2).T
+            offsets = np.repeat(first - np.cumsum(count) + count, count)
+            changed.append(offsets + np.arange(count.sum()))
+        return np.unique(np.concatenate(changed))
 
 
 def item_checksum(row: int, id_: Id, payload: str) -> int:
-    """CRC-32 of an item's id and payload, begun with its row."""
+    """Return the CRC-32 of an item's id and payload, started from its row number."""
     return zlib.crc32(f"{id_}{payload}".encode(), row & _LOW)
 
 
-def rows_of(connection: sqlite3.Connection, ids: Sequence[Id]) -> dict[Id, int]:
-    """Where the items are, of those ids that are there."""
-    return dict(select(connection, "SELECT id, row FROM items WHERE id IN ({})", ids))
+def features_to_blobs(features: Rows, dtype: str | None) -> Blobs:
+    """Return feature rows as bytes of a little-endian data type."""
+    narrow = np.ascontiguousarray(features, np.dtype(dtype).newbyteorder("<"))
+    return narrow.reshape(len(narrow), -1).view(np.uint8).reshape(len(narrow), -1)
 
 
-def checked_items(
-    connection: sqlite3.Connection, found: Iterable[tuple[Any, ...]]
-) -> Iterator[tuple[int, Id, str]]:
-    """Rows of the table of items, held against their checksums."""
-    for row, id_, payload, checksum in found:
-        if not isinstance(payload, str) or item_checksum(row, id_, payload) != checksum:
-            raise damaged(connection, f"item {id_!r} does not match its checksum")
-        yield row, id_, payload
+def features_from_blobs(blobs: Blobs, dtype: str | None, shape: tuple[int, ...]) -> Rows:
+    """Return feature rows from their bytes."""
+    flat = np.ascontiguousarray(blobs).view(np.dtype(dtype).newbyteorder("<"))
+    return flat.reshape(len(blobs), *shape)
 
 
-def read_items(
-    connection: sqlite3.Connection, rows: Sequence[int]
-) -> dict[int, tuple[Id, Payload]]:
-    """Ids and payloads of some rows."""
-    found = select(
-        connection, "SELECT row, id, payload, checksum FROM items WHERE row IN ({})", rows
-    )
-    return {
-        row: (id_, json.loads(payload)) for row, id_, payload in checked_items(connection, found)
-    }
-
-
-def write_items(connection: sqlite3.Connection, items: Iterable[tuple[int, Id, str]]) -> None:
-    """Add items (row, id, payload), or replace their payloads."""
-    connection.executemany(
-        "INSERT INTO items VALUES (?, ?, ?, ?)"
-        " ON CONFLICT (row) DO UPDATE SET payload = excluded.payload, checksum = excluded.checksum",
-        ((row, id_, payload, item_checksum(row, id_, payload)) for row, id_, payload in items),
-    )
-
-
-# --- codes and features: blobs of one length under a row number ---
-
-
-def write_blobs(
-    connection: sqlite3.Connection, table: str, rows: Sequence[int], blobs: NDArray[np.uint8]
-) -> None:
-    """Add blobs of equal length, or replace them; one a line of ``blobs``."""
-    width, joined = blobs.shape[1], blobs.tobytes()
-    cut = [joined[start : start + width] for start in range(0, len(joined), width)]
-    connection.executemany(
-        f"REPLACE INTO {table} VALUES (?, ?, ?)",
-        zip(rows, cut, map(zlib.crc32, cut, rows), strict=True),
-    )
-
-
-def read_blobs(
-    connection: sqlite3.Connection, table: str, width: int, found: Iterable[tuple[int, bytes, int]]
-) -> tuple[Ids, NDArray[np.uint8]]:
-    """Row numbers and blobs of what a query found, held against their checksums."""
-    columns = list(zip(*found, strict=True))
-    if not columns:
-        return np.empty(0, np.int64), np.empty((0, width), np.uint8)
-    rows, blobs, checksums = columns
-    try:
-        if tuple(map(zlib.crc32, blobs, rows)) == checksums and set(map(len, blobs)) == {width}:
-            return np.array(rows, np.int64), np.frombuffer(b"".join(blobs), np.uint8).reshape(
-                len(rows), width
-            )
-    except (TypeError, ValueError, OverflowError):  # not even blobs, or not even row numbers
-        pass
-    raise damaged(
-        connection,
-        f"{_first_bad(connection, rows, blobs, checksums)} in {table!r} is not what was written",
-    )
-
-
-def _first_bad(
-    connection: sqlite3.Connection,
-    rows: Sequence[Any],
-    blobs: Sequence[Any],
-    checksums: Sequence[Any],
-) -> str:
-    """Name the item whose blob is damaged."""
-    for row, blob, checksum in zip(rows, blobs, checksums, strict=True):
-        if not isinstance(blob, bytes) or zlib.crc32(blob, row & _LOW) != checksum:
-            named = connection.execute("SELECT id FROM items WHERE row = ?", (row,)).fetchone()
-            return f"what belongs to item {named[0]!r}" if named else f"row {row}"
-    return "something"
-
-
-def blobs_of(
-    connection: sqlite3.Connection, table: str, column: str, width: int, rows: Ids
-) -> tuple[Ids, NDArray[np.uint8]]:
-    """Blobs of some rows, of those that are there; in no order."""
-    sql = f"SELECT row, {column}, checksum FROM {table}"
-    if len(rows) and len(rows) > (span := int(rows.max() - rows.min()) + 1) // 4 and span > _CHUNK:
-        between = connection.execute(
-            f"{sql} WHERE row BETWEEN ? AND ?", (int(rows.min()), int(rows.max()))
-        )
-        found, blobs = read_blobs(connection, table, width, between)
-        wanted = np.isin(found, rows)
-        return found[wanted], blobs[wanted]
-    return read_blobs(
-        connection, table, width, select(connection, f"{sql} WHERE row IN ({{}})", rows.tolist())
-    )
-
-
-def all_blobs(
-    connection: sqlite3.Connection, table: str, column: str, width: int
-) -> Iterator[tuple[Ids, NDArray[np.uint8]]]:
-    """All blobs of a table in order of rows, a block at a time."""
-    (last,) = connection.execute(f"SELECT coalesce(max(row), 0) FROM {table}").fetchone()
-    size = max(1, min(_BLOCK_ROWS, _BLOCK_BYTES // width))
-    for first in range(1, last + 1, size):
-        place = (first, first + size - 1)
-        joined = _joined_blobs(connection, table, column, width, place)
-        if joined is None:  # damaged, as far as we know: read row by row, it will say where
-            sql = f"SELECT row, {column}, checksum FROM {table} WHERE row BETWEEN ? AND ? ORDER BY row"
-            joined = read_blobs(connection, table, width, connection.execute(sql, place))
-        yield joined
-
-
-def _joined_blobs(
-    connection: sqlite3.Connection, table: str, column: str, width: int, place: tuple[int, int]
-) -> tuple[Ids, NDArray[np.uint8]] | None:
-    """The blobs between two rows, joined into one text by SQLite: half of the time of fetching them one by one.
-
-    Nothing promises the order in which texts are joined; checksums do, since each is begun with its row. None if
-    anything does not match.
-    """
-    sql = f"SELECT group_concat(row), group_concat(hex({column}), ''), group_concat(checksum) FROM {table}"
-    numbers, spelled, checksums = connection.execute(
-        f"{sql} WHERE row BETWEEN ? AND ?", place
-    ).fetchone()
-    if numbers is None:
-        return np.empty(0, np.int64), np.empty((0, width), np.uint8)
-    try:
-        rows, raw = list(map(int, numbers.split(","))), bytes.fromhex(spelled)
-        blobs = [raw[start : start + width] for start in range(0, len(raw), width)]
-        if len(raw) == len(rows) * width and list(map(zlib.crc32, blobs, rows)) == list(
-            map(int, checksums.split(","))
-        ):
-            return np.array(rows, np.int64), np.frombuffer(raw, np.uint8).reshape(len(rows), width)
-    except (TypeError, ValueError, AttributeError, OverflowError):
-        pass
-    return None
-
-
-def codes_of(
-    connection: sqlite3.Connection, state: State, modality: str, rows: Ids
-) -> tuple[Ids, Codes]:
-    """Codes of some rows, of those that have this modality; in no order."""
-    found, blobs = blobs_of(
-        connection, f"codes_{state.codes[modality]}", "code", -(-state.n_bits // 8), rows
-    )
-    return found, Codes.from_bytes(blobs, state.n_bits)
-
-
-# --- the log of changes ---
-
-
-def log_change(connection: sqlite3.Connection, generation: int, rows: Ids) -> None:
-    """Note the rows whose codes a write has touched: as runs (first, how many)."""
-    ordered = np.unique(rows)
-    starts = np.flatnonzero(np.diff(ordered, prepend=np.int64(-2)) != 1)
-    runs = (
-        np.stack([ordered[starts], np.diff(starts, append=len(ordered))], axis=1)
-        .astype("<i8")
-        .tobytes()
-    )
-    checksum = zlib.crc32(runs, generation & _LOW)
-    connection.execute("INSERT INTO changes VALUES (?, ?, ?)", (generation, runs, checksum))
-
-
-def changed_since(connection: sqlite3.Connection, generation: int) -> Ids | None:
-    """All rows touched after a generation, ascending; None when the log itself is damaged."""
-    parts = [np.empty(0, np.int64)]
-    for number, runs, checksum in connection.execute(
-        "SELECT * FROM changes WHERE generation > ?", (generation,)
-    ):
-        if not isinstance(runs, bytes) or zlib.crc32(runs, number & _LOW) != checksum:
-            return None
-        first, count = np.frombuffer(runs, "<i8").reshape(-1, 2).T
-        parts.append(np.repeat(first - np.cumsum(count) + count, count) + np.arange(count.sum()))
-    return np.unique(np.concatenate(parts))
+def _no_blobs(width: int) -> tuple[RowNumbers, Blobs]:
+    return np.empty(0, np.int64), np.empty((0, width), np.uint8)

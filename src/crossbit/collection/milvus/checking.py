@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from crossbit._progress import batches
 from crossbit.codes import Codes
-from crossbit.collection.milvus import reading, writing
-from crossbit.collection.milvus.finding import parameters
-from crossbit.collection.milvus.link import Link
-from crossbit.collection.milvus.rows import Stored, code_of, item_id, packed, unpacked
+from crossbit.collection.milvus import io, writing
+from crossbit.collection.milvus.client import Link
+from crossbit.collection.milvus.query import parameters
+from crossbit.collection.milvus.schema import Stored, code_of, item_id, packed, unpacked
 from crossbit.collection.milvus.state import State
-from crossbit.collection.payloads import batches, spelled_length
-from crossbit.collection.records import Finding, Stats
+from crossbit.collection.payloads import json_length
+from crossbit.collection.types import Finding, Stats
 from crossbit.metrics.health import code_health
 
 _SAMPLE = 10_000  # codes whose health is looked at
@@ -23,7 +24,7 @@ _QUERIES, _NEAREST = 100, 10  # of the measurement of recall
 
 def count_items(link: Link, state: State) -> int:
     """How many items there are."""
-    return reading.count(link, f"first == true and {state.filter}")
+    return io.count(link, f"first == true and {state.filter}")
 
 
 def facts(link: Link, state: State) -> Stats:
@@ -35,8 +36,7 @@ def facts(link: Link, state: State) -> Stats:
         if rows
     }
     counts = {
-        name: reading.count(link, f"modality == {number}")
-        for name, number in state.modalities.items()
+        name: io.count(link, f"modality == {number}") for name, number in state.modalities.items()
     }
     return Stats(
         items=count_items(link, state),
@@ -56,7 +56,7 @@ def facts(link: Link, state: State) -> Stats:
 
 def _sample(link: Link, number: int) -> list[dict[str, Any]]:
     """Some rows of a modality."""
-    return list(islice(reading.scan_rows(link, f"modality == {number}"), _SAMPLE))
+    return list(islice(io.scan_rows(link, f"modality == {number}"), _SAMPLE))
 
 
 def _nbytes(link: Link, samples: dict[str, list[dict[str, Any]]], counts: dict[str, int]) -> int:
@@ -65,9 +65,7 @@ def _nbytes(link: Link, samples: dict[str, list[dict[str, Any]]], counts: dict[s
         return Path(link.address.uri).stat().st_size
     total = 0.0
     for name, rows in samples.items():
-        sizes = [
-            len(row["key"]) + len(code_of(row)) + spelled_length(row["payload"]) for row in rows
-        ]
+        sizes = [len(row["key"]) + len(code_of(row)) + json_length(row["payload"]) for row in rows]
         total += counts[name] * float(np.mean(sizes)) if sizes else 0.0
     return round(total)
 
@@ -106,10 +104,10 @@ def findings(link: Link, state: State) -> Iterator[Finding]:
     """Items whose rows disagree, as a write that was cut short may leave them; the first row decides."""
     torn = (
         (item, stored)
-        for item, stored in reading.scan_items(link, state)
+        for item, stored in io.scan_items(link, state)
         if not _whole(item, stored, state)
     )
-    for part in batches(torn, reading.PAGE):
+    for part in batches(torn, io.PAGE):
         anew = (
             (item, was, Stored(None, keys=was.keys)) for item, was in part
         )  # as if nothing of it were right

@@ -8,7 +8,7 @@ import json
 import math
 import re
 
-from crossbit.collection.where import ORDERED, Condition, Scalar, Where
+from crossbit.collection.filters import ORDERED, Condition, Conditions, Scalar
 
 _FIELD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TEXT = re.compile(r"[A-Za-z0-9 _.,:;!?()+*/&@#=<>-]*")
@@ -16,12 +16,12 @@ _EXACT = 2**53  # beyond, whole numbers and floats do not compare exactly there
 _MOST_VALUES = 1000
 
 
-def never(where: Where) -> bool:
+def never(where: Conditions) -> bool:
     """Whether no payload can meet the conditions."""
     return any(condition.operator == "in" and not condition.values for condition in where)
 
 
-def expression(where: Where) -> str:
+def expression(where: Conditions) -> str:
     """An expression that is true of every payload that meets the conditions; empty if it would say nothing."""
     return " and ".join(filter(None, map(_translated, where)))
 

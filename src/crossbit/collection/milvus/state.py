@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-from crossbit.collection.milvus.rows import OF_STATE, STATE
+from crossbit.collection.milvus.schema import OF_STATE, STATE
 from crossbit.errors import FormatError
 from crossbit.model import HashModel
 

@@ -2,23 +2,30 @@
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Self
 
-from crossbit._validation import known
-from crossbit.collection.milvus import checking, finding, reading, rows, upgrading, writing
-from crossbit.collection.milvus.address import Address
-from crossbit.collection.milvus.link import Link, NotFoundError, client_library
+from crossbit._validation import check_known
+from crossbit.collection.milvus import checking, io, migrate, schema, writing
+from crossbit.collection.milvus.client import Link, NotFoundError, client_library
 from crossbit.collection.milvus.recent import Recent
-from crossbit.collection.milvus.rows import BARE, Stored, item_key
+from crossbit.collection.milvus.schema import BARE, Stored, item_key
 from crossbit.collection.milvus.state import State
-from crossbit.collection.records import Finding, Id, Item, Stats
-from crossbit.collection.store import Batch, Neighbors, Query, Rows, StaleModelError
+from crossbit.collection.milvus.uri import Address, parse
+from crossbit.collection.store import (
+    Capabilities,
+    FeatureBatches,
+    Query,
+    StaleModelError,
+    StorePath,
+    WriteBatch,
+)
+from crossbit.collection.types import Finding, Hit, Id, Item, Stats
 from crossbit.errors import DataError
 from crossbit.model import HashModel
 
-_LOOKED = upgrading.GRACE / 2  # seconds that a search trusts the state it knows
+_LOOKED = migrate.GRACE / 2  # seconds that a search trusts the state it knows
 
 
 class MilvusStore:
@@ -33,14 +40,18 @@ class MilvusStore:
         timeout: Seconds that a call to the server may take.
     """
 
+    capabilities = Capabilities(remote=True)
+
     def __init__(self, address: Address, model: HashModel, *, timeout: float = 30.0) -> None:
         self._link = Link(address, timeout=timeout)
         self._writing = threading.Lock()
         self._recent = Recent()
         self._model = model
+        if address.embedded:
+            self.capabilities = Capabilities()
         try:
             self._link.call("load_collection")
-            self._note(reading.state_of(self._link))
+            self._note(io.state_of(self._link))
             self.model()
         except BaseException as error:
             self._link.close()
@@ -48,9 +59,10 @@ class MilvusStore:
                 raise DataError(str(error)) from error
             raise
 
-    @staticmethod
-    def exists(address: Address, *, timeout: float = 30.0) -> bool:
+    @classmethod
+    def exists(cls, path: StorePath, *, timeout: float = 30.0) -> bool:
         """Whether there is one at an address."""
+        address = parse(str(path))
         if address.embedded and not Path(address.uri).exists():
             return False  # to ask would make the file
         link = Link(address, timeout=timeout)
@@ -60,9 +72,14 @@ class MilvusStore:
             link.close()
 
     @classmethod
-    def create(cls, address: Address, model: HashModel, *, timeout: float = 30.0) -> Self:
+    def create(
+        cls, path: StorePath, model: HashModel, *, features: str | None, timeout: float = 30.0
+    ) -> Self:
         """Make an empty store."""
-        if cls.exists(address, timeout=timeout):
+        address = parse(str(path))
+        if features is not None:
+            raise DataError(f"{address}: Milvus cannot keep features; leave keep_features out")
+        if cls.exists(path, timeout=timeout):
             raise DataError(
                 f"{address}: exists already; open it with Collection.open, or choose another name"
             )
@@ -70,8 +87,8 @@ class MilvusStore:
         try:
             link.call(
                 "create_collection",
-                schema=rows.schema(library, model.n_bits),
-                index_params=rows.index(library, address),
+                schema=schema.schema(library, model.n_bits),
+                index_params=schema.index(library, address),
                 num_shards=address.shards,
                 consistency_level="Strong",  # of reads that do not say: those of pages of rows
             )
@@ -81,8 +98,19 @@ class MilvusStore:
             link.close()
         return cls(address, model, timeout=timeout)
 
+    @classmethod
+    def open(cls, path: StorePath, model: HashModel | None, *, timeout: float = 30.0) -> Self:
+        """Open a store with the model that made its codes."""
+        address = parse(str(path))
+        if model is None:
+            raise DataError(
+                f"{address}: the server keeps the fingerprint of the model, not the model itself; open it with"
+                " Collection.open(path, model), or --model on the command line"
+            )
+        return cls(address, model, timeout=timeout)
+
     @property
-    def place(self) -> str:
+    def path(self) -> str:
         """Its address, without secrets."""
         return str(self._link.address)
 
@@ -90,7 +118,7 @@ class MilvusStore:
         """The model, if the codes are still its own."""
         if self._state.fingerprint != self._model.fingerprint():
             raise DataError(
-                f"{self.place} holds codes of the model {self._state.fingerprint[:16]}, not of"
+                f"{self.path} holds codes of the model {self._state.fingerprint[:16]}, not of"
                 f" {self._model.fingerprint()[:16]}, which was given; open it with that model"
             )
         return self._model
@@ -101,7 +129,7 @@ class MilvusStore:
     def _current(self, model: str | None = None) -> State:
         """The state as of about now, which must be that of a model."""
         if time.monotonic() - self._looked > _LOOKED:
-            self._note(reading.state_of(self._link))
+            self._note(io.state_of(self._link))
         return self._checked(model)
 
     def _checked(self, model: str | None) -> State:
@@ -111,7 +139,7 @@ class MilvusStore:
 
     # --- writing ---
 
-    def write(self, batch: Batch, model: str) -> None:
+    def write(self, batch: WriteBatch, model: str) -> None:
         """Add items, or change what is given of those that are there."""
         writing.check(batch)
         with self._writing:
@@ -127,13 +155,13 @@ class MilvusStore:
         finally:
             self._recent.note(ids)
 
-    def _replaced(self, batch: Batch) -> dict[str, Stored]:
+    def _replaced(self, batch: WriteBatch) -> dict[str, Stored]:
         """What there is of the items of a batch; it need not be read when every row of them is written anew."""
         if self._recent.has_any(batch.ids):
             return self._stored(batch.ids)
         level = self._link.settled_level
-        self._note(reading.state_of(self._link, level))
-        if writing.is_whole(batch, self._state) and not reading.count(
+        self._note(io.state_of(self._link, level))
+        if writing.is_whole(batch, self._state) and not io.count(
             self._link, f"modality == {BARE}", level
         ):
             return {}
@@ -142,7 +170,7 @@ class MilvusStore:
     def _stored(self, ids: Sequence[Id], level: str | None = None) -> dict[str, Stored]:
         """Items as they are, under the state as it is."""
         while True:
-            state, there = reading.stored_items(self._link, self._state, ids, level)
+            state, there = io.stored_items(self._link, self._state, ids, level)
             same = state == self._state
             self._note(state)
             if same:
@@ -154,18 +182,22 @@ class MilvusStore:
             there = self._stored(ids)
             numbers = self._state.modalities
             if modality is None:
-                gone = list(map(rows.item_id, there))
+                gone = list(map(schema.item_id, there))
                 writing.remove(self._link, writing.every_key(gone, [BARE, *numbers.values()]))
                 self._recent.note(gone)
                 return len(gone)
-            number = numbers[known(modality, numbers)]
+            number = numbers[check_known(modality, numbers)]
             own = {item: stored for item, stored in there.items() if number in stored.codes}
             without = ((item, stored.without(number), stored) for item, stored in own.items())
-            self._write(without, list(map(rows.item_id, own)))
+            self._write(without, list(map(schema.item_id, own)))
             return len(own)
 
     def index_field(self, field: str) -> None:
         """Nothing: the server reads the payloads of a filter, and does it fast."""
+
+    def unindexed_fields(self, fields: Iterable[str]) -> list[str]:  # noqa: ARG002
+        """None: the server filters without an index."""
+        return []
 
     # --- reading ---
 
@@ -179,17 +211,17 @@ class MilvusStore:
     def scan(self) -> Iterator[Item]:
         """All items, in the order of their keys."""
         state = self._current()
-        for item, stored in reading.scan_items(self._link, state):
+        for item, stored in io.scan_items(self._link, state):
             yield stored.item(item, state.names, state.n_bits)
 
     def count(self) -> int:
         """How many items there are."""
         return checking.count_items(self._link, self._current())
 
-    def search(self, query: Query, model: str) -> list[Neighbors]:
+    def search(self, query: Query, model: str) -> list[list[Hit]]:
         """The nearest items of each query, each item once, by its nearest modality; nearest first."""
         self._current()
-        return finding.neighbors(self._link, self._checked(model), query)
+        return query.neighbors(self._link, self._checked(model), query)
 
     def stats(self) -> Stats:
         """Facts about what is stored."""
@@ -205,13 +237,11 @@ class MilvusStore:
     def compact(self) -> None:
         """Let the server give back what was deleted."""
         with self._writing:
-            upgrading.drop_leftovers(self._link, self._current())
+            migrate.drop_leftovers(self._link, self._current())
         if not self._link.address.embedded:
             self._link.call("compact")
 
-    def upgrade(
-        self, model: HashModel, batches: Iterable[tuple[Sequence[Id], Mapping[str, Rows]]] | None
-    ) -> None:
+    def upgrade(self, model: HashModel, batches: FeatureBatches | None) -> None:
         """Go over to another model; nobody else may write meanwhile."""
         if batches is None:
             first = next(iter(self._state.modalities))
@@ -219,7 +249,7 @@ class MilvusStore:
                 f"a Milvus collection keeps no features; give them again: upgrade(model, [(ids, {{{first!r}: X}}), …])"
             )
         with self._writing:
-            self._note(upgrading.upgrade(self._link, reading.state_of(self._link), model, batches))
+            self._note(migrate.upgrade(self._link, io.state_of(self._link), model, batches))
             self._model = model
 
     def close(self) -> None:

@@ -3,12 +3,13 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from crossbit.collection.milvus.link import Link, told_how_far
-from crossbit.collection.milvus.rows import MAX_PAYLOAD, Stored, item_key, packed, row_key
+from crossbit._progress import batches
+from crossbit.collection.milvus.client import Link, told_how_far
+from crossbit.collection.milvus.schema import MAX_PAYLOAD, Stored, item_key, packed, row_key
 from crossbit.collection.milvus.state import State
-from crossbit.collection.payloads import batches, spelled_length
-from crossbit.collection.records import Id
-from crossbit.collection.store import Batch
+from crossbit.collection.payloads import json_length
+from crossbit.collection.store import WriteBatch
+from crossbit.collection.types import Id
 from crossbit.errors import DataError
 
 _ROWS, _BYTES = 5000, 4 << 20  # of a request; a server takes 64 MB
@@ -17,7 +18,7 @@ _KEYS = 5000
 Rows = list[dict[str, Any]]
 
 
-def check(batch: Batch) -> None:
+def check(batch: WriteBatch) -> None:
     """Refuse what the server would refuse, before anything is written."""
     for id_, text in zip(batch.ids, batch.texts or (), strict=False):
         if (
@@ -31,22 +32,22 @@ def check(batch: Batch) -> None:
             )
 
 
-def is_whole(batch: Batch, state: State) -> bool:
+def is_whole(batch: WriteBatch, state: State) -> bool:
     """Whether a batch tells all that can be told of its items: payloads, and codes of every modality."""
     every = all(
-        name in batch.parts and len(batch.parts[name].at) == len(batch.ids)
+        name in batch.views and len(batch.views[name].positions) == len(batch.ids)
         for name in state.modalities
     )
     return every and batch.texts is not None and None not in batch.texts
 
 
 def merged(
-    batch: Batch, state: State, there: Mapping[str, Stored]
+    batch: WriteBatch, state: State, there: Mapping[str, Stored]
 ) -> Iterator[tuple[str, Stored, Stored | None]]:
     """Each item as it shall be, and as it is."""
     codes: list[dict[int, bytes]] = [{} for _ in batch.ids]
-    for modality, part in batch.parts.items():
-        for at, code in zip(part.at.tolist(), packed(part.codes), strict=True):
+    for modality, part in batch.views.items():
+        for at, code in zip(part.positions.tolist(), packed(part.codes), strict=True):
             codes[at][state.modalities[modality]] = code
     texts = batch.texts if batch.texts is not None else [None] * len(batch.ids)
     for id_, own, text in zip(batch.ids, codes, texts, strict=True):
@@ -86,7 +87,7 @@ def _requests(
         gone += (before.keys.keys() if before is not None else set()) - {row["key"] for row in rows}
         part.append(own)
         count += len(own)
-        size += len(own) * (len(item) + state.width + spelled_length(shall.payload))
+        size += len(own) * (len(item) + state.width + json_length(shall.payload))
         if count >= _ROWS or size >= _BYTES:
             yield part, gone
             part, gone, count, size = [], [], 0, 0

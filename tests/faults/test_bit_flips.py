@@ -8,23 +8,30 @@ import pytest
 
 from crossbit import Collection
 from crossbit.errors import CrossbitError, FormatError
-from tests.faults.play import Expected, act, after, differences, model, perform
+from tests.faults.operations import (
+    ExpectedState,
+    apply,
+    differences,
+    expected_after,
+    model,
+    operation,
+)
 from tests.faults.rounds import ROUNDS
 
 
 @pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Expected]:
+def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ExpectedState]:
     """A folder with everything in it: features, an index of a field, index files, and a log that is not moved yet."""
     place = tmp_path_factory.mktemp("flips")
-    expected = Expected()
+    expected = ExpectedState()
     collection = Collection.create(place / "live", model(0), keep_features=True)
     collection.index_field("even")
     for number in range(60):
         if number == 50:
             collection.compact()
-        if number < 50 or act(number, 5).kind in ("upsert", "delete", "payload"):
-            collection = perform(collection, act(number, 5))
-            expected = after(expected, act(number, 5))
+        if number < 50 or operation(number, 5).kind in ("upsert", "delete", "payload"):
+            collection = apply(collection, operation(number, 5))
+            expected = expected_after(expected, operation(number, 5))
     shutil.copytree(place / "live", place / "copy", ignore=shutil.ignore_patterns("*-shm"))
     collection.close()
     assert (place / "copy" / "items.sqlite-wal").stat().st_size > 0
@@ -41,7 +48,7 @@ def flipped(played: Path, to: Path, name: str, random: np.random.Generator) -> P
     return to
 
 
-def told(folder: Path, expected: Expected) -> list[str]:
+def told(folder: Path, expected: ExpectedState) -> list[str]:
     """What is told about a folder; whatever is not told must be as expected."""
     try:
         with Collection.open(folder) as collection:
@@ -62,7 +69,7 @@ def files(folder: Path) -> list[str]:
     )
 
 
-def test_every_kind_of_file_is_tried(played: tuple[Path, Expected], tmp_path: Path) -> None:
+def test_every_kind_of_file_is_tried(played: tuple[Path, ExpectedState], tmp_path: Path) -> None:
     names = files(played[0])
     assert {"items.sqlite", "items.sqlite-wal", "acknowledged"} <= set(names)
     assert any(name.startswith("model/") for name in names)
@@ -71,7 +78,9 @@ def test_every_kind_of_file_is_tried(played: tuple[Path, Expected], tmp_path: Pa
     assert told(tmp_path / "whole", played[1]) == []
 
 
-def test_flipped_bits_never_go_unnoticed(played: tuple[Path, Expected], tmp_path: Path) -> None:
+def test_flipped_bits_never_go_unnoticed(
+    played: tuple[Path, ExpectedState], tmp_path: Path
+) -> None:
     folder, expected = played
     random = np.random.default_rng(11)
     noticed = 0
@@ -86,11 +95,13 @@ def test_flipped_bits_never_go_unnoticed(played: tuple[Path, Expected], tmp_path
             said,
         )
         if name.startswith("index/") and said:
-            assert all("made anew" in line for line in said), (name, said)
+            assert all("rebuilt" in line for line in said), (name, said)
     assert noticed > ROUNDS["flip"] // 2
 
 
-def test_a_damaged_index_file_is_made_anew(played: tuple[Path, Expected], tmp_path: Path) -> None:
+def test_a_damaged_index_file_is_made_anew(
+    played: tuple[Path, ExpectedState], tmp_path: Path
+) -> None:
     folder, expected = played
     shutil.copytree(folder, tmp_path / "c")
     for path in (tmp_path / "c" / "index").iterdir():
@@ -103,12 +114,12 @@ def test_a_damaged_index_file_is_made_anew(played: tuple[Path, Expected], tmp_pa
 
 
 def test_a_lost_log_is_named_and_can_be_given_up(
-    played: tuple[Path, Expected], tmp_path: Path
+    played: tuple[Path, ExpectedState], tmp_path: Path
 ) -> None:
     shutil.copytree(played[0], tmp_path / "c", ignore=shutil.ignore_patterns("*-wal"))
     with pytest.raises(
         FormatError,
-        match=r"items\.sqlite-wal: damaged or removed: \d+ acknowledged writes .* missing",
+        match=r"items\.sqlite-wal: corrupted or deleted: \d+ acknowledged writes .* missing",
     ):
         Collection.open(tmp_path / "c")
     (tmp_path / "c" / "acknowledged").unlink()
@@ -133,7 +144,7 @@ def test_a_damaged_item_is_named_and_can_be_written_again(tmp_path: Path) -> Non
         assert collection.get(["good"])[0] is not None
         (finding,) = collection.check()
         assert (
-            "table 'items': 1 rows are not what was written, of the items 'bad'; write these items"
+            "table 'items': 1 rows do not match their checksums, of the items 'bad'; write these items"
             in str(finding)
         )
         collection.upsert(["bad"], payload=[{"word": "needle"}])
@@ -151,7 +162,7 @@ def test_a_damaged_code_is_named(tmp_path: Path) -> None:
     with Collection.open(tmp_path / "c") as collection:
         with pytest.raises(
             FormatError,
-            match=r"items\.sqlite: what belongs to item 'i\d+' in 'codes_\d' is not what",
+            match=r"items\.sqlite: data of item 'i\d+' in 'codes_\d' does not match",
         ):
             collection.search("text", np.ones((1, 4)))
         assert any("table 'codes_" in str(finding) for finding in collection.check())

@@ -40,7 +40,7 @@ def model(version: int) -> HashModel:
 
 
 @dataclass
-class Expected:
+class ExpectedState:
     """What a collection must hold: for each id its payload and rows, and the version of the model."""
 
     version: int = 0
@@ -71,14 +71,14 @@ class Expected:
         ]
 
     def copy(self) -> "Expected":
-        return Expected(
+        return ExpectedState(
             self.version,
             {id_: (payload, dict(rows)) for id_, (payload, rows) in self.items.items()},
         )
 
 
 @dataclass(frozen=True)
-class Act:
+class Operation:
     """What happens at one number of the play."""
 
     number: int
@@ -88,7 +88,7 @@ class Act:
     payload: list[dict[str, Any]]
 
 
-def act(number: int, seed: int) -> Act:
+def operation(number: int, seed: int) -> Operation:
     """The act with a number."""
     random = np.random.default_rng((seed, number))
     kind = ACTS[random.integers(len(ACTS))]
@@ -96,10 +96,10 @@ def act(number: int, seed: int) -> Act:
     chosen = ["image"] if random.random() < 0.3 else ["image", "text"]
     views = {name: random.normal(size=(len(ids), WIDTHS[name])) for name in chosen}
     payload = [{"number": number, "even": number % 2 == 0, "tags": [id_[-1], "all"]} for id_ in ids]
-    return Act(number, kind, ids, views, payload)
+    return Operation(number, kind, ids, views, payload)
 
 
-def perform(collection: Collection, what: Act) -> Collection:
+def apply(collection: Collection, what: Operation) -> Collection:
     """Do it."""
     match what.kind:
         case "upsert":
@@ -115,14 +115,14 @@ def perform(collection: Collection, what: Act) -> Collection:
         case "upgrade":
             collection.upgrade(model(what.number))
         case "search":
-            collection.search("image", np.ones((1, WIDTHS["image"])), where={"even": True})
+            collection.search("image", np.ones((1, WIDTHS["image"])), filter={"even": True})
         case "reopen":
             collection.close()
-            collection = Collection.open(collection.place)
+            collection = Collection.open(collection.path)
     return collection
 
 
-def after(expected: Expected, what: Act) -> Expected:
+def expected_after(expected: ExpectedState, what: Operation) -> ExpectedState:
     """What must be there when it is done."""
     now = expected.copy()
     match what.kind:
@@ -145,7 +145,7 @@ def after(expected: Expected, what: Act) -> Expected:
     return now
 
 
-def differences(collection: Collection, expected: Expected) -> list[str]:
+def differences(collection: Collection, expected: ExpectedState) -> list[str]:
     """What is not as expected; empty when everything is."""
     codes = expected.codes()
     found = {item.id: item for item in collection}
@@ -166,7 +166,7 @@ def differences(collection: Collection, expected: Expected) -> list[str]:
 
 
 def _search_differences(
-    collection: Collection, expected: Expected, codes: dict[str, dict[str, Codes]]
+    collection: Collection, expected: ExpectedState, codes: dict[str, dict[str, Codes]]
 ) -> list[str]:
     """Whether distances found are those of a plain loop, with and without a filter."""
     if collection.model.fingerprint() != model(expected.version).fingerprint():
@@ -179,18 +179,18 @@ def _search_differences(
             for id_, (payload, rows) in expected.items.items()
             if rows and (allowed is None or payload.get("even") is allowed)
         )
-        hits = collection.search("text", query, k=1000, where=where)[0]
+        hits = collection.search("text", query, k=1000, filter=where)[0]
         if [hit.distance for hit in hits] != own:
             return [f"search where {where}: {[hit.distance for hit in hits]}, expected {own}"]
     return []
 
 
-def play_on(folder: Path, start: int, seed: int, told: Connection) -> None:
+def run_until_killed(folder: Path, start: int, seed: int, told: Connection) -> None:
     """Perform acts until killed, telling the number of each when it is done."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     collection = Collection.open(folder)
     told.send(start - 1)
     for number in range(start, start + 1_000_000):
-        collection = perform(collection, act(number, seed))
+        collection = apply(collection, operation(number, seed))
         told.send(number)

@@ -3,13 +3,13 @@
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from crossbit.collection.milvus import reading, writing
-from crossbit.collection.milvus.link import Link
-from crossbit.collection.milvus.rows import Stored, gathered, item_id, item_key, packed
+from crossbit._progress import batches
+from crossbit.collection.milvus import io, writing
+from crossbit.collection.milvus.client import Link
+from crossbit.collection.milvus.schema import Stored, gathered, item_id, item_key, packed
 from crossbit.collection.milvus.state import State
-from crossbit.collection.payloads import batches
-from crossbit.collection.records import Id
 from crossbit.collection.store import Rows
+from crossbit.collection.types import Id
 from crossbit.errors import DataError
 from crossbit.model import HashModel
 
@@ -40,7 +40,7 @@ def upgrade(link: Link, state: State, model: HashModel, given: Batches) -> State
 def _planned(link: Link, state: State, model: HashModel) -> State:
     """The state to come; its modalities have numbers that the present ones do not have."""
     for name, number in state.modalities.items():
-        if name not in model.modalities and reading.count(link, f"modality == {number}"):
+        if name not in model.modalities and io.count(link, f"modality == {number}"):
             raise DataError(
                 f"the new model has no modality {name!r}, which items have; it knows {model.modalities}"
             )
@@ -66,8 +66,8 @@ def _write(
     views: Mapping[str, Rows],
 ) -> None:
     """New codes of some items, for those that they have; of items that are not there nothing is written."""
-    _, old = reading.stored_items(link, state, ids)
-    _, new = reading.stored_items(link, after, ids)
+    _, old = io.stored_items(link, state, ids)
+    _, new = io.stored_items(link, after, ids)
     codes = {name: packed(model.encode(name, X)) for name, X in views.items()}
 
     def changes() -> Iterator[tuple[str, Stored, Stored | None]]:
@@ -90,7 +90,7 @@ def _check_all(link: Link, state: State, after: State) -> None:
     """See that every item has new codes for all that it has old ones for."""
     missing: dict[str, list[str]] = {}
     numbers = [*state.modalities.values(), *after.modalities.values()]
-    rows = reading.scan_rows(link, f"modality in {numbers}")
+    rows = io.scan_rows(link, f"modality in {numbers}")
     for item, stored in gathered(rows, numbers):
         for name, number in state.modalities.items():
             if number in stored.codes and after.modalities[name] not in stored.codes:
@@ -106,5 +106,5 @@ def drop_leftovers(link: Link, state: State) -> None:
     """Remove rows of modalities that are not those of a state."""
     low, high = min(state.modalities.values()), max(state.modalities.values())
     condition = f"modality >= 0 and (modality < {low} or modality > {high})"
-    for part in batches(reading.scan_rows(link, condition, ["modality"]), reading.PAGE):
+    for part in batches(io.scan_rows(link, condition, ["modality"]), io.PAGE):
         writing.remove(link, [row["key"] for row in part])

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from crossbit.collection.milvus.address import LEVELS, Address
 from crossbit.collection.milvus.recent import SETTLED
+from crossbit.collection.milvus.uri import LEVELS, Address
 from crossbit.errors import BackendError, MissingExtraError
 
 NOT_FOUND = 100

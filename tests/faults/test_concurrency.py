@@ -12,11 +12,11 @@ import pytest
 
 from crossbit import Collection
 from crossbit.errors import BackendError, DataError
-from tests.faults.play import WIDTHS, model
+from tests.faults.operations import WIDTHS, model
 from tests.faults.rounds import ROUNDS
 
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["tests.faults.play"])
+PROCESSES.set_forkserver_preload(["tests.faults.operations"])
 SHEET = [f"item {i}" for i in range(12)]
 
 
@@ -95,7 +95,7 @@ def _watch(collection: Collection, acknowledged: "Synchronized[int]", sheets: in
         least = acknowledged.value
         number = least + 1
         query = np.full((1, WIDTHS["image"]), (-1.0) ** number * number)
-        hits = collection.search("image", query, k=100, where={"n": {">": 0}})[0]
+        hits = collection.search("image", query, k=100, filter={"n": {">": 0}})[0]
         numbers = {hit.payload["n"] for hit in hits}
         assert len(hits) == len(SHEET), f"{len(hits)} of {len(SHEET)} items"
         assert len({hit.distance for hit in hits}) == 1, "a mixture of codes"

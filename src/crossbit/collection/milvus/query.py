@@ -4,17 +4,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
+from crossbit._progress import batches
 from crossbit.codes import Codes, hamming
-from crossbit.collection.milvus import filters, reading
-from crossbit.collection.milvus.link import Link, TooLargeError
-from crossbit.collection.milvus.rows import code_of, item_id, packed, row_key, unpacked
+from crossbit.collection.filters import matches_all
+from crossbit.collection.milvus import filters, io
+from crossbit.collection.milvus.client import Link, TooLargeError
+from crossbit.collection.milvus.schema import code_of, item_id, packed, row_key, unpacked
 from crossbit.collection.milvus.state import State
-from crossbit.collection.payloads import batches
-from crossbit.collection.records import Payload
-from crossbit.collection.store import Neighbors, Query
-from crossbit.collection.where import holds
+from crossbit.collection.store import Query
+from crossbit.collection.types import Hit, Payload
 
 MOST = 16_384  # neighbors that a server gives at most
 _TOGETHER = 1000  # queries in one request
@@ -37,24 +35,24 @@ class Near:
         return self.distance, self.item, self.rank
 
 
-def neighbors(link: Link, state: State, query: Query) -> list[Neighbors]:
+def neighbors(link: Link, state: State, query: Query) -> list[list[Hit]]:
     """The nearest items of each query."""
     found: list[list[Near]] = []
-    limit = min(query.k * len(query.among), MOST)  # an item may be found by each modality
+    limit = min(query.k * len(query.targets), MOST)  # an item may be found by each modality
     for part in batches(range(len(query.codes)), max(1, min(_TOGETHER, _ANSWER // limit))):
-        if filters.never(query.where):
+        if filters.never(query.filter):
             found += [[] for _ in part]
         else:
             found += _search(link, state, query, query.codes[part], limit)
     return [
-        _told(query, own, _codes(link, state, query, own) if query.with_codes else None)
+        _hits(state, query, own, _codes(link, state, query, own) if query.with_codes else None)
         for own in found
     ]
 
 
 def _condition(state: State, query: Query) -> str:
-    numbers = [state.modalities[name] for name in query.among]
-    extra = filters.expression(query.where)
+    numbers = [state.modalities[name] for name in query.targets]
+    extra = filters.expression(query.filter)
     return f"modality in {numbers}{f' and {extra}' if extra else ''}"
 
 
@@ -110,7 +108,7 @@ def parameters(state: State, nprobe: int) -> dict[str, Any]:
 def _near(state: State, query: Query, hit: Mapping[str, Any]) -> Near:
     """A hit of the server."""
     entity = hit["entity"]
-    rank = query.among.index(state.names[entity["modality"]])
+    rank = query.targets.index(state.names[entity["modality"]])
     return Near(round(hit["distance"]), str(hit["id"]).partition("/")[0], rank, entity["payload"])
 
 
@@ -118,7 +116,7 @@ def _items(query: Query, rows: Iterable[Near]) -> list[Near]:
     """Of the rows that meet the filter, the nearest of each item; the k nearest of them."""
     first: dict[str, Near] = {}
     for row in sorted(
-        (row for row in rows if holds(query.where, row.payload)), key=lambda row: row.order
+        (row for row in rows if matches_all(query.filter, row.payload)), key=lambda row: row.order
     ):
         first.setdefault(row.item, row)
     return list(first.values())[: query.k]
@@ -127,7 +125,7 @@ def _items(query: Query, rows: Iterable[Near]) -> list[Near]:
 def _scan(link: Link, state: State, query: Query, code: Codes) -> list[Near]:
     """The same by looking at every row: for more than a server gives at once, or a filter that it cannot apply."""
     best: list[Near] = []
-    for page in batches(reading.scan_rows(link, _condition(state, query)), reading.PAGE):
+    for page in batches(io.scan_rows(link, _condition(state, query)), io.PAGE):
         distances = hamming(code, unpacked([code_of(row) for row in page], state.n_bits))[
             0
         ].tolist()
@@ -141,19 +139,23 @@ def _scan(link: Link, state: State, query: Query, code: Codes) -> list[Near]:
 
 def _codes(link: Link, state: State, query: Query, found: Sequence[Near]) -> Codes:
     """The codes that were compared; the server does not give them with the answer to a search."""
-    keys = [row_key(near.item, state.modalities[query.among[near.rank]]) for near in found]
-    there = {row["key"]: code_of(row) for row in reading.rows_of(link, keys, ["code"])}
+    keys = [row_key(near.item, state.modalities[query.targets[near.rank]]) for near in found]
+    there = {row["key"]: code_of(row) for row in io.rows_of(link, keys, ["code"])}
     return unpacked(
         [there.get(key, bytes(state.width)) for key in keys], state.n_bits
     )  # zeros: it went meanwhile
 
 
-def _told(query: Query, found: Sequence[Near], codes: Codes | None) -> Neighbors:
-    """As a store tells them."""
-    return Neighbors(
-        [item_id(near.item) for near in found],
-        np.array([near.distance for near in found], np.int32),
-        [query.among[near.rank] for near in found],
-        [near.payload for near in found],
-        codes,
-    )
+def _hits(state: State, query: Query, found: Sequence[Near], codes: Codes | None) -> list[Hit]:
+    n_bits = state.n_bits
+    return [
+        Hit(
+            item_id(near.item),
+            near.distance,
+            (n_bits - near.distance) / n_bits,
+            query.targets[near.rank],
+            near.payload,
+            None if codes is None else codes[i],
+        )
+        for i, near in enumerate(found)
+    ]

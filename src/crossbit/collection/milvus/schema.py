@@ -14,9 +14,9 @@ from urllib.parse import quote, unquote
 import numpy as np
 
 from crossbit.codes import Codes
-from crossbit.collection.milvus.address import INDEXES, Address
+from crossbit.collection.milvus.uri import INDEXES, Address
 from crossbit.collection.payloads import MAX_ID
-from crossbit.collection.records import Id, Item
+from crossbit.collection.types import Id, Item
 
 FIELDS = ["key", "modality", "first", "payload", "code"]
 STATE = "!state"

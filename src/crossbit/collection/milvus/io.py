@@ -4,11 +4,19 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any
 
-from crossbit.collection.milvus.link import Link, TooLargeError
-from crossbit.collection.milvus.rows import BARE, FIELDS, STATE, Stored, gathered, item_key, row_key
+from crossbit._progress import batches
+from crossbit.collection.milvus.client import Link, TooLargeError
+from crossbit.collection.milvus.schema import (
+    BARE,
+    FIELDS,
+    STATE,
+    Stored,
+    gathered,
+    item_key,
+    row_key,
+)
 from crossbit.collection.milvus.state import State
-from crossbit.collection.payloads import batches
-from crossbit.collection.records import Id
+from crossbit.collection.types import Id
 from crossbit.errors import FormatError
 
 PAGE = 5000  # rows asked for at a time

@@ -1,0 +1,158 @@
+"""The values that a collection returns: items, hits, statistics and findings."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from crossbit.codes import Codes
+from crossbit.metrics.health import CodeHealth
+
+Id: TypeAlias = int | str
+"""Id of an item: a string, or a 64-bit integer. ``1`` and ``"1"`` are different ids."""
+
+Payload: TypeAlias = dict[str, Any]
+"""Field names mapped to JSON values."""
+
+IMAGE_FIELD = "picture"
+"""Payload field with the path of an item's image, relative to the folder of images."""
+
+REPORT_FILE = "report.json"
+"""File in the folder of a collection with the quality of its model, written by `pipeline.learn`."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """One item of a collection.
+
+    Args:
+        id: Id of the item.
+        payload: Payload of the item, ``{}`` if none was given.
+        codes: Code of the item in each modality that it has.
+    """
+
+    id: Id
+    payload: Payload
+    codes: Mapping[str, Codes]
+
+    @property
+    def modalities(self) -> list[str]:
+        """Modalities that the item has."""
+        return list(self.codes)
+
+
+@dataclass(frozen=True)
+class Hit:
+    r"""One search result.
+
+    Args:
+        id: Id of the item.
+        distance: Hamming distance between its code and the query's.
+        similarity: $1 - \text{distance} / \text{bits}$: 1 for equal codes, about ½ for unrelated
+            ones.
+        modality: The modality whose code matched.
+        payload: Payload of the item.
+        code: The code that matched, if the search was asked for codes.
+    """
+
+    id: Id
+    distance: int
+    similarity: float
+    modality: str
+    payload: Payload
+    code: Codes | None = field(default=None, repr=False, compare=False)
+
+
+class Results(list[Hit]):
+    """The hits of one query, nearest first, and how the collection understood the query.
+
+    Args:
+        hits: The hits.
+        queries: Codes of all queries of the call.
+        row: Row of this query in ``queries``.
+        terms: Words or tags that the extractor recognized in a text query.
+        exact_terms: Whether every term is a tag of the extractor's vocabulary (a bag of tags), so
+            that an item either has it or not.
+    """
+
+    def __init__(
+        self,
+        hits: Iterable[Hit],
+        queries: Codes,
+        row: int = 0,
+        *,
+        terms: Sequence[str] = (),
+        exact_terms: bool = False,
+    ) -> None:
+        super().__init__(hits)
+        self.terms = list(terms)
+        self.exact_terms = exact_terms
+        self._queries = queries
+        self._row = row
+
+    @property
+    def code(self) -> Codes:
+        """Code of the query, one row."""
+        # Sliced on demand: most callers of a large batch never look at it.
+        return self._queries[self._row]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A problem that `Collection.check` found.
+
+    Args:
+        path: The corrupted file, or the address of the server that holds it.
+        problem: What is wrong, and the remedy.
+        repaired: Whether it was rebuilt from the stored items.
+    """
+
+    path: Path | str
+    problem: str
+    repaired: bool = False
+
+    def __str__(self) -> str:
+        """Such as ``…/index/1.index: the header is truncated or altered; rebuilt``."""
+        return f"{self.path}: {self.problem}{'; rebuilt' if self.repaired else ''}"
+
+
+@dataclass(frozen=True)
+class Stats:
+    """Statistics of a collection.
+
+    Args:
+        items: Number of items.
+        modalities: Number of items that have each modality.
+        n_bits: Length of a code.
+        nbytes: Bytes on disk, everything included. A server does not report them, so for it this is
+            an estimate of the stored data.
+        fields: Payload fields that have an index.
+        features: Data type of stored features, or None.
+        generation: Number of writes so far; 0 on a server, which does not count them.
+        model: Fingerprint of the model.
+        health: Health of the codes (or of a sample) of each modality that has any.
+        recall: Where search is approximate, the measured recall of the 10 nearest per modality.
+    """
+
+    items: int
+    modalities: Mapping[str, int]
+    n_bits: int
+    nbytes: int
+    fields: tuple[str, ...]
+    features: str | None
+    generation: int
+    model: str
+    health: Mapping[str, CodeHealth]
+    recall: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def bytes_per_item(self) -> float:
+        """Bytes on disk per item; 0 for an empty collection."""
+        return self.nbytes / self.items if self.items else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        plain = {name: value for name, value in vars(self).items() if name != "health"}
+        health = {modality: health.to_dict() for modality, health in self.health.items()}
+        counts = {"modalities": dict(self.modalities), "bytes_per_item": self.bytes_per_item}
+        return {**plain, **counts, "health": health, "recall": dict(self.recall)}
