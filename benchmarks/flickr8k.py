@@ -27,8 +27,8 @@ from crossbit.features import extract
 from crossbit.hashers.together import SharedDirections
 from crossbit.metrics import Success, mean_over_queries, rank_codes, rank_vectors, same_class
 from crossbit.metrics.ranking import Ranking
-from crossbit.model.inputs import apply, fit_inputs
-from crossbit.pipeline.doors import cache_folder, image_describer, text_describer
+from crossbit.model.preprocessing import apply, fit_inputs
+from crossbit.pipeline import cache_folder, make_extractor
 
 Rows = NDArray[Any]
 PLACES = (1, 5, 10)
@@ -63,11 +63,13 @@ def load(folder: Path, cache: Path) -> dict[str, Part]:
     captioned = {one.name: one.captions for one in read_captions(folder / "Flickr8k.token.txt")}
     paths = [folder / "images" / name for name in captioned if (folder / "images" / name).is_file()]
     pictures = extract(
-        image_describer("efficientnet", paths, cache=cache), paths, cache=cache / "rows"
+        make_extractor("image", "efficientnet", paths, cache=cache), paths, cache=cache / "rows"
     )
     texts = [(name, caption) for name, captions in captioned.items() for caption in captions]
     described = extract(
-        text_describer("minilm", [], cache=cache), [text for _, text in texts], cache=cache / "rows"
+        make_extractor("text", "minilm", [], cache=cache),
+        [text for _, text in texts],
+        cache=cache / "rows",
     )
     image = {
         paths[number].name: row for number, row in zip(pictures.kept, pictures.rows, strict=True)

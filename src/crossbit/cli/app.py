@@ -1,29 +1,168 @@
-"""The commands, gathered."""
+"""The application: commands of this package, plug-in commands, and hints for renamed options."""
 
-from importlib.metadata import entry_points, version
-from typing import Annotated
+from collections.abc import Iterator, Sequence
+from importlib.metadata import EntryPoint, entry_points, version
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
+from typer.main import get_command, get_group
 
-from crossbit.cli import (
-    collections,
-    copying,
-    data,
-    demo,
-    doctor,
-    exchange,
-    find,
-    learn,
-    measure,
-    models,
-    serve,
-    tune,
+from crossbit.cli import codes, collection, data, demo, doctor, items, search, serve, train
+from crossbit.errors import CrossbitError
+
+_SUMMARY = (
+    "Cross-modal hashing: learn short binary codes shared by images, text and other modalities,"
+    " and search any of them with any other."
 )
+_PLUGINS = "crossbit.commands"
+"""Entry-point group in which other distributions register commands: name → Typer app."""
+
+_INSTALL = {"reproduce": ("crossbit-experiments", "pip install ./experiments")}
+"""Plug-in command → its distribution, and how to install it from a clone of the repository."""
+
+RENAMED = {
+    "fit": {"-m": "--method"},
+    "tune": {"-m": "--method"},
+    "learn": {"-m": "--method", "--held-out": "--test-size", "--hold-out": "--test-names"},
+    "encode": {"--id": "--id-column"},
+    "evaluate": {"-k": "--at", "--drop-own": "--exclude-self"},
+    "score": {"-k": "--at", "--keep-own": "--include-self"},
+    "add": {"--id": "--id-column", "--ids": "--ids-file", "--view": "--column"},
+    "delete": {"--file": "--ids-file"},
+    "search": {"--among": "--target", "--where": "--filter", "--rescore": "--rerank"},
+    "annotate": {"--from": "--target", "--where": "--filter", "--tags": "--max-tags"},
+    "serve": {"--media": "--images", "--name": "--allowed-host"},
+    "demo": {"--folder": "--out"},
+    "data convert": {"OUT": "--out"},
+    "data synthetic": {"OUT": "--out"},
+    "reproduce": {
+        "photographs": "flickr8k --part qualitative",
+        "pages": "docs",
+        "scale": "capacity",
+    },
+}
+"""Command → option, positional argument or subcommand of the first edition → its new name."""
+
+
+class _Group(TyperGroup):
+    """The top-level group: answers renamed options, and imports plug-ins only when they run."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - of vendored click
+        """Stop with a hint if a renamed option is used."""
+        if hint := renamed_hint(args):
+            typer.echo(f"crossbit: {hint}", err=True)
+            raise typer.Exit(2)
+        return super().parse_args(ctx, args)
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401
+        """Return the names of all commands."""
+        names = super().list_commands(ctx)
+        return [*names, *sorted(name for name in _plugins() if name not in names)]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401
+        """Return a command; for a plug-in, a placeholder for the list of commands."""
+        command = super().get_command(ctx, cmd_name)
+        if command is None and (entry := _plugins().get(cmd_name)):
+            placeholder = typer.Typer(name=cmd_name, help=_plugin_summary(entry))
+            placeholder.callback()(lambda: None)
+            return get_group(placeholder)
+        return command
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401
+        """Return the command to run; a plug-in is imported here."""
+        name = args[0]
+        if super().get_command(ctx, name) is None:
+            if entry := _plugins().get(name):
+                return name, _load_plugin(entry), args[1:]
+            if name in _INSTALL:
+                distribution, remedy = _INSTALL[name]
+                raise CrossbitError(
+                    f"'crossbit {name}' needs the distribution {distribution};"
+                    f" install it from a clone of the repository with: {remedy}"
+                )
+        return super().resolve_command(ctx, args)
+
+
+def _plugins() -> dict[str, EntryPoint]:
+    return {entry.name: entry for entry in entry_points(group=_PLUGINS)}
+
+
+def _plugin_summary(entry: EntryPoint) -> str:
+    summary = entry.dist.metadata.get("Summary") if entry.dist is not None else None
+    return summary or f"Commands of {entry.value.partition('.')[0]}."
+
+
+def _load_plugin(entry: EntryPoint) -> Any:  # noqa: ANN401 - a command of vendored click
+    """Import a plug-in; an error in it must not look like an error of this package."""
+    try:
+        command = get_command(entry.load())
+    except Exception as error:
+        distribution = entry.dist.name if entry.dist is not None else entry.value
+        raise CrossbitError(
+            f"'crossbit {entry.name}' of {distribution} cannot be loaded"
+            f" ({type(error).__name__}: {error}); reinstall or upgrade {distribution}"
+        ) from error
+    command.name = entry.name
+    return command
+
+
+def renamed_hint(arguments: Sequence[str]) -> str | None:
+    """Return a sentence about the first renamed option, argument or subcommand; None without one.
+
+    Example:
+        >>> renamed_hint(["search", "photos", "--among", "text"])
+        '--among is now --target'
+    """
+    command = " ".join(arguments[: 2 if arguments[:1] == ["data"] else 1])
+    names = RENAMED.get(command, {})
+    rest = list(arguments[len(command.split()) :])
+    if "--" in rest:
+        rest = rest[: rest.index("--")]
+    if {"-h", "--help"} & set(rest):
+        return None
+    if "OUT" in names:
+        return _out_hint(command, rest)
+    for position, argument in enumerate(rest):
+        option = argument.partition("=")[0]
+        if option.startswith("-") and not option.startswith("--"):
+            option = option[:2]  # short options may be written together with their value
+        if option not in names or (not option.startswith("-") and position > 0):
+            continue
+        if option == "-m":
+            value = argument[2:] or " ".join(rest[position + 1 : position + 2])
+            return f"-m means --modality in all commands now; use --method {value}".rstrip()
+        return f"{option} is now {names[option]}"
+    return None
+
+
+def _out_hint(command: str, rest: list[str]) -> str | None:
+    """Return a hint for an output folder that is given as the last positional argument."""
+    positional = list(_positional(rest))
+    if any(argument.startswith(("-o", "--out")) for argument in rest):
+        return None
+    *inputs, out = positional or [""]
+    if not out or (command == "data convert" and not inputs):
+        return None
+    files = " ".join([*inputs, "--out", out])
+    return f"the output folder is now --out: crossbit {command} {files}"
+
+
+def _positional(arguments: Sequence[str]) -> Iterator[str]:
+    """Yield arguments that are neither options nor their values; every option takes a value."""
+    remaining = iter(arguments)
+    for argument in remaining:
+        if not argument.startswith("-"):
+            yield argument
+        elif "=" not in argument:
+            next(remaining, None)
+
 
 app = typer.Typer(
     name="crossbit",
-    help="Hash things of different kinds into one space of short binary codes, and search anything with anything.",
-    epilog="Begin with: crossbit demo",
+    cls=_Group,
+    help=_SUMMARY,
+    epilog="Start with: crossbit demo",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
@@ -31,55 +170,24 @@ app = typer.Typer(
 )
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _print_version(is_set: bool) -> None:
+    if is_set:
         typer.echo(f"crossbit {version('crossbit')}")
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(help=_SUMMARY)
 def _options(
     show_version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_version, is_eager=True, help="Show the version and leave."
+            "--version", callback=_print_version, is_eager=True, help="Show the version and exit."
         ),
     ] = False,
 ) -> None:
-    """Hash things of different kinds into one space of short binary codes, and search anything with anything."""
+    """Accept the options of the application itself."""
 
 
-def _add_plugins(app: typer.Typer) -> None:
-    """Add the commands of other distributions: Typer apps of the entry-point group ``crossbit.commands``."""
-    for entry in entry_points(group="crossbit.commands"):
-        app.add_typer(entry.load(), name=entry.name)
-
-
-app.command()(learn.learn)
-app.command()(models.fit)
-app.command()(tune.tune)
-app.command()(models.encode)
-app.command()(measure.evaluate)
-app.command()(measure.score)
-app.command()(models.methods)
-for command in (
-    collections.create,
-    collections.add,
-    find.search,
-    find.annotate,
-    exchange.get,
-    collections.delete,
-    exchange.export,
-    exchange.import_,
-    copying.copy,
-    collections.stats,
-    collections.check,
-    collections.compact,
-    collections.upgrade,
-):
-    app.command(command.__name__.rstrip("_"), rich_help_panel="Collections")(command)
+for _module in (train, codes, collection, items, search, serve, doctor, demo):
+    app.add_typer(_module.commands)
 app.add_typer(data.app, name="data")
-_add_plugins(app)
-app.command()(serve.serve)
-app.command()(doctor.doctor)
-app.command()(demo.demo)

@@ -1,155 +1,151 @@
-"""``crossbit data``: make, convert and look at data sets."""
+"""``crossbit data``: create, convert and inspect data sets."""
 
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from crossbit.cli import show
-from crossbit.cli.models import DataFolder
-from crossbit.data import Dataset, catalog
-from crossbit.data.convert import convert as convert_files
-from crossbit.data.naming import parse_map
-from crossbit.data.synthetic import synthetic as make_synthetic
+from crossbit.cli import console
+from crossbit.cli._options import DatasetFolder
+from crossbit.data import CATALOG, Dataset, convert, find, parse_map, synthetic
 from crossbit.errors import DataError
 
-app = typer.Typer(help="Make, convert and look at data sets.", no_args_is_help=True)
-OutFolder = Annotated[
-    Path, typer.Argument(metavar="OUT", help="Folder to write; another data set there is replaced.")
+app = typer.Typer(help="Create, convert and inspect data sets.", no_args_is_help=True)
+DatasetOut = Annotated[
+    Path,
+    typer.Option("--out", "-o", help="Folder to write; another data set there is replaced."),
 ]
 
 
-@app.command()
-def convert(
+@app.command("convert")
+def _convert(
     files: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="FILE... OUT", help="Files, or a folder of them, then the folder to write."
-        ),
+        list[Path], typer.Argument(metavar="FILE...", help="Files, or a folder of files.")
     ],
+    out: DatasetOut,
     map_: Annotated[
         list[str] | None,
         typer.Option(
             "--map",
-            metavar="WHAT=ARRAYS",
-            help="Which array is what: image:train=I_tr, text=T_tr,T_te, labels=L.",
+            metavar="ROLE=ARRAYS",
+            help="Role of an array: image:train=I_tr, text=T_tr,T_te, labels=L; repeatable.",
         ),
     ] = None,
     name: Annotated[
-        str, typer.Option(help="What to call the data set.", show_default="the file's name")
+        str, typer.Option(help="Name of the data set.", show_default="the file's name")
     ] = "",
-    source: Annotated[str, typer.Option(help="Where it comes from.")] = "",
-    license: Annotated[str, typer.Option(help="On which terms.")] = "",
+    source: Annotated[str, typer.Option(help="Citation or address of the source.")] = "",
+    license: Annotated[str, typer.Option(help="License or terms of use.")] = "",
 ) -> None:
-    """Convert .mat (any version), .h5, .npz, .npy, .csv, .parquet files to a data set folder; also Wiki and NUS-WIDE.
+    """Convert .mat (any version), .h5, .npz, .npy, .csv or .parquet files to a data set folder.
 
-    The names that the field uses (I_tr, T_tr, L_tr; XAll, YAll, LAll; image, text, labels …) are understood; any
-    others are told with --map.
+    The distributions of Wiki and NUS-WIDE are recognized, and so are the array names of the
+    literature (I_tr, T_tr, L_tr; XAll, YAll, LAll; image, text, labels …). Other names need --map.
 
     For example:
 
-      crossbit data convert wikipedia_dataset wiki
-      crossbit data convert NUS-WIDE nus
-      crossbit data convert mirflickr.mat mirflickr
-      crossbit data convert features.npz mine --map image=cnn --map text=bow --map labels=y
+      crossbit data convert wikipedia_dataset --out wiki
+      crossbit data convert NUS-WIDE --out nus
+      crossbit data convert mirflickr.mat --out mirflickr
+      crossbit data convert features.npz --out mine --map image=cnn --map text=bow --map labels=y
     """
-    if len(files) < 2:
-        raise DataError(
-            f"give at least one file and then the folder to write, got {[str(path) for path in files]}"
-        )
-    *sources, out = files
     unused: list[str] = []
-    with show.err.status("converting"):
-        data = convert_files(
-            sources if len(sources) > 1 else sources[0],
+    with console.err.status("converting"):
+        data = convert(
+            files if len(files) > 1 else files[0],
             out,
             map=parse_map(map_) if map_ else None,
             name=name,
             origin=source,
             license=license,
             on_unused=unused.extend,
-            on_note=show.say,
+            on_note=console.say,
         )
-    show.say(repr(data))
+    console.say(repr(data))
     if unused:
-        show.say(f"not used: {', '.join(unused)}; map with --map")
-    # The default method learns with torch; CCA-ITQ needs nothing more.
+        console.say(f"not used: {', '.join(unused)}; assign roles with --map")
+    # The default method needs torch; CCA-ITQ needs nothing beyond the core.
     method = "" if find_spec("torch") else "--method ccaitq "
-    show.say(f"written to {out}; try: crossbit fit {out} {method}--out {out}-model")
+    console.say(f"written to {out}; try: crossbit fit {out} {method}--out {out}-model")
 
 
-@app.command()
-def info(dataset: DataFolder) -> None:
-    """Show what a data set holds, and check its files against their checksums."""
-    facts = Dataset.open(dataset).describe()
-    show.facts(facts["name"] or str(dataset), list(_lines(facts)))
+@app.command("info")
+def _info(dataset: DatasetFolder) -> None:
+    """Show the content of a data set, and verify the checksums of its files."""
+    facts = Dataset.load(dataset).describe()
+    console.facts(facts["name"] or str(dataset), list(_lines(facts)))
 
 
-def _lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
-    """Names and values of what there is to say."""
-    lines = [("rows", f"{facts['rows']}{'' if facts['aligned'] else ' (unpaired)'}")]
+def _lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield names and values of the facts about a data set."""
+    aligned = facts["aligned"]
+    yield "rows", f"{facts['rows']}{'' if aligned else ' (not aligned)'}"
     for name, view in facts["views"].items():
         absent = f", {view['absent']} rows absent" if view["absent"] else ""
-        lines.append(
-            (f"view {name}", f"{' × '.join(map(str, view['shape']))} {view['dtype']}{absent}")
-        )
-    shown = dict(list(facts["labels"].items())[:1]) if facts["aligned"] else facts["labels"]
+        shape = " × ".join(map(str, view["shape"]))
+        yield f"view {name}", f"{shape} {view['dtype']}{absent}"
+    # Aligned views share their labels, so one entry says it all.
+    shown = dict(list(facts["labels"].items())[:1]) if aligned else facts["labels"]
     for name, labels in shown.items():
-        counts = labels["counts"]
-        spread = f"{min(counts)}–{max(counts)} rows each" if counts else ""
-        kind = "several a row" if labels["several"] else "one a row"
-        unknown = f", {labels['unknown']} rows unknown" if labels["unknown"] else ""
-        lines.append(
-            (
-                "labels" if facts["aligned"] else f"labels {name}",
-                f"{len(counts)} classes, {kind}, {spread}{unknown}",
-            )
-        )
-    lines += [
-        (f"pairs {p['between']}", f"{p['similar']} similar, {p['dissimilar']} dissimilar")
-        for p in facts["pairs"]
-    ]
-    lines += [(f"part {name}", f"{size} rows") for name, size in facts["splits"].items()]
-    lines += [(key, facts[key]) for key in ("source", "license") if facts[key]]
-    return lines
+        yield "labels" if aligned else f"labels {name}", _describe_labels(labels)
+    for pairs in facts["pairs"]:
+        counts = f"{pairs['similar']} similar, {pairs['dissimilar']} dissimilar"
+        yield f"pairs {pairs['between']}", counts
+    for name, size in facts["splits"].items():
+        yield f"split {name}", f"{size} rows"
+    for key in ("source", "license"):
+        if facts[key]:
+            yield key, facts[key]
 
 
-@app.command()
-def synthetic(
-    out: OutFolder,
-    rows: Annotated[int, typer.Option("--rows", "-n", min=1, help="How many things.")] = 1000,
-    classes: Annotated[int, typer.Option(min=1, help="How many classes.")] = 10,
+def _describe_labels(labels: dict[str, Any]) -> str:
+    counts = labels["counts"]
+    parts = [f"{len(counts)} classes", "multi-label" if labels["multi_label"] else "single-label"]
+    if counts:
+        parts.append(f"{min(counts)}–{max(counts)} rows each")
+    if labels["unknown"]:
+        parts.append(f"{labels['unknown']} rows unlabeled")
+    return ", ".join(parts)
+
+
+@app.command("synthetic")
+def _synthetic(
+    out: DatasetOut,
+    rows: Annotated[int, typer.Option("--rows", "-n", min=1, help="Number of rows.")] = 1000,
+    classes: Annotated[int, typer.Option(min=1, help="Number of classes.")] = 10,
     modality: Annotated[
         list[str] | None,
         typer.Option(
             "--modality",
+            "-m",
             metavar="NAME=WIDTH",
-            help="A modality; may be repeated.",
+            help="A modality and the width of its rows; repeatable.",
             show_default="image=64, text=32",
         ),
     ] = None,
     labels_per_row: Annotated[
-        float, typer.Option(min=1.0, help="Classes of a thing on average.")
+        float, typer.Option(min=1.0, help="Mean number of classes per row.")
     ] = 1.0,
     tail: Annotated[
-        float, typer.Option(min=0.0, help="How unequal the classes are; 0 for equal.")
+        float, typer.Option(min=0.0, help="Imbalance of the classes; 0 makes them equal.")
     ] = 0.0,
-    noise: Annotated[float, typer.Option(min=0.0, help="What each view adds of its own.")] = 0.1,
+    noise: Annotated[float, typer.Option(min=0.0, help="Noise added to each view.")] = 0.1,
     missing: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="Share of rows absent from each view.")
+        float, typer.Option(min=0.0, max=1.0, help="Fraction of rows absent from each view.")
     ] = 0.0,
     seed: Annotated[int, typer.Option(help="The same seed gives the same data.")] = 0,
 ) -> None:
-    """Make multimodal data with classes from a seed, to try things on.
+    """Create a synthetic multimodal data set with classes, for first experiments.
 
     For example:
 
-      crossbit data synthetic toy
-      crossbit data synthetic three -n 5000 --modality image=128 --modality text=50 --modality sound=20 --missing 0.2
+      crossbit data synthetic --out toy
+      crossbit data synthetic -o three -n 5000 -m image=128 -m text=50 -m sound=20 --missing 0.2
     """
     widths = {"modalities": _widths(modality)} if modality else {}
-    data = make_synthetic(
+    data = synthetic(
         n=rows,
         classes=classes,
         labels_per_row=labels_per_row,
@@ -160,7 +156,7 @@ def synthetic(
         **widths,  # type: ignore[arg-type]
     )
     data.save(out)
-    show.say(
+    console.say(
         f"{data!r}\nwritten to {out}; try: crossbit fit {out} --method ccaitq --out {out}-model"
     )
 
@@ -178,19 +174,15 @@ def _widths(entries: list[str]) -> dict[str, int]:
 
 
 @app.command("list")
-def list_() -> None:
-    """List the data sets of the literature that experiments use, and which of them are here (CROSSBIT_DATA)."""
-    table = show.table("name", "here", "what", "how to get it", left=4, wrap=2)
-    for name, known_set in catalog.CATALOG.items():
+def _list() -> None:
+    """List data sets of the literature, and which of them are in the folder CROSSBIT_DATA."""
+    table = console.table("name", "here", "content", "how to get it", left=4, wrap=2)
+    for name, known_set in CATALOG.items():
         try:
-            catalog.find(name)
+            find(name)
             here = "[green]yes[/green]"
         except DataError:
             here = "[yellow]no[/yellow]"
-        table.add_row(
-            f"[bold]{name}[/bold]",
-            here,
-            known_set.title,
-            f"{known_set.obtain} ({known_set.license})",
-        )
-    show.out.print(table)
+        how = f"{known_set.how_to_get} ({known_set.license})"
+        table.add_row(f"[bold]{name}[/bold]", here, known_set.title, how)
+    console.out.print(table)

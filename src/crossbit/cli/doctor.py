@@ -6,30 +6,35 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
-from crossbit import kernels
-from crossbit.cli import show
+import typer
 
-# Module that shows an extra is there, the name of its distribution, and what it is for.
+from crossbit import kernels
+from crossbit.cli import console
+
+commands = typer.Typer()
+
+# Extra → a module that it installs, the distribution of that module, and the purpose.
 EXTRAS = {
-    "train": ("torch", "torch", "learning networks (mmnn, cmnn)"),
+    "train": ("torch", "torch", "training networks (mmnn, cmnn)"),
     "data": ("scipy", "scipy", "reading .mat, .h5 and parquet files"),
     "plots": ("matplotlib", "matplotlib", "figures"),
     "tune": ("optuna", "optuna", "crossbit tune"),
-    "onnx": ("onnxruntime", "onnxruntime", "models with a network of your own"),
-    "image": ("cv2", "opencv-python-headless", "features of pictures (crossbit learn)"),
-    "text": ("tokenizers", "tokenizers", "networks of sentences (crossbit learn)"),
-    "shape": ("robust_laplacian", "robust-laplacian", "features of shapes"),
+    "onnx": ("onnxruntime", "onnxruntime", "models with custom networks"),
+    "image": ("cv2", "opencv-python-headless", "image features (crossbit learn)"),
+    "text": ("tokenizers", "tokenizers", "sentence encoders (crossbit learn)"),
+    "shape": ("robust_laplacian", "robust-laplacian", "shape features"),
     "web": ("fastapi", "fastapi", "crossbit serve"),
     "demo": ("resvg_py", "resvg_py", "crossbit demo"),
-    "faiss": ("faiss", "faiss-cpu", "handing an index over to faiss and back"),
+    "faiss": ("faiss", "faiss-cpu", "converting indexes to and from faiss"),
     "milvus": ("pymilvus", "pymilvus", "collections on a Milvus server"),
-    "ray": ("ray", "ray", "learning and encoding on many machines"),
+    "ray": ("ray", "ray", "training and encoding on a cluster"),
 }
 
 
-def doctor() -> None:
-    """Say what this installation can do, and the command that adds what is missing."""
-    show.facts(
+@commands.command("doctor")
+def _doctor() -> None:
+    """Show what this installation can do, and the command that installs what is missing."""
+    console.facts(
         "crossbit " + version("crossbit"),
         [
             ("python", f"{platform.python_version()} ({sys.executable})"),
@@ -39,23 +44,21 @@ def doctor() -> None:
             ("training on", _device()),
         ],
     )
-    show.out.print()
-    table = show.table("extra", "", "for", left=3, wrap=1)
+    console.out.print()
+    table = console.table("extra", "", "for", left=3, wrap=1)
     for extra, (module, distribution, purpose) in EXTRAS.items():
-        found = (
-            f"[green]{_version(distribution)}[/green]"
-            if find_spec(module)
-            else "[yellow]missing[/yellow]"
-        )
-        remedy = "" if find_spec(module) else f": pip install 'crossbit\\[{extra}]'"
-        table.add_row(extra, found, purpose + remedy)
-    show.out.print(table)
+        if find_spec(module):
+            table.add_row(extra, f"[green]{_version(distribution)}[/green]", purpose)
+        else:
+            remedy = f"{purpose}: pip install 'crossbit\\[{extra}]'"
+            table.add_row(extra, "[yellow]missing[/yellow]", remedy)
+    console.out.print(table)
 
 
 def _kernels() -> str:
     level = kernels.level()
     if level == "numpy":
-        return "numpy (slow: there was no C compiler when crossbit was installed, or CROSSBIT_KERNELS says so)"
+        return "numpy (slow: no C compiler at installation, or CROSSBIT_KERNELS=numpy)"
     return level
 
 
@@ -73,4 +76,4 @@ def _version(distribution: str) -> str:
     try:
         return version(distribution)
     except PackageNotFoundError:
-        return "found"
+        return "installed"

@@ -6,124 +6,125 @@ from typing import Annotated
 
 import typer
 
-from crossbit.cli import show
-from crossbit.cli.places import OwnModel, Place, opened
+from crossbit.cli import console
+from crossbit.cli._options import CollectionModel, CollectionPath, open_collection
 from crossbit.collection import Collection
 from crossbit.errors import DataError, MissingExtraError
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
+commands = typer.Typer()
 
 
-def serve(
-    collection: Place,
+@commands.command("serve")
+def _serve(
+    collection: CollectionPath,
     host: Annotated[
-        str, typer.Option(help="Address to listen on; by default only this machine.")
+        str, typer.Option(help="Address to listen on; the default is this machine only.")
     ] = "127.0.0.1",
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")
     ] = 8000,
-    media: Annotated[
+    images: Annotated[
         Path | None,
-        typer.Option(help="Folder of the pictures; by default the one that learning noted down."),
+        typer.Option(
+            help="Folder of the images.", show_default="the folder they were learned from"
+        ),
     ] = None,
     token_file: Annotated[
         Path | None,
         typer.Option(help="File with a token that clients must send; or set CROSSBIT_TOKEN."),
     ] = None,
-    name: Annotated[
+    allowed_host: Annotated[
         list[str] | None,
-        typer.Option(help="A further host name to answer under; may be repeated, '*' for any."),
+        typer.Option(help="Another host name to answer to; repeatable, '*' for any."),
     ] = None,
     writable: Annotated[
         bool, typer.Option("--writable", help="Let clients add and delete items.")
     ] = False,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Answers worked on at once.", show_default="cores")
+        int | None, typer.Option(min=1, help="Requests handled at once.", show_default="cores")
     ] = None,
-    model: OwnModel = None,
+    model: CollectionModel = None,
 ) -> None:
-    """Serve COLLECTION over HTTP: a page to search it with words and pictures, and an API.
+    """Serve a collection over HTTP: a page to search it with text and images, and an API.
 
-    Ctrl-C ends it in good order. GET /openapi.json describes the API, /healthz and /metrics are for those who watch.
+    Ctrl-C shuts it down gracefully. GET /openapi.json describes the API; /healthz and /metrics
+    are for monitoring.
 
     For example:
 
       crossbit serve photos
-      crossbit serve photos --port 0 --media ~/Pictures
+      crossbit serve photos --port 0 --images ~/Pictures
       crossbit serve milvus://localhost:19530/photos --model photos-model
-      CROSSBIT_TOKEN=secret crossbit serve photos --host 0.0.0.0 --name search.example.org
-      curl -H 'Content-Type: application/json' -d '{"text": "dog + beach", "k": 3}' localhost:8000/api/search
+      CROSSBIT_TOKEN=secret crossbit serve photos --host 0.0.0.0 --allowed-host search.example.org
+      curl -H 'Content-Type: application/json' -d '{"text": "dog + beach", "k": 3}' \
+localhost:8000/api/search
     """
-    run(
+    run_server(
         collection,
         host=host,
         port=port,
-        media=media,
+        images=images,
         token=_token(token_file),
-        names=name,
+        allowed_hosts=allowed_host,
         writable=writable,
         threads=threads,
         model=model,
     )
 
 
-def run(
+def run_server(
     collection: str,
     *,
     host: str = "127.0.0.1",
     port: int = 8000,
-    media: Path | None = None,
+    images: Path | None = None,
     token: str | None = None,
-    names: list[str] | None = None,
+    allowed_hosts: list[str] | None = None,
     writable: bool = False,
     threads: int | None = None,
     model: Path | None = None,
 ) -> None:
-    """Serve a collection until the process is told to end, and say where."""
+    """Serve a collection until the process is stopped, and print the address."""
     try:
         from crossbit import server
+        from crossbit.server.run import LOOPBACK
     except ModuleNotFoundError as error:
         if error.name not in ("fastapi", "uvicorn", "pydantic", "starlette"):
             raise
         raise MissingExtraError(error.name, "web") from error
     if host not in LOOPBACK and token is None:
         raise DataError(
-            f"listening on {host} would let anybody in; set CROSSBIT_TOKEN, or stay on this machine with --host"
-            " 127.0.0.1"
+            f"listening on {host} without a token would admit anybody; set CROSSBIT_TOKEN, or stay"
+            " on this machine with --host 127.0.0.1"
         )
-    with opened(collection, model) as found:
-        settings = server.Settings(
+    with open_collection(collection, model) as source:
+        settings = server.ServerConfig(
             token=token,
             writable=writable,
-            media=media or _noted(found),
-            hosts=(*LOOPBACK, host, *(names or [])),
+            media=images or _learned_images(source),
+            hosts=(*LOOPBACK, host, *(allowed_hosts or [])),
             **({} if threads is None else {"threads": threads}),
         )
+
+        def ready(address: str) -> None:
+            console.say(f"{source} with {len(source):,} items")
+            console.say(f"serving at {address} - Ctrl-C stops it")
+
         try:
-            server.serve(
-                server.create_app(found, settings),
-                host=host,
-                port=port,
-                ready=lambda at: _say(found, at),
-            )
-        except KeyboardInterrupt:  # uvicorn passes on the signal that ended it, when all is done
-            show.say("stopped")
+            server.serve(server.create_app(source, settings), host=host, port=port, ready=ready)
+        except KeyboardInterrupt:  # uvicorn raises the signal again after its shutdown
+            console.say("stopped")
 
 
-def _say(collection: Collection, address: str) -> None:
-    show.say(f"{collection} with {len(collection):,} items")
-    show.say(f"serving at {address} - Ctrl-C ends it")
-
-
-def _noted(collection: Collection) -> Path | None:
-    """The folder of pictures that learning noted on the model's card, if it is still there."""
-    noted = collection.model.card.get("media")
-    if not isinstance(noted, str):
+def _learned_images(collection: Collection) -> Path | None:
+    """Return the folder of images that `learn` stored in the model card, if it exists."""
+    folder = collection.model.card.get("media")
+    if not isinstance(folder, str):
         return None
-    if not Path(noted).is_dir():
-        show.say(f"the pictures are no longer in {noted}; --media FOLDER says where they are")
+    if not Path(folder).is_dir():
+        console.say(f"the images are no longer in {folder}; name their folder with --images")
         return None
-    return Path(noted)
+    return Path(folder)
 
 
 def _token(path: Path | None) -> str | None:

@@ -1,7 +1,16 @@
-"""From files to answers: pictures and captions become a collection that finds each by the other."""
+"""From files to a searchable collection: images and captions that find each other."""
 
-from crossbit.pipeline.described import Progress
-from crossbit.pipeline.doors import IMAGE, TEXT, cache_folder
-from crossbit.pipeline.learning import Learned, learn
+from crossbit.pipeline.extractors import EXTRACTORS, cache_folder, make_extractor
+from crossbit.pipeline.learn import LearnResult, Progress, learn, pool_codes
+from crossbit.pipeline.table import ItemTable
 
-__all__ = ["learn", "Learned", "Progress", "IMAGE", "TEXT", "cache_folder"]
+__all__ = [
+    "learn",
+    "LearnResult",
+    "Progress",
+    "ItemTable",
+    "pool_codes",
+    "EXTRACTORS",
+    "make_extractor",
+    "cache_folder",
+]

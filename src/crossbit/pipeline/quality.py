@@ -1,6 +1,7 @@
-"""How well held-out pictures and captions find each other."""
+"""Retrieval quality on test items, in every direction between modalities."""
 
 from collections.abc import Mapping
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -18,38 +19,46 @@ from crossbit.metrics import (
     same_class,
 )
 
-MEASURES = (AveragePrecision(), Success(at=1), Success(at=5), Success(at=10))
-_LENGTHS = (8, 16, 32, 64, 128, 256, 512, 1024)
+_MEASURES = (AveragePrecision(), Success(at=1), Success(at=5), Success(at=10))
+_CODE_LENGTHS = (8, 16, 32, 64, 128, 256, 512, 1024)
 
-About = Mapping[str, tuple[Codes, NDArray[np.int64]]]
-"""Modality → codes, and the number of the picture that each is about."""
+OwnedCodes = Mapping[str, tuple[Codes, NDArray[np.int64]]]
+"""Modality → codes, and the number of the item that each code belongs to."""
 
 
-def measure(codes: About, *, threads: int = 1) -> tuple[dict[str, Report], dict[str, Any]]:
-    """Search each modality with the other; relevant is what is about the same picture.
+def measure(codes: OwnedCodes, *, threads: int = 1) -> tuple[dict[str, Report], dict[str, Any]]:
+    """Search each modality with each other one; codes of the same item are relevant.
 
     Args:
-        codes: Codes of held-out things.
-        threads: How many threads count.
+        codes: Codes of test items, the primary modality first.
+        threads: Number of threads.
 
     Returns:
-        Direction, such as ``"text → image"``, → report; and what ``report.json`` holds, for the page.
+        Direction, such as ``"text → image"``, → report; and the content of the report file: the
+        reports with precision-recall curves, and mAP of truncated codes.
     """
-    reports, told, lengths = {}, {}, []
-    for left, right in (("text", "image"), ("image", "text")):
-        (queries, asked), (base, found) = codes[left], codes[right]
-        direction, relevant = f"{left} → {right}", same_class(asked, found)
+    reports = {}
+    directions = {}
+    lengths = []
+    # Reversed: queries of the other modalities against the primary one come first.
+    for left, right in permutations(reversed(list(codes)), 2):
+        direction = f"{left} → {right}"
+        queries, query_items = codes[left]
+        base, base_items = codes[right]
+        relevant = same_class(query_items, base_items)
         ranking = rank_codes(queries, base, relevant, threads=threads)
-        reports[direction] = evaluate_ranking(ranking, measures=MEASURES)
+        report = evaluate_ranking(ranking, measures=_MEASURES)
         curve = precision_recall_curve(ranking, points=np.linspace(0.05, 1, 20).tolist())
-        told[direction] = {**reports[direction].to_dict(), "curve": curve.to_dict()}
-        for n_bits in sorted({*(n for n in _LENGTHS if n < queries.n_bits), queries.n_bits}):
-            value = mean_average_precision(queries.first(n_bits), base.first(n_bits), relevant)
-            row = {
-                "n_bits": n_bits,
-                "direction": direction,
-                "name": "mAP of the first bits",
-                "value": value,
-            }
-            lengths.append(row)
-    return reports, {"directions": told, "bits": lengths}
+        reports[direction] = report
+        directions[direction] = {**report.to_dict(), "curve": curve.to_dict()}
+        for n_bits in sorted({*(n for n in _CODE_LENGTHS if n < queries.n_bits), queries.n_bits}):
+            truncated = queries.truncate(n_bits), base.truncate(n_bits)
+            lengths.append(
+                {
+                    "n_bits": n_bits,
+                    "direction": direction,
+                    "name": "mAP of the first bits",
+                    "value": mean_average_precision(*truncated, relevant),
+                }
+            )
+    return reports, {"directions": directions, "bits": lengths}

@@ -1,19 +1,19 @@
-"""Choosing settings on training rows: comparing a few by cross-validation, or searching a space of them.
+"""Hyper-parameter search on training rows.
 
-`compare` takes the settings you name. `search` finds them: it tries the method as it comes, spreads a first round over
-the space, then follows what did well; it can be stopped and goes on where it was.
+`compare` cross-validates the settings that you list. `search` proposes settings itself: first the
+default, then an even cover of the space, then settings that resemble good ones. An interrupted
+search continues where it stopped.
 """
 
-from crossbit.tune.searching import Found, nested_score, search
-from crossbit.tune.space import Choice, Range, Space, as_space, default_space, read_space
+from crossbit.tune.search import SearchResult, nested_score, search
+from crossbit.tune.space import Choice, Range, Space, default_space, parse_space
 from crossbit.tune.validation import (
+    CrossValidation,
     Supervise,
     Trial,
-    across,
     by_labels,
     compare,
     cross_validate,
-    fold_scores,
 )
 
 __all__ = [
@@ -22,15 +22,13 @@ __all__ = [
     "by_labels",
     "compare",
     "cross_validate",
-    "fold_scores",
-    "across",
+    "CrossValidation",
     "search",
     "nested_score",
-    "Found",
+    "SearchResult",
     "Space",
     "Range",
     "Choice",
     "default_space",
-    "as_space",
-    "read_space",
+    "parse_space",
 ]

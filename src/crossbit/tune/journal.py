@@ -1,16 +1,12 @@
-"""The journal of a search: one JSON line a fold, so that an interruption costs at most the fold that was running."""
+"""The journal of a search: one JSON line per fold, so that an interruption costs one fold."""
 
-import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from crossbit._io.files import check_version
-from crossbit.data import Dataset
 from crossbit.errors import DataError, FormatError
 from crossbit.tune.validation import Trial
 
@@ -21,15 +17,15 @@ NAME = "trials.jsonl"
 class Journal:
     """Trials of one search, in a file or only in memory.
 
-    The first line says of what search they are; each line after it is a trial as it stood after a fold.
+    The first line identifies the search; each later line is a trial after one more fold.
 
     Args:
-        path: The file; None keeps nothing.
-        subject: What the search is of: method, space, data and so on, as plain JSON.
+        path: The file; None keeps the trials in memory.
+        subject: Method, space, data and so on as plain JSON: what identifies the search.
 
     Raises:
-        DataError: The file is of another search; the message says what differs.
-        FormatError: The file is damaged or of a version we do not know.
+        DataError: The file belongs to another search; the message names the differences.
+        FormatError: The file is damaged or has an unknown version.
     """
 
     def __init__(self, path: Path | None, subject: Mapping[str, Any]) -> None:
@@ -39,30 +35,26 @@ class Journal:
         if path is None:
             return
         header = {"format": FORMAT, **json.loads(json.dumps(subject))}
-        lines = _whole_lines(path) if path.exists() else []
+        lines = _read_lines(path) if path.exists() else []
         if lines:
             check_version(path, lines[0].get("format"), FORMAT)
         if len(lines) > 1:
             _check_subject(path, lines[0], header)
             self._replay(lines[1:])
-        else:  # one that failed before its first trial holds nothing to keep
+        else:  # a search that failed before its first fold has nothing worth keeping
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(b"")
             self._append(header)
 
     def record(self, fields: Mapping[str, Any], scores: Sequence[float], *, ended: bool) -> None:
-        """Note a trial after a fold."""
-        self._take(Trial(dict(fields), tuple(scores)), ended=ended)
+        """Record a trial after a fold."""
+        number = len(self.trials)
+        self._add(Trial(dict(fields), tuple(scores)), ended=ended)
         self._append(
-            {
-                "trial": len(self.trials) - ended,
-                "fields": dict(fields),
-                "scores": list(scores),
-                "ended": ended,
-            }
+            {"trial": number, "fields": dict(fields), "scores": list(scores), "ended": ended}
         )
 
-    def _take(self, trial: Trial, *, ended: bool) -> None:
+    def _add(self, trial: Trial, *, ended: bool) -> None:
         if ended:
             self.trials.append(trial)
         self.running = None if ended else trial
@@ -70,13 +62,11 @@ class Journal:
     def _replay(self, lines: Sequence[Mapping[str, Any]]) -> None:
         for number, line in enumerate(lines, start=2):
             try:
-                self._take(
-                    Trial(dict(line["fields"]), tuple(map(float, line["scores"]))),
-                    ended=line["ended"],
-                )
+                trial = Trial(dict(line["fields"]), tuple(map(float, line["scores"])))
+                self._add(trial, ended=line["ended"])
             except (KeyError, TypeError, ValueError) as error:
                 raise FormatError(
-                    f"{self.path}: line {number} is no trial; the file was altered"
+                    f"{self.path}: line {number} is not a trial; the file was altered"
                 ) from error
 
     def _append(self, line: Mapping[str, Any]) -> None:
@@ -88,14 +78,14 @@ class Journal:
             os.fsync(file.fileno())
 
 
-def _whole_lines(path: Path) -> list[dict[str, Any]]:
-    """The lines of a journal; a last one that was cut off while it was being written is taken away."""
+def _read_lines(path: Path) -> list[dict[str, Any]]:
+    """Return the lines of a journal; an incomplete last line is cut off the file."""
     raw = path.read_bytes()
-    whole = raw[: raw.rfind(b"\n") + 1]
-    if whole != raw:
-        os.truncate(path, len(whole))
+    complete = raw[: raw.rfind(b"\n") + 1]
+    if complete != raw:
+        os.truncate(path, len(complete))
     lines = []
-    for number, line in enumerate(whole.splitlines(), start=1):
+    for number, line in enumerate(complete.splitlines(), start=1):
         try:
             lines.append(dict(json.loads(line)))
         except (ValueError, TypeError) as error:
@@ -105,30 +95,20 @@ def _whole_lines(path: Path) -> list[dict[str, Any]]:
     return lines
 
 
-def _check_subject(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    """Refuse to go on with a search of something else, saying what differs."""
-    differing = [key for key in wanted if found.get(key) != wanted[key]]
-    if differing:
-        told = "; ".join(
-            f"{key}: {_short(found.get(key))} there, {_short(wanted[key])} here"
-            for key in differing
-        )
+def _check_subject(path: Path, stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """Raise if a journal belongs to another search, and name the differences."""
+    differences = "; ".join(
+        f"{key}: {_shorten(stored.get(key))} there, {_shorten(wanted[key])} here"
+        for key in wanted
+        if stored.get(key) != wanted[key]
+    )
+    if differences:
         raise DataError(
-            f"{path} is of another search ({told}); choose another folder, or the same settings as before"
+            f"{path} belongs to another search ({differences});"
+            " choose another folder, or the same settings as before"
         )
 
 
-def _short(value: Any, most: int = 160) -> str:  # noqa: ANN401 - plain JSON
+def _shorten(value: Any, limit: int = 160) -> str:  # noqa: ANN401 - plain JSON
     text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= most else text[: most - 1] + "…"
-
-
-def data_facts(data: Dataset) -> dict[str, Any]:
-    """What tells one set of training rows from another: its sizes, and a checksum of views and labels."""
-    digest = hashlib.sha256()
-    for name, view in sorted(data.views.items()):
-        digest.update(name.encode())
-        digest.update(np.ascontiguousarray(view).data)
-    digest.update(np.ascontiguousarray(data.labels).data)
-    sizes = {name: list(view.shape) for name, view in sorted(data.views.items())}
-    return {"views": sizes, "sha256": digest.hexdigest()[:16]}
+    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -1,4 +1,4 @@
-"""Cross-validation: settings compared on training rows alone, by the metric that counts."""
+"""Cross-validation: compare settings on training rows by mean average precision."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,22 +16,22 @@ from crossbit.metrics import from_labels, mean_average_precision
 from crossbit.model import HashModel
 
 Supervise: TypeAlias = Callable[[Dataset, int], Mapping[str, Any]]
-"""Training rows and a seed → what `Hasher.fit` takes."""
+"""Training rows and a seed → the arguments of `Hasher.fit`."""
 
 
 def by_labels(data: Dataset, seed: int) -> Mapping[str, Any]:
-    """Learn from all that the data set knows; there is nothing to draw."""
+    """Use all supervision of the data set; nothing is sampled."""
     del seed
     return data.fit_arguments(None)
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One setting and how it did.
+    """One setting and its scores.
 
     Attributes:
-        fields: The settings.
-        scores: mAP in percent on each fold, by a model that had not seen it.
+        fields: The setting: fields of the method.
+        scores: mAP in percent on each fold, by a model that was trained on the other folds.
     """
 
     fields: Mapping[str, Any]
@@ -39,17 +39,89 @@ class Trial:
 
     @property
     def mean(self) -> float:
-        """Over the folds."""
+        """Mean score over the folds."""
         return float(np.mean(self.scores))
 
     @property
     def error(self) -> float:
         """Standard error of the mean over the folds."""
-        return (
-            float(np.std(self.scores, ddof=1) / np.sqrt(len(self.scores)))
-            if len(self.scores) > 1
-            else 0.0
-        )
+        if len(self.scores) < 2:
+            return 0.0
+        return float(np.std(self.scores, ddof=1) / np.sqrt(len(self.scores)))
+
+    def value(self, name: str) -> Any:  # noqa: ANN401 - any field
+        """Return a field by its flat name, such as ``"margin.image-text"``; None if absent."""
+        value: Any = self.fields
+        for key in name.split("."):
+            value = value.get(key) if isinstance(value, Mapping) else None
+        return value
+
+
+@dataclass(frozen=True, eq=False)
+class CrossValidation:
+    """Stratified k-fold cross-validation on aligned, labeled rows.
+
+    Args:
+        data: Training rows. Never pass test rows.
+        folds: Number of folds; the rows of a class are spread over all of them.
+        seed: Seed of the folds, and of what ``supervise`` samples.
+        supervise: Builds the arguments of `Hasher.fit` from the training rows.
+
+    Raises:
+        DataError: The data have no labels or are not aligned, or there are too many folds.
+    """
+
+    data: Dataset
+    folds: int = 3
+    seed: int = 0
+    supervise: Supervise = by_labels
+
+    def __post_init__(self) -> None:
+        """Check the data and the number of folds."""
+        if not self.data.aligned or self.data.labels is None:
+            raise DataError(
+                "cross-validation needs aligned views with labels, which define what is relevant"
+            )
+        if not 2 <= self.folds <= len(self.data):
+            raise DataError(
+                f"folds must be between 2 and the number of rows ({len(self.data)}),"
+                f" got {self.folds!r}"
+            )
+
+    def splits(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """Yield training rows and held-out rows of each fold."""
+        labels = np.asarray(self.data.labels)
+        random = np.random.default_rng(self.seed)
+        # A random projection gives every combination of several labels a number of its own.
+        stratum = labels @ random.random(labels.shape[1]) if labels.ndim == 2 else labels
+        order = np.lexsort((random.random(len(labels)), stratum))
+        fold = np.empty(len(labels), np.int64)
+        fold[order] = np.arange(len(labels)) % self.folds
+        for number in range(self.folds):
+            yield np.flatnonzero(fold != number), np.flatnonzero(fold == number)
+
+    def scores(self, hasher: Hasher, *, skip: int = 0) -> Iterator[float]:
+        """Yield the score of each fold but the first ``skip``; a fold is trained when asked for."""
+        for train, held_out in islice(self.splits(), skip, None):
+            model = hasher.fit(**self.supervise(self.data.take(train), self.seed))
+            yield self.score(model, self.data.take(held_out))
+
+    @staticmethod
+    def score(model: HashModel, data: Dataset) -> float:
+        """Return mAP in percent, averaged over all pairs of modalities.
+
+        With a single modality it is searched within itself, without the query's own row.
+        """
+        codes = {name: model.encode(name, view) for name, view in data.views.items()}
+        relevant = from_labels(np.asarray(data.labels), np.asarray(data.labels))
+        directions = list(permutations(codes, 2)) or [(name, name) for name in codes]
+        values = [
+            mean_average_precision(
+                codes[left], codes[right], relevant, exclude="same-row" if left == right else None
+            )
+            for left, right in directions
+        ]
+        return 100 * float(np.mean(values))
 
 
 def compare(
@@ -62,16 +134,16 @@ def compare(
     supervise: Supervise = by_labels,
     on_step: OnStep | None = None,
 ) -> list[Trial]:
-    """Cross-validate every candidate on the same folds; the best comes first.
+    """Cross-validate every candidate on the same folds and return the trials, the best first.
 
     Args:
-        make: Fields → a method.
+        make: Builds a method from fields.
         candidates: The settings to compare.
-        data: Aligned training rows with labels. Test rows have no business here.
-        folds: How many parts the rows are dealt into, class by class.
-        seed: Of the folds and of the methods.
-        supervise: What a method is told of the rows it learns from.
-        on_step: Told after every fit.
+        data: Aligned training rows with labels. Never pass test rows.
+        folds: Number of folds.
+        seed: Seed of the folds and of the methods.
+        supervise: Builds the arguments of `Hasher.fit` from the training rows.
+        on_step: Called after every fold.
 
     Example:
         >>> from crossbit import CCAITQ
@@ -82,16 +154,15 @@ def compare(
     """
     if not candidates:
         raise DataError("there are no candidates to compare")
+    validation = CrossValidation(data, folds, seed, supervise)
     trials = []
     for number, fields in enumerate(candidates):
-        tell = (
-            None if on_step is None else _counted(on_step, number * folds, len(candidates) * folds)
-        )
-        hasher = make(**{"seed": seed} | dict(fields))
-        scores = cross_validate(
-            hasher, data, folds=folds, seed=seed, supervise=supervise, on_fold=tell
-        )
-        trials.append(Trial(fields, scores))
+        scores = []
+        for score in validation.scores(make(**{"seed": seed} | dict(fields))):
+            scores.append(score)
+            if on_step is not None:
+                on_step(Step(number * folds + len(scores), len(candidates) * folds))
+        trials.append(Trial(fields, tuple(scores)))
     return sorted(trials, key=lambda trial: -trial.mean)
 
 
@@ -102,68 +173,6 @@ def cross_validate(
     folds: int = 3,
     seed: int = 0,
     supervise: Supervise = by_labels,
-    on_fold: Callable[[int], None] | None = None,
 ) -> tuple[float, ...]:
-    """Mean average precision of each fold, in percent, by a model that learned from the others."""
-    scores = []
-    for number, score in enumerate(
-        fold_scores(hasher, data, folds=folds, seed=seed, supervise=supervise), start=1
-    ):
-        scores.append(score)
-        if on_fold is not None:
-            on_fold(number)
-    return tuple(scores)
-
-
-def fold_scores(
-    hasher: Hasher,
-    data: Dataset,
-    *,
-    folds: int = 3,
-    seed: int = 0,
-    supervise: Supervise = by_labels,
-    skip: int = 0,
-) -> Iterator[float]:
-    """The scores of `cross_validate` as they come, but for the first ``skip``; what nobody asks for is not learned."""
-    check_judgeable(data)
-    for seen, held_out in islice(deal(np.asarray(data.labels), folds, seed), skip, None):
-        yield across(hasher.fit(**supervise(data.take(seen), seed)), data.take(held_out))
-
-
-def check_judgeable(data: Dataset) -> None:
-    """Refuse data in which nothing says what is relevant."""
-    if not data.aligned or data.labels is None:
-        raise DataError(
-            "cross-validation takes aligned views with labels: these say what is relevant in a fold"
-        )
-
-
-def across(model: HashModel, data: Dataset) -> float:
-    """Mean average precision in percent, from every modality to every other, or within the only one."""
-    codes = {name: model.encode(name, view) for name, view in data.views.items()}
-    relevant = from_labels(np.asarray(data.labels), np.asarray(data.labels))
-    ways = list(permutations(codes, 2)) or [(name, name) for name in codes]
-    found = [
-        mean_average_precision(codes[a], codes[b], relevant, exclude="same-row" if a == b else None)
-        for a, b in ways
-    ]
-    return 100 * float(np.mean(found))
-
-
-def deal(
-    labels: NDArray[Any], n: int, seed: int
-) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Rows seen and rows held out; the rows of a class are dealt out in turn."""
-    if not 2 <= n <= len(labels):
-        raise DataError(f"expected between 2 folds and one a row ({len(labels)}), got {n!r}")
-    random = np.random.default_rng(seed)
-    kind = labels @ random.random(labels.shape[1]) if labels.ndim == 2 else labels
-    order = np.lexsort((random.random(len(labels)), kind))
-    fold = np.empty(len(labels), np.int64)
-    fold[order] = np.arange(len(labels)) % n
-    for number in range(n):
-        yield np.flatnonzero(fold != number), np.flatnonzero(fold == number)
-
-
-def _counted(on_step: OnStep, before: int, total: int) -> Callable[[int], None]:
-    return lambda fold: on_step(Step(before + fold, total))
+    """Return the mAP of each fold, in percent, by a model that was trained on the others."""
+    return tuple(CrossValidation(data, folds, seed, supervise).scores(hasher))

@@ -1,0 +1,97 @@
+"""Arguments and options that several commands share, and the objects that they name."""
+
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from crossbit._io.files import read_toml
+from crossbit._validation import check_known
+from crossbit.collection import Collection, Id
+from crossbit.errors import DataError
+from crossbit.hashers import HASHERS, Hasher
+from crossbit.model import HashModel
+
+CollectionPath = Annotated[
+    str,
+    typer.Argument(
+        metavar="COLLECTION",
+        help="Folder of a collection, or its address: milvus://host:port/name.",
+    ),
+]
+CollectionModel = Annotated[
+    Path | None,
+    typer.Option(
+        "--model", "-M", help="Model folder; required for a collection on Milvus, which has none."
+    ),
+]
+ModelFolder = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="Model folder, as written by 'crossbit fit'.")
+]
+DatasetFolder = Annotated[
+    Path, typer.Argument(metavar="DATASET", help="Data set folder; see 'crossbit data --help'.")
+]
+Method = Annotated[str, typer.Option("--method", help="Hashing method; see 'crossbit methods'.")]
+Bits = Annotated[int, typer.Option("--bits", "-b", help="Code length, 1 to 1024.")]
+Fields = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="FIELD=VALUE", help="Field of the method; repeatable."),
+]
+
+
+def open_collection(path: str, model: Path | None = None) -> Collection:
+    """Open a collection; one on a server needs its model folder."""
+    return Collection.open(path, None if model is None else HashModel.load(model))
+
+
+def resolve_ids(collection: Collection, words: Iterable[str]) -> list[Id]:
+    """Return the ids that words name: the text if there is such an item, else its number."""
+    candidates: dict[str, list[Id]] = {word: [word, *_integer(word)] for word in words}
+    items = collection.get([id_ for ids in candidates.values() for id_ in ids])
+    stored = {item.id for item in items if item is not None}
+    return [next((id_ for id_ in ids if id_ in stored), word) for word, ids in candidates.items()]
+
+
+def _integer(word: str) -> list[Id]:
+    try:
+        number = int(word)
+    except ValueError:
+        return []
+    return [number] if str(number) == word and -(2**63) <= number < 2**63 else []
+
+
+def make_hasher(
+    method: str, *, config: Path | None, settings: list[str] | None, **options: object
+) -> Hasher:
+    """Return a method with its fields from a TOML file, options and ``--set``, in that order.
+
+    Args:
+        method: Name of the method.
+        config: TOML file with fields.
+        settings: Values of ``--set``.
+        **options: Fields that have an option of their own; None means that it was not given.
+    """
+    fields = {} if config is None else read_toml(config)
+    fields |= {name: value for name, value in options.items() if value is not None}
+    fields |= parse_fields(settings)
+    return HASHERS[check_known(method, HASHERS, "method")].from_configuration(fields)
+
+
+def parse_fields(settings: list[str] | None) -> dict[str, Any]:
+    """Parse ``FIELD=VALUE``, where a value is TOML or else plain text."""
+    fields: dict[str, Any] = {}
+    for setting in settings or []:
+        name, equals, value = setting.partition("=")
+        if not equals:
+            raise DataError(f"--set takes FIELD=VALUE, got {setting!r}")
+        fields[name.strip()] = _toml_value(value.strip())
+    return fields
+
+
+def _toml_value(text: str) -> Any:  # noqa: ANN401 - any TOML value
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text

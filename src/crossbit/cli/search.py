@@ -1,0 +1,218 @@
+"""``crossbit search`` and ``crossbit annotate``: tables for people, JSON lines for programs."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Annotated, Any, TypeVar
+
+import typer
+from rich.markup import escape
+
+from crossbit.annotate import Tag
+from crossbit.cli import console
+from crossbit.cli._options import CollectionModel, CollectionPath, open_collection, resolve_ids
+from crossbit.collection import Collection, Hit
+from crossbit.data import read_array
+from crossbit.errors import DataError
+
+commands = typer.Typer()
+_PANEL = "Collections"
+_MAX_CELL = 60  # characters of a payload field in a table
+T = TypeVar("T", Hit, Tag)
+
+Inputs = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="INPUT...",
+        help="Raw inputs, if the model has an extractor: texts, tags or paths of images.",
+    ),
+]
+Modality = Annotated[str, typer.Option("--modality", "-m", help="Modality of the queries.")]
+RowsFile = Annotated[
+    str | None, typer.Option("--rows", help="Feature rows as queries: X.npy or file.npz:KEY.")
+]
+Like = Annotated[
+    str | None, typer.Option("--like", metavar="ID", help="An item of the collection as query.")
+]
+Filter = Annotated[
+    str | None,
+    typer.Option("--filter", help='Condition on the payload, such as \'{"year": {">=": 2010}}\'.'),
+]
+AsJson = Annotated[
+    bool,
+    typer.Option("--json", help="One JSON line per query; the default if stdout is a file."),
+]
+
+
+@commands.command("search", rich_help_panel=_PANEL)
+def _search(
+    collection: CollectionPath,
+    modality: Modality,
+    inputs: Inputs = None,
+    rows: RowsFile = None,
+    like: Like = None,
+    k: Annotated[int, typer.Option("-k", min=1, help="Number of hits per query.")] = 10,
+    target: Annotated[
+        list[str] | None,
+        typer.Option(help="Modality to search; repeatable.", show_default="all"),
+    ] = None,
+    filter_: Filter = None,
+    min_similarity: Annotated[
+        float, typer.Option(min=0, max=1, help="Leave out hits below this similarity.")
+    ] = 0.0,
+    rerank: Annotated[
+        int | None,
+        typer.Option(help="Rerank this many of the nearest by the query's real-valued outputs."),
+    ] = None,
+    as_json: AsJson = False,
+    model: CollectionModel = None,
+) -> None:
+    """Find the items nearest to a query of any modality.
+
+    For example:
+
+      crossbit search photos "red + food" -m text --target image
+      crossbit search photos --like cat.jpg -m image -k 20 --filter '{"year": {">=": 2010}}'
+      crossbit search photos --like cat.jpg -m image --filter '{"tags": {"has": "dog"}}'
+      crossbit search photos --rows queries.npy -m text > hits.jsonl
+    """
+    with open_collection(collection, model) as source:
+        queries, titles = _queries(source, modality, inputs, rows, like)
+        results = source.search(
+            modality,
+            queries,
+            k,
+            target=target or None,
+            filter=_parse_filter(filter_),
+            min_similarity=min_similarity,
+            rerank=rerank,
+        )
+    _print(results, titles, _hits_table, as_json=as_json)
+
+
+@commands.command("annotate", rich_help_panel=_PANEL)
+def _annotate(
+    collection: CollectionPath,
+    modality: Modality,
+    inputs: Inputs = None,
+    rows: RowsFile = None,
+    like: Like = None,
+    target: Annotated[
+        str, typer.Option(help="Modality to search for neighbors, or 'all'.")
+    ] = "text",
+    neighbors: Annotated[int, typer.Option(min=1, help="Number of neighbors that vote.")] = 5,
+    max_tags: Annotated[int, typer.Option(min=1, help="Largest number of tags.")] = 10,
+    field: Annotated[str, typer.Option(help="Payload field with the tags of an item.")] = "tags",
+    filter_: Filter = None,
+    as_json: AsJson = False,
+    model: CollectionModel = None,
+) -> None:
+    """Suggest tags by a vote of the nearest neighbors.
+
+    For example:
+
+      crossbit annotate photos new.jpg -m image --target text
+      crossbit annotate photos --rows image.npy -m image --neighbors 10 --max-tags 5
+    """
+    with open_collection(collection, model) as source:
+        queries, titles = _queries(source, modality, inputs, rows, like)
+        tags = source.annotate(
+            modality,
+            queries,
+            target=None if target == "all" else target,
+            neighbors=neighbors,
+            max_tags=max_tags,
+            field=field,
+            filter=_parse_filter(filter_),
+        )
+    _print(tags, titles, _tags_table, as_json=as_json)
+
+
+def _queries(
+    collection: Collection,
+    modality: str,
+    inputs: list[str] | None,
+    rows: str | None,
+    like: str | None,
+) -> tuple[Any, list[str]]:
+    """Return the queries and a title for each."""
+    if sum(option not in (None, []) for option in (inputs, rows, like)) != 1:
+        raise DataError("give exactly one kind of query: inputs, --rows FILE, or --like ID")
+    if rows is not None:
+        X = read_array(rows)
+        return X, [f"row {i}" for i in range(len(X))]
+    if like is not None:
+        return _code_of(collection, modality, like), [f"like {like}"]
+    return inputs, list(inputs or [])
+
+
+def _code_of(collection: Collection, modality: str, like: str) -> Any:  # noqa: ANN401 - Codes
+    """Return the stored code of an item."""
+    (item,) = collection.get(resolve_ids(collection, [like]))
+    if item is None:
+        raise DataError(f"there is no item {like!r} in {collection.path}")
+    if modality not in item.codes:
+        raise DataError(f"item {like!r} has no code of {modality!r}; it has {item.modalities}")
+    return item.codes[modality]
+
+
+def _parse_filter(text: str | None) -> Any:  # noqa: ANN401 - any JSON; the collection validates it
+    if text is None:
+        return None
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        example = '{"year": {">=": 2010}}'
+        raise DataError(
+            f"--filter takes JSON, such as {example}; got {text!r} ({error})"
+        ) from error
+
+
+def _print(
+    results: Sequence[Sequence[T]],
+    titles: list[str],
+    print_table: Callable[[str, Sequence[T]], None],
+    *,
+    as_json: bool,
+) -> None:
+    """Print the results of each query as a table or as a JSON line."""
+    for title, result in zip(titles, results, strict=True):
+        if as_json or not console.out.is_terminal:
+            typer.echo(console.json_line([_to_json(entry) for entry in result]))
+        else:
+            print_table(title, result)
+
+
+def _to_json(entry: Hit | Tag) -> dict[str, Any]:
+    return {key: value for key, value in asdict(entry).items() if key != "code"}
+
+
+def _hits_table(title: str, hits: Sequence[Hit]) -> None:
+    table = console.table("", "id", "by", "payload", "similarity", "bits", title=title, left=4)
+    table.columns[3].no_wrap = False
+    for rank, hit in enumerate(hits, start=1):
+        payload = ", ".join(f"{key}: {_shorten(value)}" for key, value in hit.payload.items())
+        table.add_row(
+            str(rank),
+            f"[bold]{escape(str(hit.id))}[/bold]",
+            hit.modality,
+            escape(payload),
+            f"{hit.similarity:.3f}",
+            str(hit.distance),
+        )
+    console.out.print(table)
+    console.out.print()
+
+
+def _tags_table(title: str, tags: Sequence[Tag]) -> None:
+    table = console.table("tag", "share of neighbors", "votes", title=title, left=1)
+    for tag in tags:
+        share = console.percent(tag.score) + " %"
+        table.add_row(f"[bold]{escape(tag.name)}[/bold]", share, str(tag.votes))
+    console.out.print(table)
+    console.out.print()
+
+
+def _shorten(value: object) -> str:
+    text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return text if len(text) <= _MAX_CELL else f"{text[: _MAX_CELL - 3]}..."
