@@ -57,7 +57,7 @@ def test_a_flat_faiss_index_uses_row_numbers_as_ids() -> None:
     index = HammingIndex.from_faiss(flat)
     assert index.ids().tolist() == list(range(5))
     assert index.get(range(5)) == codes
-    with pytest.raises(DataError, match="codes of 12 bits: bits beyond the last one must be zero"):
+    with pytest.raises(DataError, match="codes of 12 bits: the padding bits must be zero"):
         HammingIndex.from_faiss(flat, 12)
     with pytest.raises(
         DataError, match="IndexBinaryHNSW does not store plain codes; pass an IndexBinaryFlat"

@@ -294,7 +294,7 @@ def test_invalid_arguments_are_rejected() -> None:
         index.search(codes, 1, method="multi")
     with pytest.raises(DataError, match=r"indexed by id, in one dimension; got shape \(1, 2\)"):
         index.search(codes, 1, ids=np.ones((1, 2), np.bool_))
-    with pytest.raises(DataError, match="number of bits is a whole number from 1 to 1024, got 0"):
+    with pytest.raises(DataError, match="number of bits must be an integer from 1 to 1024, got 0"):
         HammingIndex(0)
 
 

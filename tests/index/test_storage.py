@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from crossbit._io.files import write_arrays
+from crossbit._io.files import ArrayFile
 from crossbit.codes import Codes
 from crossbit.errors import FormatError
 from crossbit.index import HammingIndex
@@ -94,7 +94,7 @@ def test_a_truncated_file_is_detected(saved: Path, length: int) -> None:
 
 
 def test_another_format_version_is_refused(saved: Path) -> None:
-    write_arrays(saved, "crossbit.index/2", {}, {})
+    ArrayFile.write(saved, "crossbit.index/2", {}, {})
     with pytest.raises(
         FormatError, match=r"index: format 'crossbit.index/2'; this version .* 'crossbit.index/1'"
     ):
@@ -119,7 +119,7 @@ def test_inconsistent_contents_are_detected(
 ) -> None:
     path = tmp_path / "index"
     arrays = {"ids": np.array(ids, np.int64), "words": np.zeros((2, width), np.uint64)}
-    write_arrays(path, FORMAT, meta, arrays)
+    ArrayFile.write(path, FORMAT, meta, arrays)
     with pytest.raises(FormatError, match=message):
         HammingIndex.load(path)
 

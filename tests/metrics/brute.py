@@ -1,4 +1,4 @@
-"""The definitions as loops over lists: what the closed forms are held against."""
+"""Definitions of the measures as loops over lists, to test the closed forms."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -13,21 +13,21 @@ MAX_DISTANCE = 4
 
 
 def codes_at(distances: Sequence[int]) -> tuple[Codes, Codes]:
-    """A query of zeros, and base codes at these distances from it."""
+    """Return a query of zeros, and base codes at these distances from it."""
     base = np.arange(MAX_DISTANCE) < np.asarray(distances)[:, None]
     return Codes.pack(np.zeros((1, MAX_DISTANCE), np.bool_)), Codes.pack(base)
 
 
 def tie_orders(distances: Sequence[int], gains: Sequence[float]) -> Iterator[list[float]]:
-    """Every ranking that the distances allow, as gains; all are equally likely, since equal gains swap unseen."""
+    """Yield every distinct ranking that the distances allow, as gains; all are equally likely."""
     pairs = sorted(zip(distances, gains, strict=True), key=lambda pair: pair[0])
     groups = [[gain for _, gain in group] for _, group in groupby(pairs, key=lambda pair: pair[0])]
-    for chosen in product(*(sorted(set(permutations(group))) for group in groups)):
-        yield [gain for group in chosen for gain in group]
+    for ordered_groups in product(*(sorted(set(permutations(group))) for group in groups)):
+        yield [gain for group in ordered_groups for gain in group]
 
 
 def value(measure: Measure, ranking: Sequence[float]) -> float:
-    """A measure of one ranking without ties, told as the gains of its items."""
+    """Return a measure of one ranking without ties, given by the gains of its items."""
     if not any(ranking):
         return math.nan
     match measure:
@@ -48,14 +48,15 @@ def value(measure: Measure, ranking: Sequence[float]) -> float:
 
 
 def _average_precision(ranking: Sequence[float], at: int, divisor: str) -> float:
-    found, total = 0, 0.0
+    hits = 0
+    total = 0.0
     for place, gain in enumerate(ranking[:at], start=1):
         if gain > 0:
-            found += 1
-            total += found / place
+            hits += 1
+            total += hits / place
     relevant = sum(gain > 0 for gain in ranking)
-    whole = {"retrieved": found, "reachable": min(relevant, at), "all": relevant}[divisor]
-    return total / whole if whole else 0.0
+    divisors = {"retrieved": hits, "reachable": min(relevant, at), "all": relevant}
+    return total / divisors[divisor] if divisors[divisor] else 0.0
 
 
 def _dcg(gains: Sequence[float]) -> float:

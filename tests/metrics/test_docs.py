@@ -1,4 +1,4 @@
-"""The page on metrics: its examples run, and every public name is on it or in the docstrings it points to."""
+"""The examples of docs/metrics.md run, and every public name has a docstring."""
 
 import doctest
 import inspect
@@ -9,10 +9,10 @@ from crossbit import metrics
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 
 
-def test_the_examples_of_the_page_give_what_it_says() -> None:
-    found = doctest.testfile(str(PAGE), module_relative=False, encoding="utf-8")
-    assert found.attempted > 10
-    assert found.failed == 0
+def test_the_examples_of_the_page_are_correct() -> None:
+    results = doctest.testfile(str(PAGE), module_relative=False, encoding="utf-8")
+    assert results.attempted > 10
+    assert results.failed == 0
 
 
 def test_every_public_name_is_documented() -> None:

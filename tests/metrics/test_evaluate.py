@@ -33,7 +33,8 @@ from tests.metrics.brute import tie_orders
 RNG = np.random.default_rng(0)
 CLASSES = np.append(RNG.integers(4, size=38), [-1, 9])
 BASE_CLASSES = RNG.integers(4, size=120)
-QUERIES, BASE = Codes.pack(RNG.random((40, 12)) < 0.5), Codes.pack(RNG.random((120, 12)) < 0.5)
+QUERIES = Codes.pack(RNG.random((40, 12)) < 0.5)
+BASE = Codes.pack(RNG.random((120, 12)) < 0.5)
 RELEVANT = same_class(CLASSES, BASE_CLASSES)
 
 
@@ -55,14 +56,15 @@ def test_a_report_holds_each_measure_with_interval_bounds_and_chance() -> None:
             assert result.worst < result.value < result.best
 
 
-def test_a_definition_says_everything_in_words() -> None:
+def test_a_definition_is_complete() -> None:
     report = evaluate(
         QUERIES, BASE, RELEVANT, measures=[AveragePrecision(at=5)], exclude=np.arange(40)
     )
     assert report["mAP@5"].definition == (
-        "mean over 38 queries of: average precision of the first 5 places, divided by the relevant items among them,"
-        " expectation over all orders of tied items; relevant are items of the query's class; 2 of 40 queries without"
-        " relevant items left out; one given base row left out for 40 queries; 120 base items"
+        "mean over 38 queries of: average precision of the first 5 places, divided by the relevant"
+        " items among them, expectation over all orders of tied items; relevant are items of the"
+        " query's class; 2 of 40 queries without relevant items left out; one given base row left"
+        " out for 40 queries; 120 base items"
     )
     zero = evaluate(QUERIES, BASE, RELEVANT, empty="zero", exclude="same-row")
     assert (
@@ -72,13 +74,11 @@ def test_a_definition_says_everything_in_words() -> None:
 
 
 def test_queries_without_relevant_items_are_left_out_or_count_as_zero() -> None:
-    skipped, zero = (
-        evaluate(QUERIES, BASE, RELEVANT),
-        evaluate(QUERIES, BASE, RELEVANT, empty="zero"),
-    )
+    skipped = evaluate(QUERIES, BASE, RELEVANT)
+    zero = evaluate(QUERIES, BASE, RELEVANT, empty="zero")
     assert skipped.n_without_relevant == zero.n_without_relevant == 2
-    for one, other in zip(skipped, zero, strict=True):
-        assert other.value == pytest.approx(one.value * 38 / 40)
+    for over_38, over_40 in zip(skipped, zero, strict=True):
+        assert over_40.value == pytest.approx(over_38.value * 38 / 40)
     assert mean_average_precision(QUERIES, BASE, RELEVANT) == skipped["mAP"].value
     assert mean_average_precision(QUERIES, BASE, RELEVANT, empty="zero") == zero["mAP"].value
 
@@ -93,7 +93,7 @@ def test_chance_is_the_mean_over_all_orders_of_the_base() -> None:
     assert report["mAP"].worst == report["mAP"].best == report["mAP"].value
 
 
-def test_stable_measures_stand_in_a_report_between_their_bounds() -> None:
+def test_stable_measures_lie_between_their_bounds() -> None:
     measures = standard_measures(ties="stable", radii=())
     report = evaluate(QUERIES, BASE, RELEVANT, measures=measures)
     for measure in measures:
@@ -104,13 +104,13 @@ def test_stable_measures_stand_in_a_report_between_their_bounds() -> None:
         assert result.worst <= result.value <= result.best
 
 
-def test_a_report_survives_json() -> None:
+def test_a_report_can_be_read_from_its_json() -> None:
     report = evaluate(QUERIES, BASE, RELEVANT)
     assert Report.from_dict(json.loads(report.to_json())) == report
     assert report.interval == "95% percentile bootstrap over queries, 1000 resamples, seed 0"
 
 
-def test_a_real_valued_ranking_has_the_usual_report_without_radii() -> None:
+def test_a_real_valued_ranking_has_the_standard_measures_without_radii() -> None:
     report = evaluate_ranking(rank_scores(RNG.normal(size=(40, 120)), RELEVANT))
     assert [result.name for result in report] == [
         measure.name for measure in standard_measures(radii=())
@@ -118,19 +118,19 @@ def test_a_real_valued_ranking_has_the_usual_report_without_radii() -> None:
     assert report.n_bits is None
 
 
-def test_the_bootstrap_covers_the_mean_as_often_as_it_says() -> None:
+def test_the_bootstrap_interval_has_its_coverage() -> None:
     samples = np.random.default_rng(1).exponential(size=(60, 300))
     low, high = bootstrap_interval(samples, confidence=0.9, resamples=400, seed=1)
     assert low.shape == (300,)
     assert 0.8 < np.mean((low <= 1) & (high >= 1)) < 0.95
-    again = bootstrap_interval(samples, confidence=0.9, resamples=400, seed=1)
-    np.testing.assert_array_equal(again, (low, high))
-    alone = bootstrap_interval(samples[:, 0], confidence=0.9, resamples=400, seed=1)
-    np.testing.assert_allclose(alone, (low[0], high[0]))
+    repeated = bootstrap_interval(samples, confidence=0.9, resamples=400, seed=1)
+    np.testing.assert_array_equal(repeated, (low, high))
+    single = bootstrap_interval(samples[:, 0], confidence=0.9, resamples=400, seed=1)
+    np.testing.assert_allclose(single, (low[0], high[0]))
 
 
 @pytest.mark.parametrize("ties", ["expected", "best", "worst", "stable"])
-def test_a_curve_along_ranks_has_the_means_at_its_cuts(ties: str) -> None:
+def test_a_curve_along_ranks_has_the_means_at_its_cutoffs(ties: str) -> None:
     curve = precision_recall_curve(ranking(), along="rank", points=[1, 10, 120], ties=ties)  # type: ignore[arg-type]
     for i, k in enumerate([1, 10, 120]):
         assert curve.precision[i] == mean_over_queries(
@@ -141,14 +141,14 @@ def test_a_curve_along_ranks_has_the_means_at_its_cuts(ties: str) -> None:
     assert precision_recall_curve(ranking(), along="rank").points == (1, 2, 5, 10, 20, 50, 100, 120)
 
 
-def test_a_curve_along_radii_ends_with_everything_found() -> None:
+def test_a_curve_along_radii_ends_at_full_recall() -> None:
     curve = precision_recall_curve(ranking(), along="radius")
     assert curve.points == tuple(range(13))
     assert curve.recall[-1] == 1.0
     assert curve.precision[2] == mean_over_queries(ranking().measure(PrecisionWithin(radius=2)))
 
 
-def test_a_curve_along_recall_meets_the_precisions_at_the_hits() -> None:
+def test_a_curve_along_recall_has_the_precisions_at_the_hits() -> None:
     marked = [[True, False, True, True, False]]
     tie_free = rank_scores([[5.0, 4.0, 3.0, 2.0, 1.0]], marked)
     curve = precision_recall_curve(tie_free, points=[1 / 3, 2 / 3, 1.0])
@@ -164,7 +164,7 @@ def test_a_curve_along_recall_meets_the_precisions_at_the_hits() -> None:
     )
 
 
-def test_a_curve_along_recall_is_not_led_astray_by_rounding() -> None:
+def test_a_curve_along_recall_is_not_affected_by_rounding() -> None:
     # 0.55 of 20 hits are 11, although the product of the floats is a little more.
     marked = np.array([[True] * 11 + [False] * 80 + [True] * 9])
     curve = precision_recall_curve(rank_scores(-np.arange(100.0)[None], marked), points=[0.55])
@@ -184,31 +184,34 @@ def test_a_curve_may_count_queries_without_relevant_items() -> None:
     [
         (lambda: mean_over_queries([1.0], empty="drop"), "'skip' or 'zero', got 'drop'"),  # type: ignore[arg-type]
         (lambda: mean_over_queries([math.nan] * 3), "none of 3 queries has a relevant item"),
-        (lambda: evaluate(QUERIES, BASE, RELEVANT, measures=[]), "nothing to measure"),
-        (lambda: evaluate(QUERIES, BASE, RELEVANT)["MAP"], r"no 'MAP'; it has \['mAP', 'mAP@10'"),
+        (lambda: evaluate(QUERIES, BASE, RELEVANT, measures=[]), "at least one measure"),
+        (
+            lambda: evaluate(QUERIES, BASE, RELEVANT)["MAP"],
+            r"no measure 'MAP'; it has \['mAP', 'mAP@10'",
+        ),
         (
             lambda: bootstrap_interval([1.0], confidence=1.0),
-            "confidence is between 0 and 1, got 1.0",
+            r"confidence must be between 0 and 1 \(exclusive\), got 1.0",
         ),
         (
             lambda: bootstrap_interval([], resamples=10),
-            "needs values and at least one resample, got 0 and 10",
+            "needs at least one value and one resample, got 0 and 10",
         ),
         (
             lambda: precision_recall_curve(ranking(), along="time"),  # type: ignore[arg-type]
-            "'recall', 'rank' or 'radius', got 'time'",
+            r"unknown kind of points 'time'; known: \['radius', 'rank', 'recall'\]",
         ),
         (
             lambda: precision_recall_curve(ranking(), points=[0.0, 1.0]),
-            "recall levels are above 0 and at most 1",
+            "recall levels must be above 0 and at most 1",
         ),
         (
             lambda: precision_recall_curve(ranking(), along="rank", points=[1.5]),
-            "whole number of places from 1, got 1.5",
+            "a point .* at least 1, got 1.5",
         ),
         (
             lambda: precision_recall_curve(ranking(), along="rank", points=[0]),
-            "whole number of places from 1, got 0",
+            "a point .* at least 1, got 0",
         ),
         (lambda: precision_recall_curve(ranking(), ties="any"), "unknown order of ties 'any'"),  # type: ignore[arg-type]
         (
@@ -217,13 +220,13 @@ def test_a_curve_may_count_queries_without_relevant_items() -> None:
         ),
     ],
 )
-def test_unusable_requests_are_refused(make: Callable[[], object], message: str) -> None:
+def test_invalid_requests_are_rejected(make: Callable[[], object], message: str) -> None:
     with pytest.raises(DataError, match=message):
         make()
 
 
-def test_chance_on_wiki_is_what_its_classes_say(wiki_folder: Path) -> None:
-    # scikit-learn's average_precision_score gives 11.82 over 20 random rankings a query.
+def test_the_chance_level_on_wiki(wiki_folder: Path) -> None:
+    # scikit-learn's average_precision_score gives 11.82 over 20 random rankings per query.
     lines = (wiki_folder / "testset_txt_img_cat.list").read_text().splitlines()
     classes = np.array([int(line.split("\t")[2]) for line in lines])
     same = Codes.pack(np.zeros((len(classes), 1), np.bool_))

@@ -1,4 +1,4 @@
-"""Every measure against its definition, gone through over all orders of ties."""
+"""Every measure compared with its definition over all orders of ties."""
 
 import math
 from collections.abc import Callable
@@ -28,18 +28,18 @@ from crossbit.metrics import (
 )
 from tests.metrics.brute import MAX_DISTANCE, codes_at, tie_orders, value
 
-CUTS = [None, 1, 2, 3, 5, 9]
+CUTOFFS = [None, 1, 2, 3, 5, 9]
 MEASURES: list[Measure] = [
     AveragePrecision(),
     *(
         AveragePrecision(at=k, divisor=d)
-        for k in CUTS[1:]
+        for k in CUTOFFS[1:]
         for d in ("retrieved", "reachable", "all")
     ),
-    *(Precision(at=k) for k in CUTS if k),
-    *(Recall(at=k) for k in CUTS if k),
-    *(Success(at=k) for k in CUTS if k),
-    *(NDCG(at=k) for k in CUTS),
+    *(Precision(at=k) for k in CUTOFFS if k),
+    *(Recall(at=k) for k in CUTOFFS if k),
+    *(Success(at=k) for k in CUTOFFS if k),
+    *(NDCG(at=k) for k in CUTOFFS),
 ]
 Items = list[tuple[int, float]]
 items = st.lists(
@@ -50,7 +50,8 @@ items = st.lists(
 
 
 def ranking_of(drawn: Items) -> tuple[Ranking, list[int], list[float]]:
-    distances, gains = [d for d, _ in drawn], [g for _, g in drawn]
+    distances = [distance for distance, _ in drawn]
+    gains = [gain for _, gain in drawn]
     return rank_codes(*codes_at(distances), from_matrix([gains])), distances, gains
 
 
@@ -87,7 +88,7 @@ def test_stable_orders_ties_by_row_number(drawn: Items) -> None:
 
 
 @given(items, st.sampled_from(["expected", "best", "worst", "stable"]))
-def test_scores_and_codes_of_one_order_measure_the_same(drawn: Items, ties: Ties) -> None:
+def test_scores_and_codes_in_the_same_order_have_the_same_values(drawn: Items, ties: Ties) -> None:
     ranking, distances, gains = ranking_of(drawn)
     lowest = rank_scores([distances], from_matrix([gains]), nearest="lowest")
     highest = rank_scores(-0.5 * np.array([distances]), from_matrix([gains]))
@@ -102,10 +103,8 @@ def test_within_a_radius_equals_its_definition(drawn: Items, radius: int) -> Non
     ranking, _, gains = ranking_of(drawn)
     inside = [gain > 0 for distance, gain in drawn if distance <= radius]
     relevant = sum(gain > 0 for gain in gains)
-    precision, recall = (
-        ranking.measure(PrecisionWithin(radius=radius))[0],
-        ranking.measure(RecallWithin(radius=radius))[0],
-    )
+    precision = ranking.measure(PrecisionWithin(radius=radius))[0]
+    recall = ranking.measure(RecallWithin(radius=radius))[0]
     if not relevant:
         assert math.isnan(precision)
         assert math.isnan(recall)
@@ -115,7 +114,7 @@ def test_within_a_radius_equals_its_definition(drawn: Items, radius: int) -> Non
 
 
 def test_relevant_first_is_not_always_best_over_the_retrieved() -> None:
-    # relevant, not, {relevant, not}, cut at 3: 5/6 with the third relevant, 1 without it.
+    # relevant, not, {relevant, not}, cut-off 3: 5/6 with the third relevant, 1 without it.
     ranking = rank_codes(*codes_at([0, 1, 2, 2]), from_matrix([[True, False, True, False]]))
     cut = AveragePrecision(at=3, divisor="retrieved")
     assert measured(ranking, cut, "best") == 1.0
@@ -124,16 +123,16 @@ def test_relevant_first_is_not_always_best_over_the_retrieved() -> None:
 
 
 def test_large_groups_agree_with_a_simulation() -> None:
-    # Counts too large to list: 400 tied items of which 90 are relevant, behind 3, cut at 150.
+    # Too many orders to enumerate: 400 tied items, 90 of them relevant, behind 3; cut-off 150.
     rng = np.random.default_rng(3)
     distances = np.array([0] * 3 + [1] * 400)
     relevant = np.array([True, False, True] + [True] * 90 + [False] * 310)
     ranking = rank_codes(*codes_at(distances.tolist()), from_matrix(relevant[None]))
     for divisor in ("retrieved", "reachable", "all"):
         measure = AveragePrecision(at=150, divisor=divisor)
-        head, tail = relevant[:3], relevant[3:]
         drawn = [
-            value(measure, [*rng.permutation(head), *rng.permutation(tail)]) for _ in range(400)
+            value(measure, [*rng.permutation(relevant[:3]), *rng.permutation(relevant[3:])])
+            for _ in range(400)
         ]
         spread = np.std(drawn) / math.sqrt(len(drawn))
         assert measured(ranking, measure, "expected") == pytest.approx(
@@ -145,23 +144,25 @@ def test_large_groups_agree_with_a_simulation() -> None:
 
 def test_average_precision_agrees_with_scikit_learn_without_ties() -> None:
     rng = np.random.default_rng(0)
-    scores, relevant = rng.normal(size=(20, 300)), rng.random((20, 300)) < 0.1
-    ours = rank_scores(scores, relevant).measure(AveragePrecision())
-    theirs = [average_precision_score(r, s) for r, s in zip(relevant, scores, strict=True)]
-    np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+    scores = rng.normal(size=(20, 300))
+    relevant = rng.random((20, 300)) < 0.1
+    values = rank_scores(scores, relevant).measure(AveragePrecision())
+    expected = [average_precision_score(r, s) for r, s in zip(relevant, scores, strict=True)]
+    np.testing.assert_allclose(values, expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("at", [None, 1, 10, 100])
 @pytest.mark.parametrize("levels", [5, 10_000])
 def test_ndcg_agrees_with_scikit_learn_with_and_without_ties(at: int | None, levels: int) -> None:
     rng = np.random.default_rng(1)
-    scores, gains = rng.integers(levels, size=(20, 100)) / levels, rng.integers(4, size=(20, 100))
-    ours = rank_scores(scores, gains).measure(NDCG(at=at))
-    theirs = [ndcg_score(g[None], s[None], k=at) for g, s in zip(gains, scores, strict=True)]
-    np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+    scores = rng.integers(levels, size=(20, 100)) / levels
+    gains = rng.integers(4, size=(20, 100))
+    values = rank_scores(scores, gains).measure(NDCG(at=at))
+    expected = [ndcg_score(g[None], s[None], k=at) for g, s in zip(gains, scores, strict=True)]
+    np.testing.assert_allclose(values, expected, rtol=1e-12)
 
 
-def test_long_rankings_without_ties_keep_their_digits() -> None:
+def test_long_rankings_without_ties_are_accurate() -> None:
     n = 200_000
     ranking = rank_scores(np.arange(n, 0, -1.0)[None], np.ones((1, n), np.bool_))
     assert ranking.measure(AveragePrecision())[0] == pytest.approx(1.0, abs=1e-13)
@@ -170,19 +171,19 @@ def test_long_rankings_without_ties_keep_their_digits() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: AveragePrecision(at=0), "whole number of places from 1, got 0"),
-        (lambda: Precision(at=-3), "whole number of places from 1, got -3"),
-        (lambda: Recall(at=2.5), "whole number of places from 1, got 2.5"),  # type: ignore[arg-type]
-        (lambda: NDCG(at=True), "whole number of places from 1, got True"),
+        (lambda: AveragePrecision(at=0), "^at .* at least 1, got 0"),
+        (lambda: Precision(at=-3), "^at .* at least 1, got -3"),
+        (lambda: Recall(at=2.5), "^at .* at least 1, got 2.5"),  # type: ignore[arg-type]
+        (lambda: NDCG(at=True), "^at .* at least 1, got True"),
         (
             lambda: AveragePrecision(divisor="k"),  # type: ignore[arg-type]
-            "unknown divisor 'k'; known: \\['retrieved', 'reachable', 'all'\\]",
+            "unknown divisor 'k'; known: \\['all', 'reachable', 'retrieved'\\]",
         ),
         (lambda: AveragePrecision(ties="random"), "unknown order of ties 'random'"),  # type: ignore[arg-type]
-        (lambda: PrecisionWithin(radius=-1), "whole number from 0, got -1"),
+        (lambda: PrecisionWithin(radius=-1), "^radius .* at least 0, got -1"),
     ],
 )
-def test_measures_refuse_what_they_cannot_mean(make: Callable[[], object], message: str) -> None:
+def test_measures_reject_invalid_arguments(make: Callable[[], object], message: str) -> None:
     with pytest.raises(DataError, match=message):
         make()
 
@@ -193,11 +194,11 @@ def test_a_radius_needs_hamming_distances() -> None:
 
 
 @pytest.mark.parametrize(
-    ("measure", "words"),
+    ("measure", "text"),
     [
         (
             AveragePrecision(),
-            "average precision of the whole ranking, divided by all relevant items, expectation over",
+            "precision of the whole ranking, divided by all relevant items, expectation over",
         ),
         (AveragePrecision(at=5), "of the first 5 places, divided by the relevant items among them"),
         (
@@ -211,5 +212,5 @@ def test_a_radius_needs_hamming_distances() -> None:
         (PrecisionWithin(radius=2), "within Hamming distance 2, 0 where there are none"),
     ],
 )
-def test_a_measure_says_what_it_is(measure: Measure, words: str) -> None:
-    assert words in measure.definition
+def test_a_measure_has_a_definition(measure: Measure, text: str) -> None:
+    assert text in measure.definition

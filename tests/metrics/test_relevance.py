@@ -1,4 +1,4 @@
-"""What is relevant to what."""
+"""Relevance from labels, matrices and functions."""
 
 from collections.abc import Callable
 
@@ -27,10 +27,7 @@ def random_sets(
     seed: int, n_classes: int
 ) -> tuple[list[set[int]], list[set[int]], NDArray[np.bool_], NDArray[np.bool_]]:
     rng = np.random.default_rng(seed)
-    queries, base = (
-        rng.random((4, n_classes)) < 3 / n_classes,
-        rng.random((9, n_classes)) < 3 / n_classes,
-    )
+    queries, base = (rng.random((n, n_classes)) < 3 / n_classes for n in (4, 9))
     as_sets = [[set(np.flatnonzero(row).tolist()) for row in rows] for rows in (queries, base)]
     return as_sets[0], as_sets[1], queries, base
 
@@ -61,13 +58,14 @@ def test_jaccard_equals_the_definition(seed: int, threshold: float) -> None:
     np.testing.assert_array_equal(jaccard(queries, base, at_least=threshold).levels(ALL), expected)
 
 
-def test_a_jaccard_threshold_that_floats_miss_when_multiplied_is_met() -> None:
-    queries, base = np.zeros((1, 20), bool), np.ones((1, 20), bool)
+def test_a_jaccard_threshold_is_not_affected_by_rounding() -> None:
+    queries = np.zeros((1, 20), bool)
+    base = np.ones((1, 20), bool)
     queries[0, :11] = True  # 11/20 ≥ 0.55, although 0.55 · 20 > 11
     assert jaccard(queries, base, at_least=0.55).levels(ALL)[0, 0] == 1
 
 
-def test_labels_choose_between_one_class_and_several() -> None:
+def test_the_shape_of_labels_chooses_the_relevance() -> None:
     assert from_labels([0, 1], [1]).definition == "items of the query's class"
     assert (
         from_labels([[1, 0]], [[1, 1]]).definition == "items with a class in common with the query"
@@ -82,48 +80,55 @@ def test_a_matrix_gives_levels_and_gains() -> None:
     assert from_matrix(np.zeros((2, 3))).gains == (0.0, 1.0)
 
 
-def test_a_function_is_called_for_the_rows_asked() -> None:
+def test_a_function_is_called_with_row_numbers() -> None:
     relevance = from_function(
         lambda q, b: (q[:, None] + b) % 3, 5, 4, definition="sums", gains=(0, 1, 3)
     )
     np.testing.assert_array_equal(relevance.levels(slice(1, 3)), [[1, 2, 0, 1], [2, 0, 1, 2]])
 
 
-def answering(answer: list[list[float]]) -> object:
-    return from_function(lambda q, b: np.asarray(answer), 1, 2, definition="x").levels(slice(0, 1))
+def levels_from(values: list[list[float]]) -> object:
+    relevance = from_function(lambda q, b: np.asarray(values), 1, 2, definition="x")
+    return relevance.levels(slice(0, 1))
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: same_class([[True, False]], [[True, False]]), "same_class takes classes of shape"),
-        (lambda: common_class([0, 1], [1]), "common_class takes boolean matrices"),
+        (
+            lambda: same_class([[True, False]], [[True, False]]),
+            "same_class expects classes of shape",
+        ),
+        (lambda: common_class([0, 1], [1]), "common_class expects boolean matrices"),
         (lambda: jaccard([[1]], [[1]], at_least=0), "above 0 and at most 1, got 0"),
-        (lambda: same_class([0], [[1, 0]]), "are of different kinds"),
-        (lambda: common_class([[1, 0]], [[1, 0, 1]]), "are of different kinds"),
-        (lambda: same_class([0.5], [1]), "labels of the queries: classes are whole numbers"),
+        (lambda: same_class([0], [[1, 0]]), "do not match; pass both as classes"),
+        (lambda: common_class([[1, 0]], [[1, 0, 1]]), "do not match; pass both as classes"),
+        (lambda: same_class([0.5], [1]), "labels of the queries: classes must be integers"),
         (
             lambda: count_common(np.ones((1, 300)), np.ones((1, 300))),
-            "at most 254 classes in common, .* share 300",
+            "at most 254 classes in common, but rows may share 300",
         ),
         (lambda: from_matrix([True]), "matrix of booleans or gains"),
         (lambda: from_matrix([["a"]]), "matrix of booleans or gains"),
-        (lambda: from_matrix([[-1.0, 0.0]]), "gains are finite and ≥ 0"),
-        (lambda: from_matrix([[np.nan, 0.0]]), "gains are finite and ≥ 0"),
+        (lambda: from_matrix([[-1.0, 0.0]]), "gains must be finite and ≥ 0"),
+        (lambda: from_matrix([[np.nan, 0.0]]), "gains must be finite and ≥ 0"),
         (
             lambda: from_matrix(np.arange(300.0)[None]),
             "at most 254 distinct gains above 0; round them",
         ),
         (
             lambda: from_function(lambda q, b: q, 1, 1, definition="x", gains=(1, 2)),
-            "gains increase from 0",
+            "numbers that increase from 0",
         ),
-        (lambda: answering([[1]]), r"gave int64 \(1, 1\), expected booleans or levels \(1, 2\)"),
-        (lambda: answering([[0.5, 1.0]]), "gave float64"),
-        (lambda: answering([[0, 2]]), "gave a level from 0 to 2; levels are 0 to 1"),
-        (lambda: answering([[-1, 0]]), "gave a level from -1 to 0; levels are 0 to 1"),
+        (
+            lambda: levels_from([[1]]),
+            r"booleans or levels of shape \(1, 2\), got int64 of shape \(1, 1\)",
+        ),
+        (lambda: levels_from([[0.5, 1.0]]), "got float64"),
+        (lambda: levels_from([[0, 2]]), "levels from 0 to 1, got 0 to 2"),
+        (lambda: levels_from([[-1, 0]]), "levels from 0 to 1, got -1 to 0"),
     ],
 )
-def test_unusable_relevance_is_refused(make: Callable[[], object], message: str) -> None:
+def test_invalid_relevance_is_rejected(make: Callable[[], object], message: str) -> None:
     with pytest.raises(DataError, match=message):
         make()

@@ -1,16 +1,16 @@
-"""Evaluate hash models in all directions by named protocols, and keep the results."""
+"""Evaluate hash models between all modalities, by explicit protocols, and store the results."""
 
 from crossbit.evaluation.evaluate import Evaluation, evaluate_model
-from crossbit.evaluation.protocol import PROTOCOLS, Protocol, given_splits
-from crossbit.evaluation.results import read_result, result_path, write_result
+from crossbit.evaluation.protocol import Protocol, default_protocol
+from crossbit.evaluation.results import format_direction, read_result, result_path, write_result
 
 __all__ = [
     "Evaluation",
     "evaluate_model",
-    "PROTOCOLS",
     "Protocol",
-    "given_splits",
+    "default_protocol",
     "read_result",
     "result_path",
     "write_result",
+    "format_direction",
 ]

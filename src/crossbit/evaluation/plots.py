@@ -1,4 +1,4 @@
-"""TODO: say what this is."""
+"""Common style of SVG figures; needs matplotlib."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,20 +10,12 @@ from crossbit.errors import MissingExtraError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-
 COLORS = (
     *("#0b6e99", "#d9730d", "#0f7b6c", "#ad1a72", "#6940a5"),
     *("#e03e3e", "#64473a", "#37352f", "#dfab01", "#9b9a97"),
 )
 
-
-_BELOW: dict[str, Any] = {
-    "frameon": False,
-    "fontsize": 8,
-    "ncols": 5,
-}  # a legend that hides no line
-
-
+# A fixed salt and text instead of paths: the same data gives the same file, and diffs are small.
 _STYLE: dict[Any, Any] = {
     "svg.hashsalt": "crossbit",
     "svg.fonttype": "none",
@@ -33,8 +25,15 @@ _STYLE: dict[Any, Any] = {
 
 
 @contextmanager
-def drawing(path: Path, width: float, height: float, columns: int = 1) -> "Iterator[list[Axes]]":
-    """Panels to draw on; leaving writes the figure."""
+def svg_figure(path: Path, width: float, height: float, columns: int = 1) -> "Iterator[list[Axes]]":
+    """Yield the axes of a figure with one row of panels; write the figure on exit.
+
+    Args:
+        path: The SVG file; missing folders are created.
+        width: Width in inches.
+        height: Height in inches.
+        columns: Number of panels.
+    """
     try:
         from matplotlib import rc_context
         from matplotlib.figure import Figure

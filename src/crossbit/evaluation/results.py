@@ -1,4 +1,4 @@
-"""Result files: settings, numbers with their definitions, environment and timings; the codes beside them."""
+"""Result files: settings, protocol, measures with definitions, environment, timings and codes."""
 
 import os
 import platform
@@ -11,19 +11,45 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbit._io.files import check_version, read_json, write_arrays, write_json
+from crossbit._io.files import ArrayFile, check_version, read_json, write_json
 from crossbit.errors import DataError
 from crossbit.evaluation.evaluate import Evaluation
 
 FORMAT = "crossbit.result/1"
-CODES = "crossbit.result-codes/1"
-SUFFIX = ".codes"
+CODES_FORMAT = "crossbit.result-codes/1"
+CODES_SUFFIX = ".codes"
+
+# Field names and values of protocols in files of the first edition.
+_OLD_PROTOCOL_FIELDS = {
+    "learnt_from": "train_split",
+    "learned_from": "train_split",
+    "own_row": "include_self",
+}
+_OLD_PROTOCOL_VALUES = {
+    "base_codes": {"learnt": "learned"},
+    "name": {"wiki/learnt-base": "wiki/learned-base", "nus/labelled": "nus/labeled"},
+}
+
+
+def format_direction(direction: str | tuple[str, str]) -> str:
+    """Return a direction for tables and figures.
+
+    Args:
+        direction: Two modalities, or their names joined by a hyphen as in result files.
+
+    Example:
+        >>> format_direction("image-text"), format_direction(("text", "image"))
+        ('image → text', 'text → image')
+    """
+    # Names of modalities have no hyphen, so the first one separates them.
+    left, right = direction.split("-", 1) if isinstance(direction, str) else direction
+    return f"{left} → {right}"
 
 
 def result_path(
     folder: Path, experiment: str, *, dataset: str, card: Mapping[str, Any], n_bits: int
 ) -> Path:
-    """Where a result lives: ``<folder>/<experiment>/<dataset>-<method>-<bits>-<seed>.json``."""
+    """Return ``<folder>/<experiment>/<dataset>-<method>-<bits>-<seed>.json``."""
     seed = card.get("fields", {}).get("seed", 0)
     name = "-".join([dataset or "data", str(card.get("method", "model")), str(n_bits), str(seed)])
     return folder / experiment / (re.sub(r"[^\w.-]+", "_", name) + ".json")
@@ -38,13 +64,16 @@ def write_result(
     seconds: float,
     cpu_seconds: float | None = None,
 ) -> None:
-    """Write a result, and beside it the codes and the rows they belong to, so that any metric can be recomputed."""
-    if path.suffix == SUFFIX:
+    """Write a result file and, next to it, the codes with their rows.
+
+    With the codes any measure can be computed later.
+    """
+    if path.suffix == CODES_SUFFIX:
         raise DataError(
-            f"{path}: the codes go beside the result under this ending; call the result .json"
+            f"{path}: the suffix {CODES_SUFFIX} is reserved for the codes; name the result .json"
         )
     path.parent.mkdir(parents=True, exist_ok=True)
-    codes = path.with_name(path.name + SUFFIX)
+    codes = path.with_name(path.name + CODES_SUFFIX)
     result = {
         "format": FORMAT,
         "model": dict(card),
@@ -60,7 +89,7 @@ def write_result(
         "environment": environment(),
         "seconds": seconds,
         "cpu_seconds": cpu_seconds,
-        "peak_gib": peak_memory(),
+        "peak_gib": _peak_memory(),
     }
     if evaluation.queries:
         result["codes"] = codes.name
@@ -76,18 +105,33 @@ def _write_codes(path: Path, evaluation: Evaluation) -> None:
     arrays |= {f"query_rows.{name}": rows for name, rows in evaluation.query_rows.items()}
     arrays |= {f"base_rows.{name}": rows for name, rows in evaluation.base_rows.items()}
     n_bits = next(iter(evaluation.queries.values())).n_bits
-    write_arrays(path, CODES, {"n_bits": n_bits}, arrays)
+    ArrayFile.write(path, CODES_FORMAT, {"n_bits": n_bits}, arrays)
 
 
 def read_result(path: Path) -> dict[str, Any]:
-    """Read a result file; a truncated one or one of another version is a `FormatError`."""
+    """Read a result file; protocols of the first edition get the current field names.
+
+    Raises:
+        FormatError: The file is truncated or has another format version.
+    """
     result = read_json(path)
     check_version(path, result.get("format") if isinstance(result, dict) else None, FORMAT)
+    if isinstance(result.get("protocol"), dict):
+        result["protocol"] = _current_protocol(result["protocol"])
     return dict(result)
 
 
+def _current_protocol(stored: Mapping[str, Any]) -> dict[str, Any]:
+    protocol = {_OLD_PROTOCOL_FIELDS.get(key, key): value for key, value in stored.items()}
+    for key, renamed in _OLD_PROTOCOL_VALUES.items():
+        protocol[key] = renamed.get(protocol.get(key, ""), protocol.get(key))
+    # In old files the first measure is the primary one by position only.
+    protocol.setdefault("primary_measure", next(iter(protocol.get("measures", {})), None))
+    return protocol
+
+
 def environment() -> dict[str, str]:
-    """What a number may depend on: versions, machine, cores."""
+    """Return what a number may depend on: versions, machine and number of cores."""
     return {
         "crossbit": version("crossbit"),
         "numpy": np.__version__,
@@ -97,8 +141,8 @@ def environment() -> dict[str, str]:
     }
 
 
-def peak_memory() -> float | None:
-    """The most memory this process has had so far, in GiB; nothing where the system does not tell."""
+def _peak_memory() -> float | None:
+    """Return the peak memory of this process in GiB; None where the system does not report it."""
     try:
         import resource
     except ImportError:  # pragma: no cover - not on Windows

@@ -1,30 +1,34 @@
-"""Metrics: how well a ranking puts relevant items first, whatever the ties, and how healthy codes are.
+"""Retrieval metrics with exact treatment of ties, and statistics of binary codes.
 
-Say what is relevant (`same_class`, `common_class`, `jaccard`, …), then ask for one number
-(`mean_average_precision`), for the usual ones (`evaluate`), or make a `Ranking` and measure what you like.
+Define relevance (`same_class`, `common_class`, `jaccard`, …), then compute one number
+(`mean_average_precision`), the standard measures (`evaluate`), or build a `Ranking` and measure
+anything else.
 """
 
 from crossbit.metrics.average import AveragePrecision, Divisor
 from crossbit.metrics.curve import Curve, precision_recall_curve
 from crossbit.metrics.evaluate import (
+    Empty,
+    MeasureResult,
+    Report,
+    bootstrap_interval,
     evaluate,
     evaluate_ranking,
     mean_average_precision,
+    mean_over_queries,
     standard_measures,
 )
-from crossbit.metrics.health import CodeHealth, DistanceOverlap, code_health, distance_overlap
-from crossbit.metrics.means import Empty, bootstrap_interval, mean_over_queries
-from crossbit.metrics.measure import Measure
+from crossbit.metrics.health import CodeHealth, DistanceOverlap, code_health
 from crossbit.metrics.measures import (
     NDCG,
+    Measure,
     Precision,
     PrecisionWithin,
     Recall,
     RecallWithin,
     Success,
 )
-from crossbit.metrics.rank import rank_codes, rank_scores, rank_vectors
-from crossbit.metrics.ranking import Exclude, Ranking
+from crossbit.metrics.ranking import Exclude, Ranking, rank_codes, rank_scores, rank_vectors
 from crossbit.metrics.relevance import (
     Relevance,
     common_class,
@@ -35,18 +39,17 @@ from crossbit.metrics.relevance import (
     jaccard,
     same_class,
 )
-from crossbit.metrics.report import Report, Result
-from crossbit.metrics.tally import Tally, TieGroups, Ties
+from crossbit.metrics.tie_counts import TieCounts, TieGroups, Ties
 
 __all__ = [
-    # one number, or the usual ones
+    # one number, or a report
     "mean_average_precision",
     "evaluate",
     "evaluate_ranking",
     "standard_measures",
     "Report",
-    "Result",
-    # what is relevant
+    "MeasureResult",
+    # relevance
     "Relevance",
     "from_labels",
     "same_class",
@@ -55,12 +58,12 @@ __all__ = [
     "count_common",
     "from_matrix",
     "from_function",
-    # in what order
+    # rankings
     "Ranking",
     "rank_codes",
     "rank_scores",
     "rank_vectors",
-    # what to measure
+    # measures
     "Measure",
     "AveragePrecision",
     "Precision",
@@ -69,9 +72,9 @@ __all__ = [
     "PrecisionWithin",
     "RecallWithin",
     "NDCG",
-    "Tally",
+    "TieCounts",
     "TieGroups",
-    # over queries
+    # aggregation over queries
     "mean_over_queries",
     "bootstrap_interval",
     "Curve",
@@ -80,8 +83,7 @@ __all__ = [
     "CodeHealth",
     "code_health",
     "DistanceOverlap",
-    "distance_overlap",
-    # the words that options take
+    # types of options
     "Divisor",
     "Empty",
     "Exclude",

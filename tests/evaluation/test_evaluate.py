@@ -1,24 +1,29 @@
+"""Evaluation of models between all modalities, protocols and result files."""
+
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from crossbit import CCAITQ, LSH, Codes, DataError, Dataset, FormatError, mean_average_precision
-from crossbit._io.files import read_arrays
+from crossbit._io.files import ArrayFile
 from crossbit.data import synthetic
 from crossbit.evaluation import (
-    PROTOCOLS,
     Protocol,
+    default_protocol,
     evaluate_model,
-    given_splits,
+    format_direction,
     read_result,
     result_path,
     write_result,
 )
 from crossbit.metrics import same_class
 
+GOLDEN_RESULTS = Path(__file__).parents[1] / "golden" / "first_edition" / "results"
 
-def test_every_direction_is_what_the_metric_says() -> None:
+
+def test_every_direction_has_the_value_of_the_metric() -> None:
     data = synthetic(n=150, classes=3)
     model = CCAITQ(n_bits=16).fit(**data.fit_arguments("train"))
     evaluation = evaluate_model(model, data)
@@ -33,22 +38,22 @@ def test_every_direction_is_what_the_metric_says() -> None:
                 exclude="same-row" if left == right else None,
             )
             assert evaluation.reports[left, right]["mAP"].value == pytest.approx(expected)
-    assert evaluation.protocol.words == "queries: test; base: test"
+    assert evaluation.protocol.summary == "queries: test; base: test"
 
 
-def test_own_row_can_be_left_out_across_modalities() -> None:
+def test_self_matches_can_be_excluded_across_modalities() -> None:
     data = synthetic(n=150, classes=3)
     model = CCAITQ(n_bits=16).fit(**data.fit_arguments("train"))
-    kept, dropped = (
-        evaluate_model(model, data, given_splits(data, own_row=own)) for own in (True, False)
+    with_self, without_self = (
+        evaluate_model(model, data, default_protocol(data, include_self=include))
+        for include in (True, False)
     )
-    assert (
-        kept.reports["image", "text"]["mAP"].value > dropped.reports["image", "text"]["mAP"].value
-    )
-    assert kept.reports["image", "image"] == dropped.reports["image", "image"]
+    across = ("image", "text")
+    assert with_self.reports[across]["mAP"].value > without_self.reports[across]["mAP"].value
+    assert with_self.reports["image", "image"] == without_self.reports["image", "image"]
 
 
-def test_missing_rows_are_left_out_and_own_rows_still_found() -> None:
+def test_absent_rows_are_left_out() -> None:
     data = synthetic(n=200, classes=3, missing=0.3)
     model = CCAITQ(n_bits=16).fit(**data.fit_arguments("train"))
     evaluation = evaluate_model(model, data)
@@ -69,7 +74,7 @@ def test_without_labels_the_same_row_is_relevant() -> None:
     )
 
 
-def test_queries_search_the_database_when_there_is_one() -> None:
+def test_queries_search_the_database_split_if_it_exists() -> None:
     toy = synthetic(n=100, classes=3)
     data = Dataset(
         views=toy.views,
@@ -77,11 +82,11 @@ def test_queries_search_the_database_when_there_is_one() -> None:
         splits={"query": np.arange(20), "database": np.arange(20, 100)},
     )
     evaluation = evaluate_model(LSH().fit(**data.fit_arguments(None)), data)
-    assert evaluation.protocol.words == "queries: query; base: database"
+    assert evaluation.protocol.summary == "queries: query; base: database"
     assert evaluation.reports["image", "image"].n_base == 80
 
 
-def test_a_base_whose_codes_are_made_from_its_labels_scores_as_a_classifier_would() -> None:
+def test_base_codes_made_from_labels_raise_the_score() -> None:
     data = synthetic(n=300, classes=3, noise=2.0)
     model = CCAITQ(n_bits=16).fit(**data.fit_arguments("train"))
     hashed, learned = (
@@ -92,64 +97,65 @@ def test_a_base_whose_codes_are_made_from_its_labels_scores_as_a_classifier_woul
         learned.reports["image", "text"]["mAP"].value > hashed.reports["image", "text"]["mAP"].value
     )
     labels = np.asarray(data.labels)[learned.base_rows["text"]]
-    for wanted in np.unique(labels):
-        assert len(np.unique(learned.base["text"][labels == wanted].words)) == 1
-    assert "made from its labels" in learned.protocol.words
+    for label in np.unique(labels):
+        assert len(np.unique(learned.base["text"][labels == label].words)) == 1
+    assert "made from its labels" in learned.protocol.summary
 
 
-def test_a_row_of_several_classes_gets_a_code_between_theirs() -> None:
+def test_rows_with_the_same_classes_get_the_same_code() -> None:
     toy = synthetic(n=300, classes=4)
     member = np.asarray(toy.labels)[:, None] == np.arange(4)
     member[:20, 0] = True
     data = Dataset(views=toy.views, labels=member, splits=toy.splits)
-    model = CCAITQ(n_bits=32).fit(toy.views, rows=True)
-    found = evaluate_model(
+    model = CCAITQ(n_bits=32).fit(toy.views, aligned=True)
+    evaluation = evaluate_model(
         model, data, Protocol(name="learned", base="train", base_codes="learned")
     )
-    assert len(np.unique(found.base["image"].words)) <= 7
+    assert len(np.unique(evaluation.base["image"].words)) <= 7
 
 
-def test_codes_cannot_be_made_from_labels_that_are_not_there() -> None:
+def test_learned_base_codes_need_labels() -> None:
     toy = synthetic(n=90, classes=3)
     data = Dataset(views=toy.views, splits=toy.splits)
-    model = CCAITQ(n_bits=8).fit(toy.views, rows=True)
-    with pytest.raises(DataError, match="'image' has no labels to make codes from"):
+    model = CCAITQ(n_bits=8).fit(toy.views, aligned=True)
+    with pytest.raises(DataError, match="needs labels, but 'image' has none"):
         evaluate_model(model, data, Protocol(name="learned", base_codes="learned"))
 
 
-def test_every_protocol_is_told_whole() -> None:
-    for name, protocol in PROTOCOLS.items():
-        told = protocol.to_dict()
-        assert told["name"] == name
-        assert told["measures"]
-        assert told["note"]
+def test_a_protocol_is_written_with_all_fields() -> None:
+    protocol = default_protocol(synthetic(n=50))
+    written = protocol.to_dict()
+    assert written["name"] == "given splits"
+    assert written["primary_measure"] == "mAP" == next(iter(written["measures"]))
+    assert (written["queries"], written["train_split"]) == ("test", "train")
+    assert written["include_self"] is True
 
 
-def test_a_split_that_is_not_there_is_named() -> None:
+def test_an_unknown_split_is_an_error() -> None:
     with pytest.raises(DataError, match="split 'tset'"):
-        given_splits(synthetic(n=50), queries="tset")
+        default_protocol(synthetic(n=50), queries="tset")
 
 
-def test_unpaired_views_need_labels() -> None:
+def test_views_that_are_not_aligned_need_labels() -> None:
     random = np.random.default_rng(0)
     views = {"image": random.normal(size=(30, 5)), "text": random.normal(size=(40, 4))}
     model = LSH().fit(
         views, labels={name: np.zeros(len(view), int) for name, view in views.items()}
     )
-    with pytest.raises(DataError, match="nothing says what is relevant"):
+    with pytest.raises(DataError, match="'image' has neither labels nor rows aligned"):
         evaluate_model(model, Dataset(views=views))
 
 
-def test_nothing_in_common_is_told() -> None:
+def test_model_and_data_set_need_a_common_modality() -> None:
     data = synthetic(n=50, classes=2)
     model = LSH().fit({"sound": np.random.default_rng(0).normal(size=(9, 4))})
     with pytest.raises(
-        DataError, match=r"the model knows \['sound'\] and the data set has \['image', 'text'\]"
+        DataError, match=r"modalities \['sound'\], the data set \['image', 'text'\]"
     ):
         evaluate_model(model, data)
 
 
-def test_a_result_can_be_recomputed(tmp_path: Path) -> None:
+def test_a_result_can_be_recomputed_from_its_codes(tmp_path: Path) -> None:
     data = synthetic(n=150, classes=3)
     model = CCAITQ(n_bits=16).fit(**data.fit_arguments("train"))
     evaluation = evaluate_model(model, data)
@@ -157,22 +163,44 @@ def test_a_result_can_be_recomputed(tmp_path: Path) -> None:
     assert path == tmp_path / "trial" / "my_data_1-ccaitq-16-0.json"
     write_result(path, evaluation, card=model.card, dataset=data.describe(), seconds=1.5)
     result = read_result(path)
-    stored = read_arrays(path.with_name(path.name + ".codes"), "crossbit.result-codes/1")
+    stored = ArrayFile.read(path.with_name(path.name + ".codes"), "crossbit.result-codes/1")
     n_bits = stored.meta["n_bits"]
     labels = np.asarray(data.labels)
-    again = mean_average_precision(
+    recomputed = mean_average_precision(
         Codes(stored.arrays["query.image"], n_bits),
         Codes(stored.arrays["base.text"], n_bits),
         same_class(
             labels[stored.arrays["query_rows.image"]], labels[stored.arrays["base_rows.text"]]
         ),
     )
-    assert result["directions"]["image-text"]["results"][0]["value"] == pytest.approx(again)
+    values = {row["name"]: row["value"] for row in result["directions"]["image-text"]["results"]}
+    assert values[result["protocol"]["primary_measure"]] == pytest.approx(recomputed)
     assert result["model"]["fields"]["n_bits"] == 16
     assert result["environment"]["numpy"] == np.__version__
 
 
-def test_a_strange_result_file_is_refused(tmp_path: Path) -> None:
+def test_the_suffix_of_codes_is_reserved(tmp_path: Path) -> None:
+    data = synthetic(n=60, classes=2)
+    evaluation = evaluate_model(LSH(n_bits=8).fit(**data.fit_arguments("train")), data)
+    with pytest.raises(DataError, match=r"a\.codes: the suffix \.codes is reserved"):
+        write_result(tmp_path / "a.codes", evaluation, card={}, dataset={}, seconds=0.0)
+
+
+def test_protocols_of_the_first_edition_get_the_current_field_names() -> None:
+    path = GOLDEN_RESULTS / "lsh-16-0.json"
+    stored = json.loads(path.read_text())["protocol"]
+    protocol = read_result(path)["protocol"]
+    assert protocol["train_split"] == stored["learnt_from"]
+    assert protocol["include_self"] == stored["own_row"]
+    assert protocol["primary_measure"] == "mAP"
+    assert protocol.keys() == Protocol(name="any").to_dict().keys()
+
+
+def test_a_direction_is_formatted_with_an_arrow() -> None:
+    assert format_direction("image-text") == format_direction(("image", "text")) == "image → text"
+
+
+def test_a_result_file_of_another_format_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"format": "crossbit.result/9"}')
     with pytest.raises(FormatError, match=r"a\.json: format 'crossbit.result/9'"):
         read_result(tmp_path / "a.json")

@@ -1,0 +1,81 @@
+"""Evaluation protocols of the experiments, by name."""
+
+from crossbit.evaluation.protocol import Protocol
+from crossbit.metrics import AveragePrecision, Measure, Precision
+
+_WIKI = (
+    Protocol(
+        name="wiki",
+        note="the paper's: queries and base are the 693 test rows, the query's own row counts",
+    ),
+    Protocol(name="wiki/train-as-base", base="train", note="the base is the training split"),
+    Protocol(
+        name="wiki/learned-base",
+        base="train",
+        base_codes="learned",
+        note="as in papers that optimize the codes of the base together with its labels",
+    ),
+)
+
+_FIRST_TEN: tuple[Measure, ...] = (AveragePrecision(at=10), Precision(at=10))
+
+_CONCEPTS = (
+    Protocol(
+        name="nus/labeled",
+        queries="query",
+        base="database",
+        measures=_FIRST_TEN,
+        note=(
+            "10⁴ queries and 1.8·10⁵ base items from the photographs with a concept; the others are"
+            " the training split"
+        ),
+    ),
+    Protocol(
+        name="nus/ten-concepts",
+        queries="query",
+        base="database",
+        measures=_FIRST_TEN,
+        note=(
+            "photographs with one of the ten most frequent concepts: 10⁴ queries, all others are"
+            " the base, half of which is the training split"
+        ),
+    ),
+    Protocol(
+        name="flickr8k/concepts",
+        queries="query",
+        base="database",
+        measures=_FIRST_TEN,
+        note="the official test photographs are queries; training uses neither them nor the base",
+    ),
+)
+
+_DIGITS = Protocol(
+    name="digits",
+    note="queries and base are the 1000 test rows, between all pairs of six modalities",
+)
+
+_SHAPES = (
+    Protocol(
+        name="shapegoogle/as-printed",
+        queries="query",
+        base="database",
+        include_self=False,
+        note=(
+            "transductive: vocabularies and pairs come from the shapes of queries and base,"
+            " including the distractors"
+        ),
+    ),
+    Protocol(
+        name="shapegoogle/held-out",
+        queries="query",
+        base="database",
+        include_self=False,
+        note=(
+            "vocabularies and pairs come from one half of the shapes and distractors; the other"
+            " half of the shapes are the queries, searched among the other distractors"
+        ),
+    ),
+)
+
+PROTOCOLS = {protocol.name: protocol for protocol in (*_WIKI, _DIGITS, *_CONCEPTS, *_SHAPES)}
+"""Name → protocol."""
