@@ -18,16 +18,16 @@ if TYPE_CHECKING:
         MissingExtraError,
     )
     from crossbit.hashers import HASHERS, Hasher
-    from crossbit.hashers.ccaitq import CCAITQ
-    from crossbit.hashers.classridge import ClassRidge
-    from crossbit.hashers.cmnn import CMNN
-    from crossbit.hashers.cmssh import CMSSH
-    from crossbit.hashers.diffhash import DiffHash
-    from crossbit.hashers.lsh import LSH
-    from crossbit.hashers.mmnn import MMNN
-    from crossbit.hashers.posteriorlsh import PosteriorLSH
-    from crossbit.hashers.rankedcca import RankedCCA
-    from crossbit.hashers.spectralhashing import SpectralHashing
+    from crossbit.hashers.ccaitq import CCAITQ as CCAITQ
+    from crossbit.hashers.classridge import ClassRidge as ClassRidge
+    from crossbit.hashers.cmnn import CMNN as CMNN
+    from crossbit.hashers.cmssh import CMSSH as CMSSH
+    from crossbit.hashers.diffhash import DiffHash as DiffHash
+    from crossbit.hashers.lsh import LSH as LSH
+    from crossbit.hashers.mmnn import MMNN as MMNN
+    from crossbit.hashers.posteriorlsh import PosteriorLSH as PosteriorLSH
+    from crossbit.hashers.rankedcca import RankedCCA as RankedCCA
+    from crossbit.hashers.spectralhashing import SpectralHashing as SpectralHashing
     from crossbit.index import HammingIndex
     from crossbit.metrics import evaluate, mean_average_precision
     from crossbit.model import HashModel, Recipe
@@ -38,16 +38,6 @@ _HOMES = {
     "crossbit.model": ["HashModel", "Recipe"],
     "crossbit.metrics": ["evaluate", "mean_average_precision"],
     "crossbit.hashers": ["HASHERS", "Hasher"],
-    "crossbit.hashers.ccaitq": ["CCAITQ"],
-    "crossbit.hashers.cmnn": ["CMNN"],
-    "crossbit.hashers.cmssh": ["CMSSH"],
-    "crossbit.hashers.diffhash": ["DiffHash"],
-    "crossbit.hashers.mmnn": ["MMNN"],
-    "crossbit.hashers.lsh": ["LSH"],
-    "crossbit.hashers.classridge": ["ClassRidge"],
-    "crossbit.hashers.posteriorlsh": ["PosteriorLSH"],
-    "crossbit.hashers.rankedcca": ["RankedCCA"],
-    "crossbit.hashers.spectralhashing": ["SpectralHashing"],
     "crossbit.index": ["HammingIndex"],
     "crossbit.collection": ["Collection", "Hit", "Item"],
     "crossbit.errors": [
@@ -78,16 +68,6 @@ __all__ = [
     "mean_average_precision",
     "HASHERS",
     "Hasher",
-    "MMNN",
-    "CMNN",
-    "CMSSH",
-    "DiffHash",
-    "CCAITQ",
-    "RankedCCA",
-    "ClassRidge",
-    "PosteriorLSH",
-    "SpectralHashing",
-    "LSH",
     "CrossbitError",
     "DataError",
     "FormatError",
@@ -102,11 +82,21 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the name stands fo
         from importlib.metadata import version
 
         return version("crossbit")
-    if name not in _HOME:
-        raise AttributeError(f"module 'crossbit' has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    # Submodules are looked up here, too; only capitalized names can be methods.
+    if name[:1].isupper() and (hasher := _hashers().get(name)):
+        return hasher
+    raise AttributeError(f"module 'crossbit' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
     """The public names, for completion."""
-    return [*__all__, "__version__"]
+    return [*__all__, "__version__", *_hashers()]
+
+
+def _hashers() -> "dict[str, type[Hasher]]":
+    """Class name → class of every method."""
+    from crossbit.hashers import HASHERS
+
+    return {hasher.__name__: hasher for hasher in HASHERS.values()}

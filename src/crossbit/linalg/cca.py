@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from crossbit._validation import present_rows
 from crossbit.linalg.pca import Matrix, principal
 
 Links: TypeAlias = Mapping[tuple[str, str], NDArray[np.int64]]
@@ -47,7 +48,7 @@ class CCA:
         self._mean_variance: dict[str, float] = {}
         self._orientation: dict[str, Matrix] = {}
         scores = {}
-        present = {name: ~np.isnan(rows[:, 0]) for name, rows in X.items()}
+        present = {name: present_rows(rows) for name, rows in X.items()}
         for name, rows in X.items():
             scores[name] = self._fit_axes(
                 name, np.asarray(rows[present[name]], np.float64), standardize, max_axes
@@ -79,7 +80,7 @@ class CCA:
             w, V = np.zeros(1), np.eye(d, 1)
         w, V = w[::-1][:max_axes] / n, V[:, ::-1][:, :max_axes]
         self._variance[name] = w
-        self._mean_variance[name] = float(w.sum() / max(min(d, n - 1), 1))
+        self._mean_variance[name] = float(w.sum() / d)
         self._axes[name] = scale[:, None] * V
         self._orientation[name] = V.sum(axis=0)
         projected: Matrix = centered @ V
@@ -90,7 +91,7 @@ class CCA:
 
         Args:
             n: The number of directions; k is smaller if a modality has fewer axes.
-            regularization: $r$, as a multiple of the mean variance of a modality.
+            regularization: $r$, as a multiple of the mean variance of a modality's columns.
             power: Directions of unit variance are multiplied by their correlation to this power.
         """
         names = list(self._axes)
