@@ -1,4 +1,4 @@
-"""What can be said without Ray: that it is missing, and that a command makes no sense."""
+"""Errors that are raised without Ray: a missing extra and invalid arguments."""
 
 import sys
 from pathlib import Path
@@ -19,7 +19,7 @@ def toy(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_missing_extra_is_named(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_names_the_missing_extra(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     for name in (
         "RAY_AUTH_MODE",
@@ -27,40 +27,43 @@ def test_the_missing_extra_is_named(toy: Path, monkeypatch: pytest.MonkeyPatch) 
         "RAY_USAGE_STATS_ENABLED",
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER",
     ):
-        monkeypatch.setenv(name, "")  # so that what is set is taken back
+        monkeypatch.setenv(name, "")  # monkeypatch then restores what the library sets
         monkeypatch.delenv(name)
     with pytest.raises(MissingExtraError, match=r"'ray' is not installed.*crossbit\[ray\]"):
         distributed.fit(MMNN(n_bits=8), toy / "toy", toy / "out")
     with pytest.raises(MissingExtraError, match=r"'ray' is not installed.*crossbit\[ray\]"):
-        distributed.encode(distributed.Work(toy / "model", toy / "toy" / "image.npy", "image"))
+        distributed.encode(
+            distributed.EncodingJob(toy / "model", toy / "toy" / "image.npy", "image")
+        )
     assert sorted(path.name for path in toy.iterdir()) == ["model", "toy"]
 
 
-def test_a_slip_is_found_before_anything_is_started(toy: Path) -> None:
+def test_invalid_arguments_are_rejected_before_a_cluster_starts(toy: Path) -> None:
     with pytest.raises(
-        DataError, match=r"ccaitq has no training to share .*take one of \['cmnn', 'mmnn'\]"
+        DataError, match=r"ccaitq does not train networks .*use one of \['cmnn', 'mmnn'\]"
     ):
         distributed.fit(CCAITQ(), toy / "toy", toy / "out")
     with pytest.raises(DataError, match="unknown split 'nonsense'"):
         distributed.fit(MMNN(), toy / "toy", toy / "out", split="nonsense")
-    with pytest.raises(DataError, match="workers is a whole number of at least 1, got 0"):
+    with pytest.raises(DataError, match="workers must be an integer of at least 1, got 0"):
         distributed.fit(MMNN(), toy / "toy", toy / "out", workers=0)
     with pytest.raises(DataError, match="unknown modality 'sound'"):
-        distributed.encode(distributed.Work(toy / "model", toy / "toy" / "image.npy", "sound"))
+        distributed.encode(
+            distributed.EncodingJob(toy / "model", toy / "toy" / "image.npy", "sound")
+        )
 
 
-def test_nothing_to_encode_needs_no_cluster(toy: Path) -> None:
+def test_encoding_an_empty_file_needs_no_cluster(toy: Path) -> None:
     np.save(toy / "none.npy", np.zeros((0, 4)))
-    found = distributed.encode(distributed.Work(toy / "model", toy / "none.npy", "image"))
-    assert (len(found.codes), len(found.rows), found.n_rows) == (0, 0, 0)
+    encoded = distributed.encode(distributed.EncodingJob(toy / "model", toy / "none.npy", "image"))
+    assert (len(encoded.codes), len(encoded.rows), encoded.n_rows) == (0, 0, 0)
 
 
-def test_commands_say_where_codes_may_go(toy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_encode_command_needs_exactly_one_output(
+    toy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     encode = ["encode", str(toy / "model"), str(toy / "toy" / "image.npy"), "-m", "image"]
     assert main(encode) == 1
-    assert (
-        "say where the codes go with --out FILE; --into COLLECTION goes with --ray"
-        in capsys.readouterr().err
-    )
+    assert "--out FILE; --into COLLECTION needs --ray" in capsys.readouterr().err
     assert main([*encode, "--ray", "local"]) == 1
-    assert "--out FILE or --into COLLECTION, one of them" in capsys.readouterr().err
+    assert "exactly one output: --out FILE or --into COLLECTION" in capsys.readouterr().err

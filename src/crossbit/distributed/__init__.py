@@ -1,6 +1,6 @@
-"""Past one machine: the same training loop and the same encoder on Ray, and what a cluster would need."""
+"""Train and encode on a Ray cluster."""
 
-from crossbit.distributed.encoding import Encoded, Work, encode, encode_into
+from crossbit.distributed.encoding import EncodedRows, EncodingJob, encode, encode_into
 from crossbit.distributed.training import fit
 
-__all__ = ["Encoded", "Work", "encode", "encode_into", "fit"]
+__all__ = ["EncodedRows", "EncodingJob", "encode", "encode_into", "fit"]

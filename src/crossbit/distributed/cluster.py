@@ -1,4 +1,4 @@
-"""A Ray cluster: the one at an address, or one of our own for as long as it is needed."""
+"""Connect to a Ray cluster, or start a local one for as long as it is needed."""
 
 import os
 import secrets
@@ -6,36 +6,36 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from crossbit._validation import whole_number
+from crossbit._validation import check_integer
 from crossbit.errors import BackendError, MissingExtraError
 
 LOCAL = "local"
-_STORE = (
-    200 << 20
-)  # bytes of a local cluster's object store: rows are read from files, only codes pass through it
+# Bytes of a local cluster's object store; only codes pass through it, rows are read from files.
+_OBJECT_STORE = 200 << 20
 
 
 @contextmanager
 def connected(address: str, *, workers: int) -> Iterator[Any]:
-    """Connect to a Ray cluster and leave it when the block ends.
+    """Connect to a Ray cluster for the duration of a block.
 
-    Callers must prove who they are by a token: ``RAY_AUTH_MODE=token`` is set unless the environment says otherwise,
-    and the token of a cluster is taken from where Ray looks for it (``RAY_AUTH_TOKEN``, ``RAY_AUTH_TOKEN_PATH`` or
-    ``~/.ray/auth_token``). Where this process is connected already, that connection is used and left open.
+    Ray authenticates callers with a token: ``RAY_AUTH_MODE=token`` is set unless the environment
+    sets it, and the token comes from ``RAY_AUTH_TOKEN``, ``RAY_AUTH_TOKEN_PATH`` or
+    ``~/.ray/auth_token``. If this process is already connected, that connection is used and stays
+    open.
 
     Args:
-        address: Such as ``"10.0.0.1:6379"``; ``"local"`` starts a cluster on this machine that nobody else can reach,
-            with a token of its own, and ends it.
-        workers: How many workers will be asked for; a local cluster has as many processors.
+        address: Address such as ``"10.0.0.1:6379"``; ``"local"`` starts a cluster on this machine,
+            which listens on the loopback interface only and has a token of its own, and stops it.
+        workers: Number of workers that will be requested; a local cluster has as many CPUs.
 
     Yields:
         The module ``ray``.
 
     Raises:
         MissingExtraError: Ray is not installed.
-        BackendError: No cluster answers at the address, or it refuses us.
+        BackendError: No cluster answers at the address, or it refuses the connection.
     """
-    whole_number(workers, "workers", least=1)
+    check_integer(workers, "workers", least=1)
     ray = _import_ray(address)
     if ray.is_initialized():
         yield ray
@@ -46,14 +46,19 @@ def connected(address: str, *, workers: int) -> Iterator[Any]:
         "logging_level": "ERROR",
     }
     if address == LOCAL:
-        settings |= {"num_cpus": workers, "include_dashboard": False, "object_store_memory": _STORE}
-        settings |= {"_node_ip_address": "127.0.0.1"}
+        settings |= {
+            "num_cpus": workers,
+            "include_dashboard": False,
+            "object_store_memory": _OBJECT_STORE,
+            "_node_ip_address": "127.0.0.1",
+        }
     try:
         ray.init(**settings)
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         reason = str(error).partition("\n")[0]
         raise BackendError(
-            f"Ray at {address!r} cannot be used: {reason}; check that it runs, that versions agree, and its token"
+            f"cannot connect to Ray at {address!r}: {reason};"
+            " check that it is running, that the versions match, and its token"
         ) from error
     try:
         yield ray
@@ -61,14 +66,14 @@ def connected(address: str, *, workers: int) -> Iterator[Any]:
         ray.shutdown()
 
 
-def _import_ray(address: str) -> Any:  # noqa: ANN401 - a module without types
-    """Ray, told before it is imported who may speak to it, and where a local cluster listens."""
+def _import_ray(address: str) -> Any:  # noqa: ANN401 - Ray is not typed
+    """Import Ray after setting the environment variables that it reads at import."""
     os.environ.setdefault("RAY_AUTH_MODE", "token")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if address == LOCAL:
-        # The name speaks of other systems; what it does is keep every server of the cluster on the loopback.
+        # Despite its name, this keeps all servers of the cluster on the loopback interface.
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
-        # Ray reads it once a process: a second cluster must have the same.
+        # Ray reads the token once per process, so a second local cluster must have the same one.
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     try:
         import ray

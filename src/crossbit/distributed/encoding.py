@@ -1,4 +1,8 @@
-"""Encoding on Ray: many files of rows into codes, or straight into a collection, whatever nodes die on the way."""
+"""Encode many files of rows on Ray, into codes or directly into a collection.
+
+The files are cut into blocks; workers read and encode one block at a time. When a node dies, Ray
+repeats its blocks on other nodes.
+"""
 
 import json
 import logging
@@ -12,55 +16,64 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbit._validation import known
+from crossbit._validation import check_known, present_rows
 from crossbit.codes import Codes
-from crossbit.collection import Collection, Id, milvus
-from crossbit.data.arrays import present_rows
-from crossbit.distributed import shards
+from crossbit.collection import Collection, Id
+from crossbit.data import read_array
+from crossbit.data.conversion.readers import open_parquet, rows_from_lists
 from crossbit.distributed.cluster import LOCAL, connected
-from crossbit.distributed.shards import Block
 from crossbit.errors import BackendError, CrossbitError, DataError
 from crossbit.model import HashModel
 
+BLOCK_ROWS = 1 << 16
+"""Rows per block of a ``.npy`` file; in a parquet file a block is a row group."""
+
 OnRows = Callable[[int], None]
-Fields = dict[str, Any]
+_Fields = dict[str, Any]
+_SUFFIXES = (".npy", ".parquet")
 
 
 @dataclass(frozen=True)
-class Work:
-    """What is to be encoded, and where.
+class EncodingJob:
+    """What to encode, and on which cluster.
 
     Args:
-        model: A model folder.
-        rows: A ``.npy`` or ``.parquet`` file, or a folder of such, on storage that all workers can read.
-        modality: What the rows are.
-        column: The column with the rows, in parquet files; None: it is named like the modality.
-        id_column: The column with the ids; where there is none, rows are named by their number over all files.
-        address: Of the cluster; ``"local"`` starts one here.
-        workers: How many; each takes a processor.
-        block: Rows of a ``.npy`` file that a worker takes at a time.
-        skip_absent: Leave out rows that are all NaN, instead of refusing them; a collection always does.
+        model: Folder of the model.
+        path: A ``.npy`` or ``.parquet`` file, or a folder of them, on storage that all workers can
+            read.
+        modality: Modality of the rows.
+        column: Column with the rows in parquet files; None: the name of the modality.
+        id_column: Column with the ids; without it, rows are numbered over all files.
+        address: Address of the cluster; ``"local"`` starts one on this machine.
+        workers: Number of workers; each takes one CPU.
+        block_rows: Rows per block of a ``.npy`` file.
+        skip_absent: Skip rows that are all NaN instead of rejecting them; `encode_into` always
+            skips them.
     """
 
     model: str | PathLike[str]
-    rows: str | PathLike[str]
+    path: str | PathLike[str]
     modality: str
     column: str | None = None
     id_column: str = "id"
     address: str = LOCAL
     workers: int = 2
-    block: int = shards.ROWS
+    block_rows: int = BLOCK_ROWS
     skip_absent: bool = False
+
+    def blocks(self) -> list["RowBlock"]:
+        """Return the blocks of rows, after checking that the model has the modality."""
+        return _prepare(self)[1]
 
 
 @dataclass(frozen=True, eq=False)
-class Encoded:
+class EncodedRows:
     """Codes of many rows.
 
     Attributes:
         codes: The codes.
-        rows: The numbers of the rows they belong to.
-        n_rows: How many rows there were.
+        rows: Row number of each code.
+        n_rows: Number of rows in the files, including skipped rows.
     """
 
     codes: Codes
@@ -68,126 +81,128 @@ class Encoded:
     n_rows: int
 
 
-def count(work: Work) -> int:
-    """How many rows there are to encode; a slip in a path or a name is found here."""
-    return sum(map(len, _prepared(work)[1]))
+def encode(job: EncodingJob, *, on_rows: OnRows | None = None) -> EncodedRows:
+    """Encode rows on the workers of a Ray cluster; the codes are the same as on one machine.
 
-
-def encode(work: Work, *, on_rows: OnRows | None = None) -> Encoded:
-    """Encode rows on the workers of a Ray cluster; the codes are those that this machine would make.
-
-    Workers read the rows from storage and send back codes. What a node had in hand when it died, others do again.
+    Workers read the rows from storage and send back codes.
 
     Args:
-        work: What and where.
-        on_rows: Told how many more rows are done.
+        job: What to encode, and where.
+        on_rows: Called with the number of rows of each finished block.
 
     Raises:
-        DataError: The files or their rows cannot be used.
-        BackendError: The cluster does not answer, or has lost something for good.
+        DataError: The files or their rows are invalid.
+        BackendError: The cluster does not answer, or blocks were lost.
     """
-    model, blocks = _prepared(work)
+    model, blocks = _prepare(job)
+    width = -(-model.n_bits // 64)
     words: dict[int, NDArray[np.uint64]] = {}
     rows: dict[int, NDArray[np.int64]] = {}
-    for number, part in _encoded(work, blocks, None):
-        words[number] = np.frombuffer(part["words"], np.uint64).reshape(-1, -(-model.n_bits // 64))
-        rows[number] = blocks[number].first + np.frombuffer(part["kept"], np.int64)
+    for number, part in _run(job, blocks, None):
+        words[number] = np.frombuffer(part["words"], np.uint64).reshape(-1, width)
+        rows[number] = blocks[number].first + np.frombuffer(part["rows"], np.int64)
         if on_rows is not None:
             on_rows(len(blocks[number]))
     order = sorted(words)
-    none = np.empty((0, -(-model.n_bits // 64)), np.uint64)
-    codes = Codes(np.concatenate([none, *(words[number] for number in order)]), model.n_bits)
-    return Encoded(
-        codes,
-        np.concatenate([np.empty(0, np.int64), *(rows[n] for n in order)]),
+    all_words = [np.empty((0, width), np.uint64), *(words[number] for number in order)]
+    all_rows = [np.empty(0, np.int64), *(rows[number] for number in order)]
+    return EncodedRows(
+        Codes(np.concatenate(all_words), model.n_bits),
+        np.concatenate(all_rows),
         sum(map(len, blocks)),
     )
 
 
 def encode_into(
-    collection: str | PathLike[str], work: Work, *, on_rows: OnRows | None = None
+    path: str | PathLike[str], job: EncodingJob, *, on_rows: OnRows | None = None
 ) -> int:
-    """Encode rows on the workers of a Ray cluster, into a collection; how many items were written.
+    """Encode rows on the workers of a Ray cluster into a collection; return the number of items.
 
-    A collection in a folder or a file is written by this process alone; one on a server by the workers
-    themselves. Either way items are upserted: what is done twice, because a node died or the command was given again,
-    is there once. Payloads stay as they are.
+    This process alone writes to a collection on disk; the workers themselves write to one on a
+    server. Items are upserted, so blocks that run twice do no harm. Payloads do not change.
 
     Args:
-        collection: The folder or the address of a collection with the same model.
-        work: What and where.
-        on_rows: Told how many more rows are done.
+        path: Folder or URI of a collection with the same model.
+        job: What to encode, and where.
+        on_rows: Called with the number of rows of each finished block.
 
     Raises:
-        DataError: The files or their rows cannot be used, or the collection has another model.
-        BackendError: The cluster does not answer, or has lost something for good.
+        DataError: The files or their rows are invalid, or the collection has another model.
+        BackendError: The cluster does not answer, or blocks were lost.
     """
-    place, work = fspath(collection), replace(work, skip_absent=True)
-    model, blocks = _prepared(work)
-    by_workers = milvus.is_address(place) and not milvus.parse(place).embedded
-    with Collection.open(place, model) as opened:
-        count = 0
-        for number, part in _encoded(work, blocks, place if by_workers else None):
-            if not by_workers:
-                ids = _ids(blocks[number], part)
-                codes = Codes(
-                    np.frombuffer(part["words"], np.uint64).reshape(len(ids), -1), model.n_bits
-                )
-                opened.upsert(ids, {work.modality: codes})
-            count += len(np.frombuffer(part["kept"], np.int64))
+    uri = fspath(path)
+    job = replace(job, skip_absent=True)
+    model, blocks = _prepare(job)
+    with Collection.open(uri, model) as collection:
+        workers_write = collection.capabilities.remote
+        n_items = 0
+        for number, part in _run(job, blocks, uri if workers_write else None):
+            rows = np.frombuffer(part["rows"], np.int64)
+            if not workers_write:
+                words = np.frombuffer(part["words"], np.uint64).reshape(len(rows), -1)
+                ids = _item_ids(blocks[number], part)
+                collection.upsert(ids, {job.modality: Codes(words, model.n_bits)})
+            n_items += len(rows)
             if on_rows is not None:
                 on_rows(len(blocks[number]))
-        return count
+        return n_items
 
 
-def _ids(block: Block, part: Fields) -> list[Id]:
-    """The ids of the items of a part: those of its file, or numbers."""
+def _prepare(job: EncodingJob) -> tuple[HashModel, list["RowBlock"]]:
+    """Return the model and the blocks; detects invalid arguments before a cluster starts."""
+    model = HashModel.load(job.model)
+    check_known(job.modality, model.modalities)
+    return model, RowBlock.split(job.path, rows=job.block_rows)
+
+
+def _item_ids(block: "RowBlock", part: _Fields) -> list[Id]:
+    """Return the ids of a part: those of its file, or row numbers."""
     if part["ids"]:
-        found: list[Id] = json.loads(part["ids"])
-        return found
-    return [block.first + int(row) for row in np.frombuffer(part["kept"], np.int64)]
+        ids: list[Id] = json.loads(part["ids"])
+        return ids
+    return [block.first + int(row) for row in np.frombuffer(part["rows"], np.int64)]
 
 
-def _prepared(work: Work) -> tuple[HashModel, list[Block]]:
-    """The model and the blocks; a slip is found before anything is started."""
-    model = HashModel.load(work.model)
-    known(work.modality, model.modalities)
-    return model, shards.blocks(work.rows, rows=work.block)
-
-
-def _encoded(work: Work, blocks: Sequence[Block], into: str | None) -> Iterator[tuple[int, Fields]]:
-    """What the workers give for each block, once, in whatever order they finish."""
+def _run(
+    job: EncodingJob, blocks: Sequence["RowBlock"], into: str | None
+) -> Iterator[tuple[int, _Fields]]:
+    """Yield the number and result of each block once, in the order in which they finish."""
     missing = set(range(len(blocks)))
     if not blocks:
         return
-    column, folder = work.column or work.modality, str(Path(work.model).resolve())
-    encoder = _Encoder(
-        tuple(blocks), folder, work.modality, column, work.id_column, into, work.skip_absent
+    encoder = _BlockEncoder(
+        tuple(blocks),
+        str(Path(job.model).resolve()),
+        job.modality,
+        job.column or job.modality,
+        job.id_column,
+        into,
+        job.skip_absent,
     )
-    with connected(work.address, workers=work.workers) as ray:
+    with connected(job.address, workers=job.workers) as ray:
         data = _ray_data()
-        # Not data.range(), whose tasks would wait for the processors that the pool holds.
+        # Not data.range(): its tasks would wait for the CPUs that the actor pool holds.
         numbers = data.from_items(
             [{"id": i} for i in range(len(blocks))], override_num_blocks=len(blocks)
         )
-        pool = data.ActorPoolStrategy(size=min(work.workers, len(blocks)))
-        done = numbers.map_batches(
+        pool = data.ActorPoolStrategy(size=min(job.workers, len(blocks)))
+        results = numbers.map_batches(
             _Actor, fn_constructor_args=(encoder,), batch_size=1, compute=pool, num_cpus=1
         )
-        for part in _as_they_come(ray, done):
+        for part in _checked(ray, results):
             if part["id"] in missing:
                 missing.remove(part["id"])
                 yield part["id"], part
     if missing:
         raise BackendError(
-            f"{len(missing)} of {len(blocks)} blocks of rows never came back; give the command again"
+            f"{len(missing)} of {len(blocks)} blocks were lost; run the command again"
         )
 
 
-def _as_they_come(ray: Any, done: Any) -> Iterator[Fields]:  # noqa: ANN401 - a module and a class without types
-    """What workers give; what they refuse is raised here."""
+def _checked(ray: Any, results: Any) -> Iterator[_Fields]:  # noqa: ANN401 - Ray is not typed
+    """Yield the results of the workers; raise the errors that they report."""
     try:
-        for part in done.iter_rows():
+        for part in results.iter_rows():
             if part["error"]:
                 raise (BackendError if part["kind"] == BackendError.__name__ else DataError)(
                     part["error"]
@@ -199,8 +214,8 @@ def _as_they_come(ray: Any, done: Any) -> Iterator[Fields]:  # noqa: ANN401 - a 
         ) from error
 
 
-def _ray_data() -> Any:  # noqa: ANN401 - a module without types
-    """Ray Data, kept from telling its own story on the terminal."""
+def _ray_data() -> Any:  # noqa: ANN401 - Ray is not typed
+    """Import Ray Data without its progress bars and messages."""
     from ray import data
 
     data.DataContext.get_current().enable_progress_bars = False
@@ -209,11 +224,11 @@ def _ray_data() -> Any:  # noqa: ANN401 - a module without types
 
 
 @dataclass(frozen=True)
-class _Encoder:
-    """What a worker does with a block; it keeps the model between blocks."""
+class _BlockEncoder:
+    """Encodes blocks on a worker; it loads the model once."""
 
-    blocks: tuple[Block, ...]
-    model: str
+    blocks: tuple["RowBlock", ...]
+    model_folder: str
     modality: str
     column: str
     id_column: str
@@ -221,48 +236,136 @@ class _Encoder:
     skip_absent: bool
 
     @cached_property
-    def loaded(self) -> HashModel:
-        return HashModel.load(self.model)
+    def model(self) -> HashModel:
+        return HashModel.load(self.model_folder)
 
     @cached_property
     def collection(self) -> Collection | None:
-        return None if self.into is None else Collection.open(self.into, self.loaded)
+        return None if self.into is None else Collection.open(self.into, self.model)
 
-    def __call__(self, number: int) -> Fields:
+    def __call__(self, number: int) -> _Fields:
         block = self.blocks[number]
-        X, ids = shards.read_block(block, self.column, self.id_column)
-        kept = present_rows(X) if self.skip_absent else np.arange(len(X))
-        if len(kept) < len(X):
-            X, ids = X[kept], [ids[row] for row in kept]
+        X, ids = block.read(self.column, self.id_column)
+        rows = np.flatnonzero(present_rows(X)) if self.skip_absent else np.arange(len(X))
+        if len(rows) < len(X):
+            X = X[rows]
+            ids = [ids[row] for row in rows]
         try:
-            codes = self.loaded.encode(self.modality, X)
+            codes = self.model.encode(self.modality, X)
         except DataError as error:
             raise DataError(f"{block.path}, from row {block.start}: {error}") from error
         if self.collection is not None:
             self.collection.upsert(ids, {self.modality: codes})
-            return {"kept": kept.tobytes(), "words": b"", "ids": b""}
-        named = (
-            b"" if isinstance(ids, range) or block.group is None else json.dumps(list(ids)).encode()
-        )
-        return {"kept": kept.tobytes(), "words": codes.words.tobytes(), "ids": named}
+            return {"rows": rows.tobytes(), "words": b"", "ids": b""}
+        numbered = isinstance(ids, range) or block.group is None
+        stored_ids = b"" if numbered else json.dumps(list(ids)).encode()
+        return {"rows": rows.tobytes(), "words": codes.words.tobytes(), "ids": stored_ids}
 
 
 class _Actor:
-    """A worker of Ray Data: numbers of blocks come, and what became of them goes, in batches of one."""
+    """A worker of Ray Data: takes the number of a block and returns its result."""
 
-    def __init__(self, encoder: _Encoder) -> None:
+    def __init__(self, encoder: _BlockEncoder) -> None:
         self._encoder = encoder
 
     def __call__(self, batch: dict[str, NDArray[Any]]) -> dict[str, list[Any]]:
         number = int(batch["id"][0])
         try:
             part = self._encoder(number) | {"error": "", "kind": ""}
-        except CrossbitError as error:  # to be told, not to be tried again
-            part = {
-                "kept": b"",
-                "words": b"",
-                "ids": b"",
-                "error": str(error),
-                "kind": type(error).__name__,
-            }
+        except CrossbitError as error:
+            # Returned rather than raised: Ray would retry an error that no retry can fix.
+            part = {"rows": b"", "words": b"", "ids": b""}
+            part |= {"error": str(error), "kind": type(error).__name__}
         return {"id": [number], **{name: [value] for name, value in part.items()}}
+
+
+@dataclass(frozen=True)
+class RowBlock:
+    """Consecutive rows of one file, the unit of work of a worker.
+
+    Attributes:
+        path: The file.
+        first: Number of the first row, counted over all files.
+        start: First row within the file.
+        stop: End within the file, exclusive.
+        group: Row group of a parquet file; None for other files.
+    """
+
+    path: str
+    first: int
+    start: int
+    stop: int
+    group: int | None = None
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return self.stop - self.start
+
+    @classmethod
+    def split(cls, path: str | PathLike[str], *, rows: int = BLOCK_ROWS) -> list["RowBlock"]:
+        """Split a file, or all files of a folder sorted by name, into blocks; reads only headers.
+
+        Args:
+            path: A ``.npy`` or ``.parquet`` file, or a folder of them.
+            rows: Rows per block of a ``.npy`` file.
+
+        Example:
+            >>> import tempfile
+            >>> folder = Path(tempfile.mkdtemp())
+            >>> for name, n in (("a", 3), ("b", 2)):
+            ...     np.save(folder / f"{name}.npy", np.zeros((n, 4), np.float32))
+            >>> [(Path(b.path).name, b.first, len(b)) for b in RowBlock.split(folder, rows=2)]
+            [('a.npy', 0, 2), ('a.npy', 2, 1), ('b.npy', 3, 2)]
+        """
+        blocks: list[RowBlock] = []
+        first = 0
+        for file in _files(Path(path)):
+            is_parquet = file.suffix == ".parquet"
+            ends = _group_ends(file) if is_parquet else _row_ends(file, rows)
+            for number, (start, stop) in enumerate(zip([0, *ends], ends, strict=False)):
+                group = number if is_parquet else None
+                blocks.append(cls(str(file), first + start, start, stop, group))
+            first += ends[-1] if ends else 0
+        return blocks
+
+    def read(self, column: str, id_column: str) -> tuple[NDArray[Any], Sequence[Id]]:
+        """Return the rows of the block and their ids.
+
+        Args:
+            column: Column with the rows in a parquet file.
+            id_column: Column with the ids; without it, ids are row numbers.
+        """
+        numbers = range(self.first, self.first + len(self))
+        if self.group is None:
+            return np.asarray(read_array(self.path)[self.start : self.stop]), numbers
+        file = open_parquet(Path(self.path))
+        names = file.schema_arrow.names
+        if column not in names:
+            raise DataError(f"{self.path}: no column {column!r}; it has {names}")
+        table = file.read_row_group(
+            self.group, columns=[name for name in (column, id_column) if name in names]
+        )
+        rows = rows_from_lists(f"{self.path}: column {column!r}", table[column])
+        return rows, table[id_column].to_pylist() if id_column in names else numbers
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_dir():
+        files = sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES)
+        if not files:
+            raise DataError(f"{path}: the folder has no .npy or .parquet files")
+        return [file.resolve() for file in files]
+    if path.suffix not in _SUFFIXES:
+        raise DataError(f"{path}: expected a .npy or .parquet file, or a folder of them")
+    return [path.resolve()]
+
+
+def _row_ends(path: Path, rows: int) -> list[int]:
+    n = len(read_array(str(path)))
+    return [*range(rows, n, rows), n] if n else []
+
+
+def _group_ends(path: Path) -> list[int]:
+    metadata = open_parquet(path).metadata
+    counts = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+    return [int(end) for end in np.cumsum(counts)]

@@ -1,4 +1,4 @@
-"""Training on Ray: the one training loop in several workers, each of which evaluates a share of the objective."""
+"""Train networks on Ray: every worker runs the training loop on its shard of the objective."""
 
 import shutil
 import tempfile
@@ -11,7 +11,7 @@ from threading import Event, Thread
 from time import monotonic
 from typing import Any
 
-from crossbit._io.files import replacing
+from crossbit._io.files import atomic_write
 from crossbit._progress import OnStep, Step
 from crossbit.data import Dataset
 from crossbit.distributed.cluster import LOCAL, connected
@@ -20,20 +20,20 @@ from crossbit.hashers import HASHERS, Hasher
 from crossbit.hashers.mmnn import MMNN
 from crossbit.model import HashModel
 
-_PAUSE = 0.2  # seconds between two looks at how far the workers are
+_REPORT_SECONDS = 0.2  # between two progress reports
 
 
 @dataclass(frozen=True)
-class _Task:
-    """What each worker is given: places, not data."""
+class _TrainingTask:
+    """Input of each worker: paths, not data."""
 
     hasher: MMNN
     dataset: str
     split: str | None
     out: str
     checkpoint: str
-    refused: str
-    told: Any
+    error_file: str
+    progress: Any  # Ray's queue of steps, or None
 
 
 def fit(
@@ -48,137 +48,145 @@ def fit(
     checkpoint: str | PathLike[str] | None = None,
     on_step: OnStep | None = None,
 ) -> HashModel:
-    """Learn from a data set on the workers of a Ray cluster, and write the model.
+    """Fit a hasher to a data set on the workers of a Ray cluster, and save the model.
 
-    Every worker opens the data set and runs the same training, of which it evaluates a share: see
-    `crossbit.neural.shared`. What comes before the networks (preparing features, posteriors, the choice among
-    candidates) each does alone, with the same outcome. When a worker dies, all begin again from the checkpoint and end
-    with the same model.
+    Every worker loads the data set and runs the same training, of which it evaluates a shard; see
+    `crossbit.neural.distributed`. Preprocessing, posteriors and model selection run on every
+    worker, with the same result. If a worker dies, all resume from the checkpoint and reach the
+    same model.
 
     Args:
         hasher: A method that trains networks.
-        dataset: A data set folder, on storage that all workers can read.
-        out: The folder to write the model to, on storage that all workers and this process can reach.
-        split: The part to learn from; None: all of it.
-        address: Of the cluster; ``"local"`` starts one here.
-        workers: How many; each takes a processor (a GPU where the hasher's device is ``"cuda"``).
-        restarts: How many deaths of workers to put up with.
-        checkpoint: Where progress is kept, on storage as ``out``; None: beside ``out``, and removed in the end.
-        on_step: Told how far the training is, a few times a second.
+        dataset: Folder of the data set, on storage that all workers can read.
+        out: Folder for the model, on storage that all workers and this process can access.
+        split: Split to train on; None: all rows.
+        address: Address of the cluster; ``"local"`` starts one on this machine.
+        workers: Number of workers; each takes one CPU (one GPU if the hasher's device is
+            ``"cuda"``).
+        restarts: Number of worker failures to tolerate.
+        checkpoint: Path of the checkpoint, on the same kind of storage as ``out``; None: a
+            temporary file next to ``out``.
+        on_step: Progress callback, called a few times per second.
 
     Raises:
-        DataError: The method has no training to share, or the data cannot be used.
-        BackendError: The cluster does not answer, or workers died too often.
+        DataError: The method does not train networks, or the data is invalid.
+        BackendError: The cluster does not answer, or workers failed too often.
     """
     if not isinstance(hasher, MMNN):
-        trained = sorted(name for name, kind in HASHERS.items() if issubclass(kind, MMNN))
+        supported = sorted(name for name, kind in HASHERS.items() if issubclass(kind, MMNN))
         raise DataError(
-            f"{hasher.name()} has no training to share among workers; fit it here, or take one of {trained}"
+            f"{hasher.name()} does not train networks and cannot be distributed;"
+            f" fit it without Ray, or use one of {supported}"
         )
-    place = Path(out).resolve()
-    place.parent.mkdir(parents=True, exist_ok=True)
-    Dataset.open(dataset, verify=False).fit_arguments(
-        split
-    )  # a slip is found before anything is started
-    scratch = Path(tempfile.mkdtemp(prefix=f".{place.name}.", suffix=".ray", dir=place.parent))
-    kept = scratch / "progress" if checkpoint is None else Path(checkpoint).resolve()
+    folder = Path(out).resolve()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    # Detects invalid arguments before the cluster starts.
+    Dataset.load(dataset, verify=False).fit_arguments(split)
+    scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".ray", dir=folder.parent))
     try:
-        with connected(address, workers=workers) as ray, _telling(ray, on_step) as told:
-            source, refused = Path(dataset).resolve(), scratch / "refused"
-            _train(
-                _Task(hasher, str(source), split, str(place), str(kept), str(refused), told),
-                workers,
-                restarts,
+        with connected(address, workers=workers) as ray, _progress_queue(ray, on_step) as progress:
+            task = _TrainingTask(
+                hasher,
+                str(Path(dataset).resolve()),
+                split,
+                str(folder),
+                str(scratch / "progress" if checkpoint is None else Path(checkpoint).resolve()),
+                str(scratch / "error"),
+                progress,
             )
+            _train(task, workers, restarts)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    return HashModel.load(place)
+    return HashModel.load(folder)
 
 
-def _train(task: _Task, workers: int, restarts: int) -> None:
+def _train(task: _TrainingTask, workers: int, restarts: int) -> None:
     from ray.train import FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
     from ray.train.v2.api.exceptions import TrainingFailedError
 
-    refused, gpu = Path(task.refused), task.hasher.device == "cuda"
+    error_file = Path(task.error_file)
+    use_gpu = task.hasher.device == "cuda"
     trainer = TorchTrainer(
         _work,
         train_loop_config={"task": task},
-        torch_config=TorchConfig(backend="nccl" if gpu else "gloo"),
-        scaling_config=ScalingConfig(num_workers=workers, use_gpu=gpu),
+        torch_config=TorchConfig(backend="nccl" if use_gpu else "gloo"),
+        scaling_config=ScalingConfig(num_workers=workers, use_gpu=use_gpu),
         run_config=RunConfig(
-            storage_path=str(refused.parent), failure_config=FailureConfig(max_failures=restarts)
+            storage_path=str(error_file.parent), failure_config=FailureConfig(max_failures=restarts)
         ),
     )
-    failed: Exception | None = None
+    failure: Exception | None = None
     try:
         trainer.fit()
     except TrainingFailedError as error:
-        failed = error
-    if refused.exists():
-        raise DataError(refused.read_text())
-    if failed is not None:
-        raise BackendError(
-            f"training on Ray failed: {str(failed).strip().splitlines()[-1]}"
-        ) from failed
+        failure = error
+    if error_file.exists():
+        raise DataError(error_file.read_text())
+    if failure is not None:
+        reason = str(failure).strip().splitlines()[-1]
+        raise BackendError(f"training on Ray failed: {reason}") from failure
 
 
-def _work(given: dict[str, _Task]) -> None:
-    """What each worker does."""
-    from crossbit.neural.shared import shared
+def _work(config: dict[str, _TrainingTask]) -> None:
+    """Run the training on one worker."""
+    from crossbit.neural.distributed import data_parallel
 
-    task, refused = given["task"], Path(given["task"].refused)
-    if refused.exists():  # what was refused once is not tried again
+    task = config["task"]
+    error_file = Path(task.error_file)
+    if error_file.exists():  # Ray restarts failed workers; a CrossbitError would only repeat
         return
-    with shared() as group:
-        on_step = None if task.told is None or group.rank else _now_and_then(task.told.put_nowait)
+    with data_parallel() as group:
+        reports = task.progress is not None and group.rank == 0
+        on_step = _throttled(task.progress.put_nowait) if reports else None
         try:
-            data = Dataset.open(task.dataset)
+            data = Dataset.load(task.dataset)
             model = task.hasher.fit(
                 **data.fit_arguments(task.split), checkpoint=task.checkpoint, on_step=on_step
             )
         except CrossbitError as error:
-            with replacing(refused) as file:
+            with atomic_write(error_file) as file:
                 file.write(str(error).encode())
             raise
         if group.rank == 0:
             model.save(task.out)
 
 
-def _now_and_then(tell: OnStep) -> OnStep:
-    """Tell at most every so often: a word to another process takes as long as a small step."""
+def _throttled(report: OnStep) -> OnStep:
+    """Limit the rate of reports: one to another process takes as long as a small step."""
     last = 0.0
 
     def on_step(step: Step) -> None:
         nonlocal last
-        if monotonic() - last >= _PAUSE:
-            tell(step)
+        if monotonic() - last >= _REPORT_SECONDS:
+            report(step)
             last = monotonic()
 
     return on_step
 
 
 @contextmanager
-def _telling(ray: Any, on_step: OnStep | None) -> Iterator[Any]:  # noqa: ANN401 - a module, and Ray's queue
-    """A queue for the workers, emptied by a thread that passes on the last step it finds."""
+def _progress_queue(ray: Any, on_step: OnStep | None) -> Iterator[Any]:  # noqa: ANN401 - Ray is not typed
+    """Yield a queue for the workers; a thread passes the latest step to the callback."""
     if on_step is None:
         yield None
         return
     from ray.util.queue import Queue
 
-    told, over = Queue(actor_options={"num_cpus": 0}), Event()
+    queue = Queue(actor_options={"num_cpus": 0})
+    finished = Event()
 
-    def listen() -> None:
-        while not over.wait(_PAUSE):
+    def forward() -> None:
+        while not finished.wait(_REPORT_SECONDS):
             with suppress(ray.exceptions.RayError):
-                if steps := told.get_nowait_batch(told.qsize()):
+                if steps := queue.get_nowait_batch(queue.qsize()):
                     on_step(steps[-1])
 
-    listener = Thread(target=listen, daemon=True)
-    listener.start()
+    thread = Thread(target=forward, daemon=True)
+    thread.start()
     try:
-        yield told
+        yield queue
     finally:
-        over.set()
-        listener.join()
-        told.shutdown()
+        finished.set()
+        thread.join()
+        queue.shutdown()

@@ -1,4 +1,4 @@
-"""Ray for the tests: clusters on the loopback whose callers need a token, and a limit of time for each test."""
+"""Fixtures of the Ray tests: local clusters with a token, and a time limit per test."""
 
 import os
 import secrets
@@ -11,34 +11,34 @@ import pytest
 
 from crossbit.distributed.cluster import LOCAL, connected
 
-LIMIT = 400  # seconds a test may take, its cluster included
+LIMIT = 400  # seconds per test, including its cluster
 HERE = Path(__file__).parent
 os.environ["RAY_AUTH_MODE"] = "token"
 os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Ray warns of its own past, and leaves sockets to the garbage collector: neither is ours to mend."""
+    """Ignore Ray's deprecation warnings and unclosed sockets, which this project cannot fix."""
     for item in items:
         if HERE in item.path.parents:
-            for ignored in (r"ignore::DeprecationWarning:ray\..*", "ignore::ResourceWarning"):
-                item.add_marker(pytest.mark.filterwarnings(ignored))
+            for rule in (r"ignore::DeprecationWarning:ray\..*", "ignore::ResourceWarning"):
+                item.add_marker(pytest.mark.filterwarnings(rule))
 
 
 @pytest.fixture(autouse=True)
 def _limit() -> Iterator[None]:
-    def over(_number: int, _frame: FrameType | None) -> None:
+    def on_alarm(_number: int, _frame: FrameType | None) -> None:
         raise TimeoutError(f"a test took more than {LIMIT} seconds")
 
-    before = signal.signal(signal.SIGALRM, over)
+    previous = signal.signal(signal.SIGALRM, on_alarm)
     signal.alarm(LIMIT)
     yield
     signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
+    signal.signal(signal.SIGALRM, previous)
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:
-    """A local cluster, which all functions of a module use."""
+    """A local cluster for all tests of a module."""
     with connected(LOCAL, workers=2):
         yield

@@ -1,18 +1,19 @@
-"""Processes of this machine, by their names and their ancestors."""
+"""Find processes of this machine by name and ancestor."""
 
 import os
 from pathlib import Path
 
 
 def named(start: str, *, below: int | None = None) -> list[int]:
-    """Descendants of a process (of this one, unless told) whose command begins so, oldest first."""
+    """Return descendants of a process (default: this one) by the start of their command line."""
     ancestor = os.getpid() if below is None else below
-    parents, names = {}, {}
+    parents: dict[int, int] = {}
+    names: dict[int, str] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             status = (folder / "stat").read_text()
             names[int(folder.name)] = (folder / "cmdline").read_bytes().decode(errors="replace")
-        except OSError:  # it has ended meanwhile
+        except OSError:  # the process has ended meanwhile
             continue
         parents[int(folder.name)] = int(status.rpartition(")")[2].split()[1])
     return sorted(

@@ -1,4 +1,4 @@
-"""``crossbit fit --ray`` and ``crossbit encode --ray``, as they are typed."""
+"""``crossbit fit --ray`` and ``crossbit encode --ray`` in a subprocess."""
 
 import subprocess
 import sys
@@ -17,37 +17,23 @@ def crossbit(*words: str | Path) -> str:
     return done.stderr
 
 
-def test_fit_and_encode_on_a_cluster_of_their_own(tmp_path: Path) -> None:
-    synthetic(n=300).save(tmp_path / "toy")
-    toy, model, photos = tmp_path / "toy", tmp_path / "model", tmp_path / "photos"
-    quick = (
-        "--set",
-        "steps=10",
-        "--set",
-        "inputs=standardize",
-        "--set",
-        "loss=contrastive",
-        "--bits",
-        "16",
-    )
+def test_fit_and_encode_on_a_local_cluster(tmp_path: Path) -> None:
+    toy = tmp_path / "toy"
+    model = tmp_path / "model"
+    photos = tmp_path / "photos"
+    codes = tmp_path / "image.codes"
+    synthetic(n=300).save(toy)
+    settings = ("steps=10", "inputs=standardize", "loss=contrastive")
+    quick = ("--bits", "16", *(word for setting in settings for word in ("--set", setting)))
     on_ray = ("--ray", "local", "--workers", "2")
-    assert "learned by mmnn" in crossbit("fit", toy, "--out", model, *quick, *on_ray)
+    assert "trained by mmnn" in crossbit("fit", toy, "--out", model, *quick, *on_ray)
     X = Dataset.load(toy).views["image"]
-    crossbit(
-        "encode",
-        model,
-        toy / "image.npy",
-        "-m",
-        "image",
-        "--out",
-        tmp_path / "image.codes",
-        *on_ray,
-    )
+    encode = ("encode", model, toy / "image.npy", "-m", "image", *on_ray)
+    crossbit(*encode, "--out", codes)
     expected = HashModel.load(model).encode("image", X)
-    assert Codes.load(tmp_path / "image.codes") == expected
+    assert Codes.load(codes) == expected
     crossbit("create", photos, "--model", model)
-    told = crossbit("encode", model, toy / "image.npy", "-m", "image", "--into", photos, *on_ray)
-    assert "300 items written" in told
-    with Collection.open(photos) as opened:
-        words = np.concatenate([item.codes["image"].words for item in opened])
+    assert "300 items written" in crossbit(*encode, "--into", photos)
+    with Collection.open(photos) as collection:
+        words = np.concatenate([item.codes["image"].words for item in collection])
     assert Codes(words, 16) == expected
