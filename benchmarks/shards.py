@@ -1,7 +1,7 @@
 """What one shard costs as it grows: time of a query, memory, building; and what encoding and storing an item cost.
 
     python benchmarks/shards.py                                       shards of 10⁵ and 10⁶ codes
-    python benchmarks/shards.py --sizes 1000000 10000000 100000000 --shards 8 --out results/scale/measured.json
+    python benchmarks/shards.py --sizes 1000000 10000000 100000000 --shards 8 --out results/capacity/measured.json
                                                                       all of docs/scale.md: 8 GB, half an hour
 
 One JSON line a measurement. A query's time is CPU time of one thread, and each is recorded by itself: tails are made of

@@ -13,7 +13,7 @@ import pytest
 
 import crossbit
 from crossbit import HASHERS
-from crossbit_experiments.pages import write_pages
+from crossbit_experiments.docs import write_docs
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
@@ -92,7 +92,7 @@ def test_every_method_has_a_page_that_is_linked() -> None:
 
 def test_tables_of_the_pages_are_those_of_the_results(tmp_path: Path) -> None:
     docs = shutil.copytree(ROOT / "docs", tmp_path / "docs")
-    assert write_pages(ROOT / "results", docs) == []
+    assert write_docs(ROOT / "results", docs) == []
 
 
 @pytest.mark.parametrize(

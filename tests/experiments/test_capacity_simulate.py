@@ -87,7 +87,7 @@ def test_hedging_cuts_the_tail_that_stragglers_make() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"shards": 0}, "shards is a whole number of at least 1, got 0"),
+        ({"shards": 0}, "shards must be an integer of at least 1, got 0"),
         ({"load": 1.0}, "load is a share, at least 0 and below 1, got 1.0"),
         ({"hedge": -1.0}, "hedge is a number of seconds, or None, got -1.0"),
     ],
@@ -149,7 +149,7 @@ def test_what_cannot_be_planned_is_refused(tmp_path: Path) -> None:
         DataError, match="cannot hold a shard of 100000000 codes; make shards smaller"
     ):
         plan(Demand(items=10**9), figures(), Machine(memory=1e9))
-    with pytest.raises(DataError, match="items is a whole number of at least 1, got 0"):
+    with pytest.raises(DataError, match="items must be an integer of at least 1, got 0"):
         Demand(items=0)
     with pytest.raises(DataError, match="queries a second are finite and not negative, got -1"):
         Demand(items=1, queries=-1)

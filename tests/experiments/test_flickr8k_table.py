@@ -7,7 +7,6 @@ import pytest
 
 from crossbit.cli import main
 from crossbit.data import Dataset
-from crossbit.evaluation.protocol import PROTOCOLS
 from crossbit.hashers import HASHERS
 from crossbit_experiments.docs import write_pages
 from crossbit_experiments.flickr8k import dataset
@@ -16,6 +15,7 @@ from crossbit_experiments.flickr8k.vocabulary import Leaks
 from crossbit_experiments.nus import methods as table
 from crossbit_experiments.nus.methods import NETWORK, rows
 from crossbit_experiments.nus.simulation import KINDS, features
+from crossbit_experiments.protocols import PROTOCOLS
 from crossbit_experiments.summary import read_summary
 
 pytest.importorskip("matplotlib")

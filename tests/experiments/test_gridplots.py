@@ -40,7 +40,7 @@ def test_a_search_of_one_field_has_bars_alone(tmp_path: Path) -> None:
     )
     drawn = (tmp_path / "search.svg").read_text()
     assert "importance" in drawn
-    assert "given up early" not in drawn
+    assert "stopped early" not in drawn
 
 
 def test_a_search_shows_choices_by_name_and_what_was_given_up(tmp_path: Path) -> None:

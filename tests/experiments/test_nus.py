@@ -12,7 +12,7 @@ from crossbit.cli import main
 from crossbit.data import Dataset
 from crossbit.data.conversion.distributions import read_concepts
 from crossbit.errors import DataError
-from crossbit.evaluation.protocol import PROTOCOLS, Protocol
+from crossbit.evaluation.protocol import Protocol
 from crossbit.evaluation.results import read_result
 from crossbit.metrics import AveragePrecision, mean_over_queries, rank_vectors
 from crossbit_experiments.nus import simulation
@@ -27,6 +27,7 @@ from crossbit_experiments.nus.simulation import (
     solve,
 )
 from crossbit_experiments.nus.splits import BASE, LABELED, QUERIES, READINGS, apply_reading
+from crossbit_experiments.protocols import PROTOCOLS
 from crossbit_experiments.summary import read_summary
 
 pytest.importorskip("matplotlib")

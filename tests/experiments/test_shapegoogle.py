@@ -10,9 +10,9 @@ import pytest
 from crossbit._progress import Step
 from crossbit.cli import main
 from crossbit.data import Dataset
-from crossbit.evaluation.protocol import PROTOCOLS
 from crossbit.metrics import AveragePrecision, mean_over_queries, rank_vectors, same_class
 from crossbit_experiments.docs import write_pages
+from crossbit_experiments.protocols import PROTOCOLS
 from crossbit_experiments.shapegoogle import descriptors, methods, run, shapes
 from crossbit_experiments.shapegoogle.methods import tell
 from crossbit_experiments.shapegoogle.results import bars

@@ -126,7 +126,7 @@ def test_kept_codes_give_the_number_of_their_result_and_of_their_crops(tmp_path:
     )
     assert cropped < again
     without = mean_over_queries(
-        kept.ranking("image-text", data, own_row=False).measure(AveragePrecision())
+        kept.ranking("image-text", data, include_self=False).measure(AveragePrecision())
     )
     assert without != again
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from crossbit.features.shape import Mesh, clean_mesh
-from crossbit_experiments.shapegoogle.surfaces import ball, grid, scaled
+from crossbit_experiments.shapegoogle.surfaces import ball, grid_faces, scaled
 
 
 def sphere(rounds: int = 4, radius: float = 1.0) -> Mesh:
@@ -16,7 +16,7 @@ def flat_torus(n: int, width: float, height: float) -> Mesh:
     fold = np.abs(np.arange(n) - n / 2) / n  # back and forth once around
     x, y = np.meshgrid(width * fold, height * fold, indexing="ij")
     vertices = np.stack([x.ravel(), y.ravel(), np.zeros(n * n)], axis=1)
-    return Mesh(vertices, grid(n, n))
+    return Mesh(vertices, grid_faces(n, n))
 
 
 def sheet(n: int = 20, bend: float = 0.0) -> Mesh:
@@ -26,4 +26,4 @@ def sheet(n: int = 20, bend: float = 0.0) -> Mesh:
     vertices = np.stack(
         [np.where(x < 0, x, right * np.cos(bend)), y, right * np.sin(bend)], axis=-1
     ).reshape(-1, 3)
-    return clean_mesh(vertices, grid(2 * n + 1, n + 1, closed=(False, False)))
+    return clean_mesh(vertices, grid_faces(2 * n + 1, n + 1, closed=(False, False)))

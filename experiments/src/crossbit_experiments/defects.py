@@ -1,9 +1,9 @@
-"""What is defective in the paper, measured on Wiki: each claim beside the run that tests it.
+"""Errors of the paper, measured on Wiki: each claim beside the run that tests it.
 
-Rows are grouped by the defect they show; a group is a table of ``docs/defects.md``.
+Methods are grouped by the error they show; each group is a table of ``docs/defects.md``.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,23 +12,25 @@ import numpy as np
 
 from crossbit._progress import OnStep
 from crossbit.codes import Codes
-from crossbit.data import Dataset, Pairs, pairs_from_labels
+from crossbit.data import Dataset
 from crossbit.evaluation.results import read_result
 from crossbit.hashers import HASHERS
-from crossbit.metrics import from_labels, mean_average_precision
-from crossbit_experiments.methods import Row, result_file, run_rows
-from crossbit_experiments.seed_stats import deviation, percent
-from crossbit_experiments.stored_codes import Kept
+from crossbit.metrics import mean_average_precision
+from crossbit_experiments.methods import Method, result_file, run_methods
+from crossbit_experiments.pairs import draw_pairs
+from crossbit_experiments.seed_stats import score, standard_deviation
+from crossbit_experiments.stored_codes import StoredCodes
 from crossbit_experiments.summary import write_summary
+from crossbit_experiments.tables import Table, direction_label, mean_sd
 from crossbit_experiments.wiki.methods import LITERAL, MARGINS, PAIRS
 
 ACROSS = ("image-text", "text-image")
 DIRECTIONS = (*ACROSS, "image-image", "text-text")
-_TURNS = 20  # of the bits, for each result
+_PERMUTATIONS = 20  # random permutations of the bits per result
 
 _MEANS = {**LITERAL, "sums": False}
-# Networks as in the family of the Wiki table: margins that 32 bits can reach.
-_NETWORKS: dict[str, Any] = {
+# As in the family of the Wiki table: a margin that 32 bits can reach.
+_REACHABLE: dict[str, Any] = {
     "inputs": "unit",
     "optimizer": "lbfgs",
     "margin": "71%",
@@ -37,44 +39,30 @@ _NETWORKS: dict[str, Any] = {
 }
 
 
-def groups() -> dict[str, list[Row]]:
-    """Defect → the rows that show it."""
+def groups() -> dict[str, list[Method]]:
+    """Error of the paper → the methods that show it."""
+    both: dict[str, Any] = {"margin": MARGINS, "alpha": 0.3}
+    pairs = partial(draw_pairs, n_pairs=PAIRS)
     return {
         "coupling": [
-            _row(
-                "coupled",
-                "coupled: L_X, L_Y and L_XY",
-                "mmnn",
-                partial(with_pairs, across=True),
-                **_NETWORKS,
-            ),
-            _row(
-                "uncoupled",
-                "L_X and L_Y alone",
-                "mmnn",
-                partial(with_pairs, across=False),
-                **_NETWORKS,
+            _method("coupled", "coupled: L_X, L_Y and L_XY", "mmnn", pairs, **_REACHABLE),
+            _method(
+                "uncoupled", "L_X and L_Y alone", "mmnn", partial(pairs, across=False), **_REACHABLE
             ),
         ],
         "sign": [
-            _row("cmssh", "CM-SSH, maximized", "cmssh", partial(with_pairs, within=False)),
-            _row(
+            _method("cmssh", "CM-SSH, maximized", "cmssh", partial(pairs, within=False)),
+            _method(
                 "cmssh-min",
                 "CM-SSH, minimized as printed",
                 "cmssh",
-                partial(with_pairs, within=False, turned=True),
+                # Minimizing the objective is maximizing it with the two kinds of pairs exchanged.
+                partial(pairs, within=False, inverted=True),
             ),
         ],
         "margin": [
-            _row(
-                "mmnn-literal",
-                "MM-NN, margins 7, 3, 3",
-                "mmnn",
-                **LITERAL,
-                margin=MARGINS,
-                alpha=0.3,
-            ),
-            _row(
+            _method("mmnn-literal", "MM-NN, margins 7, 3, 3", "mmnn", **LITERAL, **both),
+            _method(
                 "mmnn-margin-0",
                 "MM-NN, margins 0 (10⁻⁶)",
                 "mmnn",
@@ -84,135 +72,141 @@ def groups() -> dict[str, list[Row]]:
             ),
         ],
         "weighting": [
-            _row(
-                "mmnn-literal",
-                "MM-NN, sums, margins 7, 3, 3",
-                "mmnn",
-                **LITERAL,
-                margin=MARGINS,
-                alpha=0.3,
-            ),
-            _row("cmnn-literal", "CM-NN, sums, margin 7", "cmnn", **LITERAL, margin=7.0),
-            _row(
-                "mmnn-means",
-                "MM-NN, means, margins 7, 3, 3",
-                "mmnn",
-                **_MEANS,
-                margin=MARGINS,
-                alpha=0.3,
-            ),
-            _row("cmnn-means", "CM-NN, means, margin 7", "cmnn", **_MEANS, margin=7.0),
-            _row(
+            _method("mmnn-literal", "MM-NN, sums, margins 7, 3, 3", "mmnn", **LITERAL, **both),
+            _method("cmnn-literal", "CM-NN, sums, margin 7", "cmnn", **LITERAL, margin=7.0),
+            _method("mmnn-means", "MM-NN, means, margins 7, 3, 3", "mmnn", **_MEANS, **both),
+            _method("cmnn-means", "CM-NN, means, margin 7", "cmnn", **_MEANS, margin=7.0),
+            _method(
                 "mmnn-means-8", "MM-NN, means, margins 8", "mmnn", **_MEANS, margin=8.0, alpha=0.3
             ),
-            _row("cmnn-means-8", "CM-NN, means, margin 8", "cmnn", **_MEANS, margin=8.0),
+            _method("cmnn-means-8", "CM-NN, means, margin 8", "cmnn", **_MEANS, margin=8.0),
         ],
     }
 
 
-def _row(key: str, title: str, method: str, supervise: Any = None, **fields: Any) -> Row:  # noqa: ANN401
-    told = {} if supervise is None else {"supervise": supervise}
-    return Row(key=key, title=title, make=partial(HASHERS[method], **fields), **told)
-
-
-def with_pairs(
-    train: Dataset, seed: int, *, across: bool = True, within: bool = True, turned: bool = False
-) -> Mapping[str, Any]:
-    """Pairs drawn from the classes, as many as in the paper, across the two modalities, within each, or both.
-
-    Args:
-        train: Two aligned views with labels.
-        seed: Of the draw.
-        across: Pairs for L_XY.
-        within: Pairs for L_X and L_Y.
-        turned: Call similar what is dissimilar, and the reverse: to minimize is to maximize what such pairs ask for.
-    """
-    first, second = train.modalities
-    wanted = [(first, second)] * across + [(first, first), (second, second)] * within
-    pairs = []
-    for number, (left, right) in enumerate(wanted):
-        drawn = pairs_from_labels(
-            np.asarray(train.labels),
-            left,
-            right,
-            n_similar=PAIRS[0],
-            n_dissimilar=PAIRS[1],
-            seed=seed + 1000 * number,
-        )
-        pairs.append(Pairs(left, right, drawn.index, ~drawn.similar) if turned else drawn)
-    return {"views": train.views, "pairs": pairs, "rows": False}
+def _method(
+    key: str,
+    title: str,
+    hasher: str,
+    fit_args: Callable[..., Mapping[str, Any]] | None = None,
+    **fields: Any,  # noqa: ANN401
+) -> Method:
+    build = partial(HASHERS[hasher], **fields)
+    if fit_args is None:
+        return Method(key=key, title=title, build=build)
+    return Method(key=key, title=title, build=build, fit_args=fit_args)
 
 
 def run(
     data: Dataset, out: Path, *, n_bits: int, seeds: Sequence[int], on_step: OnStep | None = None
 ) -> Path:
-    """Run what is not there yet, and write the summary beside the results.
+    """Run the methods, reuse existing results, and write the summary.
 
     Args:
-        data: Wiki.
+        data: The Wiki data set.
         out: Folder of the results.
-        n_bits: Length of the codes.
-        seeds: Of the methods and the pairs.
-        on_step: Told after every run.
+        n_bits: Code length.
+        seeds: Seeds of the methods and of the pairs.
+        on_step: Progress callback, called after every run.
+
+    Returns:
+        Path of the summary.
     """
-    rows = {row.key: row for some in groups().values() for row in some}
-    run_rows(list(rows.values()), data, out, n_bits=n_bits, seeds=seeds, on_step=on_step)
-    measured = {key: _line(row, data, out, n_bits, seeds) for key, row in rows.items()}
-    tables = {
-        name: [{**measured[row.key], "title": row.title} for row in some]
-        for name, some in groups().items()
+    methods = {method.key: method for group in groups().values() for method in group}
+    run_methods(list(methods.values()), data, out, n_bits=n_bits, seeds=seeds, on_step=on_step)
+    rows = {key: _row(method, data, out, n_bits, seeds) for key, method in methods.items()}
+    by_group = {
+        name: [{**rows[method.key], "title": method.title} for method in group]
+        for name, group in groups().items()
     }
     return write_summary(
-        out, "defects", directions=list(DIRECTIONS), bits=n_bits, seeds=len(seeds), groups=tables
+        out, "defects", directions=list(DIRECTIONS), bits=n_bits, seeds=len(seeds), groups=by_group
     )
 
 
-def _line(row: Row, data: Dataset, out: Path, n_bits: int, seeds: Sequence[int]) -> dict[str, Any]:
-    """A row's means and deviations over the seeds, in percent, with what chance would give."""
-    paths = [result_file(out, row, n_bits, seed) for seed in seeds]
+def _row(
+    method: Method, data: Dataset, out: Path, n_bits: int, seeds: Sequence[int]
+) -> dict[str, Any]:
+    """Scores of a method over the seeds in percent, beside chance and permuted bits."""
+    paths = [result_file(out, method, n_bits, seed) for seed in seeds]
     results = [read_result(path) for path in paths]
+    codes = [StoredCodes.load(path) for path in paths]
     values, chance = (
-        {way: [percent(result, way, what) for result in results] for way in DIRECTIONS}
-        for what in ("value", "chance")
+        {d: [score(result, d, field) for result in results] for d in DIRECTIONS}
+        for field in ("value", "chance")
     )
-    turned = {
-        way: [value for path in paths for value in turned_bits(Kept.of(path), way, data)]
-        for way in ACROSS
+    permuted = {
+        direction: [value for stored in codes for value in permuted_bits(stored, direction, data)]
+        for direction in ACROSS
     }
     return {
-        "title": row.title,
-        "mean": {way: float(np.mean(each)) for way, each in values.items()},
-        "deviation": {way: deviation(each) for way, each in values.items()},
-        "chance": {way: float(np.mean(each)) for way, each in chance.items()},
-        "turned": {
-            way: [float(np.mean(each)), float(np.std(each))] for way, each in turned.items()
+        "title": method.title,
+        "mean": {direction: float(np.mean(scores)) for direction, scores in values.items()},
+        "deviation": {d: standard_deviation(scores) for d, scores in values.items()},
+        "chance": {direction: float(np.mean(scores)) for direction, scores in chance.items()},
+        "permuted": {
+            direction: [float(np.mean(scores)), float(np.std(scores))]
+            for direction, scores in permuted.items()
         },
-        "codes": int(np.mean([_distinct(Kept.of(path)) for path in paths])),
+        "codes": int(np.mean([_distinct(stored) for stored in codes])),
     }
 
 
-def turned_bits(kept: Kept, way: str, data: Dataset) -> list[float]:
-    """What a direction reaches, in percent, when the queries' bits are shuffled and flipped at random, all alike.
+def permuted_bits(codes: StoredCodes, direction: str, data: Dataset) -> list[float]:
+    """MAP in percent with the query bits permuted and flipped at random, the same for all queries.
 
-    That keeps all distances among queries and takes away every relation to the base. Codes that lie in clusters reach
-    more by it than a random ranking does: whole classes then come early or late.
+    That keeps all distances among queries and destroys every relation to the base. Clustered codes
+    score above a random ranking even so: whole classes then come early or late.
     """
-    left, right = way.split("-")
-    labels = data.labels_by_modality()
-    rows = kept.arrays[f"query_rows.{left}"], kept.arrays[f"base_rows.{right}"]
-    relevant = from_labels(labels[left][rows[0]], labels[right][rows[1]])
-    bits = Codes(kept.arrays[f"query.{left}"], kept.n_bits).unpack()
-    base, random = Codes(kept.arrays[f"base.{right}"], kept.n_bits), np.random.default_rng(0)
-    found = []
-    for _ in range(_TURNS):
-        turned = bits[:, random.permutation(kept.n_bits)] ^ (random.random(kept.n_bits) < 0.5)
-        found.append(100 * mean_average_precision(Codes.pack(turned), base, relevant))
-    return found
+    left, right = direction.split("-")
+    relevant = codes.relevance(direction, data)
+    bits = codes.codes("query", left).unpack()
+    base = codes.codes("base", right)
+    random = np.random.default_rng(0)
+    scores = []
+    for _ in range(_PERMUTATIONS):
+        permuted = bits[:, random.permutation(codes.n_bits)]
+        permuted ^= random.random(codes.n_bits) < 0.5
+        scores.append(100 * mean_average_precision(Codes.pack(permuted), base, relevant))
+    return scores
 
 
-def _distinct(kept: Kept) -> int:
-    """How many different codes the base has, both modalities together."""
-    words = np.concatenate(
-        [array for name, array in kept.arrays.items() if name.startswith("base.")]
-    )
-    return len(np.unique(words, axis=0))
+def _distinct(codes: StoredCodes) -> int:
+    """Number of different codes in the base, both modalities together."""
+    words = [array for name, array in codes.arrays.items() if name.startswith("base.")]
+    return len(np.unique(np.concatenate(words), axis=0))
+
+
+def _group_table(group: str, summary: Mapping[str, Any]) -> Table:
+    """Every direction, the mean of the cross-modal ones, and the number of distinct codes."""
+    directions = summary["directions"]
+    lines = []
+    for row in summary["groups"][group]:
+        cells = [mean_sd(row["mean"][d], row["deviation"][d]) for d in directions]
+        across = sum(row["mean"][direction] for direction in ACROSS) / len(ACROSS)
+        lines.append([row["title"], *cells, f"{across:.1f}", str(row["codes"])])
+    return Table(["", *map(direction_label, directions), "across, mean", "codes"], lines)
+
+
+def _coupling_table(summary: Mapping[str, Any]) -> Table:
+    """Every direction; the cross-modal ones beside their score with permuted bits."""
+    directions = summary["directions"]
+    header = [""]
+    for direction in directions:
+        header += [direction_label(direction), *(["bits permuted"] if direction in ACROSS else [])]
+    lines = []
+    for row in summary["groups"]["coupling"]:
+        cells = [row["title"]]
+        for direction in directions:
+            cells.append(mean_sd(row["mean"][direction], row["deviation"][direction]))
+            if direction in ACROSS:
+                cells.append(mean_sd(*row["permuted"][direction]))
+        lines.append(cells)
+    return Table(header, lines)
+
+
+TABLES: dict[str, Callable[[Mapping[str, Any]], Table]] = {
+    "coupling": _coupling_table,
+    **{group: partial(_group_table, group) for group in ("sign", "margin", "weighting")},
+}
+"""Tables of the documentation, by name."""

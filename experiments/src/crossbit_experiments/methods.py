@@ -1,5 +1,6 @@
-"""A table of methods: each row run for several seeds, kept in result files, summed up beside what a paper prints."""
+"""Methods of a results table: each runs for several seeds and is summarized beside the paper."""
 
+import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,61 +18,57 @@ from crossbit.evaluation.protocol import Protocol
 from crossbit.evaluation.results import read_result, write_result
 from crossbit.hashers import Hasher
 from crossbit.tune import Supervise, Trial, by_labels, compare
-from crossbit_experiments.seed_stats import deviation, percent
+from crossbit_experiments.seed_stats import score, standard_deviation
 
-SEARCH = "crossbit.search/1"
+_SEARCH_FORMAT = "crossbit.search/1"
 
-Make = Callable[..., Hasher]
-"""Fields, ``n_bits`` and ``seed`` among them → a method."""
-
-Reference = Callable[[Dataset, int], Evaluation]
-"""The data set, whole, and a seed → what a method without codes achieves."""
+Baseline = Callable[[Dataset, int], Evaluation]
+"""Evaluates a method without codes, from the whole data set and a seed."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
-    """One row of a table.
+class Method:
+    """One line of a results table.
 
     Attributes:
         key: Names its result files.
-        title: How the table calls it.
-        make: Makes the method, where it hashes.
-        candidates: Settings of which one is chosen by cross-validation on the training rows, before any other run.
-        supervise: What the method is told of its training rows.
-        reference: Runs it, where it does not.
+        title: Its name in the table.
+        build: Builds the hasher from its fields, ``n_bits`` and ``seed`` included.
+        candidates: Settings; cross-validation on the training split chooses one before the runs.
+        fit_args: Builds the `fit` arguments from the training split and a seed.
+        baseline: Evaluates a method that does not hash; replaces ``build``.
         paper: Direction → the value that the paper prints, in percent.
-        bytes_an_item: Where it does not hash.
-        note: What is particular about it.
+        bytes_per_item: Size of an item if the method does not hash.
     """
 
     key: str
     title: str
-    make: Make | None = None
+    build: Callable[..., Hasher] | None = None
     candidates: Sequence[Mapping[str, Any]] = ()
-    supervise: Supervise = by_labels
-    reference: Reference | None = None
+    fit_args: Supervise = by_labels
+    baseline: Baseline | None = None
     paper: dict[str, float] = field(default_factory=dict)
-    bytes_an_item: int | None = None
-    note: str = ""
+    bytes_per_item: int | None = None
 
 
 @dataclass(frozen=True)
-class Summary:
-    """A row's numbers over its seeds, in percent.
+class MethodSummary:
+    """Scores of a method over its seeds, in percent.
 
     Attributes:
-        row: The row.
+        method: The method.
         n_bits: Length of the codes.
-        seeds: How many seeds were run.
-        mean: Direction → mean mAP, for those it was measured in; ``"average"`` is their mean where it is all of them.
+        seeds: Number of seeds.
+        mean: Direction → mean mAP, for the directions it was measured in; ``"average"`` is the mean
+            of all directions and is missing if a direction is.
         deviation: Direction → standard deviation over the seeds.
-        worst: The average with every tie in the least favorable order.
-        best: The average with every tie in the most favorable order.
-        chance: The average for a ranking at random.
-        seconds: Mean time of learning and measuring.
+        worst: The average if every tie falls in the least favorable order.
+        best: The average if every tie falls in the most favorable order.
+        chance: The average of a random ranking.
+        seconds: Mean time to fit and evaluate.
     """
 
-    row: Row
+    method: Method
     n_bits: int
     seeds: int
     mean: dict[str, float]
@@ -82,18 +79,18 @@ class Summary:
     seconds: float
 
     @property
-    def bytes_an_item(self) -> int:
-        """What an item takes in memory."""
-        return self.row.bytes_an_item or -(-self.n_bits // 8)
+    def bytes_per_item(self) -> int:
+        """Memory per item."""
+        return self.method.bytes_per_item or -(-self.n_bits // 8)
 
 
-def result_file(folder: Path, row: Row, n_bits: int, seed: int) -> Path:
-    """Where the result of one run of a row is kept."""
-    return folder / f"{row.key}-{n_bits}-{seed}.json"
+def result_file(folder: Path, method: Method, n_bits: int, seed: int) -> Path:
+    """Path of the result of one run."""
+    return folder / f"{method.key}-{n_bits}-{seed}.json"
 
 
-def run_rows(
-    rows: Sequence[Row],
+def run_methods(
+    methods: Sequence[Method],
     data: Dataset,
     folder: Path,
     *,
@@ -102,98 +99,136 @@ def run_rows(
     protocol: Protocol | None = None,
     on_step: OnStep | None = None,
 ) -> None:
-    """Run every row for every seed; what is there already is not run again, so that an interrupted table goes on."""
+    """Run every method for every seed and skip results that exist, so that a run can be resumed.
+
+    An existing result is run again if it belongs to other data, another protocol or other settings.
+    """
     todo = [
-        (row, seed)
+        (method, seed)
         for seed in seeds
-        for row in rows
-        if not result_file(folder, row, n_bits, seed).exists()
+        for method in methods
+        if not _is_current(folder, method, data, n_bits, seed, protocol)
     ]
-    for number, (row, seed) in enumerate(todo, start=1):
-        began, cpu = time.perf_counter(), time.process_time()
-        evaluation, card = _run(row, data, folder, n_bits, seed, protocol)
-        took = {"seconds": time.perf_counter() - began, "cpu_seconds": time.process_time() - cpu}
-        path = result_file(folder, row, n_bits, seed)
-        write_result(path, evaluation, card=card, dataset=data.describe(), **took)
+    for number, (method, seed) in enumerate(todo, start=1):
+        began = time.perf_counter()
+        cpu_began = time.process_time()
+        evaluation, card = _run(method, data, folder, n_bits, seed, protocol)
+        write_result(
+            result_file(folder, method, n_bits, seed),
+            evaluation,
+            card=card,
+            dataset=data.describe(),
+            seconds=time.perf_counter() - began,
+            cpu_seconds=time.process_time() - cpu_began,
+        )
         if on_step is not None:
             on_step(Step(number, len(todo)))
 
 
+def _is_current(
+    folder: Path, method: Method, data: Dataset, n_bits: int, seed: int, protocol: Protocol | None
+) -> bool:
+    path = result_file(folder, method, n_bits, seed)
+    if not path.exists():
+        return False
+    result = read_result(path)
+    expected = data.describe()
+    if any(result["dataset"].get(key) != expected.get(key) for key in ("rows", "splits")):
+        return False
+    if protocol is not None:
+        wanted = protocol.to_dict()
+        keys = ("name", "queries", "base", "base_codes")
+        if any(result["protocol"][key] != wanted[key] for key in keys):
+            return False
+    # Settings chosen by cross-validation are stored with the search, not known before it.
+    if method.build is None or method.candidates:
+        return True
+    stored = result["model"]["fields"]
+    fields = json.loads(json.dumps(method.build(n_bits=n_bits, seed=seed).configuration()))
+    # Only common fields are compared: a later version may add or rename a field.
+    return all(stored[name] == fields[name] for name in stored.keys() & fields.keys())
+
+
 def _run(
-    row: Row, data: Dataset, folder: Path, n_bits: int, seed: int, protocol: Protocol | None
+    method: Method, data: Dataset, folder: Path, n_bits: int, seed: int, protocol: Protocol | None
 ) -> tuple[Evaluation, dict[str, Any]]:
-    if row.make is None:
-        if row.reference is None:
-            raise ValueError(f"row {row.key!r} neither makes a method nor refers to one")
-        return row.reference(data, seed), {"method": row.key, "fields": {"seed": seed}}
+    if method.build is None:
+        if method.baseline is None:
+            raise ValueError(f"method {method.key!r} needs either build or baseline")
+        return method.baseline(data, seed), {"method": method.key, "fields": {"seed": seed}}
     train = data.part("train")
-    chosen = search(row, train, folder, n_bits)[0].fields if row.candidates else {}
-    model = row.make(n_bits=n_bits, seed=seed, **chosen).fit(**row.supervise(train, seed))
+    chosen: Mapping[str, Any] = {}
+    if method.candidates:
+        chosen = search_settings(method, train, folder, n_bits)[0].fields
+    model = method.build(n_bits=n_bits, seed=seed, **chosen).fit(**method.fit_args(train, seed))
     return evaluate_model(model, data, protocol), dict(model.card)
 
 
-def search_file(folder: Path, row: Row, n_bits: int) -> Path:
-    """Where the cross-validation of a row's candidates is kept."""
-    return folder / "search" / f"{row.key}-{n_bits}.json"
+def search_file(folder: Path, method: Method, n_bits: int) -> Path:
+    """Path of the cross-validation of a method's candidates."""
+    return folder / "search" / f"{method.key}-{n_bits}.json"
 
 
-def search(row: Row, train: Dataset, folder: Path, n_bits: int) -> list[Trial]:
-    """Cross-validate a row's candidates, the best first; what is there already is read."""
-    path = search_file(folder, row, n_bits)
+def search_settings(method: Method, train: Dataset, folder: Path, n_bits: int) -> list[Trial]:
+    """Cross-validate the candidates of a method, or load an earlier search; best first."""
+    path = search_file(folder, method, n_bits)
     if not path.exists():
-        if row.make is None:
-            raise ValueError(f"row {row.key!r} makes no method to search the settings of")
+        if method.build is None:
+            raise ValueError(f"method {method.key!r} has no build, so no settings to search")
         trials = compare(
-            partial(row.make, n_bits=n_bits), row.candidates, train, supervise=row.supervise
+            partial(method.build, n_bits=n_bits),
+            method.candidates,
+            train,
+            supervise=method.fit_args,
         )
         path.parent.mkdir(parents=True, exist_ok=True)
-        told = [{"fields": dict(trial.fields), "scores": list(trial.scores)} for trial in trials]
-        write_json(path, {"format": SEARCH, "rows": len(train), "trials": told})
-    found = read_json(path)
-    check_version(path, found.get("format") if isinstance(found, dict) else None, SEARCH)
-    return [Trial(trial["fields"], tuple(trial["scores"])) for trial in found["trials"]]
+        rows = [{"fields": dict(trial.fields), "scores": list(trial.scores)} for trial in trials]
+        write_json(path, {"format": _SEARCH_FORMAT, "rows": len(train), "trials": rows})
+    content = read_json(path)
+    format_ = content.get("format") if isinstance(content, dict) else None
+    check_version(path, format_, _SEARCH_FORMAT)
+    return [Trial(trial["fields"], tuple(trial["scores"])) for trial in content["trials"]]
 
 
 def summarize(
-    rows: Sequence[Row],
+    methods: Sequence[Method],
     folder: Path,
     directions: Sequence[str],
     *,
     n_bits: int,
     seeds: Sequence[int],
-) -> list[Summary]:
-    """Sum up the rows whose results are all there."""
+) -> list[MethodSummary]:
+    """Summarize the methods whose results are complete."""
     summaries = []
-    for row in rows:
-        paths = [result_file(folder, row, n_bits, seed) for seed in seeds]
+    for method in methods:
+        paths = [result_file(folder, method, n_bits, seed) for seed in seeds]
         if all(path.exists() for path in paths):
-            summaries.append(
-                _summary(row, [read_result(path) for path in paths], directions, n_bits)
-            )
+            results = [read_result(path) for path in paths]
+            summaries.append(_summarize_method(method, results, directions, n_bits))
     return summaries
 
 
-def _summary(
-    row: Row, results: list[dict[str, Any]], directions: Sequence[str], n_bits: int
-) -> Summary:
-    """Mean and deviation over seeds of each direction and of their average."""
-    ways = [way for way in directions if way in results[0]["directions"]]
+def _summarize_method(
+    method: Method, results: list[dict[str, Any]], directions: Sequence[str], n_bits: int
+) -> MethodSummary:
+    """Mean and deviation over the seeds, for each direction and for their average."""
+    measured = [direction for direction in directions if direction in results[0]["directions"]]
 
-    def values(name: str) -> dict[str, Any]:
-        by_way = {way: np.array([percent(result, way, name) for result in results]) for way in ways}
-        return by_way | {"average": np.mean(list(by_way.values()), axis=0)}
+    def by_direction(name: str) -> dict[str, Any]:
+        scores = {d: np.array([score(result, d, name) for result in results]) for d in measured}
+        return scores | {"average": np.mean(list(scores.values()), axis=0)}
 
-    found = values("value")
-    if len(ways) < len(directions):
-        del found["average"]
-    return Summary(
-        row,
+    values = by_direction("value")
+    if len(measured) < len(directions):
+        del values["average"]
+    return MethodSummary(
+        method,
         n_bits,
         len(results),
-        {way: float(each.mean()) for way, each in found.items()},
-        {way: deviation(each) for way, each in found.items()},
-        float(values("worst")["average"].mean()),
-        float(values("best")["average"].mean()),
-        float(values("chance")["average"].mean()),
+        {direction: float(scores.mean()) for direction, scores in values.items()},
+        {direction: standard_deviation(scores) for direction, scores in values.items()},
+        float(by_direction("worst")["average"].mean()),
+        float(by_direction("best")["average"].mean()),
+        float(by_direction("chance")["average"].mean()),
         float(np.mean([result["seconds"] for result in results])),
     )

@@ -1,4 +1,4 @@
-"""Few pairs across modalities: what losses within a modality are worth then."""
+"""Training pairs drawn from labels, and the comparison of methods with few cross-modal pairs."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,77 +9,112 @@ from numpy.typing import NDArray
 
 from crossbit.data import Dataset, Pairs, pairs_from_labels
 from crossbit.evaluation.results import read_result
-from crossbit_experiments.methods import Row, result_file
-from crossbit_experiments.seed_stats import average, standard_error
+from crossbit_experiments.methods import Method, result_file
+from crossbit_experiments.seed_stats import mean_score, standard_error
+from crossbit_experiments.tables import Table, difference_cell
 
 
-def share_of_pairs(
-    train: Dataset, seed: int, *, n_pairs: tuple[int, int], share: float = 1.0, within: bool = True
+def draw_pairs(
+    train: Dataset,
+    seed: int,
+    *,
+    n_pairs: tuple[int, int],
+    share: float = 1.0,
+    across: bool = True,
+    within: bool = True,
+    inverted: bool = False,
 ) -> Mapping[str, Any]:
-    """What a method is told: pairs drawn from the classes of the rows, each kind at most as many as there are.
+    """Draw pairs from the classes of the rows and return the `fit` arguments.
 
     Args:
         train: Two aligned views with classes.
-        seed: Of the draw.
-        n_pairs: Similar and dissimilar ones, of each two modalities and within each.
-        share: Of the pairs across modalities, so many are told.
-        within: Whether pairs within the modalities are told, all of them.
+        seed: Random seed.
+        n_pairs: Similar and dissimilar pairs for each loss, at most as many as exist.
+        share: Share of the pairs across modalities to keep.
+        across: Draw pairs across the modalities.
+        within: Draw pairs within each modality.
+        inverted: Exchange similar and dissimilar pairs.
     """
-    (a, b), labels = train.modalities, np.asarray(train.labels)
-    wanted = [(a, b, share), *([(a, a, 1.0), (b, b, 1.0)] if within else [])]
+    first, second = train.modalities
+    labels = np.asarray(train.labels)
+    wanted = [(first, second, share)] * across
+    wanted += [(first, first, 1.0), (second, second, 1.0)] * within
     pairs: list[Pairs] = []
-    for number, (left, right, part) in enumerate(wanted):
-        existing = _existing(labels, within=left == right)
-        similar, not_ = (
-            round(part * min(n, most)) for n, most in zip(n_pairs, existing, strict=True)
+    for number, (left, right, kept) in enumerate(wanted):
+        similar, dissimilar = (
+            round(kept * min(n, available))
+            for n, available in zip(n_pairs, _count(labels, within=left == right), strict=True)
         )
+        # A separate seed for each loss keeps its pairs the same when another loss is left out.
         drawn = pairs_from_labels(
-            labels, left, right, n_similar=similar, n_dissimilar=not_, seed=seed + 1000 * number
+            labels,
+            left,
+            right,
+            n_similar=similar,
+            n_dissimilar=dissimilar,
+            seed=seed + 1000 * number,
         )
-        pairs.append(drawn)
-    return {"views": train.views, "pairs": pairs, "rows": False}
+        pairs.append(Pairs(left, right, drawn.index, ~drawn.similar) if inverted else drawn)
+    return {"views": train.views, "pairs": pairs, "aligned": False}
 
 
-def _existing(labels: NDArray[Any], *, within: bool) -> tuple[int, int]:
-    """How many similar and dissimilar pairs there are: unordered ones of different rows within, all across."""
+def _count(labels: NDArray[Any], *, within: bool) -> tuple[int, int]:
+    """Number of similar and dissimilar pairs: unordered within a modality, ordered across."""
     sizes = np.unique(labels, return_counts=True)[1]
-    alike, all_ = int(np.square(sizes).sum()), len(labels) ** 2
-    return ((alike - len(labels)) // 2, (all_ - alike) // 2) if within else (alike, all_ - alike)
+    similar = int(np.square(sizes).sum())
+    total = len(labels) ** 2
+    if within:
+        return (similar - len(labels)) // 2, (total - similar) // 2
+    return similar, total - similar
 
 
-def differences(
-    rows: Mapping[float, tuple[Row, Row]],
+def paired_differences(
+    methods: Mapping[float, tuple[Method, Method]],
     folder: Path,
     directions: Sequence[str],
     *,
     n_bits: int,
     seeds: Sequence[int],
 ) -> list[dict[str, Any]]:
-    """For each share of the pairs: the two methods seed by seed, and their paired difference with its error.
+    """Compare MM-NN and CM-NN seed by seed for each share of the cross-modal pairs.
 
     Args:
-        rows: Share of the pairs → MM-NN and CM-NN.
-        folder: Where their results are; shares that are not finished are left out.
-        directions: Whose mean counts.
+        methods: Share of the pairs → MM-NN and CM-NN.
+        folder: Folder of the results; shares with missing results are left out.
+        directions: Directions to average over.
         n_bits: Length of the codes.
-        seeds: Seeds, the same for both.
+        seeds: Seeds, the same for both methods.
+
+    Returns:
+        One row per share: the scores of both methods, their mean difference and its standard error.
     """
-    found = []
-    for share, pair in rows.items():
-        paths = [[result_file(folder, row, n_bits, seed) for seed in seeds] for row in pair]
-        if not all(path.exists() for some in paths for path in some):
+    rows = []
+    for share, both in methods.items():
+        paths = [[result_file(folder, method, n_bits, seed) for seed in seeds] for method in both]
+        if not all(path.exists() for method_paths in paths for path in method_paths):
             continue
-        within, across = (
-            np.array([average(read_result(path), directions) for path in some]) for some in paths
+        mmnn, cmnn = (
+            np.array([mean_score(read_result(path), directions) for path in method_paths])
+            for method_paths in paths
         )
-        gain = within - across
-        scores = {"mmnn": within.tolist(), "cmnn": across.tolist()}
-        found.append(
+        rows.append(
             {
                 "share": share,
-                **scores,
-                "difference": float(gain.mean()),
-                "error": standard_error(gain),
+                "mmnn": mmnn.tolist(),
+                "cmnn": cmnn.tolist(),
+                "difference": float((mmnn - cmnn).mean()),
+                "error": standard_error(mmnn - cmnn),
             }
         )
-    return found
+    return rows
+
+
+def few_pairs_table(lines: Sequence[Sequence[str]]) -> Table:
+    """Table of MM-NN and CM-NN by share of the cross-modal pairs."""
+    return Table(["pairs across", "MM-NN", "CM-NN", "difference ± error"], lines)
+
+
+def few_pairs_line(row: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Line of `few_pairs_table` for one row of `paired_differences`."""
+    means = [f"{sum(row[name]) / len(row[name]):.2f}" for name in ("mmnn", "cmnn")]
+    return [f"{prefix}{row['share']:.0%}", *means, difference_cell(row)]

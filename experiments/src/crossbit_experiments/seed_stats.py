@@ -1,4 +1,4 @@
-"""Numbers over seeds: what a result says, its mean, its deviation, its standard error."""
+"""Statistics over seeds: scores of result files, means, standard deviations and errors."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,27 +7,27 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 
-def percent(result: Mapping[str, Any], way: str, what: str = "value") -> float:
-    """What a result says of a direction by its protocol's first measure, in percent.
+def score(result: Mapping[str, Any], direction: str, field: str = "value") -> float:
+    """Score of a direction by the protocol's first measure, in percent.
 
     Args:
-        result: As `read_result` gives it.
-        way: Such as ``"image-text"``.
-        what: ``"value"``, ``"chance"``, ``"worst"`` or ``"best"``.
+        result: A result file, as `read_result` returns it.
+        direction: Such as ``"image-text"``.
+        field: ``"value"``, ``"chance"``, ``"worst"`` or ``"best"``.
     """
-    return 100 * float(result["directions"][way]["results"][0][what])
+    return 100 * float(result["directions"][direction]["results"][0][field])
 
 
-def average(result: Mapping[str, Any], ways: Sequence[str], what: str = "value") -> float:
-    """The mean of `percent` over directions."""
-    return float(np.mean([percent(result, way, what) for way in ways]))
+def mean_score(result: Mapping[str, Any], directions: Sequence[str], field: str = "value") -> float:
+    """Mean of `score` over directions."""
+    return float(np.mean([score(result, direction, field) for direction in directions]))
 
 
-def deviation(values: ArrayLike) -> float:
-    """Standard deviation; 0 of a single value.
+def standard_deviation(values: ArrayLike) -> float:
+    """Sample standard deviation; 0 for a single value.
 
     Example:
-        >>> deviation([1.0, 3.0]) == 2**0.5, deviation([7.0])
+        >>> standard_deviation([1.0, 3.0]) == 2**0.5, standard_deviation([7.0])
         (True, 0.0)
     """
     array = np.asarray(values, np.float64)
@@ -35,10 +35,10 @@ def deviation(values: ArrayLike) -> float:
 
 
 def standard_error(values: ArrayLike) -> float:
-    """Standard error of the mean; 0 of a single value."""
-    return deviation(values) / float(np.sqrt(len(np.asarray(values))))
+    """Standard error of the mean; 0 for a single value."""
+    return standard_deviation(values) / float(np.sqrt(len(np.asarray(values))))
 
 
-def spread(values: ArrayLike) -> list[float]:
-    """Mean and standard deviation."""
-    return [float(np.mean(np.asarray(values, np.float64))), deviation(values)]
+def mean_and_deviation(values: ArrayLike) -> list[float]:
+    """Mean and sample standard deviation."""
+    return [float(np.mean(np.asarray(values, np.float64))), standard_deviation(values)]

@@ -1,4 +1,4 @@
-"""A summary of an experiment: the one small file that pages and plots are made from."""
+"""The summary of an experiment: one small file from which tables and figures are made."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,60 +7,56 @@ from typing import Any
 from crossbit._io.files import check_version, read_json, write_json
 from crossbit.evaluation.results import environment
 from crossbit.tune import Trial
-from crossbit_experiments.methods import Summary
+from crossbit_experiments.methods import MethodSummary
 
-FORMAT = "crossbit.summary/1"
-NAME = "summary.json"
+SUMMARY_FILE = "summary.json"
+_FORMAT = "crossbit.summary/1"
 
 
 def write_summary(folder: Path, experiment: str, **parts: Any) -> Path:  # noqa: ANN401 - plain JSON
-    """Write some parts of a summary; those that are there already and not given stay as they are."""
-    path = folder / NAME
-    before = read_summary(path) if path.exists() else {}
+    """Write parts of a summary; existing parts that are not given stay as they are."""
+    path = folder / SUMMARY_FILE
+    existing = read_summary(path) if path.exists() else {}
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(
-        path,
-        before
-        | _rounded(parts)
-        | {"format": FORMAT, "experiment": experiment, "environment": environment()},
-    )
+    header = {"format": _FORMAT, "experiment": experiment, "environment": environment()}
+    write_json(path, existing | _rounded(parts) | header)
     return path
 
 
 def read_summary(path: Path) -> dict[str, Any]:
-    """Read a summary; a file of another kind or version is a `FormatError`."""
-    found = read_json(path)
-    check_version(path, found.get("format") if isinstance(found, dict) else None, FORMAT)
-    return dict(found)
+    """Read a summary; a file of another kind or version raises `FormatError`."""
+    content = read_json(path)
+    check_version(path, content.get("format") if isinstance(content, dict) else None, _FORMAT)
+    return dict(content)
 
 
-def as_row(one: Summary) -> dict[str, Any]:
-    """A row of a table, as plain values."""
+def method_row(summary: MethodSummary) -> dict[str, Any]:
+    """Plain values of one line of a results table."""
     return {
-        "key": one.row.key,
-        "title": one.row.title,
-        "bits": one.n_bits if one.row.make is not None else None,
-        "seeds": one.seeds,
-        "mean": one.mean,
-        "deviation": one.deviation,
-        "paper": one.row.paper,
-        "worst": one.worst,
-        "best": one.best,
-        "chance": one.chance,
-        "bytes": one.bytes_an_item,
-        "seconds": one.seconds,
+        "key": summary.method.key,
+        "title": summary.method.title,
+        "bits": summary.n_bits if summary.method.build is not None else None,
+        "seeds": summary.seeds,
+        "mean": summary.mean,
+        "deviation": summary.deviation,
+        "paper": summary.method.paper,
+        "worst": summary.worst,
+        "best": summary.best,
+        "chance": summary.chance,
+        "bytes": summary.bytes_per_item,
+        "seconds": summary.seconds,
     }
 
 
-def as_search(trials: Sequence[Trial]) -> list[dict[str, Any]]:
-    """What cross-validation said of the candidates, the best first."""
+def search_rows(trials: Sequence[Trial]) -> list[dict[str, Any]]:
+    """Plain values of a cross-validation, the best candidate first."""
     return [
         {"fields": dict(trial.fields), "mean": trial.mean, "error": trial.error} for trial in trials
     ]
 
 
 def _rounded(value: Any) -> Any:  # noqa: ANN401 - plain JSON
-    """Numbers to four places: enough for any table, and small differences of machines do not show."""
+    """Round to four places: enough for any table, and small differences of machines do not show."""
     if isinstance(value, float):
         return round(value, 4)
     if isinstance(value, dict):

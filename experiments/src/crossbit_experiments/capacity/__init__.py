@@ -1,1 +1,1 @@
-"""Capacity planning: how many machines a sharded collection needs, and how long its queries wait."""
+"""Capacity planning: machines for a sharded collection, and the latency of its queries."""

@@ -1,1 +1,1 @@
-"""``crossbit reproduce``: the command line of the experiments."""
+"""Command line of the experiments: ``crossbit reproduce``."""

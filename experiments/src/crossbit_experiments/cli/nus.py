@@ -1,4 +1,4 @@
-"""``crossbit reproduce nus``, ``flickr8k`` and ``photographs``: pictures, tags and concepts."""
+"""``crossbit reproduce nus`` and ``flickr8k``: photographs, tags and concepts."""
 
 import time
 from collections.abc import Sequence
@@ -12,14 +12,12 @@ from crossbit._io.files import read_json, write_json
 from crossbit._validation import check_known
 from crossbit.cli import console
 from crossbit.data import Dataset
-from crossbit.evaluation.protocol import PROTOCOLS, Protocol
-from crossbit.pipeline.extractors import cache_folder
-from crossbit_experiments import methods as tables
-from crossbit_experiments.cli._options import Bits, FlickrFolder, Out, PicturesCache, Seeds
-from crossbit_experiments.cli._table import print_table
+from crossbit.evaluation.protocol import Protocol
+from crossbit_experiments.cli._shared import Bits, Seeds, print_methods
+from crossbit_experiments.protocols import PROTOCOLS
 
-Pairs = Annotated[
-    int, typer.Option(min=1, help="Similar pairs, and as many dissimilar ones, for each loss.")
+_PairCount = Annotated[
+    int, typer.Option(min=1, help="Similar pairs per loss, and as many dissimilar ones.")
 ]
 
 
@@ -27,36 +25,31 @@ def nus(
     data: Annotated[
         Path | None,
         typer.Option(
-            help="The NUS-WIDE distribution, or what crossbit data convert made of it.",
+            help="The NUS-WIDE distribution, or the output of crossbit data convert.",
             show_default="$CROSSBIT_DATA/nuswide",
         ),
     ] = None,
     simulate: Annotated[
         bool,
-        typer.Option(
-            "--simulate",
-            help="Make features up from the real labels; features are not needed then.",
-        ),
+        typer.Option("--simulate", help="Simulate features from the real labels."),
     ] = False,
     protocol: Annotated[
-        str, typer.Option(help="How the printed sizes are read: labeled or ten-concepts.")
-    ] = ("labeled"),
+        str, typer.Option(help="Interpretation of the printed sizes: labeled or ten-concepts.")
+    ] = "labeled",
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out", "-o", help="Folder for the result files.", show_default="results/nus-…"
-        ),
+        typer.Option("--out", "-o", help="Folder for the results.", show_default="results/nus-…"),
     ] = None,
     bits: Bits = 64,
     seeds: Annotated[
-        int, typer.Option(min=1, help="How many seeds; one takes about half an hour.")
+        int, typer.Option(min=1, help="Number of seeds; each takes about half an hour.")
     ] = 1,
-    pairs: Pairs = 500_000,
+    pairs: _PairCount = 500_000,
 ) -> None:
     """NUS: the paper's table of photographs and tags, all four directions, at full size.
 
-    With --simulate it tests protocol, speed and memory, and no more: nothing about methods can be learned from features
-    that are made up. Results are kept as they come, and runs that are there already are not run again.
+    --simulate tests the protocol, its speed and its memory. Simulated features say nothing about
+    the methods. Existing results are reused.
 
     For example:
 
@@ -64,87 +57,141 @@ def nus(
       crossbit reproduce nus --data nus
       crossbit reproduce nus --simulate --protocol ten-concepts
     """
-    from crossbit_experiments.nus.splits import READINGS, apply_reading
+    from crossbit_experiments.nus.splits import SPLITS, apply_split
 
-    reading = check_known(protocol, READINGS, "protocol")
-    folder = out or Path("results") / f"nus{'-simulated' if simulate else ''}-{reading}"
+    split = check_known(protocol, SPLITS, "protocol")
+    folder = out or Path("results") / f"nus{'-simulated' if simulate else ''}-{split}"
     source = data_sets.find("nuswide") if data is None else data
-    found, facts = (
-        _simulated(source, reading, folder) if simulate else (_converted(source, folder), {})
-    )
-    prepared = apply_reading(found, reading)
+    facts: dict[str, Any] = {}
+    if simulate:
+        loaded, facts = _simulate(source, split, folder)
+    else:
+        loaded = _load(source, folder)
     _run(
-        prepared, folder, PROTOCOLS[f"nus/{reading}"], bits, range(seeds), pairs, facts, paper=True
+        apply_split(loaded, split),
+        folder,
+        PROTOCOLS[f"nus/{split}"],
+        bits,
+        range(seeds),
+        pairs,
+        facts,
+        paper=True,
     )
 
 
-def _simulated(source: Path, reading: str, folder: Path) -> tuple[Dataset, dict[str, Any]]:
-    """Features made up from real concepts, calibrated once."""
+def _simulate(source: Path, split: str, folder: Path) -> tuple[Dataset, dict[str, Any]]:
+    """Simulate features from the real concepts; the calibration is stored and reused."""
     from crossbit.data.conversion.distributions import read_concepts
-    from crossbit_experiments.nus.simulation import calibrate, simulate
+    from crossbit_experiments.nus import simulation
 
     labels, concepts = read_concepts(source)
-    kept = folder / "simulation.json"
-    if not kept.exists():
-        console.say(
-            "features are made up; how many of their draws tell something is found before anything is hashed"
-        )
+    path = folder / "simulation.json"
+    if not path.exists():
+        console.say("features are simulated; calibrating the share of informative draws first")
         began = time.process_time()
-        found = calibrate(labels, concepts, reading, on_trial=console.say)
+        calibration = simulation.calibrate(labels, concepts, split, on_trial=console.say)
         folder.mkdir(parents=True, exist_ok=True)
-        cost = (time.process_time() - began) / 60
-        write_json(kept, {"shares": found.shares, "trials": found.trials, "CPU minutes": cost})
-    calibration = read_json(kept)
-    return simulate(labels, concepts, calibration["shares"]), {"simulated": calibration}
+        minutes = (time.process_time() - began) / 60
+        write_json(
+            path,
+            {
+                "shares": calibration.shares,
+                "trials": calibration.trials,
+                "CPU minutes": minutes,
+            },
+        )
+    stored = read_json(path)
+    return simulation.simulate(labels, concepts, stored["shares"]), {"simulated": stored}
 
 
-def _converted(source: Path, folder: Path) -> Dataset:
-    """A converted set; a distribution is converted first, beside the results."""
+def _load(source: Path, folder: Path) -> Dataset:
+    """Load a converted data set; a distribution is converted beside the results first."""
     if (source / "dataset.json").is_file():
         return Dataset.load(source)
-    kept = folder / "data"
-    if not (kept / "dataset.json").is_file():
-        data_sets.convert(source, kept, on_note=console.say)
-    return Dataset.load(kept)
+    converted = folder / "data"
+    if not (converted / "dataset.json").is_file():
+        data_sets.convert(source, converted, on_note=console.say)
+    return Dataset.load(converted)
 
 
 def flickr8k(
-    data: FlickrFolder = None,
-    out: Out = Path("results/flickr8k"),
+    data: Annotated[
+        Path | None,
+        typer.Option(help="The Flickr8k distribution.", show_default="$CROSSBIT_DATA/flickr8k"),
+    ] = None,
+    part: Annotated[
+        str,
+        typer.Option(help="table (scores by the protocol of NUS) or qualitative (an HTML page)."),
+    ] = "table",
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", help="Folder for the results.", show_default="results/flickr8k…"
+        ),
+    ] = None,
     bits: Bits = 64,
     seeds: Seeds = 5,
-    pairs: Pairs = 100_000,
-    cache: PicturesCache = None,
+    pairs: _PairCount = 100_000,
+    query: Annotated[
+        list[str] | None,
+        typer.Option(help="Words of a query, such as 'dog + beach'; may be repeated. Qualitative."),
+    ] = None,
+    encoder: Annotated[
+        str, typer.Option(help="Image encoder, as in crossbit learn. Qualitative.")
+    ] = "efficientnet",
+    shown: Annotated[int, typer.Option(min=1, help="Query photographs shown. Qualitative.")] = 5,
+    seed: Annotated[int, typer.Option(help="Random seed. Qualitative.")] = 0,
+    cache: Annotated[
+        Path | None,
+        typer.Option(help="Folder for image features.", show_default="that of crossbit learn"),
+    ] = None,
 ) -> None:
-    """Flickr8k by the protocol of NUS: real photographs, caption words as tags, concepts from a list.
+    """Flickr8k by the protocol of NUS: real photographs, caption words as tags, listed concepts.
 
-    Photographs are bags of 500 visual words; tags are the 1000 most frequent caption words that belong to no concept.
-    Beside the paper's methods with its settings are our networks as they come.
+    The table describes photographs by bags of 500 visual words and captions by the 1000 most
+    frequent words that belong to no concept. It compares the paper's methods and settings with our
+    networks at their defaults.
+
+    The qualitative part writes one HTML page: what words find among images, what images find among
+    words, and ten tags per image from its five neighbors, for CM-SSH and MM-NN.
 
     For example:
 
-      crossbit reproduce flickr8k --data flickr8k
+      crossbit reproduce flickr8k --data Flickr8k
+      crossbit reproduce flickr8k --data Flickr8k --part qualitative --query "dog + beach"
     """
-    from crossbit_experiments.flickr8k.dataset import read
-    from crossbit_experiments.nus.splits import as_the_paper_has_them
+    from crossbit.pipeline.extractors import cache_folder
 
     source = data_sets.find("flickr8k") if data is None else data
-    with console.steps("describing photographs") as on_step:
-        found = read(source, cache=cache or cache_folder(), on_step=on_step)
-    leaks = found.leaks
+    rows_cache = cache or cache_folder()
+    if check_known(part, ("table", "qualitative"), "part") == "table":
+        folder = out or Path("results/flickr8k")
+        _flickr8k_table(source, folder, rows_cache, bits, seeds, pairs)
+    else:
+        folder = out or Path("results/flickr8k-qualitative")
+        _qualitative(source, folder, rows_cache, bits, query, encoder, shown, seed)
+
+
+def _flickr8k_table(
+    source: Path, out: Path, cache: Path, bits: int, seeds: int, pairs: int
+) -> None:
+    from crossbit_experiments.flickr8k import dataset
+    from crossbit_experiments.nus.splits import preprocess_like_paper
+
+    with console.steps("extracting features") as on_step:
+        photographs = dataset.load(source, cache=cache, on_step=on_step)
+    leaks = photographs.leaks
+    excluded = ", ".join(f"{n} {reason}" for reason, n in photographs.excluded.items())
+    console.say(f"{photographs.data!r}\nexcluded: {excluded}")
     console.say(
-        f"{found.data!r}\nleft out: {', '.join(f'{n} {why}' for why, n in found.left_out.items())}"
+        f"removed from the tags: {leaks.words} words of concepts and {leaks.compounds} that contain"
+        f" one, used {leaks.occurrences} times in training captions\n"
+        f"tags that still imply a concept: {len(leaks.implying)} ({', '.join(leaks.implying)})"
     )
-    console.say(
-        f"kept from the tags: {leaks.words} words of concepts and {leaks.compounds} that contain one,"
-        f" used {leaks.occurrences} times in training captions\n"
-        f"tags that still give a concept away: {len(leaks.telling)} ({', '.join(leaks.telling)})"
-    )
-    facts = {"leaks": leaks.to_dict(), "left out": found.left_out}
-    prepared = as_the_paper_has_them(found.data)
-    _run(
-        prepared, out, PROTOCOLS["flickr8k/concepts"], bits, range(seeds), pairs, facts, paper=False
-    )
+    facts = {"leaks": leaks.to_dict(), "excluded": photographs.excluded}
+    protocol = PROTOCOLS["flickr8k/concepts"]
+    prepared = preprocess_like_paper(photographs.data)
+    _run(prepared, out, protocol, bits, range(seeds), pairs, facts, paper=False)
 
 
 def _run(
@@ -158,70 +205,55 @@ def _run(
     *,
     paper: bool,
 ) -> None:
-    """Run the rows and show the table."""
-    from crossbit_experiments.nus.methods import DIRECTIONS, rows
-    from crossbit_experiments.nus.run import run_study
+    """Run the methods and print the table."""
+    from crossbit_experiments.methods import summarize
+    from crossbit_experiments.nus import run
 
     console.say(f"{protocol.name}: {protocol.note}\n{data!r}")
-    made = rows(protocol, pairs=(pairs, pairs), paper=paper, as_they_come=not paper)
+    methods = run.table_methods(protocol, pairs=(pairs, pairs), paper=paper, defaults=not paper)
     with console.steps(protocol.name) as on_step:
-        run_study(made, data, out, protocol, n_bits=bits, seeds=seeds, facts=facts, on_step=on_step)
-    summaries = tables.summarize(made, out, DIRECTIONS, n_bits=bits, seeds=seeds)
-    what = "first 10 places, over relevant retrieved, expected ties"
-    print_table(summaries, DIRECTIONS, what, average=False)
-    console.say(f"results, codes, summary and a figure in {out}")
-
-
-def photographs(
-    data: FlickrFolder = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the page.")] = Path(
-        "results/photographs"
-    ),
-    bits: Bits = 64,
-    query: Annotated[
-        list[str] | None, typer.Option(help="Words, such as 'dog + beach'; may be repeated.")
-    ] = None,
-    pictures: Annotated[
-        str, typer.Option(help="How pictures are described, as in crossbit learn.")
-    ] = "efficientnet",
-    shown: Annotated[int, typer.Option(min=1, help="How many photographs ask.")] = 5,
-    cache: PicturesCache = None,
-    seed: Annotated[int, typer.Option(help="Of the draw and of the methods.")] = 0,
-) -> None:
-    """Look at what is found: the paper's figures of matches and annotation, on real photographs.
-
-    CM-SSH and MM-NN learn the same concepts; the page shows what words find among pictures, what pictures find
-    among words, and ten tags for pictures from their five neighbors, with codes, distances and right answers.
-
-    For example:
-
-      crossbit reproduce photographs --data Flickr8k
-      crossbit reproduce photographs --query "dog + beach" --query "red + car"
-    """
-    from crossbit_experiments.flickr8k.dataset import read
-    from crossbit_experiments.flickr8k.html_report import write_sheet
-    from crossbit_experiments.flickr8k.qualitative import MADE_UP, look
-
-    folder = data_sets.find("flickr8k") if data is None else data
-    kept = cache or cache_folder()
-    with console.steps("describing photographs") as on_step:
-        described = read(
-            folder, cache=kept, pictures=pictures, hide_concepts=False, workers=2, on_step=on_step
+        run.run(
+            methods, data, out, protocol, n_bits=bits, seeds=seeds, facts=facts, on_step=on_step
         )
-    with console.steps("learning") as on_step:
-        found = look(
-            described,
+    print_methods(
+        summarize(methods, out, run.DIRECTIONS, n_bits=bits, seeds=seeds),
+        run.DIRECTIONS,
+        "first 10 places, over relevant retrieved, expected ties",
+    )
+    console.say(f"wrote results, codes, summary and a figure to {out}")
+
+
+def _qualitative(
+    source: Path,
+    out: Path,
+    cache: Path,
+    bits: int,
+    queries: Sequence[str] | None,
+    encoder: str,
+    shown: int,
+    seed: int,
+) -> None:
+    from crossbit_experiments.flickr8k import dataset, qualitative
+    from crossbit_experiments.flickr8k.html_report import write_report
+
+    with console.steps("extracting features") as on_step:
+        photographs = dataset.load(
+            source, cache=cache, encoder=encoder, hide_concepts=False, workers=2, on_step=on_step
+        )
+    with console.steps("training") as on_step:
+        results = qualitative.qualitative_results(
+            photographs,
             n_bits=bits,
             shown=shown,
-            queries=query or MADE_UP,
+            queries=queries or qualitative.FREE_TEXT_QUERIES,
             seed=seed,
             on_step=on_step,
         )
-    page = write_sheet(
-        out, found, folder / "images", n_bits=bits, settings={"pictures": pictures, "seed": seed}
-    )
-    for method, judged in found.quality.items():
+    settings = {"encoder": encoder, "seed": seed}
+    page = write_report(out, results, source / "images", n_bits=bits, settings=settings)
+    for method, quality in results.quality.items():
         console.say(
-            f"ten tags, {method}: precision {judged['precision']:.1f} %, recall {judged['recall']:.1f} %"
+            f"ten tags, {method}: precision {quality['precision']:.1f} %,"
+            f" recall {quality['recall']:.1f} %"
         )
     console.say(f"open {page}")

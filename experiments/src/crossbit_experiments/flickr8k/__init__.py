@@ -1,1 +1,1 @@
-"""Photographs with captions, judged by concepts: the paper's second experiment on pictures that can be had."""
+"""Flickr8k: the paper's second experiment on available photographs, with concepts from captions."""

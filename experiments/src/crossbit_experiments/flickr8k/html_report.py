@@ -1,4 +1,4 @@
-"""The figures as one page that holds everything, pictures included."""
+"""Qualitative results as one self-contained HTML page."""
 
 import base64
 from collections.abc import Callable, Mapping, Sequence
@@ -10,205 +10,232 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbit_experiments.flickr8k.qualitative import METHODS, Found, Gallery, tags_of
+from crossbit_experiments.flickr8k.qualitative import (
+    METHODS,
+    QualitativeResults,
+    QueryResult,
+    tags_of,
+)
 from crossbit_experiments.summary import write_summary
+from crossbit_experiments.tables import Block, Table
 
-Draw: TypeAlias = Callable[[Found], str]
+_Render: TypeAlias = Callable[[QueryResult], str]
 
-TITLES = {**METHODS, "always": "always the same ten"}
-JUDGED = {"precision": "precision", "recall": "recall", "hit": "at least one right"}
-_COLUMNS = 16  # of the drawing of a code
-_WORDS = 10  # of a photograph that are shown
-
-
-class Sheet:
-    """Draws a gallery as HTML.
-
-    Args:
-        gallery: What was found.
-        folder: Where the photographs are.
-        n_bits: Length of the codes.
-    """
-
-    def __init__(self, gallery: Gallery, folder: Path, n_bits: int) -> None:
-        self.gallery, self.folder, self.n_bits = gallery, folder, n_bits
-        self.data = gallery.photographs.data
-
-    def html(self) -> str:
-        """The page."""
-        some = self.gallery
-        parts = [
-            _section(
-                "Words find pictures", _MADE_UP, self._blocks(some.made_up, _asked, self._pictures)
-            ),
-            _section(
-                "Words of a photograph find pictures",
-                _WORDS_TO,
-                self._blocks(some.words, _asked, self._pictures),
-            ),
-            _section(
-                "A picture finds words",
-                _PICTURES_TO,
-                self._blocks(some.pictures, self._asking, self._bags),
-            ),
-            _section(
-                "Ten tags for a picture",
-                _TAGS_OF,
-                self._blocks(some.annotated, self._asking, _given),
-            ),
-            _quality(some.quality),
-        ]
-        style = (
-            files("crossbit_experiments.flickr8k").joinpath("sheet.css").read_text(encoding="utf-8")
-        )
-        title = f"Photographs and words in {self.n_bits} bits"
-        return _PAGE.format(title=title, style=style, intro=_INTRO, body="".join(parts))
-
-    def _blocks(self, found: Mapping[str, Sequence[Found]], query: Draw, answer: Draw) -> str:
-        """A block a query: what asks, then a line of answers for each method."""
-        blocks = []
-        for both in zip(*(found[method] for method in METHODS), strict=True):
-            lines = [
-                f'<div class="line"><h4>{METHODS[method]}{_bits(one.bits)}</h4>{answer(one)}</div>'
-                for method, one in zip(METHODS, both, strict=True)
-            ]
-            blocks.append(
-                f'<article><div class="query">{query(both[0])}</div><div>{"".join(lines)}</div></article>'
-            )
-        return "".join(blocks)
-
-    def _asking(self, one: Found) -> str:
-        """A picture that asks; its words, which are not looked at, are pale."""
-        return ("" if one.row is None else self._image(one.row)) + _pale(one.words)
-
-    def _pictures(self, one: Found) -> str:
-        """Pictures that were found; their words, which were not looked at, are pale."""
-        inside = [self._image(match.row) + _pale(self._said(match.row)) for match in one.matches]
-        return _cards(one, inside)
-
-    def _bags(self, one: Found) -> str:
-        """Words that were found, those of the query first; the pictures, which were not looked at, are pale."""
-        shared, inside = set(one.words), []
-        for match in one.matches:
-            said = sorted(self._said(match.row), key=lambda word: word not in shared)
-            inside.append(
-                f"<p>{_chips(said[:_WORDS], shared)}</p>{self._image(match.row, 'faint')}"
-            )
-        return _cards(one, inside)
-
-    def _said(self, row: int) -> list[str]:
-        return tags_of(self.data, np.array([row]))[0]
-
-    def _image(self, row: int, look: str = "") -> str:
-        payload: Any = self.data.payload
-        content = base64.b64encode((self.folder / payload[row]["name"]).read_bytes()).decode(
-            "ascii"
-        )
-        told = escape(payload[row]["captions"][0], quote=True)
-        return f'<img class="{look}" src="data:image/jpeg;base64,{content}" alt="{told}">'
+_TITLES = {**METHODS, "always": "always the same ten"}
+_MEASURES = {"precision": "precision", "recall": "recall", "hit": "at least one right"}
+_COLUMNS = 16  # squares per line in the drawing of a code
+_MAX_WORDS = 10  # words shown per photograph
 
 
-def write_sheet(
-    out: Path, gallery: Gallery, folder: Path, *, n_bits: int, settings: Mapping[str, Any]
+def annotation_table(summary: Mapping[str, Any]) -> Table:
+    """Precision and recall of the annotation by method."""
+    lines = [
+        [summary["titles"][method], *(f"{quality[name]:.1f}" for name in _MEASURES)]
+        for method, quality in summary["annotation"].items()
+    ]
+    return Table(["", *_MEASURES.values()], lines)
+
+
+TABLES: dict[str, Block] = {"annotation": annotation_table}
+"""Tables of the documentation, by name."""
+
+
+def write_report(
+    out: Path,
+    results: QualitativeResults,
+    images: Path,
+    *,
+    n_bits: int,
+    settings: Mapping[str, Any],
 ) -> Path:
-    """Write the page, and what was measured beside it.
+    """Write the page and the summary; return the path of the page.
 
     Args:
         out: Folder of the results.
-        gallery: What was found.
-        folder: Where the photographs are.
-        n_bits: Length of the codes.
-        settings: What else the numbers depend on.
+        results: The results to show.
+        images: Folder of the photographs.
+        n_bits: Code length.
+        settings: Further settings for the summary.
     """
-    data = gallery.photographs.data
-    sizes = {name: len(np.asarray(rows)) for name, rows in data.splits.items()}
+    data = results.photographs.data
     write_summary(
         out,
-        "photographs",
+        "flickr8k-qualitative",
         bits=n_bits,
         settings=dict(settings),
-        rows=sizes,
-        annotation=gallery.quality,
-        titles=TITLES,
+        rows={name: len(np.asarray(rows)) for name, rows in data.splits.items()},
+        annotation=results.quality,
+        titles=_TITLES,
     )
-    page = out / "photographs.html"
-    page.write_text(Sheet(gallery, folder, n_bits).html(), encoding="utf-8")
+    page = out / "qualitative.html"
+    page.write_text(HtmlReport(results, images, n_bits).render(), encoding="utf-8")
     return page
 
 
-def _asked(one: Found) -> str:
-    return f'<p class="words">{_chips(one.words[:_WORDS], set())}</p>'
+class HtmlReport:
+    """Renders qualitative results as HTML.
+
+    Args:
+        results: The results to show.
+        images: Folder of the photographs.
+        n_bits: Code length.
+    """
+
+    def __init__(self, results: QualitativeResults, images: Path, n_bits: int) -> None:
+        self.results = results
+        self.images = images
+        self.n_bits = n_bits
+        self.data = results.photographs.data
+
+    def render(self) -> str:
+        """Return the page."""
+        results = self.results
+        free_text = self._blocks(results.free_text, _query_words, self._image_cards)
+        text_to_image = self._blocks(results.text_to_image, _query_words, self._image_cards)
+        image_to_text = self._blocks(results.image_to_text, self._query_image, self._tag_cards)
+        annotated = self._blocks(results.annotated, self._query_image, _tag_list)
+        sections = [
+            _section("Words find images", _FREE_TEXT, free_text),
+            _section("Words of a photograph find images", _TEXT_TO_IMAGE, text_to_image),
+            _section("An image finds words", _IMAGE_TO_TEXT, image_to_text),
+            _section("Ten tags for an image", _ANNOTATION, annotated),
+            _quality_table(results.quality),
+        ]
+        style = files("crossbit_experiments.flickr8k").joinpath("report.css")
+        return _PAGE.format(
+            title=f"Photographs and words in {self.n_bits} bits",
+            style=style.read_text(encoding="utf-8"),
+            intro=_INTRO,
+            body="".join(sections),
+        )
+
+    def _blocks(
+        self, results: Mapping[str, Sequence[QueryResult]], query: _Render, answer: _Render
+    ) -> str:
+        """One block per query: the query, then the matches of each method on a line."""
+        blocks = []
+        for by_method in zip(*(results[method] for method in METHODS), strict=True):
+            lines = [
+                f'<div class="line"><h4>{METHODS[method]}{_draw_code(result.bits)}</h4>'
+                f"{answer(result)}</div>"
+                for method, result in zip(METHODS, by_method, strict=True)
+            ]
+            blocks.append(
+                f'<article><div class="query">{query(by_method[0])}</div>'
+                f"<div>{''.join(lines)}</div></article>"
+            )
+        return "".join(blocks)
+
+    def _query_image(self, result: QueryResult) -> str:
+        """A query image; its words, which the search did not use, are pale."""
+        return ("" if result.row is None else self._image(result.row)) + _pale(result.words)
+
+    def _image_cards(self, result: QueryResult) -> str:
+        """Matching images; their words, which the search did not use, are pale."""
+        contents = [self._image(m.row) + _pale(self._tags(m.row)) for m in result.matches]
+        return _cards(result, contents)
+
+    def _tag_cards(self, result: QueryResult) -> str:
+        """Matching tags, those of the query first; images, which were not used, are pale."""
+        shared = set(result.words)
+        contents = []
+        for match in result.matches:
+            tags = sorted(self._tags(match.row), key=lambda word: word not in shared)
+            chips = _chips(tags[:_MAX_WORDS], shared)
+            contents.append(f"<p>{chips}</p>{self._image(match.row, 'faint')}")
+        return _cards(result, contents)
+
+    def _tags(self, row: int) -> list[str]:
+        return tags_of(self.data, np.array([row]))[0]
+
+    def _image(self, row: int, css_class: str = "") -> str:
+        payload: Any = self.data.payload
+        content = (self.images / payload[row]["name"]).read_bytes()
+        encoded = base64.b64encode(content).decode("ascii")
+        caption = escape(payload[row]["captions"][0], quote=True)
+        return f'<img class="{css_class}" src="data:image/jpeg;base64,{encoded}" alt="{caption}">'
 
 
-def _given(one: Found) -> str:
-    return f"<p>{_chips(one.tags, set(one.words))}</p>"
+def _query_words(result: QueryResult) -> str:
+    return f'<p class="words">{_chips(result.words[:_MAX_WORDS], set())}</p>'
+
+
+def _tag_list(result: QueryResult) -> str:
+    return f"<p>{_chips(result.tags, set(result.words))}</p>"
 
 
 def _pale(words: Sequence[str]) -> str:
-    return f'<p class="faint">{escape(", ".join(words[:_WORDS]))}</p>'
+    return f'<p class="faint">{escape(", ".join(words[:_MAX_WORDS]))}</p>'
 
 
-def _section(title: str, told: str, body: str) -> str:
-    return f"<section><h2>{title}</h2><p>{told}</p>{body}</section>"
+def _section(title: str, description: str, body: str) -> str:
+    return f"<section><h2>{title}</h2><p>{description}</p>{body}</section>"
 
 
-def _cards(one: Found, inside: Sequence[str]) -> str:
+def _cards(result: QueryResult, contents: Sequence[str]) -> str:
     cards = []
-    for match, each in zip(one.matches, inside, strict=True):
-        look, word = ("right", "right") if match.right else ("other", "not what was asked for")
+    for match, content in zip(result.matches, contents, strict=True):
+        css_class, verdict = ("right", "relevant") if match.relevant else ("other", "not relevant")
         cards.append(
-            f'<li class="{look}" title="{match.distance} bits differ; {word}">{each}'
-            f"<div>{_bits(match.bits, one.bits)}<span>{match.distance}</span></div></li>"
+            f'<li class="{css_class}" title="{match.distance} bits differ; {verdict}">{content}'
+            f"<div>{_draw_code(match.bits, result.bits)}<span>{match.distance}</span></div></li>"
         )
     return f"<ol>{''.join(cards)}</ol>"
 
 
-def _chips(words: Sequence[str], right: set[str]) -> str:
+def _chips(words: Sequence[str], highlighted: set[str]) -> str:
     return " ".join(
-        f'<span class="chip{" right" if word in right else ""}">{escape(word)}</span>'
+        f'<span class="chip{" right" if word in highlighted else ""}">{escape(word)}</span>'
         for word in words
     )
 
 
-def _bits(bits: NDArray[np.bool_], asked: NDArray[np.bool_] | None = None) -> str:
-    """A code as small squares, dark for 1; those that differ from the query's are marked."""
-    differ = np.zeros(len(bits), np.bool_) if asked is None else bits != asked
+def _draw_code(bits: NDArray[np.bool_], query: NDArray[np.bool_] | None = None) -> str:
+    """A code as small squares, dark for 1; bits that differ from the query are marked."""
+    differs = np.zeros(len(bits), np.bool_) if query is None else bits != query
     squares = [
         f'<rect x="{6 * (n % _COLUMNS)}" y="{6 * (n // _COLUMNS)}" width="5" height="5" '
-        f'class="{"one" if bit else "zero"}{" differs" if other else ""}"/>'
-        for n, (bit, other) in enumerate(zip(bits, differ, strict=True))
+        f'class="{"one" if bit else "zero"}{" differs" if marked else ""}"/>'
+        for n, (bit, marked) in enumerate(zip(bits, differs, strict=True))
     ]
     height = 6 * -(-len(bits) // _COLUMNS)
-    return f'<svg class="bits" viewBox="0 0 {6 * _COLUMNS} {height}" role="img" aria-label="code">{"".join(squares)}</svg>'
+    return (
+        f'<svg class="bits" viewBox="0 0 {6 * _COLUMNS} {height}" role="img" aria-label="code">'
+        f"{''.join(squares)}</svg>"
+    )
 
 
-def _quality(quality: Mapping[str, Mapping[str, float]]) -> str:
-    rows = [
-        f"<tr><th>{TITLES[method]}</th>{''.join(f'<td>{one[name]:.1f}</td>' for name in JUDGED)}</tr>"
-        for method, one in quality.items()
-    ]
-    head = "".join(f"<th>{title}</th>" for title in ("", *JUDGED.values()))
-    told = "In percent, over all photographs that ask, against the words of their captions."
-    return f"<table><tr>{head}</tr>{''.join(rows)}</table><p>{told}</p>"
+def _quality_table(quality: Mapping[str, Mapping[str, float]]) -> str:
+    table = annotation_table({"annotation": quality, "titles": _TITLES})
+    head = "".join(f"<th>{title}</th>" for title in table.header)
+    rows = "".join(
+        f"<tr><th>{title}</th>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+        for title, *cells in table.lines
+    )
+    note = "In percent, over all query photographs, against the words of their captions."
+    return f"<table><tr>{head}</tr>{rows}</table><p>{note}</p>"
 
 
 _INTRO = (
-    "CM-SSH above, MM-NN below: both learned the same concepts from the same photographs, and search others that"
-    " neither has seen. Each match shows its code, the bits that differ from the query's in orange, and how many they"
-    " are. Right answers are outlined in green. What was not looked at is pale."
+    "CM-SSH above, MM-NN below: both were trained on the same concepts and photographs, and search"
+    " photographs that neither has seen. Each match shows its code, the bits that differ from the"
+    " query in orange, and their number. Relevant matches are outlined in green. Words and images"
+    " that the search did not use are pale."
 )
-_MADE_UP = "Queries made up on the spot. Right is a photograph whose captions use all the words."
-_WORDS_TO = "Right is a photograph that shows a concept of the one whose words ask."
-_PICTURES_TO = (
-    "Bags of words found by a picture. Right is one whose photograph shows a concept of the picture; words that both"
-    " captions use are green."
+_FREE_TEXT = "Free-text queries. A photograph is relevant if its captions use all the words."
+_TEXT_TO_IMAGE = "A photograph is relevant if it shows a concept of the query photograph."
+_IMAGE_TO_TEXT = (
+    "Tags found by an image. Tags are relevant if their photograph shows a concept of the image;"
+    " words that both captions use are green."
 )
-_TAGS_OF = (
-    "The words that its five nearest bags of words use most; those of its own captions are green."
+_ANNOTATION = (
+    "The words that the five nearest bags of words use most; those of the image's own captions are"
+    " green."
 )
 
 _PAGE = """<!doctype html>
-<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<html lang="en"><meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{title}</title><style>{style}</style>
 <h1>{title}</h1><p class="intro">{intro}</p>{body}
 </html>

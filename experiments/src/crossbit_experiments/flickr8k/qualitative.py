@@ -1,12 +1,12 @@
-"""What is found, to be looked at: top matches from words to pictures and back, queries made up on the spot, annotation.
+"""Qualitative results: top matches between words and images, free-text queries, annotation.
 
-These are the paper's figures of its second experiment. CM-SSH and MM-NN learn from the same photographs and concepts;
-both then search photographs that neither has seen.
+These are the paper's figures of its second experiment. CM-SSH and MM-NN train on the same
+photographs and concepts, and both search photographs that neither has seen.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from crossbit.model import HashModel
 from crossbit_experiments.flickr8k.dataset import Photographs
 
 METHODS = {"cmssh": "CM-SSH", "mmnn": "MM-NN"}
-MADE_UP = (
+FREE_TEXT_QUERIES = (
     "dog + beach",
     "snow + mountain",
     "bicycle + air",
@@ -29,37 +29,38 @@ MADE_UP = (
     "football + player",
     "car + street",
 )
-NEIGHBORS, TAGS = 5, 10  # as in the paper's annotation
-SHOWN = 6  # matches of a query
+_NEIGHBORS = 5  # as in the paper's annotation
+_MAX_TAGS = 10  # as in the paper's annotation
+_SHOWN = 6  # matches per query
 
 
 @dataclass(frozen=True)
 class Match:
-    """Something found.
+    """An item that a search returned.
 
     Attributes:
-        row: Which photograph of the data set.
-        distance: How many bits differ.
+        row: Row of the photograph in the data set.
+        distance: Number of bits that differ.
         bits: Its code.
-        right: Whether it is what was asked for.
+        relevant: Whether it answers the query.
     """
 
     row: int
     distance: int
     bits: NDArray[np.bool_]
-    right: bool
+    relevant: bool
 
 
 @dataclass(frozen=True)
-class Found:
-    """A query and what a method found for it.
+class QueryResult:
+    """A query and the matches of one method.
 
     Attributes:
-        words: The query's words.
-        row: The photograph that asked, where it is one.
-        bits: The query's code.
-        matches: The nearest first.
-        tags: Tags that its neighbors voted for; for annotation alone.
+        words: Words of the query.
+        row: Row of the query photograph; None for a free-text query.
+        bits: Code of the query.
+        matches: Matches, nearest first.
+        tags: Tags voted by the neighbors; for annotation only.
     """
 
     words: Sequence[str]
@@ -70,24 +71,17 @@ class Found:
 
 
 @dataclass(frozen=True, eq=False)
-class Searcher:
-    """One method, taught, and the base that it searches.
-
-    Attributes:
-        model: The model.
-        data: The photographs.
-        rows: Those of the base.
-        indexes: Modality → the base's codes.
-    """
+class _Searcher:
+    """A trained method and the base that it searches."""
 
     model: HashModel
     data: Dataset
-    rows: NDArray[np.int64]
+    base_rows: NDArray[np.int64]
     indexes: Mapping[str, HammingIndex]
 
     @classmethod
-    def taught(cls, hasher: Hasher, data: Dataset) -> "Searcher":
-        """Teach a method the concepts of the training photographs, and encode the base."""
+    def fit(cls, hasher: Hasher, data: Dataset) -> Self:
+        """Train on the concepts of the training photographs and encode the base."""
         model = hasher.fit(**data.fit_arguments("train"))
         rows = np.asarray(data.splits["database"])
         indexes = {}
@@ -96,158 +90,154 @@ class Searcher:
             indexes[name].add(np.arange(len(rows)), model.encode(name, data.views[name][rows]))
         return cls(model, data, rows, indexes)
 
-    def matches(
-        self, codes: Codes, among: str, wanted: NDArray[np.bool_], k: int = SHOWN
+    def _search(
+        self, codes: Codes, target: str, relevant: NDArray[np.bool_], k: int = _SHOWN
     ) -> list[list[Match]]:
-        """The nearest of the base to each query.
-
-        Args:
-            codes: The queries.
-            among: The modality that is searched.
-            wanted: Queries × base: what is right.
-            k: How many.
-        """
-        found = self.indexes[among].search(codes, k)
-        bits = self.model.encode(
-            among, self.data.views[among][self.rows[found.ids.ravel()]]
-        ).unpack()
-        bits = bits.reshape(*found.ids.shape, -1)
+        """Search a modality; ``relevant`` has the shape (queries, base)."""
+        nearest = self.indexes[target].search(codes, k)
+        rows = self.base_rows[nearest.ids.ravel()]
+        bits = self.model.encode(target, self.data.views[target][rows]).unpack()
+        bits = bits.reshape(*nearest.ids.shape, -1)
         return [
             [
-                Match(int(self.rows[one]), int(far), bits[q, place], bool(wanted[q, one]))
-                for place, (one, far) in enumerate(zip(ids, distances, strict=True))
+                Match(int(self.base_rows[i]), int(distance), bits[q, rank], bool(relevant[q, i]))
+                for rank, (i, distance) in enumerate(zip(ids, distances, strict=True))
             ]
-            for q, (ids, distances) in enumerate(zip(found.ids, found.distances, strict=True))
+            for q, (ids, distances) in enumerate(zip(nearest.ids, nearest.distances, strict=True))
         ]
 
-    def from_words(self, asked: Sequence[Sequence[str]], rows: NDArray[Any]) -> list[Found]:
-        """Pictures for words, described by rows; right is a photograph whose captions use all of them."""
-        said = tags_of(self.data, self.rows)
-        wanted = np.array([[set(some) <= set(one) for one in said] for some in asked])
+    def search_words(
+        self, queries: Sequence[Sequence[str]], rows: NDArray[Any]
+    ) -> list[QueryResult]:
+        """Images for words; relevant is a photograph whose captions use all of them."""
+        base_tags = tags_of(self.data, self.base_rows)
+        relevant = np.array([[set(words) <= set(tags) for tags in base_tags] for words in queries])
         codes = self.model.encode("tags", rows)
-        found = self.matches(codes, "image", wanted)
+        matches = self._search(codes, "image", relevant)
         return [
-            Found(some, None, bits, m)
-            for some, bits, m in zip(asked, codes.unpack(), found, strict=True)
+            QueryResult(words, None, bits, query_matches)
+            for words, bits, query_matches in zip(queries, codes.unpack(), matches, strict=True)
         ]
 
-    def between(self, asking: str, among: str, rows: NDArray[np.int64]) -> list[Found]:
-        """Matches of photographs by one modality in another; right is what shares a concept."""
+    def search_photographs(
+        self, modality: str, target: str, rows: NDArray[np.int64]
+    ) -> list[QueryResult]:
+        """Search with one modality of photographs in another; relevant is a shared concept."""
         labels = np.asarray(self.data.labels)
-        wanted = (labels[rows].astype(np.float32) @ labels[self.rows].T) > 0
-        codes = self.model.encode(asking, self.data.views[asking][rows])
-        found = self.matches(codes, among, wanted)
-        words = [sorted(some) for some in tags_of(self.data, rows)]
+        relevant = (labels[rows].astype(np.float32) @ labels[self.base_rows].T) > 0
+        codes = self.model.encode(modality, self.data.views[modality][rows])
+        matches = self._search(codes, target, relevant)
+        words = [sorted(tags) for tags in tags_of(self.data, rows)]
         return [
-            Found(some, int(row), bits, m)
-            for some, row, bits, m in zip(words, rows, codes.unpack(), found, strict=True)
+            QueryResult(query_words, int(row), bits, query_matches)
+            for query_words, row, bits, query_matches in zip(
+                words, rows, codes.unpack(), matches, strict=True
+            )
         ]
 
-    def annotated(self, rows: NDArray[np.int64]) -> list[Found]:
-        """Tags for pictures: the ten that the five nearest bags of tags name most often."""
+    def annotate(self, rows: NDArray[np.int64]) -> list[QueryResult]:
+        """Tags for images: the ten that the five nearest bags of tags contain most often."""
         codes = self.model.encode("image", self.data.views["image"][rows])
-        nearest = self.matches(
-            codes, "tags", np.zeros((len(rows), len(self.rows)), np.bool_), NEIGHBORS
-        )
-        truth = tags_of(self.data, rows)
-        found = []
-        for row, bits, true, some in zip(rows, codes.unpack(), truth, nearest, strict=True):
-            given = vote(tags_of(self.data, np.array([match.row for match in some])), tags=TAGS)
-            found.append(Found(true, int(row), bits, some, [tag.name for tag in given]))
-        return found
+        nothing = np.zeros((len(rows), len(self.base_rows)), np.bool_)
+        nearest = self._search(codes, "tags", nothing, _NEIGHBORS)
+        own_tags = tags_of(self.data, rows)
+        results = []
+        for row, bits, words, matches in zip(rows, codes.unpack(), own_tags, nearest, strict=True):
+            neighbor_tags = tags_of(self.data, np.array([match.row for match in matches]))
+            tags = [tag.name for tag in vote(neighbor_tags, max_tags=_MAX_TAGS)]
+            results.append(QueryResult(words, int(row), bits, matches, tags))
+        return results
 
 
 def tags_of(data: Dataset, rows: NDArray[np.int64]) -> list[list[str]]:
-    """The tags of photographs, those that most captions use first."""
+    """Return the tags of photographs, those in most captions first."""
     payload: Any = data.payload
     return [payload[row]["tags"] for row in rows.tolist()]
 
 
-def quality(found: Sequence[Found]) -> dict[str, float]:
-    """Precision and recall of annotation against the words of the captions, in percent."""
-    judged = tag_quality([one.tags for one in found], [one.words for one in found])
-    return {
-        name: 100 * value
-        for name, value in asdict(judged).items()
-        if name in ("precision", "recall", "hit")
-    }
+def _annotation_quality(results: Sequence[QueryResult]) -> dict[str, float]:
+    """Precision, recall and hit rate of the tags against the words of the captions, in percent."""
+    quality = tag_quality([result.tags for result in results], [result.words for result in results])
+    values = asdict(quality)
+    return {name: 100 * values[name] for name in ("precision", "recall", "hit")}
 
 
-def always_the_same(data: Dataset, rows: NDArray[np.int64]) -> dict[str, float]:
-    """What the ten most frequent tags of the training photographs would reach, given to every picture."""
+def majority_baseline(data: Dataset, rows: NDArray[np.int64]) -> dict[str, float]:
+    """Annotation quality of the ten most frequent training tags, assigned to every image."""
     train = np.asarray(data.splits["train"])
-    usual = [tag.name for tag in vote(tags_of(data, train), tags=TAGS)]
-    return quality(
-        [Found(true, None, np.empty(0, np.bool_), (), usual) for true in tags_of(data, rows)]
+    frequent = [tag.name for tag in vote(tags_of(data, train), max_tags=_MAX_TAGS)]
+    no_bits = np.empty(0, np.bool_)
+    return _annotation_quality(
+        [QueryResult(words, None, no_bits, (), frequent) for words in tags_of(data, rows)]
     )
 
 
 @dataclass(frozen=True, eq=False)
-class Gallery:
+class QualitativeResults:
     """Everything that the figures show.
 
     Attributes:
         photographs: The data set.
-        made_up: Method → pictures for words made up on the spot.
-        words: Method → pictures for the tags of photographs.
-        pictures: Method → tags for photographs.
+        free_text: Method → images for free-text queries.
+        text_to_image: Method → images for the tags of photographs.
+        image_to_text: Method → tags for photographs.
         annotated: Method → ten tags for photographs.
         quality: Method → precision and recall of its annotation over all queries.
     """
 
     photographs: Photographs
-    made_up: Mapping[str, Sequence[Found]]
-    words: Mapping[str, Sequence[Found]]
-    pictures: Mapping[str, Sequence[Found]]
-    annotated: Mapping[str, Sequence[Found]]
+    free_text: Mapping[str, Sequence[QueryResult]]
+    text_to_image: Mapping[str, Sequence[QueryResult]]
+    image_to_text: Mapping[str, Sequence[QueryResult]]
+    annotated: Mapping[str, Sequence[QueryResult]]
     quality: Mapping[str, Mapping[str, float]]
 
 
-def look(
+def qualitative_results(
     photographs: Photographs,
     *,
     n_bits: int = 64,
     shown: int = 5,
-    queries: Sequence[str] = MADE_UP,
+    queries: Sequence[str] = FREE_TEXT_QUERIES,
     methods: Mapping[str, Mapping[str, Any]] | None = None,
     seed: int = 0,
     on_step: OnStep | None = None,
-) -> Gallery:
-    """Teach both methods and search with both.
+) -> QualitativeResults:
+    """Train both methods and search with both.
 
     Args:
-        photographs: With concepts among the tags.
-        n_bits: Length of the codes.
-        shown: Photographs that ask, drawn at random; annotation is judged on all that may ask.
-        queries: Words made up on the spot.
-        methods: Method → its settings; the usual ones unless you say.
-        seed: Of the draw and of the methods.
-        on_step: Told when a method has learned.
+        photographs: Photographs with concept words among the tags.
+        n_bits: Code length.
+        shown: Number of query photographs, drawn at random; annotation is evaluated on all queries.
+        queries: Free-text queries.
+        methods: Method → its settings; defaults otherwise.
+        seed: Seed of the draw and of the methods.
+        on_step: Progress callback, called when a method is trained.
     """
     data = photographs.data
-    asked = [query.split(" + ") for query in queries]
-    described = photographs.describers["tags"].extract(
-        asked
-    )  # unknown words are told before anything is learned
-    asking = np.asarray(data.splits["query"])
-    drawn = np.sort(
-        np.random.default_rng(seed).choice(asking, size=min(shown, len(asking)), replace=False)
-    )
+    query_words = [query.split(" + ") for query in queries]
+    # Extract before training, so that unknown words are reported at once.
+    query_rows = photographs.extractors["tags"].extract(query_words)
+    rows = np.asarray(data.splits["query"])
+    random = np.random.default_rng(seed)
+    drawn = np.sort(random.choice(rows, size=min(shown, len(rows)), replace=False))
     searchers = {}
     for number, method in enumerate(METHODS, start=1):
         fields = (methods or {}).get(method, {})
-        searchers[method] = Searcher.taught(
-            HASHERS[method](n_bits=n_bits, seed=seed, **fields), data
-        )
+        hasher = HASHERS[method](n_bits=n_bits, seed=seed, **fields)
+        searchers[method] = _Searcher.fit(hasher, data)
         if on_step is not None:
             on_step(Step(number, len(METHODS)))
-    annotated = {method: one.annotated(asking) for method, one in searchers.items()}
-    return Gallery(
+    annotated = {method: searcher.annotate(rows) for method, searcher in searchers.items()}
+    quality = {method: _annotation_quality(results) for method, results in annotated.items()}
+    return QualitativeResults(
         photographs,
-        {method: one.from_words(asked, described) for method, one in searchers.items()},
-        {method: one.between("tags", "image", drawn) for method, one in searchers.items()},
-        {method: one.between("image", "tags", drawn) for method, one in searchers.items()},
-        {method: [one for one in some if one.row in drawn] for method, some in annotated.items()},
-        {method: quality(some) for method, some in annotated.items()}
-        | {"always": always_the_same(data, asking)},
+        {m: searcher.search_words(query_words, query_rows) for m, searcher in searchers.items()},
+        {m: s.search_photographs("tags", "image", drawn) for m, s in searchers.items()},
+        {m: s.search_photographs("image", "tags", drawn) for m, s in searchers.items()},
+        {
+            method: [result for result in results if result.row in drawn]
+            for method, results in annotated.items()
+        },
+        quality | {"always": majority_baseline(data, rows)},
     )

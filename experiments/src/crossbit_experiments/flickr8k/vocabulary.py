@@ -1,8 +1,9 @@
-"""From captions to concepts and tags, with no concept among the tags.
+"""Concepts and tags from captions, without concept words among the tags.
 
-A concept is a few words (``concepts.json``); a photograph shows it when at least two of its captions use one of them,
-in any inflection. Tags are the most frequent other words of the captions. Whatever could give a concept away by its
-spelling is kept out of the tags and counted; what gives one away by its meaning stays, and is counted, too.
+A concept is a short list of words (``concepts.json``). A photograph shows a concept if at least two
+of its captions use one of the words in any inflection. Tags are the most frequent other words of
+the captions. Words that reveal a concept by their spelling are removed from the tags and counted;
+words that imply one by their meaning stay and are counted as well.
 """
 
 import json
@@ -10,33 +11,29 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.resources import files
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crossbit.features.text import STOP_WORDS, words
 
-LEAST_CAPTIONS = 2  # that must speak of a concept
-_SHORTEST_PART = 4  # letters of a concept's word that a longer word may not contain
-_SURE, _OFTEN = (
-    0.9,
-    20,
-)  # a tag on so many photographs, of which such a share shows one concept, gives it away
+_MIN_CAPTIONS = 2  # captions that must mention a concept
+_MIN_LETTERS = 4  # of a concept word that a longer word must not contain
+_MIN_PURITY = 0.9  # share of the photographs of a tag that show one concept, for it to imply it
+_MIN_COUNT = 20  # photographs of a tag, for it to imply a concept
 
-Bools = NDArray[np.bool_]
+_Bools = NDArray[np.bool_]
 
 
 def load_concepts() -> dict[str, list[str]]:
-    """The concepts: name → words."""
-    text = (
-        files("crossbit_experiments.flickr8k").joinpath("concepts.json").read_text(encoding="utf-8")
-    )
-    return dict(json.loads(text))
+    """Load the concepts: name → words."""
+    path = files("crossbit_experiments.flickr8k").joinpath("concepts.json")
+    return dict(json.loads(path.read_text(encoding="utf-8")))
 
 
 def inflections(word: str) -> set[str]:
-    """A word in the forms that English gives it, and in many that it does not: too many rather than too few.
+    """Return the inflected forms of an English word, rather too many than too few.
 
     Example:
         >>> {"rides", "riding", "rider"} <= inflections("ride")
@@ -55,28 +52,28 @@ def inflections(word: str) -> set[str]:
 
 @dataclass(frozen=True)
 class Leaks:
-    """What could give a concept away among the tags.
+    """Words that could reveal a concept among the tags.
 
     Attributes:
-        words: Words left out because they are a concept's, in some inflection.
-        compounds: Words left out because they contain one (``snowmobile``).
-        occurrences: How often these were used in captions of training photographs.
-        telling: Tags that stay although nearly all photographs that have them show one concept (``leash``).
+        words: Number of removed words that are a concept word in some inflection.
+        compounds: Number of removed words that contain one (``snowmobile``).
+        occurrences: Uses of the removed words in training captions.
+        implying: Remaining tags whose photographs nearly all show one concept (``leash``).
     """
 
     words: int
     compounds: int
     occurrences: int
-    telling: tuple[str, ...]
+    implying: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return asdict(self) | {"telling": list(self.telling)}
+        """Return plain values for JSON."""
+        return asdict(self) | {"implying": list(self.implying)}
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Concepts, and the words that may be tags.
+    """Concepts, and the choice of tags that reveal none of them.
 
     Attributes:
         concepts: Name → all forms of its words.
@@ -85,57 +82,60 @@ class Vocabulary:
     concepts: Mapping[str, frozenset[str]]
 
     @classmethod
-    def of(cls, concepts: Mapping[str, Iterable[str]]) -> "Vocabulary":
-        """From the words of each concept, inflected here."""
+    def from_words(cls, concepts: Mapping[str, Iterable[str]]) -> Self:
+        """Inflect the words of each concept."""
         return cls(
-            {name: frozenset().union(*map(inflections, some)) for name, some in concepts.items()}
+            {
+                name: frozenset().union(*map(inflections, base_words))
+                for name, base_words in concepts.items()
+            }
         )
 
-    def shown(self, captions: Sequence[str]) -> Bools:
-        """Which concepts a photograph shows, by what its captions say."""
-        said = [set(words(caption)) for caption in captions]
-        least = min(LEAST_CAPTIONS, len(said))
+    def shown(self, captions: Sequence[str]) -> _Bools:
+        """Which concepts a photograph shows according to its captions."""
+        mentioned = [set(words(caption)) for caption in captions]
+        least = min(_MIN_CAPTIONS, len(mentioned))
         return np.array(
             [
-                sum(bool(one & forms) for one in said) >= least > 0
+                sum(bool(caption & forms) for caption in mentioned) >= least > 0
                 for forms in self.concepts.values()
             ]
         )
 
-    def is_concept(self, word: str) -> bool:
-        """Whether a word is a concept's."""
+    def choose_tags(
+        self, captions: Iterable[Sequence[str]], size: int
+    ) -> tuple[tuple[str, ...], Leaks]:
+        """Return the most frequent words without stop words and concepts, and what was removed."""
+        counts = Counter(word for texts in captions for text in texts for word in words(text))
+        own = {word for word in counts if self._is_concept(word)}
+        compounds = {word for word in counts if word not in own and self._is_compound(word)}
+        removed = own | compounds | STOP_WORDS
+        candidates = [word for word in counts if len(word) > 1 and word not in removed]
+        chosen = sorted(candidates, key=lambda word: (-counts[word], word))[:size]
+        occurrences = sum(counts[word] for word in own | compounds)
+        return tuple(chosen), Leaks(len(own), len(compounds), occurrences, ())
+
+    def _is_concept(self, word: str) -> bool:
         return any(word in forms for forms in self.concepts.values())
 
-    def is_compound(self, word: str) -> bool:
-        """Whether a word contains a concept's."""
+    def _is_compound(self, word: str) -> bool:
         return any(
             form in word
             for forms in self.concepts.values()
             for form in forms
-            if len(form) >= _SHORTEST_PART
+            if len(form) >= _MIN_LETTERS
         )
 
-    def tags(self, captions: Iterable[Sequence[str]], size: int) -> tuple[tuple[str, ...], Leaks]:
-        """The most frequent words that say something and belong to no concept, and what was left out."""
-        counts = Counter(word for said in captions for caption in said for word in words(caption))
-        own = {word for word in counts if self.is_concept(word)}
-        compounds = {word for word in counts if word not in own and self.is_compound(word)}
-        free = [
-            word for word in counts if len(word) > 1 and word not in own | compounds | STOP_WORDS
-        ]
-        chosen = sorted(free, key=lambda word: (-counts[word], word))[:size]
-        lost = sum(counts[word] for word in own | compounds)
-        return tuple(chosen), Leaks(len(own), len(compounds), lost, ())
 
-
-def telling(tags: NDArray[Any], labels: Bools, names: Sequence[str]) -> tuple[str, ...]:
-    """Tags that give a concept away, for nearly all photographs that have them show it.
+def implying_tags(tags: NDArray[Any], labels: _Bools, names: Sequence[str]) -> tuple[str, ...]:
+    """Return the tags that imply a concept: nearly all photographs that have them show it.
 
     Args:
-        tags: Zeros and ones, photographs by tags.
-        labels: Photographs by concepts.
-        names: Of the tags.
+        tags: Binary matrix, photographs × tags.
+        labels: Photographs × concepts.
+        names: Names of the tags.
     """
-    often = tags.sum(axis=0)
-    share = (tags.T.astype(np.float64) @ labels).max(axis=1) / np.maximum(often, 1)
-    return tuple(names[n] for n in np.flatnonzero((often >= _OFTEN) & (share >= _SURE)).tolist())
+    counts = tags.sum(axis=0)
+    purity = (tags.T.astype(np.float64) @ labels).max(axis=1) / np.maximum(counts, 1)
+    implying = np.flatnonzero((counts >= _MIN_COUNT) & (purity >= _MIN_PURITY))
+    return tuple(names[n] for n in implying.tolist())

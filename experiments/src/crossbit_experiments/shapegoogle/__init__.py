@@ -1,6 +1,7 @@
-"""The paper's first experiment, *reconstructed*: shapes, transformed, among others that are none of them.
+"""The paper's first experiment, *reconstructed*: transformed shapes among distractors.
 
-The descriptors that the paper used are not public. Here the data set is built anew from meshes of TOSCA and of Sumner
-and Popović: the same number of classes, shapes and distractors, transformations of the same names, descriptors of
-the same kind. What the numbers share with the paper's is therefore the shape of the task, not its data.
+The paper's descriptors are not public. This package builds the data set from meshes of TOSCA and of
+Sumner and Popović: the same numbers of classes, shapes and distractors, transformations of the same
+names, descriptors of the same kind. Its numbers share the form of the task with the paper's, not
+the data.
 """

@@ -1,4 +1,4 @@
-"""Shapes that belong to no class: twelve families of formulas, in the sizes of the classes."""
+"""Distractors: shapes of twelve families of formulas, in the sizes of the classes."""
 
 from collections.abc import Callable, Sequence
 
@@ -11,22 +11,22 @@ from crossbit_experiments.shapegoogle.surfaces import (
     Floats,
     ball,
     coarsen,
-    inside,
+    isosurface,
     scaled,
     tube,
 )
 
-Limb = tuple[Floats, Floats, float, float]
-"""Where it begins and ends, and how thick it is there."""
+_Limb = tuple[Floats, Floats, float, float]
+"""Start, end, and the thickness at each."""
 
 
 def distractor(family: str, seed: int | list[int], areas: Sequence[float]) -> Mesh:
-    """A shape of a family, about as large as one of the classes.
+    """Generate a shape of a family, about as large as one of the classes.
 
     Args:
         family: One of `FAMILIES`.
-        seed: Of its form and size.
-        areas: Areas of the classes; one is chosen and varied by a fifth.
+        seed: Seed of form and size.
+        areas: Areas of the classes; one is drawn and varied by a fifth.
     """
     random = np.random.default_rng(seed)
     mesh = FAMILIES[family](random)
@@ -95,7 +95,8 @@ def _twisted_bar(random: Generator) -> Mesh:
         * [1, random.uniform(0.2, 0.8), random.uniform(2, 6)]
     )
     turn = random.uniform(0, 1.2) * box[:, 2]
-    x, y = box[:, 0], box[:, 1]
+    x = box[:, 0]
+    y = box[:, 1]
     bent = np.stack(
         [np.cos(turn) * x - np.sin(turn) * y, np.sin(turn) * x + np.cos(turn) * y, box[:, 2]],
         axis=1,
@@ -106,19 +107,24 @@ def _twisted_bar(random: Generator) -> Mesh:
 def _blobs(random: Generator) -> Mesh:
     centers = np.cumsum(random.normal(0, 0.6, (int(random.integers(3, 10)), 3)), axis=0)
     thick = random.uniform(0.25, 0.8, 20)
-    return _flesh([(a, b, r, r) for a, b, r in zip(centers[:-1], centers[1:], thick, strict=False)])
+    return _blend_limbs(
+        [(a, b, r, r) for a, b, r in zip(centers[:-1], centers[1:], thick, strict=False)]
+    )
 
 
 def _quadruped(random: Generator) -> Mesh:
-    long, high, wide = random.uniform(1.2, 2.6), random.uniform(0.7, 2.0), random.uniform(0.2, 0.5)
-    thick, leg = random.uniform(0.25, 0.55), random.uniform(0.08, 0.22)
+    long = random.uniform(1.2, 2.6)
+    high = random.uniform(0.7, 2.0)
+    wide = random.uniform(0.2, 0.5)
+    thick = random.uniform(0.25, 0.55)
+    leg = random.uniform(0.08, 0.22)
     body = (
         np.array([0.0, 0, high]),
         np.array([long, 0, high]),
         thick,
         thick * random.uniform(0.7, 1.3),
     )
-    limbs: list[Limb] = [body]
+    limbs: list[_Limb] = [body]
     for x in (0.0, long):
         for y in (-wide, wide):
             knee = np.array([x + random.normal(0, 0.2), y, high / 2])
@@ -128,39 +134,44 @@ def _quadruped(random: Generator) -> Mesh:
     nose = neck + np.array([random.uniform(0.2, 0.7), 0, -0.1])
     limbs += [(body[1], neck, thick * 0.6, thick * 0.5), (neck, nose, 0.3, 0.15)]
     tail = np.array([-random.uniform(0.2, 1.6), 0, high + random.normal(0, 0.5)])
-    return _flesh([*limbs, (body[0], tail, 0.14, 0.08)])
+    return _blend_limbs([*limbs, (body[0], tail, 0.14, 0.08)])
 
 
 def _biped(random: Generator) -> Mesh:
-    high, wide, arm = random.uniform(0.8, 1.6), random.uniform(0.25, 0.6), random.uniform(0.09, 0.2)
-    hips, chest = np.array([0.0, 0, high]), np.array([0.0, 0, high + random.uniform(0.6, 1.3)])
+    high = random.uniform(0.8, 1.6)
+    wide = random.uniform(0.25, 0.6)
+    arm = random.uniform(0.09, 0.2)
+    hips = np.array([0.0, 0, high])
+    chest = np.array([0.0, 0, high + random.uniform(0.6, 1.3)])
     head = chest + np.array([0, 0, random.uniform(0.4, 0.7)])
-    limbs: list[Limb] = [
+    limbs: list[_Limb] = [
         (hips, chest, random.uniform(0.22, 0.5), random.uniform(0.25, 0.5)),
         (chest, head, 0.15, 0.28),
     ]
     for side in (-wide, wide):
-        shoulder, hip = chest + np.array([side, 0, 0]), hips + np.array([side / 2, 0, 0])
+        shoulder = chest + np.array([side, 0, 0])
+        hip = hips + np.array([side / 2, 0, 0])
         elbow = shoulder + random.normal([side, 0, -0.4], 0.3)
         knee = hip + random.normal([0, 0, -high / 2], 0.15)
         limbs += [(chest, shoulder, 1.3 * arm, 1.2 * arm), (shoulder, elbow, 1.1 * arm, arm)]
         limbs += [(elbow, elbow + random.normal([side / 2, 0.2, -0.3], 0.3), arm, 0.8 * arm)]
         foot = knee + random.normal([0, 0, -high / 2], 0.1)
         limbs += [(hip, knee, 1.6 * arm, 1.2 * arm), (knee, foot, 1.2 * arm, arm)]
-    return _flesh(limbs)
+    return _blend_limbs(limbs)
 
 
 def _tree(random: Generator) -> Mesh:
-    ends, limbs = [np.zeros(3)], list[Limb]()
+    ends = [np.zeros(3)]
+    limbs: list[_Limb] = []
     for _ in range(int(random.integers(5, 12))):
         start = ends[int(random.integers(len(ends)))]
         ends.append(start + random.normal(0, 0.7, 3) + np.array([0, 0, 0.4]))
         limbs.append((start, ends[-1], *random.uniform(0.1, 0.3, 2)))
-    return _flesh(limbs)
+    return _blend_limbs(limbs)
 
 
-def _flesh(limbs: Sequence[Limb], blend: float = 0.12) -> Mesh:
-    """Limbs that flow into each other."""
+def _blend_limbs(limbs: Sequence[_Limb], blend: float = 0.12) -> Mesh:
+    """Blend limbs smoothly into one surface."""
     ends = np.array([[a, b] for a, b, _, _ in limbs]).reshape(-1, 3)
     thick = max(max(r, s) for _, _, r, s in limbs) + 3 * blend
 
@@ -175,7 +186,7 @@ def _flesh(limbs: Sequence[Limb], blend: float = 0.12) -> Mesh:
             near += np.exp(-np.clip(gap, -20 * blend, 20 * blend) / blend)
         return np.asarray(-blend * np.log(near))
 
-    return inside(field, ends.min(axis=0) - thick, ends.max(axis=0) + thick)
+    return isosurface(field, ends.min(axis=0) - thick, ends.max(axis=0) + thick)
 
 
 FAMILIES: dict[str, Callable[[Generator], Mesh]] = {
@@ -192,4 +203,4 @@ FAMILIES: dict[str, Callable[[Generator], Mesh]] = {
     "biped": _biped,
     "tree": _tree,
 }
-"""Family → what makes a shape of it."""
+"""Family → generator of its shapes."""

@@ -1,28 +1,40 @@
-"""The rows of the paper's tables: its methods with its settings, and the descriptors themselves."""
+"""Methods of the paper's tables on shapes: its settings, and the unhashed descriptors."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crossbit.data import Dataset, Pairs
-from crossbit.evaluation.evaluate import Evaluation, own_places, present_rows, relevance
+from crossbit.evaluation.evaluate import Evaluation, dataset_relevance, self_matches, split_rows
 from crossbit.evaluation.protocol import Protocol
 from crossbit.hashers import HASHERS
 from crossbit.metrics import evaluate_ranking, rank_vectors
-from crossbit_experiments.methods import Row
+from crossbit_experiments.methods import Method
+from crossbit_experiments.protocols import PROTOCOLS
+
+Split = Literal["held-out", "as-printed"]
+"""Search held-out shapes, or the training shapes as the paper seems to have done."""
+SPLITS: tuple[Split, ...] = get_args(Split)
 
 DIRECTIONS = ("bof-ssbof", "ssbof-bof", "bof-bof", "ssbof-ssbof")
 ACROSS = DIRECTIONS[:2]
 NAMES = {"bof": "BoF", "ssbof": "SS-BoF"}
-HIDDEN = (128,)
 SHARES = (1.0, 0.5, 0.1)  # of the pairs across modalities
-# Columns of unit rows are standardized. One affine layer can undo that, so networks and minima are the paper's, but
-# conjugate gradients come near them in a tenth of the steps: some words of a bag hardly vary.
+LENGTHS = (4, 8, 12, 16, 32)
+LONG_LENGTHS = (64, 96, 128)  # CM-SSH only
+GRID_ALPHAS = (0.0, 0.1, 0.3, 1.0)
+GRID_MARGINS = (1.0, 2.0, 3.0, 5.0)  # across modalities
+GRID_WITHIN = (1.0, 2.0, 3.0)  # margins within modalities
+_HIDDEN = (128,)
+_N_PAIRS = (10_000, 50_000)  # similar and dissimilar pairs per loss, at most as many as exist
+# The columns of the unit rows are standardized. One affine layer can undo that, so the networks and
+# minima are the paper's, but conjugate gradients approach them in a tenth of the steps: some words
+# of a bag hardly vary.
 NETWORK: dict[str, Any] = {
     "inputs": "unit+standardize",
     "optimizer": "cg",
@@ -32,7 +44,7 @@ NETWORK: dict[str, Any] = {
 }
 
 _PRINTED = ("bof-ssbof", "bof-bof", "ssbof-ssbof")
-PAPER: dict[int, dict[str, tuple[float, float, float]]] = {
+_PAPER: dict[int, dict[str, tuple[float, float, float]]] = {
     12: {
         "mmnn-l1": (95.63, 96.29, 95.63),
         "mmnn-l2": (99.56, 98.94, 99.37),
@@ -50,8 +62,8 @@ PAPER: dict[int, dict[str, tuple[float, float, float]]] = {
 }
 RAW = {"bof-bof": 96.97, "ssbof-ssbof": 95.29}
 
-# (α of BoF and SS-BoF, margins of BoF, SS-BoF and across) → printed at 12 and at 16 bits
-SETTINGS: dict[tuple[float, float, float, float, float], dict[int, tuple[float, float, float]]] = {
+# (α of BoF and SS-BoF; margins of BoF, SS-BoF and across) → printed at 12 and at 16 bits
+_SETTINGS: dict[tuple[float, float, float, float, float], dict[int, tuple[float, float, float]]] = {
     (0.0, 0.5, 1, 1, 2): {12: (90.67, 91.26, 90.67), 16: (99.38, 98.87, 99.38)},
     (0.5, 0.0, 2, 2, 3): {12: (93.12, 94.83, 91.79), 16: (99.39, 99.35, 99.25)},
     (0.1, 0.1, 1, 1, 3): {12: (95.62, 96.05, 95.62), 16: (99.00, 98.93, 99.00)},
@@ -64,142 +76,150 @@ SETTINGS: dict[tuple[float, float, float, float, float], dict[int, tuple[float, 
     (0.0, 0.0, 0, 0, 5): {12: (91.22, 93.75, 91.24), 16: (95.60, 97.06, 95.60)},
 }
 
-_WITHIN = [{"margin": {"bof-ssbof": 3.0, "default": 1.0}, "alpha": alpha} for alpha in (0.1, 0.3)]
-_MARGINS: list[dict[str, Any]] = [
+# Candidates for cross-validation.
+_FEW_PAIRS_MMNN = [
+    {"margin": {"bof-ssbof": 3.0, "default": 1.0}, "alpha": alpha} for alpha in (0.1, 0.3)
+]
+_FEW_PAIRS_CMNN = [{"margin": margin} for margin in (3.0, 5.0)]
+_VALIDATED_MMNN: list[dict[str, Any]] = [
     {"margin": {"bof-ssbof": 3.0, "default": 1.0}, "alpha": 0.3},
     {"margin": {"bof-ssbof": 3.0, "default": 2.0}, "alpha": 0.3},
     {"margin": "50%", "alpha": 0.3},
     {"margin": "71%", "alpha": 0.3},
     *(
-        {"margin": 3.0, "alpha": a, "decay": d}
-        for a, d in product((0.3, 0.5, 1.0), (0.0, 1.0, 3.0, 10.0))
+        {"margin": 3.0, "alpha": alpha, "decay": decay}
+        for alpha, decay in product((0.3, 0.5, 1.0), (0.0, 1.0, 3.0, 10.0))
     ),
 ]
-_MARGINS_ACROSS: list[dict[str, Any]] = [
+_VALIDATED_CMNN: list[dict[str, Any]] = [
     {"margin": "50%"},
     {"margin": "71%"},
     *({"margin": 3.0, "decay": decay} for decay in (0.0, 1.0, 3.0, 10.0)),
 ]
-_ACROSS = [{"margin": margin} for margin in (3.0, 5.0)]
 
 
-def table_rows(protocol: Protocol, n_bits: int) -> list[Row]:
-    """Table 1: descriptors by their distance, networks of one and two layers, CM-SSH."""
-    printed = PAPER.get(n_bits, {})
-    raw = partial(raw_descriptors, protocol=protocol)
-    wanted = [
+def protocol_for(split: Split) -> Protocol:
+    """Return the protocol of a split."""
+    return PROTOCOLS[f"shapegoogle/{split}"]
+
+
+def table_methods(protocol: Protocol, n_bits: int) -> list[Method]:
+    """Table 1: unhashed descriptors, networks of one and two layers, CM-SSH."""
+    printed = _PAPER.get(n_bits, {})
+    settings = [
         ("mmnn-l1", "MM-NN L1", (0.1, 0.3, 1, 1, 3), ()),
-        ("mmnn-l2", "MM-NN L2", (0.3, 0.3, 1, 1, 3), HIDDEN),
+        ("mmnn-l2", "MM-NN L2", (0.3, 0.3, 1, 1, 3), _HIDDEN),
         ("cmnn-l1", "CM-NN L1", (0.0, 0.0, 0, 0, 3), ()),
-        ("cmnn-l2", "CM-NN L2", (0.0, 0.0, 0, 0, 3), HIDDEN),
+        ("cmnn-l2", "CM-NN L2", (0.0, 0.0, 0, 0, 3), _HIDDEN),
     ]
     networks = [
-        network(key, title, *setting, hidden=hidden, paper=printed.get(key))
-        for key, title, setting, hidden in wanted
+        _network(key, title, *setting, hidden=hidden, paper=printed.get(key))
+        for key, title, setting, hidden in settings
     ]
     return [
-        Row(
+        Method(
             key="raw",
             title="descriptors, not hashed",
-            reference=raw,
+            baseline=partial(evaluate_descriptors, protocol=protocol),
             paper=RAW,
-            bytes_an_item=4 * (32 + 64),
+            bytes_per_item=4 * (32 + 64),
         ),
         *networks,
-        Row(
+        Method(
             key="cmssh",
             title="CM-SSH",
-            make=HASHERS["cmssh"],
-            supervise=partial(tell, within=False),
+            build=HASHERS["cmssh"],
+            fit_args=partial(draw_shape_pairs, within=False),
             paper=_paper(printed.get("cmssh")),
         ),
     ]
 
 
-def alone_rows(protocol: Protocol) -> list[Row]:
-    """The networks of Table 1, told about classes alone: nothing about distractors."""
+def classes_only_methods(protocol: Protocol) -> list[Method]:
+    """The networks of Table 1 trained on pairs of the classes only, without distractors."""
     return [
         replace(
-            row,
-            key=f"{row.key}-alone",
-            title=f"{row.title}, told of classes alone",
-            supervise=partial(tell, within=row.key.startswith("mmnn"), distractors=False),
+            method,
+            key=f"{method.key}-classes-only",
+            title=f"{method.title}, class pairs only",
+            fit_args=partial(
+                draw_shape_pairs, within=method.key.startswith("mmnn"), distractors=False
+            ),
             paper={},
         )
-        for row in table_rows(protocol, 16)
-        if "nn-" in row.key
+        for method in table_methods(protocol, 16)
+        if "nn-" in method.key
     ]
 
 
-def converged_rows(protocol: Protocol) -> list[Row]:
-    """The networks of Table 1 until conjugate gradients converge, or for five times as many steps."""
+def converged_methods(protocol: Protocol) -> list[Method]:
+    """The networks of Table 1 until convergence, or for five times as many steps."""
+    steps = 5 * NETWORK["steps"]
     return [
         replace(
-            row,
-            key=f"{row.key}-converged",
-            title=f"{row.title}, up to {5 * NETWORK['steps']} steps",
-            make=partial(row.make, steps=5 * NETWORK["steps"]),
+            method,
+            key=f"{method.key}-converged",
+            title=f"{method.title}, up to {steps} steps",
+            build=partial(method.build, steps=steps),
         )
-        for row in table_rows(protocol, 16)
-        if row.make is not None and "nn-" in row.key
+        for method in table_methods(protocol, 16)
+        if method.build is not None and "nn-" in method.key
     ]
 
 
-def validated_rows() -> list[Row]:
-    """Networks of two layers whose margins, weights and decay are chosen by cross-validation on the training shapes."""
-    found = []
-    for method, title, candidates in (
-        ("mmnn", "MM-NN L2", _MARGINS),
-        ("cmnn", "CM-NN L2", _MARGINS_ACROSS),
-    ):
-        make = partial(HASHERS[method], **{**NETWORK, "hidden": HIDDEN})
-        told = partial(tell, within=method == "mmnn")
-        key, title = f"{method}-l2-validated", f"{title}, validated"
-        found.append(Row(key=key, title=title, make=make, candidates=candidates, supervise=told))
-    return found
-
-
-def settings_rows(n_bits: int) -> list[Row]:
-    """Table 3: one layer, with each printed combination of weights and margins."""
-    rows = []
-    for (a, b, m, n, across), printed in SETTINGS.items():
-        cross = not (a or b)
-        title = (
-            f"CM-NN, m {across:g}" if cross else f"MM-NN, α {a:g} {b:g}, m {m:g} {n:g} {across:g}"
+def validated_methods() -> list[Method]:
+    """Networks of two layers with margins, α and decay cross-validated on the training shapes."""
+    return [
+        Method(
+            key=f"{name}-l2-validated",
+            title=f"{title}, validated",
+            build=partial(HASHERS[name], **{**NETWORK, "hidden": _HIDDEN}),
+            candidates=candidates,
+            fit_args=partial(draw_shape_pairs, within=name == "mmnn"),
         )
+        for name, title, candidates in (
+            ("mmnn", "MM-NN L2", _VALIDATED_MMNN),
+            ("cmnn", "CM-NN L2", _VALIDATED_CMNN),
+        )
+    ]
+
+
+def settings_methods(n_bits: int) -> list[Method]:
+    """Table 3: one layer with each printed combination of weights and margins."""
+    methods = []
+    for (a, b, m, n, across), printed in _SETTINGS.items():
+        title = f"MM-NN, α {a:g} {b:g}, m {m:g} {n:g} {across:g}"
+        if not (a or b):
+            title = f"CM-NN, m {across:g}"
         key = f"settings-{a:g}-{b:g}-{m:g}-{n:g}-{across:g}"
-        rows.append(network(key, title, a, b, m, n, across, paper=printed.get(n_bits)))
-    return rows
+        methods.append(_network(key, title, a, b, m, n, across, paper=printed.get(n_bits)))
+    return methods
 
 
-def scarce_rows() -> list[Row]:
-    """Table 2: MM-NN and CM-NN of one layer for each share of the pairs across, settings by cross-validation."""
-    rows = []
-    for share, (method, title) in product(SHARES, (("mmnn", "MM-NN"), ("cmnn", "CM-NN"))):
-        within = method == "mmnn"
-        told = partial(tell, share=share, within=within)
-        make = partial(HASHERS[method], **NETWORK)
-        candidates = _WITHIN if within else _ACROSS
-        rows.append(
-            Row(
-                key=f"{method}-pairs-{share:g}",
+def few_pairs_methods() -> list[Method]:
+    """Table 2: MM-NN and CM-NN of one layer for each share of the cross-modal pairs."""
+    methods = []
+    for share, (name, title) in product(SHARES, (("mmnn", "MM-NN"), ("cmnn", "CM-NN"))):
+        within = name == "mmnn"
+        methods.append(
+            Method(
+                key=f"{name}-pairs-{share:g}",
                 title=title,
-                make=make,
-                candidates=candidates,
-                supervise=told,
+                build=partial(HASHERS[name], **NETWORK),
+                candidates=_FEW_PAIRS_MMNN if within else _FEW_PAIRS_CMNN,
+                fit_args=partial(draw_shape_pairs, share=share, within=within),
             )
         )
-    return rows
+    return methods
 
 
-def grid_row(alpha: float, within: float, across: float) -> Row:
+def grid_method(alpha: float, within: float, across: float) -> Method:
     """A cell of the parameter grid: the same weight and margin within both modalities."""
-    return network(
-        f"grid-{alpha:g}-{within:g}-{across:g}", "", alpha, alpha, within, within, across
-    )
+    key = f"grid-{alpha:g}-{within:g}-{across:g}"
+    return _network(key, "", alpha, alpha, within, within, across)
 
 
-def network(
+def _network(
     key: str,
     title: str,
     alpha_x: float,
@@ -210,83 +230,83 @@ def network(
     *,
     hidden: Sequence[int] = (),
     paper: tuple[float, float, float] | None = None,
-) -> Row:
-    """A network with the paper's settings: X is BoF, Y is SS-BoF; without weights within it is CM-NN."""
+) -> Method:
+    """A network with the paper's settings: X is BoF, Y is SS-BoF; CM-NN if both α are 0."""
     fields: dict[str, Any] = {**NETWORK, "hidden": tuple(hidden), "margin": float(m_xy)}
     if within := bool(alpha_x or alpha_y):
         fields["alpha"] = {"bof": alpha_x, "ssbof": alpha_y}
         fields["margin"] = {"bof": float(m_x), "ssbof": float(m_y), "bof-ssbof": float(m_xy)}
-    make = partial(HASHERS["mmnn" if within else "cmnn"], **fields)
-    told = partial(tell, within=within)
-    return Row(key=key, title=title, make=make, supervise=told, paper=_paper(paper))
-
-
-def raw_descriptors(data: Dataset, seed: int = 0, *, protocol: Protocol) -> Evaluation:
-    """Descriptors by Euclidean distance, within each modality; every seed gives the same."""
-    del seed
-    reports = {}
-    for name in data.modalities:
-        asked, searched = (
-            present_rows(data, part, name) for part in (protocol.queries, protocol.base)
-        )
-        ranking = rank_vectors(
-            data.views[name][asked],
-            data.views[name][searched],
-            relevance(data, (name, asked), (name, searched)),
-            metric="euclidean",
-            exclude=own_places(asked, searched),
-        )
-        reports[name, name] = evaluate_ranking(ranking)
-    return Evaluation(reports, protocol)
+    build = partial(HASHERS["mmnn" if within else "cmnn"], **fields)
+    fit_args = partial(draw_shape_pairs, within=within)
+    return Method(key=key, title=title, build=build, fit_args=fit_args, paper=_paper(paper))
 
 
 def _paper(printed: tuple[float, float, float] | None) -> dict[str, float]:
     return {} if printed is None else dict(zip(_PRINTED, printed, strict=True))
 
 
-N_PAIRS = (10_000, 50_000)  # similar and dissimilar, of each loss, as far as there are so many
+def evaluate_descriptors(data: Dataset, seed: int = 0, *, protocol: Protocol) -> Evaluation:
+    """Evaluate descriptors within each modality by Euclidean distance; the seed has no effect."""
+    del seed
+    reports = {}
+    for name in data.modalities:
+        query_rows = split_rows(data, protocol.queries, name)
+        base_rows = split_rows(data, protocol.base, name)
+        ranking = rank_vectors(
+            data.views[name][query_rows],
+            data.views[name][base_rows],
+            dataset_relevance(data, (name, query_rows), (name, base_rows)),
+            metric="euclidean",
+            exclude=self_matches(query_rows, base_rows),
+        )
+        reports[name, name] = evaluate_ranking(ranking)
+    return Evaluation(reports, protocol)
 
 
-def tell(
+def draw_shape_pairs(
     train: Dataset, seed: int, *, share: float = 1.0, within: bool = True, distractors: bool = True
 ) -> Mapping[str, Any]:
-    """Pairs drawn evenly from all there are: similar are shapes of one class, dissimilar those of different ones.
+    """Draw pairs of shapes evenly and return the `fit` arguments.
 
-    A distractor is dissimilar to every shape of a class; nothing is said about two distractors.
+    Shapes of one class are similar, shapes of different classes are dissimilar, and a distractor is
+    dissimilar to every shape of a class. Two distractors form no pair.
 
     Args:
-        train: Shapes to learn from; distractors have the label −1.
-        seed: Of the draw.
-        share: Of the pairs across modalities, so many are told.
-        within: Whether pairs within the modalities are told, all of them.
-        distractors: Whether pairs with distractors are among them.
+        train: Training shapes; distractors have the label −1.
+        seed: Random seed.
+        share: Share of the pairs across modalities to keep.
+        within: Draw pairs within each modality as well.
+        distractors: Include pairs with distractors.
     """
-    (a, b), labels = train.modalities, np.asarray(train.labels)
-    known = labels >= 0
-    alike = (labels[:, None] == labels) & known
-    unlike = (labels[:, None] != labels) & (
-        (known[:, None] | known) if distractors else (known[:, None] & known)
-    )
+    first, second = train.modalities
+    labels = np.asarray(train.labels)
+    in_class = labels >= 0
+    similar = (labels[:, None] == labels) & in_class
+    allowed = (in_class[:, None] | in_class) if distractors else (in_class[:, None] & in_class)
+    dissimilar = (labels[:, None] != labels) & allowed
     random = np.random.default_rng(seed)
-    pairs = [_draw(a, b, alike, unlike, share, random)]
+    pairs = [_draw(first, second, similar, dissimilar, share, random)]
     if within:
-        upper = np.triu(np.ones_like(alike), 1)  # an unordered pair once
-        pairs += [_draw(name, name, alike & upper, unlike & upper, 1.0, random) for name in (a, b)]
-    return {"views": train.views, "pairs": pairs, "rows": False}
+        upper = np.triu(np.ones_like(similar), 1)  # unordered pairs
+        pairs += [
+            _draw(name, name, similar & upper, dissimilar & upper, 1.0, random)
+            for name in (first, second)
+        ]
+    return {"views": train.views, "pairs": pairs, "aligned": False}
 
 
 def _draw(
     left: str,
     right: str,
-    alike: NDArray[np.bool_],
-    unlike: NDArray[np.bool_],
+    similar: NDArray[np.bool_],
+    dissimilar: NDArray[np.bool_],
     share: float,
     random: np.random.Generator,
 ) -> Pairs:
     drawn = []
-    for cells, most in zip((alike, unlike), N_PAIRS, strict=True):
-        index = np.argwhere(cells)
+    for allowed, most in zip((similar, dissimilar), _N_PAIRS, strict=True):
+        index = np.argwhere(allowed)
         chosen = random.choice(len(index), round(share * min(most, len(index))), replace=False)
         drawn.append(index[np.sort(chosen)])
-    similar = np.repeat([True, False], [len(index) for index in drawn])
-    return Pairs(left, right, np.concatenate(drawn), similar)
+    is_similar = np.repeat([True, False], [len(index) for index in drawn])
+    return Pairs(left, right, np.concatenate(drawn), is_similar)

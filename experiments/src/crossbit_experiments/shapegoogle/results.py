@@ -1,6 +1,7 @@
-"""What the runs say: tables, differences, curves and grids, as plain values for pages and figures."""
+"""Results on shapes as plain values, acceptance targets, and tables of the documentation."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,338 +9,337 @@ import numpy as np
 
 from crossbit.data import Dataset
 from crossbit.evaluation.results import read_result
-from crossbit_experiments.methods import Row, result_file, search, search_file, summarize
-from crossbit_experiments.pairs import differences
-from crossbit_experiments.seed_stats import average, spread, standard_error
-from crossbit_experiments.shapegoogle import methods
-from crossbit_experiments.shapegoogle.methods import ACROSS, DIRECTIONS, NAMES
-from crossbit_experiments.shapegoogle.run import (
-    ALPHAS,
-    GRID_SEEDS,
-    LENGTHS,
-    LONG,
-    MARGINS,
-    WITHIN,
-    Reading,
-    protocol_of,
+from crossbit_experiments.methods import (
+    Method,
+    result_file,
+    search_file,
+    search_settings,
+    summarize,
 )
-from crossbit_experiments.stored_codes import by_length, crop
-from crossbit_experiments.summary import as_row, as_search
+from crossbit_experiments.pairs import few_pairs_line, few_pairs_table, paired_differences
+from crossbit_experiments.seed_stats import mean_and_deviation, mean_score, standard_error
+from crossbit_experiments.shapegoogle import methods
+from crossbit_experiments.shapegoogle.methods import ACROSS, DIRECTIONS, NAMES, SPLITS, Split
+from crossbit_experiments.stored_codes import scores_by_length, truncated_scores
+from crossbit_experiments.summary import method_row, search_rows
+from crossbit_experiments.tables import (
+    Block,
+    Table,
+    difference_cell,
+    lengths_table,
+    methods_table,
+    searches_table,
+)
 
-CROPPED = (("first 12 of 16", 16), ("first 12 of 32", 32))
+_TRUNCATED = (("first 12 of 16", 16), ("first 12 of 32", 32))
 
 
-def tables(reading: Reading, data: Dataset, out: Path, seeds: Sequence[int]) -> dict[str, Any]:
-    """Table 1 at 16 and 12 bits and Table 3 at both, as far as their runs are there."""
-    protocol = protocol_of(reading)
-    sixteen = _learned(methods.table_rows(protocol, 16), out, 16, seeds)
-    twelve = _learned(
-        methods.table_rows(protocol, 12)[1:], out, 12, seeds, title="{}, learned at 12"
-    )
-    for title, longer in CROPPED:
-        twelve += _crops(
-            methods.table_rows(protocol, 12)[1:], data, out, longer, seeds, title="{}, " + title
-        )
-    twelve.sort(
-        key=lambda row: [one.key for one in methods.table_rows(protocol, 12)].index(row["key"])
-    )
+def method_rows(split: Split, data: Dataset, out: Path, seeds: Sequence[int]) -> dict[str, Any]:
+    """Rows of Tables 1 and 3 and of the further tables, as far as their results exist."""
+    protocol = methods.protocol_for(split)
+    hashed = methods.table_methods(protocol, 12)[1:]
+    twelve = _trained_rows(hashed, out, 12, seeds, title="{}, learned at 12")
+    for title, longer in _TRUNCATED:
+        twelve += _truncated_rows(hashed, data, out, longer, seeds, title="{}, " + title)
+    order = [method.key for method in hashed]
+    twelve.sort(key=lambda row: order.index(row["key"]))
+    trained = partial(_trained_rows, out=out, n_bits=16, seeds=seeds)
+    settings_12 = _truncated_rows(methods.settings_methods(12), data, out, 16, seeds)
     return {
-        f"{reading} 16": sixteen,
-        f"{reading} 12": twelve,
-        f"{reading} settings 16": _learned(methods.settings_rows(16), out, 16, seeds),
-        f"{reading} settings 12": _crops(methods.settings_rows(12), data, out, 16, seeds),
-        f"{reading} alone": _learned(methods.alone_rows(protocol), out, 16, seeds),
-        f"{reading} converged": _learned(methods.converged_rows(protocol), out, 16, seeds),
-        f"{reading} validated": _learned(methods.validated_rows(), out, 16, seeds),
+        f"{split} 16": trained(methods.table_methods(protocol, 16)),
+        f"{split} 12": twelve,
+        f"{split} settings 16": trained(methods.settings_methods(16)),
+        f"{split} settings 12": settings_12,
+        f"{split} classes-only": trained(methods.classes_only_methods(protocol)),
+        f"{split} converged": trained(methods.converged_methods(protocol)),
+        f"{split} validated": trained(methods.validated_methods()),
     }
 
 
-def finished(
-    some: Sequence[Row], out: Path, lengths: Sequence[int], seeds: Sequence[int]
+def _finished_seeds(
+    chosen: Sequence[Method], out: Path, lengths: Sequence[int], seeds: Sequence[int]
 ) -> list[int]:
-    """The first seeds for which all of some rows are there, at all of some lengths."""
-    done = [
-        all(result_file(out, row, n, seed).exists() for row in some for n in lengths)
+    """The leading seeds whose results exist for all methods and lengths."""
+    finished = [
+        all(result_file(out, method, n, seed).exists() for method in chosen for n in lengths)
         for seed in seeds
     ]
-    return list(seeds[: done.index(False)] if False in done else seeds)
+    return list(seeds[: finished.index(False)] if False in finished else seeds)
 
 
-def _learned(
-    some: Sequence[Row], out: Path, n_bits: int, seeds: Sequence[int], title: str = "{}"
-) -> list[Any]:
-    seeds = finished(some, out, [n_bits], seeds)
+def _trained_rows(
+    chosen: Sequence[Method], out: Path, n_bits: int, seeds: Sequence[int], title: str = "{}"
+) -> list[dict[str, Any]]:
+    """Rows of methods trained at a code length."""
+    seeds = _finished_seeds(chosen, out, [n_bits], seeds)
     if not seeds:
         return []
-    found = [
-        as_row(one) for one in summarize(some, out, methods.DIRECTIONS, n_bits=n_bits, seeds=seeds)
-    ]
-    return [row | {"title": title.format(row["title"])} for row in found]
+    rows = map(method_row, summarize(chosen, out, DIRECTIONS, n_bits=n_bits, seeds=seeds))
+    return [row | {"title": title.format(row["title"])} for row in rows]
 
 
-def _crops(
-    some: Sequence[Row],
+def _truncated_rows(
+    chosen: Sequence[Method],
     data: Dataset,
     out: Path,
     longer: int,
     seeds: Sequence[int],
     title: str = "{}",
-) -> list[Any]:
-    """Rows of a table: the first 12 bits of longer codes."""
-    found = []
-    seeds = finished(some, out, [longer], seeds)
-    for row in some if seeds else ():
-        paths = [result_file(out, row, longer, seed) for seed in seeds]
-        values = {
-            way: spread(crop(paths, data, [way], 12, own_row=False)) for way in methods.DIRECTIONS
+) -> list[dict[str, Any]]:
+    """Rows of the first 12 bits of longer codes."""
+    rows = []
+    seeds = _finished_seeds(chosen, out, [longer], seeds)
+    for method in chosen if seeds else ():
+        paths = [result_file(out, method, longer, seed) for seed in seeds]
+        scores = {
+            direction: mean_and_deviation(
+                truncated_scores(paths, data, [direction], 12, include_self=False)
+            )
+            for direction in DIRECTIONS
         }
-        found.append(
+        rows.append(
             {
-                "key": row.key,
-                "title": title.format(row.title),
+                "key": method.key,
+                "title": title.format(method.title),
                 "bits": 12,
                 "seeds": len(seeds),
-                "mean": {way: mean for way, (mean, _) in values.items()},
-                "deviation": {way: deviation for way, (_, deviation) in values.items()},
-                "paper": row.paper,
+                "mean": {direction: mean for direction, (mean, _) in scores.items()},
+                "deviation": {direction: sd for direction, (_, sd) in scores.items()},
+                "paper": method.paper,
                 "bytes": 2,
             }
         )
-    return found
+    return rows
 
 
-def scarce(reading: Reading, data: Dataset, out: Path, seeds: Sequence[int]) -> dict[str, Any]:
-    """Table 2: both methods at each share, what was chosen for them, and how much more CM-NN loses.
+def few_pairs(data: Dataset, out: Path, seeds: Sequence[int]) -> dict[str, Any]:
+    """Table 2: both methods at each share, and how much more CM-NN loses than MM-NN.
 
-    The loss of a method is what it reaches with all pairs across less what it reaches with one tenth.
+    The loss of a method is its score with all cross-modal pairs less that with a tenth of them.
     """
-    some = methods.scarce_rows()
-    pairs = dict(zip(methods.SHARES, zip(some[::2], some[1::2], strict=True), strict=True))
-    seeds = finished(some, out, [16], seeds)
+    chosen = methods.few_pairs_methods()
+    by_share = dict(zip(methods.SHARES, zip(chosen[::2], chosen[1::2], strict=True), strict=True))
+    seeds = _finished_seeds(chosen, out, [16], seeds)
     if not seeds:
         return {}
-    found = differences(pairs, out, methods.ACROSS, n_bits=16, seeds=seeds)
-    losses = {name: np.subtract(found[0][name], found[-1][name]) for name in ("mmnn", "cmnn")}
-    more = losses["cmnn"] - losses["mmnn"]
-    train = data.part("train")
+    rows = paired_differences(by_share, out, ACROSS, n_bits=16, seeds=seeds)
+    losses = {name: np.subtract(rows[0][name], rows[-1][name]) for name in ("mmnn", "cmnn")}
+    excess = losses["cmnn"] - losses["mmnn"]
     return {
-        "shares": found,
+        "shares": rows,
         "losses": {name: float(loss.mean()) for name, loss in losses.items()},
-        "difference": float(more.mean()),
-        "error": standard_error(more),
-        "searches": {
-            row.key: as_search(search(row, train, out, 16))
-            for row in some
-            if search_file(out, row, 16).exists()
-        },
+        "difference": float(excess.mean()),
+        "error": standard_error(excess),
+        "searches": _load_searches(chosen, data, out, "key"),
     }
 
 
-def validated(data: Dataset, out: Path) -> dict[str, Any]:
-    """What cross-validation on the training shapes said of the settings of two layers."""
-    some = [row for row in methods.validated_rows() if search_file(out, row, 16).exists()]
-    return {row.title: as_search(search(row, data.part("train"), out, 16)) for row in some}
+def searches(data: Dataset, out: Path) -> dict[str, Any]:
+    """Cross-validation of the networks of two layers on the training shapes."""
+    return _load_searches(methods.validated_methods(), data, out, "title")
+
+
+def _load_searches(chosen: Sequence[Method], data: Dataset, out: Path, name: str) -> dict[str, Any]:
+    train = data.part("train")
+    return {
+        getattr(method, name): search_rows(search_settings(method, train, out, 16))
+        for method in chosen
+        if search_file(out, method, 16).exists()
+    }
 
 
 def lengths(data: Dataset, out: Path, seeds: Sequence[int]) -> dict[str, Any]:
-    """Panel → row → ``"retrained"`` and ``"cropped"`` → length → mean and deviation, of the held-out reading."""
-    hashed = methods.table_rows(protocol_of("held-out"), 16)[1:]
-    seeds = finished(hashed, out, LENGTHS, seeds)
+    """Panel → method → ``"retrained"`` or ``"cropped"`` → length → mean and deviation, held out."""
+    *networks, cmssh = methods.table_methods(methods.protocol_for("held-out"), 16)[1:]
+    seeds = _finished_seeds([*networks, cmssh], out, methods.LENGTHS, seeds)
     if not seeds:
         return {}
     panels: dict[str, Sequence[str]] = {
-        "across": methods.ACROSS,
+        "across": ACROSS,
         "bof": ["bof-bof"],
         "ssbof": ["ssbof-ssbof"],
     }
-    found = {}
-    for panel, ways in panels.items():
-        curves = by_length(
-            hashed[:-1], data, out, ways, seeds=seeds, lengths=LENGTHS, own_row=False
+    all_lengths = (*methods.LENGTHS, *methods.LONG_LENGTHS)
+    return {
+        panel: scores_by_length(
+            networks,
+            data,
+            out,
+            directions,
+            seeds=seeds,
+            lengths=methods.LENGTHS,
+            include_self=False,
         )
-        both = (*LENGTHS, *LONG)
-        found[panel] = curves | by_length(
-            hashed[-1:], data, out, ways, seeds=seeds, lengths=both, own_row=False
+        | scores_by_length(
+            [cmssh], data, out, directions, seeds=seeds, lengths=all_lengths, include_self=False
         )
-    return found
+        for panel, directions in panels.items()
+    }
+
+
+def grid_seeds(seeds: Sequence[int]) -> Sequence[int]:
+    """Seeds of the parameter grid: the first one, because the grid has many cells."""
+    return seeds[:1]
 
 
 def grid(out: Path, seeds: Sequence[int]) -> dict[str, Any]:
-    """Two planes of settings: mAP across modalities (%), mean over seeds, a row of cells for each second setting."""
-    found: dict[str, Any] = {}
+    """Two planes of settings: mAP across modalities (%), one line of cells per second setting."""
     planes = {
-        "alpha": [(alpha, 1.0) for alpha in ALPHAS],
-        "within": [(0.3, within) for within in WITHIN],
+        "alpha": (methods.GRID_ALPHAS, [(alpha, 1.0) for alpha in methods.GRID_ALPHAS]),
+        "within": (methods.GRID_WITHIN, [(0.3, within) for within in methods.GRID_WITHIN]),
     }
-    for name, lines in planes.items():
+    complete: dict[str, Any] = {}
+    for name, (values, lines) in planes.items():
         cells = [
-            [_cell(out, methods.grid_row(*line, across), seeds[:GRID_SEEDS]) for across in MARGINS]
+            [
+                _cell(out, methods.grid_method(*line, across), grid_seeds(seeds))
+                for across in methods.GRID_MARGINS
+            ]
             for line in lines
         ]
         if all(cell is not None for line in cells for cell in line):
-            found[name] = {
-                "across": MARGINS,
-                name: ALPHAS if name == "alpha" else WITHIN,
-                "cells": cells,
-            }
-    return found
+            complete[name] = {"across": methods.GRID_MARGINS, name: values, "cells": cells}
+    return complete
 
 
-def _cell(out: Path, row: Row, seeds: Sequence[int]) -> float | None:
-    paths = [result_file(out, row, 16, seed) for seed in seeds]
+def _cell(out: Path, method: Method, seeds: Sequence[int]) -> float | None:
+    paths = [result_file(out, method, 16, seed) for seed in seeds]
     if not all(path.exists() for path in paths):
         return None
-    return float(np.mean([average(read_result(path), methods.ACROSS) for path in paths]))
+    return float(np.mean([mean_score(read_result(path), ACROSS) for path in paths]))
 
 
-_NOT_LESS = (
+_EXPECTED_ORDER = (
     ("MM-NN L2", "MM-NN L1"),
     ("CM-NN L2", "CM-NN L1"),
     ("MM-NN L1", "CM-NN L1"),
     ("MM-NN L2", "CM-NN L2"),
 )
-_TWELVE = (", learned at 12", ", first 12 of 16")
-_FAR = 10.0  # points that are far
+_MIN_LEAD = 10.0  # points that every network should lead CM-SSH by
 
 
-def bars(tables: Mapping[str, Any], scarce: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Every bar: what it says, the value, how much it takes, and whether it is reached.
+def acceptance(tables: Mapping[str, Any], few_pairs: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Acceptance targets on held-out shapes: value, required value, and whether it is reached.
 
     Args:
-        tables: Of the held-out reading, as `study.tables` gives them.
-        scarce: Of the same, as `study.scarce` gives it; nothing while its runs are not there.
+        tables: Rows from `method_rows`.
+        few_pairs: Held-out result of `few_pairs`; empty if its runs are missing.
     """
-    sixteen, twelve = (_across(tables[f"held-out {bits}"]) for bits in (16, 12))
-    learned, cropped = (
-        {title.removesuffix(way): value for title, value in twelve.items() if title.endswith(way)}
-        for way in _TWELVE
+    sixteen = _across(tables["held-out 16"]) | _across(tables.get("held-out validated", []))
+    twelve = _across(tables["held-out 12"])
+    trained, truncated = (
+        {
+            title.removesuffix(suffix): value
+            for title, value in twelve.items()
+            if title.endswith(suffix)
+        }
+        for suffix in (", learned at 12", ", first 12 of 16")
     )
-    told = []
-    sixteen |= _across(tables.get("held-out validated", []))
+    targets: list[tuple[str, float, float]] = []
     for title in ("MM-NN L2", "MM-NN L2, validated"):
         if title in sixteen:
-            told.append((f"{title}, at 16 bits", sixteen[title], 98.0))
-    if len(learned) == 5:
-        told += [
-            (f"{a} less {b} at 12 bits, learned so", learned[a] - learned[b], 0.0)
-            for a, b in _NOT_LESS
-        ]
-        if cropped.keys() == learned.keys():
-            told += [
-                (f"{a} less {b} at the first 12 of 16", cropped[a] - cropped[b], 0.0)
-                for a, b in _NOT_LESS
-            ]
-        worst = min(value for title, value in learned.items() if title != "CM-SSH")
-        told.append(("the worst network less CM-SSH at 12 bits", worst - learned["CM-SSH"], _FAR))
-    if scarce:
-        least = 2 * scarce["error"]
-        told.append(
-            (
-                "what CM-NN loses more than MM-NN with a tenth of the pairs",
-                scarce["difference"],
-                least,
-            )
-        )
+            targets.append((f"{title}, at 16 bits", sixteen[title], 98.0))
+    if len(trained) == 5:
+        for a, b in _EXPECTED_ORDER:
+            title = f"{a} less {b} at 12 bits, learned so"
+            targets.append((title, trained[a] - trained[b], 0.0))
+        for a, b in _EXPECTED_ORDER if truncated.keys() == trained.keys() else ():
+            title = f"{a} less {b} at the first 12 of 16"
+            targets.append((title, truncated[a] - truncated[b], 0.0))
+        worst = min(value for title, value in trained.items() if title != "CM-SSH")
+        title = "the worst network less CM-SSH at 12 bits"
+        targets.append((title, worst - trained["CM-SSH"], _MIN_LEAD))
+    if few_pairs:
+        title = "what CM-NN loses more than MM-NN with a tenth of the pairs"
+        targets.append((title, few_pairs["difference"], 2 * few_pairs["error"]))
     return [
-        {"bar": bar, "value": value, "least": least, "reached": value >= least}
-        for bar, value, least in told
+        {"target": title, "value": value, "least": least, "reached": value >= least}
+        for title, value, least in targets
     ]
 
 
 def _across(rows: list[dict[str, Any]]) -> dict[str, float]:
-    """Title → mean of both directions across modalities."""
-    found = {row["title"]: row["mean"] for row in rows}
+    """Title → mean of both cross-modal directions."""
     return {
-        t: float(np.mean([mean[way] for way in ACROSS]))
-        for t, mean in found.items()
-        if ACROSS[0] in mean
+        row["title"]: float(np.mean([row["mean"][direction] for direction in ACROSS]))
+        for row in rows
+        if ACROSS[0] in row["mean"]
     }
 
 
-Block = dict[str, Any]
-"""A header and lines of cells."""
+def shape_methods_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """One line per method: both cross-modal directions and both within, beside the paper's."""
+    corner = f"{max(row['seeds'] for row in rows)} seeds"
+    return methods_table(
+        rows, DIRECTIONS, corner=corner, digits=2, names=NAMES, columns=(), zero_sd=False
+    )
 
 
-def blocks(summary: Mapping[str, Any]) -> dict[str, Block]:
-    """Name → table, of all that the summary has."""
-    found = {name: _methods(rows) for name, rows in summary.get("results", {}).items() if rows}
-    if "strengths" in summary:
-        found["strengths"] = _strengths(summary["strengths"])
-    if any(summary.get("shares", {}).values()):
-        found["shares"] = _shares(summary["shares"])
-    if summary.get("bars"):
-        found["bars"] = _bars(summary["bars"])
-    if summary.get("minutes"):
-        lines = [[stage, f"{minutes:.1f}"] for stage, minutes in summary["minutes"].items()]
-        found["minutes"] = {"header": ["", "minutes"], "lines": lines}
-    return found
+def _methods_block(name: str, summary: Mapping[str, Any]) -> Table:
+    return shape_methods_table(summary["results"][name])
 
 
-def _methods(rows: Sequence[Mapping[str, Any]]) -> Block:
-    """A line a method: both directions across, both within, the paper's value where it prints one."""
-    printed = [way for way in DIRECTIONS if any(way in row["paper"] for row in rows)]
-    header, lines = [f"{max(row['seeds'] for row in rows)} seeds"], []
-    for way in DIRECTIONS:
-        left, right = (NAMES[side] for side in way.split("-"))
-        header += [
-            left if left == right else f"{left} → {right}",
-            *(["paper"] if way in printed else []),
-        ]
-    for row in rows:
-        cells = [row["title"]]
-        for way in DIRECTIONS:
-            cells.append(_value(row, way))
-            if way in printed:
-                cells.append(f"{row['paper'][way]:.2f}" if way in row["paper"] else "–")
-        lines.append(cells)
-    return {"header": header, "lines": lines}
-
-
-def _value(row: Mapping[str, Any], way: str) -> str:
-    if way not in row["mean"]:
-        return "–"
-    spread = f" ± {row['deviation'][way]:.2f}" if row["seeds"] > 1 and row["deviation"][way] else ""
-    return f"{row['mean'][way]:.2f}{spread}"
-
-
-def _strengths(tried: Sequence[Mapping[str, Any]]) -> Block:
-    ways = [f"{name}-{name}{end}" for end in ("", ", no distractors") for name in NAMES]
-    lines = [
-        [f"{one['strength']:g}", *(f"{one[way]:.2f}" for way in ways), f"{one['gap']:.2f}"]
-        for one in tried
-    ]
-    names = [*NAMES.values(), *(f"{name}, no distractors" for name in NAMES.values())]
-    return {"header": ["strength", *names, "gap to the paper"], "lines": lines}
-
-
-def _shares(found: Mapping[str, Any]) -> Block:
-    """Few pairs across modalities, for each reading; what is lost between all and a tenth of them."""
-    lines = []
-    for reading, one in found.items():
-        for share in one.get("shares", []):
-            means = [f"{sum(share[name]) / len(share[name]):.2f}" for name in ("mmnn", "cmnn")]
-            lines.append([f"{reading}, {share['share']:.0%}", *means, _gain(share)])
-        if one:
-            losses = [f"{one['losses'][name]:.2f}" for name in ("mmnn", "cmnn")]
-            lines.append([f"{reading}, lost by one tenth", *losses, _gain(one)])
-    return {"header": ["pairs across", "MM-NN", "CM-NN", "difference ± error"], "lines": lines}
-
-
-def _gain(one: Mapping[str, Any]) -> str:
-    return f"{one['difference']:+.2f} ± {one['error']:.2f}"
-
-
-def _bars(found: Sequence[Mapping[str, Any]]) -> Block:
+def calibration_table(summary: Mapping[str, Any]) -> Table:
+    """Unhashed descriptors at each strength of the transformations."""
+    suffixes = ("", ", no distractors")
+    directions = [f"{name}-{name}{suffix}" for suffix in suffixes for name in NAMES]
     lines = [
         [
-            one["bar"],
-            f"{one['value']:.2f}",
-            f"{one['least']:.2f}",
-            "yes" if one["reached"] else "**no**",
+            f"{trial['strength']:g}",
+            *(f"{trial[direction]:.2f}" for direction in directions),
+            f"{trial['gap']:.2f}",
         ]
-        for one in found
+        for trial in summary["calibration"]
     ]
-    return {
-        "header": ["held out, across modalities", "value", "at least", "reached"],
-        "lines": lines,
-    }
+    titles = [f"{title}{suffix}" for suffix in suffixes for title in NAMES.values()]
+    return Table(["strength", *titles, "gap to the paper"], lines)
+
+
+def _few_pairs_block(summary: Mapping[str, Any]) -> Table:
+    """Scores by share of the cross-modal pairs for each split, and the loss at a tenth."""
+    lines = []
+    for split, result in summary["few_pairs"].items():
+        lines += [few_pairs_line(row, f"{split}, ") for row in result.get("shares", [])]
+        if result:
+            losses = [f"{result['losses'][name]:.2f}" for name in ("mmnn", "cmnn")]
+            lines.append([f"{split}, lost by one tenth", *losses, difference_cell(result)])
+    return few_pairs_table(lines)
+
+
+def _acceptance_block(summary: Mapping[str, Any]) -> Table:
+    lines = [
+        [
+            target["target"],
+            f"{target['value']:.2f}",
+            f"{target['least']:.2f}",
+            "yes" if target["reached"] else "**no**",
+        ]
+        for target in summary["acceptance"]
+    ]
+    return Table(["held out, across modalities", "value", "at least", "reached"], lines)
+
+
+def _minutes_block(summary: Mapping[str, Any]) -> Table:
+    lines = [[stage, f"{minutes:.1f}"] for stage, minutes in summary["minutes"].items()]
+    return Table(["", "minutes"], lines)
+
+
+_METHOD_TABLES = (
+    *("16", "12", "settings 16", "settings 12"),
+    *("classes-only", "converged", "validated"),
+)
+
+TABLES: dict[str, Block] = {
+    **{
+        f"{split} {name}": partial(_methods_block, f"{split} {name}")
+        for split in SPLITS
+        for name in _METHOD_TABLES
+    },
+    "calibration": calibration_table,
+    "few-pairs": _few_pairs_block,
+    "acceptance": _acceptance_block,
+    "minutes": _minutes_block,
+    "searches": searches_table,
+    "lengths": lengths_table("retrained"),
+}
+"""Tables of the documentation, by name."""

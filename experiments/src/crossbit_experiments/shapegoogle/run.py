@@ -1,4 +1,4 @@
-"""All runs of the experiment, for one reading of the protocol: result files, and nothing else."""
+"""Run the experiment on shapes: data sets, methods for both splits, summary and figures."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -7,95 +7,96 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-import numpy as np
-
 from crossbit._progress import OnStep
-from crossbit.codes import Codes
 from crossbit.data import Dataset
-from crossbit.evaluation.protocol import PROTOCOLS, Protocol
-from crossbit.features.shape import read_mesh
-from crossbit_experiments.methods import Row, result_file, run_rows
-from crossbit_experiments.shapegoogle import figures, methods, results
-from crossbit_experiments.shapegoogle.descriptors import (
-    STRENGTH,
-    as_printed,
-    describe,
-    held_out,
-    write_meshes,
-)
-from crossbit_experiments.shapegoogle.methods import DIRECTIONS, NAMES, table_rows
-from crossbit_experiments.shapegoogle.results import bars, blocks
-from crossbit_experiments.shapegoogle.shapes import Item, plan
-from crossbit_experiments.stored_codes import Kept
-from crossbit_experiments.summary import NAME, read_summary, write_summary
+from crossbit.evaluation.protocol import Protocol
+from crossbit_experiments.methods import Method, run_methods
+from crossbit_experiments.shapegoogle import descriptors, figures, methods, results
+from crossbit_experiments.shapegoogle.methods import SPLITS, Split, protocol_for
+from crossbit_experiments.shapegoogle.shapes import list_shapes
+from crossbit_experiments.summary import write_summary
 
-Reading = Literal["held-out", "as-printed"]
-READINGS: tuple[Reading, ...] = get_args(Reading)
-
-Part = Literal["table", "scarce", "settings", "lengths", "alone", "converged", "validated", "grid"]
+Part = Literal[
+    "table",
+    "few-pairs",
+    "settings",
+    "lengths",
+    "classes-only",
+    "converged",
+    "validated",
+    "grid",
+]
 PARTS: tuple[Part, ...] = get_args(Part)
 
-Run = tuple[list[Row], int, Sequence[int]]
-"""Rows, length of their codes, seeds."""
+_Run = tuple[list[Method], int, Sequence[int]]
+"""Methods, length of their codes, seeds."""
 
-BITS = (16, 12, 32)  # of Table 1; codes of 32 bits are there for their first 12
-LENGTHS = (4, 8, 12, 16, 32)
-LONG = (64, 96, 128)  # CM-SSH alone
-ALPHAS = (0.0, 0.1, 0.3, 1.0)
-MARGINS = (1.0, 2.0, 3.0, 5.0)
-WITHIN = (1.0, 2.0, 3.0)
-GRID_SEEDS = 1
+# Table 1 needs 16 and 12 bits; codes of 32 bits are only run for their first 12.
+_TABLE_BITS = (16, 12, 32)
 
 
-def protocol_of(reading: Reading) -> Protocol:
-    """Who asks and who is searched."""
-    return PROTOCOLS[f"shapegoogle/{reading}"]
+def prepare(
+    data: Path, cache: Path, *, workers: int = 1, on_step: OnStep | None = None
+) -> tuple[dict[Split, Dataset], list[str]]:
+    """Return the data set of each split, and one line for each shape that was skipped."""
+    heat = descriptors.compute_heat(
+        list_shapes(),
+        data,
+        cache,
+        strength=descriptors.STRENGTH,
+        workers=workers,
+        on_step=on_step,
+    )
+    sets: dict[Split, Dataset] = {
+        "held-out": descriptors.held_out(heat),
+        "as-printed": descriptors.as_printed(heat),
+    }
+    return sets, list(heat.skipped)
 
 
-def runs(part: Part, reading: Reading, seeds: Sequence[int]) -> Iterator[Run]:
-    """What a part of the experiment consists of; some parts are there for held-out shapes alone."""
-    if part in _HELD_OUT_ALONE and reading != "held-out":
-        return
-    yield from _RUNS[part](protocol_of(reading), seeds)
+def _table(protocol: Protocol, seeds: Sequence[int]) -> Iterator[_Run]:
+    for n_bits in _TABLE_BITS:
+        yield methods.table_methods(protocol, n_bits), n_bits, seeds
 
 
-def _table(protocol: Protocol, seeds: Sequence[int]) -> Iterator[Run]:
-    for n_bits in BITS:
-        yield methods.table_rows(protocol, n_bits), n_bits, seeds
+def _lengths(protocol: Protocol, seeds: Sequence[int]) -> Iterator[_Run]:
+    for n_bits in (*methods.LENGTHS, *methods.LONG_LENGTHS):
+        hashed = methods.table_methods(protocol, n_bits)[1:]
+        yield (hashed if n_bits in methods.LENGTHS else hashed[-1:]), n_bits, seeds
 
 
-def _lengths(protocol: Protocol, seeds: Sequence[int]) -> Iterator[Run]:
-    for n_bits in (*LENGTHS, *LONG):
-        hashed = methods.table_rows(protocol, n_bits)[1:]
-        yield (hashed if n_bits in LENGTHS else hashed[-1:]), n_bits, seeds
-
-
-_HELD_OUT_ALONE = ("lengths", "alone", "converged", "validated", "grid")
-_RUNS: dict[Part, Callable[[Protocol, Sequence[int]], Iterable[Run]]] = {
-    "table": _table,
-    "scarce": lambda _, seeds: [(methods.scarce_rows(), 16, seeds)],
-    "settings": lambda _, seeds: [
-        (methods.settings_rows(16), 16, seeds)
-    ],  # 12 bits are the first of these
-    "lengths": _lengths,
-    "alone": lambda protocol, seeds: [(methods.alone_rows(protocol), 16, seeds)],
-    "converged": lambda protocol, seeds: [(methods.converged_rows(protocol), 16, seeds)],
-    "validated": lambda _, seeds: [(methods.validated_rows(), 16, seeds)],
-    "grid": lambda _, seeds: [
-        ([methods.grid_row(*cell) for cell in grid_cells()], 16, seeds[:GRID_SEEDS])
-    ],
-}
+def _grid(_: Protocol, seeds: Sequence[int]) -> Iterator[_Run]:
+    yield [methods.grid_method(*cell) for cell in grid_cells()], 16, results.grid_seeds(seeds)
 
 
 def grid_cells() -> list[tuple[float, float, float]]:
-    """Weight within, margin within and margin across of every cell: of two planes that cross."""
-    first = [(alpha, 1.0, across) for alpha, across in product(ALPHAS, MARGINS)]
-    second = [(0.3, within, across) for within, across in product(WITHIN, MARGINS)]
-    return list(dict.fromkeys([*first, *second]))
+    """α, margin within and margin across of every cell, on two planes that cross."""
+    alphas = [
+        (alpha, 1.0, across) for alpha, across in product(methods.GRID_ALPHAS, methods.GRID_MARGINS)
+    ]
+    margins = [
+        (0.3, within, across)
+        for within, across in product(methods.GRID_WITHIN, methods.GRID_MARGINS)
+    ]
+    return list(dict.fromkeys([*alphas, *margins]))
 
 
-def run_reading(
-    reading: Reading,
+_RUNS: dict[Part, Callable[[Protocol, Sequence[int]], Iterable[_Run]]] = {
+    "table": _table,
+    "few-pairs": lambda _, seeds: [(methods.few_pairs_methods(), 16, seeds)],
+    # The 12 bits of Table 3 are the first 12 of these 16.
+    "settings": lambda _, seeds: [(methods.settings_methods(16), 16, seeds)],
+    "lengths": _lengths,
+    "classes-only": lambda protocol, seeds: [(methods.classes_only_methods(protocol), 16, seeds)],
+    "converged": lambda protocol, seeds: [(methods.converged_methods(protocol), 16, seeds)],
+    "validated": lambda _, seeds: [(methods.validated_methods(), 16, seeds)],
+    "grid": _grid,
+}
+_HELD_OUT_ONLY = ("lengths", "classes-only", "converged", "validated", "grid")
+
+
+def run_split(
+    split: Split,
     data: Dataset,
     out: Path,
     *,
@@ -103,42 +104,34 @@ def run_reading(
     seeds: Sequence[int],
     on_step: OnStep | None = None,
 ) -> None:
-    """Run what is not there yet.
+    """Run the parts for one split and reuse existing results.
 
     Args:
-        reading: Of the protocol.
-        data: The data set as this reading has it.
-        out: Folder of the results of this reading.
-        parts: What to run.
-        seeds: Of every method.
-        on_step: Told after every run.
+        split: The split.
+        data: Its data set.
+        out: Folder of its results.
+        parts: Parts to run; some exist for held-out shapes only.
+        seeds: Seeds of every method.
+        on_step: Progress callback, called after every run.
     """
+    protocol = protocol_for(split)
     for part in parts:
-        for some, n_bits, of in runs(part, reading, seeds):
-            run_rows(
-                some,
+        if part in _HELD_OUT_ONLY and split != "held-out":
+            continue
+        for chosen, n_bits, run_seeds in _RUNS[part](protocol, seeds):
+            run_methods(
+                chosen,
                 data,
                 out,
                 n_bits=n_bits,
-                seeds=of,
-                protocol=protocol_of(reading),
+                seeds=run_seeds,
+                protocol=protocol,
                 on_step=on_step,
             )
 
 
-_MAKE: Mapping[Reading, Callable[..., Dataset]] = {"held-out": held_out, "as-printed": as_printed}
-
-
-def prepare(
-    data: Path, cache: Path, *, workers: int = 1, on_step: OnStep | None = None
-) -> tuple[dict[Reading, Dataset], list[str]]:
-    """The data set as each reading has it, and a line for each shape that could not be described."""
-    shapes = describe(plan(), data, cache, strength=STRENGTH, workers=workers, on_step=on_step)
-    return {reading: make(shapes) for reading, make in _MAKE.items()}, list(shapes.skipped)
-
-
 def run(
-    sets: Mapping[Reading, Dataset],
+    sets: Mapping[Split, Dataset],
     out: Path,
     *,
     parts: Sequence[Part] = PARTS,
@@ -146,165 +139,88 @@ def run(
     workers: int = 1,
     on_step: OnStep | None = None,
 ) -> None:
-    """Run what is not there yet; with more than one worker both readings at the same time.
+    """Run the parts for both splits, in parallel with more than one worker.
 
     Args:
-        sets: Reading → data set.
+        sets: Split → data set.
         out: Folder of the results.
-        parts: What to run.
-        seeds: Of every method.
-        workers: Processes.
-        on_step: Told after every run, where one process does them all.
+        parts: Parts to run.
+        seeds: Seeds of every method.
+        workers: Number of processes.
+        on_step: Progress callback, called after every run of a single process.
     """
     if workers == 1:
-        for reading, data in sets.items():
-            run_reading(reading, data, out / reading, parts=parts, seeds=seeds, on_step=on_step)
+        for split, data in sets.items():
+            run_split(split, data, out / split, parts=parts, seeds=seeds, on_step=on_step)
         return
-    with ProcessPoolExecutor(
-        min(workers, len(sets)), get_context("spawn"), initializer=_one_thread
-    ) as pool:
-        running = [
-            pool.submit(run_reading, reading, data, out / reading, parts=parts, seeds=seeds)
-            for reading, data in sets.items()
+    n_processes = min(workers, len(sets))
+    with ProcessPoolExecutor(n_processes, get_context("spawn"), initializer=_one_thread) as pool:
+        futures = [
+            pool.submit(run_split, split, data, out / split, parts=parts, seeds=seeds)
+            for split, data in sets.items()
         ]
-        for one in running:
-            one.result()
+        for future in futures:
+            future.result()
 
 
 def _one_thread() -> None:
-    """Networks this small are not worth a second thread, and another process has the other core."""
+    """Use one thread: these networks are small, and the other process needs the other core."""
     import torch
 
     torch.set_num_threads(1)
 
 
 def collect(
-    sets: Mapping[Reading, Dataset],
+    sets: Mapping[Split, Dataset],
     out: Path,
     *,
     seeds: Sequence[int],
     facts: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write the summary and the figures of all that has been run.
+    """Write the summary and the figures of all results.
 
     Args:
-        sets: Reading → data set.
+        sets: Split → data set.
         out: Folder of the results.
-        seeds: Of every method.
-        facts: What else the page should know.
+        seeds: Seeds of every method.
+        facts: Further entries of the summary.
     """
     tables: dict[str, Any] = {}
-    for reading in READINGS:
-        tables |= results.tables(reading, sets[reading], out / reading, seeds)
-    scarce = {
-        reading: results.scarce(reading, sets[reading], out / reading, seeds)
-        for reading in READINGS
-    }
-    titles = {row.key: row.title for row in table_rows(protocol_of("held-out"), 16)}
-    curves = results.lengths(sets["held-out"], out / "held-out", seeds)
-    planes = results.grid(out / "held-out", seeds)
+    few_pairs = {}
+    for split in SPLITS:
+        tables |= results.method_rows(split, sets[split], out / split, seeds)
+        few_pairs[split] = results.few_pairs(sets[split], out / split, seeds)
+    held_out = sets["held-out"]
+    table_titles = methods.table_methods(protocol_for("held-out"), 16)
+    titles = {method.key: method.title for method in table_titles}
+    lengths = results.lengths(held_out, out / "held-out", seeds)
+    grid = results.grid(out / "held-out", seeds)
     write_summary(
         out,
         "shapegoogle",
-        directions=list(DIRECTIONS),
+        directions=list(methods.DIRECTIONS),
         average=False,
-        names=NAMES,
+        names=methods.NAMES,
         titles=titles,
         seeds=len(seeds),
-        strength=STRENGTH,
+        strength=descriptors.STRENGTH,
         results=tables,
-        shares=scarce,
-        bars=bars(tables, scarce["held-out"]),
-        searches=results.validated(sets["held-out"], out / "held-out"),
-        lengths=curves.get("across", {}),
-        bits=curves,
-        grid=planes,
-        protocols_used={reading: protocol_of(reading).to_dict() for reading in READINGS},
+        few_pairs=few_pairs,
+        acceptance=results.acceptance(tables, few_pairs["held-out"]),
+        searches=results.searches(held_out, out / "held-out"),
+        lengths=lengths.get("across", {}),
+        bits=lengths,
+        grid=grid,
+        protocols={split: protocol_for(split).to_dict() for split in SPLITS},
         parts={
-            reading: {part: len(rows) for part, rows in sets[reading].splits.items()}
-            for reading in READINGS
+            split: {part: len(rows) for part, rows in sets[split].splits.items()}
+            for split in SPLITS
         },
         **(facts or {}),
     )
-    write_blocks(out)
-    _draw(tables, curves, planes, titles, out)
-
-
-def write_blocks(out: Path) -> None:
-    """Make the page's tables anew from what the summary says."""
-    write_summary(out, "shapegoogle", tables=blocks(read_summary(out / NAME)))
-
-
-def _draw(
-    tables: Mapping[str, Any],
-    curves: Any,  # noqa: ANN401
-    planes: Any,  # noqa: ANN401
-    titles: Mapping[str, str],
-    out: Path,
-) -> None:
-    if curves:
+    if lengths:
         raw = next(row["mean"] for row in tables["held-out 16"] if row["key"] == "raw")
-        levels = {name: raw[f"{name}-{name}"] for name in NAMES}
-        figures.plot_bits(curves, titles, levels, out / "bits.svg")
-    if len(planes) == 2:
-        figures.plot_grid_planes(planes, out / "grid.svg")
-
-
-def draw_search(
-    data: Dataset, meshes: Path, cache: Path, out: Path, *, query: str = "dog-noise-3"
-) -> None:
-    """A search of the held-out reading: the query, what is found first, and the nearest of another class.
-
-    Args:
-        data: The held-out data set.
-        meshes: Folder of the source meshes.
-        cache: Folder of the shapes.
-        out: Folder of the results; codes of MM-NN L2 with 16 bits are taken from there.
-        query: Name of the shape that asks; the first one where there is no such shape.
-    """
-    row = next(row for row in table_rows(protocol_of("held-out"), 16) if row.key == "mmnn-l2")
-    kept = Kept.of(result_file(out / "held-out", row, 16, 0))
-    codes = {name: Codes(kept.arrays[f"base.{name}"], kept.n_bits).unpack() for name in NAMES}
-    base = kept.arrays["base_rows.bof"]
-    payload: Any = data.payload
-    names = [str(one["name"]) for one in payload]
-    labels = np.asarray(data.labels)[base]
-    asks = next((place for place, k in enumerate(base) if names[k] == query), 0)
-    distance = (codes["bof"][asks] != codes["ssbof"]).sum(axis=1)
-    apart = np.linalg.norm(data.views["bof"][base] - data.views["bof"][base[asks]], axis=1)
-    order = np.lexsort((-apart, distance))  # of equal distance, first what looks least alike
-    similar = next(k for k in order if labels[k] == labels[asks] and k != asks)
-    other = min(
-        (k for k in range(len(base)) if labels[k] not in (-1, labels[asks])), key=lambda k: apart[k]
-    )
-    stranger = min((k for k in range(len(base)) if labels[k] < 0), key=lambda k: apart[k])
-    items = {item.name: item for item in plan()}
-    things = []
-    for place, role in (
-        (asks, "query"),
-        (similar, "same class"),
-        (other, "another class"),
-        (stranger, "distractor"),
-    ):
-        name = names[base[place]]
-        far = "" if role == "query" else f", {distance[place]} bits away"
-        things.append(
-            _thing(
-                items[name], f"{role}{far}\n{_words(items[name])}", data, base[place], meshes, cache
-            )
-        )
-        things[-1] |= {f"code {name}": codes[name][place] for name in NAMES}
-    figures.plot_search(things, out / "retrieval.svg")
-
-
-def _thing(
-    item: Item, title: str, data: Dataset, row: int, meshes: Path, cache: Path
-) -> dict[str, Any]:
-    (path,) = write_meshes([item], meshes, cache, strength=STRENGTH)
-    return {"title": title, "mesh": read_mesh(path)} | {
-        name: data.views[name][row] for name in NAMES
-    }
-
-
-def _words(item: Item) -> str:
-    return item.kind if item.label is None else f"{item.label}, {item.kind} {item.step}"
+        levels = {name: raw[f"{name}-{name}"] for name in methods.NAMES}
+        figures.plot_bits(lengths, titles, levels, out / "bits.svg")
+    if len(grid) == 2:
+        figures.plot_grid_planes(grid, out / "grid.svg")

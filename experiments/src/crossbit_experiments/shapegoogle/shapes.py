@@ -1,4 +1,4 @@
-"""Meshes of people and animals in many poses, twelve classes, in one system of units."""
+"""The shapes of the data set: 583 transformed shapes of twelve classes, and 456 distractors."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -18,8 +18,14 @@ CLASSES = (
     *("cat", "centaur", "david", "dog", "horse", "michael"),
     *("victoria", "wolf", "gorilla", "person", "lion", "camel"),
 )
-AREA = 20_000.0  # of a class that TOSCA does not have, in its units: that of its own animals of this size
-_JOINED = {"man": "person", "woman": "person"}
+ISOMETRY = "isometry"
+KINDS = (ISOMETRY, *MAGNITUDES)
+N_SHAPES = 583  # as in the paper
+N_DISTRACTORS = 456  # as in the paper
+_STEPS = (1, 2, 3, 4, 5)
+# Area of a class that TOSCA lacks, in TOSCA's units: that of its animals of the same size.
+_AREA = 20_000.0
+_MERGED = {"man": "person", "woman": "person"}
 
 
 @dataclass(frozen=True)
@@ -28,8 +34,8 @@ class Pose:
 
     Attributes:
         label: Its class.
-        path: Where it is read from.
-        factor: What its coordinates are multiplied by; one constant for all poses that come from one source.
+        path: Its file.
+        factor: Factor of its coordinates; the same for all poses of one source.
     """
 
     label: str
@@ -37,7 +43,7 @@ class Pose:
     factor: float = 1.0
 
     def read(self) -> Mesh:
-        """The mesh in TOSCA's units, of at most 2,500 vertices."""
+        """Read the mesh in TOSCA's units, with at most 2,500 vertices."""
         return _read(self)
 
 
@@ -48,118 +54,112 @@ def _read(pose: Pose) -> Mesh:
 
 
 def find_poses(folder: Path) -> dict[str, list[Pose]]:
-    """Class → its poses, those of TOSCA first.
+    """Find the poses of each class, those of TOSCA first.
 
-    Sizes of TOSCA are kept, as heat kernel signatures see them. The other meshes have units of their own: those of a
-    class that TOSCA has are brought to its size, others to that of its animals.
+    TOSCA's sizes are kept, because heat kernel signatures depend on size. Meshes of the other
+    source have their own units: they are scaled to TOSCA's size of the class, or to that of its
+    animals.
 
     Args:
-        folder: Holds ``tosca`` and ``sumner``.
+        folder: Folder with ``tosca`` and ``sumner``.
 
     Raises:
         DataError: A class has no mesh.
     """
-    found: dict[str, list[Pose]] = {name: [] for name in CLASSES}
+    by_class: dict[str, list[Pose]] = {name: [] for name in CLASSES}
     for path in sorted(folder.glob("tosca/*.off*")):
-        if (name := _class(path)) in found:
-            found[name].append(Pose(name, path))
-    for name, poses in found.items():
+        if (name := _class_of(path)) in by_class:
+            by_class[name].append(Pose(name, path))
+    for name, poses in by_class.items():
         paths = sorted(folder.glob(f"sumner/{name}-*.off*"))
         if paths:
-            wanted = (
-                sum(read_mesh(pose.path).area for pose in poses) / len(poses) if poses else AREA
-            )
-            rest = next((path for path in paths if "reference" in path.name), paths[0])
-            factor = (wanted / read_mesh(rest).area) ** 0.5
+            areas = [read_mesh(pose.path).area for pose in poses]
+            area = sum(areas) / len(areas) if areas else _AREA
+            reference = next((path for path in paths if "reference" in path.name), paths[0])
+            factor = (area / read_mesh(reference).area) ** 0.5
             poses += [Pose(name, path, factor) for path in paths]
-    if missing := [name for name, poses in found.items() if not poses]:
+    if missing := [name for name, poses in by_class.items() if not poses]:
         raise DataError(
-            f"{folder}: no meshes of {missing}; expected tosca/*.off.gz and sumner/*.off.gz (see docs/reproduce.md)"
+            f"{folder}: no meshes of {missing}; expected tosca/*.off.gz and sumner/*.off.gz"
+            " (see docs/reproduce.md)"
         )
-    return found
+    return by_class
 
 
-def _class(path: Path) -> str:
+def _class_of(path: Path) -> str:
     name = re.sub(r"\d.*", "", re.sub(r"^\d_", "", path.name)).strip("_-")
-    return _JOINED.get(name, name)
-
-
-SHAPES, DISTRACTORS = 583, 456  # as in the paper
-STEPS = (1, 2, 3, 4, 5)
-ISOMETRY = "isometry"
-KINDS = (ISOMETRY, *MAGNITUDES)
+    return _MERGED.get(name, name)
 
 
 @dataclass(frozen=True)
-class Item:
+class Shape:
     """One shape of the data set.
 
     Attributes:
-        name: Unlike any other's.
-        label: Its class; nothing for a distractor.
+        name: Unique name.
+        label: Its class; None for a distractor.
         kind: Its transformation, or the family of a distractor.
-        step: How strong the transformation is, of 5; else a number.
-        place: Which pose of its class is taken, counted in order and around.
+        step: Strength of the transformation from 1 to 5; otherwise a number.
+        pose: Number of the pose of its class, modulo the number of poses.
     """
 
     name: str
     label: str | None
     kind: str
     step: int
-    place: int = 0
+    pose: int = 0
 
     @property
-    def trains(self) -> bool:
-        """Whether it is in the half to learn from: every other one, in each class, kind, step and family."""
+    def in_train(self) -> bool:
+        """Whether it is in the training half: every other one of each class, kind and family."""
         number = 0 if self.label is None else CLASSES.index(self.label) + KINDS.index(self.kind)
         return (number + self.step) % 2 == 0
 
     @property
     def transformed(self) -> bool:
-        """Whether it depends on how strong transformations are."""
+        """Whether it depends on the strength of the transformations."""
         return self.label is not None and self.kind != ISOMETRY
 
     def make(self, poses: Mapping[str, Sequence[Pose]], strength: float) -> Mesh:
-        """The mesh.
+        """Make the mesh.
 
         Args:
             poses: Class → its poses.
-            strength: What step 5 is; 1 is what `MAGNITUDES` say.
+            strength: Strength of step 5, a multiple of `MAGNITUDES`.
         """
         seed = list(self.name.encode())
         if self.label is None:
-            return distractor(
-                self.kind, seed, _areas(tuple(tuple(some) for some in poses.values()))
-            )
-        mesh = poses[self.label][self.place % len(poses[self.label])].read()
-        return (
-            mesh
-            if self.kind == ISOMETRY
-            else transform(mesh, self.kind, strength * self.step / len(STEPS), seed)
-        )
-
-
-def plan() -> list[Item]:
-    """All shapes: for each class some poses and every transformation at five strengths, then the distractors."""
-    transformed = len(CLASSES) * len(MAGNITUDES) * len(STEPS)
-    items = []
-    for number, label in enumerate(CLASSES):
-        n_poses = len(range(number, SHAPES - transformed, len(CLASSES)))
-        items += [
-            Item(f"{label}-{ISOMETRY}-{k + 1}", label, ISOMETRY, k + 1, k) for k in range(n_poses)
-        ]
-        cells = [(kind, step) for kind in MAGNITUDES for step in STEPS]
-        items += [
-            Item(f"{label}-{kind.replace(' ', '-')}-{step}", label, kind, step, place)
-            for place, (kind, step) in enumerate(cells)
-        ]
-    families = [(family, k + 1) for k in range(DISTRACTORS // len(FAMILIES)) for family in FAMILIES]
-    return items + [
-        Item(f"{family.replace(' ', '-')}-{k}", None, family, k) for family, k in families
-    ]
+            areas = _class_areas(tuple(tuple(of_class) for of_class in poses.values()))
+            return distractor(self.kind, seed, areas)
+        own_poses = poses[self.label]
+        mesh = own_poses[self.pose % len(own_poses)].read()
+        if self.kind == ISOMETRY:
+            return mesh
+        return transform(mesh, self.kind, strength * self.step / len(_STEPS), seed)
 
 
 @lru_cache(maxsize=1)
-def _areas(poses: tuple[tuple[Pose, ...], ...]) -> tuple[float, ...]:
+def _class_areas(poses: tuple[tuple[Pose, ...], ...]) -> tuple[float, ...]:
     """Area of the first pose of each class."""
-    return tuple(float(np.round(some[0].read().area)) for some in poses)
+    return tuple(float(np.round(of_class[0].read().area)) for of_class in poses)
+
+
+def list_shapes() -> list[Shape]:
+    """List all shapes: poses and five strengths of every transformation per class; distractors."""
+    n_transformed = len(CLASSES) * len(MAGNITUDES) * len(_STEPS)
+    shapes = []
+    for number, label in enumerate(CLASSES):
+        n_poses = len(range(number, N_SHAPES - n_transformed, len(CLASSES)))
+        shapes += [
+            Shape(f"{label}-{ISOMETRY}-{k + 1}", label, ISOMETRY, k + 1, k) for k in range(n_poses)
+        ]
+        cells = [(kind, step) for kind in MAGNITUDES for step in _STEPS]
+        shapes += [
+            Shape(f"{label}-{kind.replace(' ', '-')}-{step}", label, kind, step, pose)
+            for pose, (kind, step) in enumerate(cells)
+        ]
+    per_family = N_DISTRACTORS // len(FAMILIES)
+    families = [(family, k + 1) for k in range(per_family) for family in FAMILIES]
+    return shapes + [
+        Shape(f"{family.replace(' ', '-')}-{k}", None, family, k) for family, k in families
+    ]

@@ -1,4 +1,4 @@
-"""What is done to surfaces by transformations and distractors alike: scaling, cutting, distances, fewer points."""
+"""Operations on surfaces (scaling, cutting, distances, coarsening), and surfaces from formulas."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,76 +12,8 @@ from crossbit.features.shape import Mesh, clean_mesh
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-VERTICES = 2500  # heat that has spread as long as our signatures look sees no smaller detail, and is found quickly
-
-
-def scaled(mesh: Mesh, factor: float) -> Mesh:
-    """The mesh, so many times as large."""
-    return Mesh(mesh.vertices * factor, mesh.faces)
-
-
-def without(mesh: Mesh, removed: NDArray[np.bool_]) -> Mesh:
-    """The largest connected piece that is left when the triangles around some vertices are taken away."""
-    kept = clean_mesh(mesh.vertices, mesh.faces[~removed[mesh.faces].any(axis=1)])
-    _, piece = _graph("connected_components")(_lengths(kept), directed=False)
-    largest = np.bincount(piece, kept.vertex_areas()).argmax()
-    return clean_mesh(kept.vertices, kept.faces[piece[kept.faces[:, 0]] == largest])
-
-
-def distances(mesh: Mesh, sources: Ints) -> Floats:
-    """From some vertices to all others along edges, shape (sources, n)."""
-    return np.asarray(_graph("dijkstra")(_lengths(mesh), directed=False, indices=sources))
-
-
-def coarsen(mesh: Mesh, n: int, *, seed: int, rounds: int = 3) -> Mesh:
-    """The mesh with ``n`` of its vertices, spread evenly: the dual of their Voronoi cells.
-
-    Args:
-        mesh: The surface.
-        n: Vertices to keep.
-        seed: Of those to begin with.
-        rounds: How often a cell moves to its middle.
-    """
-    lengths = _lengths(mesh)
-    areas = mesh.vertex_areas()
-    chosen = np.random.default_rng(seed).choice(len(areas), n, replace=False, p=areas / areas.sum())
-    for _ in range(rounds):
-        cell = _cells(lengths, chosen)
-        sums = np.stack([np.bincount(cell, areas * axis, n) for axis in mesh.vertices.T], axis=1)
-        middle = sums / np.bincount(cell, areas, n)[:, None]
-        away = np.linalg.norm(mesh.vertices - middle[cell], axis=1)
-        order = np.lexsort((away, cell))
-        chosen = order[np.r_[True, np.diff(cell[order]) > 0]]
-    return clean_mesh(mesh.vertices[chosen], _cells(lengths, chosen)[mesh.faces])
-
-
-def _cells(lengths: Any, centers: Ints) -> Ints:  # noqa: ANN401 - a sparse matrix
-    """For each vertex the number of the center that is nearest along edges."""
-    _, _, nearest = _graph("dijkstra")(
-        lengths, directed=False, indices=centers, min_only=True, return_predecessors=True
-    )
-    number = np.full(lengths.shape[0], -1)
-    number[centers] = np.arange(len(centers))
-    return np.asarray(np.where(nearest >= 0, number[nearest], 0), np.int64)
-
-
-def _lengths(mesh: Mesh) -> Any:  # noqa: ANN401 - a sparse matrix
-    """Lengths of edges, as a graph."""
-    try:
-        from scipy.sparse import csr_array
-    except ImportError as error:
-        raise MissingExtraError("scipy", "shape") from error
-    a, b = mesh.edges().T
-    length = np.maximum(np.linalg.norm(mesh.vertices[a] - mesh.vertices[b], axis=1), 1e-12)
-    n = len(mesh.vertices)
-    return csr_array((np.r_[length, length], (np.r_[a, b], np.r_[b, a])), shape=(n, n))
-
-
-def _graph(name: str) -> Any:  # noqa: ANN401 - a function of SciPy
-    from scipy.sparse import csgraph
-
-    return getattr(csgraph, name)
-
+# Heat diffused for as long as our signatures measure resolves no smaller detail.
+VERTICES = 2500
 
 _CORNERS = np.array([[i, j, k] for i in (0, 1) for j in (0, 1) for k in (0, 1)])
 _EDGES = [
@@ -92,8 +24,77 @@ _EDGES = [
 ]
 
 
+def scaled(mesh: Mesh, factor: float) -> Mesh:
+    """Return the mesh with its coordinates multiplied by a factor."""
+    return Mesh(mesh.vertices * factor, mesh.faces)
+
+
+def without(mesh: Mesh, removed: NDArray[np.bool_]) -> Mesh:
+    """Remove vertices with their triangles and return the largest connected piece."""
+    rest = clean_mesh(mesh.vertices, mesh.faces[~removed[mesh.faces].any(axis=1)])
+    _, piece = _csgraph("connected_components")(_edge_graph(rest), directed=False)
+    largest = np.bincount(piece, rest.vertex_areas()).argmax()
+    return clean_mesh(rest.vertices, rest.faces[piece[rest.faces[:, 0]] == largest])
+
+
+def distances(mesh: Mesh, sources: Ints) -> Floats:
+    """Shortest paths along edges from some vertices to all, shape (sources, n)."""
+    return np.asarray(_csgraph("dijkstra")(_edge_graph(mesh), directed=False, indices=sources))
+
+
+def coarsen(mesh: Mesh, n: int, *, seed: int, rounds: int = 3) -> Mesh:
+    """Reduce a mesh to ``n`` evenly spread vertices: the dual of their Voronoi cells.
+
+    Args:
+        mesh: The surface.
+        n: Number of vertices to keep.
+        seed: Seed of the initial vertices.
+        rounds: Rounds of Lloyd's algorithm.
+    """
+    graph = _edge_graph(mesh)
+    areas = mesh.vertex_areas()
+    random = np.random.default_rng(seed)
+    chosen = random.choice(len(areas), n, replace=False, p=areas / areas.sum())
+    for _ in range(rounds):
+        cell = _voronoi_cells(graph, chosen)
+        sums = np.stack([np.bincount(cell, areas * axis, n) for axis in mesh.vertices.T], axis=1)
+        center = sums / np.bincount(cell, areas, n)[:, None]
+        away = np.linalg.norm(mesh.vertices - center[cell], axis=1)
+        order = np.lexsort((away, cell))
+        chosen = order[np.r_[True, np.diff(cell[order]) > 0]]
+    return clean_mesh(mesh.vertices[chosen], _voronoi_cells(graph, chosen)[mesh.faces])
+
+
+def _voronoi_cells(graph: Any, centers: Ints) -> Ints:  # noqa: ANN401 - a sparse matrix
+    """For each vertex the number of the center that is nearest along edges."""
+    _, _, nearest = _csgraph("dijkstra")(
+        graph, directed=False, indices=centers, min_only=True, return_predecessors=True
+    )
+    number = np.full(graph.shape[0], -1)
+    number[centers] = np.arange(len(centers))
+    return np.asarray(np.where(nearest >= 0, number[nearest], 0), np.int64)
+
+
+def _edge_graph(mesh: Mesh) -> Any:  # noqa: ANN401 - a sparse matrix
+    """Sparse symmetric matrix of edge lengths."""
+    try:
+        from scipy.sparse import csr_array
+    except ImportError as error:
+        raise MissingExtraError("scipy", "shape") from error
+    a, b = mesh.edges().T
+    length = np.maximum(np.linalg.norm(mesh.vertices[a] - mesh.vertices[b], axis=1), 1e-12)
+    n = len(mesh.vertices)
+    return csr_array((np.r_[length, length], (np.r_[a, b], np.r_[b, a])), shape=(n, n))
+
+
+def _csgraph(name: str) -> Any:  # noqa: ANN401 - a function of SciPy
+    from scipy.sparse import csgraph
+
+    return getattr(csgraph, name)
+
+
 def ball(rounds: int = 5) -> Mesh:
-    """A unit sphere: an octahedron, its triangles cut into four again and again, blown up."""
+    """A unit sphere: an octahedron with its triangles subdivided and projected."""
     vertices = np.concatenate([np.eye(3), -np.eye(3)])
     faces = np.array(
         [[0, 1, 2], [1, 3, 2], [3, 4, 2], [4, 0, 2], [1, 0, 5], [3, 1, 5], [4, 3, 5], [0, 4, 5]]
@@ -112,21 +113,21 @@ def ball(rounds: int = 5) -> Mesh:
     return clean_mesh(vertices / np.linalg.norm(vertices, axis=1, keepdims=True), faces)
 
 
-def grid(rows: int, columns: int, *, closed: tuple[bool, bool] = (True, True)) -> Ints:
-    """Triangles of a grid of vertices, numbered row by row; a closed side is glued to the opposite one."""
+def grid_faces(rows: int, columns: int, *, closed: tuple[bool, bool] = (True, True)) -> Ints:
+    """Triangles of a grid of vertices numbered row by row; a closed side joins the opposite one."""
     i, j = np.mgrid[0 : rows - (not closed[0]), 0 : columns - (not closed[1])].reshape(2, -1)
-    down, right = (i + 1) % rows, (j + 1) % columns
+    down = (i + 1) % rows
+    right = (j + 1) % columns
     a, b, c, d = (u * columns + v for u, v in ((i, j), (down, j), (down, right), (i, right)))
-    return np.concatenate([np.stack([a, b, c], axis=1), np.stack([a, c, d], axis=1)]).astype(
-        np.int64
-    )
+    triangles = np.concatenate([np.stack([a, b, c], axis=1), np.stack([a, c, d], axis=1)])
+    return triangles.astype(np.int64)
 
 
 def tube(curve: Floats, radius: Floats, around: int = 24) -> Mesh:
-    """A tube around a closed curve, with a radius at each of its points."""
+    """A tube around a closed curve, with a radius at each point of the curve."""
     tangent = np.roll(curve, -1, axis=0) - np.roll(curve, 1, axis=0)
     tangent /= np.linalg.norm(tangent, axis=1, keepdims=True)
-    normal = _carried(tangent)
+    normal = _parallel_normals(tangent)
     side = np.cross(tangent, normal)
     angle = np.linspace(0, 2 * np.pi, around, endpoint=False)
     ring = (
@@ -134,11 +135,11 @@ def tube(curve: Floats, radius: Floats, around: int = 24) -> Mesh:
         + np.sin(angle)[None, :, None] * side[:, None]
     )
     vertices = curve[:, None] + radius[:, None, None] * ring
-    return clean_mesh(vertices.reshape(-1, 3), grid(len(curve), around))
+    return clean_mesh(vertices.reshape(-1, 3), grid_faces(len(curve), around))
 
 
-def _carried(tangent: Floats) -> Floats:
-    """A normal carried along a closed curve, its twist spread so that it meets itself."""
+def _parallel_normals(tangent: Floats) -> Floats:
+    """Transport a normal along a closed curve and spread its twist so that the ends meet."""
     normal = np.empty_like(tangent)
     normal[0] = np.cross(tangent[0], np.eye(3)[np.abs(tangent[0]).argmin()])
     for k in range(1, len(tangent)):
@@ -151,17 +152,19 @@ def _carried(tangent: Floats) -> Floats:
     return np.asarray(np.cos(twist)[:, None] * normal - np.sin(twist)[:, None] * side)
 
 
-def inside(field: Callable[[Floats], Floats], low: Floats, high: Floats, cells: int = 56) -> Mesh:
-    """The surface on which a function of space is 0, as quads between the cells of a grid that it passes.
+def isosurface(
+    field: Callable[[Floats], Floats], low: Floats, high: Floats, cells: int = 56
+) -> Mesh:
+    """The surface on which a function of space is 0, by surface nets.
 
-    Each such cell has a vertex, the mean of the places where the surface cuts its edges; each cut edge of the grid
-    joins the four cells around it.
+    Each grid cell that the surface crosses has one vertex, the mean of the points where the surface
+    crosses its edges; each crossed edge of the grid joins the four cells around it.
 
     Args:
         field: Points (n, 3) → values, negative inside.
-        low: Corner of the box, outside.
+        low: A corner of the bounding box, outside the surface.
         high: The opposite corner.
-        cells: Along the longest side.
+        cells: Number of cells along the longest side.
     """
     step = float((high - low).max()) / cells
     shape = np.ceil((high - low) / step).astype(int) + 1
@@ -169,28 +172,34 @@ def inside(field: Callable[[Floats], Floats], low: Floats, high: Floats, cells: 
     values = field(points.reshape(-1, 3)).reshape(shape)
     inner = tuple(shape - 1)
     corner = [values[i : i + inner[0], j : j + inner[1], k : k + inner[2]] for i, j, k in _CORNERS]
-    sums, cuts = np.zeros((*inner, 3)), np.zeros(inner)
+    sums = np.zeros((*inner, 3))
+    crossings = np.zeros(inner)
     for a, b in _EDGES:
-        cut = (corner[a] < 0) != (corner[b] < 0)
-        gap = np.where(cut, corner[a] - corner[b], 1.0)
-        place = _CORNERS[a] + np.where(cut, corner[a] / gap, 0.0)[..., None] * (
-            _CORNERS[b] - _CORNERS[a]
-        )
-        sums += np.where(cut[..., None], place, 0.0)
-        cuts += cut
-    passed = cuts > 0
-    number = np.cumsum(passed.ravel()).reshape(inner) - 1
-    vertices = low + step * (np.argwhere(passed) + sums[passed] / cuts[passed][:, None])
-    return clean_mesh(vertices, np.concatenate([_quads(values, number, axis) for axis in range(3)]))
+        crossed = (corner[a] < 0) != (corner[b] < 0)
+        gap = np.where(crossed, corner[a] - corner[b], 1.0)
+        along = np.where(crossed, corner[a] / gap, 0.0)[..., None]
+        point = _CORNERS[a] + along * (_CORNERS[b] - _CORNERS[a])
+        sums += np.where(crossed[..., None], point, 0.0)
+        crossings += crossed
+    on_surface = crossings > 0
+    number = np.cumsum(on_surface.ravel()).reshape(inner) - 1
+    means = sums[on_surface] / crossings[on_surface][:, None]
+    vertices = low + step * (np.argwhere(on_surface) + means)
+    faces = np.concatenate([_quads(values, number, axis) for axis in range(3)])
+    return clean_mesh(vertices, faces)
 
 
 def _quads(values: Floats, number: Ints, axis: int) -> Ints:
-    """Two triangles for each edge of the grid along an axis that the surface cuts."""
-    moved, cells = np.moveaxis(values, axis, 0), np.moveaxis(number, axis, 0)
-    cut = (moved[:-1, 1:-1, 1:-1] < 0) != (moved[1:, 1:-1, 1:-1] < 0)
-    x, y, z = np.nonzero(cut)
-    a, b, c, d = cells[x, y, z], cells[x, y + 1, z], cells[x, y + 1, z + 1], cells[x, y, z + 1]
-    outward = (moved[:-1, 1:-1, 1:-1] < 0)[cut] == (axis != 1)
-    first = np.where(outward[:, None], np.stack([a, b, c], axis=1), np.stack([a, c, b], axis=1))
-    second = np.where(outward[:, None], np.stack([a, c, d], axis=1), np.stack([a, d, c], axis=1))
+    """Two triangles for each grid edge along an axis that the surface crosses."""
+    moved = np.moveaxis(values, axis, 0)
+    cells = np.moveaxis(number, axis, 0)
+    crossed = (moved[:-1, 1:-1, 1:-1] < 0) != (moved[1:, 1:-1, 1:-1] < 0)
+    x, y, z = np.nonzero(crossed)
+    a = cells[x, y, z]
+    b = cells[x, y + 1, z]
+    c = cells[x, y + 1, z + 1]
+    d = cells[x, y, z + 1]
+    outward = ((moved[:-1, 1:-1, 1:-1] < 0)[crossed] == (axis != 1))[:, None]
+    first = np.where(outward, np.stack([a, b, c], axis=1), np.stack([a, c, b], axis=1))
+    second = np.where(outward, np.stack([a, c, d], axis=1), np.stack([a, d, c], axis=1))
     return np.concatenate([first, second])

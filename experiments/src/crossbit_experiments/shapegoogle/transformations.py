@@ -1,7 +1,7 @@
-"""Transformations of a surface: nine kinds, of any strength.
+"""Nine transformations of a surface, of any strength.
 
-A strength of 1 is the full one; `MAGNITUDES` says what that means for each kind. The unit of length is the square root
-of the surface's area, so that lengths mean the same for a cat and a horse.
+`MAGNITUDES` defines what a strength of 1 means for each kind. The unit of length is the square root
+of the surface area, so that lengths are comparable for a cat and a horse.
 """
 
 from collections.abc import Callable
@@ -17,26 +17,26 @@ Transformation = Callable[[Mesh, float, Generator], Mesh]
 
 MAGNITUDES = {
     "noise": 0.006,  # standard deviation of the displacement along normals
-    "shot noise": 0.02,  # share of the vertices that are displaced, by up to a tenth of the unit
-    "holes": 0.06,  # share of the area that is missing, in five holes
-    "micro-holes": 0.03,  # share of the vertices that are missing
-    "scale": 0.10,  # share by which the shape grows or shrinks
-    "local scale": 0.5,  # share by which three regions grow or shrink
-    "sampling": 0.85,  # share of the vertices that are left out
-    "topology": 0.08,  # radius of the patches that are glued, at up to three places where the surface comes near itself
-    "partiality": 0.12,  # share of the area that a plane cuts off
+    "shot noise": 0.02,  # share of the vertices displaced, by up to a tenth of the unit
+    "holes": 0.06,  # share of the area removed, in five holes
+    "micro-holes": 0.03,  # share of the vertices removed
+    "scale": 0.10,  # relative growth or shrinkage of the shape
+    "local scale": 0.5,  # relative growth or shrinkage of three regions
+    "sampling": 0.85,  # share of the vertices removed by coarsening
+    "topology": 0.08,  # radius of up to three patches glued where the surface is near itself
+    "partiality": 0.12,  # share of the area cut off by a plane
 }
-"""Kind → what a strength of 1 does."""
+"""Kind → effect of a strength of 1."""
 
 
 def transform(mesh: Mesh, kind: str, strength: float, seed: int | list[int]) -> Mesh:
-    """A transformed surface.
+    """Transform a surface.
 
     Args:
         mesh: The surface.
         kind: One of `MAGNITUDES`.
-        strength: 1 is the full one.
-        seed: Of places and directions.
+        strength: Multiple of the magnitude.
+        seed: Seed of positions and directions.
     """
     return _KINDS[kind](mesh, strength * MAGNITUDES[kind], np.random.default_rng(seed))
 
@@ -45,18 +45,18 @@ def _unit(mesh: Mesh) -> float:
     return float(mesh.area**0.5)
 
 
-def _along_normals(mesh: Mesh, by: Floats) -> Mesh:
+def _displace(mesh: Mesh, by: Floats) -> Mesh:
     return Mesh(mesh.vertices + by[:, None] * mesh.vertex_normals(), mesh.faces)
 
 
 def _noise(mesh: Mesh, deviation: float, random: Generator) -> Mesh:
-    return _along_normals(mesh, deviation * _unit(mesh) * random.normal(size=len(mesh.vertices)))
+    return _displace(mesh, deviation * _unit(mesh) * random.normal(size=len(mesh.vertices)))
 
 
 def _shot_noise(mesh: Mesh, share: float, random: Generator) -> Mesh:
-    struck = random.random(len(mesh.vertices)) < share
-    return _along_normals(
-        mesh, struck * 0.1 * _unit(mesh) * random.uniform(-1, 1, len(mesh.vertices))
+    displaced = random.random(len(mesh.vertices)) < share
+    return _displace(
+        mesh, displaced * 0.1 * _unit(mesh) * random.uniform(-1, 1, len(mesh.vertices))
     )
 
 
@@ -68,12 +68,12 @@ def _holes(mesh: Mesh, share: float, random: Generator) -> Mesh:
 
 
 def _lowest(mesh: Mesh, height: Floats, share: float) -> NDArray[np.bool_]:
-    """The vertices with the smallest heights, as many as make up a share of the area."""
-    areas, order = mesh.vertex_areas(), np.argsort(height, kind="stable")
+    """Select the vertices with the smallest heights that make up a share of the area."""
+    areas = mesh.vertex_areas()
+    order = np.argsort(height, kind="stable")
+    count = int(np.searchsorted(np.cumsum(areas[order]), share * areas.sum()))
     lowest = np.zeros(len(height), np.bool_)
-    lowest[order[: max(1, int(np.searchsorted(np.cumsum(areas[order]), share * areas.sum())))]] = (
-        True
-    )
+    lowest[order[: max(1, count)]] = True
     return lowest
 
 
@@ -102,8 +102,9 @@ def _sampling(mesh: Mesh, share: float, random: Generator) -> Mesh:
 
 
 def _topology(mesh: Mesh, radius: float, random: Generator) -> Mesh:
-    """Glue patches to what is near in space and far along the surface, where points at random find such a place."""
-    unit, vertices = _unit(mesh), mesh.vertices
+    """Glue patches to parts that are near in space but far along the surface, if there are any."""
+    unit = _unit(mesh)
+    vertices = mesh.vertices
     centers = random.choice(len(vertices), 60, replace=False)
     along = distances(mesh, centers)
     across = np.linalg.norm(vertices[centers, None] - vertices, axis=2)
@@ -111,17 +112,15 @@ def _topology(mesh: Mesh, radius: float, random: Generator) -> Mesh:
     new = np.arange(len(vertices))
     for center in np.argsort(gaps.min(axis=1), kind="stable")[:3]:
         if gaps[center].min() < 0.05 * unit:
-            patch, far = (
-                np.flatnonzero(along[center] <= radius * unit),
-                np.flatnonzero(along[center] > 0.5 * unit),
-            )
+            patch = np.flatnonzero(along[center] <= radius * unit)
+            far = np.flatnonzero(along[center] > 0.5 * unit)
             apart = np.linalg.norm(vertices[patch, None] - vertices[far], axis=2)
             new[patch] = new[far[apart.argmin(axis=1)]]
     return clean_mesh(vertices, new[mesh.faces])
 
 
 def _partiality(mesh: Mesh, share: float, random: Generator) -> Mesh:
-    """Cut a part off with a plane, and keep the largest piece."""
+    """Cut off a part with a plane and keep the largest piece."""
     direction = random.normal(size=3)
     height = mesh.vertices @ (direction / np.linalg.norm(direction))
     return without(mesh, _lowest(mesh, height, share))
