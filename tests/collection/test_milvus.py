@@ -9,51 +9,58 @@ from hypothesis import strategies as st
 
 from crossbit import Collection, DataError, MissingExtraError
 from crossbit.collection.filters import parse_filter
-from crossbit.collection.milvus import filters, parse, schema, uri
-from crossbit.collection.milvus.uri import Address
+from crossbit.collection.milvus import MilvusAddress, MilvusStore, query, schema, uri
+from crossbit.collection.store import store_class
 from tests.faults.operations import model
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("milvus://localhost/photos", Address("http://localhost:19530", "photos")),
-        ("milvus://h:1/a_1", Address("http://h:1", "a_1")),
-        ("milvus://root:p%40ss@h/a", Address("http://h:19530", "a", token="root:p@ss")),
+        ("milvus://localhost/photos", MilvusAddress("http://localhost:19530", "photos")),
+        ("milvus://h:1/a_1", MilvusAddress("http://h:1", "a_1")),
+        ("milvus://root:p%40ss@h/a", MilvusAddress("http://h:19530", "a", token="root:p@ss")),
         (
             "milvus+tls://h/a?ca=/etc/ca.pem",
-            Address("https://h:19530", "a", certificate="/etc/ca.pem"),
+            MilvusAddress("https://h:19530", "a", certificate="/etc/ca.pem"),
         ),
-        ("milvus:///tmp/items.db/a", Address("/tmp/items.db", "a")),
-        ("milvus://./items.db/a", Address(str(Path("items.db").absolute()), "a")),
+        ("milvus:///tmp/items.db/a", MilvusAddress("/tmp/items.db", "a")),
+        ("milvus://./items.db/a", MilvusAddress(str(Path("items.db").absolute()), "a")),
         (
             "milvus://h/a?index=ivf&nlist=64&nprobe=4&shards=2&consistency=strong&database=d",
-            Address("http://h:19530", "a", "", "", "d", "ivf", 64, 4, 2, "strong"),
+            MilvusAddress("http://h:19530", "a", "", "", "d", "ivf", 64, 4, 2, "strong"),
         ),
     ],
 )
-def test_addresses(text: str, expected: Address, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(uri.TOKEN, raising=False)
-    monkeypatch.delenv(uri.CERTIFICATE, raising=False)
-    assert parse(text) == expected
-    assert uri.is_address(text)
+def test_addresses(text: str, expected: MilvusAddress, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(uri.TOKEN_VARIABLE, raising=False)
+    monkeypatch.delenv(uri.CERTIFICATE_VARIABLE, raising=False)
+    assert MilvusAddress.parse(text) == expected
+    assert store_class(text) is MilvusStore
 
 
 def test_credentials_and_certificates_come_from_the_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv(uri.TOKEN, "me:secret")
-    monkeypatch.setenv(uri.CERTIFICATE, "/ca.pem")
-    assert parse("milvus+tls://h/a") == Address("https://h:19530", "a", "me:secret", "/ca.pem")
-    assert parse("milvus+tls://you:other@h/a?ca=b").token == "you:other"  # the address comes first
+    monkeypatch.setenv(uri.TOKEN_VARIABLE, "me:secret")
+    monkeypatch.setenv(uri.CERTIFICATE_VARIABLE, "/ca.pem")
+    assert MilvusAddress.parse("milvus+tls://h/a") == MilvusAddress(
+        "https://h:19530", "a", "me:secret", "/ca.pem"
+    )
+    assert (
+        MilvusAddress.parse("milvus+tls://you:other@h/a?ca=b").token == "you:other"
+    )  # the address comes first
 
 
 def test_an_address_is_shown_without_secrets() -> None:
-    assert str(parse("milvus://root:secret@h/a?consistency=strong")) == "milvus://h:19530/a"
-    assert str(parse("milvus+tls://h/a")) == "milvus+tls://h:19530/a"
-    assert str(parse("milvus:///f.db/a")) == "milvus:///f.db/a"
+    assert (
+        str(MilvusAddress.parse("milvus://root:secret@h/a?consistency=strong"))
+        == "milvus://h:19530/a"
+    )
+    assert str(MilvusAddress.parse("milvus+tls://h/a")) == "milvus+tls://h:19530/a"
+    assert str(MilvusAddress.parse("milvus:///f.db/a")) == "milvus:///f.db/a"
     with pytest.raises(DataError) as error:
-        parse("milvus://root:secret@h/bad-name")
+        MilvusAddress.parse("milvus://root:secret@h/bad-name")
     assert "secret" not in str(error.value)
 
 
@@ -66,30 +73,30 @@ def test_an_address_is_shown_without_secrets() -> None:
         ),
         (
             "milvus://h/my-photos",
-            "made of letters, digits and underscores; got the name 'my-photos'",
+            "consists of letters, digits and underscores; got the name 'my-photos'",
         ),
         (
             "milvus:///tmp/items.sqlite/a",
-            r"expected a file named \*.db in a folder that exists, got '/tmp/items.sqlite'",
+            r"expected a file named \*.db in an existing folder, got '/tmp/items.sqlite'",
         ),
         (
             "milvus:///tmp/no folder/items.db/a",
-            r"expected a file named \*.db in a folder that exists",
+            r"expected a file named \*.db in an existing folder",
         ),
-        ("milvus://h/a/b", "one name comes after the host, got '/a/b'"),
-        ("milvus://h:99999/a", "a port goes from 0 to 65535"),
+        ("milvus://h/a/b", "expected one name after the host, got '/a/b'"),
+        ("milvus://h:99999/a", "a port must be between 0 and 65535"),
         (
             "milvus://h/a?color=red",
             r"unknown options \['color'\]; known: \['ca', 'consistency', 'database', 'index'",
         ),
-        ("milvus://h/a?index=hnsw", r"index is one of \['flat', 'ivf'\], got 'hnsw'"),
-        ("milvus://h/a?consistency=x", "consistency is one of .*, got 'x'"),
-        ("milvus://h/a?nlist=0", "nlist goes from 1 to 65536, got '0'"),
+        ("milvus://h/a?index=hnsw", r"index must be one of \['flat', 'ivf'\], got 'hnsw'"),
+        ("milvus://h/a?consistency=x", "consistency must be one of .*, got 'x'"),
+        ("milvus://h/a?nlist=0", "nlist must be between 1 and 65536, got '0'"),
     ],
 )
 def test_addresses_that_are_none(text: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        parse(text)
+        MilvusAddress.parse(text)
 
 
 def test_what_a_server_does_not_keep(tmp_path: Path) -> None:
@@ -142,9 +149,9 @@ def test_keys_tell_their_ids(id_: int | str, number: int) -> None:
     ],
 )
 def test_filters_in_the_words_of_milvus(where: dict[str, object], expected: str) -> None:
-    assert filters.expression(parse_filter(where)) == expected
+    assert query.filter_expression(parse_filter(where)) == expected
 
 
 def test_nothing_is_in_an_empty_list() -> None:
-    assert filters.never(parse_filter({"a": 1, "b": {"in": []}}))
-    assert not filters.never(parse_filter({"b": {"in": [1]}}))
+    assert query.is_unsatisfiable(parse_filter({"a": 1, "b": {"in": []}}))
+    assert not query.is_unsatisfiable(parse_filter({"b": {"in": [1]}}))

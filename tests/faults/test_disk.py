@@ -98,10 +98,12 @@ def test_files_that_may_not_grow_are_told(tmp_path: Path) -> None:
         assert collection.check() == []
 
 
-# Who is not root may not be able to read Python's own files: what is imported late elsewhere is imported here.
+# Without root the process may not be able to read Python's own files, so modules that are usually
+# imported on first use are imported before it gives up its rights.
 READ = """
 import mmap, os, sys
 import numpy as np
+import crossbit.collection.local
 from crossbit import Collection
 from crossbit.errors import BackendError
 from tests.faults.operations import WIDTHS, model

@@ -121,13 +121,13 @@ class Collection:
         """What the collection's store can do."""
         return self._store.capabilities
 
-    def accepts(self, modality: str) -> str | None:
+    def accepts(self, modality: str, *, trusted: bool = True) -> str | None:
         """Return the kind of raw input that a modality accepts, such as ``"text"`` or ``"image"``.
 
         None if the model has no recipe for the modality, which then takes rows of numbers and codes
-        only.
+        only; with ``trusted=False`` also if its extractor is not safe for inputs of unknown origin.
         """
-        return self._encoder.accepts(modality)
+        return self._encoder.accepts(modality, trusted=trusted)
 
     # --- writing ---
 

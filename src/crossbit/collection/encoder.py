@@ -99,11 +99,14 @@ class Encoder:
             )
         return [check_known(name, self.model.modalities) for name in dict.fromkeys(names)]
 
-    def accepts(self, modality: str) -> str | None:
+    def accepts(self, modality: str, *, trusted: bool = True) -> str | None:
         """Return the kind of raw input of a modality, without loading its extractor."""
         check_known(modality, self.model.modalities)
         extractor = self._extractor_class(modality)
-        return None if extractor is None else extractor.accepts
+        if extractor is None:
+            return None
+        safe = extractor.accepts == "text" or extractor.accepts_uploads
+        return extractor.accepts if trusted or safe else None
 
     def _extractor_class(self, modality: str) -> type[Extractor] | None:
         """Return the class of a modality's extractor; None without a recipe of a known kind."""

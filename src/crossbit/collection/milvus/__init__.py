@@ -1,6 +1,6 @@
-"""Collections on Milvus: the same verbs, for more items than one machine holds."""
+"""Collections on Milvus: the same methods, for more items than one machine holds."""
 
 from crossbit.collection.milvus.store import MilvusStore
-from crossbit.collection.milvus.uri import Address, is_address, parse
+from crossbit.collection.milvus.uri import MilvusAddress
 
-__all__ = ["Address", "MilvusStore", "is_address", "parse"]
+__all__ = ["MilvusAddress", "MilvusStore"]

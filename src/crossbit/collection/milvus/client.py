@@ -1,153 +1,179 @@
-"""The connection to a Milvus server: every call ends in time, and is tried again while that may help."""
+"""The connection to a Milvus server: bounded in time, retried while that may help."""
 
 import logging
 import threading
 import time
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import Any
 
-from crossbit.collection.milvus.recent import SETTLED
-from crossbit.collection.milvus.uri import LEVELS, Address
+from crossbit.collection.milvus.uri import CONSISTENCY_LEVELS, MilvusAddress
 from crossbit.errors import BackendError, MissingExtraError
 
-NOT_FOUND = 100
-_REFUSED = range(1100, 1200)  # the server's codes of requests that it will never take
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
+_NOT_FOUND = 100  # error code of the server
+_REFUSED = range(1100, 1200)  # error codes of requests that the server will never accept
+_FIRST_PAUSE = 0.05
+_LONGEST_PAUSE = 2.0
+_SETTLED = 5.0  # seconds after which every read sees a write
 
 
-class NotFoundError(BackendError):
+class MissingCollectionError(BackendError):
     """There is no such collection on the server."""
 
 
 class RefusedError(BackendError):
-    """The server will not do what it was asked, however often."""
+    """The server rejects the request, and a retry would not help."""
 
 
 class TooLargeError(RefusedError):
-    """An answer is larger than a server sends; ask for less at once."""
+    """The response is larger than the server sends; request less at once."""
 
 
-class Link:
-    """A client of a Milvus server that comes back when the server does.
+class RecentWrites:
+    """Ids written in the last seconds; other items can be read without waiting for the server."""
 
-    Whatever a collection asks of a server can be asked twice: it writes by upsert and by delete alone. So a call that
-    failed is repeated, with growing pauses, until it succeeds or its time is over.
+    def __init__(self) -> None:
+        self._times: dict[object, float] = {}  # ordered by time
+
+    def add(self, ids: Iterable[object]) -> None:
+        """Record that these ids are being written now."""
+        now = time.monotonic()
+        for id_ in ids:
+            self._times.pop(id_, None)
+            self._times[id_] = now
+
+    def contains_any(self, ids: Iterable[object]) -> bool:
+        """Return whether one of these ids was written recently."""
+        oldest = time.monotonic() - _SETTLED
+        while self._times and self._times[first := next(iter(self._times))] < oldest:
+            del self._times[first]
+        return bool(self._times) and not self._times.keys().isdisjoint(ids)
+
+
+class MilvusConnection:
+    """A client of a Milvus server that reconnects by itself.
+
+    Every request of a collection can be repeated, because it writes by upsert and by delete only.
+    A failed call is therefore retried, with growing pauses, until it succeeds or its time is up.
 
     Args:
-        address: The server.
-        timeout: Seconds that a call may take, repetitions included.
+        address: The collection on the server.
+        timeout: Seconds that a call may take, retries included.
     """
 
-    def __init__(self, address: Address, *, timeout: float = 30.0) -> None:
+    def __init__(self, address: MilvusAddress, *, timeout: float = 30.0) -> None:
         self.address = address
         self.timeout = timeout
-        self._opening = threading.Lock()
+        self._connecting = threading.Lock()
         self._client: Any = None
-        self._deleted = float("-inf")
+        self._last_delete = float("-inf")
 
     @property
     def level(self) -> str:
-        """What the next read must see, in the server's words."""
-        # The server tells the time of an upsert, which a session's reads then wait for, but not that of a delete.
-        recent = time.monotonic() - self._deleted < SETTLED
-        return LEVELS[
-            "strong"
-            if self.address.consistency == "session" and recent
-            else self.address.consistency
-        ]
+        """Consistency level of the next read, as the server names it."""
+        level = self.address.consistency
+        # A read of a session waits for its upserts, whose time the server reports. It does not
+        # report the time of a delete, so for some seconds after one only a strong read is safe.
+        if level == "session" and time.monotonic() - self._last_delete < _SETTLED:
+            level = "strong"
+        return CONSISTENCY_LEVELS[level]
 
     @property
     def settled_level(self) -> str:
-        """The same for what this object has not written lately: there is nothing of its own to wait for."""
-        return LEVELS[
-            "bounded" if self.address.consistency == "session" else self.address.consistency
-        ]
+        """Consistency level to read items that this object has not written recently."""
+        level = self.address.consistency
+        return CONSISTENCY_LEVELS["bounded" if level == "session" else level]
 
-    def call(self, verb: str, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever the client takes and gives
-        """Let the client do something, with the collection's name as its first argument."""
-        errors, deadline, pause = _errors(), time.monotonic() + self.timeout, _FIRST_PAUSE
+    @property
+    def library(self) -> Any:  # noqa: ANN401 - pymilvus has no types
+        """The module ``pymilvus``."""
+        return _import_library()
+
+    def call(self, method: str, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as pymilvus
+        """Call a method of the client with the collection's name as its first argument."""
+        errors = _client_errors()
+        deadline = time.monotonic() + self.timeout
+        pause = _FIRST_PAUSE
         while True:
-            left = deadline - time.monotonic()
+            # The client retries, too, for up to twice the timeout that it is given.
+            timeout = (deadline - time.monotonic()) / 2
             try:
-                # The client repeats, too, for up to twice the time it is given.
-                done = getattr(self._connected(left / 2), verb)(
-                    self.address.name, *args, timeout=left / 2, **kwargs
-                )
+                bound = getattr(self._connect(timeout), method)
+                result = bound(self.address.name, *args, timeout=timeout, **kwargs)
             except errors as error:
-                self._judge(error)
+                self._raise_if_fatal(error)
                 if time.monotonic() + pause >= deadline:
-                    self.close()  # so that the next call does not inherit a connection that has given up
-                    raise self._away(error) from error
+                    self.close()  # the next call starts with a fresh connection
+                    raise self._timeout_error(error) from error
                 time.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
             else:
-                if verb == "delete":
-                    self._deleted = time.monotonic()
-                return done
+                if method == "delete":
+                    self._last_delete = time.monotonic()
+                return result
 
-    def _connected(self, timeout: float) -> Any:  # noqa: ANN401 - pymilvus has no types
-        if not self._opening.acquire(timeout=timeout):
+    def _connect(self, timeout: float) -> Any:  # noqa: ANN401 - pymilvus has no types
+        if not self._connecting.acquire(timeout=timeout):
             raise TimeoutError("another thread is still connecting")
         try:
             if self._client is None:
-                self._client = _client(self.address, timeout)
+                self._client = _create_client(self.address, timeout)
             return self._client
         finally:
-            self._opening.release()
+            self._connecting.release()
 
-    def _judge(self, error: Exception) -> None:
-        """Raise what cannot be mended by asking again."""
-        code, reason = _told(error)
-        if code == NOT_FOUND:
-            raise NotFoundError(
-                f"{self.address}: there is no such collection; make one with Collection.create"
+    def _raise_if_fatal(self, error: Exception) -> None:
+        """Raise non-retryable errors."""
+        code, reason = _code_and_reason(error)
+        if code == _NOT_FOUND:
+            raise MissingCollectionError(
+                f"{self.address}: there is no such collection; create one with Collection.create"
             ) from error
         if code in ("UNAUTHENTICATED", "PERMISSION_DENIED"):
             raise RefusedError(
-                f"{self.address}: the server does not let us in ({reason}); give user:password@ in the address, or set"
-                " CROSSBIT_MILVUS_TOKEN"
+                f"{self.address}: the server denied access ({reason}); put user:password@ into the"
+                " address, or set CROSSBIT_MILVUS_TOKEN"
             ) from error
         if code == "RESOURCE_EXHAUSTED" and "larger than max" in reason:
             raise TooLargeError(
-                f"{self.address}: the server refused: {reason}; ask for less at once"
+                f"{self.address}: the server refused: {reason}; request less at once"
             ) from error
         if code in _REFUSED or code in ("UNIMPLEMENTED", "INVALID_ARGUMENT"):
             raise RefusedError(f"{self.address}: the server refused: {reason}") from error
 
-    def _away(self, error: Exception) -> BackendError:
-        _, reason = _told(error)
+    def _timeout_error(self, error: Exception) -> BackendError:
+        _, reason = _code_and_reason(error)
         return BackendError(
-            f"{self.address}: no answer within {self.timeout:g} s ({reason}); see that the server is well and try"
-            " again, nothing has to be opened anew"
+            f"{self.address}: no answer within {self.timeout:g} s ({reason}); check the server and"
+            " retry, the client reconnects by itself"
         )
 
     def close(self) -> None:
-        """Let go of the connection; the next call makes another."""
-        with self._opening:
-            client, self._client = self._client, None
+        """Close the connection; the next call opens another."""
+        with self._connecting:
+            client = self._client
+            self._client = None
         if client is not None:
             client.close()
 
 
-def _client(address: Address, timeout: float) -> Any:  # noqa: ANN401
-    """A client of its own, that shares its connection with nobody."""
-    library = client_library()
+def _create_client(address: MilvusAddress, timeout: float) -> Any:  # noqa: ANN401
+    """Return a client that shares its connection with no other."""
+    library = _import_library()
     if address.embedded:
-        _load_engine()
+        _import_engine()
     options = {
         "db_name": address.database,
         "token": address.token,
         "secure": address.uri.startswith("https:"),
         "server_pem_path": address.certificate,
     }
-    given = {name: value for name, value in options.items() if value}
-    return library.MilvusClient(address.uri, timeout=timeout, dedicated=True, **given)
+    set_options = {name: value for name, value in options.items() if value}
+    return library.MilvusClient(address.uri, timeout=timeout, dedicated=True, **set_options)
 
 
-def client_library() -> Any:  # noqa: ANN401
-    """The library ``pymilvus``, kept from printing what we raise."""
+def _import_library() -> Any:  # noqa: ANN401
+    """Import ``pymilvus`` and silence its logging of errors that we raise."""
     try:
         import pymilvus
     except ModuleNotFoundError as error:
@@ -157,8 +183,8 @@ def client_library() -> Any:  # noqa: ANN401
     return pymilvus
 
 
-def _load_engine() -> None:
-    """Import the engine that works on a file; it warns of what it needs itself."""
+def _import_engine() -> None:
+    """Import the engine of Milvus Lite, which emits warnings about its own dependencies."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -167,36 +193,22 @@ def _load_engine() -> None:
         raise MissingExtraError("milvus-lite", "milvus-lite") from error
 
 
-def _errors() -> tuple[type[Exception], ...]:
-    """What the client raises when the server does not do what it should."""
-    library = client_library()
+def _client_errors() -> tuple[type[Exception], ...]:
+    """Return the exceptions that the client raises for failures of the server."""
+    library = _import_library()
     import grpc
 
     return library.MilvusException, grpc.RpcError, grpc.FutureTimeoutError, TimeoutError
 
 
-def _told(error: Exception) -> tuple[int | str, str]:
-    """The code and the words of an error, whichever layer it comes from."""
+def _code_and_reason(error: Exception) -> tuple[int | str, str]:
+    """Return the code and the message of an error, whichever layer it comes from."""
     import grpc
 
-    for each in (
-        error.__cause__,
-        error,
-    ):  # why a connection could not be made is told by its cause alone
-        if isinstance(each, grpc.RpcError):
-            return each.code().name, each.details() or each.code().name
-    code, message = getattr(error, "code", 0), getattr(error, "message", "") or str(error)
+    # The reason of a failed connection is only in the cause.
+    for layer in (error.__cause__, error):
+        if isinstance(layer, grpc.RpcError):
+            return layer.code().name, layer.details() or layer.code().name
+    code = getattr(error, "code", 0)
+    message = getattr(error, "message", "") or str(error)
     return getattr(code, "name", code), " ".join(str(message).split())[:300]
-
-
-@contextmanager
-def told_how_far(done: list[int], of: int) -> Iterator[None]:
-    """Say in an error how much of a call was done before."""
-    try:
-        yield
-    except BackendError as error:
-        if not sum(done):
-            raise
-        raise type(error)(
-            f"{error}; {sum(done)} of {of} items were written before; give the call again, nothing is written twice"
-        ) from error

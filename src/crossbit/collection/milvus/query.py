@@ -1,161 +1,312 @@
-"""A search: the server finds the nearest codes, and what it cannot decide is decided here."""
+"""Search, filter expressions and statistics of a collection on a server.
 
+Milvus compares JSON values almost as filters do. An expression therefore only has to let through
+every payload that meets the conditions; payloads that it lets through wrongly are dropped here.
+Conditions that Milvus might evaluate too strictly are left out of the expression.
+"""
+
+import json
+import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from crossbit._progress import batches
 from crossbit.codes import Codes, hamming
-from crossbit.collection.filters import matches_all
-from crossbit.collection.milvus import filters, io
-from crossbit.collection.milvus.client import Link, TooLargeError
-from crossbit.collection.milvus.schema import code_of, item_id, packed, row_key, unpacked
-from crossbit.collection.milvus.state import State
+from crossbit.collection.filters import ORDERED, Condition, Conditions, Scalar, matches_all
+from crossbit.collection.milvus.client import TooLargeError
+from crossbit.collection.milvus.io import PAGE, MilvusTable
+from crossbit.collection.milvus.schema import (
+    MilvusState,
+    item_id,
+    pack_codes,
+    row_code,
+    row_key,
+    unpack_codes,
+)
+from crossbit.collection.payloads import json_length
 from crossbit.collection.store import Query
-from crossbit.collection.types import Hit, Payload
+from crossbit.collection.types import Hit, Payload, Stats
+from crossbit.metrics.health import code_health
 
-MOST = 16_384  # neighbors that a server gives at most
-_TOGETHER = 1000  # queries in one request
-_ANSWER = 50_000  # neighbors in one answer
-_WIDER = 8  # times as many are asked for when too few met the filter
+_MAX_LIMIT = 16_384  # neighbors that a server returns at most
+_QUERIES_PER_REQUEST = 1000
+_NEIGHBORS_PER_REQUEST = 50_000
+_WIDEN = 8  # factor of the limit after a search whose hits mostly failed the filter
+
+_FIELD_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SAFE_TEXT = re.compile(r"[A-Za-z0-9 _.,:;!?()+*/&@#=<>-]*")
+_MAX_EXACT = 2**53  # beyond it, Milvus does not compare integers with floats exactly
+_MAX_VALUES = 1000
+
+_HEALTH_SAMPLE = 10_000  # codes
+_RECALL_QUERIES = 100
+_RECALL_K = 10
+
+
+# --- filters ---
+
+
+def is_unsatisfiable(conditions: Conditions) -> bool:
+    """Return whether no payload can meet the conditions."""
+    return any(condition.operator == "in" and not condition.values for condition in conditions)
+
+
+def filter_expression(conditions: Conditions) -> str:
+    """Return an expression that holds for every payload that meets the conditions.
+
+    It is empty if no condition can be expressed.
+    """
+    return " and ".join(filter(None, map(_translate, conditions)))
+
+
+def _translate(condition: Condition) -> str:
+    """Translate one condition; empty if Milvus might evaluate it too strictly."""
+    if not _FIELD_NAME.fullmatch(condition.field) or len(condition.values) > _MAX_VALUES:
+        return ""
+    literals = [_literal(value) for value in condition.values]
+    field = f'payload["{condition.field}"]'
+    if condition.operator == "has":
+        return " and ".join(f"json_contains({field}, {value})" for value in literals if value)
+    if condition.operator == "!=" or not all(literals):
+        return ""
+    if condition.operator in ORDERED:
+        return f"{field} {condition.operator} {literals[0]}"
+    return f"({' or '.join(f'{field} == {value}' for value in literals)})"
+
+
+def _literal(value: Scalar) -> str:
+    """Return a value in the syntax of Milvus; empty if Milvus might read another value."""
+    if isinstance(value, bool):
+        return json.dumps(value)
+    if isinstance(value, str):
+        return json.dumps(value) if _SAFE_TEXT.fullmatch(value) else ""
+    if value is None or not math.isfinite(value) or abs(value) >= _MAX_EXACT:
+        return ""
+    text = repr(value)
+    return "" if "e" in text else text
+
+
+# --- search ---
 
 
 @dataclass(frozen=True)
-class Near:
-    """A row that was found: its distance, its item, the place of its modality among those asked for, its payload."""
+class _Candidate:
+    """A row near the query: distance, key of the item, rank of the modality, payload."""
 
     distance: int
-    item: str
+    key: str
     rank: int
     payload: Payload
 
     @property
     def order(self) -> tuple[int, str, int]:
-        """Nearest first; what is equally near in the order of keys, by the modality that was named first."""
-        return self.distance, self.item, self.rank
+        """Sort key: distance, then key, then the order of the targets."""
+        return self.distance, self.key, self.rank
 
 
-def neighbors(link: Link, state: State, query: Query) -> list[list[Hit]]:
-    """The nearest items of each query."""
-    found: list[list[Near]] = []
-    limit = min(query.k * len(query.targets), MOST)  # an item may be found by each modality
-    for part in batches(range(len(query.codes)), max(1, min(_TOGETHER, _ANSWER // limit))):
-        if filters.never(query.filter):
-            found += [[] for _ in part]
-        else:
-            found += _search(link, state, query, query.codes[part], limit)
-    return [
-        _hits(state, query, own, _codes(link, state, query, own) if query.with_codes else None)
-        for own in found
-    ]
+class _Search:
+    """One search: the server finds the nearest codes, everything it cannot decide happens here."""
 
+    def __init__(self, table: MilvusTable, state: MilvusState, query: Query) -> None:
+        self._table = table
+        self._state = state
+        self._query = query
+        numbers = [state.modalities[name] for name in query.targets]
+        extra = filter_expression(query.filter)
+        self._condition = f"modality in {numbers}{f' and {extra}' if extra else ''}"
 
-def _condition(state: State, query: Query) -> str:
-    numbers = [state.modalities[name] for name in query.targets]
-    extra = filters.expression(query.filter)
-    return f"modality in {numbers}{f' and {extra}' if extra else ''}"
+    def run(self) -> list[list[Hit]]:
+        codes = self._query.codes
+        if is_unsatisfiable(self._query.filter):
+            return [[] for _ in range(len(codes))]
+        # Every modality may return the same item, so room is needed for all of them.
+        limit = min(self._query.k * len(self._query.targets), _MAX_LIMIT)
+        size = max(1, min(_QUERIES_PER_REQUEST, _NEIGHBORS_PER_REQUEST // limit))
+        found: list[list[_Candidate]] = []
+        for rows in batches(range(len(codes)), size):
+            found += self._nearest(codes[rows], limit)
+        return [self._hits(candidates) for candidates in found]
 
+    def _nearest(self, codes: Codes, limit: int) -> list[list[_Candidate]]:
+        """Return the k nearest items per query, widening the limit while the filter drops many."""
+        try:
+            responses = self._request(codes, limit)
+        except TooLargeError:
+            half = len(codes) // 2
+            if not half:
+                return [self._scan(codes)]
+            return self._nearest(codes[:half], limit) + self._nearest(codes[half:], limit)
+        found = []
+        for i, response in enumerate(responses):
+            items = self._select(self._candidate(hit) for hit in response)
+            if len(items) < self._query.k and len(response) == limit:  # there may be more
+                items = self._nearest_beyond(codes[[i]], limit)
+            found.append(items)
+        return found
 
-def _search(link: Link, state: State, query: Query, codes: Codes, limit: int) -> list[list[Near]]:
-    """The k nearest items of some queries; more rows are asked for while too few of them meet the filter."""
-    try:
-        answers = _ask(link, state, query, codes, limit)
-    except TooLargeError:
-        half = len(codes) // 2
-        if not half:
-            return [_scan(link, state, query, codes)]
+    def _nearest_beyond(self, code: Codes, limit: int) -> list[_Candidate]:
+        if limit < _MAX_LIMIT:
+            return self._nearest(code, min(_WIDEN * limit, _MAX_LIMIT))[0]
+        return self._scan(code)
+
+    def _request(self, codes: Codes, limit: int) -> Any:  # noqa: ANN401 - pymilvus has no types
+        connection = self._table.connection
+        return connection.call(
+            "search",
+            data=pack_codes(codes),
+            anns_field="code",
+            filter=self._condition,
+            limit=limit,
+            output_fields=["modality", "payload"],
+            search_params=self._state.search_parameters(connection.address.nprobe),
+            consistency_level=connection.level,
+        )
+
+    def _scan(self, code: Codes) -> list[_Candidate]:
+        """Compare all rows here: for a k or a filter that the server cannot serve."""
+        best: list[_Candidate] = []
+        for page in batches(self._table.scan_rows(self._condition), PAGE):
+            codes = unpack_codes([row_code(row) for row in page], self._state.n_bits)
+            distances = hamming(code, codes)[0].tolist()
+            rows = (
+                self._candidate({"id": row["key"], "distance": distance, "entity": row})
+                for row, distance in zip(page, distances, strict=True)
+            )
+            best = self._select([*best, *rows])
+        return best
+
+    def _candidate(self, hit: Mapping[str, Any]) -> _Candidate:
+        row = hit["entity"]
+        rank = self._query.targets.index(self._state.names[row["modality"]])
+        key = str(hit["id"]).partition("/")[0]
+        return _Candidate(round(hit["distance"]), key, rank, row["payload"])
+
+    def _select(self, rows: Iterable[_Candidate]) -> list[_Candidate]:
+        """Return the k nearest items that meet the filter, each by its nearest row."""
+        matching = (row for row in rows if matches_all(self._query.filter, row.payload))
+        nearest: dict[str, _Candidate] = {}
+        for row in sorted(matching, key=lambda row: row.order):
+            nearest.setdefault(row.key, row)
+        return list(nearest.values())[: self._query.k]
+
+    def _hits(self, candidates: Sequence[_Candidate]) -> list[Hit]:
+        n_bits = self._state.n_bits
+        codes = self._codes(candidates) if self._query.with_codes else None
         return [
-            near
-            for part in (codes[:half], codes[half:])
-            for near in _search(link, state, query, part, limit)
+            Hit(
+                item_id(candidate.key),
+                candidate.distance,
+                (n_bits - candidate.distance) / n_bits,
+                self._query.targets[candidate.rank],
+                candidate.payload,
+                None if codes is None else codes[i],
+            )
+            for i, candidate in enumerate(candidates)
         ]
-    found = []
-    for i, answer in enumerate(answers):
-        own = _items(query, (_near(state, query, hit) for hit in answer))
-        if len(own) < query.k and len(answer) == limit:  # there may be more
-            own = _search_on(link, state, query, codes[[i]], limit)
-        found.append(own)
-    return found
+
+    def _codes(self, candidates: Sequence[_Candidate]) -> Codes:
+        """Return the codes of candidates, which a search does not return."""
+        state = self._state
+        numbers = [state.modalities[name] for name in self._query.targets]
+        keys = [row_key(candidate.key, numbers[candidate.rank]) for candidate in candidates]
+        stored = {row["key"]: row_code(row) for row in self._table.rows(keys, ["code"])}
+        # Zeros for an item that was deleted meanwhile.
+        return unpack_codes(
+            [stored.get(key, bytes(state.code_bytes)) for key in keys], state.n_bits
+        )
 
 
-def _ask(link: Link, state: State, query: Query, codes: Codes, limit: int) -> Any:  # noqa: ANN401 - pymilvus has no types
-    """What the server finds."""
-    return link.call(
-        "search",
-        data=packed(codes),
-        anns_field="code",
-        filter=_condition(state, query),
-        limit=limit,
-        output_fields=["modality", "payload"],
-        search_params=parameters(state, link.address.nprobe),
-        consistency_level=link.level,
+def search_rows(table: MilvusTable, state: MilvusState, query: Query) -> list[list[Hit]]:
+    """Return the nearest items of each query."""
+    return _Search(table, state, query).run()
+
+
+# --- statistics ---
+
+
+def count_items(table: MilvusTable, state: MilvusState) -> int:
+    """Return the number of items."""
+    return table.count(f"first == true and {state.filter}")
+
+
+def compute_stats(table: MilvusTable, state: MilvusState) -> Stats:
+    """Return the statistics of a collection."""
+    samples = {
+        name: list(islice(table.scan_rows(f"modality == {number}"), _HEALTH_SAMPLE))
+        for name, number in state.modalities.items()
+    }
+    codes = {
+        name: unpack_codes([row_code(row) for row in rows], state.n_bits)
+        for name, rows in samples.items()
+        if rows
+    }
+    counts = {
+        name: table.count(f"modality == {number}") for name, number in state.modalities.items()
+    }
+    recall = {}
+    if state.index == "ivf":
+        recall = {name: _recall(table, state, name, own) for name, own in codes.items()}
+    return Stats(
+        items=count_items(table, state),
+        modalities=counts,
+        n_bits=state.n_bits,
+        nbytes=_nbytes(table, samples, counts),
+        fields=(),
+        features=None,
+        generation=0,
+        model=state.fingerprint,
+        health={name: code_health(own) for name, own in codes.items()},
+        recall=recall,
     )
 
 
-def _search_on(link: Link, state: State, query: Query, code: Codes, limit: int) -> list[Near]:
-    """Ask once more for more, or look at everything."""
-    if limit < MOST:
-        return _search(link, state, query, code, min(_WIDER * limit, MOST))[0]
-    return _scan(link, state, query, code)
+def _nbytes(
+    table: MilvusTable, samples: Mapping[str, Sequence[dict[str, Any]]], counts: Mapping[str, int]
+) -> int:
+    """Return the bytes of the file; for a server, an estimate from the rows of a sample."""
+    address = table.connection.address
+    if address.embedded:
+        return Path(address.uri).stat().st_size
+    total = 0.0
+    for name, rows in samples.items():
+        sizes = [len(row["key"]) + len(row_code(row)) + json_length(row["payload"]) for row in rows]
+        total += counts[name] * float(np.mean(sizes)) if sizes else 0.0
+    return round(total)
 
 
-def parameters(state: State, nprobe: int) -> dict[str, Any]:
-    """How thoroughly an index is searched: how many clusters it looks at."""
-    params = {"nprobe": min(nprobe, state.nlist)} if state.index == "ivf" else {}
-    return {"metric_type": "HAMMING", "params": params}
+def _recall(table: MilvusTable, state: MilvusState, modality: str, codes: Codes) -> float:
+    """Return the recall of the 10 nearest, measured with codes of the collection as queries.
 
-
-def _near(state: State, query: Query, hit: Mapping[str, Any]) -> Near:
-    """A hit of the server."""
-    entity = hit["entity"]
-    rank = query.targets.index(state.names[entity["modality"]])
-    return Near(round(hit["distance"]), str(hit["id"]).partition("/")[0], rank, entity["payload"])
-
-
-def _items(query: Query, rows: Iterable[Near]) -> list[Near]:
-    """Of the rows that meet the filter, the nearest of each item; the k nearest of them."""
-    first: dict[str, Near] = {}
-    for row in sorted(
-        (row for row in rows if matches_all(query.filter, row.payload)), key=lambda row: row.order
-    ):
-        first.setdefault(row.item, row)
-    return list(first.values())[: query.k]
-
-
-def _scan(link: Link, state: State, query: Query, code: Codes) -> list[Near]:
-    """The same by looking at every row: for more than a server gives at once, or a filter that it cannot apply."""
-    best: list[Near] = []
-    for page in batches(io.scan_rows(link, _condition(state, query)), io.PAGE):
-        distances = hamming(code, unpacked([code_of(row) for row in page], state.n_bits))[
-            0
-        ].tolist()
-        rows = (
-            _near(state, query, {"id": row["key"], "distance": distance, "entity": row})
-            for row, distance in zip(page, distances, strict=True)
-        )
-        best = _items(query, [*best, *rows])
-    return best
-
-
-def _codes(link: Link, state: State, query: Query, found: Sequence[Near]) -> Codes:
-    """The codes that were compared; the server does not give them with the answer to a search."""
-    keys = [row_key(near.item, state.modalities[query.targets[near.rank]]) for near in found]
-    there = {row["key"]: code_of(row) for row in io.rows_of(link, keys, ["code"])}
-    return unpacked(
-        [there.get(key, bytes(state.width)) for key in keys], state.n_bits
-    )  # zeros: it went meanwhile
-
-
-def _hits(state: State, query: Query, found: Sequence[Near], codes: Codes | None) -> list[Hit]:
-    n_bits = state.n_bits
-    return [
-        Hit(
-            item_id(near.item),
-            near.distance,
-            (n_bits - near.distance) / n_bits,
-            query.targets[near.rank],
-            near.payload,
-            None if codes is None else codes[i],
-        )
-        for i, near in enumerate(found)
+    A hit counts if it is as near as the 10th nearest, since equal distances are equally good. A
+    search of all clusters returns the exact distances.
+    """
+    sample = np.unique(np.linspace(0, len(codes) - 1, _RECALL_QUERIES).astype(int))
+    nprobe = table.connection.address.nprobe
+    approximate = _distances(table, state, modality, codes[sample], nprobe)
+    exact = _distances(table, state, modality, codes[sample], state.nlist)
+    shares = [
+        sum(distance <= best[-1] for distance in found) / len(best)
+        for found, best in zip(approximate, exact, strict=True)
     ]
+    return float(np.mean(shares))
+
+
+def _distances(
+    table: MilvusTable, state: MilvusState, modality: str, codes: Codes, nprobe: int
+) -> list[list[float]]:
+    responses = table.connection.call(
+        "search",
+        data=pack_codes(codes),
+        anns_field="code",
+        filter=f"modality == {state.modalities[modality]}",
+        limit=_RECALL_K,
+        search_params=state.search_parameters(nprobe),
+        consistency_level=table.connection.level,
+    )
+    return [[hit["distance"] for hit in response] for response in responses]

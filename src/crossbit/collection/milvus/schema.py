@@ -1,75 +1,147 @@
-"""What is stored: a row for each code of an item, all rows of an item side by side in the order of keys.
+"""What is stored on the server: one row per code, with keys that keep the rows of an item together.
 
-A key is the item's id and the number of the modality: ``tcat.jpg/0`` and ``tcat.jpg/1`` are the codes of the item
-``"cat.jpg"``, ``n7/-`` is the item ``7`` without any. Each row repeats the item's payload, so that a search can filter
-by it; one row of each item is its *first*, so that items can be counted. The row ``!state`` tells whose codes they are.
+A key is the item's id and the number of the modality: ``tcat.jpg/0`` and ``tcat.jpg/1`` are the
+codes of the item ``"cat.jpg"``, ``n7/-`` is the item ``7`` without codes. Every row repeats the
+item's payload, so that a search can filter by it. One row of each item is its *first*, so that
+items can be counted. The row ``!state`` describes the collection.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import groupby
-from typing import Any
+from typing import Any, Self
 from urllib.parse import quote, unquote
 
 import numpy as np
 
 from crossbit.codes import Codes
-from crossbit.collection.milvus.uri import INDEXES, Address
+from crossbit.collection.milvus.uri import INDEX_TYPES
 from crossbit.collection.payloads import MAX_ID
 from crossbit.collection.types import Id, Item
+from crossbit.errors import FormatError
+from crossbit.model import HashModel
 
+FORMAT = "crossbit.milvus/1"
 FIELDS = ["key", "modality", "first", "payload", "code"]
-STATE = "!state"
-BARE, OF_STATE = -1, -2  # in the place of a modality's number
-MAX_PAYLOAD = 65_536  # bytes of JSON that a server takes
-_KEPT = " !$&()*+,:;=@~"  # characters that a key shows as they are
-_MAX_KEY = 12 * MAX_ID + 16  # four bytes a character, three letters a byte
+STATE_KEY = "!state"
+NO_MODALITY = -1  # modality number of an item without codes
+_STATE_MODALITY = -2
+_SAFE_CHARACTERS = " !$&()*+,:;=@~"
+_MAX_KEY = 12 * MAX_ID + 16  # four bytes per character, three letters per byte
 
 
-def item_key(id_: Id) -> str:
-    """An id in letters that need no quoting in a filter; ``1`` and ``"1"`` differ."""
-    return f"n{id_}" if isinstance(id_, int) else f"t{quote(id_, safe=_KEPT)}"
+@dataclass(frozen=True)
+class MilvusState:
+    """State of a collection: one row that every write reads and that an upgrade replaces.
 
+    Args:
+        fingerprint: Fingerprint of the model that made the codes.
+        n_bits: Length of a code.
+        modalities: Modality → number that its rows carry.
+        index: Type of the index: ``"flat"`` or ``"ivf"``.
+        nlist: Number of clusters of an ``"ivf"`` index.
+    """
 
-def item_id(key: str) -> Id:
-    """The id in a key of an item, or of one of its rows."""
-    spelled = key.partition("/")[0]
-    return int(spelled[1:]) if spelled[0] == "n" else unquote(spelled[1:])
+    fingerprint: str
+    n_bits: int
+    modalities: Mapping[str, int]
+    index: str = "flat"
+    nlist: int = 0
 
+    @classmethod
+    def of(cls, model: HashModel, first: int, *, index: str, nlist: int) -> Self:
+        """Return the state of a collection of a model, its modalities numbered from ``first``."""
+        numbers = {name: first + i for i, name in enumerate(model.modalities)}
+        return cls(model.fingerprint(), model.n_bits, numbers, index, nlist)
 
-def row_key(item: str, number: int) -> str:
-    """The key of an item's row."""
-    return f"{item}/{'-' if number == BARE else number}"
+    @property
+    def names(self) -> dict[int, str]:
+        """Modality of each number."""
+        return {number: name for name, number in self.modalities.items()}
+
+    @property
+    def code_bytes(self) -> int:
+        """Bytes of a code."""
+        return -(-self.n_bits // 8)
+
+    @property
+    def filter(self) -> str:
+        """Expression for the rows of this state: of its modalities, or of items without codes."""
+        return f"modality in {[NO_MODALITY, *self.modalities.values()]}"
+
+    def row(self) -> dict[str, Any]:
+        """Return the row that stores the state."""
+        return {
+            "key": STATE_KEY,
+            "modality": _STATE_MODALITY,
+            "first": False,
+            "payload": {"format": FORMAT, **asdict(self)},
+            "code": bytes(self.code_bytes),
+        }
+
+    @classmethod
+    def from_row(cls, path: object, row: Mapping[str, Any]) -> Self:
+        """Read the row that stores the state."""
+        values = dict(row["payload"])
+        if (stored_format := values.pop("format", None)) != FORMAT:
+            raise FormatError(
+                f"{path}: format {stored_format!r}, expected {FORMAT!r}; upgrade crossbit, or copy"
+                " the collection"
+            )
+        return cls(**values)
+
+    def row_schema(self, library: Any) -> Any:  # noqa: ANN401 - pymilvus has no types
+        """Return the fields of a row for the client library."""
+        kinds = library.DataType
+        schema = library.MilvusClient.create_schema(auto_id=False, enable_dynamic_field=False)
+        schema.add_field("key", kinds.VARCHAR, is_primary=True, max_length=_MAX_KEY)
+        schema.add_field("modality", kinds.INT16)
+        schema.add_field("first", kinds.BOOL)
+        schema.add_field("payload", kinds.JSON)
+        schema.add_field("code", kinds.BINARY_VECTOR, dim=8 * self.code_bytes)
+        return schema
+
+    def index_parameters(self, library: Any) -> Any:  # noqa: ANN401
+        """Return the index of codes for the client library."""
+        parameters = library.MilvusClient.prepare_index_params()
+        clusters = {"nlist": self.nlist} if self.index == "ivf" else {}
+        index_type = INDEX_TYPES[self.index]
+        parameters.add_index("code", index_type=index_type, metric_type="HAMMING", params=clusters)
+        return parameters
+
+    def search_parameters(self, nprobe: int) -> dict[str, Any]:
+        """Return the parameters of a search that looks at ``nprobe`` clusters."""
+        clusters = {"nprobe": min(nprobe, self.nlist)} if self.index == "ivf" else {}
+        return {"metric_type": "HAMMING", "params": clusters}
 
 
 @dataclass
-class Stored:
+class StoredItem:
     """An item as it is on the server.
 
     Args:
-        payload: Its payload, as JSON text or as what it says.
-        codes: Number of the modality → the bytes of its code.
-        keys: The keys of its rows, with what each says about being the first.
-        agrees: Whether all its rows hold the same payload.
+        payload: Its payload, parsed or as JSON text.
+        codes: Number of the modality → bytes of its code.
+        keys: Keys of its rows, with the flag "first" of each.
+        consistent: Whether all its rows hold the same payload.
     """
 
     payload: Any = "{}"
     codes: dict[int, bytes] = field(default_factory=dict)
     keys: dict[str, bool] = field(default_factory=dict)
-    agrees: bool = True
+    consistent: bool = True
 
-    def without(self, number: int) -> "Stored":
-        """The item when it has lost a modality."""
-        return Stored(
-            self.payload, {other: code for other, code in self.codes.items() if other != number}
-        )
+    def without(self, number: int) -> "StoredItem":
+        """Return the item without the code of a modality."""
+        codes = {other: code for other, code in self.codes.items() if other != number}
+        return StoredItem(self.payload, codes)
 
-    def rows(self, item: str, width: int) -> list[dict[str, Any]]:
-        """The rows that the item should have; the first is the one of its lowest number."""
-        codes = dict(sorted(self.codes.items())) or {BARE: bytes(width)}
+    def rows(self, key: str, code_bytes: int) -> list[dict[str, Any]]:
+        """Return the rows that the item must have; the one of its lowest number is the first."""
+        codes = dict(sorted(self.codes.items())) or {NO_MODALITY: bytes(code_bytes)}
         return [
             {
-                "key": row_key(item, number),
+                "key": row_key(key, number),
                 "modality": number,
                 "first": i == 0,
                 "payload": self.payload,
@@ -78,67 +150,62 @@ class Stored:
             for i, (number, code) in enumerate(codes.items())
         ]
 
-    def item(self, item: str, names: Mapping[int, str], n_bits: int) -> Item:
-        """The item as callers see it."""
+    def to_item(self, key: str, state: MilvusState) -> Item:
+        """Return the item as callers see it."""
         codes = {
-            name: unpacked([self.codes[number]], n_bits)
-            for number, name in names.items()
+            name: unpack_codes([self.codes[number]], state.n_bits)
+            for name, number in state.modalities.items()
             if number in self.codes
         }
-        return Item(item_id(item), self.payload, codes)
+        return Item(item_id(key), self.payload, codes)
 
 
-def gathered(
+def item_key(id_: Id) -> str:
+    """Return an id in characters that need no quoting in an expression; ``1`` and ``"1"`` differ."""
+    return f"n{id_}" if isinstance(id_, int) else f"t{quote(id_, safe=_SAFE_CHARACTERS)}"
+
+
+def item_id(key: str) -> Id:
+    """Return the id in a key of an item, or of one of its rows."""
+    text = key.partition("/")[0]
+    return int(text[1:]) if text[0] == "n" else unquote(text[1:])
+
+
+def row_key(key: str, number: int) -> str:
+    """Return the key of an item's row."""
+    return f"{key}/{'-' if number == NO_MODALITY else number}"
+
+
+def group_rows(
     rows: Iterable[Mapping[str, Any]], numbers: Iterable[int]
-) -> Iterator[tuple[str, Stored]]:
-    """Items of rows that stand in the order of keys; rows of modalities with other numbers are passed over."""
-    wanted = {BARE, *numbers}
+) -> Iterator[tuple[str, StoredItem]]:
+    """Group rows, ordered by key, into items; rows of other modality numbers are skipped."""
+    wanted = {NO_MODALITY, *numbers}
     own = (row for row in rows if row["modality"] in wanted)
-    for item, group in groupby(own, lambda row: str(row["key"]).partition("/")[0]):
-        stored = Stored()
+    for key, group in groupby(own, lambda row: str(row["key"]).partition("/")[0]):
+        item = StoredItem()
         for row in group:
-            stored.agrees &= not stored.keys or row["payload"] == stored.payload
-            if not stored.keys or (row["first"] and not any(stored.keys.values())):
-                stored.payload = row["payload"]
-            stored.keys[row["key"]] = row["first"]
-            if row["modality"] != BARE:
-                stored.codes[row["modality"]] = code_of(row)
-        yield item, stored
+            item.consistent &= not item.keys or row["payload"] == item.payload
+            if not item.keys or (row["first"] and not any(item.keys.values())):
+                item.payload = row["payload"]
+            item.keys[row["key"]] = row["first"]
+            if row["modality"] != NO_MODALITY:
+                item.codes[row["modality"]] = row_code(row)
+        yield key, item
 
 
-def code_of(row: Mapping[str, Any]) -> bytes:
-    """The code in a row that a query gave."""
+def row_code(row: Mapping[str, Any]) -> bytes:
+    """Return the code in a row of a query's response."""
     (code,) = row["code"]
     return bytes(code)
 
 
-def packed(codes: Codes) -> list[bytes]:
-    """Codes as the server has them: whole bytes, the bits beyond the last one zero."""
+def pack_codes(codes: Codes) -> list[bytes]:
+    """Return codes as the server stores them: whole bytes, padding bits zero."""
     return [row.tobytes() for row in codes.to_bytes()]
 
 
-def unpacked(codes: Sequence[bytes], n_bits: int) -> Codes:
-    """Codes from the server."""
-    return Codes.from_bytes(
-        np.frombuffer(b"".join(codes), np.uint8).reshape(len(codes), -(-n_bits // 8)), n_bits
-    )
-
-
-def schema(library: Any, n_bits: int) -> Any:  # noqa: ANN401 - pymilvus has no types
-    """The fields of a row."""
-    kinds = library.DataType
-    made = library.MilvusClient.create_schema(auto_id=False, enable_dynamic_field=False)
-    made.add_field("key", kinds.VARCHAR, is_primary=True, max_length=_MAX_KEY)
-    made.add_field("modality", kinds.INT16)
-    made.add_field("first", kinds.BOOL)
-    made.add_field("payload", kinds.JSON)
-    made.add_field("code", kinds.BINARY_VECTOR, dim=8 * -(-n_bits // 8))
-    return made
-
-
-def index(library: Any, address: Address) -> Any:  # noqa: ANN401
-    """How codes are searched."""
-    made = library.MilvusClient.prepare_index_params()
-    params = {"nlist": address.nlist} if address.index == "ivf" else {}
-    made.add_index("code", index_type=INDEXES[address.index], metric_type="HAMMING", params=params)
-    return made
+def unpack_codes(codes: Sequence[bytes], n_bits: int) -> Codes:
+    """Return codes from their stored bytes."""
+    packed = np.frombuffer(b"".join(codes), np.uint8).reshape(len(codes), -(-n_bits // 8))
+    return Codes.from_bytes(packed, n_bits)

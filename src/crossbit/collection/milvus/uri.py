@@ -1,45 +1,49 @@
-"""Where a Milvus collection is, as one writes it: ``milvus://user:password@host:19530/photos``."""
+"""Addresses of Milvus collections: ``milvus://user:password@host:19530/photos``."""
 
 import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from crossbit.errors import DataError
 
-SCHEMES = ("milvus", "milvus+tls")
-PORT = 19530
-LEVELS = {
+TOKEN_VARIABLE = "CROSSBIT_MILVUS_TOKEN"
+CERTIFICATE_VARIABLE = "CROSSBIT_MILVUS_CA"
+CONSISTENCY_LEVELS = {
     "strong": "Strong",
     "session": "Session",
     "bounded": "Bounded",
     "eventually": "Eventually",
 }
-INDEXES = {"flat": "BIN_FLAT", "ivf": "BIN_IVF_FLAT"}
-TOKEN, CERTIFICATE = "CROSSBIT_MILVUS_TOKEN", "CROSSBIT_MILVUS_CA"
-_NUMBERS = {"nlist": 1024, "nprobe": 32, "shards": 1}
-_TEXTS = ("index", "consistency", "ca", "database")
+INDEX_TYPES = {"flat": "BIN_FLAT", "ivf": "BIN_IVF_FLAT"}
+_DEFAULT_PORT = 19530
+_TLS_SCHEME = "milvus+tls"
+_INTEGERS = {"nlist": 1024, "nprobe": 32, "shards": 1}
+_STRINGS = ("index", "consistency", "ca", "database")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
 
 
 @dataclass(frozen=True)
-class Address:
+class MilvusAddress:
     """A collection on a Milvus server, or in a file of Milvus Lite.
 
     Args:
         uri: What the client connects to: ``http://host:port``, ``https://host:port``, or a file.
-        name: The collection's name there.
-        token: ``user:password``, or a key; empty for a server that lets everybody in.
-        certificate: A file with the certificate of the authority that signed the server's; empty for the usual ones.
-        database: The server's database; empty for its default.
-        index: ``"flat"``, which is exact, or ``"ivf"``, which looks at ``nprobe`` of ``nlist`` clusters.
-        nlist: Into how many clusters ``"ivf"`` parts the codes, when a collection is made.
-        nprobe: How many of them a search looks at.
-        shards: Over how many channels writes are spread, when a collection is made.
-        consistency: What a search must see: ``"session"`` (what this object has written), ``"strong"`` (what anybody
-            has), ``"bounded"`` (all but the last seconds) or ``"eventually"``.
+        name: Name of the collection there.
+        token: ``user:password``, or an API key; empty for a server without authentication.
+        certificate: File with the certificate of the authority that signed the server's; empty for
+            the authorities of the system.
+        database: Database of the server; empty for its default.
+        index: ``"flat"``, which is exact, or ``"ivf"``, which searches ``nprobe`` of ``nlist``
+            clusters.
+        nlist: Number of clusters of an ``"ivf"`` index, fixed at creation.
+        nprobe: Number of clusters that a search looks at.
+        shards: Number of channels that share the writes, fixed at creation.
+        consistency: What a search must see: ``"session"`` (all writes of this object), ``"strong"``
+            (all writes of anybody), ``"bounded"`` (all but those of the last seconds) or
+            ``"eventually"``.
     """
 
     uri: str
@@ -48,107 +52,112 @@ class Address:
     certificate: str = ""
     database: str = ""
     index: str = "flat"
-    nlist: int = _NUMBERS["nlist"]
-    nprobe: int = _NUMBERS["nprobe"]
-    shards: int = _NUMBERS["shards"]
+    nlist: int = _INTEGERS["nlist"]
+    nprobe: int = _INTEGERS["nprobe"]
+    shards: int = _INTEGERS["shards"]
     consistency: str = "session"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Parse an address.
+
+        Example:
+            >>> address = MilvusAddress.parse(
+            ...     "milvus://root:secret@db.example.org/photos?consistency=strong"
+            ... )
+            >>> address.uri, address.name, address.token, address.consistency
+            ('http://db.example.org:19530', 'photos', 'root:secret', 'strong')
+            >>> str(address)
+            'milvus://db.example.org:19530/photos'
+        """
+        parts = urlsplit(text)
+        path, _, name = unquote(parts.path).rpartition("/")
+        if not _NAME.fullmatch(name):
+            raise DataError(
+                f"{_display(parts)}: expected milvus://[user:password@]host[:port]/NAME or"
+                " milvus:///folder/file.db/NAME, where NAME consists of letters, digits and"
+                f" underscores; got the name {name!r}"
+            )
+        options = _parse_options(parts)
+        if parts.netloc in ("", "."):
+            return cls(_parse_file(parts, path), name, **options)
+        if path:
+            raise DataError(
+                f"{_display(parts)}: expected one name after the host, got {parts.path!r}"
+            )
+        scheme = "https" if parts.scheme == _TLS_SCHEME else "http"
+        uri = f"{scheme}://{parts.hostname}:{_parse_port(parts)}"
+        return cls(uri, name, _parse_token(parts), **options)
 
     @property
     def embedded(self) -> bool:
-        """Whether it is a file of Milvus Lite, and no server."""
+        """Whether it is a file of Milvus Lite, and not a server."""
         return "://" not in self.uri
 
     def __str__(self) -> str:
-        """The address without its secrets, for messages."""
+        """The address without credentials, for messages."""
         if self.embedded:
             return f"milvus://{self.uri}/{self.name}"
         scheme, _, host = self.uri.partition("://")
-        return f"{'milvus' if scheme == 'http' else 'milvus+tls'}://{host}/{self.name}"
+        return f"{'milvus' if scheme == 'http' else _TLS_SCHEME}://{host}/{self.name}"
 
 
-def is_address(where: object) -> bool:
-    """Whether a place is an address of Milvus, and not a folder."""
-    return isinstance(where, str) and where.partition("://")[0] in SCHEMES
+def _display(parts: SplitResult) -> str:
+    """Return an address as it was written, without a password."""
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-def parse(text: str) -> Address:
-    """Read an address.
-
-    Example:
-        >>> found = parse("milvus://root:secret@db.example.org/photos?consistency=strong")
-        >>> found.uri, found.name, found.token, found.consistency
-        ('http://db.example.org:19530', 'photos', 'root:secret', 'strong')
-        >>> str(found)
-        'milvus://db.example.org:19530/photos'
-    """
-    parts = urlsplit(text)
-    path, _, name = unquote(parts.path).rpartition("/")
-    if not _NAME.fullmatch(name):
-        raise DataError(
-            f"{_shown(parts)}: expected milvus://[user:password@]host[:port]/NAME or milvus:///folder/file.db/NAME, the"
-            f" name made of letters, digits and underscores; got the name {name!r}"
-        )
-    given = _options(parts)
-    if parts.netloc in ("", "."):
-        return Address(_file(parts, path), name, **given)
-    if path:
-        raise DataError(f"{_shown(parts)}: one name comes after the host, got {parts.path!r}")
-    scheme = "https" if parts.scheme == "milvus+tls" else "http"
-    return Address(f"{scheme}://{parts.hostname}:{_port(parts)}", name, _token(parts), **given)
-
-
-def _file(parts: SplitResult, path: str) -> str:
-    """A file of Milvus Lite, in a folder that is there."""
+def _parse_file(parts: SplitResult, path: str) -> str:
+    """Return the file of Milvus Lite, whose folder must exist."""
     file = Path(f".{path}" if parts.netloc else path).absolute()
     if file.suffix != ".db" or not file.parent.is_dir():
         raise DataError(
-            f"{_shown(parts)}: expected a file named *.db in a folder that exists, got {str(file)!r}"
+            f"{_display(parts)}: expected a file named *.db in an existing folder, got"
+            f" {str(file)!r}"
         )
     return str(file)
 
 
-def _shown(parts: SplitResult) -> str:
-    """An address as it was written, without a password."""
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-
-
-def _port(parts: SplitResult) -> int:
+def _parse_port(parts: SplitResult) -> int:
     try:
-        return parts.port or PORT
+        return parts.port or _DEFAULT_PORT
     except ValueError as error:
-        raise DataError(f"{_shown(parts)}: a port goes from 0 to 65535 ({error})") from error
+        raise DataError(
+            f"{_display(parts)}: a port must be between 0 and 65535 ({error})"
+        ) from error
 
 
-def _token(parts: SplitResult) -> str:
-    """The credentials of the address, or else of the environment."""
+def _parse_token(parts: SplitResult) -> str:
+    """Return the credentials of the address, or of the environment."""
     if parts.username:
         return f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-    return os.environ.get(TOKEN, "")
+    return os.environ.get(TOKEN_VARIABLE, "")
 
 
-def _options(parts: SplitResult) -> dict[str, Any]:
-    """What comes after the question mark."""
-    given = dict(parse_qsl(parts.query, keep_blank_values=True))
-    if unknown := sorted(given.keys() - {*_NUMBERS, *_TEXTS}):
-        raise DataError(
-            f"{_shown(parts)}: unknown options {unknown}; known: {sorted({*_NUMBERS, *_TEXTS})}"
-        )
+def _parse_options(parts: SplitResult) -> dict[str, Any]:
+    """Return the options after the question mark."""
+    values = dict(parse_qsl(parts.query, keep_blank_values=True))
+    allowed = sorted({*_INTEGERS, *_STRINGS})
+    if unknown := sorted(values.keys() - set(allowed)):
+        raise DataError(f"{_display(parts)}: unknown options {unknown}; known: {allowed}")
     options: dict[str, Any] = {
-        name: _number(parts, name, given[name]) for name in _NUMBERS if name in given
+        name: _parse_integer(parts, name, values[name]) for name in _INTEGERS if name in values
     }
-    for name, allowed in (("index", INDEXES), ("consistency", LEVELS)):
-        if name in given:
-            if given[name] not in allowed:
+    for name, choices in (("index", INDEX_TYPES), ("consistency", CONSISTENCY_LEVELS)):
+        if name in values:
+            if values[name] not in choices:
                 raise DataError(
-                    f"{_shown(parts)}: {name} is one of {list(allowed)}, got {given[name]!r}"
+                    f"{_display(parts)}: {name} must be one of {list(choices)}, got"
+                    f" {values[name]!r}"
                 )
-            options[name] = given[name]
-    if "database" in given:
-        options["database"] = given["database"]
-    return {**options, "certificate": given.get("ca", os.environ.get(CERTIFICATE, ""))}
+            options[name] = values[name]
+    if "database" in values:
+        options["database"] = values["database"]
+    options["certificate"] = values.get("ca", os.environ.get(CERTIFICATE_VARIABLE, ""))
+    return options
 
 
-def _number(parts: SplitResult, name: str, text: str) -> int:
+def _parse_integer(parts: SplitResult, name: str, text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= 65536:
-        raise DataError(f"{_shown(parts)}: {name} goes from 1 to 65536, got {text!r}")
+        raise DataError(f"{_display(parts)}: {name} must be between 1 and 65536, got {text!r}")
     return int(text)
