@@ -120,6 +120,6 @@ def test_a_worker_process_that_dies_is_reported() -> None:
 
 def test_workers_are_at_least_one() -> None:
     with pytest.raises(
-        DataError, match="the number of workers is a whole number of at least 1, got 0"
+        DataError, match="the number of workers must be an integer of at least 1, got 0"
     ):
         extract(Length(), ["a"], workers=0)

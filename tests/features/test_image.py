@@ -102,7 +102,7 @@ def test_an_extractor_survives_its_recipe() -> None:
 def test_a_grid_needs_enough_pixels() -> None:
     with pytest.raises(DataError, match="side: 4 cells need at least 8 pixels, got 6"):
         ColorHistogram(side=6)
-    with pytest.raises(DataError, match="levels is a whole number of at least 1, got 0"):
+    with pytest.raises(DataError, match="levels must be an integer of at least 1, got 0"):
         ColorHistogram(levels=0)
 
 

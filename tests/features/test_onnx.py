@@ -144,7 +144,7 @@ def test_an_extractor_survives_its_recipe() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"size": 0}, "size, in pixels, is a whole number of at least 1, got 0"),
+        ({"size": 0}, "size, in pixels, must be an integer of at least 1, got 0"),
         ({"fit": "stretch"}, "unknown fit 'stretch'; known: \\['crop', 'squash'\\]"),
         ({"layout": "chw"}, "unknown layout 'chw'"),
         ({"order": "grb"}, "unknown order 'grb'"),

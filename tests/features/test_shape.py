@@ -201,7 +201,7 @@ def test_many_meshes_are_extracted_and_corrupted_ones_named(tmp_path: Path) -> N
     ("fields", "message"),
     [
         ({"patches": 100}, "patches must be a power of two, got 100"),
-        ({"n_pairs": 0}, "n_pairs is a whole number of at least 1, got 0"),
+        ({"n_pairs": 0}, "n_pairs must be an integer of at least 1, got 0"),
         ({"first": 5.0, "last": 2.0}, "expected 0 < first <= last, got 5.0 and 2.0"),
     ],
 )

@@ -1,4 +1,4 @@
-"""A gallery that all tests of the service share, and clients of an application around it."""
+"""A small collection that all tests of the service share, and clients of its application."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -8,7 +8,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from crossbit import Collection
-from crossbit.server import Settings, create_app
+from crossbit.server import ServerConfig, create_app
 from tests.server.shapes import make_gallery
 
 Client = Callable[..., TestClient]
@@ -16,21 +16,21 @@ Client = Callable[..., TestClient]
 
 @pytest.fixture(scope="session")
 def gallery(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a collection; tests that write make their own."""
+    """The folder of a collection; tests that write create their own."""
     return make_gallery(tmp_path_factory.mktemp("gallery"))
 
 
 @pytest.fixture
 def client(gallery: Path) -> Iterator[Client]:
-    """Makes clients of the gallery's service, with any settings."""
+    """Create clients of the collection's service, with any configuration."""
     with ExitStack() as stack:
 
-        def make(folder: Path = gallery, **settings: object) -> TestClient:
-            collection = stack.enter_context(Collection.open(folder))
-            settings = {"media": gallery.parent / "pictures", **settings}
-            app = create_app(collection, Settings(**settings))  # type: ignore[arg-type]
+        def create(path: Path = gallery, **fields: object) -> TestClient:
+            collection = stack.enter_context(Collection.open(path))
+            fields = {"images": gallery.parent / "pictures", **fields}
+            app = create_app(collection, ServerConfig(**fields))  # type: ignore[arg-type]
             return stack.enter_context(
                 TestClient(app, base_url="http://localhost", raise_server_exceptions=False)
             )
 
-        yield make
+        yield create

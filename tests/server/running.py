@@ -1,4 +1,4 @@
-"""A service in a process of its own, as people run it."""
+"""``crossbit serve`` in a separate process."""
 
 import os
 import re
@@ -15,7 +15,7 @@ from typing import IO
 
 @dataclass(frozen=True)
 class Running:
-    """A service that listens."""
+    """A running service."""
 
     address: str
     process: subprocess.Popen[str]
@@ -25,12 +25,12 @@ class Running:
         return int(self.address.rpartition(":")[2])
 
     def resident(self) -> int:
-        """Bytes of memory that the process has now."""
+        """Return the resident memory of the process in bytes."""
         pages = Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]
         return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
     def stop(self, number: int = signal.SIGTERM) -> int:
-        """Ask it to end, and wait for that."""
+        """Send a signal and wait for the process to exit."""
         self.process.send_signal(number)
         return self.process.wait(20)
 
@@ -42,7 +42,14 @@ def running(
     environment: dict[str, str] | None = None,
     patch: str = "pass",
 ) -> Iterator[Running]:
-    """Run ``crossbit serve`` on a free port until the block ends, after a statement that shortens what it waits for."""
+    """Run ``crossbit serve`` on a free port until the block ends.
+
+    Args:
+        folder: The collection.
+        options: Options of the command.
+        environment: Further environment variables.
+        patch: A statement that runs first, for example to shorten timeouts.
+    """
     code = f"import sys; from crossbit.cli import main; {patch}; sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", code, "serve", str(folder), "--port", "0", *options]
     process = subprocess.Popen(
@@ -63,11 +70,11 @@ def running(
 
 
 def _address(lines: IO[str]) -> str:
-    """Where it listens, from what it says; the rest of what it says is read away, lest it block."""
-    said = []
+    """Return the URL from the output; the rest is discarded, so that the process never blocks."""
+    output = []
     for line in lines:
-        said.append(line)
-        if found := re.search(r"serving at (\S+)", line):
+        output.append(line)
+        if match := re.search(r"serving at (\S+)", line):
             threading.Thread(target=lines.read, daemon=True).start()
-            return found[1]
-    raise AssertionError("".join(said))
+            return match[1]
+    raise AssertionError("".join(output))

@@ -1,4 +1,4 @@
-"""A small gallery for tests: colored shapes and words that are true of them, in a collection that knows both."""
+"""A small collection for tests: images of colored shapes, and tags that describe them."""
 
 import json
 from itertools import product
@@ -49,9 +49,12 @@ REPORT = {
 
 
 def draw(color: str, form: str, radius: int, shift: int = 0) -> Image.Image:
-    """One shape on white."""
-    picture = Image.new("RGB", (72, 64), "white")
-    pen, x, y, r = ImageDraw.Draw(picture), 36 + shift, 32, radius
+    """Draw one shape on white."""
+    image = Image.new("RGB", (72, 64), "white")
+    pen = ImageDraw.Draw(image)
+    x = 36 + shift
+    y = 32
+    r = radius
     if form == "circle":
         pen.ellipse((x - r, y - r, x + r, y + r), COLORS[color])
     elif form == "square":
@@ -60,11 +63,11 @@ def draw(color: str, form: str, radius: int, shift: int = 0) -> Image.Image:
         pen.polygon([(x, y - r), (x - r, y + r), (x + r, y + r)], COLORS[color])
     else:
         pen.rectangle((x - r, y - r // 3, x + r, y + r // 3), COLORS[color])
-    return picture
+    return image
 
 
 def make_gallery(folder: Path) -> Path:
-    """Pictures in ``folder/pictures``, and a collection of them in ``folder/collection``."""
+    """Create images in ``folder/pictures`` and a collection of them in ``folder/collection``."""
     pictures = folder / "pictures"
     pictures.mkdir(parents=True)
     payloads: list[dict[str, Any]] = []
@@ -72,20 +75,20 @@ def make_gallery(folder: Path) -> Path:
         name = f"{size}-{color}-{form}{shift:+d}.png"
         draw(color, form, SIZES[size], shift).save(pictures / name)
         payloads.append({"picture": name, "tags": [color, form, size], "label": form})
-    describers = {
+    extractors = {
         "image": ColorHistogram(),
         "text": BagOfTags.fit(payload["tags"] for payload in payloads),
     }
     views = {
-        "image": describers["image"].extract(
+        "image": extractors["image"].extract(
             [pictures / payload["picture"] for payload in payloads]
         ),
-        "text": describers["text"].extract([payload["tags"] for payload in payloads]),
+        "text": extractors["text"].extract([payload["tags"] for payload in payloads]),
     }
-    learned = CCAITQ(n_bits=32).fit(views)
-    recipes = {name: describer.recipe() for name, describer in describers.items()}
+    trained = CCAITQ(n_bits=32).fit(views)
+    recipes = {name: extractor.recipe() for name, extractor in extractors.items()}
     model = HashModel(
-        learned.encoders, learned.n_bits, recipes, {**learned.card, "media": str(pictures)}
+        trained.encoders, trained.n_bits, recipes, {**trained.card, "media": str(pictures)}
     )
     with Collection.create(folder / "collection", model) as collection:
         collection.upsert(

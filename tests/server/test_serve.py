@@ -1,4 +1,4 @@
-"""``crossbit serve`` as a person types it."""
+"""The command ``crossbit serve``."""
 
 import socket
 import sys
@@ -15,7 +15,7 @@ from crossbit.model import Affine
 from tests.server.running import running
 
 
-def test_it_says_where_it_is_and_finds_the_pictures(gallery: Path, tmp_path: Path) -> None:
+def test_it_prints_its_address_and_finds_the_images(gallery: Path, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("secret\n")
     with running(gallery, "--token-file", str(tmp_path / "token"), "--threads", "1") as started:
         assert urllib.request.urlopen(started.address + "/healthz").status == 200
@@ -27,22 +27,19 @@ def test_it_says_where_it_is_and_finds_the_pictures(gallery: Path, tmp_path: Pat
         assert started.stop() == 0
 
 
-def test_beyond_this_machine_a_token_is_needed(
-    gallery: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_another_address_needs_a_token(gallery: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", str(gallery), "--host", "0.0.0.0"]) == 1
-    assert (
-        "listening on 0.0.0.0 would let anybody in; set CROSSBIT_TOKEN" in capsys.readouterr().err
-    )
+    error = " ".join(capsys.readouterr().err.split())
+    assert "listening on 0.0.0.0 without a token would admit anybody; set CROSSBIT_TOKEN" in error
 
 
-def test_a_port_that_is_taken_is_told(gallery: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_in_use_is_reported(gallery: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         assert main(["serve", str(gallery), "--port", str(taken.getsockname()[1])]) == 1
-    assert "choose another with --port" in capsys.readouterr().err
+    assert "choose another port with --port" in capsys.readouterr().err
 
 
-def test_pictures_that_have_moved_are_told(
+def test_a_missing_folder_of_images_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = HashModel(
@@ -51,18 +48,18 @@ def test_pictures_that_have_moved_are_told(
     Collection.create(tmp_path / "c", model).close()
     with socket.create_server(("127.0.0.1", 0)) as taken:
         assert main(["serve", str(tmp_path / "c"), "--port", str(taken.getsockname()[1])]) == 1
-    assert (
-        f"no longer in {tmp_path / 'gone'}; --media FOLDER says where they are"
-        in capsys.readouterr().err
-    )
+    message = f"no longer in {tmp_path / 'gone'}; name their folder with --images"
+    assert message in capsys.readouterr().err
 
 
-def test_no_collection_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_collection_is_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["serve", str(tmp_path)]) == 1
-    assert "there is no collection" in capsys.readouterr().err
+    assert "not a collection" in capsys.readouterr().err
 
 
-def test_a_missing_library_is_told(
+def test_a_missing_library_is_reported(
     gallery: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in [name for name in sys.modules if name.startswith("crossbit.server")]:

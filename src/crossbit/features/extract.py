@@ -16,7 +16,7 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbit._io.files import read_arrays, sha256, write_arrays
+from crossbit._io.files import ArrayFile, sha256
 from crossbit._progress import OnStep, Step
 from crossbit._validation import check_integer
 from crossbit.errors import BackendError, CrossbitError, DataError
@@ -179,7 +179,7 @@ class _RowCache:
         self._rows: dict[bytes, Rows] = {}
         for file in sorted(self._folder.glob("*.rows")):
             try:
-                arrays = read_arrays(file, _FORMAT).arrays
+                arrays = ArrayFile.read(file, _FORMAT).arrays
                 self._rows |= {
                     key.tobytes(): row
                     for key, row in zip(arrays["keys"], arrays["rows"], strict=True)
@@ -197,7 +197,7 @@ class _RowCache:
         if keyed:
             keys: NDArray[Any] = np.frombuffer(b"".join(keyed), np.uint8).reshape(len(keyed), -1)
             arrays = {"keys": keys, "rows": np.stack(list(keyed.values()))}
-            write_arrays(self._folder / f"{uuid4().hex}.rows", _FORMAT, {}, arrays)
+            ArrayFile.write(self._folder / f"{uuid4().hex}.rows", _FORMAT, {}, arrays)
 
 
 def _content_key(raw: RawInput) -> bytes | None:

@@ -1,7 +1,6 @@
-"""The service: a collection over HTTP, and the page that shows it; ``crossbit serve COLLECTION``."""
+"""The service: a collection over HTTP, with a web page; ``crossbit serve COLLECTION``."""
 
 from crossbit.server.app import create_app
-from crossbit.server.server import serve
-from crossbit.server.settings import Settings
+from crossbit.server.run import LOOPBACK, ServerConfig, serve
 
-__all__ = ["create_app", "serve", "Settings"]
+__all__ = ["create_app", "serve", "ServerConfig", "LOOPBACK"]

@@ -1,4 +1,4 @@
-"""The application: addresses, and what answers them."""
+"""The FastAPI application: routes and the calls of the service behind them."""
 
 import json
 from collections.abc import AsyncIterator, Callable
@@ -14,50 +14,45 @@ from fastapi.staticfiles import StaticFiles
 from crossbit.collection import Collection
 from crossbit.errors import DataError
 from crossbit.server import schemas
-from crossbit.server.counting import Requests
-from crossbit.server.gathering import Gathering
-from crossbit.server.guard import Guard
-from crossbit.server.pictures import media_type
-from crossbit.server.problems import tell_problems
-from crossbit.server.service import Service, id_of
-from crossbit.server.settings import Settings
-from crossbit.server.workers import Workers
+from crossbit.server.batching import MicroBatcher, WorkerPool
+from crossbit.server.errors import register_error_handlers
+from crossbit.server.metrics import RequestMetrics
+from crossbit.server.middleware import SecurityMiddleware
+from crossbit.server.run import ServerConfig
+from crossbit.server.service import Service, key_to_id
 
-PAGE = Path(__file__).parent / "page"
-_PROBLEMS: dict[int | str, dict[str, Any]] = {
-    400: {"model": schemas.Problem, "description": "The body is no JSON."},
-    401: {"model": schemas.Problem, "description": "The token is missing or wrong."},
-    404: {"model": schemas.Problem, "description": "There is no such item."},
-    413: {"model": schemas.Problem, "description": "The request is too large."},
-    422: {
-        "model": schemas.Problem,
-        "description": "What was given cannot be used; the sentence says why.",
-    },
-    503: {"model": schemas.Problem, "description": "Busy, or something is not there; try again."},
+_PAGE = Path(__file__).parent / "page"
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": schemas.ErrorResponse, "description": description}
+    for status, description in {
+        400: "Invalid JSON body.",
+        401: "Missing or wrong token.",
+        404: "No such item.",
+        413: "Request too large.",
+        422: "Invalid request; the message says why.",
+        503: "Service overloaded or a dependency unavailable; retry.",
+    }.items()
 }
-_PICTURE_BODY = {
+_UPLOAD = {
     "requestBody": {
         "required": True,
-        "content": {
-            kind: {"schema": {"type": "string", "format": "binary"}} for kind in ("image/*",)
-        },
+        "content": {"*/*": {"schema": {"type": "string", "format": "binary"}}},
     }
 }
-Key = Annotated[str, Query(max_length=1100)]
-Keys = Annotated[
-    list[Key] | None,
-    Query(
-        max_length=20, description='Ids, as JSON spells them: 7 is a number, "7" and cat strings.'
-    ),
+_Key = Annotated[str, Query(max_length=1100)]
+_Keys = Annotated[
+    list[_Key] | None,
+    Query(max_length=20, description='Ids in JSON: 7 is an integer, "7" and cat are strings.'),
 ]
+_Target = Annotated[schemas.Target, Query()]
 
 
-def create_app(collection: Collection, settings: Settings | None = None) -> FastAPI:
-    """Build the application around a collection, so that tests can pass a small one.
+def create_app(collection: Collection, config: ServerConfig | None = None) -> FastAPI:
+    """Create the application of a collection.
 
     Args:
-        collection: What is asked; whoever opened it closes it, after the application has ended.
-        settings: What is allowed; by default anybody on this machine may ask, and nobody may write.
+        collection: The collection; the caller closes it after the application has stopped.
+        config: Access and limits; by default anybody on this machine may search, nobody may write.
 
     Example:
         >>> import numpy as np, tempfile
@@ -68,187 +63,187 @@ def create_app(collection: Collection, settings: Settings | None = None) -> Fast
         ...     sorted(create_app(collection).openapi()["paths"])[:3]
         ['/api/annotate', '/api/annotate/picture', '/api/items']
     """
-    settings = settings or Settings()
-    workers = Workers(settings.threads, settings.waiting, settings.work_seconds)
-    service, requests = Service(collection, settings), Requests()
+    config = config or ServerConfig()
+    pool = WorkerPool(config.threads, config.queue_size, config.request_timeout)
+    service = Service(collection, config)
+    metrics = RequestMetrics()
 
     @asynccontextmanager
-    async def running(_: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
-        workers.close()
+        pool.close()
 
-    # The usual page of documentation loads scripts from elsewhere; ours is on the page, made from /openapi.json.
+    # FastAPI's documentation page loads scripts from a CDN; the page renders /openapi.json itself.
     app = FastAPI(
         title="crossbit",
         version=version("crossbit"),
-        description="Search a collection of things of different kinds with things of any kind.",
-        lifespan=running,
+        description="Search a collection of items of several modalities with any of them.",
+        lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
     )
-    tell_problems(app)
-    app.include_router(_asking(service, workers, settings.waiting))
-    app.include_router(_reading(service, workers))
-    if settings.writable:
-        app.include_router(_writing(service, workers))
-    app.include_router(_watching(service, workers, requests))
-    app.mount("/page", StaticFiles(directory=PAGE), name="page")
-    app.add_api_route("/", _page, include_in_schema=False)
-    app.add_middleware(Guard, settings=settings, requests=requests)
+    register_error_handlers(app)
+    app.include_router(_search_routes(service, pool))
+    app.include_router(_item_routes(service, pool))
+    if config.writable:
+        app.include_router(_write_routes(service, pool))
+    app.include_router(_ops_routes(service, pool, metrics))
+    app.mount("/page", StaticFiles(directory=_PAGE), name="page")
+    app.add_api_route("/", _index, include_in_schema=False)
+    app.add_middleware(SecurityMiddleware, config=config, metrics=metrics)
     return app
 
 
-async def _page() -> Response:
-    return FileResponse(PAGE / "index.html")
+async def _index() -> Response:
+    return FileResponse(_PAGE / "index.html")
 
 
 def _json(answer: dict[str, Any]) -> Response:
-    # Plain values already: json.dumps is several times quicker than to look at each of them once more.
+    # The values are plain: json.dumps is several times faster than validating a response model.
     text = json.dumps(answer, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return Response(text.encode(), media_type="application/json")
 
 
-def _asking(service: Service, workers: Workers, waiting: int) -> APIRouter:
-    """Search and annotation."""
-    router = APIRouter(responses=_PROBLEMS, tags=["ask"])
+def _search_routes(service: Service, pool: WorkerPool) -> APIRouter:
+    router = APIRouter(responses=_ERRORS, tags=["search"])
 
-    def answer_all(asked: list[schemas.Search]) -> list[Response | Exception]:
+    def search_batch(requests: list[schemas.SearchRequest]) -> list[Response | Exception]:
         return [
-            each if isinstance(each, Exception) else _json(each)
-            for each in service.search_all(asked)
+            answer if isinstance(answer, Exception) else _json(answer)
+            for answer in service.search_batch(requests)
         ]
 
-    gathered = Gathering(workers, answer_all, waiting)
+    batcher = MicroBatcher(pool, search_batch)
 
-    async def answer(work: Callable[..., dict[str, Any]], *arguments: object) -> Response:
-        return await workers.run(lambda: _json(work(*arguments)))
+    async def run(work: Callable[..., dict[str, Any]], *arguments: object) -> Response:
+        return await pool.run(lambda: _json(work(*arguments)))
 
-    @router.post("/api/search", response_model=schemas.Found)
-    async def search(query: schemas.Search) -> Response:
-        """Find the items nearest to features, a text, tags, or an item."""
-        if query.features is None:
-            return await answer(service.search, query)
-        return await gathered.ask(query)
+    @router.post("/api/search", response_model=schemas.SearchResponse)
+    async def search(request: schemas.SearchRequest) -> Response:
+        """Search with features, a text, tags or an item."""
+        if request.features is None:
+            return await run(service.search, request)
+        return await batcher.submit(request)
 
-    @router.post("/api/search/picture", response_model=schemas.Found, openapi_extra=_PICTURE_BODY)
-    async def search_by_picture(
+    @router.post(
+        "/api/search/picture", response_model=schemas.SearchResponse, openapi_extra=_UPLOAD
+    )
+    async def search_upload(
         request: Request,
         modality: schemas.Modality = None,
         k: schemas.K = 10,
-        among: Annotated[schemas.Among, Query()] = None,
+        target: _Target = None,
         codes: bool = False,
     ) -> Response:
-        """Find the items nearest to a picture, sent as the body of the request."""
-        asked = schemas.Search.model_construct(
-            k=k, among=among, codes=codes, where=None, min_similarity=0.0, rescore=None
+        """Search with an image, or another file that a modality accepts, as the request body."""
+        query = schemas.SearchRequest.model_construct(
+            modality=modality, k=k, target=target, codes=codes
         )
-        return await answer(service.search_picture, await _picture(request), modality, asked)
+        return await run(service.search, query, await _body(request))
 
-    @router.post("/api/annotate", response_model=schemas.Annotation)
-    async def annotate(query: schemas.Annotate) -> Response:
-        """Suggest tags for something: those of its nearest neighbors, by vote."""
-        return await answer(service.annotate, query)
+    @router.post("/api/annotate", response_model=schemas.AnnotateResponse)
+    async def annotate(request: schemas.AnnotateRequest) -> Response:
+        """Suggest tags: those of the nearest items, ranked by vote."""
+        return await run(service.annotate, request)
 
     @router.post(
-        "/api/annotate/picture", response_model=schemas.Annotation, openapi_extra=_PICTURE_BODY
+        "/api/annotate/picture", response_model=schemas.AnnotateResponse, openapi_extra=_UPLOAD
     )
-    async def annotate_picture(
+    async def annotate_upload(
         request: Request,
         modality: schemas.Modality = None,
+        target: _Target = None,
         neighbors: schemas.Neighbors = 5,
-        most: schemas.MostTags = 10,
+        max_tags: schemas.MaxTags = 10,
         field: schemas.Name = "tags",
     ) -> Response:
-        """Suggest tags for a picture, sent as the body of the request."""
-        asked = schemas.Annotate.model_construct(
-            from_=None, neighbors=neighbors, most=most, field=field
+        """Suggest tags for an image, or another file that a modality accepts."""
+        query = schemas.AnnotateRequest.model_construct(
+            modality=modality, target=target, neighbors=neighbors, max_tags=max_tags, field=field
         )
-        return await answer(service.annotate_picture, await _picture(request), modality, asked)
+        return await run(service.annotate, query, await _body(request))
 
     return router
 
 
-async def _picture(request: Request) -> bytes:
+async def _body(request: Request) -> bytes:
     body = await request.body()
     if not body:
         raise DataError(
-            "expected a picture as the body of the request, got nothing; such as curl --data-binary @cat.png"
+            "expected a file as the request body, got nothing; such as curl --data-binary @cat.png"
         )
     return body
 
 
-def _reading(service: Service, workers: Workers) -> APIRouter:
-    """Items, their pictures, facts."""
-    router = APIRouter(responses=_PROBLEMS, tags=["look"])
+def _item_routes(service: Service, pool: WorkerPool) -> APIRouter:
+    router = APIRouter(responses=_ERRORS, tags=["items"])
 
-    @router.get("/api/items", response_model=schemas.FoundItems)
+    @router.get("/api/items", response_model=schemas.ItemsResponse)
     async def items(
-        id: Keys = None,
+        id: _Keys = None,
         skip: Annotated[int, Query(ge=0, le=10_000)] = 0,
-        limit: Annotated[int, Query(ge=1, le=schemas.MOST_HITS)] = 20,
+        limit: Annotated[int, Query(ge=1, le=schemas.MAX_HITS)] = 20,
     ) -> Response:
-        """Read items: those with the given ids, or else some of all, in order of arrival."""
-        ids = None if id is None else [id_of(key) for key in id]
-        return _json(await workers.run(service.items, ids, skip, limit))
+        """Read items by id, or a range of all items in order of arrival."""
+        ids = None if id is None else [key_to_id(key) for key in id]
+        return _json(await pool.run(service.items, ids, skip, limit))
 
     @router.get(
         "/api/pictures", response_class=Response, responses={200: {"content": {"image/*": {}}}}
     )
-    async def picture(
-        id: Key,
-        side: Annotated[int, Query(ge=16, le=1024, description="Pixels of the longer side.")] = 256,
+    async def thumbnail(
+        id: _Key,
+        side: Annotated[int, Query(ge=16, le=1024, description="Longer side in pixels.")] = 256,
     ) -> Response:
-        """The picture of an item, made small."""
-        content = await workers.run(service.thumbnail, id_of(id), side)
+        """Return a thumbnail of an item's image."""
+        content = await pool.run(service.thumbnail, key_to_id(id), side)
         return Response(
             content,
-            media_type=media_type(content),
+            media_type=service.images.media_type(content),
             headers={"Cache-Control": "private, max-age=300"},
         )
 
-    @router.get("/api/stats", response_model=schemas.Facts)
+    @router.get("/api/stats", response_model=schemas.StatsResponse)
     async def stats() -> Response:
-        """What the collection holds, how healthy its codes are, and what its model is."""
-        return _json(await workers.run(service.facts))
+        """Return statistics of the collection, health of its codes, and its model."""
+        return _json(await pool.run(service.stats))
 
     return router
 
 
-def _writing(service: Service, workers: Workers) -> APIRouter:
-    """Changing items, where that is allowed."""
-    router = APIRouter(responses=_PROBLEMS, tags=["write"])
+def _write_routes(service: Service, pool: WorkerPool) -> APIRouter:
+    router = APIRouter(responses=_ERRORS, tags=["write"])
 
-    @router.post("/api/items", response_model=schemas.Changed)
-    async def upsert(items: schemas.Upsert) -> Response:
-        """Add items, or change those that are there; on disk when the answer comes, all of them or none."""
-        return _json(await workers.run(service.upsert, items.items))
+    @router.post("/api/items", response_model=schemas.ChangeResponse)
+    async def upsert(request: schemas.UpsertRequest) -> Response:
+        """Add or update items, all of them or none; durable when the response arrives."""
+        return _json(await pool.run(service.upsert, request))
 
-    @router.post("/api/items/delete", response_model=schemas.Changed)
-    async def delete(items: schemas.Delete) -> Response:
-        """Delete items; the answer tells how many there were."""
-        return _json(await workers.run(service.delete, items.ids))
+    @router.post("/api/items/delete", response_model=schemas.ChangeResponse)
+    async def delete(request: schemas.DeleteRequest) -> Response:
+        """Delete items and return how many existed."""
+        return _json(await pool.run(service.delete, request))
 
     return router
 
 
-def _watching(service: Service, workers: Workers, requests: Requests) -> APIRouter:
-    """For those who run the service."""
-    router = APIRouter(tags=["watch"])
+def _ops_routes(service: Service, pool: WorkerPool, metrics: RequestMetrics) -> APIRouter:
+    router = APIRouter(tags=["operations"])
 
-    @router.get("/healthz", response_model=schemas.Health, responses={503: _PROBLEMS[503]})
+    @router.get("/healthz", response_model=schemas.HealthResponse, responses={503: _ERRORS[503]})
     async def health() -> Response:
-        """Whether the service answers, and the collection with it."""
-        return _json({"status": "ok", "items": await workers.run(len, service.collection)})
+        """Return whether the service and its collection respond."""
+        return _json({"status": "ok", "items": await pool.run(len, service.collection)})
 
     @router.get(
         "/metrics",
         response_class=PlainTextResponse,
-        responses={401: _PROBLEMS[401], 503: _PROBLEMS[503]},
+        responses={401: _ERRORS[401], 503: _ERRORS[503]},
     )
-    async def metrics() -> Response:
-        """Counts and durations of requests, for Prometheus."""
-        items = float(await workers.run(len, service.collection))
-        text = requests.text({"crossbit_items": ("Items in the collection.", items)})
+    async def prometheus() -> Response:
+        """Return counts and durations of requests in Prometheus's text format."""
+        items = float(await pool.run(len, service.collection))
+        text = metrics.text({"crossbit_items": ("Items in the collection.", items)})
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     return router

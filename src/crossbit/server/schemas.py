@@ -1,217 +1,219 @@
-"""What requests and answers look like; limits live here, and in the OpenAPI description that is made of it."""
+"""Request and response schemas, with the limits that the OpenAPI description states."""
 
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, model_validator
 
-MOST_HITS = 1000
-MOST_TEXT = 10_000
-MOST_ITEMS = 1000
+MAX_HITS = 1000
+_MAX_ITEMS = 1000
+_MAX_TEXT = 10_000
 
 Id = Annotated[
-    StrictInt | StrictStr, Field(description="A string or a whole number; 1 and '1' are different.")
+    StrictInt | StrictStr, Field(description="A string or an integer; 1 and '1' are different.")
 ]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
-Word = Annotated[str, Field(max_length=200)]
 Features = Annotated[list[float], Field(min_length=1, max_length=65_536)]
-Text = Annotated[str, Field(max_length=MOST_TEXT)]
-Words = Annotated[list[Word], Field(max_length=1000)]
-Neighbors = Annotated[int, Field(ge=1, le=100, description="How many neighbors vote.")]
-MostTags = Annotated[int, Field(ge=1, le=100, description="How many tags to give at most.")]
-K = Annotated[int, Field(ge=1, le=MOST_HITS, description="How many items to find.")]
+Text = Annotated[str, Field(max_length=_MAX_TEXT)]
+Tags = Annotated[list[Annotated[str, Field(max_length=200)]], Field(min_length=1, max_length=1000)]
+Neighbors = Annotated[int, Field(ge=1, le=100, description="Number of neighbors that vote.")]
+MaxTags = Annotated[int, Field(ge=1, le=100, description="Largest number of tags to return.")]
+K = Annotated[int, Field(ge=1, le=MAX_HITS, description="Number of items to return.")]
 Modality = Annotated[
     Name | None,
-    Field(description="Modality of the query; found out where only one takes what is given."),
+    Field(
+        description="Modality of the query; by default the first one that accepts such an input."
+    ),
 ]
-Among = Annotated[
+Target = Annotated[
     list[Name] | None,
-    Field(max_length=100, description="Modalities to find items by; all of them if left out."),
+    Field(max_length=100, description="Modalities to search; all of them if left out."),
 ]
 
 
-class _Strict(BaseModel):
-    """A request: what we do not know is refused, not ignored."""
+class _Request(BaseModel):
+    """A request body; unknown fields are rejected."""
 
-    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(extra="forbid")
 
 
-class Thing(_Strict):
-    """What is asked about: exactly one of features, text, tags, or the id of an item."""
+class _QueryRequest(_Request):
+    """A query: exactly one of features, text, tags and the id of an item."""
 
     modality: Modality = None
-    features: Features | None = Field(
-        default=None, description="A row of numbers, as the model was trained on."
-    )
-    text: Text | None = Field(
-        default=None, description="Words, such as 'red + food' or a sentence."
-    )
-    tags: Words | None = Field(default=None, description="A list of tags.")
+    features: Features | None = Field(default=None, description="A feature vector.")
+    text: Text | None = Field(default=None, description="A text, such as 'red + food'.")
+    tags: Tags | None = Field(default=None, description="A list of tags.")
     id: Id | None = Field(
-        default=None, description="An item of the collection, which is not found itself."
+        default=None, description="An item of the collection; the results exclude it."
     )
 
     @model_validator(mode="after")
-    def _one(self) -> Self:
-        given = [
-            name for name in ("features", "text", "tags", "id") if getattr(self, name) is not None
-        ]
+    def _check_one_query(self) -> Self:
+        names = ("features", "text", "tags", "id")
+        given = [name for name in names if getattr(self, name) is not None]
         if len(given) != 1:
             raise ValueError(
-                f"expected exactly one of features, text, tags and id, got {', '.join(given) or 'none'}"
+                "expected exactly one of features, text, tags and id,"
+                f" got {', '.join(given) or 'none'}"
             )
         return self
 
 
-class Search(Thing):
-    """Find the items nearest to something."""
+class SearchRequest(_QueryRequest):
+    """Search for the nearest items."""
 
     model_config = ConfigDict(
-        json_schema_extra={"examples": [{"text": "dog + beach", "k": 12, "among": ["image"]}]}
+        json_schema_extra={"examples": [{"text": "dog + beach", "k": 12, "target": ["image"]}]}
     )
 
     k: K = 10
-    among: Among = None
-    where: dict[str, Any] | None = Field(
+    target: Target = None
+    filter: dict[str, Any] | None = Field(
         default=None,
-        description="Only items whose payload meets all conditions, such as {'year': {'>=': 2010}}.",
+        description="Only items whose payload meets all conditions: {'year': {'>=': 2010}}.",
     )
     min_similarity: float = Field(
         default=0.0, ge=0, le=1, description="Leave out hits that are less similar."
     )
-    rescore: int | None = Field(
+    rerank: int | None = Field(
         default=None,
         ge=1,
-        le=10 * MOST_HITS,
-        description="Re-rank so many of the nearest by what the query is surest of.",
+        le=10 * MAX_HITS,
+        description="Rerank this many of the nearest items by the query's real-valued scores.",
     )
     codes: bool = Field(
-        default=False, description="Whether to tell the bits of the query and of every hit."
+        default=False, description="Whether to return the bits of the query and of every hit."
     )
 
 
-class Annotate(Thing):
-    """Suggest tags for something: those of its nearest neighbors, by vote."""
+class AnnotateRequest(_QueryRequest):
+    """Suggest tags: those of the nearest items, ranked by vote."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"id": "1F525", "most": 5}]})
+    model_config = ConfigDict(json_schema_extra={"examples": [{"id": "1F525", "max_tags": 5}]})
 
-    from_: Among = Field(default=None, alias="from")
+    target: Annotated[
+        list[Name] | None,
+        Field(
+            max_length=100,
+            description="Modalities that find the neighbors; by default those that accept text.",
+        ),
+    ] = None
     neighbors: Neighbors = 5
-    most: MostTags = 10
+    max_tags: MaxTags = 10
     field: Name = Field(default="tags", description="The payload field that holds an item's tags.")
 
 
-class NewItem(_Strict):
-    """An item to add or to change."""
+class UpsertRequest(_Request):
+    """Add or update items, all of them or none."""
 
-    id: Id
-    payload: dict[str, Any] | None = Field(
-        default=None, description="Replaces the one before; left out, that one stays."
-    )
-    features: dict[Name, Features] = Field(default={}, description="Modality → a row of numbers.")
-    words: dict[Name, Text | Words] = Field(
-        default={}, description="Modality → words to be described by the model's recipe."
-    )
+    class NewItem(_Request):
+        """An item to add or update."""
 
+        id: Id
+        payload: dict[str, Any] | None = Field(
+            default=None, description="Replaces the current payload; left out, it stays."
+        )
+        features: dict[Name, Features] = Field(
+            default={}, description="Modality → a feature vector."
+        )
+        texts: dict[Name, Text | Tags] = Field(
+            default={}, description="Modality → a text or a list of tags."
+        )
 
-class Upsert(_Strict):
-    """Items to add or to change, all of them or none."""
-
-    items: list[NewItem] = Field(min_length=1, max_length=MOST_ITEMS)
-
-
-class Delete(_Strict):
-    """Items to delete."""
-
-    ids: list[Id] = Field(min_length=1, max_length=MOST_ITEMS)
+    items: list[NewItem] = Field(min_length=1, max_length=_MAX_ITEMS)
 
 
-class FoundHit(BaseModel):
-    """One item that a search found."""
+class DeleteRequest(_Request):
+    """Delete items."""
 
-    id: int | str
-    key: str = Field(description="The id as addresses spell it: in JSON.")
-    distance: int = Field(description="How many bits differ.")
-    similarity: float = Field(description="1 - distance / bits.")
-    modality: str = Field(description="The modality that matched.")
-    payload: dict[str, Any]
-    picture: str | None = Field(description="Where its picture is.")
-    relevant: bool | None = Field(description="Whether it is a right answer, where that is known.")
-    code: str | None = Field(default=None, description="The bits that were compared.")
+    ids: list[Id] = Field(min_length=1, max_length=_MAX_ITEMS)
 
 
-class Asked(BaseModel):
-    """What was understood."""
+class SearchResponse(BaseModel):
+    """Search results, nearest first."""
 
-    modality: str
-    tags: list[str] = Field(description="The words of the query.")
-    truth: str | None = Field(description="By what hits are told right from wrong, in words.")
-    code: str | None = None
+    class Query(BaseModel):
+        """How the service understood the query."""
 
+        modality: str
+        terms: list[str] = Field(description="Words or tags of the query.")
+        relevance: str | None = Field(
+            description="The criterion that decides which hits are relevant, if there is one."
+        )
+        code: str | None = Field(default=None, description="Bits of the query, if requested.")
 
-class Found(BaseModel):
-    """The answer to a search, nearest first."""
+    class Hit(BaseModel):
+        """One search result."""
 
-    query: Asked
-    hits: list[FoundHit]
+        id: int | str
+        key: str = Field(description="The id in JSON, as URLs contain it.")
+        distance: int = Field(description="Hamming distance: the number of bits that differ.")
+        similarity: float = Field(description="1 - distance / n_bits.")
+        modality: str = Field(description="The modality that matched.")
+        payload: dict[str, Any]
+        picture: str | None = Field(description="URL of the item's image.")
+        relevant: bool | None = Field(description="Whether it meets the relevance criterion.")
+        code: str | None = Field(default=None, description="Bits that matched, if requested.")
+
+    query: Query
+    hits: list[Hit]
     n_bits: int
 
 
-class FoundTag(BaseModel):
-    """A tag that neighbors voted for."""
+class AnnotateResponse(BaseModel):
+    """Suggested tags, the best first."""
 
-    name: str
-    score: float = Field(description="Share of the neighbors that have it.")
-    votes: int
+    class Tag(BaseModel):
+        """A tag that neighbors voted for."""
 
+        name: str
+        score: float = Field(description="Share of the neighbors that have it.")
+        votes: int
 
-class Annotation(BaseModel):
-    """The answer to an annotation, the best tag first."""
-
-    tags: list[FoundTag]
-
-
-class FoundItem(BaseModel):
-    """One item of the collection."""
-
-    id: int | str
-    key: str
-    payload: dict[str, Any]
-    modalities: list[str]
-    picture: str | None
+    tags: list[Tag]
 
 
-class FoundItems(BaseModel):
-    """Items, in order of arrival or as they were asked for."""
+class ItemsResponse(BaseModel):
+    """Items, in order of arrival or of the requested ids."""
 
-    items: list[FoundItem]
-    total: int = Field(description="How many items the collection has.")
+    class Item(BaseModel):
+        """One item of the collection."""
+
+        id: int | str
+        key: str
+        payload: dict[str, Any]
+        modalities: list[str]
+        picture: str | None
+
+    items: list[Item]
+    total: int = Field(description="Number of items in the collection.")
 
 
-class Changed(BaseModel):
-    """How many items were written or deleted."""
+class ChangeResponse(BaseModel):
+    """Number of items that were written or deleted."""
 
     changed: int
 
 
-class Facts(BaseModel):
-    """What the collection holds, and what its model is and can do."""
+class StatsResponse(BaseModel):
+    """Statistics of the collection, and a description of its model."""
 
     collection: dict[str, Any] = Field(description="Items, modalities, bytes, health of the codes.")
-    model: dict[str, Any] = Field(description="Modalities, what each takes, bits, layers, card.")
-    report: dict[str, Any] = Field(
-        description="Quality that learning measured and stored, where it did."
+    model: dict[str, Any] = Field(
+        description="Modalities with what each accepts from clients, bits, layers, model card."
     )
+    report: dict[str, Any] = Field(description="Quality of the model, if it was measured.")
     writable: bool
 
 
-class Health(BaseModel):
-    """That the service answers."""
+class HealthResponse(BaseModel):
+    """The service is up."""
 
     status: str
     items: int
 
 
-class Problem(BaseModel):
-    """What went wrong: what was expected, what came, and the remedy."""
+class ErrorResponse(BaseModel):
+    """What was expected, what was given, and the remedy."""
 
     error: str

@@ -1,347 +1,308 @@
-"""The service without the network: requests to plain answers, over one collection."""
+"""The service without HTTP: requests on one collection, answered as plain JSON values."""
 
 import json
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import islice
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
 
+from crossbit._validation import check_known
 from crossbit.codes import Codes
-from crossbit.collection import Collection, Hit, Item
-from crossbit.collection import Id as ItemId
-from crossbit.collection.encoder import Things
+from crossbit.collection import Collection, Hit, Id, Item, Results
+from crossbit.collection.encoder import Inputs
+from crossbit.collection.types import REPORT_FILE
 from crossbit.errors import CrossbitError, DataError
-from crossbit.server import reports
-from crossbit.server.describers import Describers
-from crossbit.server.pictures import Pictures
-from crossbit.server.problems import NotFoundError
-from crossbit.server.questions import Question, from_picture, from_thing
-from crossbit.server.schemas import Annotate, NewItem, Search, Thing
-from crossbit.server.settings import Settings
+from crossbit.features.text import normalize_tag
+from crossbit.server.errors import UnknownItemError
+from crossbit.server.images import ImageFolder
+from crossbit.server.run import ServerConfig
+from crossbit.server.schemas import AnnotateRequest, DeleteRequest, SearchRequest, UpsertRequest
 
-T = TypeVar("T")
-_spell = json.JSONEncoder(ensure_ascii=False).encode
 Answer = dict[str, Any]
-_STATS_SECONDS = 10.0  # facts about a large collection take a while to gather
-_FILTERED_FREELY = (
-    10_000  # items; beyond, a filter on a new field would make an index, which strangers must not
-)
+
+_TEXT = "text"  # the input kind of the request fields text, tags and texts
+_STATS_SECONDS = 10.0  # statistics of a large collection are slow, so they are cached
+_MAX_REPORT_BYTES = 4 << 20
+_to_json = json.JSONEncoder(ensure_ascii=False).encode
+
+
+@dataclass(frozen=True)
+class _Query:
+    """One query: its modality, a batch of one input, and the item it came from, if any."""
+
+    modality: str
+    inputs: Inputs
+    item: Item | None = None
+
+
+@dataclass(frozen=True)
+class _Relevance:
+    """A criterion that decides which hits are relevant, and its description."""
+
+    description: str
+    holds: Callable[[dict[str, Any]], bool]
 
 
 class Service:
-    """Answers about one collection; every call is safe from any thread.
+    """Answers requests on one collection; safe to call from any thread.
+
+    The collection encodes all inputs. They come from clients, so they are marked as untrusted.
 
     Args:
-        collection: What is asked.
-        settings: What is allowed.
+        collection: The collection.
+        config: Access and limits.
     """
 
-    def __init__(self, collection: Collection, settings: Settings) -> None:
+    def __init__(self, collection: Collection, config: ServerConfig) -> None:
         self.collection = collection
-        self.settings = settings
-        self.pictures = Pictures(settings.media)
-        self._described = Describers(collection.model)
-        self._stats: tuple[float, Answer] = (-_STATS_SECONDS, {})
+        self.config = config
+        self.images = ImageFolder(config.images)
         self._stats_lock = threading.Lock()
+        self._stats: tuple[float, Answer] = (-_STATS_SECONDS, {})
 
-    # --- asking ---
+    # --- queries ---
 
-    def search(self, asked: Search) -> Answer:
-        """Find the items nearest to what a request tells of."""
-        self._allow(asked.where)
-        item = self._item(asked)
-        return self._with_model(
-            lambda known: self._find(known, from_thing(known, asked, item), asked)
+    def search(self, request: SearchRequest, upload: bytes | None = None) -> Answer:
+        """Return the items nearest to features, a text, tags, an item or an uploaded file."""
+        if request.filter:
+            self._check_filter(request.filter)
+        query = self._query(request, upload)
+        extra = int(query.item is not None)  # the query's own item is removed from the results
+        (results,) = self.collection.search(
+            query.modality,
+            query.inputs,
+            request.k + extra,
+            target=request.target,
+            filter=request.filter,
+            min_similarity=request.min_similarity,
+            rerank=None if request.rerank is None else request.rerank + extra,
+            threads=1,
+            with_codes=request.codes,
+            trusted=False,
         )
+        if query.item is None:
+            terms = results.terms
+            relevance = _tagged(terms) if results.exact_terms else None
+        else:
+            own = query.item
+            terms = _tags(own.payload)
+            relevance = _labeled(own.payload.get("label"))
+            results[:] = [hit for hit in results if hit.id != own.id][: request.k]
+        answer = self._answer(query.modality, results, terms, relevance)
+        if request.codes:
+            answer["query"]["code"] = _bits(results.code)
+            for hit, result in zip(answer["hits"], results, strict=True):
+                hit["code"] = None if result.code is None else _bits(result.code)
+        return answer
 
-    def search_all(self, asked: list[Search]) -> list[Answer | Exception]:
-        """Answer many searches, those that are alike but for their features in one go."""
-        alike: dict[Hashable, list[int]] = {}
-        for i, each in enumerate(asked):
-            sort = _sort(each)
-            alike.setdefault(i if sort is None else sort, []).append(i)
-        answers: list[Answer | Exception] = [{}] * len(asked)
-        for places in alike.values():
-            for i, answer in zip(
-                places, self._search_alike([asked[i] for i in places]), strict=True
-            ):
+    def search_batch(self, requests: list[SearchRequest]) -> list[Answer | Exception]:
+        """Answer many searches; those that differ only in their features share one call."""
+        groups: dict[Hashable, list[int]] = {}
+        for i, request in enumerate(requests):
+            key = _batch_key(request)
+            groups.setdefault(i if key is None else key, []).append(i)
+        answers: list[Answer | Exception] = [{}] * len(requests)
+        for positions in groups.values():
+            group_answers = self._search_group([requests[i] for i in positions])
+            for i, answer in zip(positions, group_answers, strict=True):
                 answers[i] = answer
         return answers
 
-    def _search_alike(self, asked: list[Search]) -> Iterator[Answer | Exception]:
-        """Answer searches in one go if that works, and else one by one, so that one's mistake is not another's."""
-        if len(asked) > 1:
+    def annotate(self, request: AnnotateRequest, upload: bytes | None = None) -> Answer:
+        """Suggest tags for features, a text, tags, an item or an uploaded file."""
+        query = self._query(request, upload)
+        (tags,) = self.collection.annotate(
+            query.modality,
+            query.inputs,
+            target=request.target or self._text_modalities() or None,
+            neighbors=request.neighbors,
+            max_tags=request.max_tags,
+            field=request.field,
+            trusted=False,
+        )
+        return {"tags": [vars(tag) for tag in tags]}
+
+    def _query(self, request: SearchRequest | AnnotateRequest, upload: bytes | None) -> _Query:
+        modality = request.modality
+        if upload is not None:
+            accepting = [
+                name for name, kind in self._accepts().items() if kind not in (None, _TEXT)
+            ]
+            return _Query(_choose(modality, accepting, "uploaded files"), [upload])
+        if request.id is not None:
+            item = self._item(request.id)
+            if not item.codes:
+                raise DataError(f"item {item.id!r} has no code; add one with its features")
+            if modality is None:
+                modality = item.modalities[0]
+            check_known(modality, item.codes, "modality of the item")
+            return _Query(modality, item.codes[modality], item)
+        if request.features is not None:
+            if modality is None:
+                modalities = self.collection.model.modalities
+                raise DataError(f"features need a modality, one of {modalities}; got none")
+            return _Query(modality, np.array([request.features], np.float64))
+        text = request.tags if request.text is None else request.text
+        return _Query(_choose(modality, self._text_modalities(), "text"), [text])
+
+    def _accepts(self) -> dict[str, str | None]:
+        """Modality → kind of raw input that it accepts from clients."""
+        names = self.collection.model.modalities
+        return {name: self.collection.accepts(name, trusted=False) for name in names}
+
+    def _text_modalities(self) -> list[str]:
+        return [name for name, kind in self._accepts().items() if kind == _TEXT]
+
+    def _search_group(self, requests: list[SearchRequest]) -> Iterator[Answer | Exception]:
+        """Answer one group in one call; if that fails, one by one, to report the faulty ones."""
+        if len(requests) > 1:
             try:
-                yield from self._with_model(lambda known: self._find_all(known, asked))
+                yield from self._search_together(requests)
                 return
             except CrossbitError:
                 pass
-        for each in asked:
+        for request in requests:
             try:
-                yield self.search(each)
-            except Exception as error:  # told to the one who asked
+                yield self.search(request)
+            except Exception as error:  # reported to the client of this request
                 yield error
 
-    def search_picture(self, picture: bytes, modality: str | None, asked: Search) -> Answer:
-        """Find the items nearest to an uploaded picture."""
-        return self._with_model(
-            lambda known: self._find(known, from_picture(known, picture, modality), asked)
-        )
-
-    def annotate(self, asked: Annotate) -> Answer:
-        """Suggest tags for what a request tells of."""
-        item = self._item(asked)
-        return self._with_model(
-            lambda known: self._tag(known, from_thing(known, asked, item), asked)
-        )
-
-    def annotate_picture(self, picture: bytes, modality: str | None, asked: Annotate) -> Answer:
-        """Suggest tags for an uploaded picture."""
-        return self._with_model(
-            lambda known: self._tag(known, from_picture(known, picture, modality), asked)
-        )
-
-    def items(self, ids: list[ItemId] | None, skip: int, limit: int) -> Answer:
-        """Items by their ids, or some of all in order of arrival."""
-        if ids is None:
-            found = list(islice(self.collection, skip, skip + limit))
-        else:
-            found = [self._present(id_) for id_ in ids]
-        return {"items": [self._as_item(item) for item in found], "total": len(self.collection)}
-
-    def thumbnail(self, id_: ItemId, side: int) -> bytes:
-        """A small picture of an item."""
-        return self.pictures.thumbnail(self._present(id_).payload, side)
-
-    def facts(self) -> Answer:
-        """What the collection holds and what its model can do; counted anew every few seconds at most."""
-        with self._stats_lock:
-            when, facts = self._stats
-            if time.monotonic() - when >= _STATS_SECONDS:
-                facts = self._gather()
-                self._stats = (time.monotonic(), facts)
-        return facts
-
-    # --- writing ---
-
-    def upsert(self, items: list[NewItem]) -> Answer:
-        """Add items or change them, all or none."""
-        names = {name for item in items for name in (*item.features, *item.words)}
-        views = {name: self._view(name, items) for name in sorted(names)}
-        self.collection.upsert([item.id for item in items], views, [item.payload for item in items])
-        return {"changed": len(items)}
-
-    def delete(self, ids: list[ItemId]) -> Answer:
-        """Delete items."""
-        return {"changed": self.collection.delete(ids)}
-
-    def _view(self, name: str, items: list[NewItem]) -> Things:
-        """The rows of one modality, NaN where an item has none."""
-        words = [item.words.get(name) for item in items]
-        if any(given is not None for given in words):
-            if any(name in item.features for item in items):
-                raise DataError(
-                    f"{name!r}: some items give features, others words; send them one after the other"
-                )
-            self._known().modality(name, "words")
-            return words
-        rows = [item.features.get(name) for item in items]
-        width = max(len(row) for row in rows if row is not None)
-        return np.array(
-            [[np.nan] * width if row is None else _finite(name, row, width) for row in rows]
-        )
-
-    # --- inside ---
-
-    def _known(self) -> Describers:
-        """The describers of the model that the collection has now."""
-        if self._described.model is not (model := self.collection.model):
-            self._described = Describers(model)
-        return self._described
-
-    def _with_model(self, work: Callable[[Describers], T]) -> T:
-        """Do something with the model, and again when the collection has been upgraded meanwhile."""
-        while True:
-            known = self._known()
-            done = work(known)
-            if self.collection.model is known.model:
-                return done
-
-    def _item(self, thing: Thing) -> Item | None:
-        return None if thing.id is None else self._present(thing.id)
-
-    def _present(self, id_: ItemId) -> Item:
-        (item,) = self.collection.get([id_])
-        if item is None:
-            raise NotFoundError(f"there is no item {id_!r}")
-        return item
-
-    def _allow(self, where: dict[str, Any] | None) -> None:
-        """Refuse filters on large collections that have no index for them."""
-        if where and len(self.collection) > _FILTERED_FREELY:
-            indexed = self.facts()["collection"]["fields"]
-            if missing := sorted(where.keys() - set(indexed)):
-                raise DataError(
-                    f"where: the field {missing[0]!r} has no index; fields with one: {sorted(indexed)}; make one with"
-                    " Collection.index_field"
-                )
-
-    def _find(self, known: Describers, question: Question, asked: Search) -> Answer:
-        codes = _code(known, question)
-        found = self.collection.search(
-            question.modality,
-            question.given if asked.rescore else codes,
-            asked.k + (question.item is not None),
-            among=asked.among,
-            where=asked.where,
-            min_similarity=asked.min_similarity,
-            rescore=asked.rescore and asked.rescore + (question.item is not None),
-            threads=1,
-        )[0]
-        hits = [hit for hit in found if question.item is None or hit.id != question.item.id][
-            : asked.k
-        ]
-        answer = self._told(known, question, [self._as_hit(hit, question) for hit in hits])
-        if asked.codes:
-            answer["query"]["code"] = bits(codes)
-            self._add_codes(answer["hits"])
-        return answer
-
-    def _find_all(self, known: Describers, asked: list[Search]) -> list[Answer]:
-        """The answers to searches by features that are alike but for these."""
-        first = asked[0]
-        questions = [from_thing(known, each, None) for each in asked]
-        rows = np.concatenate([question.given for question in questions])
-        codes = known.model.encode(questions[0].modality, rows)
-        found = self.collection.search(
-            questions[0].modality,
-            codes,
+    def _search_together(self, requests: list[SearchRequest]) -> list[Answer]:
+        first = requests[0]
+        modality = self._query(first, None).modality
+        results = self.collection.search(
+            modality,
+            np.array([request.features for request in requests], np.float64),
             first.k,
-            among=first.among,
+            target=first.target,
             min_similarity=first.min_similarity,
             threads=1,
+            trusted=False,
         )
-        return [
-            self._told(known, question, [self._as_hit(hit, question) for hit in hits])
-            for question, hits in zip(questions, found, strict=True)
-        ]
+        return [self._answer(modality, hits, [], None) for hits in results]
 
-    def _told(self, known: Describers, question: Question, hits: list[Answer]) -> Answer:
-        truth = None if question.truth is None else question.truth.told
-        query = {"modality": question.modality, "tags": question.tags, "truth": truth}
-        return {"query": query, "hits": hits, "n_bits": known.model.n_bits}
+    def _answer(
+        self, modality: str, results: Results, terms: list[str], relevance: _Relevance | None
+    ) -> Answer:
+        criterion = None if relevance is None else relevance.description
+        return {
+            "query": {"modality": modality, "terms": terms, "relevance": criterion},
+            "hits": [self._hit(hit, relevance) for hit in results],
+            "n_bits": self.collection.model.n_bits,
+        }
 
-    def _tag(self, known: Describers, question: Question, asked: Annotate) -> Answer:
-        codes, where = _code(known, question), None
-        among = (
-            asked.from_
-            or [name for name in known.model.modalities if known.takes(name) == "words"]
-            or None
-        )
-        (found,) = self.collection.annotate(
-            question.modality,
-            codes,
-            from_=among,
-            neighbors=asked.neighbors,
-            tags=asked.most,
-            field=asked.field,
-            where=where,
-        )
-        return {"tags": [vars(tag) for tag in found]}
-
-    def _as_hit(self, hit: Hit, question: Question) -> Answer:
-        truth = question.truth
+    def _hit(self, hit: Hit, relevance: _Relevance | None) -> Answer:
+        key = _to_json(hit.id)
         return {
             "id": hit.id,
-            "key": key_of(hit.id),
+            "key": key,
             "distance": hit.distance,
             "similarity": hit.similarity,
             "modality": hit.modality,
             "payload": hit.payload,
-            "picture": self._address(hit.id, hit.payload),
-            "relevant": None if truth is None else truth.holds(hit.payload),
+            "picture": self._image_url(key, hit.payload),
+            "relevant": None if relevance is None else relevance.holds(hit.payload),
         }
 
-    def _add_codes(self, hits: list[Answer]) -> None:
-        """Tell the bits that were compared; an item deleted a moment ago has none."""
-        items = self.collection.get([hit["id"] for hit in hits])
-        for hit, item in zip(hits, items, strict=True):
-            hit["code"] = (
-                None
-                if item is None or hit["modality"] not in item.codes
-                else bits(item.codes[hit["modality"]])
+    def _check_filter(self, conditions: dict[str, Any]) -> None:
+        """Reject a filter that would build an index: clients must not trigger that."""
+        if missing := self.collection.unindexed_fields(conditions):
+            indexed = sorted(self.stats()["collection"]["fields"])
+            raise DataError(
+                f"filter: field {missing[0]!r} has no index; indexed fields: {indexed}; add one"
+                " with Collection.index_field"
             )
 
-    def _as_item(self, item: Item) -> Answer:
-        return {
-            "id": item.id,
-            "key": key_of(item.id),
-            "payload": item.payload,
-            "modalities": item.modalities,
-            "picture": self._address(item.id, item.payload),
-        }
+    # --- items ---
 
-    def _address(self, id_: ItemId, payload: dict[str, Any]) -> str | None:
-        return (
-            f"/api/pictures?id={quote(key_of(id_), safe='')}"
-            if self.pictures.has(payload)
-            else None
-        )
+    def items(self, ids: list[Id] | None, skip: int, limit: int) -> Answer:
+        """Return items by id, or a range of all items in order of arrival."""
+        if ids is None:
+            items = list(islice(self.collection, skip, skip + limit))
+        else:
+            items = [self._item(id_) for id_ in ids]
+        answers = [
+            {
+                "id": item.id,
+                "key": (key := _to_json(item.id)),
+                "payload": item.payload,
+                "modalities": item.modalities,
+                "picture": self._image_url(key, item.payload),
+            }
+            for item in items
+        ]
+        return {"items": answers, "total": len(self.collection)}
 
-    def _gather(self) -> Answer:
-        known = self._known()
-        return {
-            "collection": self.collection.stats().to_dict(),
-            "model": reports.model_facts(
-                known.model, {name: known.takes(name) for name in known.model.modalities}
-            ),
-            "report": reports.read(self.collection.place),
-            "writable": self.settings.writable,
-        }
+    def thumbnail(self, id_: Id, side: int) -> bytes:
+        """Return an item's image, its longer side at most ``side`` pixels."""
+        return self.images.thumbnail(self._item(id_).payload, side)
+
+    def upsert(self, request: UpsertRequest) -> Answer:
+        """Add or update items, all of them or none."""
+        items = request.items
+        names = {name for item in items for name in (*item.features, *item.texts)}
+        views = {name: _view(name, items) for name in sorted(names)}
+        payloads = [item.payload for item in items]
+        self.collection.upsert([item.id for item in items], views, payloads, trusted=False)
+        return {"changed": len(items)}
+
+    def delete(self, request: DeleteRequest) -> Answer:
+        """Delete items."""
+        return {"changed": self.collection.delete(request.ids)}
+
+    def _item(self, id_: Id) -> Item:
+        (item,) = self.collection.get([id_])
+        if item is None:
+            raise UnknownItemError(f"there is no item {id_!r}")
+        return item
+
+    def _image_url(self, key: str, payload: dict[str, Any]) -> str | None:
+        if not self.images.has_image(payload):
+            return None
+        return f"/api/pictures?id={quote(key, safe='')}"
+
+    # --- statistics ---
+
+    def stats(self) -> Answer:
+        """Return statistics of the collection and a description of its model, cached briefly."""
+        with self._stats_lock:
+            updated, stats = self._stats
+            if time.monotonic() - updated >= _STATS_SECONDS:
+                stats = {
+                    "collection": self.collection.stats().to_dict(),
+                    "model": self._describe_model(),
+                    "report": _read_report(Path(self.collection.path)),
+                    "writable": self.config.writable,
+                }
+                self._stats = (time.monotonic(), stats)
+        return stats
+
+    def _describe_model(self) -> Answer:
+        model = self.collection.model
+        modalities = [
+            {
+                "name": name,
+                "accepts": kind,
+                "width": model.width(name),
+                "recipe": model.recipes[name].kind if name in model.recipes else None,
+                "layers": [layer.kind for layer in model.encoders[name]],
+            }
+            for name, kind in self._accepts().items()
+        ]
+        return {"modalities": modalities, "n_bits": model.n_bits, "card": _plain(model.card)}
 
 
-def _code(known: Describers, question: Question) -> Codes:
-    if isinstance(question.given, Codes):
-        return question.given
-    return known.model.encode(question.modality, question.given)
-
-
-def _sort(asked: Search) -> tuple[Hashable, ...] | None:
-    """What must be equal for searches to be answered together; nothing for those that are answered alone."""
-    if asked.features is None or asked.where or asked.rescore or asked.codes:
-        return None
-    among = None if asked.among is None else tuple(asked.among)
-    return asked.modality, len(asked.features), asked.k, among, asked.min_similarity
-
-
-def _finite(name: str, row: list[float], width: int) -> list[float]:
-    """A row of one width; an item without the modality leaves it out, and does not send NaN."""
-    if len(row) != width or np.isnan(row).all():
-        raise DataError(
-            f"rows of {name!r}: expected {width} numbers, got {len(row)}, or none of them is a number"
-        )
-    return row
-
-
-def bits(code: Codes) -> str:
-    """The bits of one code, such as ``"0110"``."""
-    return "".join("1" if bit else "0" for bit in code.unpack()[0].tolist())
-
-
-def key_of(id_: ItemId) -> str:
-    """An id as it stands in an address: JSON, which tells numbers from strings."""
-    return _spell(id_)
-
-
-def id_of(key: str) -> ItemId:
-    """The id that stands in an address: JSON of a string or a whole number, or else the text itself.
+def key_to_id(key: str) -> Id:
+    """Return the id that a URL contains: JSON of a string or an integer, or else the text itself.
 
     Example:
-        >>> id_of("7"), id_of('"7"'), id_of("cat.png")
+        >>> key_to_id("7"), key_to_id('"7"'), key_to_id("cat.png")
         (7, '7', 'cat.png')
     """
     try:
@@ -349,3 +310,92 @@ def id_of(key: str) -> ItemId:
     except (ValueError, RecursionError):
         return key
     return value if isinstance(value, str) or type(value) is int else key
+
+
+def _choose(requested: str | None, accepting: list[str], inputs: str) -> str:
+    """The modality of a raw input: the requested one, or the first that accepts it."""
+    if requested is not None:
+        return requested  # the collection checks that it accepts the input
+    if not accepting:
+        raise DataError(
+            f"no modality of this collection accepts {inputs}; pass features or an item's id"
+        )
+    return accepting[0]
+
+
+def _batch_key(request: SearchRequest) -> Hashable | None:
+    """What searches in one call have in common; None for a search that needs its own call."""
+    if request.features is None or request.filter or request.rerank or request.codes:
+        return None
+    target = None if request.target is None else tuple(request.target)
+    return request.modality, len(request.features), request.k, target, request.min_similarity
+
+
+def _tagged(tags: list[str]) -> _Relevance:
+    description = f"items tagged {' + '.join(tags)}"
+    return _Relevance(description, lambda payload: set(tags) <= set(_tags(payload)))
+
+
+def _labeled(label: object) -> _Relevance | None:
+    if not isinstance(label, str | int) or isinstance(label, bool):
+        return None
+    return _Relevance(f"items labeled {label}", lambda payload: bool(payload.get("label") == label))
+
+
+def _tags(payload: dict[str, Any]) -> list[str]:
+    """Normalized tags of an item."""
+    value = payload.get("tags")
+    if not isinstance(value, list):
+        return []
+    return [normalize_tag(tag) for tag in value if isinstance(tag, str)]
+
+
+def _view(name: str, items: list[UpsertRequest.NewItem]) -> Inputs:
+    """Inputs of one modality, NaN or None where an item has none."""
+    texts = [item.texts.get(name) for item in items]
+    if any(text is not None for text in texts):
+        if any(name in item.features for item in items):
+            raise DataError(
+                f"{name!r}: some items have features, others texts; send them in two requests"
+            )
+        return texts
+    rows = [item.features.get(name) for item in items]
+    width = max(len(row) for row in rows if row is not None)
+    for row in rows:
+        # An all-NaN row would mean that the item lacks the modality; a client leaves it out.
+        if row is not None and (len(row) != width or np.isnan(row).all()):
+            given = len(row) if len(row) != width else "only NaN"
+            raise DataError(f"rows of {name!r}: expected {width} numbers, got {given}")
+    return np.array([[np.nan] * width if row is None else row for row in rows])
+
+
+def _bits(code: Codes) -> str:
+    """Bits of one code, such as ``"0110"``."""
+    return "".join("1" if bit else "0" for bit in code.unpack()[0].tolist())
+
+
+def _read_report(path: Path) -> dict[str, Any]:
+    """Quality report in a collection's folder; empty if there is none."""
+    path = path / REPORT_FILE
+    try:
+        if path.stat().st_size > _MAX_REPORT_BYTES:
+            return {}
+        report = json.loads(path.read_text())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return _plain(report) if isinstance(report, dict) else {}
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - any value of a model card
+    """Convert to JSON types; NaN and infinity become None, other types strings."""
+    match value:
+        case Mapping():
+            return {str(key): _plain(element) for key, element in value.items()}
+        case list() | tuple():
+            return [_plain(element) for element in value]
+        case bool() | int() | str() | None:
+            return value
+        case float():
+            return value if abs(value) < float("inf") else None
+        case _:
+            return str(value)

@@ -1,0 +1,149 @@
+"""Security middleware: host names, token, size and time limits of bodies, response headers."""
+
+import asyncio
+import secrets
+import time
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from crossbit.server.errors import error_response
+from crossbit.server.metrics import RequestMetrics
+from crossbit.server.run import ServerConfig
+
+# The page loads nothing from other origins, so nothing is allowed, whatever a payload contains.
+_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'self'; img-src 'self' blob:; object-src 'none'; base-uri 'none';"
+        " form-action 'self'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+_PROTECTED = ("/api", "/metrics", "/openapi.json")
+_METHODS = ("GET", "HEAD", "POST", "DELETE")
+
+
+class SecurityMiddleware:
+    """Rejects requests that are too large, too slow, for another host, or without the token.
+
+    Every request is counted, and every response gets the security headers.
+
+    Args:
+        app: The application.
+        config: Limits, token and host names.
+        metrics: Counts the requests.
+    """
+
+    def __init__(self, app: ASGIApp, config: ServerConfig, metrics: RequestMetrics) -> None:
+        self._app = app
+        self._config = config
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or reject it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        start = time.perf_counter()
+        status = 500
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        self._metrics.running += 1
+        try:
+            rejection = self._rejection(scope)
+            if rejection is not None:
+                response = error_response(
+                    rejection.status_code, rejection.detail, rejection.headers
+                )
+                await response(scope, receive, send_with_headers)
+            else:
+                await self._app(scope, self._limited(receive), send_with_headers)
+        finally:
+            self._metrics.running -= 1
+            # Clients choose paths and methods: counting unknown ones by name would fill memory.
+            route = getattr(scope.get("route"), "path", "other")
+            method = scope["method"] if scope["method"] in _METHODS else "other"
+            self._metrics.add(method, route, status, time.perf_counter() - start)
+
+    def _rejection(self, scope: Scope) -> HTTPException | None:
+        """Why a request is rejected before its body is read."""
+        headers = Headers(scope=scope)
+        allowed = self._config.allowed_hosts
+        if _host_name(headers.get("host", "")) not in allowed and "*" not in allowed:
+            return HTTPException(
+                421, "unknown host name; start the service with --allowed-host NAME"
+            )
+        if scope["path"].startswith(_PROTECTED) and not self._has_token(headers):
+            return HTTPException(
+                401,
+                "this service needs a token; send it as 'Authorization: Bearer TOKEN'",
+                {"WWW-Authenticate": "Bearer"},
+            )
+        length = headers.get("content-length", "0")
+        is_number = length.isascii() and length.isdigit()
+        if not is_number or int(length[:20]) > self._config.max_body_bytes:
+            return self._too_large()
+        return None
+
+    def _has_token(self, headers: Headers) -> bool:
+        if self._config.token is None:
+            return True
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        # Comparing in constant time does not reveal how much of a guess is right.
+        return scheme.lower() == "bearer" and secrets.compare_digest(
+            token.strip().encode(errors="replace"), self._config.token.encode()
+        )
+
+    def _too_large(self) -> HTTPException:
+        return HTTPException(
+            413,
+            f"the request exceeds {self._config.max_body_bytes:,} bytes; split it",
+            {"Connection": "close"},
+        )
+
+    def _limited(self, receive: Receive) -> Receive:
+        """Receive a body of limited size within limited time."""
+        received = 0
+        complete = False
+        deadline = asyncio.get_running_loop().time() + self._config.body_timeout
+
+        async def receive_limited() -> Message:
+            nonlocal received, complete
+            # After the body only the disconnect follows, which may take as long as the response.
+            if complete:
+                return await receive()
+            try:
+                async with asyncio.timeout_at(deadline):
+                    message = await receive()
+            except TimeoutError as error:
+                seconds = f"{self._config.body_timeout:g} s"
+                raise HTTPException(
+                    408,
+                    f"the request body did not arrive within {seconds}",
+                    {"Connection": "close"},
+                ) from error
+            complete = not message.get("more_body", False)
+            received += len(message.get("body", b""))
+            if received > self._config.max_body_bytes:
+                raise self._too_large()
+            return message
+
+        return receive_limited
+
+
+def _host_name(host: str) -> str:
+    """Name in a Host header, without the port."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0].lower()
