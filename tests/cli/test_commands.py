@@ -1,4 +1,4 @@
-"""The commands as a person types them: through ``main``, with files on disk."""
+"""Commands through ``main``, with files on disk."""
 
 import json
 import os
@@ -27,7 +27,7 @@ def run(*arguments: object) -> int:
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cli") / "toy"
-    assert run("data", "synthetic", folder, "--rows", 200, "--classes", 4) == 0
+    assert run("data", "synthetic", "--out", folder, "--rows", 200, "--classes", 4) == 0
     return folder
 
 
@@ -49,7 +49,7 @@ def test_fields_come_from_a_file_and_from_the_line(toy: Path, tmp_path: Path) ->
     code = run(
         "fit",
         toy,
-        "-m",
+        "--method",
         "ccaitq",
         "--config",
         tmp_path / "fields.toml",
@@ -68,7 +68,7 @@ def test_the_line_overrules_the_file(toy: Path, tmp_path: Path) -> None:
     code = run(
         "fit",
         toy,
-        "-m",
+        "--method",
         "lsh",
         "--config",
         tmp_path / "fields.toml",
@@ -89,7 +89,7 @@ def test_encode_writes_codes_or_packed_bytes(toy: Path, model: Path, tmp_path: P
     )
     assert run("encode", model, image, "--modality", "image", "--out", tmp_path / "image.npy") == 0
     expected = HashModel.load(model).encode("image", np.load(image))
-    assert Codes.open(tmp_path / "image.codes") == expected
+    assert Codes.load(tmp_path / "image.codes") == expected
     assert Codes.from_bytes(np.load(tmp_path / "image.npy"), 24) == expected
 
 
@@ -111,22 +111,22 @@ def test_evaluate_prints_every_direction_and_writes_a_result(
     assert (result["protocol"]["queries"], result["protocol"]["base"]) == ("test", "test")
 
 
-def test_rows_that_were_perhaps_learned_from_are_told(
+def test_evaluation_without_a_test_split_warns(
     toy: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    data = Dataset.open(toy)
+    data = Dataset.load(toy)
     Dataset(views=data.views, labels=data.labels).save(tmp_path / "whole")
     capsys.readouterr()
     assert run("evaluate", model, tmp_path / "whole", "--out", tmp_path / "r.json") == 0
     assert (
-        "has no test split: if the model was learned from these rows, the figures flatter"
+        "has no test split: if the model was trained on these rows, the results are"
         in capsys.readouterr().err
     )
     assert run("evaluate", model, toy, "--out", tmp_path / "r.json") == 0
-    assert "flatter" not in capsys.readouterr().err
+    assert "optimistic" not in capsys.readouterr().err
 
 
-def test_a_result_has_a_place_of_its_own(
+def test_a_result_has_a_default_path(
     toy: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -134,7 +134,7 @@ def test_a_result_has_a_place_of_its_own(
     assert (tmp_path / "results" / "evaluate" / "synthetic-ccaitq-24-0.json").is_file()
 
 
-def test_score_takes_codes_in_many_forms(
+def test_score_reads_codes_in_many_forms(
     toy: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     codes = HashModel.load(model).encode("image", np.load(toy / "image.npy"))
@@ -154,12 +154,12 @@ def test_score_takes_codes_in_many_forms(
         ("packed.npy", toy / "labels.npy", "--bits", 24),
     ]
     values = []
-    for codes_place, *rest in forms:
+    for codes_file, *rest in forms:
         out = tmp_path / "report.json"
-        assert run("score", f"{tmp_path}/{codes_place}", *rest, "--at", 10, "--out", out) == 0
+        assert run("score", f"{tmp_path}/{codes_file}", *rest, "--at", 10, "--out", out) == 0
         values.append([result["value"] for result in json.loads(out.read_text())["results"]])
     assert all(value == values[0] for value in values)
-    assert "what it is" in capsys.readouterr().out
+    assert "definition" in capsys.readouterr().out
 
 
 def test_score_against_another_base(toy: Path, model: Path, tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_score_against_another_base(toy: Path, model: Path, tmp_path: Path) -> N
             run("encode", model, toy / f"{modality}.npy", "-m", modality, "-o", tmp_path / modality)
             == 0
         )
-    place = tmp_path / "r.json"
+    path = tmp_path / "r.json"
     base = ["--base", tmp_path / "text", "--base-labels", toy / "labels.npy"]
     assert (
         run(
@@ -179,11 +179,11 @@ def test_score_against_another_base(toy: Path, model: Path, tmp_path: Path) -> N
             "--ties",
             "worst",
             "--out",
-            place,
+            path,
         )
         == 0
     )
-    assert json.loads(place.read_text())["n_base"] == 200
+    assert json.loads(path.read_text())["n_base"] == 200
 
 
 def test_methods_lists_them_all(capsys: pytest.CaptureFixture[str]) -> None:
@@ -194,7 +194,7 @@ def test_methods_lists_them_all(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(name in printed for name in HASHERS)
 
 
-def test_doctor_tells_kernels_and_extras(capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_shows_kernels_and_extras(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("doctor") == 0
     printed = capsys.readouterr().out
     for word in ("kernels", "training on", "train", "onnx"):
@@ -205,7 +205,7 @@ def test_doctor_tells_kernels_and_extras(capsys: pytest.CaptureFixture[str]) -> 
     assert set(EXTRAS) == extras.keys() - {"cli", "milvus-lite", "all", "dev", "dev-scale"}
 
 
-def test_doctor_says_how_to_get_what_is_missing(
+def test_doctor_says_how_to_install_what_is_missing(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("crossbit.cli.doctor.find_spec", lambda name: None)
@@ -219,7 +219,7 @@ def test_doctor_says_how_to_get_what_is_missing(
 def test_data_convert_info_and_list(
     toy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data = Dataset.open(toy)
+    data = Dataset.load(toy)
     np.savez(
         tmp_path / "mine.npz",
         cnn=data.views["image"],
@@ -227,10 +227,10 @@ def test_data_convert_info_and_list(
         y=np.asarray(data.labels),
     )
     maps = ["--map", "picture=cnn", "--map", "words=bow", "--map", "labels=y"]
-    assert run("data", "convert", tmp_path / "mine.npz", tmp_path / "mine", *maps) == 0
+    assert run("data", "convert", tmp_path / "mine.npz", "--out", tmp_path / "mine", *maps) == 0
     assert run("data", "info", tmp_path / "mine") == 0
     assert "picture" in capsys.readouterr().out
-    assert Dataset.open(tmp_path / "mine").modalities == ["picture", "words"]
+    assert Dataset.load(tmp_path / "mine").modalities == ["picture", "words"]
     monkeypatch.delenv("CROSSBIT_DATA", raising=False)
     assert run("data", "list") == 0
     assert "wiki" in capsys.readouterr().out
@@ -249,8 +249,8 @@ def test_data_synthetic_takes_modalities(tmp_path: Path) -> None:
         "--labels-per-row",
         2.0,
     ]
-    assert run("data", "synthetic", tmp_path / "three", *arguments) == 0
-    data = Dataset.open(tmp_path / "three")
+    assert run("data", "synthetic", "--out", tmp_path / "three", *arguments) == 0
+    data = Dataset.load(tmp_path / "three")
     assert data.modalities == ["image", "sound"]
     assert np.isnan(data.views["sound"]).any()
 
@@ -274,24 +274,24 @@ def test_help_teaches_by_example(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["fit", "TOY", "-m", "nonsense", "-o", "x"], "unknown method 'nonsense'; known: ["),
+        (["fit", "TOY", "--method", "nonsense", "-o", "x"], "unknown method 'nonsense'; known: ["),
         (
-            ["fit", "TOY", "-m", "lsh", "--set", "color", "-o", "x"],
+            ["fit", "TOY", "--method", "lsh", "--set", "color", "-o", "x"],
             "--set takes FIELD=VALUE, got 'color'",
         ),
         (
-            ["fit", "TOY", "-m", "lsh", "--set", "color=1", "-o", "x"],
+            ["fit", "TOY", "--method", "lsh", "--set", "color=1", "-o", "x"],
             "lsh: unknown fields ['color']",
         ),
         (
-            ["fit", "TOY", "-m", "lsh", "--split", "dev", "-o", "x"],
+            ["fit", "TOY", "--method", "lsh", "--split", "dev", "-o", "x"],
             "unknown split 'dev'; known: ['test', 'train']",
         ),
         (
-            ["fit", "TOY", "-m", "lsh", "--bits", "0", "-o", "x"],
-            "whole number from 1 to 1024, got 0",
+            ["fit", "TOY", "--method", "lsh", "--bits", "0", "-o", "x"],
+            "integer from 1 to 1024, got 0",
         ),
-        (["fit", "nowhere", "-m", "lsh", "-o", "x"], "nowhere"),
+        (["fit", "nowhere", "--method", "lsh", "-o", "x"], "nowhere"),
         (
             ["encode", "MODEL", "TOY/text.npy", "-m", "image", "-o", "x"],
             "expected shape (n, 64), got (200, 32)",
@@ -299,36 +299,35 @@ def test_help_teaches_by_example(capsys: pytest.CaptureFixture[str]) -> None:
         (["encode", "MODEL", "TOY/text.npy", "-m", "shape", "-o", "x"], "unknown modality 'shape'"),
         (
             ["encode", "MODEL", "nowhere.npy", "-m", "image", "-o", "x"],
-            "nowhere.npy: there is no such file",
+            "nowhere.npy: no such file",
         ),
         (
             ["encode", "TOY", "TOY/text.npy", "-m", "text", "-o", "x"],
-            "there is no config.json in it",
+            "no config.json found",
         ),
         (["evaluate", "MODEL", "TOY", "--queries", "dev"], "unknown split 'dev'"),
-        (["evaluate", "TOY", "MODEL"], "there is no config.json in it"),
+        (["evaluate", "TOY", "MODEL"], "no config.json found"),
         (["score", "TOY/image.npy", "TOY/labels.npy"], "pack scores as X >= 0"),
         (["score", "TOY/labels.npy", "TOY/labels.npy"], "shape (n, n_bits), got (200,)"),
         (["score", "TOY/labels.npy", "TOY/labels.npy", "--base", "TOY/labels.npy"], "go together"),
         (
             ["encode", "MODEL", "TOY/image.npy", "-m", "image", "-o", "TOY/image.npy"],
-            "holds the rows themselves",
+            "holds the feature rows",
         ),
-        (["evaluate", "MODEL", "TOY", "-o", "x.codes"], "call the result .json"),
+        (["evaluate", "MODEL", "TOY", "-o", "x.codes"], "name the result .json"),
         (
-            ["fit", "TOY", "-m", "lsh", "--seed", "-1", "-o", "x"],
-            "seed is finite and not negative, got -1",
-        ),
-        (
-            ["fit", "TOY", "-m", "ccaitq", "--set", "rounds=2.5", "-o", "x"],
-            "rounds is a whole number, got 2.5",
+            ["fit", "TOY", "--method", "lsh", "--seed", "-1", "-o", "x"],
+            "seed must be finite and not negative, got -1",
         ),
         (
-            ["fit", "TOY", "-m", "ccaitq", "--set", "power=abc", "-o", "x"],
-            "power is a number, got 'abc'",
+            ["fit", "TOY", "--method", "ccaitq", "--set", "rounds=2.5", "-o", "x"],
+            "rounds must be an integer, got 2.5",
         ),
-        (["data", "convert", "only-one"], "at least one file and then the folder to write"),
-        (["data", "synthetic", "x", "--modality", "image"], "--modality takes NAME=WIDTH"),
+        (
+            ["fit", "TOY", "--method", "ccaitq", "--set", "power=abc", "-o", "x"],
+            "power must be a number, got 'abc'",
+        ),
+        (["data", "synthetic", "-o", "x", "--modality", "image"], "--modality takes NAME=WIDTH"),
         (["data", "info", "nowhere"], "nowhere"),
     ],
 )
@@ -362,20 +361,29 @@ def test_an_invalid_settings_file_is_named(
 ) -> None:
     (tmp_path / "fields.toml").write_text("n_bits = = 3")
     assert (
-        run("fit", toy, "-m", "lsh", "--config", tmp_path / "fields.toml", "-o", tmp_path / "model")
+        run(
+            "fit",
+            toy,
+            "--method",
+            "lsh",
+            "--config",
+            tmp_path / "fields.toml",
+            "-o",
+            tmp_path / "model",
+        )
         == 1
     )
     assert "fields.toml: not valid TOML" in capsys.readouterr().err
 
 
-def test_ctrl_c_is_told_and_leaves_nothing(
+def test_ctrl_c_prints_one_line_and_leaves_nothing(
     toy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("crossbit.hashers.base.Hasher.fit", interrupt)
-    assert run("fit", toy, "-m", "lsh", "-o", tmp_path / "model") == 130
+    assert run("fit", toy, "--method", "lsh", "-o", tmp_path / "model") == 130
     assert "stopped" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
@@ -396,7 +404,7 @@ def test_a_full_disk_or_forbidden_folder_is_one_line(
         raise OSError(28, "No space left on device", str(tmp_path / "model"))
 
     monkeypatch.setattr("crossbit.model.hashmodel.storage.save", full)
-    assert run("fit", toy, "-m", "lsh", "-o", tmp_path / "model") == 1
+    assert run("fit", toy, "--method", "lsh", "-o", tmp_path / "model") == 1
     assert "No space left on device" in capsys.readouterr().err
 
 
@@ -420,7 +428,7 @@ def test_absent_rows_can_be_skipped(tmp_path: Path, model: Path, toy: Path) -> N
     )
     rows = np.load(tmp_path / "a.codes.rows.npy")
     assert (
-        Codes.open(tmp_path / "a.codes")
+        Codes.load(tmp_path / "a.codes")
         == HashModel.load(model).encode("image", np.load(toy / "image.npy"))[rows]
     )
     assert len(rows) == 133
@@ -438,7 +446,7 @@ def test_score_takes_real_numbers_and_a_row_of_labels(
     assert "labels.npy: 30 labels for 40 codes" in capsys.readouterr().err
 
 
-def test_what_we_did_not_foresee_is_one_line_too(
+def test_an_unexpected_exception_is_one_line_too(
     toy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object, **__: object) -> None:
@@ -446,16 +454,17 @@ def test_what_we_did_not_foresee_is_one_line_too(
 
     monkeypatch.delenv("CROSSBIT_DEBUG", raising=False)
     monkeypatch.setattr("crossbit.hashers.base.Hasher.fit", fail)
-    assert run("fit", toy, "-m", "lsh", "-o", tmp_path / "model") == 1
+    assert run("fit", toy, "--method", "lsh", "-o", tmp_path / "model") == 1
     assert capsys.readouterr().err == (
-        "crossbit: ZeroDivisionError: by chance; this is a bug, CROSSBIT_DEBUG=1 shows where it is\n"
+        "crossbit: ZeroDivisionError: by chance; this is a bug,"
+        " set CROSSBIT_DEBUG=1 to see the traceback\n"
     )
     monkeypatch.setenv("CROSSBIT_DEBUG", "1")
     with pytest.raises(ZeroDivisionError):
-        run("fit", toy, "-m", "lsh", "-o", tmp_path / "model")
+        run("fit", toy, "--method", "lsh", "-o", tmp_path / "model")
 
 
-def test_a_terminal_without_our_characters_is_served(
+def test_a_terminal_that_lacks_characters_gets_question_marks(
     toy: Path, model: Path, tmp_path: Path
 ) -> None:
     done = subprocess.run(
@@ -472,26 +481,36 @@ def test_a_terminal_without_our_characters_is_served(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_with_one_line_and_nothing_left(
+def test_a_signal_prints_one_line_and_leaves_nothing(
     toy: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
-    """A fit that would take long is told to end."""
+    """A slow fit is stopped."""
     code = (
-        # a job in the background of a script inherits an ignored SIGINT; a person's terminal does not
+        # a background job of a script inherits an ignored SIGINT; a terminal does not
         "import signal, sys, time, crossbit.hashers.lsh as lsh\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "def slow(*a, **k):\n    print('begun', flush=True)\n    time.sleep(60)\n"
+        "def slow(*a, **k):\n    print('started', flush=True)\n    time.sleep(60)\n"
         "lsh.LSH._learn = slow\n"
         "from crossbit.cli import main\nsys.exit(main(sys.argv[1:]))"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", code, "fit", str(toy), "-m", "lsh", "-o", str(tmp_path / "model")],
+        [
+            sys.executable,
+            "-c",
+            code,
+            "fit",
+            str(toy),
+            "--method",
+            "lsh",
+            "-o",
+            str(tmp_path / "model"),
+        ],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
     assert process.stdout is not None
-    assert process.stdout.readline() == "begun\n"
+    assert process.stdout.readline() == "started\n"
     process.send_signal(number)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130
@@ -499,16 +518,16 @@ def test_a_signal_ends_with_one_line_and_nothing_left(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_narrow_screen_gets_fewer_columns(
+def test_a_narrow_terminal_gets_fewer_columns(
     toy: Path,
     model: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    from crossbit.cli import show
+    from crossbit.cli import console
 
-    monkeypatch.setattr(show.out, "width", 80)
+    monkeypatch.setattr(console.out, "width", 80)
     assert run("evaluate", model, toy, "-o", tmp_path / "r.json") == 0
     printed = capsys.readouterr().out
     assert "…" not in printed

@@ -1,4 +1,4 @@
-"""``crossbit data``, as a person types it."""
+"""``crossbit data`` through ``main``."""
 
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -18,12 +18,10 @@ def run(*arguments: object) -> int:
     return main([str(argument) for argument in arguments])
 
 
-def test_convert_tells_what_it_did_not_use(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_convert_lists_unused_arrays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.savez(tmp_path / "mine.npz", cnn=IMAGES, ids=np.arange(6), extra=np.ones((3, 1)))
-    assert run("data", "convert", tmp_path / "mine.npz", tmp_path / "mine") == 0
-    assert "not used: ids (6,), extra (3, 1); map with --map" in capsys.readouterr().err
+    assert run("data", "convert", tmp_path / "mine.npz", "--out", tmp_path / "mine") == 0
+    assert "not used: ids (6,), extra (3, 1); assign roles with --map" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("installed", [True, False])
@@ -37,7 +35,7 @@ def test_convert_suggests_a_method_that_is_installed(
     monkeypatch.setattr("crossbit.cli.data.find_spec", lambda name: found)
     np.savez(tmp_path / "mine.npz", cnn=IMAGES)
     out = tmp_path / "mine"
-    assert run("data", "convert", tmp_path / "mine.npz", out) == 0
+    assert run("data", "convert", tmp_path / "mine.npz", "--out", out) == 0
     printed = capsys.readouterr().err
     assert (
         f"crossbit fit {out} {'' if installed else '--method ccaitq '}--out {out}-model" in printed
@@ -45,14 +43,17 @@ def test_convert_suggests_a_method_that_is_installed(
     assert "not used" not in printed
 
 
-def test_a_name_full_of_brackets_is_shown_as_it_is(
+def test_brackets_in_a_name_are_not_markup(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arrays: dict[str, Any] = {"cnn": IMAGES, "[/x]": np.zeros(2)}
     np.savez(tmp_path / "mine.npz", **arrays)
     out = tmp_path / "s[/x]"
     assert (
-        run("data", "convert", tmp_path / "mine.npz", out, "--name", "s[/x]", "--map", "image=cnn")
+        run(
+            *("data", "convert", tmp_path / "mine.npz", "--out", out),
+            *("--name", "s[/x]", "--map", "image=cnn"),
+        )
         == 0
     )
     printed = capsys.readouterr().err
@@ -76,7 +77,7 @@ def test_info_counts_absent_rows_and_classes_that_occur(
     printed = capsys.readouterr().out
     assert "6 × 4 float64, 2 rows absent" in printed
     assert printed.count("rows absent") == 1
-    assert "3 classes, one a row, 2–2 rows each" in printed
+    assert "3 classes, single-label, 2–2 rows each" in printed
 
 
 @pytest.mark.parametrize(
@@ -86,17 +87,17 @@ def test_info_counts_absent_rows_and_classes_that_occur(
             ["--modality", "image=4", "--modality", "image=5"],
             "--modality names 'image' more than once",
         ),
-        (["--seed", -1], "synthetic data: seed is a whole number of at least 0, got -1"),
-        (["--noise", "inf"], "synthetic data: noise is a finite number of at least 0, got inf"),
+        (["--seed", -1], "synthetic data: seed must be an integer of at least 0, got -1"),
+        (["--noise", "inf"], "synthetic data: noise must be finite and at least 0, got inf"),
         (
             ["--classes", 2, "--labels-per-row", 3],
-            "labels_per_row goes from 1 to the number of classes, 2, got 3.0",
+            "labels_per_row must be between 1 and 2, the number of classes, got 3.0",
         ),
     ],
 )
-def test_what_cannot_be_made_is_refused(
+def test_invalid_synthetic_data_are_refused(
     arguments: list[object], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run("data", "synthetic", tmp_path / "x", *arguments) == 1
+    assert run("data", "synthetic", "--out", tmp_path / "x", *arguments) == 1
     assert message in capsys.readouterr().err
     assert not (tmp_path / "x").exists()

@@ -1,4 +1,4 @@
-"""``crossbit tune`` as a person types it, killed and taken up again."""
+"""``crossbit tune`` through ``main``, killed and resumed."""
 
 import json
 import signal
@@ -22,7 +22,7 @@ def run(*arguments: object) -> int:
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tune") / "toy"
-    assert run("data", "synthetic", folder, "--rows", 120, "--classes", 3) == 0
+    assert run("data", "synthetic", "--out", folder, "--rows", 120, "--classes", 3) == 0
     return folder
 
 
@@ -32,7 +32,7 @@ def test_tune_then_fit(toy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
         run(
             "tune",
             toy,
-            "-m",
+            "--method",
             "ccaitq",
             "-b",
             12,
@@ -46,17 +46,17 @@ def test_tune_then_fit(toy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
         )
         == 0
     )
-    told = capsys.readouterr()
-    assert "as it comes" in told.out
-    assert "optimistic" in told.out
-    assert "on rows that no search saw" in told.err
+    printed = capsys.readouterr()
+    assert "default" in printed.out
+    assert "optimistic" in printed.out
+    assert "on rows that no search saw" in printed.err
     assert (out / "search.svg").read_text().count("<svg") == 1
     lines = [json.loads(line) for line in (out / "trials.jsonl").read_text().splitlines()]
     assert lines[0]["data"]["views"] == {
         "image": [96, 64],
         "text": [96, 32],
     }  # the training part alone
-    assert run("fit", toy, "-m", "ccaitq", "--config", out / "best.toml", "-o", model) == 0
+    assert run("fit", toy, "--method", "ccaitq", "--config", out / "best.toml", "-o", model) == 0
     fields, best = (
         HashModel.load(model).card["fields"],
         tomllib.loads((out / "best.toml").read_text()),
@@ -65,14 +65,14 @@ def test_tune_then_fit(toy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert (fields["rounds"], fields["n_bits"]) == (5, 12)
 
 
-def test_a_killed_search_goes_on(toy: Path, tmp_path: Path) -> None:
+def test_a_killed_search_is_resumed(toy: Path, tmp_path: Path) -> None:
     command = [
         sys.executable,
         "-m",
         "crossbit",
         "tune",
         str(toy),
-        "-m",
+        "--method",
         "ccaitq",
         "-b",
         "12",
@@ -89,10 +89,14 @@ def test_a_killed_search_goes_on(toy: Path, tmp_path: Path) -> None:
     running.communicate()
     before = journal.read_bytes().rpartition(b"\n")[0].splitlines()
     done = json.loads(before[-1])["trial"] + 2
-    assert run("tune", toy, "-m", "ccaitq", "-b", 12, "--trials", done, "-o", journal.parent) == 0
+    assert (
+        run("tune", toy, "--method", "ccaitq", "-b", 12, "--trials", done, "-o", journal.parent)
+        == 0
+    )
     assert journal.read_bytes().splitlines()[: len(before)] == before
     assert (
-        run("tune", toy, "-m", "ccaitq", "-b", 12, "--trials", done, "-o", tmp_path / "whole") == 0
+        run("tune", toy, "--method", "ccaitq", "-b", 12, "--trials", done, "-o", tmp_path / "whole")
+        == 0
     )
     assert (tmp_path / "whole" / "trials.jsonl").read_bytes() == journal.read_bytes()
 
@@ -102,19 +106,20 @@ def test_wrong_spaces_and_data_are_refused_in_one_line(
 ) -> None:
     (tmp_path / "space.toml").write_text("margins = [1, 2]\n")
     assert run("tune", toy, "--space", tmp_path / "space.toml", "-o", tmp_path / "a") == 1
-    assert (
-        "space.toml: mmnn: ['margins'] cannot be searched; its fields:" in capsys.readouterr().err
-    )
+    assert "space.toml: mmnn: cannot search ['margins']; its fields:" in capsys.readouterr().err
     unlabeled = synthetic(n=30, classes=3)
     object.__setattr__(unlabeled, "labels", None)
     unlabeled.save(tmp_path / "unlabeled")
-    assert run("tune", tmp_path / "unlabeled", "-m", "ccaitq", "-o", tmp_path / "b") == 1
-    assert "cross-validation takes aligned views with labels" in capsys.readouterr().err
+    assert run("tune", tmp_path / "unlabeled", "--method", "ccaitq", "-o", tmp_path / "b") == 1
+    assert "cross-validation needs aligned views with labels" in capsys.readouterr().err
     assert not (tmp_path / "b").exists()
-    assert run("tune", toy, "-m", "ccaitq", "--trials", 1, "-o", tmp_path / "c") == 0
-    assert run("tune", toy, "-m", "ccaitq", "--trials", 1, "--folds", 2, "-o", tmp_path / "c") == 1
+    assert run("tune", toy, "--method", "ccaitq", "--trials", 1, "-o", tmp_path / "c") == 0
     assert (
-        "is of another search (folds: 3 there, 2 here); choose another folder"
+        run("tune", toy, "--method", "ccaitq", "--trials", 1, "--folds", 2, "-o", tmp_path / "c")
+        == 1
+    )
+    assert (
+        "belongs to another search (folds: 3 there, 2 here); choose another folder"
         in capsys.readouterr().err
     )
 

@@ -1,4 +1,4 @@
-"""A folder of colored shapes and files that say what they are."""
+"""A folder of colored shapes and files of captions."""
 
 import csv
 import json
@@ -11,7 +11,7 @@ COLORS = {"red": "#d33", "green": "#2a4", "blue": "#36c", "yellow": "#ec2", "bla
 
 
 def draw_gallery(folder: Path) -> Path:
-    """60 pictures below ``folder/pictures``, one of them broken, and captions as CSV, JSON lines and tokens."""
+    """Draw 62 images, one of them broken, and write captions as CSV, JSON lines and tokens."""
     pictures = folder / "pictures"
     (pictures / "more").mkdir(parents=True)
     said = []

@@ -1,4 +1,4 @@
-"""Cross-validation: folds are honest, the best comes first, and what cannot be judged is refused."""
+"""Cross-validation: folds are disjoint, the best comes first, and unlabeled data are refused."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,13 +12,13 @@ from crossbit.data import synthetic
 from crossbit.errors import DataError
 from crossbit.hashers import Hasher
 from crossbit.metrics import from_labels, mean_average_precision
-from crossbit.tune import Trial, across, by_labels, compare, cross_validate
+from crossbit.tune import CrossValidation, Trial, by_labels, compare, cross_validate
 
 data = synthetic(n=90, classes=3)
 LABELS = np.asarray(data.labels)
 
 
-def test_folds_part_the_rows_evenly_and_a_model_never_sees_its_own() -> None:
+def test_folds_are_stratified_and_a_model_never_sees_its_own_fold() -> None:
     marked = Dataset(
         views={"image": np.arange(90.0)[:, None] + 1, "text": np.arange(90.0)[:, None] + 1},
         labels=data.labels,
@@ -33,7 +33,7 @@ def test_folds_part_the_rows_evenly_and_a_model_never_sees_its_own() -> None:
     scores = cross_validate(LSH(n_bits=8), marked, folds=3, seed=5, supervise=spy)
     assert len(scores) == 3
     assert set.intersection(*seen) == set()
-    assert all(len(some) == 60 for some in seen)
+    assert all(len(rows) == 60 for rows in seen)
     assert set.union(*seen) == set(range(1, 91))
 
 
@@ -57,11 +57,11 @@ def test_the_score_is_the_mean_over_directions() -> None:
     model = CCAITQ(n_bits=8).fit(**data.fit_arguments(None))
     codes = {name: model.encode(name, view) for name, view in data.views.items()}
     relevant = from_labels(LABELS, LABELS)
-    ways = [
+    values = [
         mean_average_precision(codes[a], codes[b], relevant)
         for a, b in (("image", "text"), ("text", "image"))
     ]
-    assert across(model, data) == pytest.approx(100 * np.mean(ways))
+    assert CrossValidation.score(model, data) == pytest.approx(100 * np.mean(values))
 
 
 def test_a_single_modality_is_searched_within_itself() -> None:
@@ -70,19 +70,21 @@ def test_a_single_modality_is_searched_within_itself() -> None:
     codes = model.encode("image", alone.views["image"])
     relevant = from_labels(LABELS, LABELS)
     expected = mean_average_precision(codes, codes, relevant, exclude="same-row")
-    assert across(model, alone) == pytest.approx(100 * expected)
+    assert CrossValidation.score(model, alone) == pytest.approx(100 * expected)
 
 
-def test_rows_of_several_classes_are_dealt_out_too() -> None:
-    several = Dataset(views=data.views, labels=np.eye(3, dtype=bool)[LABELS])
-    assert len(cross_validate(LSH(n_bits=8), several, folds=2)) == 2
+def test_multi_label_rows_are_stratified_too() -> None:
+    multi_label = Dataset(views=data.views, labels=np.eye(3, dtype=bool)[LABELS])
+    assert len(cross_validate(LSH(n_bits=8), multi_label, folds=2)) == 2
 
 
-def test_what_cannot_be_judged_is_refused() -> None:
+def test_invalid_arguments_are_refused() -> None:
     with pytest.raises(DataError, match="no candidates"):
         compare(LSH, [], data)
     with pytest.raises(DataError, match="aligned views with labels"):
         cross_validate(LSH(n_bits=8), Dataset(views=data.views))
     for folds in (1, 91):
-        with pytest.raises(DataError, match=r"between 2 folds and one a row \(90\)"):
+        with pytest.raises(
+            DataError, match=r"folds must be between 2 and the number of rows \(90\)"
+        ):
             cross_validate(LSH(n_bits=8), data, folds=folds)

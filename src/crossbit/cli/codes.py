@@ -15,7 +15,6 @@ from crossbit.cli import console
 from crossbit.cli._options import DatasetFolder, ModelFolder
 from crossbit.codes import FORMAT, Codes
 from crossbit.data import Dataset, read_array
-from crossbit.distributed import encoding
 from crossbit.errors import DataError
 from crossbit.metrics import Divisor, Empty, Report, Ties
 from crossbit.model import HashModel
@@ -101,10 +100,10 @@ def _encode(
       crossbit encode toy-model shards/ -m image --ray local --workers 2 --into photos
     """
     if ray is not None:
-        work = distributed.Work(
+        job = distributed.EncodingJob(
             model, rows, modality, column, id_column, ray, workers, skip_absent=skip_absent
         )
-        _encode_on_ray(work, out, into)
+        _encode_on_ray(job, out, into)
         return
     if out is None or into is not None:
         raise DataError(
@@ -126,16 +125,16 @@ def _encode(
     _write_codes(Codes(words, loaded.n_bits), out, numbers if skip_absent else None)
 
 
-def _encode_on_ray(work: distributed.Work, out: Path | None, into: str | None) -> None:
+def _encode_on_ray(job: distributed.EncodingJob, out: Path | None, into: str | None) -> None:
     if (out is None) == (into is None):
         raise DataError("give exactly one output: --out FILE or --into COLLECTION")
-    with console.counting("encoding", encoding.count(work)) as advance:
+    with console.counting("encoding", sum(map(len, job.blocks()))) as advance:
         if into is not None:
-            count = distributed.encode_into(into, work, on_rows=advance)
+            count = distributed.encode_into(into, job, on_rows=advance)
             console.say(f"{count} items written to {into}")
         elif out is not None:
-            encoded = distributed.encode(work, on_rows=advance)
-            _write_codes(encoded.codes, out, encoded.rows if work.skip_absent else None)
+            encoded = distributed.encode(job, on_rows=advance)
+            _write_codes(encoded.codes, out, encoded.rows if job.skip_absent else None)
 
 
 def _write_codes(codes: Codes, out: Path, rows: NDArray[np.int64] | None) -> None:

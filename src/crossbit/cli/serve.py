@@ -98,11 +98,11 @@ def run_server(
             " on this machine with --host 127.0.0.1"
         )
     with open_collection(collection, model) as source:
-        settings = server.ServerConfig(
+        config = server.ServerConfig(
             token=token,
             writable=writable,
-            media=images or _learned_images(source),
-            hosts=(*LOOPBACK, host, *(allowed_hosts or [])),
+            images=images or _learned_images(source),
+            allowed_hosts=(*LOOPBACK, host, *(allowed_hosts or [])),
             **({} if threads is None else {"threads": threads}),
         )
 
@@ -111,7 +111,7 @@ def run_server(
             console.say(f"serving at {address} - Ctrl-C stops it")
 
         try:
-            server.serve(server.create_app(source, settings), host=host, port=port, ready=ready)
+            server.serve(server.create_app(source, config), host=host, port=port, ready=ready)
         except KeyboardInterrupt:  # uvicorn raises the signal again after its shutdown
             console.say("stopped")
 

@@ -1,4 +1,4 @@
-"""Collections on the command line: made, filled from every kind of file, asked, cared for."""
+"""Collections on the command line: create, add from every kind of file, search, maintain."""
 
 import io
 import json
@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from crossbit import Collection, HashModel
-from crossbit.cli import collections, intake, main, show
+from crossbit.cli import _input, console, items, main
 from crossbit.features import BagOfTags
 from crossbit.model import Affine
 
@@ -57,7 +57,7 @@ def records() -> list[dict[str, Any]]:
     ]
 
 
-def items(folder: Path) -> dict[object, tuple[dict[str, Any], list[str]]]:
+def stored(folder: Path) -> dict[object, tuple[dict[str, Any], list[str]]]:
     with Collection.open(folder) as collection:
         return {item.id: (item.payload, item.modalities) for item in collection}
 
@@ -77,15 +77,15 @@ def lines(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def filled(photos: Path, lines: Path) -> Path:
-    assert run("add", photos, lines, "--view", "text=tags") == 0
+    assert run("add", photos, lines, "--column", "text=tags") == 0
     return photos
 
 
-def test_what_to_do_next_can_be_pasted(
+def test_create_prints_the_next_command_quoted(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("create", tmp_path / "my photos", "--model", model) == 0
-    assert f"fill it with: crossbit add '{tmp_path}/my photos' FILE" in capsys.readouterr().err
+    assert f"add items with: crossbit add '{tmp_path}/my photos' FILE" in capsys.readouterr().err
 
 
 def test_add_reads_json_lines_csv_and_parquet_alike(
@@ -103,8 +103,8 @@ def test_add_reads_json_lines_csv_and_parquet_alike(
     (tmp_path / "items.csv").write_text(header + rows)
     pq.write_table(pa.Table.from_pylist(records()), tmp_path / "items.parquet")
     for name in ("items.jsonl", "items.csv", "items.parquet"):
-        assert run("add", photos, tmp_path / name, "--view", "text=tags", "--batch", 10) == 0
-        assert items(photos) == EXPECTED
+        assert run("add", photos, tmp_path / name, "--column", "text=tags", "--batch", 10) == 0
+        assert stored(photos) == EXPECTED
         with Collection.open(photos) as collection:
             assert collection.delete(list(EXPECTED)) == N
 
@@ -113,48 +113,45 @@ def test_add_reads_standard_input(
     photos: Path, lines: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO(lines.read_text()))
-    assert run("add", photos, "-", "--view", "text=tags") == 0
-    assert items(photos) == EXPECTED
+    assert run("add", photos, "-", "--column", "text=tags") == 0
+    assert stored(photos) == EXPECTED
 
 
-def test_lines_of_other_systems_are_read(
+def test_byte_order_marks_and_crlf_are_read(
     photos: Path, lines: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = "\ufeff" + lines.read_text().strip().replace("\n", "\r\n").replace("2000", '"caf\u00e9"')
     lines.write_bytes(text.encode())
-    assert run("add", photos, lines, "--view", "text=tags") == 0
-    assert items(photos)["p0"] == (
+    assert run("add", photos, lines, "--column", "text=tags") == 0
+    assert stored(photos)["p0"] == (
         {"tags": ["red", "food"], "year": "caf\u00e9"},
         ["image", "text"],
     )
     monkeypatch.setattr(
         sys, "stdin", io.TextIOWrapper(io.BytesIO(text.replace("caf", "th").encode()), "latin-1")
     )
-    assert run("add", photos, "-", "--view", "text=tags") == 0
-    assert items(photos)["p0"][0]["year"] == "th\u00e9"
+    assert run("add", photos, "-", "--column", "text=tags") == 0
+    assert stored(photos)["p0"][0]["year"] == "th\u00e9"
 
 
-def test_cells_of_a_table_are_kept_as_they_are(photos: Path, tmp_path: Path) -> None:
+def test_csv_cells_keep_their_values(photos: Path, tmp_path: Path) -> None:
     long = "x" * 200_000
     (tmp_path / "t.csv").write_text(
         f'id,image,name,isbn,price,note\n1,"[1,2,3,4]",nan,{"9" * 20},12.50,{long}\n'
     )
     assert run("add", photos, tmp_path / "t.csv") == 0
     payload = {"name": "nan", "isbn": "9" * 20, "price": 12.5, "note": long}
-    assert items(photos) == {"1": (payload, ["image"])}
+    assert stored(photos) == {"1": (payload, ["image"])}
 
 
-def test_items_that_no_search_finds_are_told(
+def test_items_without_any_modality_are_reported(
     photos: Path, lines: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "t.csv").write_text("id,picture\na,cat.jpg\n")
     assert run("add", photos, tmp_path / "t.csv") == 0
-    assert (
-        "none of them brought any of image, text, so no search finds them"
-        in capsys.readouterr().err
-    )
-    assert run("add", photos, lines, "--view", "text=words") == 0
-    assert "none of them has the field of --view text=words" in capsys.readouterr().err
+    assert "no item has a value for image, text, so search cannot find" in capsys.readouterr().err
+    assert run("add", photos, lines, "--column", "text=words") == 0
+    assert "no item has the column of --column text=words" in capsys.readouterr().err
 
 
 def test_add_reads_arrays(photos: Path, tmp_path: Path) -> None:
@@ -170,28 +167,30 @@ def test_add_reads_arrays(photos: Path, tmp_path: Path) -> None:
             tmp_path / "image.npy",
             "-m",
             "image",
-            "--ids",
+            "--ids-file",
             tmp_path / "names.txt",
             "--batch",
             2,
         )
         == 0
     )
-    found = items(photos)
-    assert list(found) == [0, 1, 2, 3, 4, "a", "b", "c", "d", "e"]
-    assert found[2] == ({}, [])
-    assert found["b"] == ({}, ["image"])
+    added = stored(photos)
+    assert list(added) == [0, 1, 2, 3, 4, "a", "b", "c", "d", "e"]
+    assert added[2] == ({}, [])
+    assert added["b"] == ({}, ["image"])
 
 
 def test_add_reads_a_data_set_folder(tmp_path: Path) -> None:
-    assert run("data", "synthetic", tmp_path / "toy", "--rows", 60) == 0
-    assert run("fit", tmp_path / "toy", "-m", "ccaitq", "-b", 8, "-o", tmp_path / "model") == 0
+    assert run("data", "synthetic", "--out", tmp_path / "toy", "--rows", 60) == 0
+    assert (
+        run("fit", tmp_path / "toy", "--method", "ccaitq", "-b", 8, "-o", tmp_path / "model") == 0
+    )
     assert run("create", tmp_path / "c", "--model", tmp_path / "model") == 0
     assert run("add", tmp_path / "c", tmp_path / "toy") == 0
-    assert set(items(tmp_path / "c")) == set(range(60))
+    assert set(stored(tmp_path / "c")) == set(range(60))
 
 
-def test_an_interrupted_add_goes_on_where_it_was(
+def test_an_interrupted_add_continues_where_it_stopped(
     photos: Path, lines: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     upsert, calls = Collection.upsert, 0
@@ -203,30 +202,29 @@ def test_an_interrupted_add_goes_on_where_it_was(
             raise KeyboardInterrupt
         upsert(self, *arguments)
 
-    monkeypatch.setattr(collections, "_NOTED_EVERY", -1)
+    monkeypatch.setattr(items, "_SAVE_EVERY", -1)
     monkeypatch.setattr(Collection, "upsert", interrupted)
-    command = ("add", photos, lines, "--view", "text=tags", "--batch", 10)
+    command = ("add", photos, lines, "--column", "text=tags", "--batch", 10)
     assert run(*command) == 130
-    assert len(items(photos)) == 20
+    assert len(stored(photos)) == 20
     assert run(*command) == 0
-    assert (
-        "20 items were added before the interruption; going on from there"
-        in capsys.readouterr().err
-    )
+    assert "continuing after 20 items" in capsys.readouterr().err
     assert calls == 4
-    assert items(photos) == EXPECTED
+    assert stored(photos) == EXPECTED
     assert not (photos / "adding.json").exists()
 
 
 def test_search_prints_json_lines(
     filled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run("search", filled, "red + food", "dog", "-m", "text", "--among", "text", "-k", 3) == 0
+    assert (
+        run("search", filled, "red + food", "dog", "-m", "text", "--target", "text", "-k", 3) == 0
+    )
     first, second = map(json.loads, capsys.readouterr().out.splitlines())
     assert {tuple(hit["payload"]["tags"]) for hit in first} == {("red", "food")}
     assert len(second) == 3
     np.save(tmp_path / "q.npy", [record["image"] for record in records()][:2])
-    where = '{"year": {"<": 2010}, "tags": {"has": "red"}}'
+    condition = '{"year": {"<": 2010}, "tags": {"has": "red"}}'
     assert (
         run(
             "search",
@@ -235,9 +233,9 @@ def test_search_prints_json_lines(
             tmp_path / "q.npy",
             "-m",
             "image",
-            "--where",
-            where,
-            "--rescore",
+            "--filter",
+            condition,
+            "--rerank",
             20,
         )
         == 0
@@ -248,24 +246,26 @@ def test_search_prints_json_lines(
     assert json.loads(capsys.readouterr().out)[0]["id"] == "p4"
 
 
-def test_people_see_tables(
+def test_a_terminal_gets_tables(
     filled: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(type(show.out), "is_terminal", property(lambda _: True))
+    monkeypatch.setattr(type(console.out), "is_terminal", property(lambda _: True))
     assert run("search", filled, "--like", "p4", "-m", "image", "-k", 2) == 0
     printed = capsys.readouterr().out
     assert "like p4" in printed
     assert "tags: cloud, year: 2004" in printed
     assert "1.000" in printed
     assert (
-        run("annotate", filled, "--like", "p4", "-m", "image", "--from", "image", "--neighbors", 1)
+        run(
+            "annotate", filled, "--like", "p4", "-m", "image", "--target", "image", "--neighbors", 1
+        )
         == 0
     )
     assert "cloud" in capsys.readouterr().out
 
 
 def test_annotate_prints_json_lines(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("annotate", filled, "red + food", "-m", "text", "--tags", 2) == 0
+    assert run("annotate", filled, "red + food", "-m", "text", "--max-tags", 2) == 0
     assert json.loads(capsys.readouterr().out) == [
         {"name": "food", "score": 1.0, "votes": 5},
         {"name": "red", "score": 1.0, "votes": 5},
@@ -276,28 +276,28 @@ def test_delete_takes_ids_and_files(
     filled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "unwanted.txt").write_text("p2\np3\n")
-    assert run("delete", filled, "p1", "nobody", "--file", tmp_path / "unwanted.txt") == 0
-    assert f"3 items deleted; {N - 3} in" in capsys.readouterr().err
+    assert run("delete", filled, "p1", "nobody", "--ids-file", tmp_path / "unwanted.txt") == 0
+    assert f"3 items deleted; {N - 3} items in" in capsys.readouterr().err
     assert run("delete", filled, "p4", "--modality", "image") == 0
-    assert items(filled)["p4"][1] == ["text"]
+    assert stored(filled)["p4"][1] == ["text"]
 
 
-def test_names_are_read_as_any_system_writes_them(photos: Path, tmp_path: Path) -> None:
+def test_id_files_are_read_with_any_line_endings(photos: Path, tmp_path: Path) -> None:
     np.save(tmp_path / "image.npy", np.eye(4)[:3])
     names = tmp_path / "names.txt"
     names.write_bytes("\ufeffcafé\r\na\u2028b\r\nc".encode())
-    assert run("add", photos, tmp_path / "image.npy", "-m", "image", "--ids", names) == 0
-    assert list(items(photos)) == ["café", "a\u2028b", "c"]
+    assert run("add", photos, tmp_path / "image.npy", "-m", "image", "--ids-file", names) == 0
+    assert list(stored(photos)) == ["café", "a\u2028b", "c"]
     names.write_bytes("\ufeffcafé\r\n\r\na\u2028b\r\n".encode())
-    assert run("delete", photos, "--file", names) == 0
-    assert list(items(photos)) == ["c"]
+    assert run("delete", photos, "--ids-file", names) == 0
+    assert list(stored(photos)) == ["c"]
 
 
-def test_a_word_names_the_text_before_the_number(photos: Path) -> None:
+def test_an_id_is_text_before_it_is_a_number(photos: Path) -> None:
     with Collection.open(photos) as collection:
         collection.upsert([7, "7", 8])
     assert run("delete", photos, "7", "8") == 0
-    assert list(items(photos)) == [7]
+    assert list(stored(photos)) == [7]
 
 
 def test_export_and_import(
@@ -315,7 +315,7 @@ def test_export_and_import(
         assert list(collection) == before
 
 
-def test_get_shows_items_and_names_those_that_are_not_there(
+def test_get_prints_items_and_names_missing_ones(
     filled: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("get", filled, "p7", "p1") == 0
@@ -349,7 +349,7 @@ def test_an_output_that_is_not_utf8_loses_nothing(
     (tmp_path / "e.jsonl").write_bytes(written.getvalue())
     assert run("create", tmp_path / "copy", "-M", model) == 0
     assert run("import", tmp_path / "copy", tmp_path / "e.jsonl") == 0
-    assert items(tmp_path / "copy") == items(photos)
+    assert stored(tmp_path / "copy") == stored(photos)
 
 
 def test_stats_check_compact_upgrade(
@@ -358,60 +358,63 @@ def test_stats_check_compact_upgrade(
     assert run("stats", filled) == 0
     printed = capsys.readouterr().out
     assert "25 codes" in printed
-    assert "independent bits" in printed
+    assert "effective bits" in printed
     assert run("stats", filled, "--json") == 0
     assert json.loads(capsys.readouterr().out)["items"] == N
     assert run("compact", filled) == 0
-    assert "the indexes are saved" in capsys.readouterr().err
+    assert "indexes saved" in capsys.readouterr().err
     assert run("upgrade", filled, model) == 0
     assert run("check", filled) == 0
-    assert "25 items are well" in capsys.readouterr().err
+    assert "OK: 25 items" in capsys.readouterr().err
 
 
-def test_check_names_what_is_damaged(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    truth = filled / "items.sqlite"
-    truth.write_bytes(truth.read_bytes().replace(b"2004}", b"2005}"))
+def test_check_names_damage(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    database = filled / "items.sqlite"
+    database.write_bytes(database.read_bytes().replace(b"2004}", b"2005}"))
     assert run("check", filled) == 1
     assert (
-        "items.sqlite: table 'items': 1 rows are not what was written, of the items 'p4'"
+        "items.sqlite: table 'items': 1 rows do not match their checksums, of the items 'p4'"
         in capsys.readouterr().out
     )
 
 
 REFUSED = [
-    (("add", "{photos}", "{lines}", "--view", "text"), "--view takes MODALITY=FIELD, got 'text'"),
-    (("add", "{photos}", "{lines}", "--view", "sound=x"), "unknown modality 'sound'"),
+    (
+        ("add", "{photos}", "{lines}", "--column", "text"),
+        "--column takes MODALITY=COLUMN, got 'text'",
+    ),
+    (("add", "{photos}", "{lines}", "--column", "sound=x"), "unknown modality 'sound'"),
     (
         ("add", "{photos}", "image.npy"),
-        "image.npy: say what its rows are, such as --modality image",
+        "image.npy: an array needs the modality of its rows, such as --modality image",
     ),
     (
         ("add", "{photos}", "items.xml"),
         "expected .jsonl, .csv, .parquet or .npy, a data set folder, or - for stdin",
     ),
     (
-        ("add", "{photos}", "{lines}", "--id", "url"),
-        "record 1 has no 'url', the field of ids; it has ['id', 'image', ",
+        ("add", "{photos}", "{lines}", "--id-column", "url"),
+        "record 1 has no id column 'url'; it has ['id', 'image', ",
     ),
     (
-        ("add", "{photos}", "{lines}", "--ids", "names.txt"),
-        "--ids names the rows of an array, which needs --modality",
+        ("add", "{photos}", "{lines}", "--ids-file", "names.txt"),
+        "--ids-file names the rows of an array and needs --modality",
     ),
-    (("add", "nowhere", "{lines}"), "nowhere: there is no collection (no items.sqlite in it)"),
+    (("add", "nowhere", "{lines}"), "nowhere: not a collection (it contains no items.sqlite)"),
     (
         ("search", "{photos}", "-m", "text"),
-        "ask with things, or with --rows FILE, or with --like ID: exactly one",
+        "give exactly one kind of query: inputs, --rows FILE, or --like ID",
     ),
     (("search", "{photos}", "--like", "zz", "-m", "text"), "there is no item 'zz'"),
-    (("search", "{photos}", "dog", "-m", "text", "--where", "{{"), "--where takes JSON"),
-    (("delete", "{photos}"), "give the ids of the items, or --file with one a line"),
+    (("search", "{photos}", "dog", "-m", "text", "--filter", "{{"), "--filter takes JSON"),
+    (("delete", "{photos}"), "name the items: give their ids, or --ids-file with one id per line"),
     (
         ("import", "{photos}", "{lines}"),
         "format None in its first line; expected 'crossbit.export/1'",
     ),
     (
         ("create", "{photos}", "-M", "{model}"),
-        "exists already; open it with Collection.open, or choose another place",
+        "exists already; open it with Collection.open, or choose another path",
     ),
 ]
 
@@ -419,7 +422,7 @@ REFUSED = [
 @pytest.mark.parametrize(
     ("command", "message"), REFUSED, ids=[message[:25] for _, message in REFUSED]
 )
-def test_one_line_says_what_is_wrong(
+def test_an_error_is_one_line(
     command: tuple[str, ...],
     message: str,
     filled: Path,
@@ -462,30 +465,29 @@ def test_damaged_lines_are_named(
 
 
 @pytest.mark.parametrize("name", ["latin.jsonl", "latin.csv"])
-def test_bytes_that_are_no_text_are_told(
+def test_files_that_are_not_utf8_are_named(
     name: str, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / name).write_bytes(b'{"id": "caf\xe9"}\n')
     assert run("add", photos, tmp_path / name) == 1
-    assert f"{name}: is not UTF-8 (byte 0xe9); write it anew as UTF-8" in capsys.readouterr().err
+    assert f"{name}: not UTF-8 (byte 0xe9); convert it" in capsys.readouterr().err
 
 
-def test_a_table_that_is_none_is_told(
+def test_invalid_csv_is_named(
     photos: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(intake, "_LONGEST_CELL", 99)
+    monkeypatch.setattr(_input, "_MAX_CELL", 99)
     (tmp_path / "t.csv").write_text("id,name\na," + "x" * 100 + "\n")
     assert run("add", photos, tmp_path / "t.csv") == 1
     assert (
-        "t.csv: what follows line 1 is not CSV (field larger than field limit"
-        in capsys.readouterr().err
+        "t.csv: invalid CSV after line 1 (field larger than field limit" in capsys.readouterr().err
     )
 
 
-def test_a_closed_standard_input_is_told(
+def test_a_closed_standard_input_is_named(
     photos: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "stdin", None)
@@ -503,7 +505,7 @@ def test_codes_of_another_model_are_not_imported(
     HashModel({"image": [Affine(np.eye(4), np.zeros(4))]}, 4).save(tmp_path / "other")
     assert run("create", tmp_path / "c", "-M", tmp_path / "other") == 0
     assert run("import", tmp_path / "c", tmp_path / "e.jsonl") == 1
-    assert "its codes were made by another model" in capsys.readouterr().err
+    assert "its codes come from another model" in capsys.readouterr().err
     header = (tmp_path / "e.jsonl").read_text().splitlines()[0]
     for line, problem in (
         ('{"id": "x"}', "a line is not what 'crossbit export' writes (KeyError('codes'))"),
@@ -516,4 +518,4 @@ def test_codes_of_another_model_are_not_imported(
         (tmp_path / "odd.jsonl").write_text(f"{header}\n{line}\n")
         assert run("import", filled, tmp_path / "odd.jsonl") == 1
         assert problem in capsys.readouterr().err
-    assert "x" not in items(filled)
+    assert "x" not in stored(filled)

@@ -1,0 +1,135 @@
+"""The application: renamed options, and commands of other distributions."""
+
+import sys
+from importlib.metadata import EntryPoint, EntryPoints
+from types import ModuleType
+
+import pytest
+import typer
+
+from crossbit.cli import app as app_module
+from crossbit.cli import main
+from crossbit.cli.app import RENAMED, renamed_hint
+
+ROWS = [(command, old, new) for command, names in RENAMED.items() for old, new in names.items()]
+
+
+@pytest.mark.parametrize(("command", "old", "new"), ROWS, ids=lambda word: str(word))
+def test_a_renamed_option_is_answered_with_the_new_one(
+    command: str, old: str, new: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if old == "OUT":
+        arguments = [*command.split(), "in.mat", "folder"]
+    elif old.startswith("-"):
+        arguments = [*command.split(), "somewhere", old, "value"]
+    else:
+        arguments = [*command.split(), old]
+    assert main(arguments) == 2
+    printed = capsys.readouterr().err
+    assert printed.startswith("crossbit: ")
+    assert printed.count("\n") == 1
+    assert new in printed
+    if old not in ("OUT", "-m"):
+        assert printed == f"crossbit: {old} is now {new}\n"
+
+
+@pytest.mark.parametrize(("command", "old", "new"), ROWS, ids=lambda word: str(word))
+def test_the_new_name_exists_and_the_old_one_does_not(command: str, old: str, new: str) -> None:
+    if command == "reproduce":
+        pytest.importorskip("crossbit_experiments")
+    words = command.split() + (new.split()[:1] if not new.startswith("-") else [])
+    group = typer.main.get_command(app_module.app)
+    with group.make_context("crossbit", [*words, "--help"], resilient_parsing=True) as context:
+        current = group
+        for word in words:
+            _, current, _ = current.resolve_command(context, [word])  # type: ignore[attr-defined]
+    options = {option for parameter in current.params for option in parameter.opts}
+    options |= {option for parameter in current.params for option in parameter.secondary_opts}
+    expected = new if new.startswith("-") else new.split()[-2] if " " in new else None
+    assert expected is None or expected in options
+    assert old not in options
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("fit toy -m ccaitq --out x", "use --method ccaitq"),
+        ("fit toy -mccaitq --out x", "use --method ccaitq"),
+        ("search photos --among=text", "--among is now --target"),
+        ("data convert a.mat b.mat out", "crossbit data convert a.mat b.mat --out out"),
+        ("data convert a.mat --name x out", "crossbit data convert a.mat --out out"),
+        ("data synthetic toy -n 5", "crossbit data synthetic --out toy"),
+        ("data convert a.mat --out out", None),
+        ("data convert a.mat", None),
+        ("data synthetic -o toy", None),
+        ("search photos -m text -- --among", None),
+        ("fit -m x --help", None),
+        ("reproduce wiki --out scale", None),
+        ("", None),
+        ("--version", None),
+    ],
+)
+def test_hints(line: str, hint: str | None) -> None:
+    answer = renamed_hint(line.split())
+    assert (answer is None) if hint is None else (answer is not None and hint in answer)
+
+
+def _install(monkeypatch: pytest.MonkeyPatch, **commands: str) -> None:
+    entries = EntryPoints(
+        EntryPoint(name, value, "crossbit.commands") for name, value in commands.items()
+    )
+    monkeypatch.setattr(app_module, "entry_points", lambda group: entries.select(group=group))
+
+
+@pytest.mark.parametrize("arguments", [["reproduce"], ["reproduce", "wiki", "--only", "cm"]])
+def test_without_its_distribution_reproduce_says_how_to_install_it(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _install(monkeypatch)
+    assert main(arguments) == 1
+    assert capsys.readouterr().err == (
+        "crossbit: 'crossbit reproduce' needs the distribution crossbit-experiments;"
+        " install it from a clone of the repository with: pip install ./experiments\n"
+    )
+    assert main(["--help"]) == 0
+    assert "reproduce" not in capsys.readouterr().out
+
+
+def test_a_plugin_that_cannot_be_loaded_is_reported_only_when_it_is_used(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _install(monkeypatch, broken="no_such_module_at_all:app", fit="no_such_module_at_all:app")
+    assert main(["--help"]) == 0
+    printed = capsys.readouterr().out
+    assert "Commands of no_such_module_at_all:app." in printed
+    assert main(["methods"]) == 0
+    assert main(["fit", "--help"]) == 0  # commands of this package take precedence
+    capsys.readouterr()
+    assert main(["broken", "anything"]) == 1
+    printed = capsys.readouterr().err
+    assert "'crossbit broken' of no_such_module_at_all:app cannot be loaded (Module" in printed
+    assert printed.count("\n") == 1
+
+
+def test_a_plugin_is_imported_only_when_it_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plugin = ModuleType("a_plugin_of_the_tests")
+    loaded = typer.Typer()
+
+    @loaded.callback()
+    def _group() -> None:
+        """Commands of a plug-in."""
+
+    @loaded.command()
+    def hello(name: str) -> None:
+        """Say hello."""
+        typer.echo(f"hello {name}")
+
+    _install(monkeypatch, other="a_plugin_of_the_tests:loaded")
+    assert main(["--help"]) == 0  # the module does not exist yet
+    assert "other" in capsys.readouterr().out
+    vars(plugin)["loaded"] = loaded
+    monkeypatch.setitem(sys.modules, plugin.__name__, plugin)
+    assert main(["other", "hello", "you"]) == 0
+    assert capsys.readouterr().out == "hello you\n"
