@@ -11,19 +11,19 @@ from crossbit_experiments.shapegoogle.surfaces import coarsen
 
 
 def small_sources(folder: Path) -> Path:
-    """Two poses of every class, small, where the meshes are expected."""
+    """Write two small poses of every class where `find_poses` expects them."""
     for number, label in enumerate(CLASSES):
-        where = folder / ("sumner" if label in ("lion", "camel") else "tosca")
-        where.mkdir(parents=True, exist_ok=True)
+        home = folder / ("sumner" if label in ("lion", "camel") else "tosca")
+        home.mkdir(parents=True, exist_ok=True)
         mesh = coarsen(distractor(list(FAMILIES)[number], number, [2e4]), 400, seed=0)
         for pose in range(2):
             turned = Mesh(np.roll(mesh.vertices, pose, axis=1), mesh.faces)
             name = (
                 f"{label}-{'reference' if pose == 0 else '01'}"
-                if where.name == "sumner"
+                if home.name == "sumner"
                 else f"{label}{pose}"
             )
-            (where / f"{name}.off").write_bytes(to_ply(turned))
+            (home / f"{name}.off").write_bytes(to_ply(turned))
     (folder / "tosca" / "8_man_01.off").write_bytes(to_ply(mesh))
     (folder / "tosca" / "person0.off").unlink()
     return folder

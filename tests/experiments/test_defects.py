@@ -1,4 +1,4 @@
-"""The paper's defects, shown on small data: networks that are not coupled, signs, margins, gradients."""
+"""The paper's errors, shown on small data: uncoupled networks, signs, gradients."""
 
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,13 @@ from crossbit.data import synthetic
 from crossbit.evaluation import evaluate_model
 from crossbit.neural.losses import contrastive
 from crossbit_experiments import defects
-from crossbit_experiments.stored_codes import Kept
+from crossbit_experiments.pairs import draw_pairs
+from crossbit_experiments.stored_codes import StoredCodes
 from crossbit_experiments.summary import read_summary
-from crossbit_experiments.wiki import methods
+from crossbit_experiments.wiki import methods as wiki
 
 data = synthetic(n=240, classes=4)
+PAIRS = (800, 2400)
 FIELDS: dict[str, Any] = {
     "n_bits": 16,
     "inputs": "standardize",
@@ -26,49 +28,50 @@ FIELDS: dict[str, Any] = {
 }
 
 
-@pytest.fixture
-def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(defects, "PAIRS", (800, 2400))
-
-
-def values(model: Any) -> dict[str, float]:  # noqa: ANN401
+def scores(model: Any) -> dict[str, float]:  # noqa: ANN401
     reports = evaluate_model(model, data).reports
-    return {"-".join(way): report["mAP"].value for way, report in reports.items()}
+    return {"-".join(direction): report["mAP"].value for direction, report in reports.items()}
 
 
-@pytest.mark.usefixtures("few")
-def test_two_networks_without_coupling_know_nothing_of_each_other() -> None:
+def test_networks_without_coupling_share_no_codes() -> None:
     train = data.part("train")
-    coupled, alone = (
+    coupled, uncoupled = (
         [
-            values(MMNN(seed=seed, **FIELDS).fit(**defects.with_pairs(train, seed, across=across)))
+            scores(
+                MMNN(seed=seed, **FIELDS).fit(
+                    **draw_pairs(train, seed, n_pairs=PAIRS, across=across)
+                )
+            )
             for seed in range(4)
         ]
         for across in (True, False)
     )
-    for way in ("image-image", "text-text"):
-        assert np.mean([one[way] for one in alone]) > 0.8
-    for way in defects.ACROSS:
-        assert np.mean([one[way] for one in coupled]) > 0.9
-        assert np.mean([one[way] for one in alone]) < 0.55
+    for direction in ("image-image", "text-text"):
+        assert np.mean([by_direction[direction] for by_direction in uncoupled]) > 0.8
+    for direction in defects.ACROSS:
+        assert np.mean([by_direction[direction] for by_direction in coupled]) > 0.9
+        assert np.mean([by_direction[direction] for by_direction in uncoupled]) < 0.55
 
 
-@pytest.mark.usefixtures("few")
 def test_cmssh_as_printed_learns_the_opposite() -> None:
     train = data.part("train")
-    right, printed = (
-        values(CMSSH(n_bits=16).fit(**defects.with_pairs(train, 0, within=False, turned=turned)))
-        for turned in (False, True)
+    maximized, minimized = (
+        scores(
+            CMSSH(n_bits=16).fit(
+                **draw_pairs(train, 0, n_pairs=PAIRS, within=False, inverted=inverted)
+            )
+        )
+        for inverted in (False, True)
     )
     chance = 0.25
-    for way in defects.ACROSS:
-        assert right[way] > 2 * chance
-        assert printed[way] < chance
+    for direction in defects.ACROSS:
+        assert maximized[direction] > 2 * chance
+        assert minimized[direction] < chance
 
 
 def test_the_printed_gradient_is_not_that_of_the_loss() -> None:
-    random, margin = np.random.default_rng(0), 7.0
-    u, v = random.uniform(-1, 1, (2, 16))
+    margin = 7.0
+    u, v = np.random.default_rng(0).uniform(-1, 1, (2, 16))
 
     def loss(point: Any) -> float:  # noqa: ANN401
         return 0.5 * max(0.0, margin - float(np.linalg.norm(point - v))) ** 2
@@ -87,19 +90,20 @@ def test_the_printed_gradient_is_not_that_of_the_loss() -> None:
 def test_the_summary_has_every_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(defects, "PAIRS", (200, 400))
     quick = {"n_pairs": (200, 400), "steps": 2}
-    for fields in (methods.LITERAL, defects._MEANS, defects._NETWORKS):
+    for fields in (wiki.LITERAL, defects._MEANS, defects._REACHABLE):
         for name, value in quick.items():
             monkeypatch.setitem(fields, name, value)
     path = defects.run(data, tmp_path, n_bits=8, seeds=[0])
-    groups = read_summary(path)["groups"]
-    assert set(groups) == {"coupling", "sign", "margin", "weighting"}
-    for lines in groups.values():
-        for line in lines:
-            assert set(line["mean"]) == set(defects.DIRECTIONS)
-            assert line["turned"]["image-text"][1] >= 0
+    summary = read_summary(path)
+    assert set(summary["groups"]) == {"coupling", "sign", "margin", "weighting"}
+    for rows in summary["groups"].values():
+        for row in rows:
+            assert set(row["mean"]) == set(defects.DIRECTIONS)
+            assert row["permuted"]["image-text"][1] >= 0
+    for block in defects.TABLES.values():
+        assert block(summary).lines
     before = path.read_bytes()
     assert defects.run(data, tmp_path, n_bits=8, seeds=[0]).read_bytes() == before
-    kept = Kept.of(tmp_path / "coupled-8-0.json")
-    assert defects.turned_bits(kept, "image-text", data) == defects.turned_bits(
-        kept, "image-text", data
-    )
+    codes = StoredCodes.load(tmp_path / "coupled-8-0.json")
+    permuted = defects.permuted_bits(codes, "image-text", data)
+    assert permuted == defects.permuted_bits(codes, "image-text", data)

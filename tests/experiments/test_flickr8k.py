@@ -6,10 +6,15 @@ import pytest
 from PIL import Image
 
 from crossbit.errors import DataError
-from crossbit_experiments.flickr8k.dataset import read
-from crossbit_experiments.flickr8k.html_report import Sheet
-from crossbit_experiments.flickr8k.qualitative import METHODS, look, tags_of
-from crossbit_experiments.flickr8k.vocabulary import Vocabulary, inflections, load_concepts, telling
+from crossbit_experiments.flickr8k.dataset import load
+from crossbit_experiments.flickr8k.html_report import HtmlReport
+from crossbit_experiments.flickr8k.qualitative import METHODS, qualitative_results, tags_of
+from crossbit_experiments.flickr8k.vocabulary import (
+    Vocabulary,
+    implying_tags,
+    inflections,
+    load_concepts,
+)
 
 SAID = {
     "dog": ["A brown dog runs with a red ball", "Two dogs play", "The dog's toy is a green ball"],
@@ -20,7 +25,7 @@ SAID = {
 
 @pytest.fixture
 def photographs(tmp_path: Path) -> Path:
-    """A folder of the form of Flickr8k: noise that SIFT finds features in, three kinds of captions."""
+    """A folder like Flickr8k: random images with SIFT features, three kinds of captions."""
     (tmp_path / "images").mkdir()
     random = np.random.default_rng(0)
     names = [f"{kind}-{number}.jpg" for number in range(12) for kind in SAID]
@@ -42,12 +47,12 @@ def photographs(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_two_captions_must_speak_of_a_concept_in_any_inflection() -> None:
-    vocabulary = Vocabulary.of({"dog": ["dog"], "snow": ["snow", "ski"]})
+def test_two_captions_must_mention_a_concept_in_any_inflection() -> None:
+    vocabulary = Vocabulary.from_words({"dog": ["dog"], "snow": ["snow", "ski"]})
     assert vocabulary.shown(["the dog's bowl", "Dogs!", "a cat"]).tolist() == [True, False]
     assert vocabulary.shown(["a dog", "a cat", "skiing"]).tolist() == [False, False]
     assert vocabulary.shown(["skiing"]).tolist() == [False, True], (
-        "a single caption speaks for itself"
+        "a single caption is enough if there is only one"
     )
     assert not vocabulary.shown([]).any()
 
@@ -61,8 +66,8 @@ def test_inflections(word: str, form: str) -> None:
 
 
 def test_no_word_of_a_concept_is_a_tag() -> None:
-    vocabulary = Vocabulary.of({"snow": ["snow", "ski"]})
-    tags, leaks = vocabulary.tags(
+    vocabulary = Vocabulary.from_words({"snow": ["snow", "ski"]})
+    tags, leaks = vocabulary.choose_tags(
         [["snowing on a snowmobile", "he skis down a slope"], ["down the slope, skiing"]], 10
     )
     assert tags == ("down", "slope")
@@ -70,17 +75,19 @@ def test_no_word_of_a_concept_is_a_tag() -> None:
 
 
 def test_only_the_most_frequent_words_are_tags() -> None:
-    tags, _ = Vocabulary.of({"dog": ["dog"]}).tags([["red red blue green", "blue red"]], 2)
+    tags, _ = Vocabulary.from_words({"dog": ["dog"]}).choose_tags(
+        [["red red blue green", "blue red"]], 2
+    )
     assert tags == ("red", "blue")
 
 
-def test_a_tag_that_gives_a_concept_away_is_named() -> None:
+def test_a_tag_that_implies_a_concept_is_named() -> None:
     labels = np.repeat([[True, False], [False, True]], 30, axis=0)
     tags = np.stack([labels[:, 0], np.arange(60) % 2, np.arange(60) < 5], axis=1)
-    assert telling(tags, labels, ["leash", "red", "rare"]) == ("leash",)
+    assert implying_tags(tags, labels, ["leash", "red", "rare"]) == ("leash",)
 
 
-def test_every_concept_has_words_of_its_own() -> None:
+def test_no_word_belongs_to_two_concepts() -> None:
     concepts = load_concepts()
     words = [word for some in concepts.values() for word in some]
     assert len(concepts) > 20
@@ -88,13 +95,13 @@ def test_every_concept_has_words_of_its_own() -> None:
 
 
 def test_photographs_become_a_data_set(photographs: Path, tmp_path: Path) -> None:
-    found = read(photographs, cache=tmp_path / "cache", pictures="sift:8")
+    found = load(photographs, cache=tmp_path / "cache", encoder="sift:8")
     data = found.data
-    assert found.left_out == {
-        "without a picture or captions": 1,
+    assert found.excluded == {
+        "without an image or captions": 1,
         "without a concept": 12,
         "without a tag": 0,
-        "not described": 0,
+        "without features": 0,
     }
     assert {name: view.shape for name, view in data.views.items()} == {
         "image": (24, 8),
@@ -106,7 +113,7 @@ def test_photographs_become_a_data_set(photographs: Path, tmp_path: Path) -> Non
         set(np.concatenate([np.asarray(rows) for rows in data.splits.values()]))
     )
     assert np.asarray(data.labels)[:, data.classes.index("dog")].mean() == 0.5
-    assert not set(found.describers["tags"].vocabulary) & {  # type: ignore[attr-defined]
+    assert not set(found.extractors["tags"].vocabulary) & {  # type: ignore[attr-defined]
         "dog",
         "dogs",
         "snow",
@@ -115,13 +122,13 @@ def test_photographs_become_a_data_set(photographs: Path, tmp_path: Path) -> Non
     }
     payload: Any = data.payload
     assert payload[0]["tags"] == ["ball", "brown", "runs", "red", "play", "toy", "green"], (
-        "what most captions say first"
+        "tags of most captions first"
     )
 
 
-def test_a_split_is_the_same_every_time(photographs: Path, tmp_path: Path) -> None:
+def test_loading_twice_gives_the_same_data_set(photographs: Path, tmp_path: Path) -> None:
     one, two = (
-        read(photographs, cache=tmp_path / "cache", pictures="sift:8").data for _ in range(2)
+        load(photographs, cache=tmp_path / "cache", encoder="sift:8").data for _ in range(2)
     )
     assert np.array_equal(one.views["image"], two.views["image"])
     assert {k: list(v) for k, v in one.splits.items()} == {
@@ -129,9 +136,9 @@ def test_a_split_is_the_same_every_time(photographs: Path, tmp_path: Path) -> No
     }
 
 
-def test_the_figures_show_what_was_found(photographs: Path, tmp_path: Path) -> None:
-    found = read(photographs, cache=tmp_path / "cache", pictures="sift:8", hide_concepts=False)
-    gallery = look(
+def test_the_report_shows_the_results(photographs: Path, tmp_path: Path) -> None:
+    found = load(photographs, cache=tmp_path / "cache", encoder="sift:8", hide_concepts=False)
+    results = qualitative_results(
         found,
         n_bits=8,
         shown=3,
@@ -139,33 +146,37 @@ def test_the_figures_show_what_was_found(photographs: Path, tmp_path: Path) -> N
         methods={"cmssh": {}, "mmnn": {"steps": 3}},
     )
     for method in METHODS:
-        right = [match for match in gallery.made_up[method][0].matches if match.right]
+        right = [match for match in results.free_text[method][0].matches if match.relevant]
         assert all("dog" in tags_of(found.data, np.array([match.row]))[0] for match in right)
-        for one in [*gallery.made_up[method], *gallery.words[method], *gallery.pictures[method]]:
+        for one in [
+            *results.free_text[method],
+            *results.text_to_image[method],
+            *results.image_to_text[method],
+        ]:
             assert [match.distance for match in one.matches] == [
                 int((match.bits != one.bits).sum()) for match in one.matches
             ]
-        assert all(len(one.tags) <= 10 for one in gallery.annotated[method])
-    assert gallery.quality["always"]["precision"] > 0
-    html = Sheet(gallery, photographs / "images", 8).html()
+        assert all(len(one.tags) <= 10 for one in results.annotated[method])
+    assert results.quality["always"]["precision"] > 0
+    html = HtmlReport(results, photographs / "images", 8).render()
     assert html.count("<article>") == 2 + 3 * 3
     assert html.count("data:image/jpeg;base64,") > 20
-    assert "http" not in html, "nothing is loaded from elsewhere"
+    assert "http" not in html, "the page is self-contained"
 
 
-def test_captions_cannot_bring_markup_into_the_page(photographs: Path, tmp_path: Path) -> None:
+def test_markup_in_captions_is_escaped(photographs: Path, tmp_path: Path) -> None:
     token = photographs / "Flickr8k.token.txt"
     token.write_text(token.read_text().replace("A brown dog", 'A "><script>alert(1)</script> dog'))
-    found = read(photographs, cache=tmp_path / "cache", pictures="sift:8", hide_concepts=False)
-    gallery = look(
+    found = load(photographs, cache=tmp_path / "cache", encoder="sift:8", hide_concepts=False)
+    results = qualitative_results(
         found, n_bits=8, shown=2, queries=("dog",), methods={"cmssh": {}, "mmnn": {"steps": 3}}
     )
-    assert "<script>" not in Sheet(gallery, photographs / "images", 8).html()
+    assert "<script>" not in HtmlReport(results, photographs / "images", 8).render()
 
 
-def test_unknown_words_are_told_before_anything_is_learned(
-    photographs: Path, tmp_path: Path
-) -> None:
-    found = read(photographs, cache=tmp_path / "cache", pictures="sift:8", hide_concepts=False)
-    with pytest.raises(DataError, match="none of its words is among"):
-        look(found, queries=("xyzzy",), methods={"cmssh": {"n_similar": "never read"}})
+def test_unknown_words_are_reported_before_training(photographs: Path, tmp_path: Path) -> None:
+    found = load(photographs, cache=tmp_path / "cache", encoder="sift:8", hide_concepts=False)
+    with pytest.raises(DataError, match="none of its words is in the vocabulary"):
+        qualitative_results(
+            found, queries=("xyzzy",), methods={"cmssh": {"n_similar": "never read"}}
+        )

@@ -1,4 +1,4 @@
-"""``crossbit reproduce flickr8k``: the table of NUS on photographs with captions, here without describing any."""
+"""``crossbit reproduce flickr8k``: the table of NUS on Flickr8k, with simulated features."""
 
 from pathlib import Path
 
@@ -8,13 +8,13 @@ import pytest
 from crossbit.cli import main
 from crossbit.data import Dataset
 from crossbit.hashers import HASHERS
-from crossbit_experiments.docs import write_pages
+from crossbit_experiments.docs import write_docs
 from crossbit_experiments.flickr8k import dataset
 from crossbit_experiments.flickr8k.dataset import Photographs
 from crossbit_experiments.flickr8k.vocabulary import Leaks
-from crossbit_experiments.nus import methods as table
-from crossbit_experiments.nus.methods import NETWORK, rows
-from crossbit_experiments.nus.simulation import KINDS, features
+from crossbit_experiments.nus import run
+from crossbit_experiments.nus.run import NETWORK, table_methods
+from crossbit_experiments.nus.simulation import FEATURE_MODELS, simulate_features
 from crossbit_experiments.protocols import PROTOCOLS
 from crossbit_experiments.summary import read_summary
 
@@ -24,24 +24,23 @@ pytest.importorskip("matplotlib")
 def photographs(*_: object, **__: object) -> Photographs:
     labels = np.random.default_rng(0).random((240, 5)) < 0.3
     labels[:, 0] |= ~labels.any(axis=1)
-    image = features(labels, KINDS["image"], 0.6, [0]).astype(np.float32)
-    tags = features(labels, KINDS["tags"], 0.8, [1]).astype(np.float32)
+    image = simulate_features(labels, FEATURE_MODELS["image"], 0.6, [0]).astype(np.float32)
+    tags = simulate_features(labels, FEATURE_MODELS["tags"], 0.8, [1]).astype(np.float32)
     splits = {"train": np.arange(80), "database": np.arange(80, 200), "query": np.arange(200, 240)}
     data = Dataset(
         views={"image": image, "tags": tags}, labels=labels, splits=splits, name="flickr8k"
     )
-    leaks = Leaks(words=12, compounds=3, occurrences=456, telling=("leash", "slope"))
+    leaks = Leaks(words=12, compounds=3, occurrences=456, implying=("leash", "slope"))
     return Photographs(data, {}, leaks, {"without a concept": 7})
 
 
 def test_the_command_counts_leaks_and_ends_in_a_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(dataset, "read", photographs)
+    monkeypatch.setattr(dataset, "load", photographs)
     monkeypatch.setitem(NETWORK, "steps", 10)
-    monkeypatch.setattr(
-        table, "rows", lambda *given, **named: rows(*given, **named)[:4]
-    )  # the others take long
+    # The networks with defaults take long.
+    monkeypatch.setattr(run, "table_methods", lambda *args, **kw: table_methods(*args, **kw)[:4])
     out = tmp_path / "results" / "flickr8k"
     command = [
         "reproduce",
@@ -55,9 +54,9 @@ def test_the_command_counts_leaks_and_ends_in_a_table(
     ]
     assert main([*command, "--seeds", "2", "--bits", "8"]) == 0
     printed = capsys.readouterr()
-    assert "left out: 7 without a concept" in printed.err
+    assert "excluded: 7 without a concept" in printed.err
     assert "12 words of concepts and 3 that contain one, used 456 times" in printed.err
-    assert "tags that still give a concept away: 2 (leash, slope)" in printed.err
+    assert "tags that still imply a concept: 2 (leash, slope)" in printed.err
     assert "mean ± sd of 2 seeds" in printed.out
     assert "paper" not in printed.out
     found = read_summary(out / "summary.json")
@@ -70,20 +69,22 @@ def test_the_command_counts_leaks_and_ends_in_a_table(
         for name in ("table", "facts")
     ]
     page.write_text("".join(marks))
-    write_pages(tmp_path / "results", tmp_path / "docs")
+    write_docs(tmp_path / "results", tmp_path / "docs")
     made = page.read_text()
     assert "| at random |" in made
     assert "- Rows: train 80, database 120, query 40.\n" in made
-    assert "Kept from the tags: 12 words of concepts and 3 that contain one, used 456 times" in made
+    assert (
+        "Removed from the tags: 12 words of concepts and 3 that contain one, used 456 times" in made
+    )
     assert "All methods took " in made
 
 
-def test_our_networks_stand_beside_the_papers() -> None:
-    made = rows(PROTOCOLS["flickr8k/concepts"], paper=False, as_they_come=True)
-    assert [row.title for row in made[4:]] == ["MMNN, as it comes", "CMNN, as it comes"]
+def test_our_networks_with_defaults_are_beside_the_papers() -> None:
+    made = table_methods(PROTOCOLS["flickr8k/concepts"], paper=False, defaults=True)
+    assert [row.title for row in made[4:]] == ["MMNN, defaults", "CMNN, defaults"]
     for row in made[4:]:
-        assert row.make is not None
+        assert row.build is not None
         assert (
-            row.make(n_bits=8, seed=3).configuration()
+            row.build(n_bits=8, seed=3).configuration()
             == HASHERS[row.key[:4]](n_bits=8, seed=3).configuration()
         )

@@ -1,4 +1,4 @@
-"""Photographs, tags and concepts: readings, features made up, the table; small, and against the real labels."""
+"""NUS: splits, simulated features and the table; on small data and with the real labels."""
 
 from collections import Counter
 from dataclasses import replace
@@ -15,18 +15,17 @@ from crossbit.errors import DataError
 from crossbit.evaluation.protocol import Protocol
 from crossbit.evaluation.results import read_result
 from crossbit.metrics import AveragePrecision, mean_over_queries, rank_vectors
-from crossbit_experiments.nus import simulation
-from crossbit_experiments.nus.methods import DIRECTIONS, NETWORK, PAPER, rank_features, rows
-from crossbit_experiments.nus.run import run_study
+from crossbit_experiments.nus import run, simulation
+from crossbit_experiments.nus.run import DIRECTIONS, NETWORK, PAPER, rank_features, table_methods
 from crossbit_experiments.nus.simulation import (
-    KINDS,
+    FEATURE_MODELS,
     Calibration,
     calibrate,
-    features,
     simulate,
-    solve,
+    simulate_features,
+    solve_share,
 )
-from crossbit_experiments.nus.splits import BASE, LABELED, QUERIES, READINGS, apply_reading
+from crossbit_experiments.nus.splits import BASE, LABELED, QUERIES, SPLITS, apply_split
 from crossbit_experiments.protocols import PROTOCOLS
 from crossbit_experiments.summary import read_summary
 
@@ -40,21 +39,19 @@ SHARES = {"image": 0.6, "tags": 0.8}
 
 
 @pytest.fixture(scope="module")
-def made_up() -> Dataset:
+def simulated() -> Dataset:
     return simulate(LABELS, CONCEPTS, SHARES)
 
 
 @pytest.fixture
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Networks that learn for a moment."""
+    """Networks that train for a few steps."""
     monkeypatch.setitem(NETWORK, "steps", 15)
 
 
-@pytest.mark.parametrize("reading", READINGS)
-def test_every_part_has_concepts_and_queries_are_never_learned_from(
-    reading: str, made_up: Dataset
-) -> None:
-    data = apply_reading(made_up, reading)
+@pytest.mark.parametrize("split", SPLITS)
+def test_rows_have_concepts_and_queries_are_not_in_training(split: str, simulated: Dataset) -> None:
+    data = apply_split(simulated, split)
     train, base, query = (
         set(np.asarray(data.splits[part]).tolist()) for part in ("train", "database", "query")
     )
@@ -63,7 +60,7 @@ def test_every_part_has_concepts_and_queries_are_never_learned_from(
     assert np.asarray(data.labels).any(axis=1).all()
     np.testing.assert_allclose(np.linalg.norm(data.views["image"], axis=1), 1, rtol=1e-5)
     assert set(np.unique(data.views["tags"])) == {0, 1}
-    if reading == "labeled":
+    if split == "labeled":
         assert not train & base
         assert len(query) == round(len(data) * QUERIES / LABELED)
         assert len(base) == round(len(data) * BASE / LABELED)
@@ -74,9 +71,9 @@ def test_every_part_has_concepts_and_queries_are_never_learned_from(
         assert data.classes == tuple(CONCEPTS[:10])
 
 
-def test_rows_keep_their_features_and_concepts(made_up: Dataset) -> None:
-    data = apply_reading(made_up, "labeled")
-    before, after = ([row.tobytes() for row in one.views["tags"]] for one in (made_up, data))
+def test_rows_keep_their_features_and_concepts(simulated: Dataset) -> None:
+    data = apply_split(simulated, "labeled")
+    before, after = ([row.tobytes() for row in one.views["tags"]] for one in (simulated, data))
     once = {row for row, times in Counter(before).items() if times == 1}
     place = {row: number for number, row in enumerate(before) if row in once}
     found = [(number, place[row]) for number, row in enumerate(after) if row in once]
@@ -85,62 +82,64 @@ def test_rows_keep_their_features_and_concepts(made_up: Dataset) -> None:
     np.testing.assert_array_equal(np.asarray(data.labels)[new], LABELS[old])
 
 
-def test_rows_that_lack_something_take_no_part(made_up: Dataset) -> None:
-    half = replace(made_up, splits={"complete": np.arange(0, 1500, 2)})
-    assert len(apply_reading(half, "labeled")) == int(LABELS[::2].any(axis=1).sum())
-    few = replace(made_up, splits={"complete": np.flatnonzero(LABELS.any(axis=1))[:10]})
-    with pytest.raises(DataError, match="10 photographs have a concept and all views"):
-        apply_reading(few, "labeled")
-    with pytest.raises(DataError, match="unknown reading 'all'"):
-        apply_reading(made_up, "all")
+def test_incomplete_rows_are_left_out(simulated: Dataset) -> None:
+    half = replace(simulated, splits={"complete": np.arange(0, 1500, 2)})
+    assert len(apply_split(half, "labeled")) == int(LABELS[::2].any(axis=1).sum())
+    few = replace(simulated, splits={"complete": np.flatnonzero(LABELS.any(axis=1))[:10]})
+    with pytest.raises(DataError, match=r"need at least 20 photographs .* and all views, got 10"):
+        apply_split(few, "labeled")
+    with pytest.raises(DataError, match="unknown split 'all'"):
+        apply_split(simulated, "all")
 
 
-def test_the_printed_sizes_come_out_for_the_real_labels(nuswide_folder: Path) -> None:
+def test_the_real_labels_give_the_printed_sizes(nuswide_folder: Path) -> None:
     labels, concepts = read_concepts(nuswide_folder)
     nothing = np.zeros((len(labels), 1), np.uint8)
     data = Dataset(views={"image": nothing, "tags": nothing}, labels=labels, classes=concepts)
     sizes = [
-        {part: len(rows) for part, rows in apply_reading(data, reading).splits.items()}
-        for reading in READINGS
+        {part: len(rows) for part, rows in apply_split(data, split).splits.items()}
+        for split in SPLITS
     ]
     assert sizes[0] == {"train": 19_347, "database": 180_000, "query": 10_000}
     assert sizes[1] == {"train": 93_288, "database": 176_577, "query": 10_000}
 
 
-def test_features_tell_as_much_as_they_should() -> None:
-    none, some, all_ = (features(LABELS, KINDS["tags"], share, [0, 1]) for share in (0.0, 0.5, 1.0))
+def test_features_are_as_informative_as_the_share_says() -> None:
+    tags = FEATURE_MODELS["tags"]
+    none, half, all_ = (simulate_features(LABELS, tags, s, [0, 1]) for s in (0.0, 0.5, 1.0))
     assert none.dtype == np.uint8
     assert none.max() == 1
     assert (none.sum(axis=1) >= 1).all()
-    assert abs(none.sum(axis=1).mean() - KINDS["tags"].draws) < 0.5
-    one = np.flatnonzero(LABELS.sum(axis=1) == 1)
-    same = LABELS[one] @ LABELS[one].T
-    apart = [
-        float((rows[one] @ rows[one].T.astype(int))[same].mean()) for rows in (none, some, all_)
+    assert abs(none.sum(axis=1).mean() - tags.draws) < 0.5
+    single = np.flatnonzero(LABELS.sum(axis=1) == 1)
+    same = LABELS[single] @ LABELS[single].T
+    shared = [
+        float((rows[single] @ rows[single].T.astype(int))[same].mean())
+        for rows in (none, half, all_)
     ]
-    assert apart[0] < apart[1] < apart[2]
+    assert shared[0] < shared[1] < shared[2]
     # Rows without a concept draw from the common distribution, whatever the share.
     np.testing.assert_allclose(all_[-50:].sum(), none[-50:].sum(), rtol=0.1)
-    assert features(LABELS, KINDS["image"], 0.5, [0, 0]).max() > 1
-    np.testing.assert_array_equal(features(LABELS, KINDS["tags"], 0.5, [0, 1]), some)
+    assert simulate_features(LABELS, FEATURE_MODELS["image"], 0.5, [0, 0]).max() > 1
+    np.testing.assert_array_equal(simulate_features(LABELS, tags, 0.5, [0, 1]), half)
 
 
-def test_features_without_any_concept_can_be_made() -> None:
-    made = features(np.zeros((5, 3), bool), KINDS["tags"], 1.0, [0])
+def test_features_without_any_concept_can_be_simulated() -> None:
+    made = simulate_features(np.zeros((5, 3), bool), FEATURE_MODELS["tags"], 1.0, [0])
     assert (made.sum(axis=1) > 0).all()
 
 
-def test_calibration_finds_how_much_draws_must_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calibration_finds_the_share_of_informative_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simulation, "_TOLERANCE", 2.0)
     goals = {
-        "image": replace(KINDS["image"], target=70.0),
-        "tags": replace(KINDS["tags"], target=80.0),
+        "image": replace(FEATURE_MODELS["image"], target=70.0),
+        "tags": replace(FEATURE_MODELS["tags"], target=80.0),
     }
-    monkeypatch.setattr(simulation, "KINDS", goals)
+    monkeypatch.setattr(simulation, "FEATURE_MODELS", goals)
     told: list[str] = []
     found = calibrate(LABELS, CONCEPTS, "labeled", on_trial=told.append)
     assert len(told) == sum(map(len, found.trials.values()))
-    data = apply_reading(simulate(LABELS, CONCEPTS, found.shares), "labeled")
+    data = apply_split(simulate(LABELS, CONCEPTS, found.shares), "labeled")
     for name, kind in goals.items():
         ranking = rank_features(data, name, PROTOCOLS["nus/labeled"])
         value = 100 * mean_over_queries(ranking.measure(AveragePrecision(at=10)))
@@ -148,13 +147,13 @@ def test_calibration_finds_how_much_draws_must_tell(monkeypatch: pytest.MonkeyPa
         assert value == pytest.approx(found.trials[name][-1][1])
 
 
-def test_a_share_that_does_not_exist_is_told() -> None:
-    with pytest.raises(DataError, match=r"image: no share of telling draws gives an mAP@10 of 57"):
-        solve(lambda share: 90.0 if share > 0.3 else 45.0, 57.0, "image")
+def test_a_target_that_cannot_be_reached_is_reported() -> None:
+    with pytest.raises(DataError, match="image: no share of informative draws gives an mAP@10"):
+        solve_share(lambda share: 90.0 if share > 0.3 else 45.0, 57.0, "image")
 
 
-def test_features_are_ranked_by_euclidean_distance(made_up: Dataset) -> None:
-    data = apply_reading(made_up, "labeled")
+def test_features_are_ranked_by_euclidean_distance(simulated: Dataset) -> None:
+    data = apply_split(simulated, "labeled")
     protocol = PROTOCOLS["nus/labeled"]
     asked, searched = (np.asarray(data.splits[part]) for part in ("query", "database"))
     for name in ("image", "tags"):
@@ -165,29 +164,29 @@ def test_features_are_ranked_by_euclidean_distance(made_up: Dataset) -> None:
             mean_over_queries(one.measure(AveragePrecision(at=10))) for one in (ours, theirs)
         )
         assert value == pytest.approx(expected, abs=1e-3 if name == "image" else 1e-9)
-    with pytest.raises(ValueError, match="looks at more than first places"):
+    with pytest.raises(ValueError, match="needs more than the first places"):
         rank_features(data, "image", Protocol(name="whole", queries="query", base="database"))
 
 
-def test_the_table_has_the_papers_rows_and_settings() -> None:
-    made = {row.key: row for row in rows(PROTOCOLS["nus/labeled"])}
+def test_the_table_has_the_papers_methods_and_settings() -> None:
+    made = {row.key: row for row in table_methods(PROTOCOLS["nus/labeled"])}
     assert list(made) == ["raw", "mmnn", "cmnn", "cmssh"]
     assert made["mmnn"].paper["image-image"] == 79.39
     assert PAPER["cmssh"]["tags-image"] == 50.2
-    network: Any = made["mmnn"].make(n_bits=64, seed=0)  # type: ignore[misc]
+    network: Any = made["mmnn"].build(n_bits=64, seed=0)  # type: ignore[misc]
     assert (network.alpha, network.n_pairs, network.optimizer) == (0.3, (500_000, 500_000), "cg")
     assert network.margin == {"image-tags": 7.0, "image": 3.0, "tags": 3.0}
-    assert all(not row.paper for row in rows(PROTOCOLS["nus/labeled"], paper=False))
+    assert all(not row.paper for row in table_methods(PROTOCOLS["nus/labeled"], paper=False))
 
 
 @pytest.mark.usefixtures("brief")
-def test_a_study_ends_in_a_summary_with_all_directions_and_chance(
-    made_up: Dataset, tmp_path: Path
+def test_a_run_writes_a_summary_with_all_directions_and_chance(
+    simulated: Dataset, tmp_path: Path
 ) -> None:
-    data, protocol = apply_reading(made_up, "ten-concepts"), PROTOCOLS["nus/ten-concepts"]
-    made = rows(protocol, pairs=(2000, 2000))
+    data, protocol = apply_split(simulated, "ten-concepts"), PROTOCOLS["nus/ten-concepts"]
+    made = table_methods(protocol, pairs=(2000, 2000))
     for _ in range(2):
-        run_study(made, data, tmp_path, protocol, n_bits=16, seeds=[0], facts={})
+        run.run(made, data, tmp_path, protocol, n_bits=16, seeds=[0], facts={})
     found = read_summary(tmp_path / "summary.json")
     table = {row["key"]: row for row in found["table"]}
     assert list(table) == ["raw", "mmnn", "cmnn", "cmssh", "chance"]
@@ -207,7 +206,7 @@ def test_a_study_ends_in_a_summary_with_all_directions_and_chance(
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few labels, and shares that need not be looked for."""
+    """Few labels, and a given calibration."""
     monkeypatch.setattr(
         "crossbit.data.conversion.distributions.read_concepts", lambda folder: (LABELS, CONCEPTS)
     )
@@ -216,7 +215,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("quick", "brief")
-def test_the_command_simulates_and_goes_on(
+def test_the_command_simulates_and_resumes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = [
@@ -231,7 +230,7 @@ def test_the_command_simulates_and_goes_on(
     command += ["--pairs", "2000", "--bits", "12"]
     assert main(command) == 0
     printed = capsys.readouterr()
-    assert "features are made up" in printed.err
+    assert "features are simulated" in printed.err
     assert "nus/labeled: 10⁴ queries" in printed.err
     for name in ("features", "MM-NN", "CM-NN", "CM-SSH", "64.3", "first 10 places"):
         assert name in printed.out
@@ -239,10 +238,10 @@ def test_the_command_simulates_and_goes_on(
     assert summary["facts"]["simulated"]["trials"]["tags"] == [[0.8, 79.0]]
     assert summary["facts"]["cost"]["GiB at most"] > 0
     assert main(command) == 0
-    assert "features are made up" not in capsys.readouterr().err
+    assert "features are simulated" not in capsys.readouterr().err
 
 
-def test_an_unknown_protocol_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_protocol_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (
         main(["reproduce", "nus", "--simulate", "--data", str(tmp_path), "--protocol", "all"]) == 1
     )
@@ -251,9 +250,9 @@ def test_an_unknown_protocol_is_told(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 @pytest.mark.usefixtures("brief")
 def test_the_command_takes_a_converted_set(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], made_up: Dataset
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], simulated: Dataset
 ) -> None:
-    made_up.save(tmp_path / "nus")
+    simulated.save(tmp_path / "nus")
     command = [
         "reproduce",
         "nus",

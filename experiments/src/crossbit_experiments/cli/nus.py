@@ -53,7 +53,7 @@ def nus(
 
     For example:
 
-      crossbit data convert NUS-WIDE nus
+      crossbit data convert NUS-WIDE --out nus
       crossbit reproduce nus --data nus
       crossbit reproduce nus --simulate --protocol ten-concepts
     """

@@ -1,4 +1,4 @@
-"""Transformations, distractors and the plan of the reconstructed data set."""
+"""Surfaces, transformations, distractors and the list of shapes."""
 
 from collections import Counter
 from pathlib import Path
@@ -11,18 +11,18 @@ from crossbit.features.shape import Mesh
 from crossbit_experiments.shapegoogle.distractors import FAMILIES, distractor
 from crossbit_experiments.shapegoogle.shapes import (
     CLASSES,
-    DISTRACTORS,
     KINDS,
-    SHAPES,
+    N_DISTRACTORS,
+    N_SHAPES,
     find_poses,
-    plan,
+    list_shapes,
 )
 from crossbit_experiments.shapegoogle.surfaces import (
     VERTICES,
     ball,
     coarsen,
     distances,
-    inside,
+    isosurface,
     tube,
     without,
 )
@@ -30,7 +30,7 @@ from crossbit_experiments.shapegoogle.transformations import MAGNITUDES, transfo
 from tests.experiments.meshes import small_sources
 
 pytest.importorskip("scipy")
-SHAPE = distractor("knot", 0, [1e4])  # which comes near itself
+SHAPE = distractor("knot", 0, [1e4])  # it comes near itself, as the topology transformation needs
 
 
 def _euler(mesh: Mesh) -> int:
@@ -54,9 +54,9 @@ def test_a_tube_is_a_torus() -> None:
     assert mesh.area == pytest.approx(4 * np.pi**2 * 0.2, rel=0.02)
 
 
-def test_what_a_function_is_negative_inside_of() -> None:
+def test_an_isosurface_encloses_negative_values() -> None:
     low, high = np.full(3, -1.5), np.full(3, 1.5)
-    mesh = inside(lambda points: np.linalg.norm(points, axis=1) - 1, low, high, cells=30)
+    mesh = isosurface(lambda points: np.linalg.norm(points, axis=1) - 1, low, high, cells=30)
     assert _euler(mesh) == 2
     np.testing.assert_allclose(np.linalg.norm(mesh.vertices, axis=1), 1, atol=0.01)
     assert mesh.area == pytest.approx(4 * np.pi, rel=0.02)
@@ -64,14 +64,14 @@ def test_what_a_function_is_negative_inside_of() -> None:
     assert np.abs((mesh.vertex_normals() * mesh.vertices).sum(axis=1)).min() > 0.9
 
 
-def test_fewer_vertices_on_the_same_surface() -> None:
+def test_coarsening_keeps_the_surface() -> None:
     mesh = coarsen(ball(5), 800, seed=0)
     assert len(mesh.vertices) == 800
     assert _euler(mesh) == 2
     assert mesh.area == pytest.approx(4 * np.pi, rel=0.02)
 
 
-def test_distances_go_along_the_surface() -> None:
+def test_distances_follow_the_surface() -> None:
     mesh = ball(4)
     far = distances(mesh, np.array([0]))[0]
     opposite = (mesh.vertices @ mesh.vertices[0]).argmin()
@@ -86,7 +86,7 @@ def test_the_largest_piece_is_kept() -> None:
 
 
 @pytest.mark.parametrize("kind", MAGNITUDES)
-def test_a_transformation_changes_more_the_stronger_it_is(kind: str) -> None:
+def test_stronger_transformations_change_more(kind: str) -> None:
     def change(strength: float) -> float:
         found = transform(SHAPE, kind, strength, 5)
         assert np.isfinite(found.vertices).all()
@@ -105,7 +105,7 @@ def test_the_same_seed_gives_the_same_shape() -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_family_gives_closed_surfaces_of_the_sizes_of_classes(family: str) -> None:
+def test_distractors_are_closed_surfaces_of_the_size_of_a_class(family: str) -> None:
     mesh = distractor(family, 7, [2e4])
     assert 1e4 < mesh.area < 4e4
     assert 300 < len(mesh.vertices) <= VERTICES
@@ -115,23 +115,23 @@ def test_every_family_gives_closed_surfaces_of_the_sizes_of_classes(family: str)
     assert mesh.area != distractor(family, 8, [2e4]).area
 
 
-def test_the_plan_has_the_papers_numbers_and_is_split_evenly() -> None:
-    items = plan()
+def test_there_are_as_many_shapes_as_in_the_paper_split_evenly() -> None:
+    items = list_shapes()
     shapes = [item for item in items if item.label is not None]
-    assert (len(shapes), len(items) - len(shapes)) == (SHAPES, DISTRACTORS) == (583, 456)
+    assert (len(shapes), len(items) - len(shapes)) == (N_SHAPES, N_DISTRACTORS) == (583, 456)
     assert len({item.name for item in items}) == len(items)
     sizes = Counter(item.label for item in shapes)
     assert set(sizes) == set(CLASSES)
     assert max(sizes.values()) - min(sizes.values()) == 1
-    trains = Counter((item.kind, item.step) for item in shapes if item.trains)
+    trains = Counter((item.kind, item.step) for item in shapes if item.in_train)
     assert all(trains[kind, step] == 6 for kind in KINDS[1:] for step in range(1, 6))
-    halves = Counter(item.label for item in shapes if item.trains)
+    halves = Counter(item.label for item in shapes if item.in_train)
     assert all(23 <= halves[label] <= 26 for label in CLASSES)
-    seen = Counter(item.kind for item in items if item.label is None and item.trains)
+    seen = Counter(item.kind for item in items if item.label is None and item.in_train)
     assert seen == dict.fromkeys(FAMILIES, 19)
 
 
-def test_poses_are_found_and_brought_to_one_system_of_units(tmp_path: Path) -> None:
+def test_poses_are_scaled_to_common_units(tmp_path: Path) -> None:
     poses = find_poses(small_sources(tmp_path))
     assert [pose.path.name for pose in poses["person"]] == ["8_man_01.off", "person1.off"]
     assert poses["cat"][0].factor == 1
