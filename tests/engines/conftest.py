@@ -1,4 +1,4 @@
-"""Real engines for the tests past one machine: a Milvus server and Milvus Lite; see ``make test-scale``."""
+"""Fixtures with real engines, a Milvus server and Milvus Lite; run by ``make test-scale``."""
 
 import itertools
 from collections.abc import Iterator
@@ -18,10 +18,10 @@ _running: list[Standalone] = []
 
 @pytest.fixture(scope="session")
 def milvus_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
-    """A Milvus server that asks for a password; nobody else can reach it."""
+    """A Milvus server with a password, unreachable from outside."""
     if not is_own_network():
         pytest.fail(
-            "the server must be in a network of its own: run these tests by make test-scale"
+            "the server needs a network namespace of its own: run these tests by make test-scale"
         )
     with Standalone(tmp_path_factory.mktemp("milvus")) as server:
         _running.append(server)
@@ -30,7 +30,7 @@ def milvus_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalo
 
 @pytest.fixture
 def unused_name() -> Iterator[str]:
-    """A name that no collection has; what a test makes under it on the server is gone after it."""
+    """A name that no collection has; a collection of that name is dropped after the test."""
     name = f"c{next(_numbers)}c"
     yield name
     for server in _running:
@@ -41,7 +41,7 @@ def unused_name() -> Iterator[str]:
 
 @pytest.fixture(params=["server", "lite"])
 def address(request: pytest.FixtureRequest, tmp_path: Path, unused_name: str) -> str:
-    """Where a collection can be made: on the server, and in a file of Milvus Lite."""
+    """Address of a new collection: on the server, and in a file of Milvus Lite."""
     if request.param == "lite":
         return f"milvus://{tmp_path}/items.db/{unused_name}"
     server: Standalone = request.getfixturevalue("milvus_server")

@@ -1,4 +1,4 @@
-"""A line to a server that can be cut, slowed down, or encrypted."""
+"""A TCP relay to a server that can be cut, slowed down, or encrypted."""
 
 import asyncio
 import ssl
@@ -12,49 +12,50 @@ _PIECE = 4096
 
 
 class Relay:
-    """Passes connections on to a port of this machine, in a thread of its own.
+    """Forwards connections to a port of this machine, in its own thread.
 
     Args:
-        port: Where the server listens.
+        port: Port of the server.
         tls: Encrypts the client's side.
     """
 
     def __init__(self, port: int, tls: ssl.SSLContext | None = None) -> None:
         self.port = 0
-        self.rate = float("inf")  # bytes a second that a connection carries
+        self.rate = float("inf")  # bytes per second of a connection
         self.passed = 0  # bytes so far
-        self._target, self._tls = port, tls
-        self._whole = True
+        self._target = port
+        self._tls = tls
+        self._is_cut = False
         self._writers: set[StreamWriter] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
     def cut(self) -> None:
-        """End all connections, and every new one at once."""
-        self._whole = False
+        """Close all connections, and every new one immediately."""
+        self._is_cut = True
         for writer in list(self._writers):
             self._loop.call_soon_threadsafe(writer.transport.abort)
 
-    def mend(self) -> None:
-        """Let connections through again."""
-        self._whole = True
+    def restore(self) -> None:
+        """Accept connections again."""
+        self._is_cut = False
 
     async def _listen(self) -> int:
         self._server = await asyncio.start_server(self._connect, "127.0.0.1", 0, ssl=self._tls)
         return int(self._server.sockets[0].getsockname()[1])
 
     async def _connect(self, reader: StreamReader, writer: StreamWriter) -> None:
-        if not self._whole:
+        if self._is_cut:
             writer.transport.abort()
             return
         try:
-            there, to = await asyncio.open_connection("127.0.0.1", self._target)
-        except OSError:  # the server is away
+            source, target = await asyncio.open_connection("127.0.0.1", self._target)
+        except OSError:  # the server is down
             writer.transport.abort()
             return
-        self._writers |= {writer, to}
-        await asyncio.gather(self._pump(reader, to), self._pump(there, writer))
-        self._writers -= {writer, to}
+        self._writers |= {writer, target}
+        await asyncio.gather(self._pump(reader, target), self._pump(source, writer))
+        self._writers -= {writer, target}
 
     async def _pump(self, source: StreamReader, target: StreamWriter) -> None:
         with suppress(OSError):

@@ -1,26 +1,27 @@
-"""The commands with an address in the place of a folder, and the service with its page."""
+"""The commands with the address of a server instead of a folder, and the service with its page."""
 
 import json
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from items.abc import Iterator
 
 from benchmarks._standalone import Standalone
 from crossbit import Collection
+from crossbit.cli import items
 from tests.browser.conftest import browser, gallery, page  # noqa: F401
 from tests.browser.test_page import test_words_find_pictures  # noqa: F401
-from tests.cli.test_collections import EXPECTED, N, lines, model, run  # noqa: F401
+from tests.cli.test_collection import EXPECTED, N, lines, model, run  # noqa: F401
 from tests.engines.relay import Relay
 from tests.server.running import Running, running
 
 
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands note how far they have come there."""
+    """Commands store their progress there."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
@@ -38,7 +39,7 @@ def test_every_command(
     with_model = ("--model", model)
     assert run("create", address, *with_model) == 0
     assert "Milvus@" not in capsys.readouterr().err
-    assert run("add", address, lines, "--view", "text=tags", *with_model) == 0
+    assert run("add", address, lines, "--column", "text=tags", *with_model) == 0
     assert f"{N} items added; {N} in milvus://" in capsys.readouterr().err
     assert (
         run(
@@ -47,7 +48,7 @@ def test_every_command(
             "red + food",
             "-m",
             "text",
-            "--where",
+            "--filter",
             '{"year": {">=": 2010}}',
             *with_model,
         )
@@ -88,7 +89,7 @@ def test_an_interrupted_add_goes_on(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(collections, "_NOTED_EVERY", -1.0)
+    monkeypatch.setattr(items, "_SAVE_EVERY", -1.0)
     assert run("create", address, "--model", model) == 0
     upsert, written = Collection.upsert, list[str]()
 
@@ -100,9 +101,9 @@ def test_an_interrupted_add_goes_on(
 
     with monkeypatch.context() as patched:
         patched.setattr(Collection, "upsert", interrupted)
-        run("add", address, lines, "--view", "text=tags", "--batch", 5, "--model", model)
+        run("add", address, lines, "--column", "text=tags", "--batch", 5, "--model", model)
     capsys.readouterr()
-    assert run("add", address, lines, "--view", "text=tags", "--batch", 5, "--model", model) == 0
+    assert run("add", address, lines, "--column", "text=tags", "--batch", 5, "--model", model) == 0
     assert "20 items were added before the interruption" in (said := capsys.readouterr().err)
     assert f"5 items added; {N} in milvus://" in said
 
@@ -147,5 +148,5 @@ def test_the_service_tells_when_the_server_is_away_and_goes_on(
     with pytest.raises(urllib.error.HTTPError, match="503") as error:
         ask(service)
     assert "no answer within" in error.value.read().decode()
-    line.mend()
+    line.restore()
     assert ask(service)["hits"] == expected

@@ -1,4 +1,4 @@
-"""What every collection promises holds on Milvus, too: the same tests, on a server and in a file of Milvus Lite."""
+"""The contract tests of collections, on a Milvus server and in a file of Milvus Lite."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack

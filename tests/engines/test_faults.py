@@ -1,4 +1,4 @@
-"""A server that dies, hangs, is slow, refuses: what was acknowledged is there, errors come in time, work goes on."""
+"""A server that dies, hangs, is slow or refuses: acknowledged writes survive, errors are timely."""
 
 import os
 import signal
@@ -13,8 +13,8 @@ import pytest
 
 from benchmarks._standalone import Standalone
 from crossbit import BackendError, Collection
-from crossbit.collection.milvus import writing
-from crossbit.collection.milvus.client import Link
+from crossbit.collection.milvus import io
+from crossbit.collection.milvus.client import MilvusConnection
 from tests.engines.relay import Relay
 from tests.faults.operations import WIDTHS, model
 
@@ -76,9 +76,8 @@ def test_a_server_killed_while_it_writes_has_lost_nothing_it_acknowledged(
         milvus_server.kill()
         milvus_server.start()
         enough = len(acknowledged) + 2
-        wait_until(
-            lambda: len(acknowledged) >= enough or not writer.is_alive()
-        )  # the client went on by itself
+        # The client reconnects by itself.
+        wait_until(lambda: len(acknowledged) >= enough or not writer.is_alive())
         stop.set()
         writer.join()
         assert len(acknowledged) >= enough
@@ -89,7 +88,7 @@ def test_a_server_killed_while_it_writes_has_lost_nothing_it_acknowledged(
         assert collection.check() == []
 
 
-def test_a_server_that_is_away_is_an_error_in_time_and_comes_back(
+def test_an_unreachable_server_is_a_timely_error_and_the_client_reconnects(
     milvus_server: Standalone, unused_name: str
 ) -> None:
     with Relay(milvus_server.port) as line:
@@ -108,11 +107,11 @@ def test_a_server_that_is_away_is_an_error_in_time_and_comes_back(
                 with (
                     in_time(5),
                     pytest.raises(
-                        BackendError, match=r"no answer within 3 s \(.+\); see that the server"
+                        BackendError, match=r"no answer within 3 s \(.+\); check the server"
                     ),
                 ):
                     call()
-            line.mend()
+            line.restore()
             assert collection.search("text", QUERY) == expected
             fill(collection, range(20, 30))
             assert_holds(collection, range(30))
@@ -127,7 +126,7 @@ def test_a_short_absence_is_not_noticed(milvus_server: Standalone, unused_name: 
     ):
         fill(collection, range(20))
         line.cut()
-        threading.Timer(1.5, line.mend).start()
+        threading.Timer(1.5, line.restore).start()
         assert len(collection.search("text", QUERY, k=20)[0]) == 20
 
 
@@ -147,7 +146,7 @@ def test_a_server_that_hangs(milvus_server: Standalone, unused_name: str) -> Non
         assert collection.search("text", QUERY) == expected
 
 
-def test_a_slow_line(milvus_server: Standalone, unused_name: str) -> None:
+def test_a_slow_connection(milvus_server: Standalone, unused_name: str) -> None:
     with Relay(milvus_server.port) as line:
         address = milvus_server.address(unused_name, port=line.port)
         with Collection.create(address, model(0), timeout=60) as collection:
@@ -164,17 +163,17 @@ def test_a_slow_line(milvus_server: Standalone, unused_name: str) -> None:
             assert_holds(collection, range(600))
 
 
-def test_half_of_a_batch_is_refused(
+def test_a_batch_that_is_refused_halfway_can_be_repeated(
     milvus_server: Standalone, unused_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "_ROWS", 20)  # ten items a request
-    monkeypatch.setattr(writing, "MAX_PAYLOAD", 10**6)  # more than the server takes
+    monkeypatch.setattr(io, "_ROWS_PER_WRITE", 20)  # ten items per request
+    monkeypatch.setattr(io, "_MAX_PAYLOAD", 10**6)  # more than the server accepts
     ids, payload = [f"i{i}" for i in range(30)], [{"number": i} for i in range(30)]
     large: list[dict[str, Any]] = [*payload[:25], {"text": "x" * 70_000}, *payload[26:]]
     with Collection.create(milvus_server.address(unused_name), model(0)) as collection:
         with pytest.raises(
             BackendError,
-            match=r"exceeds max length.*; 20 of 30 items were written before; give the",
+            match=r"exceeds max length.*; 20 of 30 items were written before; repeat the",
         ):
             collection.upsert(ids, views(range(30)), large)
         assert len(collection) == 20
@@ -184,31 +183,37 @@ def test_half_of_a_batch_is_refused(
         assert_holds(collection, range(30))
 
 
-def test_a_line_that_is_cut_in_the_middle_of_a_batch(
+def test_a_connection_that_is_cut_in_the_middle_of_a_batch(
     milvus_server: Standalone, unused_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "_ROWS", 20)
+    monkeypatch.setattr(io, "_ROWS_PER_WRITE", 20)
     with Relay(milvus_server.port) as line:
         address = milvus_server.address(unused_name, port=line.port)
         with Collection.create(address, model(0)) as collection:
             fill(collection, range(10))
         with Collection.open(address, model(0), timeout=4) as collection:
-            call, verbs = Link.call, list[str]()
+            call = MilvusConnection.call
+            methods: list[str] = []
 
-            def cut_at_the_fifth(link: Link, verb: str, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-                verbs.append(verb)
-                if verbs.count("upsert") == 5:
+            def cut_at_the_fifth(
+                connection: MilvusConnection,
+                method: str,
+                *args: Any,  # noqa: ANN401
+                **kwargs: Any,  # noqa: ANN401
+            ) -> Any:  # noqa: ANN401
+                methods.append(method)
+                if methods.count("upsert") == 5:
                     line.cut()
-                return call(link, verb, *args, **kwargs)
+                return call(connection, method, *args, **kwargs)
 
             with monkeypatch.context() as patched:
-                patched.setattr(Link, "call", cut_at_the_fifth)
+                patched.setattr(MilvusConnection, "call", cut_at_the_fifth)
                 with pytest.raises(
                     BackendError,
                     match=r"no answer within 4 s .* 40 of 200 items were written before",
                 ):
                     fill(collection, range(200))
-            line.mend()
+            line.restore()
             fill(collection, range(200))
             assert_holds(collection, range(200))
             assert collection.check() == []

@@ -1,4 +1,4 @@
-"""What is particular to collections on Milvus."""
+"""What only collections on Milvus do."""
 
 import subprocess
 import sys
@@ -22,10 +22,10 @@ from crossbit import (
     MissingExtraError,
 )
 from crossbit.collection import copy
-from crossbit.collection.filters import holds, parse
-from crossbit.collection.milvus import io, writing
-from crossbit.collection.milvus.client import Link
-from crossbit.collection.milvus.schema import Stored
+from crossbit.collection.filters import matches_all, parse_filter
+from crossbit.collection.milvus import io, query
+from crossbit.collection.milvus.io import MilvusTable
+from crossbit.collection.milvus.schema import StoredItem
 from crossbit.model import Affine
 from tests.contracts.test_collections import FIELDS, VALUES, conditions
 from tests.faults.operations import WIDTHS, model
@@ -52,12 +52,12 @@ def eventually(holds_now: Callable[[], bool], seconds: float = 10.0) -> bool:
     return False
 
 
-# --- whose it is ---
+# --- identity and model ---
 
 
 def test_a_collection_has_one_model_and_one_name(address: str) -> None:
     with pytest.raises(
-        DataError, match=r"there is no such collection; make one with Collection.create"
+        DataError, match=r"there is no such collection; create one with Collection.create"
     ):
         Collection.open(address, model(0))
     assert not Collection.exists(address)
@@ -69,30 +69,26 @@ def test_a_collection_has_one_model_and_one_name(address: str) -> None:
         Collection.create(address, model(0))
     with pytest.raises(
         DataError,
-        match=r"holds codes of the model \w{16}, not of \w{16}, which was given; open it with",
+        match=r"holds codes of the model \w{16}, not of the given model \w{16}; open it with",
     ):
         Collection.open(address, model(1))
 
 
-def test_somebody_elses_collection_is_not_touched(address: str) -> None:
+def test_a_collection_of_another_program_is_not_touched(address: str) -> None:
     Collection.create(address, model(0)).close()
     with Collection.open(address, model(0)) as collection:
-        link: Link = collection._store._link  # type: ignore[attr-defined]
-        writing.remove(link, ["!state"])
-        assert io.rows_of(link, ["!state"]) == []  # waits until the server has seen it
-    with pytest.raises(
-        FormatError, match=r"it is not a collection of crossbit .*; choose another name"
-    ):
+        table: MilvusTable = collection._store._table  # type: ignore[attr-defined]
+        table.delete_rows(["!state"])
+        assert table.rows(["!state"]) == []  # waits until the server has seen it
+    with pytest.raises(FormatError, match=r"not a collection of crossbit .*; choose another name"):
         Collection.open(address, model(0))
 
 
-def test_whoever_has_an_upgraded_collection_open_is_told(address: str) -> None:
+def test_an_upgrade_invalidates_other_open_objects(address: str) -> None:
     X = views(4)
     with Collection.create(address, model(0)) as one, Collection.open(address, model(0)) as other:
         one.upsert(range(4), X)
-        with pytest.raises(
-            DataError, match="a Milvus collection keeps no features; give them again: upgrade"
-        ):
+        with pytest.raises(DataError, match="Milvus does not keep features; pass them: upgrade"):
             one.upgrade(model(1))
         with pytest.raises(
             DataError, match="holds codes of 3 bytes, the new model makes 100 bits; create another"
@@ -113,12 +109,12 @@ def test_whoever_has_an_upgraded_collection_open_is_told(address: str) -> None:
             one.upgrade(HashModel({"text": [Affine(np.ones((4, 20)), np.zeros(20))]}, 20), [])
         one.upgrade(model(1), [(range(4), X)])
         for call in (lambda: other.search("text", X["text"]), lambda: other.upsert(range(4), X)):
-            with pytest.raises(DataError, match="which was given; open it with that model"):
+            with pytest.raises(DataError, match="open it with the model of its codes"):
                 call()
         assert len(one.search("text", X["text"][:1])[0]) == 4
 
 
-# --- what it finds ---
+# --- search ---
 
 
 @pytest.mark.parametrize("n_bits", [1, 7, 8, 20, 64, 65, 200])
@@ -134,26 +130,25 @@ def test_any_number_of_bits(tmp_path: Path, n_bits: int) -> None:
         ]
 
 
-def test_more_neighbors_and_items_than_a_server_gives_at_once(
+def test_more_neighbors_and_items_than_a_server_returns_at_once(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(finding, "MOST", 20)
-    monkeypatch.setattr(reading, "PAGE", 7)
+    monkeypatch.setattr(query, "_MAX_LIMIT", 20)
+    monkeypatch.setattr(io, "PAGE", 7)
     X = views(50)
     with Collection.create(address, model(0)) as collection:
         collection.upsert(range(50), X, [{"é": i % 2} for i in range(50)])
         hits = collection.search("text", X["text"][:1], k=1000)[0]
         assert {hit.id for hit in hits} == set(range(50))
         assert [hit.distance for hit in hits] == sorted(hit.distance for hit in hits)
-        odd = collection.search("text", X["text"][:1], k=1000, filter={"é": 1})[
-            0
-        ]  # which the server does not filter
+        # The server cannot filter by this field.
+        odd = collection.search("text", X["text"][:1], k=1000, filter={"é": 1})[0]
         assert [hit for hit in hits if hit.id % 2] == odd
         assert collection.search("text", X["text"][:1], k=4, filter={"é": {"in": []}}) == [[]]
         assert {item.id for item in collection} == set(range(50))
 
 
-def test_the_server_holds_nothing_back_that_meets_a_filter(address: str) -> None:
+def test_the_server_returns_everything_that_meets_a_filter(address: str) -> None:
     payloads = st.lists(st.dictionaries(FIELDS, VALUES, max_size=3), min_size=150, max_size=150)
     texts: list[dict[str, object]] = []
 
@@ -171,13 +166,13 @@ def test_the_server_holds_nothing_back_that_meets_a_filter(address: str) -> None
         def agree(where: dict[str, object]) -> None:
             hits = collection.search("text", np.ones((1, WIDTHS["text"])), k=200, filter=where)[0]
             assert {hit.id for hit in hits} == {
-                i for i, own in enumerate(texts) if holds(parse(where), own)
+                i for i, own in enumerate(texts) if matches_all(parse_filter(where), own)
             }
 
         agree()
 
 
-def test_an_index_of_clusters_says_what_it_finds(
+def test_an_approximate_index_reports_its_recall(
     milvus_server: Standalone, unused_name: str
 ) -> None:
     X = random.normal(size=(3000, 64))
@@ -195,7 +190,7 @@ def test_an_index_of_clusters_says_what_it_finds(
         assert collection.stats().to_dict()["recall"].keys() == {"x"}
 
 
-# --- who sees what ---
+# --- visibility ---
 
 
 def test_others_see_what_was_written(milvus_server: Standalone, unused_name: str) -> None:
@@ -213,20 +208,20 @@ def test_others_see_what_was_written(milvus_server: Standalone, unused_name: str
                 assert len(writer) == len(strict) == 2 - i
 
 
-# --- what is stored ---
+# --- storage ---
 
 
-def test_a_payload_that_a_server_does_not_take(address: str) -> None:
+def test_a_payload_that_is_too_large_for_the_server(address: str) -> None:
     with Collection.create(address, model(0)) as collection:
         with pytest.raises(
             DataError,
-            match="payload of 'b': 70008 bytes of JSON; Milvus holds at most 65536; keep large",
+            match="payload of 'b': 70008 bytes of JSON; Milvus stores at most 65536; keep large",
         ):
             collection.upsert(["a", "b"], payload=[{}, {"t": "x" * 70_000}])
         assert len(collection) == 0
 
 
-def test_answers_that_are_larger_than_a_server_sends(
+def test_responses_that_are_larger_than_a_server_sends(
     milvus_server: Standalone, unused_name: str
 ) -> None:
     n, text = 1200, "x" * 60_000
@@ -241,22 +236,23 @@ def test_answers_that_are_larger_than_a_server_sends(
         assert [len(hits) for hits in collection.search("x", X[:3], k=500)] == [500] * 3
 
 
-def test_items_whose_rows_disagree_are_found_and_mended(address: str) -> None:
+def test_items_whose_rows_disagree_are_found_and_repaired(address: str) -> None:
     X = views(4)
     with Collection.create(address, model(0)) as collection:
         collection.upsert(range(4), X, [{"n": i} for i in range(4)])
         before = list(collection)
-        link: Link = collection._store._link  # type: ignore[attr-defined]
-        (row,) = io.rows_of(link, ["n2/1"])
-        link.call("upsert", [{**row, "code": row["code"][0], "payload": {"n": -1}, "first": True}])
-        (finding_,) = collection.check()
-        assert str(finding_).endswith("the rows of item 2 disagreed; made anew")
+        table: MilvusTable = collection._store._table  # type: ignore[attr-defined]
+        (row,) = table.rows(["n2/1"])
+        torn = {**row, "code": row["code"][0], "payload": {"n": -1}, "first": True}
+        table.connection.call("upsert", [torn])
+        (finding,) = collection.check()
+        assert str(finding).endswith("the rows of item 2 disagreed; rebuilt")
         assert collection.check() == []
         assert list(collection) == before
         assert len(collection) == 4
 
 
-def test_copies_either_way(address: str, tmp_path: Path) -> None:
+def test_copies_in_both_directions(address: str, tmp_path: Path) -> None:
     X = views(30)
     with (
         Collection.create(tmp_path / "here", model(0)) as here,
@@ -273,21 +269,21 @@ def test_copies_either_way(address: str, tmp_path: Path) -> None:
             assert copy.verify(here, back).items == 31
 
 
-# --- what is missing ---
+# --- connections ---
 
 
-def test_a_missing_engine_says_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_engine_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "milvus_lite", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'crossbit\[milvus-lite\]'"):
         Collection.create(f"milvus://{tmp_path}/items.db/c", model(0))
 
 
-def test_a_wrong_password_is_told_at_once(milvus_server: Standalone, unused_name: str) -> None:
+def test_a_wrong_password_fails_at_once(milvus_server: Standalone, unused_name: str) -> None:
     began = time.monotonic()
     for credentials in ("", "root:wrong@"):
         with pytest.raises(
             BackendError,
-            match=r"the server does not let us in \(.*\); give user:password@ in the address",
+            match=r"the server denied access \(.*\); put user:password@ into the address",
         ):
             Collection.open(
                 f"milvus://{credentials}127.0.0.1:{milvus_server.port}/{unused_name}", model(0)
@@ -302,13 +298,18 @@ def test_credentials_from_the_environment(
     assert not Collection.exists(f"milvus://127.0.0.1:{milvus_server.port}/{unused_name}")
 
 
-def test_an_encrypted_line(milvus_server: Standalone, unused_name: str, tmp_path: Path) -> None:
+def test_an_encrypted_connection(
+    milvus_server: Standalone, unused_name: str, tmp_path: Path
+) -> None:
     import ssl
 
     from tests.engines.relay import Relay
 
     certificate, key = tmp_path / "server.pem", tmp_path / "server.key"
-    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=DNS:localhost"
+    command = (
+        "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost"
+        " -addext subjectAltName=DNS:localhost"
+    )
     subprocess.run(
         [*command.split(), "-out", certificate, "-keyout", key], check=True, capture_output=True
     )
@@ -322,13 +323,13 @@ def test_an_encrypted_line(milvus_server: Standalone, unused_name: str, tmp_path
             assert len(collection) == 1
             assert str(collection.path).startswith("milvus+tls://localhost:")
         with pytest.raises(BackendError, match="no answer within 2 s"):
-            Collection.open(address, model(0), timeout=2)  # an authority that nobody knows
+            Collection.open(address, model(0), timeout=2)  # an unknown authority
 
 
 def test_one_row_is_the_first() -> None:
-    rows = Stored({}, {4: b"b", 2: b"a"}).rows("t1", 1)
+    rows = StoredItem({}, {4: b"b", 2: b"a"}).rows("t1", 1)
     assert [(row["key"], row["first"]) for row in rows] == [("t1/2", True), ("t1/4", False)]
-    assert [row["key"] for row in Stored().rows("t1", 1)] == ["t1/-"]
+    assert [row["key"] for row in StoredItem().rows("t1", 1)] == ["t1/-"]
 
 
 def test_the_example_of_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

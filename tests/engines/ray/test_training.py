@@ -68,7 +68,7 @@ def test_errors_of_workers_are_raised(tmp_path: Path) -> None:
     views = {"image": random.normal(size=(30, 3)), "text": random.normal(size=(30, 2))}
     Dataset(views=views, labels=np.arange(30) % 3).save(tmp_path / "data")
     hasher = MMNN(n_bits=8, inputs="standardize", loss="contrastive", margin={"image-text": 3.0})
-    with pytest.raises(DataError, match="margin: none is given for"):
+    with pytest.raises(DataError, match="margin: no value for"):
         fit(hasher, tmp_path / "data", tmp_path / "model", workers=2)
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
