@@ -1,13 +1,14 @@
-/* Many queries against blocks of rows whose bits are transposed into planes. Included once for each instruction set. */
+/* Bit-sliced search: many queries against blocks of rows whose bits are transposed into planes.
+ * Included once per instruction set. */
 
 #include <stdlib.h>
 
-#define BLOCK (64 * LANES) /* rows of a block: one bit of a plane each */
-#define MAX_LEVELS 11      /* binary digits of a count up to 1024 */
-#define CHUNK_GROUPS 43    /* groups of three planes in 128 bits: longer codes than 256 bits are counted 128 at a time */
+#define BLOCK (64 * LANES) /* rows per block: one bit of a plane each */
+#define MAX_LEVELS 11      /* bits of a count up to 1024 */
+#define CHUNK_GROUPS 43    /* groups of three planes per 128 bits; codes over 256 bits are counted in chunks of 128 */
 
-/* Bit j of lane l of plane b is bit b of row 64 l + j of the block: reading lanes and bits upwards is reading rows
- * upwards. Transposes 64 × 64 bits in every lane at once, halving the squares exchanged at each step. */
+/* Bit j of lane l of plane b is bit b of row 64 l + j of the block: lanes and bits ascend with rows.
+ * Transposes 64 × 64 bits in every lane at once; each step halves the size of the swapped squares. */
 KERNEL static void transpose(const uint64_t *block, size_t width, V planes[64])
 {
     static const uint64_t halves[6] = {0x00000000FFFFFFFFu, 0x0000FFFF0000FFFFu, 0x00FF00FF00FF00FFu,
@@ -25,8 +26,8 @@ KERNEL static void transpose(const uint64_t *block, size_t width, V planes[64])
     }
 }
 
-/* For each group of three planes and each of the eight values of the query's three bits: the two digits of how many of
- * the three bits differ. Entry (g, v) is sums[16 g + 2 v], the digit of weight 1, and the next, of weight 2. */
+/* For each group of three planes and each value of the query's three bits: the number of bits that
+ * differ, as two binary digits. Entry (g, v) is sums[16 g + 2 v] (weight 1) and the next (weight 2). */
 KERNEL static void tabulate(const V *planes, int groups, V *sums)
 {
     for (int g = 0; g < groups; g++)
@@ -39,8 +40,8 @@ KERNEL static void tabulate(const V *planes, int groups, V *sums)
         }
 }
 
-/* A sum in the making: up to three bits wait at each weight 2^level; three of them become one there and one above.
- * Bits of weight 2^top come out; no sum here lets more than three come out. */
+/* A carry-save adder: up to three bits are pending at each weight 2^level; three of them become one
+ * at that level and one above. Bits of weight 2^top are the output, at most three per sum. */
 typedef struct {
     V waiting[MAX_LEVELS][3];
     int count[MAX_LEVELS];
@@ -64,7 +65,7 @@ KERNEL INLINE void add(Sum *sum, int level, const int top, V bit)
     sum->out[sum->n_out++] = bit;
 }
 
-/* Start from the number whose binary digits are `bias`, each a word of zeros or ones. */
+/* Start from the number with the binary digits `bias`, each a word of all zeros or all ones. */
 KERNEL INLINE void start(Sum *sum, const uint64_t *bias, const int top)
 {
 #pragma GCC unroll 12
@@ -75,7 +76,7 @@ KERNEL INLINE void start(Sum *sum, const uint64_t *bias, const int top)
     sum->n_out = 0;
 }
 
-/* Add the digits of `groups` groups; offsets[g] says where the query's entry lies in group g, in bytes. */
+/* Add the digits of `groups` groups; offsets[g] is the byte offset of the query's entry in group g. */
 KERNEL INLINE void add_groups(Sum *sum, const V *sums, const uint16_t *offsets, const int groups, const int top)
 {
 #pragma GCC unroll 100
@@ -86,7 +87,7 @@ KERNEL INLINE void add_groups(Sum *sum, const V *sums, const uint16_t *offsets, 
     }
 }
 
-/* Add up the bits that still wait, two or one at a weight, into one digit a weight; what is carried out of the top. */
+/* Reduce the pending bits to one digit per weight; returns the carry out of the top. */
 KERNEL INLINE V settle(const Sum *sum, const int top, V *digits)
 {
     V carry = splat(0);
@@ -100,11 +101,11 @@ KERNEL INLINE V settle(const Sum *sum, const int top, V *digits)
     return carry;
 }
 
-/* Which rows of a block have a distance ≥ limit, where bias = 2^top − limit: the count starts from there, so that
- * reaching the limit is carrying into weight 2^top.
+/* Rows of a block with a distance ≥ limit, where bias = 2^top − limit: the count starts at the bias,
+ * so that reaching the limit produces a carry into weight 2^top.
  *
- * With constant arguments the compiler unrolls everything and the sum lives in registers: an adder tree in which every
- * node is two three-input gates. */
+ * With constant arguments the compiler unrolls everything and keeps the sum in registers: an adder
+ * tree in which every node is two three-input gates. */
 KERNEL INLINE V at_least(const V *sums, const uint16_t *offsets, const uint64_t *bias, const int groups, const int top)
 {
     Sum sum;
@@ -117,7 +118,7 @@ KERNEL INLINE V at_least(const V *sums, const uint16_t *offsets, const uint64_t 
     return reached;
 }
 
-/* The digits of a chunk's count, 0 … 129 with the padding of its last group. */
+/* The digits of the count of a chunk, 0 … 129 including the padding of its last group. */
 KERNEL static void count_chunk(const V *sums, const uint16_t *offsets, V digits[8])
 {
     static const uint64_t nothing[8];
@@ -127,7 +128,7 @@ KERNEL static void count_chunk(const V *sums, const uint16_t *offsets, V digits[
     settle(&sum, 8, digits);
 }
 
-/* The same as `at_least` for long codes: the counts of chunks are added one after another. */
+/* The same as `at_least` for long codes: adds the counts of their chunks. */
 KERNEL static V at_least_long(const V *sums, const uint16_t *offsets, const uint64_t *bias, int groups)
 {
     V total[MAX_LEVELS], digits[8], reached = splat(0);
@@ -146,17 +147,17 @@ KERNEL static V at_least_long(const V *sums, const uint16_t *offsets, const uint
     return reached;
 }
 
-/* What one call works with: made once, used for every block. */
+/* Working memory of one call, used for every block. */
 typedef struct {
     int bits, groups, top;
-    V *planes;         /* three a group; those beyond the codes' bits stay zero */
-    V *sums;           /* sixteen a group */
+    V *planes;         /* three per group; those beyond the last bit stay zero */
+    V *sums;           /* sixteen per group */
     uint16_t *offsets; /* `groups` for each query */
     uint64_t *bias;    /* `top` digits for each limit 0 … n_bits */
     void *memory;
 } Slices;
 
-/* The number of bits that a tree counts: codes are padded with zeros up to it. */
+/* Number of bits that the adder tree counts; codes are padded with zeros to it. */
 static int tree_bits(int n_bits)
 {
     if (n_bits > 256)
@@ -164,7 +165,7 @@ static int tree_bits(int n_bits)
     return n_bits <= 32 ? 32 : n_bits <= 64 ? 64 : n_bits <= 128 ? 128 : 256;
 }
 
-/* The plane of a bit: each chunk of a long code begins with a group of its own. */
+/* Plane of a bit; each chunk of a long code starts with a new group. */
 INLINE int plane_of(int bit, int bits)
 {
     return bits > 256 ? bit / 128 * 3 * CHUNK_GROUPS + bit % 128 : bit;
@@ -176,7 +177,7 @@ static bool slices_make(Slices *slices, int n_bits, const uint64_t *queries, siz
     int groups = bits > 256 ? bits / 128 * CHUNK_GROUPS : (bits + 2) / 3;
     if (bits <= 256)
         top = __builtin_ctz((unsigned)bits);
-    /* Planes are written 64 a word, which may reach beyond the last group. */
+    /* Planes are written 64 per word, which may extend beyond the last group. */
     size_t planes = (size_t)(3 * groups > 64 * width ? 3 * groups : 64 * width);
     size_t bytes = (planes + 16 * (size_t)groups) * sizeof(V) + ((size_t)n_bits + 1) * (size_t)top * sizeof(uint64_t) +
                    n_queries * (size_t)groups * sizeof(uint16_t);
@@ -199,7 +200,7 @@ static bool slices_make(Slices *slices, int n_bits, const uint64_t *queries, siz
     return true;
 }
 
-/* Offer the rows of a block that may be near enough, in ascending order. */
+/* Offer the rows of a block that are near enough, in ascending order. */
 KERNEL static __attribute__((noinline)) void offer_block(const Rows *rows, size_t block, V far, const uint64_t *query,
                                                          Collector *collector)
 {
@@ -208,7 +209,8 @@ KERNEL static __attribute__((noinline)) void offer_block(const Rows *rows, size_
             consider(rows, block + 64 * lane + (size_t)__builtin_ctzll(near), query, rows->width, collector);
 }
 
-/* One block for all queries. A query that has not yet k items, or has k at distance 0, needs no planes. */
+/* One block for all queries. A query with fewer than k items, or with k items at distance 0, needs
+ * no planes. */
 KERNEL INLINE void slice_block(const Slices *slices, const Rows *rows, size_t block, const uint64_t *queries,
                                size_t n_queries, Collector *collectors, const int bits)
 {
@@ -232,12 +234,12 @@ KERNEL INLINE void slice_block(const Slices *slices, const Rows *rows, size_t bl
     }
 }
 
-/* Offer the rows begin … end − 1 to the collectors of all queries; false when memory ran out.
+/* Offer the rows begin … end − 1 to the collectors of all queries; false if out of memory.
  *
  *     far = carry into 2^top of (2^top − limit + Σ_b (plane_b ^ query_b)),   limit = reach + 1
  *
- * Reads rows and queries, which the caller owns; the planes and tables of a block are this call's own. A caller may give
- * parts of the rows to other threads with other collectors. */
+ * Reads rows and queries, which the caller owns; allocates the planes and tables of a block itself.
+ * Other threads may process other rows with other collectors. */
 KERNEL static bool bitslice(const Rows *rows, size_t begin, size_t end, const uint64_t *queries, size_t n_queries,
                             Collector *collectors)
 {

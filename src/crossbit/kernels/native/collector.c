@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FEW 64 /* keys: below this, insertion sort is faster than counting */
+#define FEW 64 /* keys: with fewer, insertion sort is faster than counting sort */
 #define KEY_BYTES 6 /* four of the row, two of the distance */
 
 static size_t capacity_for(size_t k)
@@ -42,7 +42,7 @@ void collector_free(Collector *collector)
 
 void collector_settle(Collector *c)
 {
-    if (c->histogram) { /* what lies beyond the k-th distance is dropped before anything is sorted */
+    if (c->histogram) { /* drop keys beyond the k-th distance before sorting */
         size_t kept = 0;
         for (size_t i = 0; i < c->held; i++) {
             c->keys[kept] = c->keys[i];
@@ -53,7 +53,7 @@ void collector_settle(Collector *c)
     if (!sort_keys(c->keys, c->held))
         c->failed = true;
     if (c->histogram && c->held > c->k)
-        c->held = c->k; /* only counts at or above kth become stale, and those are not read again */
+        c->held = c->k; /* only counts at or above kth become stale; they are not read again */
 }
 
 bool collector_make_room(Collector *c)
@@ -84,7 +84,7 @@ static void insertion_sort(uint64_t *keys, size_t n)
     }
 }
 
-/* Stable counting sort of keys by one byte; counts are those of that byte. */
+/* Stable counting sort of keys by one byte; `counts` is the histogram of that byte. */
 static void pass(const uint64_t *from, uint64_t *to, size_t n, int byte, const size_t *counts)
 {
     size_t place[256];
@@ -107,7 +107,7 @@ bool sort_keys(uint64_t *keys, size_t n)
     if (!other)
         return false;
     size_t counts[KEY_BYTES][256] = {{0}};
-    bool ascending = true; /* rows that came in order need no passes over their bytes */
+    bool ascending = true; /* rows offered in order need no passes over their bytes */
     for (size_t i = 0; i < n; i++) {
         for (int byte = 0; byte < KEY_BYTES; byte++)
             counts[byte][keys[i] >> (8 * byte) & 255]++;

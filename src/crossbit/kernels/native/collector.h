@@ -1,4 +1,4 @@
-/* The one routine that accepts candidates, on every path, and so the one place where ties are decided. */
+/* Collects candidates for every search method, and is therefore the only place that decides ties. */
 #ifndef CROSSBIT_COLLECTOR_H
 #define CROSSBIT_COLLECTOR_H
 
@@ -8,44 +8,45 @@
 
 /* Keeps the k smallest keys (distance << 32 | row) offered, or every key within a radius.
  *
- * A histogram of the distances held gives the k-th distance at once, without a heap: `kth` falls as soon as k items lie
- * below or at it. `reach` is the largest distance still worth offering: kth − 1 when rows come in ascending order (a
- * later row loses every tie), kth when they come in any order. When the buffer is full it is sorted and cut to k keys, so
- * an offer costs constant time on average and memory stays bounded however many ties there are.
+ * A histogram of the held distances gives the k-th distance in constant time, without a heap: `kth`
+ * decreases as soon as k items are at or below it. `reach` is the largest distance worth offering:
+ * kth − 1 if rows are offered in ascending order (a later row loses every tie), kth if they are
+ * offered in any order. A full buffer is sorted and truncated to k keys, so an offer takes constant
+ * amortized time and memory is bounded for any number of ties.
  *
- * A collector belongs to one thread. The k smallest keys do not depend on the order or the grouping in which they are
- * offered: this is why neither path nor threads change an answer. */
+ * A collector belongs to one thread. The k smallest keys do not depend on the order or grouping of
+ * the offers; therefore neither the search method nor the number of threads changes a result. */
 typedef struct {
     uint64_t *keys;
-    uint32_t *histogram; /* NULL: within a radius, no k */
+    uint32_t *histogram; /* NULL: radius search, no k */
     size_t held, capacity, k;
-    size_t below; /* how many held items have a distance < kth */
+    size_t below; /* number of held items with a distance < kth */
     int kth;
     int reach;
-    int ties;    /* 1 when rows may come in any order */
-    bool failed; /* memory ran out */
+    int ties;    /* 1 if rows may be offered in any order */
+    bool failed; /* out of memory */
 } Collector;
 
-/* How many bytes `collectors_nearest` needs for each collector. */
+/* Bytes that `collectors_nearest` needs per collector. */
 size_t collector_bytes(size_t k, int n_bits);
 
-/* Set up n collectors of the k nearest in `memory`, which the caller owns and frees. */
+/* Initialize n collectors of the k nearest in `memory`, which the caller owns and frees. */
 void collectors_nearest(Collector *collectors, size_t n, size_t k, int n_bits, bool ties, void *memory);
 
-/* Set up a collector of everything within a radius; its buffer grows, and is freed by `collector_free`. */
+/* Initialize a collector for a radius search; its buffer grows, and `collector_free` frees it. */
 void collector_within(Collector *collector, int radius);
 void collector_free(Collector *collector);
 
-/* Sort what is held and cut it to k. */
+/* Sort the held keys and truncate them to k. */
 void collector_settle(Collector *collector);
 
-/* Sort keys in ascending order; false when memory ran out. */
+/* Sort keys in ascending order; false if out of memory. */
 bool sort_keys(uint64_t *keys, size_t n);
 
-/* Make room for one more key; false when memory ran out. */
+/* Make room for one more key; false if out of memory. */
 bool collector_make_room(Collector *collector);
 
-/* Take a row at a distance ≤ reach. */
+/* Add a row at a distance ≤ reach. */
 static inline __attribute__((always_inline, unused)) void collector_offer(Collector *c, int distance, uint32_t row)
 {
     if (__builtin_expect(c->held == c->capacity, 0) && !collector_make_room(c))

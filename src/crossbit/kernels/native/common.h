@@ -1,4 +1,4 @@
-/* What every C file here shares: rows of packed codes, and the table of kernels that one instruction set offers. */
+/* Shared by all C files: rows of packed codes, and the table of kernels of one instruction set. */
 #ifndef CROSSBIT_COMMON_H
 #define CROSSBIT_COMMON_H
 
@@ -14,10 +14,11 @@
 
 #define MAX_BITS 1024
 #define MAX_TABLES 8
-#define SCAN_AHEAD 4096 /* bytes: how far the scans prefetch; about the latency of memory times its bandwidth */
+#define SCAN_AHEAD 4096 /* prefetch distance of scans in bytes: about memory latency times bandwidth */
 
-/* n codes of n_bits bits, each in `width` words, row-major, padding zero. Rows are in ascending order of their ids, so
- * that the order of rows is the order of ids. A row whose bit in `alive` is 0 does not exist (NULL: all exist). */
+/* n codes of n_bits bits, `width` words each, row-major, zero padding. Rows are in ascending order
+ * of their ids, so ordering by row is ordering by id. A row whose bit in `alive` is 0 is deleted
+ * (NULL: no row is deleted). */
 typedef struct {
     const uint64_t *words;
     const uint64_t *alive;
@@ -26,9 +27,10 @@ typedef struct {
     int n_bits;
 } Rows;
 
-/* One table of a multi-index: the codes grouped by their bits shift … shift + width − 1, the key.
- * Group x is starts[x] … starts[x + 1] − 1, in ascending order of rows. What a code has beside its key, closed up, is its
- * rest (at most 48 bits): the low 32 in heads, the others in tails. Both have 16 readable entries beyond the last. */
+/* One table of a multi-index: the codes grouped by their key, the bits shift … shift + width − 1.
+ * Group x is starts[x] … starts[x + 1] − 1, in ascending order of rows. The rest of a code, its bits
+ * without the key (at most 48), is stored with the low 32 bits in heads and the others in tails.
+ * Both have 16 readable entries beyond the last. */
 typedef struct {
     const uint32_t *starts;
     const uint32_t *heads;
@@ -43,8 +45,9 @@ typedef struct {
     int count;
 } Tables;
 
-/* n rows of `depth` numbers times a matrix of `columns` columns, plus a bias; see product_body.h. The numbers go to `out`,
- * their signs (bit 1 where they are ≥ 0) to `words`, which come as zeros, `width` a row; either may be NULL. */
+/* n rows of `depth` numbers times a matrix of `columns` columns, plus a bias; see product_body.h.
+ * Products go to `out`, their signs (bit 1 where ≥ 0) to `words`, which must be zero on entry and
+ * has `width` words per row; either may be NULL. */
 #define PANEL 32
 typedef struct {
     const float *x;
@@ -55,8 +58,9 @@ typedef struct {
     size_t n, depth, columns, width;
 } Product;
 
-/* The kernels of one instruction set. Each offers to a collector every row of begin … end − 1 that is alive and near
- * enough; none writes anything but collectors, so threads may share rows, tables and queries. */
+/* The kernels of one instruction set. Each offers every living row of begin … end − 1 that is near
+ * enough to a collector. They write only to collectors, so threads may share rows, tables and
+ * queries. */
 typedef struct {
     const char *name;
     void (*scan)(const Rows *rows, size_t begin, size_t end, const uint64_t *query, Collector *collector);
@@ -87,7 +91,7 @@ INLINE int distance(const uint64_t *a, const uint64_t *b, int width)
     return total;
 }
 
-/* Offer one row if it exists and is near enough. */
+/* Offer one row if it is alive and near enough. */
 INLINE void consider(const Rows *rows, size_t row, const uint64_t *query, int width, Collector *collector)
 {
     int d = distance(rows->words + row * (size_t)width, query, width);

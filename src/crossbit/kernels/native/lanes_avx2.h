@@ -1,4 +1,4 @@
-/* Four 64-bit lanes with AVX2; bits are counted by looking up nibbles. */
+/* Four 64-bit lanes with AVX2; popcount uses a lookup table of nibbles. */
 #include <immintrin.h>
 
 #define KERNEL __attribute__((target("avx2,fma,popcnt,bmi")))
@@ -23,7 +23,7 @@ KERNEL INLINE V gather(const uint64_t *p, size_t stride)
     return (V){p[0], p[stride], p[2 * stride], p[3 * stride]};
 }
 
-/* The number of one bits of each byte. */
+/* Popcount of each byte. */
 KERNEL INLINE __m256i count_bytes(__m256i x)
 {
     const __m256i ones = _mm256_setr_epi8(0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4,
@@ -39,7 +39,7 @@ KERNEL INLINE V popcount(V x)
     return (V)_mm256_sad_epu8(count_bytes((__m256i)x), _mm256_setzero_si256());
 }
 
-/* The sum of the lanes. */
+/* Sum of the lanes. */
 KERNEL INLINE int total(V x)
 {
     return (int)(x[0] + x[1] + x[2] + x[3]);
@@ -60,7 +60,8 @@ KERNEL INLINE bool all_ones(V x)
     return _mm256_testc_si256((__m256i)x, _mm256_set1_epi8(-1));
 }
 
-/* Bit i of the answer: whether count i of d[0] … d[3] is at most `reach`; differences are negative exactly then. */
+/* Bit i of the result is 1 if count i of d[0] … d[3] is at most `reach`, that is, if the
+ * difference is negative. */
 KERNEL INLINE uint32_t within4(const V d[4], int reach)
 {
     V limit = splat((uint64_t)reach + 1);
@@ -73,13 +74,13 @@ KERNEL INLINE uint32_t within4(const V d[4], int reach)
     return mask;
 }
 
-/* The sums of neighboring lanes of a and b: with two words a code, one sum a code (their order is not kept). */
+/* Sums of adjacent lanes of a and b: with two words per code, one sum per code, in any order. */
 KERNEL INLINE V pair_sums(V a, V b)
 {
     return (V)_mm256_unpacklo_epi64((__m256i)a, (__m256i)b) + (V)_mm256_unpackhi_epi64((__m256i)a, (__m256i)b);
 }
 
-/* The same once more: with four words a code, from two `pair_sums`, one sum a code. */
+/* Sums of two `pair_sums`: with four words per code, one sum per code. */
 KERNEL INLINE V quad_sums(V a, V b)
 {
     return (V)_mm256_permute2x128_si256((__m256i)a, (__m256i)b, 0x20) +
@@ -87,14 +88,14 @@ KERNEL INLINE V quad_sums(V a, V b)
 }
 #define WIDE_SUMS
 
-/* The number of one bits of each 32-bit lane. */
+/* Popcount of each 32-bit lane. */
 KERNEL INLINE __m256i count_words(__m256i x)
 {
     __m256i pairs = _mm256_maddubs_epi16(count_bytes(x), _mm256_set1_epi8(1));
     return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
 }
 
-/* Bit i of the answer: whether popcount(heads[i] ^ query) is at most `most`, for HEADS heads. */
+/* Bit i of the result is 1 if popcount(heads[i] ^ query) ≤ `most`, for HEADS heads. */
 KERNEL INLINE uint32_t heads_within(const uint32_t *heads, uint32_t query, int most)
 {
     __m256i x = _mm256_xor_si256(_mm256_loadu_si256((const void *)heads), _mm256_set1_epi32((int)query));
@@ -102,7 +103,7 @@ KERNEL INLINE uint32_t heads_within(const uint32_t *heads, uint32_t query, int m
     return ~(uint32_t)_mm256_movemask_ps((__m256)above) & 255;
 }
 
-/* The same for whole codes: 32 bits in a head, up to 16 more in the tail beside. */
+/* The same for whole rests: 32 bits in a head, up to 16 more in the tail. */
 KERNEL INLINE uint32_t codes_within(const uint32_t *heads, const uint16_t *tails, uint64_t query, int most)
 {
     __m256i low = _mm256_xor_si256(_mm256_loadu_si256((const void *)heads), _mm256_set1_epi32((int)query));

@@ -1,4 +1,4 @@
-/* Eight 64-bit lanes with AVX-512: bits are counted by VPOPCNTDQ, three-input gates are one instruction. */
+/* Eight 64-bit lanes with AVX-512: popcount by VPOPCNTDQ, three-input gates in one instruction. */
 #include <immintrin.h>
 
 #define KERNEL __attribute__((target("avx512f,avx512bw,avx512vpopcntdq,popcnt,bmi")))
@@ -29,7 +29,7 @@ KERNEL INLINE V popcount(V x)
     return (V)_mm512_popcnt_epi64((__m512i)x);
 }
 
-/* The sum of the lanes. */
+/* Sum of the lanes. */
 KERNEL INLINE int total(V x)
 {
     return (int)_mm512_reduce_add_epi64((__m512i)x);
@@ -50,7 +50,7 @@ KERNEL INLINE bool all_ones(V x)
     return _mm512_cmpneq_epi64_mask((__m512i)x, _mm512_set1_epi64(-1)) == 0;
 }
 
-/* Bit i of the answer: whether count i of d[0] … d[3] is at most `reach`. */
+/* Bit i of the result is 1 if count i of d[0] … d[3] is at most `reach`. */
 KERNEL INLINE uint32_t within4(const V d[4], int reach)
 {
     __m512i most = _mm512_set1_epi64(reach);
@@ -63,13 +63,13 @@ KERNEL INLINE uint32_t within4(const V d[4], int reach)
     return mask;
 }
 
-/* The sums of neighboring lanes of a and b: with two words a code, one sum a code (their order is not kept). */
+/* Sums of adjacent lanes of a and b: with two words per code, one sum per code, in any order. */
 KERNEL INLINE V pair_sums(V a, V b)
 {
     return (V)_mm512_unpacklo_epi64((__m512i)a, (__m512i)b) + (V)_mm512_unpackhi_epi64((__m512i)a, (__m512i)b);
 }
 
-/* The same once more: with four words a code, from two `pair_sums`, one sum a code. */
+/* Sums of two `pair_sums`: with four words per code, one sum per code. */
 KERNEL INLINE V quad_sums(V a, V b)
 {
     return (V)_mm512_shuffle_i64x2((__m512i)a, (__m512i)b, 0x88) + (V)_mm512_shuffle_i64x2((__m512i)a, (__m512i)b, 0xDD);
@@ -85,14 +85,14 @@ KERNEL INLINE uint32_t mask_bits(__mmask16 mask)
     return bits;
 }
 
-/* Bit i of the answer: whether popcount(heads[i] ^ query) is at most `most`, for HEADS heads. */
+/* Bit i of the result is 1 if popcount(heads[i] ^ query) ≤ `most`, for HEADS heads. */
 KERNEL INLINE uint32_t heads_within(const uint32_t *heads, uint32_t query, int most)
 {
     __m512i x = _mm512_xor_si512(_mm512_loadu_si512(heads), _mm512_set1_epi32((int)query));
     return mask_bits(_mm512_cmple_epi32_mask(_mm512_popcnt_epi32(x), _mm512_set1_epi32(most)));
 }
 
-/* The same for whole codes: 32 bits in a head, up to 16 more in the tail beside. */
+/* The same for whole rests: 32 bits in a head, up to 16 more in the tail. */
 KERNEL INLINE uint32_t codes_within(const uint32_t *heads, const uint16_t *tails, uint64_t query, int most)
 {
     __m512i low = _mm512_xor_si512(_mm512_loadu_si512(heads), _mm512_set1_epi32((int)query));

@@ -1,4 +1,4 @@
-/* Two 64-bit lanes in the compiler's portable vectors: what every processor can do. */
+/* Two 64-bit lanes with portable vector extensions of the compiler. */
 #define KERNEL
 #define LANES 2
 #define HEADS 4
@@ -32,7 +32,7 @@ INLINE V popcount(V x)
     return x & splat(0x7f);
 }
 
-/* The sum of the lanes. */
+/* Sum of the lanes. */
 INLINE int total(V x)
 {
     return (int)(x[0] + x[1]);
@@ -53,7 +53,8 @@ INLINE bool all_ones(V x)
     return (x[0] & x[1]) == ~(uint64_t)0;
 }
 
-/* Bit i of the answer: whether count i of d[0] … d[3] is at most `reach`; differences are negative exactly then. */
+/* Bit i of the result is 1 if count i of d[0] … d[3] is at most `reach`, that is, if the
+ * difference is negative. */
 INLINE uint32_t within4(const V d[4], int reach)
 {
     V limit = splat((uint64_t)reach + 1);
@@ -67,7 +68,7 @@ INLINE uint32_t within4(const V d[4], int reach)
     return mask;
 }
 
-/* Bit i of the answer: whether popcount(heads[i] ^ query) is at most `most`, for HEADS heads. */
+/* Bit i of the result is 1 if popcount(heads[i] ^ query) ≤ `most`, for HEADS heads. */
 INLINE uint32_t heads_within(const uint32_t *heads, uint32_t query, int most)
 {
     uint32_t mask = 0;
@@ -76,7 +77,7 @@ INLINE uint32_t heads_within(const uint32_t *heads, uint32_t query, int most)
     return mask;
 }
 
-/* The same for whole codes: 32 bits in a head, up to 16 more in the tail beside. */
+/* The same for whole rests: 32 bits in a head, up to 16 more in the tail. */
 INLINE uint32_t codes_within(const uint32_t *heads, const uint16_t *tails, uint64_t query, int most)
 {
     uint32_t mask = 0;

@@ -1,4 +1,4 @@
-/* The Python door: unpacks buffers, releases the interpreter lock, calls, packs. Sizes are checked here, once. */
+/* Python interface: unpacks buffers, checks all sizes, releases the GIL, calls kernels, packs results. */
 #define Py_LIMITED_API 0x030B0000
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -11,7 +11,7 @@
 #define SEGMENT "crossbit.kernels.segment"
 #define NO_BUDGET UINT64_MAX
 
-/* A segment seen from C: pointers into arrays that it keeps alive by holding their buffers. */
+/* A segment: pointers into arrays, which it keeps alive by holding their buffers. */
 typedef struct {
     Rows rows;
     const int64_t *ids;
@@ -51,7 +51,7 @@ static PyObject *levels_py(PyObject *self, PyObject *unused)
     return names;
 }
 
-/* The kernels of a level by its place in levels(); NULL with an exception set. */
+/* Kernels of a level by its index in levels(); NULL with an exception set. */
 static const Level *level_at(int place)
 {
     const Level *const *level = levels();
@@ -82,7 +82,8 @@ static void segment_delete(PyObject *capsule)
     segment_free(PyCapsule_GetPointer(capsule, SEGMENT));
 }
 
-/* Hold a buffer of at least `bytes` bytes as long as the segment lives; NULL with an exception set. */
+/* Hold a buffer of at least `bytes` bytes for the lifetime of the segment; NULL with an exception
+ * set. */
 static const void *hold(Segment *segment, PyObject *object, size_t bytes, const char *what)
 {
     Py_buffer *buffer = &segment->buffers[segment->n_buffers];
@@ -151,7 +152,7 @@ static PyObject *segment_py(PyObject *self, PyObject *args)
     return capsule;
 }
 
-/* What search and within have in common. */
+/* Shared by search and within. */
 typedef struct {
     const Segment *segment;
     Plan plan;
@@ -159,7 +160,7 @@ typedef struct {
     Found found;
 } Call;
 
-/* Check the arguments and run the plan without the interpreter lock; false with an exception set. */
+/* Check the arguments and run the plan without the GIL; false with an exception set. */
 static bool run(Call *call, PyObject *capsule, int level, int threads, int path, unsigned long long budget)
 {
     Plan *plan = &call->plan;
@@ -188,7 +189,7 @@ static bool run(Call *call, PyObject *capsule, int level, int threads, int path,
     return done;
 }
 
-/* Write what was found for a query: ids and distances of its first n keys, then −1 up to k. */
+/* Write the result of a query: ids and distances of its n keys, padded with −1 up to k. */
 static void write_matches(const Segment *segment, const uint64_t *keys, size_t n, size_t k, int64_t *ids, int32_t *distances)
 {
     for (size_t j = 0; j < n; j++) {
@@ -236,7 +237,8 @@ static PyObject *search_py(PyObject *self, PyObject *args)
     return answer;
 }
 
-/* (given up, counts, ids, distances): how many were found for each query, and all of them one query after another. */
+/* Return (given up, counts, ids, distances): the number of matches per query, and the concatenated
+ * matches of all queries. */
 static PyObject *pack_found(const Call *call)
 {
     size_t n_queries = call->plan.n_queries, total = 0;
@@ -334,7 +336,7 @@ static PyObject *matrix_py(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* An optional buffer that can be written to. */
+/* An optional writable buffer. */
 static bool get_writable(PyObject *object, Py_buffer *buffer, size_t bytes, const char *what)
 {
     *buffer = (Py_buffer){0};
@@ -379,7 +381,7 @@ static PyObject *product_py(PyObject *self, PyObject *args)
 }
 
 static PyMethodDef methods[] = {
-    {"levels", levels_py, METH_NOARGS, "Names of the instruction sets this processor has, the best first."},
+    {"levels", levels_py, METH_NOARGS, "Names of the instruction sets of this processor, fastest first."},
     {"segment", segment_py, METH_VARARGS, "segment(n, n_bits, words, ids, alive, tables) -> handle"},
     {"search", search_py, METH_VARARGS,
      "search(segment, level, queries, k, threads, path, budget, ids, distances) -> queries given up"},
@@ -395,7 +397,7 @@ static PyMethodDef methods[] = {
 static struct PyModuleDef module = {
     .m_base = PyModuleDef_HEAD_INIT,
     .m_name = "crossbit.kernels._native",
-    .m_doc = "Kernels over packed bits, compiled.",
+    .m_doc = "Compiled kernels over packed bits.",
     .m_size = 0,
     .m_methods = methods,
 };

@@ -1,25 +1,25 @@
-/* Exact search through the tables of a multi-index. Included once for each instruction set. */
+/* Exact search with the tables of a multi-index. Included once per instruction set. */
 
-#define BATCH 16         /* groups asked for before the first is read: their cache misses overlap */
-#define GROUP_COST 64    /* what asking for a group costs, in codes looked at */
-#define SINGLE_COST 96   /* what looking at a code by itself costs, in codes looked at among others */
-#define TIES_COST 8192   /* spent on single codes of a group between two looks at how far ties are decided */
-#define AHEAD 160        /* heads of a group that are asked for at once; the processor fetches the following by itself */
+#define BATCH 16         /* groups prefetched before the first is read, so that their cache misses overlap */
+#define GROUP_COST 64    /* cost of looking up a group, in compared codes */
+#define SINGLE_COST 96   /* cost of comparing a single code, in codes compared in bulk */
+#define TIES_COST 8192   /* cost of single codes between two checks whether ties are decided */
+#define AHEAD 160        /* heads to prefetch per group; the hardware prefetches the following ones */
 
-/* One round: table t, all keys with `flips` bits flipped. */
+/* One round: table t, all keys with `flips` flipped bits. */
 typedef struct {
     const Tables *tables;
     const Rows *rows;
     Collector *collector;
-    uint64_t rest;   /* of the query, in the order of this table */
+    uint64_t rest;   /* rest of the query for this table */
     int t, flips;
-    int tail_least;  /* the least distance that the tail of a code not yet seen can have */
-    uint64_t others[MAX_TABLES]; /* the bits of each other table's key within the rest */
-    uint32_t last_row; /* rows beyond this one cannot be wanted any more */
-    double share;      /* of a group that is likely to hold all rows up to the last wanted */
+    int tail_least;  /* smallest distance that the tail of an unseen code can have */
+    uint64_t others[MAX_TABLES]; /* bits of each other table's key within the rest */
+    uint32_t last_row; /* rows after this one cannot be results any more */
+    double share;      /* share of a group that likely holds all rows up to last_row */
 } Round;
 
-/* What a code has beside the key of a table, closed up. */
+/* The bits of a code without the key of a table. */
 INLINE uint64_t rest_of(uint64_t code, const Table *table)
 {
     uint64_t low = code & (((uint64_t)1 << table->shift) - 1);
@@ -27,7 +27,8 @@ INLINE uint64_t rest_of(uint64_t code, const Table *table)
     return end < 64 ? low | code >> end << table->shift : low;
 }
 
-/* Whether a code is met for the first time: no other table has it at fewer flips, and none before this one at as many. */
+/* Whether a code is seen for the first time: no other table has it with fewer flips, and no earlier
+ * table with as many. */
 KERNEL INLINE bool is_first(const Round *round, uint64_t difference)
 {
     for (int u = 0; u < round->tables->count; u++)
@@ -36,7 +37,8 @@ KERNEL INLINE bool is_first(const Round *round, uint64_t difference)
     return true;
 }
 
-/* The k-th distance if a later row of a group can win no tie at it any more, else −1: rows ascend within a group. */
+/* The k-th distance if no later row of the group can win a tie at it, else −1; rows ascend within a
+ * group. */
 static int tie_limit(Collector *collector, uint32_t row)
 {
     if (!collector->histogram || collector->held < collector->k)
@@ -45,8 +47,8 @@ static int tie_limit(Collector *collector, uint32_t row)
     return row > (uint32_t)collector->keys[collector->held - 1] ? collector->kth : -1;
 }
 
-/* Look at the codes begin … end − 1 of the table: at their heads, and where one is near, at the tails beside. Returns
- * what looking at codes one by one cost; stops when that is more than the allowance. */
+/* Compare the codes begin … end − 1 of the table: first their heads and, where one is near, the
+ * tails. Returns the cost of comparing single codes; stops when it exceeds the allowance. */
 KERNEL INLINE uint64_t look(const Round *round, uint32_t begin, uint32_t end, uint64_t allowance)
 {
     const Table *table = &round->tables->table[round->t];
@@ -55,7 +57,7 @@ KERNEL INLINE uint64_t look(const Round *round, uint32_t begin, uint32_t end, ui
     const uint32_t *heads = table->heads;
     const uint32_t rest = (uint32_t)round->rest;
     const int tail_least = round->tail_least;
-    int most = collector->reach - round->flips, decided = -1; /* ties at the distance `decided` are */
+    int most = collector->reach - round->flips, decided = -1; /* distance at which ties are decided */
     for (uint32_t i = begin; i < end; i += HEADS) {
         if (!RARELY(heads_within(heads + i, rest, most - tail_least)))
             continue;
@@ -70,7 +72,7 @@ KERNEL INLINE uint64_t look(const Round *round, uint32_t begin, uint32_t end, ui
                 collector_offer(collector, d, table->rows[place]);
             cost += SINGLE_COST;
         }
-        if (RARELY(cost > check)) { /* so many near ones are likely to be ties */
+        if (RARELY(cost > check)) { /* this many near codes are probably ties */
             decided = tie_limit(collector, table->rows[i]);
             check = cost + TIES_COST;
         }
@@ -81,7 +83,7 @@ KERNEL INLINE uint64_t look(const Round *round, uint32_t begin, uint32_t end, ui
     return cost;
 }
 
-/* Ask memory for the first codes of a group; for their tails too where many are likely to be near. */
+/* Prefetch the first codes of a group, and their tails if many are likely to be near. */
 KERNEL INLINE void ask(const Table *table, uint32_t begin, uint32_t end, bool tails)
 {
     if (end > begin + AHEAD)
@@ -92,13 +94,13 @@ KERNEL INLINE void ask(const Table *table, uint32_t begin, uint32_t end, bool ta
         __builtin_prefetch(&table->tails[i]);
 }
 
-/* The bits of a code that a table goes by. */
+/* The key of a code in a table. */
 INLINE uint32_t key_of(uint64_t code, const Table *table)
 {
     return (uint32_t)(code >> table->shift & (((uint64_t)1 << table->width) - 1));
 }
 
-/* Ask for the groups of the query's own keys, which are always looked at, in all tables at once. */
+/* Prefetch the groups of the query's own keys in all tables; they are always read. */
 KERNEL INLINE void ask_first(const Tables *tables, uint64_t query)
 {
     for (int t = 0; t < tables->count; t++)
@@ -110,7 +112,8 @@ KERNEL INLINE void ask_first(const Tables *tables, uint64_t query)
     }
 }
 
-/* Look at up to BATCH groups, their keys given; what it cost, in codes looked at. Nothing is read beyond the budget. */
+/* Compare up to BATCH groups with the given keys and return the cost in compared codes. Reads
+ * nothing beyond the budget. */
 KERNEL static uint64_t look_at_groups(const Round *round, const uint32_t *keys, int n, uint64_t budget)
 {
     const Table *table = &round->tables->table[round->t];
@@ -125,7 +128,7 @@ KERNEL static uint64_t look_at_groups(const Round *round, const uint32_t *keys, 
         ask(table, begin[i], end[i], round->flips < 2);
     }
     for (int i = 0; i < n && cost <= budget; i++) {
-        /* Rows ascend within a group: if the guess was too short, the whole group it is. */
+        /* Rows ascend within a group: if the estimate was too small, read the whole group. */
         uint32_t whole = table->starts[keys[i] + 1];
         if (end[i] < whole && table->rows[end[i]] <= round->last_row) {
             cost += whole - end[i];
@@ -137,7 +140,7 @@ KERNEL static uint64_t look_at_groups(const Round *round, const uint32_t *keys, 
     return cost;
 }
 
-/* Look at every group whose key differs from the query's in exactly `flips` bits; what it cost. */
+/* Compare every group whose key differs from the query's in exactly `flips` bits; returns the cost. */
 KERNEL static uint64_t look_around(const Round *round, uint32_t key, uint64_t budget)
 {
     uint64_t limit = (uint64_t)1 << round->tables->table[round->t].width, mask = ((uint64_t)1 << round->flips) - 1, cost = 0;
@@ -146,7 +149,7 @@ KERNEL static uint64_t look_around(const Round *round, uint32_t key, uint64_t bu
         int n = 0;
         for (; n < BATCH && more; n++) {
             keys[n] = key ^ (uint32_t)mask;
-            /* The next larger number with as many ones. */
+            /* The next larger number with the same popcount (Gosper's hack). */
             uint64_t low = mask & -mask, ripple = mask + low;
             more = mask && ripple < limit;
             mask = ripple | ((mask ^ ripple) >> 2) >> (mask ? __builtin_ctzll(mask) : 0);
@@ -173,14 +176,17 @@ KERNEL static Round round_make(const Tables *tables, const Rows *rows, uint64_t 
     return round;
 }
 
-/* Offer every row that can be among the nearest, or within the radius; false when that would cost more than the budget.
+/* Offer every row that can be among the nearest, or within the radius; false if that would exceed
+ * the budget.
  *
- * If a code differs from the query in d bits, then by the pigeonhole principle some key differs in at most d / m of
- * them (Norouzi, Punjani, Fleet 2012). Rounds go by flips, then by table: before round (flips, t) every code not seen
- * differs in at least flips·m + t bits. It ends when that is more than the k-th distance; while it is equal, only rows
- * smaller than the last one held can still win a tie.
+ * If a code differs from the query in d bits, then by the pigeonhole principle one of its m keys
+ * differs in at most d / m bits (Norouzi, Punjani, Fleet 2012). Rounds are ordered by flips, then by
+ * table: before round (flips, t) every unseen code differs in at least flips·m + t bits. The search
+ * ends when that exceeds the k-th distance; while it is equal, only rows smaller than the last one
+ * held can still win a tie.
  *
- * Reads tables, rows and query, which the caller owns; writes only the collector, which must take rows in any order. */
+ * Reads tables, rows and query, which the caller owns; writes only the collector, which must accept
+ * rows in any order. */
 KERNEL static bool probe(const Tables *tables, const Rows *rows, const uint64_t *query, Collector *collector, uint64_t budget)
 {
     int m = tables->count, widest = 0;

@@ -2,14 +2,14 @@
 
 #include "parallel.h"
 
-#define TILES 12 /* rows: a multiple of all tiles */
-#define CACHED (1 << 17) /* numbers of x in a piece of work, which stay in the cache while the panels pass by */
+#define TILES 12 /* rows: a multiple of every TILE */
+#define CACHED (1 << 17) /* numbers of x per piece of work; they stay in the cache for all panels */
 
 typedef struct {
     const Level *level;
     const Product *product;
     size_t next;
-    size_t piece; /* rows of one */
+    size_t piece; /* rows per piece */
     size_t bad;
 } Task;
 

@@ -1,12 +1,13 @@
-/* Rows times a matrix.
+/* Batch-invariant product of rows with a matrix.
  *
- * Every element is summed in the order of the columns of its row, ((0 + x0 w0) + x1 w1) + …, whatever rows go with it:
- * a row has the same product alone and among thousands. A tile of TILE rows times two vectors of columns stays in
- * registers; the matrix comes in panels of PANEL columns, one row of a panel after another, zeros beyond the last.
+ * Every element is summed in the order of the columns of its row, ((0 + x0 w0) + x1 w1) + …, so the
+ * product of a row does not depend on the other rows. A tile of TILE rows times two vectors of
+ * columns stays in registers; the matrix is stored in row-major panels of PANEL columns, padded with
+ * zeros.
  *
  * Needs from the lanes: F (a vector of FLOATS floats), TILE, f_splat, f_load, f_store, f_fma, f_signs, f_finite. */
 
-/* R rows of x times a panel plus its share of the bias, into R rows of PANEL numbers. */
+/* R rows of x times a panel plus its part of the bias, into R rows of PANEL numbers. */
 KERNEL INLINE void tile(const int R, const float *x, size_t depth, const float *panel, const float *bias, float *out)
 {
     for (int c = 0; c < PANEL; c += 2 * FLOATS) {
@@ -58,7 +59,7 @@ KERNEL INLINE bool panel_finite(const float *values)
     return finite;
 }
 
-/* The columns of one panel, of one row, to where they belong; false when one of them is not finite. */
+/* Store the columns of one panel for one row; false if one of them is not finite. */
 KERNEL INLINE bool deliver(const Product *product, size_t row, size_t panel, const float *values)
 {
     size_t begin = panel * PANEL, columns = product->columns - begin < PANEL ? product->columns - begin : PANEL;
@@ -71,7 +72,7 @@ KERNEL INLINE bool deliver(const Product *product, size_t row, size_t panel, con
     return panel_finite(values);
 }
 
-/* Rows begin … end − 1; the first of them with an element that is not finite, or `end`. */
+/* Multiply the rows begin … end − 1; returns the first with an element that is not finite, or `end`. */
 KERNEL static size_t multiply(const Product *product, size_t begin, size_t end)
 {
     float values[TILE * PANEL];

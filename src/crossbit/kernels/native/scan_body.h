@@ -1,8 +1,10 @@
-/* Distances word by word: one query against many rows, and whole matrices. Included once for each instruction set. */
+/* Scans: distances of one query to many rows, and distance matrices. Included once per instruction
+ * set. */
 
-#define STEP (4 * LANES) /* rows looked at together */
+#define STEP (4 * LANES) /* rows per step */
 
-/* One word a code: each lane is one row. The common case, no row near enough, costs one branch for STEP rows. */
+/* One word per code: each lane is one row. The common case, no row near enough, costs one branch per
+ * STEP rows. */
 KERNEL static void scan_narrow(const Rows *rows, size_t begin, size_t end, const uint64_t *query, Collector *collector)
 {
     const uint64_t *words = rows->words;
@@ -24,7 +26,7 @@ KERNEL static void scan_narrow(const Rows *rows, size_t begin, size_t end, const
 
 #ifdef WIDE_SUMS
 
-/* Counts of STEP codes of two or four words, in some order. */
+/* Popcounts of STEP codes of two or four words, in any order. */
 KERNEL INLINE void wide_counts(const uint64_t *words, V q, const int width, V counts[4])
 {
     V d[16], pairs[8];
@@ -38,7 +40,8 @@ KERNEL INLINE void wide_counts(const uint64_t *words, V q, const int width, V co
         counts[i] = width == 2 ? pairs[i] : quad_sums(pairs[2 * i], pairs[2 * i + 1]);
 }
 
-/* Two or four words a code: lanes hold words, whose counts are added; a step with a near row is looked at row by row. */
+/* Two or four words per code: lanes hold words, whose popcounts are added; a step with a near row is
+ * repeated row by row. */
 KERNEL INLINE void scan_wide(const Rows *rows, size_t begin, size_t end, const uint64_t *query, const int width,
                              Collector *collector)
 {
@@ -59,7 +62,7 @@ KERNEL INLINE void scan_wide(const Rows *rows, size_t begin, size_t end, const u
 
 #endif
 
-/* Any number of words a code: as many at once as there are lanes, then the others one by one. */
+/* Any number of words per code: whole vectors first, then the remaining words one by one. */
 KERNEL static void scan_long(const Rows *rows, size_t begin, size_t end, const uint64_t *query, Collector *collector)
 {
     const int width = rows->width, whole = width / LANES * LANES;
@@ -82,8 +85,8 @@ KERNEL static void scan_long(const Rows *rows, size_t begin, size_t end, const u
  *
  *     d = Σ_w popcount(words[row][w] ^ query[w])
  *
- * Reads rows and query, which the caller owns, and writes only the collector. A caller may call again with the same
- * collector for other rows, and may give parts of the rows to other threads with other collectors. */
+ * Reads rows and query, which the caller owns, and writes only the collector. The same collector may
+ * be used for further rows; other threads may process other rows with other collectors. */
 KERNEL static void scan(const Rows *rows, size_t begin, size_t end, const uint64_t *query, Collector *collector)
 {
     switch (rows->width) {
@@ -103,7 +106,8 @@ KERNEL static void scan(const Rows *rows, size_t begin, size_t end, const uint64
     }
 }
 
-/* distances[i][j] = Σ_w popcount(a[i][w] ^ b[j][w]); the caller owns all three, and may split a among threads. */
+/* distances[i][j] = Σ_w popcount(a[i][w] ^ b[j][w]); the caller owns all arrays, and may divide the
+ * rows of a among threads. */
 KERNEL static void matrix(const uint64_t *a, size_t n_a, const uint64_t *b, size_t n_b, int width, uint16_t *distances)
 {
     for (size_t i = 0; i < n_a; i++) {

@@ -5,9 +5,9 @@
 
 #include "parallel.h"
 
-#define PIECE_ROWS 16384  /* the least a worker takes at once */
-#define ALIGN_ROWS 512    /* pieces begin at whole blocks, for every instruction set */
-#define BLOCK_WORDS 2048  /* words that stay in the first-level cache while all queries pass over them */
+#define PIECE_ROWS 16384  /* smallest piece of a worker */
+#define ALIGN_ROWS 512    /* pieces start at block boundaries of every instruction set */
+#define BLOCK_WORDS 2048  /* words that stay in the L1 cache for all queries */
 
 typedef struct {
     const Plan *plan;
@@ -26,7 +26,7 @@ static void scan_blocks(const Plan *plan, size_t begin, size_t end, Collector *c
                               plan->queries + i * (size_t)plan->rows.width, &collectors[i]);
 }
 
-/* Take pieces of the rows, in ascending order, with this worker's own collectors. */
+/* Process pieces of the rows in ascending order with the collectors of this worker. */
 static void work_on_rows(void *argument, size_t worker)
 {
     Task *task = argument;
@@ -46,7 +46,7 @@ static void work_on_rows(void *argument, size_t worker)
     }
 }
 
-/* Take queries one by one; a multi-index answers each on its own. */
+/* Process queries one by one with the multi-index. */
 static void work_on_queries(void *argument, size_t worker)
 {
     (void)worker;
@@ -79,8 +79,8 @@ static bool collectors_make(const Plan *plan, Found *found, size_t workers)
     return true;
 }
 
-/* Bring together what the workers found for query i. Keys are ordered by (distance, row), and rows are unique, so the
- * answer is the same however the rows were shared out. */
+/* Merge the results of all workers for query i. Keys are ordered by (distance, row) and rows are
+ * unique, so the result does not depend on how the rows were divided. */
 static bool gather_keys(const Plan *plan, Found *found, size_t workers, size_t i)
 {
     Collector *first = &found->collectors[i];
@@ -101,14 +101,14 @@ static bool gather_keys(const Plan *plan, Found *found, size_t workers, size_t i
         return false;
     for (size_t w = 0; w < workers; w++) {
         Collector *collector = first + w * plan->n_queries;
-        if (collector->held) /* else there may be no keys at all */
+        if (collector->held) /* otherwise keys may be NULL */
             memcpy(place, collector->keys, collector->held * sizeof *keys);
         place += collector->held;
     }
     bool sorted = sort_keys(keys, total);
     size_t kept = first->histogram && total > first->k ? first->k : total;
     if (sorted && first->histogram)
-        memcpy(first->keys, keys, kept * sizeof *keys); /* room for k is always there */
+        memcpy(first->keys, keys, kept * sizeof *keys); /* there is always room for k keys */
     if (first->histogram)
         free(keys);
     else {

@@ -1,4 +1,4 @@
-/* One search over one segment: which kernel, on which rows, by which thread. */
+/* One search over one segment: choice of kernel, division of rows among threads. */
 #ifndef CROSSBIT_SEARCH_H
 #define CROSSBIT_SEARCH_H
 
@@ -6,21 +6,21 @@
 
 typedef enum { PATH_SCAN, PATH_BLOCK, PATH_BITSLICE, PATH_MULTI } Path;
 
-/* What to search and how. The caller owns everything it points to. */
+/* What to search and how. The caller owns all memory it points to. */
 typedef struct {
     const Level *level;
     Rows rows;
     const Tables *tables; /* for PATH_MULTI */
     const uint64_t *queries;
     size_t n_queries;
-    size_t k;   /* 0: everything within `radius` */
+    size_t k;   /* 0: all rows within `radius` */
     int radius;
     size_t threads;
     Path path;
-    uint64_t budget; /* PATH_MULTI: what a query may cost before it is given up */
+    uint64_t budget; /* PATH_MULTI: cost at which a query is given up */
 } Plan;
 
-/* What was found: for query i, n[i] keys (distance << 32 | row) in ascending order, or given_up[i]. */
+/* Results: n[i] keys (distance << 32 | row) in ascending order for query i, or given_up[i]. */
 typedef struct {
     uint64_t **keys;
     size_t *n;
@@ -31,11 +31,12 @@ typedef struct {
     bool grown; /* the collectors own their keys */
 } Found;
 
-/* Search; false when memory ran out. `found_free` must follow in either case. */
+/* Search; false if out of memory. Call `found_free` in either case. */
 bool search(const Plan *plan, Found *found);
 void found_free(Found *found);
 
-/* Fill one table from the words of n codes; starts has 2^width + 1 places, the others n, all owned by the caller. */
+/* Fill one table from the words of n codes; starts has 2^width + 1 elements, the others n. The caller
+ * owns all arrays. */
 void table_fill(const uint64_t *words, size_t n, int shift, int width, uint32_t *starts, uint32_t *heads,
                 uint16_t *tails, uint32_t *rows);
 

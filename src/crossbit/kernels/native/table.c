@@ -2,7 +2,7 @@
 
 #include "search.h"
 
-/* Counting sort of the rows by the bits shift … shift + width − 1 of their codes (one word each).
+/* Counting sort of rows by the bits shift … shift + width − 1 of their codes (one word each).
  *
  * Rows stay in ascending order within a group. The caller owns all arrays. */
 void table_fill(const uint64_t *words, size_t n, int shift, int width, uint32_t *starts, uint32_t *heads,
@@ -11,7 +11,8 @@ void table_fill(const uint64_t *words, size_t n, int shift, int width, uint32_t 
     size_t groups = (size_t)1 << width;
     uint64_t mask = groups - 1, low = ((uint64_t)1 << shift) - 1;
     int end = shift + width;
-    /* starts[x + 1] serves as the place where the next row of group x goes, and ends as the start of group x + 1. */
+    /* During the sort starts[x + 1] is the position of the next row of group x; at the end it is the
+     * start of group x + 1. */
     memset(starts, 0, (groups + 1) * sizeof *starts);
     for (size_t i = 0; i < n; i++)
         starts[(words[i] >> shift & mask) + 1]++;
