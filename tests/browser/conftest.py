@@ -1,5 +1,6 @@
-"""A real browser, and services for it to look at; without Chromium these tests are skipped."""
+"""A real browser and services to test the page with; skipped without Chromium."""
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,7 +44,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
-    """A page of its own, which must come without errors in its scripts and without anything from elsewhere."""
+    """A new page that must load without script errors and without requests to other hosts."""
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     context.set_default_timeout(10_000)
     opened = context.new_page()
@@ -54,7 +55,7 @@ def page(browser: Browser) -> Iterator[Page]:
     yield opened
     context.close()
     assert errors == []
-    assert hosts <= {"127.0.0.1", ""}  # nothing, and blobs
+    assert hosts <= {"127.0.0.1", ""}  # "" is the host of blobs
 
 
 @pytest.fixture(scope="session")
@@ -69,9 +70,9 @@ def service(gallery: Path) -> Iterator[Running]:
 
 
 @pytest.fixture(scope="session")
-def strange(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """Three modalities without recipes, and payloads that would like to be scripts."""
-    folder = tmp_path_factory.mktemp("strange") / "collection"
+def untrusted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """Three modalities without recipes, and payloads that contain scripts."""
+    folder = tmp_path_factory.mktemp("untrusted") / "collection"
     layers = {name: [Affine(np.eye(9), np.zeros(9))] for name in ("image", "text", "sound")}
     payloads: list[dict[str, Any]] = [
         {"name": SCRIPT, "tags": [SCRIPT, "javascript:alert(1)"], SCRIPT: {"deep": [SCRIPT]}},
@@ -84,7 +85,7 @@ def strange(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         collection.upsert(
             [2**60 + 1, "two", SCRIPT, "-"], {"image": rows, "sound": rows, "text": -rows}, payloads
         )
-    attribution = f'{{"attribution": {{"text": "{"<b>somebody</b>"}", "url": "javascript:window.hacked=true"}}}}'
-    (folder / "report.json").write_text(attribution)
+    attribution = {"text": "<b>somebody</b>", "url": "javascript:window.hacked=true"}
+    (folder / "report.json").write_text(json.dumps({"attribution": attribution}))
     with running(folder) as started:
         yield started

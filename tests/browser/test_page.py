@@ -1,5 +1,6 @@
-"""The page in a real browser: words to pictures, pictures to tags, clicks, keys, and every state in between."""
+"""The page in a real browser: text, uploads, clicks, keyboard, and every state in between."""
 
+import json
 import re
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from crossbit import Collection
-from tests.features.pictures import encoded
+from tests.features.images import encoded
 from tests.server.running import Running, running
 from tests.server.shapes import draw
 
@@ -16,38 +17,36 @@ def cards(page: Page) -> Locator:
     return page.get_by_role("list", name="Results, nearest first").locator("li.card")
 
 
-def ask(page: Page, words: str) -> None:
-    page.get_by_label("Words to search with").fill(words)
+def search(page: Page, text: str) -> None:
+    page.get_by_label("Text to search with").fill(text)
     page.get_by_role("button", name="Search", exact=True).click()
 
 
-def loaded(card: Locator) -> None:
-    """Its picture has arrived and can be seen."""
+def wait_for_image(card: Locator) -> None:
+    """Wait until its image has loaded."""
     image = card.locator(".face img")
     expect(image).to_be_visible()
     card.page.wait_for_function("image => image.naturalWidth > 0", arg=image.element_handle())
 
 
-def test_words_find_pictures(page: Page, service: Running) -> None:
+def test_text_finds_images(page: Page, service: Running) -> None:
     page.goto(service.address)
-    ask(page, "red + circle")
+    search(page, "red + circle")
     expect(cards(page)).to_have_count(24)
     first = cards(page).first
-    loaded(first)
-    expect(first).to_have_class(re.compile("right"))
+    wait_for_image(first)
+    expect(first).to_have_class(re.compile(r"\brelevant"))
     expect(first.locator(".chips .shared")).to_have_count(2)
     expect(
-        first.get_by_role("img", name=re.compile("code of 32 bits, [0-9]+ of them differ"))
+        first.get_by_role("img", name=re.compile("code of 32 bits, [0-9]+ of them different"))
     ).to_be_visible()
     expect(page.get_by_role("status").first).to_have_text("24 results for “red + circle”")
-    expect(page.get_by_text("6 of 24 are right")).to_be_visible()
+    expect(page.get_by_text("6 of 24 relevant")).to_be_visible()
     expect(page).to_have_title("“red + circle” - Crossbit")
 
 
-def test_differing_bits_are_marked_as_many_as_the_distance_says(
-    page: Page, service: Running
-) -> None:
-    page.goto(service.address + "/#/words/blue")
+def test_the_number_of_marked_bits_is_the_distance(page: Page, service: Running) -> None:
+    page.goto(service.address + "/#/text/blue")
     for card in cards(page).all()[::6]:
         distance = int(card.locator(".distance b").inner_text())
         marks = card.locator(".bits .differs").evaluate_all(
@@ -56,9 +55,9 @@ def test_differing_bits_are_marked_as_many_as_the_distance_says(
         assert marks == distance
 
 
-def test_an_upload_gets_tags_and_finds_its_like(page: Page, service: Running) -> None:
+def test_an_upload_gets_tags_and_finds_similar_items(page: Page, service: Running) -> None:
     page.goto(service.address)
-    page.get_by_label("A picture to search with").set_input_files(
+    page.get_by_label("File to search with").set_input_files(
         {
             "name": "mine.png",
             "mimeType": "image/png",
@@ -69,50 +68,51 @@ def test_an_upload_gets_tags_and_finds_its_like(page: Page, service: Running) ->
     expect(tags).to_contain_text("yellow")
     expect(tags).to_contain_text("triangle")
     expect(cards(page).first).to_contain_text("yellow")
-    expect(page.get_by_text("the picture mine.png", exact=True)).to_be_visible()
+    expect(page.get_by_text("file mine.png", exact=True)).to_be_visible()
     tags.get_by_role("button", name=re.compile("triangle")).click()
     expect(page.get_by_text("“triangle”", exact=True)).to_be_visible()
 
 
-def test_a_picture_can_be_dropped(page: Page, service: Running) -> None:
+def test_an_image_can_be_dropped(page: Page, service: Running) -> None:
     page.goto(service.address)
-    expect(page.get_by_role("list", name="Items to begin with")).to_be_visible()
-    picture = list(encoded(draw("green", "square", 26)))
+    expect(page.get_by_role("list", name="Items to start with")).to_be_visible()
+    image = list(encoded(draw("green", "square", 26)))
     transfer = page.evaluate_handle(
         "bytes => { const data = new DataTransfer();"
-        " data.items.add(new File([new Uint8Array(bytes)], 'dropped.png', { type: 'image/png' })); return data; }",
-        picture,
+        " const file = new File([new Uint8Array(bytes)], 'dropped.png', { type: 'image/png' });"
+        " data.items.add(file); return data; }",
+        image,
     )
     page.dispatch_event("body", "dragenter", {"dataTransfer": transfer})
-    expect(page.get_by_text("Drop the picture to search with it")).to_be_visible()
+    expect(page.get_by_text("Drop the file to search with it")).to_be_visible()
     page.dispatch_event("body", "drop", {"dataTransfer": transfer})
-    expect(page.get_by_text("Drop the picture to search with it")).to_be_hidden()
+    expect(page.get_by_text("Drop the file to search with it")).to_be_hidden()
     expect(cards(page).first).to_contain_text("green")
 
 
-def test_a_click_searches_from_a_result_and_back_returns(page: Page, service: Running) -> None:
-    page.goto(service.address + "/#/words/pink%20%2B%20bar")
+def test_a_click_searches_with_a_result_and_back_returns(page: Page, service: Running) -> None:
+    page.goto(service.address + "/#/text/pink%20%2B%20bar")
     second = cards(page).nth(1)
     name = second.locator(".name").inner_text().removesuffix("✓").strip()
     second.get_by_role("button").click()
-    question = page.get_by_role("region", name="The question")
-    expect(question.locator("strong")).to_have_text(name)
-    expect(question).to_contain_text("items labeled bar")
+    query = page.get_by_role("region", name="Query")
+    expect(query.locator("strong")).to_have_text(name)
+    expect(query).to_contain_text("items labeled bar")
     expect(cards(page)).to_have_count(24)
     page.go_back()
-    expect(question.locator("strong")).to_have_text("“pink + bar”")
+    expect(query.locator("strong")).to_have_text("“pink + bar”")
 
 
-def test_a_place_to_begin(page: Page, service: Running) -> None:
+def test_items_to_start_with(page: Page, service: Running) -> None:
     page.goto(service.address)
-    begin = page.get_by_role("list", name="Items to begin with")
-    expect(begin.get_by_role("listitem")).to_have_count(24)
-    begin.get_by_role("button").first.click()
+    items = page.get_by_role("list", name="Items to start with")
+    expect(items.get_by_role("listitem")).to_have_count(24)
+    items.get_by_role("button").first.click()
     expect(cards(page)).to_have_count(24)
 
 
-def test_what_things_are_found_by_can_be_chosen(page: Page, service: Running) -> None:
-    page.goto(service.address + "/#/words/red")
+def test_the_target_modality_can_be_chosen(page: Page, service: Running) -> None:
+    page.goto(service.address + "/#/text/red")
     expect(cards(page).first).to_have_attribute("data-modality", "image")
     page.get_by_role("radio", name="text").check(force=True)
     expect(cards(page).first).to_have_attribute("data-modality", "text")
@@ -120,49 +120,50 @@ def test_what_things_are_found_by_can_be_chosen(page: Page, service: Running) ->
     expect(cards(page)).to_have_count(12)
 
 
-def test_words_that_nobody_knows_are_told(page: Page, service: Running) -> None:
+def test_unknown_words_are_reported(page: Page, service: Running) -> None:
     page.goto(service.address)
-    ask(page, "elephant")
+    search(page, "elephant")
     alert = page.get_by_role("alert")
-    expect(alert).to_contain_text("none of its words is among the 12 known ones")
+    expect(alert).to_contain_text("none of its words is in the vocabulary of 12 words")
     alert.get_by_role("button", name="Try again").click()
     expect(alert).to_be_visible()
-    ask(page, "red")
+    search(page, "red")
     expect(cards(page)).to_have_count(24)
 
 
-def test_a_file_that_is_no_picture_is_told(page: Page, service: Running) -> None:
+def test_a_file_that_is_not_an_image_is_reported(page: Page, service: Running) -> None:
     page.goto(service.address)
-    chooser = page.get_by_label("A picture to search with")
+    chooser = page.get_by_label("File to search with")
     chooser.set_input_files({"name": "notes.txt", "mimeType": "text/plain", "buffer": b"hello"})
-    expect(page.get_by_role("alert")).to_contain_text("notes.txt is no picture")
+    expect(page.get_by_role("alert")).to_contain_text("notes.txt: expected image, got text/plain")
     chooser.set_input_files({"name": "broken.png", "mimeType": "image/png", "buffer": b"hello"})
-    expect(page.get_by_role("alert")).to_contain_text("not a picture in one of the formats")
+    expect(page.get_by_role("alert")).to_contain_text("not an image in one of the formats")
 
 
-def test_nothing_found_is_told(page: Page, service: Running) -> None:
-    answer = '{"query": {"modality": "text", "tags": [], "truth": null, "code": null}, "hits": [], "n_bits": 32}'
+def test_no_results_are_reported(page: Page, service: Running) -> None:
+    query = {"modality": "text", "terms": [], "relevance": None, "code": None}
+    answer = json.dumps({"query": query, "hits": [], "n_bits": 32})
     page.route(
         "**/api/search", lambda route: route.fulfill(body=answer, content_type="application/json")
     )
-    page.goto(service.address + "/#/words/red")
-    expect(page.get_by_role("heading", name="Nothing was found")).to_be_visible()
+    page.goto(service.address + "/#/text/red")
+    expect(page.get_by_role("heading", name="No results")).to_be_visible()
 
 
-def test_an_empty_collection_says_so(page: Page, gallery: Path, tmp_path: Path) -> None:
+def test_an_empty_collection_is_reported(page: Page, gallery: Path, tmp_path: Path) -> None:
     with Collection.open(gallery) as source:
         Collection.create(tmp_path / "empty", source.model).close()
     with running(tmp_path / "empty") as started:
         page.goto(started.address)
-        expect(page.get_by_role("heading", name="There is nothing here yet")).to_be_visible()
+        expect(page.get_by_role("heading", name="The collection is empty")).to_be_visible()
         page.goto(started.address + "/#/model")
-        expect(page.get_by_text("Nothing is stored about it")).to_be_visible()
+        expect(page.get_by_text("Not measured.")).to_be_visible()
 
 
-def test_a_slow_answer_shows_that_it_is_coming(page: Page, service: Running) -> None:
+def test_a_slow_response_shows_progress(page: Page, service: Running) -> None:
     waiting: list[Route] = []
     page.route("**/api/search", lambda route: waiting.append(route))
-    page.goto(service.address + "/#/words/red")
+    page.goto(service.address + "/#/text/red")
     expect(page.get_by_text("Searching…")).to_be_visible()
     expect(page.get_by_role("main")).to_have_attribute("aria-busy", "true")
     for route in waiting:
@@ -171,12 +172,12 @@ def test_a_slow_answer_shows_that_it_is_coming(page: Page, service: Running) -> 
     expect(page.get_by_role("main")).not_to_have_attribute("aria-busy", "true")
 
 
-def test_only_the_last_of_several_questions_is_shown(page: Page, service: Running) -> None:
+def test_only_the_latest_query_is_shown(page: Page, service: Running) -> None:
     waiting: list[Route] = []
     page.route("**/api/search", lambda route: waiting.append(route))
-    page.goto(service.address + "/#/words/red")
+    page.goto(service.address + "/#/text/red")
     page.wait_for_timeout(50)
-    page.evaluate("location.hash = '#/words/blue'")
+    page.evaluate("location.hash = '#/text/blue'")
     page.wait_for_timeout(100)
     for route in waiting:
         route.continue_()
@@ -185,19 +186,19 @@ def test_only_the_last_of_several_questions_is_shown(page: Page, service: Runnin
     expect(page.get_by_text("“red”", exact=True)).to_have_count(0)
 
 
-def test_a_service_that_has_gone_is_told(page: Page, service: Running) -> None:
+def test_a_service_that_stopped_is_reported(page: Page, service: Running) -> None:
     page.goto(service.address)
-    expect(page.get_by_role("list", name="Items to begin with")).to_be_visible()
+    expect(page.get_by_role("list", name="Items to start with")).to_be_visible()
     page.route("**/api/**", lambda route: route.abort())
-    ask(page, "red")
-    expect(page.get_by_role("alert")).to_contain_text("The service does not answer")
+    search(page, "red")
+    expect(page.get_by_role("alert")).to_contain_text("The service does not respond")
 
 
-def test_the_keyboard_is_enough(page: Page, service: Running) -> None:
+def test_the_keyboard_suffices(page: Page, service: Running) -> None:
     page.goto(service.address)
-    expect(page.get_by_role("list", name="Items to begin with")).to_be_visible()
+    expect(page.get_by_role("list", name="Items to start with")).to_be_visible()
     page.keyboard.press("/")
-    expect(page.get_by_label("Words to search with")).to_be_focused()
+    expect(page.get_by_label("Text to search with")).to_be_focused()
     page.keyboard.type("yellow")
     page.keyboard.press("Enter")
     expect(cards(page)).to_have_count(24)
@@ -208,27 +209,29 @@ def test_the_keyboard_is_enough(page: Page, service: Running) -> None:
             break
     expect(button).to_be_focused()
     page.keyboard.press("Enter")
-    expect(page.get_by_role("region", name="The question").locator("strong")).to_contain_text(
-        "yellow"
-    )
+    title = page.get_by_role("region", name="Query").locator("strong")
+    expect(title).to_contain_text("yellow")
 
 
-def test_a_screen_reader_has_names_for_everything(page: Page, service: Running) -> None:
-    page.goto(service.address + "/#/words/red")
+def test_everything_has_an_accessible_name(page: Page, service: Running) -> None:
+    page.goto(service.address + "/#/text/red")
     expect(cards(page)).to_have_count(24)
     for role in ("banner", "navigation", "search", "main", "contentinfo"):
         expect(page.get_by_role(role)).to_have_count(1)
     expect(page.get_by_role("heading", level=1)).to_have_count(1)
     expect(cards(page).first.get_by_role("button")).to_have_accessible_name(
-        re.compile(r"^red, .*\. Result 1, \d+ bits? of 32 away, a right answer\. Search from it$")
+        re.compile(r"^red, .*\. Result 1, distance \d+ of 32 bits, relevant\. Search with it$")
     )
-    nameless = "button:not([aria-label]):empty, img:not([alt]), svg[role=img]:not([aria-label]), input:not([id])"
+    nameless = (
+        "button:not([aria-label]):empty, img:not([alt]), svg[role=img]:not([aria-label]),"
+        " input:not([id])"
+    )
     expect(page.locator(nameless)).to_have_count(page.locator(".choice input").count())
     for link in page.get_by_role("navigation").get_by_role("link").all():
         assert (link.get_attribute("aria-current") == "page") == (link.inner_text() == "Search")
 
 
-def test_the_model_page_draws_health_quality_and_lengths(page: Page, service: Running) -> None:
+def test_the_model_page_shows_health_quality_and_code_lengths(page: Page, service: Running) -> None:
     page.goto(service.address + "/#/model")
     expect(page.get_by_role("heading", level=1)).to_have_text("image, text → 32 bits")
     expect(page.get_by_role("row", name=re.compile("text → image 81.0 %"))).to_be_visible()
@@ -242,61 +245,61 @@ def test_the_model_page_draws_health_quality_and_lengths(page: Page, service: Ru
     expect(page.get_by_text("effective bits").first).to_be_visible()
 
 
-def test_the_api_page_comes_from_the_description(page: Page, service: Running) -> None:
+def test_the_api_page_shows_the_openapi_description(page: Page, service: Running) -> None:
     page.goto(service.address)
     page.get_by_role("link", name="API").click()
     expect(page.get_by_role("heading", name="POST /api/search", exact=True)).to_be_visible()
-    expect(page.get_by_text("Re-rank so many of the nearest")).to_be_visible()
+    expect(page.get_by_text("Rerank this many of the nearest items")).to_be_visible()
 
 
-def test_scripts_in_payloads_are_only_text(page: Page, strange: Running) -> None:
-    page.goto(strange.address)
+def test_scripts_in_payloads_are_shown_as_text(page: Page, untrusted: Running) -> None:
+    page.goto(untrusted.address)
     expect(page.get_by_text('<img src=x onerror="window.hacked = true">').first).to_be_visible()
-    page.get_by_role("list", name="Items to begin with").get_by_role("button").first.click()
+    page.get_by_role("list", name="Items to start with").get_by_role("button").first.click()
     expect(cards(page)).to_have_count(3)
     page.get_by_text("more", exact=True).first.click()
     expect(page.get_by_role("contentinfo")).to_have_text("<b>somebody</b>")
     expect(page.get_by_role("contentinfo").get_by_role("link")).to_have_count(0)
-    page.goto(strange.address + "/#/words/%3Cscript%3Ewindow.hacked%3Dtrue%3C%2Fscript%3E")
+    page.goto(untrusted.address + "/#/text/%3Cscript%3Ewindow.hacked%3Dtrue%3C%2Fscript%3E")
     expect(page.get_by_role("alert")).to_be_visible()
     assert page.evaluate("window.hacked") is None
 
 
-def test_any_number_of_modalities_and_ids_beyond_those_of_javascript(
-    page: Page, strange: Running
+def test_three_modalities_and_ids_larger_than_javascript_numbers(
+    page: Page, untrusted: Running
 ) -> None:
-    page.goto(strange.address)
-    for name in ("anything", "image", "text", "sound"):
+    page.goto(untrusted.address)
+    for name in ("all", "image", "text", "sound"):
         expect(page.get_by_role("radio", name=name)).to_have_count(1)
-    expect(page.get_by_label("Words to search with")).to_be_disabled()
-    expect(page.get_by_role("button", name="Picture…")).to_be_hidden()
-    page.goto(f"{strange.address}/#/item/{2**60 + 1}")
+    expect(page.get_by_label("Text to search with")).to_be_disabled()
+    expect(page.get_by_role("button", name="Image…")).to_be_hidden()
+    page.goto(f"{untrusted.address}/#/item/{2**60 + 1}")
     expect(cards(page)).to_have_count(3)
     page.get_by_role("radio", name="sound").check(force=True)
     expect(cards(page).first).to_have_attribute("data-modality", "sound")
 
 
-def test_a_token_is_asked_for_and_pictures_come_with_it(page: Page, gallery: Path) -> None:
+def test_the_page_asks_for_the_token_and_sends_it_for_images(page: Page, gallery: Path) -> None:
     with running(gallery, environment={"CROSSBIT_TOKEN": "secret"}) as started:
-        page.goto(started.address + "/#/words/red")
+        page.goto(started.address + "/#/text/red")
         page.get_by_role("textbox", name="Token").fill("wrong")
-        page.get_by_role("button", name="Go on").click()
+        page.get_by_role("button", name="Continue").click()
         page.get_by_role("textbox", name="Token").fill("secret")
-        page.get_by_role("button", name="Go on").click()
+        page.get_by_role("button", name="Continue").click()
         expect(cards(page)).to_have_count(24)
-        loaded(cards(page).first)
+        wait_for_image(cards(page).first)
 
 
 @pytest.mark.parametrize(
-    "place",
-    ["", "#/words/red", "#/item/%22small-red-bar%2B0%22", "#/model", "#/api", "#/words/elephant"],
+    "path",
+    ["", "#/text/red", "#/item/%22small-red-bar%2B0%22", "#/model", "#/api", "#/text/elephant"],
 )
-def test_a_phone_never_scrolls_sideways(browser: Browser, service: Running, place: str) -> None:
+def test_a_phone_never_scrolls_sideways(browser: Browser, service: Running, path: str) -> None:
     context = browser.new_context(
         viewport={"width": 360, "height": 740}, color_scheme="dark", has_touch=True
     )
     phone = context.new_page()
-    phone.goto(f"{service.address}/{place}")
+    phone.goto(f"{service.address}/{path}")
     expect(phone.get_by_role("heading", level=1)).to_have_count(1)
     assert phone.evaluate("document.documentElement.scrollWidth") <= 360
     assert phone.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(18, 19, 26)"

@@ -1,23 +1,23 @@
-// Talking to the service. Every failure becomes an Error whose message is the sentence that the service said.
+// Client of the HTTP API. Every failure becomes an Error with the message of the service.
 
 import { byId } from "./dom.js";
 
 const TOKEN = "crossbit-token";
 
-/** Ask the person for the token that the service needs, once for all requests that wait. */
-let asking = null;
+/** Ask for the token once, for all requests that wait for it. */
+let tokenDialog = null;
 function askForToken() {
-  asking ??= new Promise((resolve) => {
+  tokenDialog ??= new Promise((resolve) => {
     const dialog = byId("token");
     dialog.addEventListener("close", () => {
       sessionStorage.setItem(TOKEN, byId("token-value").value);
       byId("token-value").value = "";
-      asking = null;
+      tokenDialog = null;
       resolve();
     }, { once: true });
     dialog.showModal();
   });
-  return asking;
+  return tokenDialog;
 }
 
 async function request(path, options = {}) {
@@ -28,21 +28,21 @@ async function request(path, options = {}) {
     response = await fetch(path, { ...options, headers });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Error("The service does not answer. Is it still running?");
+    throw new Error("The service does not respond. Is it still running?");
   }
   if (response.status === 401) {
     await askForToken();
     return request(path, options);
   }
-  if (!response.ok) throw new Error(await sentence(response));
+  if (!response.ok) throw new Error(await errorMessage(response));
   return response;
 }
 
-async function sentence(response) {
+async function errorMessage(response) {
   try {
     return (await response.json()).error;
   } catch {
-    return `The service answered ${response.status}.`;
+    return `The service responded with status ${response.status}.`;
   }
 }
 
@@ -54,43 +54,46 @@ const post = (path, body, signal) =>
 export const stats = () => json("/api/stats");
 export const description = () => json("/openapi.json");
 export const items = (limit) => json(`/api/items?limit=${limit}`);
-export const item = async (key, signal) => (await json(`/api/items?id=${encodeURIComponent(key)}`, { signal })).items[0];
+export const item = async (key, signal) =>
+  (await json(`/api/items?id=${encodeURIComponent(key)}`, { signal })).items[0];
 
-/** Search with {words}, {picture} or {key}; options are k, among and modality. */
+/** Search with {text}, {file, modality} or {key}; options are k and target. */
 export function search(query, options, signal) {
-  if (query.picture) return sendPicture("/api/search/picture", query.picture, { ...options, codes: true }, signal);
-  return post("/api/search", spelled(query, { ...options, codes: true }), signal);
+  if (query.file) return upload("/api/search/picture", query, { ...options, codes: true }, signal);
+  return post("/api/search", queryBody(query, { ...options, codes: true }), signal);
 }
 
-/** Suggest tags for {picture} or {key}. */
+/** Suggest tags for {file, modality} or {key}. */
 export function annotate(query, signal) {
-  if (query.picture) return sendPicture("/api/annotate/picture", query.picture, {}, signal);
-  return post("/api/annotate", spelled(query, {}), signal);
+  if (query.file) return upload("/api/annotate/picture", query, {}, signal);
+  return post("/api/annotate", queryBody(query, {}), signal);
 }
 
-// A key is JSON already. It is put into the body as it is: as a number it might not fit into one of JavaScript's.
-function spelled(query, options) {
-  const body = JSON.stringify(query.words === undefined ? options : { ...options, text: query.words });
+// A key is JSON already. It is inserted verbatim, because a 64-bit integer may not fit a JavaScript number.
+function queryBody(query, options) {
+  const body = JSON.stringify(query.text === undefined ? options : { ...options, text: query.text });
   if (query.key === undefined) return body;
   return `{"id":${query.key}${body === "{}" ? "" : ","}${body.slice(1)}`;
 }
 
-function sendPicture(path, picture, options, signal) {
-  const values = new URLSearchParams();
-  for (const [name, value] of Object.entries(options)) for (const each of [value].flat()) values.append(name, each);
-  return json(`${path}?${values}`, { method: "POST", body: picture, signal });
+function upload(path, { file, modality }, options, signal) {
+  const parameters = new URLSearchParams(modality ? { modality } : {});
+  for (const [name, value] of Object.entries(options)) {
+    for (const element of [value].flat()) parameters.append(name, element);
+  }
+  return json(`${path}?${parameters}`, { method: "POST", body: file, signal });
 }
 
-/** Show a picture of the service in an element; with a token, an address alone would not do. */
-export async function showPicture(image, address) {
+/** Load an image of the service into an element; an <img> alone cannot send the token. */
+export async function showImage(element, url) {
   if (!sessionStorage.getItem(TOKEN)) {
-    image.src = address;
+    element.src = url;
     return;
   }
   try {
-    image.src = URL.createObjectURL(await (await request(address)).blob());
-    image.addEventListener("load", () => URL.revokeObjectURL(image.src), { once: true });
+    element.src = URL.createObjectURL(await (await request(url)).blob());
+    element.addEventListener("load", () => URL.revokeObjectURL(element.src), { once: true });
   } catch {
-    image.dispatchEvent(new Event("error"));
+    element.dispatchEvent(new Event("error"));
   }
 }

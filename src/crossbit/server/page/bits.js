@@ -1,10 +1,10 @@
-// Codes drawn as bits: a cell a bit, filled where it is 1, marked where it differs from the query.
+// Codes as a grid of bits: one cell per bit, filled if it is 1, marked if it differs from the query.
 
 import { count, h } from "./dom.js";
 
 const columns = (n) => (n <= 32 ? Math.min(n, 16) : n <= 128 ? 16 : n <= 512 ? 32 : 64);
 
-/** Draw a code; with another one, mark the bits in which they differ. */
+/** Draw a code, and mark the bits that differ from another code. */
 export function bits(code, other = null) {
   const wide = columns(code.length);
   const high = Math.ceil(code.length / wide);
@@ -15,7 +15,7 @@ export function bits(code, other = null) {
     different += differs;
     paths[(differs ? "differs " : "") + (code[i] === "1" ? "on" : "off")] += cell(i % wide, Math.floor(i / wide));
   }
-  const label = `code of ${count(code.length, "bit")}${other === null ? "" : `, ${different} of them differ`}`;
+  const label = `code of ${count(code.length, "bit")}${other === null ? "" : `, ${different} of them different`}`;
   return h("svg", { class: "bits", viewBox: `0 0 ${wide} ${high}`, role: "img", "aria-label": label },
     Object.entries(paths).filter(([, d]) => d).map(([kind, d]) => h("path", { class: kind, d })));
 }

@@ -1,4 +1,4 @@
-// Small charts as inline SVG; each has its numbers in words for those who do not see it.
+// Small charts as inline SVG, each with a text description for screen readers.
 
 import { h } from "./dom.js";
 
@@ -9,9 +9,9 @@ const BOTTOM = 34;
 const TOP = 12;
 const RIGHT = 12;
 
-/** Lines over numbers: series are {name, points: [[x, y], …]}; y goes from 0 to 1. */
+/** A line chart: series are {name, points: [[x, y], …]} with y from 0 to 1. */
 export function lines({ title, x, y, series, ticks }) {
-  const xs = series.flatMap((each) => each.points.map(([at]) => at));
+  const xs = series.flatMap((line) => line.points.map(([at]) => at));
   const [low, high] = [Math.min(...ticks, ...xs), Math.max(...ticks, ...xs)];
   const across = (at) => LEFT + ((at - low) / (high - low || 1)) * (WIDE - LEFT - RIGHT);
   const up = (at) => HIGH - BOTTOM - at * (HIGH - BOTTOM - TOP);
@@ -25,14 +25,14 @@ export function lines({ title, x, y, series, ticks }) {
       points.length <= 12 ? points.map(([at, value]) => h("circle", { cx: across(at), cy: up(value), r: 3.5 })) : null);
   });
   return h("figure", { class: "chart" }, h("figcaption", {}, title),
-    h("svg", { viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", "aria-label": spoken(title, series) },
+    h("svg", { viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", "aria-label": description(title, series) },
       grid, ticks.map((at) => label(across(at), HIGH - BOTTOM + 16, String(at), "middle")),
       label((LEFT + WIDE) / 2, HIGH - 2, x, "middle"), h("text", { x: -(HIGH - BOTTOM) / 2, y: 11, transform: "rotate(-90)", "text-anchor": "middle" }, y),
       drawn),
     h("ul", { class: "legend" }, series.map(({ name }, i) => h("li", { class: `line-${i % 4}` }, name))));
 }
 
-function spoken(title, series) {
+function description(title, series) {
   const ends = series.map(({ name, points }) => {
     const [first, last] = [points[0], points[points.length - 1]];
     return `${name} from ${first[1].toFixed(2)} at ${first[0]} to ${last[1].toFixed(2)} at ${last[0]}`;
@@ -40,7 +40,7 @@ function spoken(title, series) {
   return `${title}: ${ends.join("; ")}`;
 }
 
-/** One bar a bit, as high as its entropy. */
+/** A bar chart of the entropy of each bit. */
 export function bars(values, name) {
   const wide = 6;
   const path = values.map((value, i) => `M${i * wide + 0.75} 40v${(-38 * value).toFixed(2)}h${wide - 1.5}V40z`).join("");

@@ -1,9 +1,9 @@
-// Elements from plain values. Text is always set as text, so nothing that a payload holds becomes markup.
+// Creates elements. Text is always set as text, so nothing in a payload becomes markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 const IN_SVG = new Set(["svg", "path", "line", "polyline", "circle", "rect", "g", "text", "title"]);
 
-/** Make an element: h("a", { href: "#/" }, "home"). Handlers are named onclick and the like; null children are left out. */
+/** Create an element: h("a", { href: "#/" }, "home"). Attributes named on… are event handlers; null children are skipped. */
 export function h(tag, attributes = {}, ...children) {
   const element = IN_SVG.has(tag) ? document.createElementNS(SVG, tag) : document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -17,7 +17,7 @@ export function h(tag, attributes = {}, ...children) {
 
 export const byId = (id) => document.getElementById(id);
 
-/** Tell people who do not see the screen what has changed. */
+/** Announce a change to screen readers. */
 export function announce(text) {
   byId("live").textContent = text;
 }

@@ -1,4 +1,4 @@
-// Where we are is in the address, so that back, forward and links work: #/, #/words/red, #/item/"cat", #/model, #/api.
+// Routing: the URL holds the query, so that back, forward and links work: #/, #/text/red, #/item/"cat", #/model, #/api.
 
 import * as api from "./api.js";
 import * as docs from "./docs.js";
@@ -6,23 +6,28 @@ import { announce, byId, count, h } from "./dom.js";
 import * as model from "./model.js";
 import * as search from "./search.js";
 
-const state = { among: null, k: 24, picture: null, modalities: [] };
+const TEXT = "text"; // the kind of input that the text field provides
 
-/** Go to a query: {words}, {key} or {picture}. */
+const state = { target: null, k: 24, upload: null, modalities: [] };
+
+/** Modalities that accept uploaded files of some kind, such as "image". */
+const uploadModalities = () => state.modalities.filter(({ accepts }) => accepts !== null && accepts !== TEXT);
+
+/** Go to a query: {text}, {key} or {file, modality}. */
 function go(query) {
-  state.picture = query.picture ?? null;
-  const place = query.picture ? "#/picture" : query.key !== undefined ? `#/item/${encodeURIComponent(query.key)}`
-    : query.words ? `#/words/${encodeURIComponent(query.words)}` : "#/";
-  if (location.hash === place) route();
-  else location.hash = place;
+  state.upload = query.file ? query : null;
+  const hash = query.file ? "#/upload" : query.key !== undefined ? `#/item/${encodeURIComponent(query.key)}`
+    : query.text ? `#/text/${encodeURIComponent(query.text)}` : "#/";
+  if (location.hash === hash) route();
+  else location.hash = hash;
   if (query.key !== undefined) scrollTo({ top: 0, behavior: "smooth" });
 }
 
-function query() {
+function currentQuery() {
   const [, kind, value] = /^#\/(\w*)\/?(.*)$/.exec(location.hash) ?? [];
-  if (kind === "words" && value) return { words: decodeURIComponent(value) };
+  if (kind === "text" && value) return { text: decodeURIComponent(value) };
   if (kind === "item") return { key: decodeURIComponent(value) };
-  if (kind === "picture" && state.picture) return { picture: state.picture };
+  if (kind === "upload" && state.upload) return state.upload;
   return {};
 }
 
@@ -32,101 +37,116 @@ async function route() {
     if (link.dataset.page === page) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  byId("asking").hidden = page !== "search";
+  byId("search").hidden = page !== "search";
   if (page === "search") {
-    const asked = query();
-    byId("words").value = asked.words ?? "";
-    await search.show(asked, options(), go);
+    const query = currentQuery();
+    byId("text").value = query.text ?? "";
+    const target = state.target ? { target: [state.target] } : {};
+    await search.show(query, { k: state.k, ...target }, go);
     return;
   }
   try {
     await (page === "model" ? model : docs).show();
     announce(document.title);
   } catch (error) {
-    byId("content").replaceChildren(h("section", { class: "state failed", role: "alert" }, h("h1", {}, "That did not work"), h("p", {}, error.message)));
+    search.fail(error.message);
   }
 }
 
-const options = () => ({ k: state.k, ...(state.among ? { among: [state.among] } : {}) });
-
-/** Which modality to find things by, and how many; the choice is only there where there is one. */
+/** Choice of the target modality and of the number of results. */
 function showOptions() {
-  const choices = [null, ...state.modalities.map((each) => each.name)];
-  const radios = choices.map((name) => h("label", {},
-    h("input", { type: "radio", name: "among", value: name ?? "", checked: name === state.among, onchange: () => { state.among = name; route(); } }),
-    h("span", {}, name ?? "anything")));
+  const radio = (name) => h("label", {},
+    h("input", { type: "radio", name: "target", value: name ?? "", checked: name === state.target,
+      onchange: () => { state.target = name; route(); } }),
+    h("span", {}, name ?? "all"));
+  const radios = [null, ...state.modalities.map(({ name }) => name)].map(radio);
   const counts = h("select", { id: "k", onchange: () => { state.k = Number(counts.value); route(); } },
     [12, 24, 48, 96].map((n) => h("option", { value: n, selected: n === state.k }, String(n))));
   byId("options").replaceChildren(
-    h("fieldset", { class: "choice" }, h("legend", {}, "Find by"), radios), h("label", { class: "choice", for: "k" }, "Results ", counts));
+    h("fieldset", { class: "choice" }, h("legend", {}, "Target"), radios),
+    h("label", { class: "choice", for: "k" }, "Results ", counts));
 }
 
-function usePicture(file) {
+/** Search with a file, in the modality that accepts its type. */
+async function useFile(file) {
   if (!file) return;
-  if (file.type && !file.type.startsWith("image/")) {
-    byId("content").replaceChildren(h("section", { class: "state failed", role: "alert" }, h("h1", {}, "That did not work"), h("p", {}, `${file.name} is no picture.`)));
+  await started; // until then it is unknown what the modalities accept
+  const modality = uploadModalities().find(({ accepts }) => file.type.startsWith(`${accepts}/`));
+  if (!modality && /^(image|audio|video|text)\//.test(file.type)) {
+    const kinds = uploadModalities().map(({ accepts }) => accepts).join(" or ") || "no files";
+    search.fail(`${file.name}: expected ${kinds}, got ${file.type}.`);
     return;
   }
-  go({ picture: file });
+  go({ file, modality: modality?.name });
 }
 
 function listen() {
   addEventListener("hashchange", route);
   byId("form").addEventListener("submit", (event) => {
     event.preventDefault();
-    go({ words: byId("words").value.trim() });
+    go({ text: byId("text").value.trim() });
   });
   byId("choose").addEventListener("click", () => byId("file").click());
-  byId("file").addEventListener("change", () => { usePicture(byId("file").files[0]); byId("file").value = ""; });
+  byId("file").addEventListener("change", () => { useFile(byId("file").files[0]); byId("file").value = ""; });
   addEventListener("keydown", (event) => {
     if (event.key === "/" && !/^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName)) {
       event.preventDefault();
-      byId("words").focus();
+      byId("text").focus();
     }
   });
-  addEventListener("paste", (event) => usePicture(event.clipboardData?.files[0]));
+  addEventListener("paste", (event) => useFile(event.clipboardData?.files[0]));
   listenForDrops();
 }
 
 function listenForDrops() {
   const drop = byId("drop");
-  const carries = (event) => event.dataTransfer?.types.includes("Files");
-  addEventListener("dragenter", (event) => { drop.hidden = !carries(event); });
-  addEventListener("dragover", (event) => { if (carries(event)) event.preventDefault(); });
+  const hasFiles = (event) => event.dataTransfer?.types.includes("Files");
+  addEventListener("dragenter", (event) => { drop.hidden = !hasFiles(event); });
+  addEventListener("dragover", (event) => { if (hasFiles(event)) event.preventDefault(); });
   addEventListener("dragleave", (event) => { if (!event.relatedTarget) drop.hidden = true; });
   addEventListener("drop", (event) => {
     drop.hidden = true;
-    if (!carries(event)) return;
+    if (!hasFiles(event)) return;
     event.preventDefault();
-    usePicture(event.dataTransfer.files[0]);
+    useFile(event.dataTransfer.files[0]);
   });
 }
 
-/** What the collection takes decides what can be asked with. */
-async function begin() {
+/** Offer the inputs that the modalities accept. */
+function showInputs() {
+  const kinds = [...new Set(uploadModalities().map(({ accepts }) => accepts))];
+  const label = kinds.length === 1 ? `${kinds[0][0].toUpperCase()}${kinds[0].slice(1)}` : "File";
+  byId("choose").textContent = `${label}…`;
+  byId("choose").hidden = !kinds.length;
+  byId("file").accept = kinds.map((kind) => `${kind}/*`).join(",");
+  byId("text").disabled = !state.modalities.some(({ accepts }) => accepts === TEXT);
+  if (byId("text").disabled) byId("text").placeholder = "This collection accepts no text; start with an item";
+}
+
+async function start() {
   listen();
   try {
-    const facts = await api.stats();
-    state.modalities = facts.model.modalities;
-    const takes = (kind) => state.modalities.filter((each) => each.takes === kind).map((each) => each.name);
-    byId("choose").hidden = !takes("pictures").length;
-    byId("words").disabled = !takes("words").length;
-    if (byId("words").disabled) byId("words").placeholder = "This collection takes no words; begin with an item";
-    state.among = takes("pictures")[0] ?? null;
-    byId("place").textContent = `${count(facts.collection.items, "item")} · ${state.modalities.map((each) => each.name).join(", ")} · ${count(facts.model.n_bits, "bit")}`;
-    attribute(facts.report.attribution);
+    const stats = await api.stats();
+    state.modalities = stats.model.modalities;
+    state.target = uploadModalities()[0]?.name ?? null;
+    showInputs();
     showOptions();
+    const names = state.modalities.map(({ name }) => name).join(", ");
+    byId("summary").textContent =
+      `${count(stats.collection.items, "item")} · ${names} · ${count(stats.model.n_bits, "bit")}`;
+    showAttribution(stats.report.attribution);
   } catch (error) {
-    byId("place").textContent = error.message;
+    byId("summary").textContent = error.message;
   }
   await route();
 }
 
-/** Whose pictures these are; only an ordinary address becomes a link. */
-function attribute(source) {
+/** Credit the source of the images; only an http(s) URL becomes a link. */
+function showAttribution(source) {
   if (!source?.text) return;
-  const link = /^https?:\/\//.test(source.url ?? "") ? h("a", { href: source.url, rel: "noreferrer" }, source.text) : source.text;
+  const link = /^https?:\/\//.test(source.url ?? "")
+    ? h("a", { href: source.url, rel: "noreferrer" }, source.text) : source.text;
   byId("footer").replaceChildren(h("p", {}, link, source.license ? `, ${source.license}` : ""));
 }
 
-begin();
+const started = start();

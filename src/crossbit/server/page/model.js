@@ -1,4 +1,4 @@
-// The page about the model: how healthy its codes are, how good it was when it was learned, how it is made.
+// The model page: health of the codes, measured quality, and architecture.
 
 import * as api from "./api.js";
 import { bars, lines } from "./charts.js";
@@ -9,8 +9,8 @@ export async function show() {
   document.title = "Model - Crossbit";
   const { collection, model, report } = facts;
   byId("content").replaceChildren(
-    h("h1", {}, `${model.modalities.map((each) => each.name).join(", ")} → ${count(model.n_bits, "bit")}`),
-    overview(collection, model), quality(report), health(collection), making(model));
+    h("h1", {}, `${model.modalities.map((modality) => modality.name).join(", ")} → ${count(model.n_bits, "bit")}`),
+    overview(collection, model), quality(report), health(collection), architecture(model));
 }
 
 const section = (title, ...children) => h("section", { class: "panel" }, h("h2", {}, title), ...children);
@@ -19,9 +19,9 @@ function overview(collection, model) {
   const facts = [
     [collection.items.toLocaleString("en"), "items"],
     ...Object.entries(collection.modalities).map(([name, n]) => [n.toLocaleString("en"), `with ${name}`]),
-    [String(model.n_bits), "bits a code"],
+    [String(model.n_bits), "bits per code"],
     [`${(collection.nbytes / 2 ** 20).toFixed(1)} MiB`, "on disk"],
-    [Math.round(collection.bytes_per_item).toLocaleString("en"), "bytes an item"]];
+    [Math.round(collection.bytes_per_item).toLocaleString("en"), "bytes per item"]];
   return h("ul", { class: "facts" }, facts.map(([value, what]) => h("li", {}, h("b", {}, value), h("span", {}, what))));
 }
 
@@ -29,7 +29,7 @@ function quality(report) {
   const directions = Object.entries(report.directions ?? {}).filter(([, each]) => each.results?.length);
   if (!directions.length) {
     return section("Quality", h("p", { class: "dim" },
-      "Nothing is stored about it. “crossbit learn” measures on held-out things and stores it with the collection."));
+      "Not measured. “crossbit learn” evaluates the model on held-out items and stores the results."));
   }
   const names = [...new Set(directions.flatMap(([, each]) => each.results.map((result) => result.name)))];
   const cell = (results, name) => {
@@ -39,7 +39,7 @@ function quality(report) {
     return h("td", { title: result.definition ?? "" }, percent(result.value), range ? h("small", {}, range) : null);
   };
   const chance = directions.some(([, each]) => each.results[0].chance !== undefined && each.results[0].chance !== null);
-  return section("Quality on held-out things",
+  return section("Quality on held-out items",
     h("div", { class: "scroll" }, h("table", {},
       h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "direction"), names.map((name) => h("th", { scope: "col" }, name)),
         chance ? h("th", { scope: "col" }, "chance") : null)),
@@ -70,22 +70,22 @@ function health(collection) {
   if (!kinds.length) return null;
   return section("Health of the codes", h("div", { class: "charts" }, kinds.map(([name, each]) =>
     h("figure", { class: "chart" }, h("figcaption", {}, name), bars(each.bit_entropy, name),
-      h("p", { class: "dim" }, "entropy of each bit: full height where half of the codes have it set"),
+      h("p", { class: "dim" }, "Entropy of each bit: full height if half of the codes have it set."),
       h("dl", { class: "numbers" }, [
         ["effective bits", `${each.effective_bits.toFixed(1)} of ${each.n_bits}`],
-        ["different codes", `${each.unique_codes.toLocaleString("en")} of ${each.n_codes.toLocaleString("en")}`],
-        ["dead bits", each.dead_bits.length], ["bits that repeat another", each.duplicate_bits.length],
-        ["mean correlation of two bits", each.mean_correlation.toFixed(3)],
+        ["distinct codes", `${each.unique_codes.toLocaleString("en")} of ${each.n_codes.toLocaleString("en")}`],
+        ["dead bits", each.dead_bits.length], ["duplicate bits", each.duplicate_bits.length],
+        ["mean correlation of bits", each.mean_correlation.toFixed(3)],
       ].flatMap(([what, value]) => [h("dt", {}, what), h("dd", {}, String(value))]))))));
 }
 
-function making(model) {
-  const rows = model.modalities.map((each) => h("tr", {}, h("th", { scope: "row" }, each.name),
-    h("td", {}, each.recipe ?? "rows of numbers"), h("td", {}, each.width === null ? "–" : String(each.width)),
-    h("td", {}, each.layers.join(" → "))));
-  return section("How it is made",
+function architecture(model) {
+  const rows = model.modalities.map(({ name, accepts, recipe, width, layers }) => h("tr", {},
+    h("th", { scope: "row" }, name), h("td", {}, accepts ?? "features"), h("td", {}, recipe ?? "–"),
+    h("td", {}, width === null ? "–" : String(width)), h("td", {}, layers.join(" → "))));
+  return section("Architecture",
     h("div", { class: "scroll" }, h("table", {},
-      h("thead", {}, h("tr", {}, ["modality", "described by", "columns", "layers"].map((name) => h("th", { scope: "col" }, name)))),
+      h("thead", {}, h("tr", {}, ["modality", "accepts", "extractor", "features", "layers"].map((name) => h("th", { scope: "col" }, name)))),
       h("tbody", {}, rows))),
-    Object.keys(model.card).length ? h("details", {}, h("summary", {}, "Card"), h("pre", {}, JSON.stringify(model.card, null, 2))) : null);
+    Object.keys(model.card).length ? h("details", {}, h("summary", {}, "Model card"), h("pre", {}, JSON.stringify(model.card, null, 2))) : null);
 }

@@ -1,107 +1,119 @@
-// The page that searches: what was asked, what was found, and the states in between.
+// The search page: the query, its results, and the states in between.
 
 import * as api from "./api.js";
 import { bits } from "./bits.js";
 import { chips, face, hitCard, itemCard, nameOf, suggestions } from "./cards.js";
 import { announce, byId, count, h } from "./dom.js";
 
-const FIRST = 24; // items to begin with
-const PATIENCE = 200; // milliseconds before we say that it takes a while
+const START_ITEMS = 24;
+const SKELETON_DELAY = 200; // milliseconds; faster responses should not flicker
 
 let running = null;
 
-/** Show the answer to a query: {words}, {key}, {picture}, or {} for a place to begin. */
+/** Show the results of a query: {text}, {key}, {file}, or {} for items to start from. */
 export async function show(query, options, go) {
   running?.abort();
-  const mine = (running = new AbortController());
+  const controller = (running = new AbortController());
   const content = byId("content");
-  const waiting = setTimeout(() => content.replaceChildren(skeleton()), PATIENCE);
+  const delay = setTimeout(() => content.replaceChildren(skeleton()), SKELETON_DELAY);
   content.setAttribute("aria-busy", "true");
   try {
-    const view = await (isEmpty(query) ? beginning(go) : answered(query, options, go, mine.signal));
-    if (running === mine) content.replaceChildren(...view);
+    const view = await (isEmpty(query) ? startView(go) : resultView(query, options, go, controller.signal));
+    if (running === controller) content.replaceChildren(...view);
   } catch (error) {
-    if (error.name === "AbortError" || running !== mine) return;
+    if (error.name === "AbortError" || running !== controller) return;
     content.replaceChildren(failure(error.message, () => show(query, options, go)));
     announce(error.message);
   } finally {
-    clearTimeout(waiting);
-    if (running === mine) content.removeAttribute("aria-busy");
+    clearTimeout(delay);
+    if (running === controller) content.removeAttribute("aria-busy");
   }
 }
 
-const isEmpty = (query) => query.words === undefined && query.key === undefined && !query.picture;
+const isEmpty = (query) => query.text === undefined && query.key === undefined && !query.file;
 
-async function answered(query, options, go, signal) {
-  const [answer, subject, tags] = await Promise.all([
+async function resultView(query, options, go, signal) {
+  const [answer, item, tags] = await Promise.all([
     api.search(query, options, signal),
     query.key === undefined ? null : api.item(query.key, signal),
-    query.words === undefined ? api.annotate(query, signal).then((found) => found.tags, () => []) : [],
+    query.text === undefined ? api.annotate(query, signal).then((answer) => answer.tags, () => []) : [],
   ]);
-  const found = `${count(answer.hits.length, "result")} for ${called(query, subject)}`;
-  announce(found);
-  document.title = `${called(query, subject)} - Crossbit`;
-  const from = (hit) => go({ key: hit.key });
-  const heading = h("h1", { class: "hidden" }, found);
-  const asked = question(query, subject, answer, tags, (word) => go({ words: word }));
-  if (!answer.hits.length) return [heading, asked, nothing()];
-  return [heading, asked,
+  const title = `${count(answer.hits.length, "result")} for ${titleOf(query, item)}`;
+  announce(title);
+  document.title = `${titleOf(query, item)} - Crossbit`;
+  const select = (hit) => go({ key: hit.key });
+  const heading = h("h1", { class: "hidden" }, title);
+  const queryPanel = panel(query, item, answer, tags, (text) => go({ text }));
+  if (!answer.hits.length) return [heading, queryPanel, noResults()];
+  return [heading, queryPanel,
     h("ol", { class: "grid", "aria-label": "Results, nearest first" },
-      answer.hits.map((hit, i) => hitCard(hit, i + 1, answer, from)))];
+      answer.hits.map((hit, i) => hitCard(hit, i + 1, answer, select)))];
 }
 
-function called(query, subject) {
-  if (query.picture) return `the picture ${query.picture.name ?? ""}`.trim();
-  return subject ? nameOf(subject) : `“${query.words}”`;
+function titleOf(query, item) {
+  if (query.file) return `file ${query.file.name ?? ""}`.trim();
+  return item ? nameOf(item) : `“${query.text}”`;
 }
 
-/** What was asked, as it was understood: its look, its bits, its words. */
-function question(query, subject, answer, tags, search) {
-  const { modality, code, truth } = answer.query;
-  const right = answer.hits.filter((hit) => hit.relevant).length;
-  return h("section", { class: "question", "aria-label": "The question" },
-    h("div", { class: "look" }, look(query, subject)),
-    h("div", { class: "told" },
-      h("p", { class: "what" }, h("strong", {}, called(query, subject)), h("span", { class: "by" }, modality)),
-      truth ? h("p", { class: "truth" }, `${right} of ${answer.hits.length} are right: `, h("span", {}, truth)) : null,
-      subject ? chips(subject.payload.tags ?? []) : null,
+/** The query as the service understood it: image, bits, terms. */
+function panel(query, item, answer, tags, search) {
+  const { modality, code, relevance } = answer.query;
+  const relevant = answer.hits.filter((hit) => hit.relevant).length;
+  return h("section", { class: "query", "aria-label": "Query" },
+    h("div", { class: "look" }, look(query, item)),
+    h("div", { class: "details" },
+      h("p", { class: "what" }, h("strong", {}, titleOf(query, item)), h("span", { class: "by" }, modality)),
+      relevance ? h("p", { class: "relevance" },
+        `${relevant} of ${answer.hits.length} relevant: `, h("span", {}, relevance)) : null,
+      item ? chips(item.payload.tags ?? []) : null,
       tags.length ? h("div", { class: "suggested" }, h("h2", {}, "Suggested tags"), suggestions(tags, search)) : null),
     code ? h("figure", { class: "code" }, bits(code), h("figcaption", {},
-      `its ${answer.n_bits} bits; below, `, h("span", { class: "mark" }, "orange"), " where a result differs")) : null);
+      `its ${answer.n_bits} bits; in the results, different bits are `, h("span", { class: "mark" }, "orange"))) : null);
 }
 
-function look(query, subject) {
-  if (subject) return face(subject);
-  if (!query.picture) return h("span", { class: "words quote" }, query.words);
-  const image = h("img", { alt: "The picture that was asked with" });
-  image.src = URL.createObjectURL(query.picture);
+function look(query, item) {
+  if (item) return face(item);
+  if (!query.file) return h("span", { class: "text quote" }, query.text);
+  const name = h("span", { class: "text quote" }, query.file.name ?? "file");
+  if (!query.file.type.startsWith("image/")) return name;
+  const image = h("img", { alt: "The image to search with", onerror: () => image.replaceWith(name) });
+  image.src = URL.createObjectURL(query.file);
   image.addEventListener("load", () => URL.revokeObjectURL(image.src), { once: true });
   return image;
 }
 
-async function beginning(go) {
+async function startView(go) {
   document.title = "Crossbit";
-  const { items, total } = await api.items(FIRST);
+  const { items, total } = await api.items(START_ITEMS);
   if (!total) {
-    return [h("section", { class: "state" }, h("h1", {}, "There is nothing here yet"),
-      h("p", {}, "Add items to the collection, and they can be found at once."))];
+    return [h("section", { class: "state" }, h("h1", {}, "The collection is empty"),
+      h("p", {}, "New items can be found as soon as they are added."))];
   }
-  announce(`${count(total, "item")} can be searched`);
+  announce(`${count(total, "item")} to search`);
   return [
-    h("h1", { class: "begin" }, "Ask with words, drop a picture, or begin with one of these"),
-    h("ul", { class: "grid small", "aria-label": "Items to begin with" },
-      items.map((item) => itemCard(item, (chosen) => go({ key: chosen.key }))))];
+    h("h1", { class: "start" }, "Enter text, drop a file, or start with one of these items"),
+    h("ul", { class: "grid small", "aria-label": "Items to start with" },
+      items.map((item) => itemCard(item, ({ key }) => go({ key }))))];
 }
 
-const nothing = () =>
-  h("section", { class: "state" }, h("h2", {}, "Nothing was found"), h("p", {}, "Try other words, or search among all kinds."));
+const noResults = () =>
+  h("section", { class: "state" }, h("h2", {}, "No results"), h("p", {}, "Try another query, or search all modalities."));
 
-function failure(message, again) {
+/** Show an error message instead of results. */
+export function fail(message) {
+  running?.abort();
+  running = null;
+  byId("content").replaceChildren(failure(message));
+}
+
+function failure(message, retry = null) {
   return h("section", { class: "state failed", role: "alert" },
-    h("h1", {}, "That did not work"), h("p", {}, message), h("button", { class: "primary", onclick: again }, "Try again"));
+    h("h1", {}, "Something went wrong"), h("p", {}, message),
+    retry ? h("button", { class: "primary", onclick: retry }, "Try again") : null);
 }
 
 function skeleton() {
+  const ghosts = Array.from({ length: 12 }, () => h("li", { class: "card ghost" }, h("div", { class: "face" })));
   return h("div", { class: "waiting" }, h("p", { role: "status" }, "Searching…"),
-    h("ul", { class: "grid", "aria-hidden": true }, Array.from({ length: 12 }, () => h("li", { class: "card ghost" }, h("div", { class: "face" })))));
+    h("ul", { class: "grid", "aria-hidden": true }, ghosts));
 }
