@@ -18,22 +18,27 @@ from typer.testing import CliRunner
 
 from crossbit import CCAITQ, LSH, MMNN, Codes, Collection, Dataset, HammingIndex, HashModel, hamming
 from crossbit.cli.app import app
-from crossbit.collection.copying import contents
-from crossbit.collection.milvus.rows import gathered
-from crossbit.collection.milvus.state import State
-from crossbit.experiments.kept import Kept
-from crossbit.experiments.results import read_result
-from crossbit.experiments.summary import as_row, read_summary
-from crossbit.experiments.table import Row, run_rows, search_file, summarise
-from crossbit.experiments.table import search as search_candidates
+from crossbit.collection.copy import contents
+from crossbit.collection.milvus.schema import MilvusState, group_rows
+from crossbit.evaluation.results import read_result
 from crossbit.features import extract
-from crossbit.features import open as open_recipe
+from crossbit.features import load_extractor as open_recipe
 from crossbit.files import read_toml
 from crossbit.metrics import AveragePrecision, evaluate_ranking
 from crossbit.progress import Step
-from crossbit.scale.measured import Measured
 from crossbit.tune import Range, search
 from crossbit.web.reports import read as read_report
+from crossbit_experiments.capacity.plan import ShardMeasurements
+from crossbit_experiments.methods import (
+    Method,
+    run_methods,
+    search_file,
+    search_settings,
+    summarize,
+)
+from crossbit_experiments.stored_codes import StoredCodes
+from crossbit_experiments.summary import method_row, read_summary
+
 
 GOLDEN = Path(__file__).parent / "first_edition"
 
@@ -120,7 +125,7 @@ def test_a_recipe_describes_raw_things_alike(name: str, tolerance: float) -> Non
         things = given
         if name != "recipes-text":
             things = [GOLDEN / "things" / file for file in given]
-        found = open_recipe(model.recipes[modality]).describe(things)
+        found = open_recipe(model.recipes[modality]).extract(things)
         np.testing.assert_allclose(found, rows[modality], rtol=tolerance, atol=tolerance)
 
 
@@ -131,7 +136,7 @@ DATASETS = told("datasets")
 
 @pytest.mark.parametrize("name", sorted(DATASETS))
 def test_a_data_set_holds_the_same(name: str) -> None:
-    expected, data = DATASETS[name], Dataset.open(GOLDEN / "datasets" / name)
+    expected, data = DATASETS[name], Dataset.load(GOLDEN / "datasets" / name)
     assert data.describe() == expected["describe"]
     for modality, view in data.views.items():
         rows, facts = np.ascontiguousarray(view), expected["views"][modality]
@@ -165,7 +170,7 @@ CODES, INDEXES = told("codes"), told("indexes")
 
 @pytest.mark.parametrize("name", sorted(CODES))
 def test_codes_are_the_same_bits(name: str) -> None:
-    expected, codes = CODES[name], Codes.open(GOLDEN / "codes" / name)
+    expected, codes = CODES[name], Codes.load(GOLDEN / "codes" / name)
     assert codes.n_bits == expected["n_bits"]
     assert spelled(codes) == expected["bytes"]
     assert hamming(codes, codes).tolist() == expected["distances"]
@@ -173,7 +178,7 @@ def test_codes_are_the_same_bits(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(INDEXES))
 def test_an_index_finds_the_same(name: str) -> None:
-    expected, index = INDEXES[name], HammingIndex.open(GOLDEN / "indexes" / name)
+    expected, index = INDEXES[name], HammingIndex.load(GOLDEN / "indexes" / name)
     assert (index.n_bits, index.meta) == (expected["n_bits"], expected["meta"])
     assert index.ids().tolist() == expected["ids"]
     assert spelled(index.get(index.ids())) == expected["codes"]
@@ -224,10 +229,10 @@ def check_answers(collection: Collection, rows: dict[str, NDArray[Any]], expecte
             asked["modality"],
             rows[asked["modality"]],
             asked["k"],
-            among=asked["among"],
-            where=asked["where"],
+            target=asked["among"],
+            filter=asked["where"],
             min_similarity=asked["min_similarity"],
-            rescore=asked["rescore"],
+            rerank=asked["rescore"],
         )
         found = [[[hit.id, hit.distance, hit.modality] for hit in own] for own in hits]
         assert found == asked["hits"], asked
@@ -237,10 +242,10 @@ def check_answers(collection: Collection, rows: dict[str, NDArray[Any]], expecte
         tags = collection.annotate(
             asked["modality"],
             rows[asked["modality"]],
-            from_=asked["from"],
-            neighbours=asked["neighbours"],
-            tags=asked["tags"],
-            where=asked["where"],
+            target=asked["from"],
+            neighbors=asked["neighbours"],
+            max_tags=asked["tags"],
+            filter=asked["where"],
         )
         assert [[(tag.name, tag.votes) for tag in own] for own in tags] == [
             [(name, votes) for name, _, votes in own] for own in asked["found"]
@@ -282,7 +287,7 @@ def test_a_collection_is_written_and_compacted_further(
     place, expected = copied(f"collections/{name}", tmp_path), COLLECTIONS[name]
     with Collection.open(place) as collection:
         collection.upsert(["new"], {"text": queries["text"][:1]}, [{"year": 2024}])
-        (hits,) = collection.search("text", queries["text"][:1], 1, where={"year": 2024})
+        (hits,) = collection.search("text", queries["text"][:1], 1, filter={"year": 2024})
         assert [(hit.id, hit.distance, hit.payload) for hit in hits] == [("new", 0, {"year": 2024})]
         assert collection.delete(["new"]) == 1
         collection.compact()
@@ -351,11 +356,11 @@ def test_an_interrupted_add_goes_on_where_it_was(tmp_path: Path) -> None:
 def test_rows_of_a_server_are_read() -> None:
     expected = told("milvus")
     first, *rows = ({**row, "code": [bytes.fromhex(row["code"])]} for row in expected["rows"])
-    state = State.from_row("a server", first)
+    state = MilvusState.from_row("a server", first)
     assert (state.n_bits, state.fingerprint) == (expected["n_bits"], expected["model"])
     items = [
         stored.item(key, state.names, state.n_bits)
-        for key, stored in gathered(rows, state.modalities.values())
+        for key, stored in group_rows(rows, state.modalities.values())
     ]
     assert [
         [item.id, item.payload, {name: spelled(code)[0] for name, code in item.codes.items()}]
@@ -370,11 +375,11 @@ def test_a_learnt_collection_is_asked_with_words_and_pictures(tmp_path: Path) ->
     expected, picture = told("learnt"), (GOLDEN / "learnt" / "picture.png").read_bytes()
     with Collection.open(copied("learnt/collection", tmp_path)) as collection:
         assert str(contents(collection)) == expected["contents"]
-        by_words = collection.search("text", expected["texts"], 6, among="image")
+        by_words = collection.search("text", expected["texts"], 6, target="image")
         assert [[[hit.id, hit.distance] for hit in own] for own in by_words] == expected[
             "text to image"
         ]
-        by_picture = collection.search("image", [picture], 6, among="text")
+        by_picture = collection.search("image", [picture], 6, target="text")
         assert [[[hit.id, hit.distance] for hit in own] for own in by_picture] == expected[
             "image to text"
         ]
@@ -391,15 +396,15 @@ def test_the_report_of_a_learnt_collection_is_read() -> None:
 
 # --- results ---
 
-ROWS = [
-    Row(
+METHODS = [
+    Method(
         key="ccaitq",
         title="CCA and a rotation",
-        make=CCAITQ,
-        candidates=[{"regularisation": 0.01}, {"regularisation": 1.0, "power": 2.0}],
+        build=CCAITQ,
+        candidates=[{"regularization": 0.01}, {"regularization": 1.0, "power": 2.0}],
         paper={"image-text": 50.0},
     ),
-    Row(key="lsh", title="by chance", make=LSH),
+    Method(key="lsh", title="by chance", build=LSH),
 ]
 DIRECTIONS = ["image-image", "image-text", "text-image", "text-text"]
 
@@ -407,18 +412,18 @@ DIRECTIONS = ["image-image", "image-text", "text-image", "text-text"]
 def test_results_are_not_run_again_and_are_summed_up_alike(tmp_path: Path) -> None:
     folder = Path(shutil.copytree(GOLDEN / "results", tmp_path / "results"))
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    data = Dataset.open(GOLDEN / "datasets" / "dense")
-    run_rows(ROWS, data, folder, n_bits=16, seeds=[0, 1])
-    search_candidates(ROWS[0], data.part("train"), folder, 16)
+    data = Dataset.load(GOLDEN / "datasets" / "dense")
+    run_methods(METHODS, data, folder, n_bits=16, seeds=[0, 1])
+    search_settings(METHODS[0], data.part("train"), folder, 16)
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
-    found = summarise(ROWS, folder, DIRECTIONS, n_bits=16, seeds=[0, 1])
-    assert json.loads(json.dumps([as_row(one) for one in found])) == told("results")["rows"]
+    found = summarize(METHODS, folder, DIRECTIONS, n_bits=16, seeds=[0, 1])
+    assert json.loads(json.dumps([method_row(one) for one in found])) == told("results")["rows"]
 
 
 @pytest.mark.parametrize("name", ["ccaitq-16-0", "ccaitq-16-1", "lsh-16-0", "lsh-16-1"])
 def test_numbers_of_a_result_are_computed_again_from_its_codes(name: str) -> None:
-    path, data = GOLDEN / "results" / f"{name}.json", Dataset.open(GOLDEN / "datasets" / "dense")
-    result, kept = read_result(path), Kept.of(path)
+    path, data = GOLDEN / "results" / f"{name}.json", Dataset.load(GOLDEN / "datasets" / "dense")
+    result, kept = read_result(path), StoredCodes.load(path)
     assert kept.n_bits == 16
     for way in DIRECTIONS:
         report = evaluate_ranking(kept.ranking(way, data), measures=(AveragePrecision(),))
@@ -427,9 +432,9 @@ def test_numbers_of_a_result_are_computed_again_from_its_codes(name: str) -> Non
 
 
 def test_the_search_of_candidates_is_read() -> None:
-    path = search_file(GOLDEN / "results", ROWS[0], 16)
-    train = Dataset.open(GOLDEN / "datasets" / "dense").part("train")
-    trials = search_candidates(ROWS[0], train, GOLDEN / "results", 16)
+    path = search_file(GOLDEN / "results", METHODS[0], 16)
+    train = Dataset.load(GOLDEN / "datasets" / "dense").part("train")
+    trials = search_settings(METHODS[0], train, GOLDEN / "results", 16)
     stored = json.loads(path.read_text(encoding="utf-8"))["trials"]
     assert [{"fields": dict(one.fields), "scores": list(one.scores)} for one in trials] == stored
 
@@ -448,7 +453,7 @@ def test_a_whole_search_is_not_run_again(tmp_path: Path) -> None:
         Path(shutil.copytree(GOLDEN / "tuned" / "whole", tmp_path / "tuned")),
         told("tuned"),
     )
-    data, steps = Dataset.open(GOLDEN / "datasets" / "dense"), list[Step]()
+    data, steps = Dataset.load(GOLDEN / "datasets" / "dense"), list[Step]()
     found = search(
         "ccaitq",
         data,
@@ -468,7 +473,7 @@ def test_a_whole_search_is_not_run_again(tmp_path: Path) -> None:
 
 def test_an_interrupted_search_goes_on_where_it_was(tmp_path: Path) -> None:
     folder = Path(shutil.copytree(GOLDEN / "tuned" / "interrupted", tmp_path / "tuned"))
-    data, steps = Dataset.open(GOLDEN / "datasets" / "dense"), list[Step]()
+    data, steps = Dataset.load(GOLDEN / "datasets" / "dense"), list[Step]()
     found = search(
         "ccaitq",
         data,
@@ -539,8 +544,8 @@ def test_rows_that_were_remembered_are_not_made_again(
 
 
 def test_measurements_of_shards_are_read() -> None:
-    measured = Measured.read(GOLDEN / "measured.json")
+    measured = ShardMeasurements.load(GOLDEN / "measured.json")
     assert measured.sizes == [1000, 100_000]
-    assert measured.fact("encode", "rows_a_second") == 5e5
+    assert measured.value("encode", "rows_a_second") == 5e5
     assert measured.seconds("random", 100_000) == pytest.approx(1001.5e-6)
-    assert measured.bytes_a_code(1000) == pytest.approx(30)
+    assert measured.bytes_per_code(1000) == pytest.approx(30)
