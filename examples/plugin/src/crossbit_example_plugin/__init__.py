@@ -1,0 +1,1 @@
+"""A plug-in for Crossbit: one hasher and one feature extractor."""
