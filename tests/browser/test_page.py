@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, Route, expect
@@ -141,8 +142,8 @@ def test_a_file_that_is_not_an_image_is_reported(page: Page, service: Running) -
 
 
 def test_no_results_are_reported(page: Page, service: Running) -> None:
-    query = {"modality": "text", "terms": [], "relevance": None, "code": None}
-    answer = json.dumps({"query": query, "hits": [], "n_bits": 32})
+    understood: dict[str, Any] = {"modality": "text", "terms": [], "relevance": None}
+    answer = json.dumps({"query": {**understood, "code": None}, "hits": [], "n_bits": 32})
     page.route(
         "**/api/search", lambda route: route.fulfill(body=answer, content_type="application/json")
     )

@@ -103,6 +103,7 @@ const noResults = () =>
 export function fail(message) {
   running?.abort();
   running = null;
+  byId("content").removeAttribute("aria-busy");
   byId("content").replaceChildren(failure(message));
 }
 
