@@ -1,4 +1,4 @@
-"""Networks as a user meets them: every kind of supervision, fields, errors, the same seed and the same model."""
+"""MMNN and CMNN with every kind of supervision, their options and errors, and reproducibility."""
 
 import json
 import subprocess
@@ -23,15 +23,16 @@ def classes(n: int = 120, n_classes: int = 4, seed: int = 0) -> NDArray[np.int64
 def views(
     labels: NDArray[np.int64], *widths: int, noise: float = 0.4, seed: int = 1
 ) -> list[NDArray[np.float64]]:
-    """Rows of each width around one center a class; the centers do not depend on the rows."""
-    random, centers = np.random.default_rng(seed), np.random.default_rng(99)
+    """Rows of each width around one center per class; the centers do not depend on the rows."""
+    random = np.random.default_rng(seed)
+    centers = np.random.default_rng(99)
     return [
         centers.normal(size=(20, width))[labels] + noise * random.normal(size=(len(labels), width))
         for width in widths
     ]
 
 
-def two(labels: NDArray[np.int64], seed: int = 1) -> Views:
+def two_views(labels: NDArray[np.int64], seed: int = 1) -> Views:
     return dict(zip(("image", "text"), views(labels, 12, 7, seed=seed), strict=True))
 
 
@@ -53,13 +54,13 @@ def test_labels_are_learned_with_every_optimizer(method: str, optimizer: str) ->
     model = HASHERS[method](
         **{**QUICK, "steps": steps}, optimizer=optimizer, learning_rate=rate, batch=None
     ).fit(  # type: ignore[call-arg]
-        two(labels), labels=labels
+        two_views(labels), labels=labels
     )
     assert quality(model) > 95
     assert quality(model, "text", "image") > 95
 
 
-def test_more_layers_and_every_option() -> None:
+def test_hidden_layers_and_every_option() -> None:
     labels = classes()
     hasher = MMNN(
         **QUICK,
@@ -73,7 +74,7 @@ def test_more_layers_and_every_option() -> None:
         dropout=0.1,
         rotate=True,
     )
-    model = hasher.fit(two(labels), labels=labels)
+    model = hasher.fit(two_views(labels), labels=labels)
     assert quality(model) > 90
     kinds = [layer.kind for layer in model.encoders["image"]]
     assert kinds == ["standardise", "affine", "tanh", "affine", "tanh", "affine", "tanh"]
@@ -81,15 +82,16 @@ def test_more_layers_and_every_option() -> None:
 
 def test_mmnn_with_alpha_zero_is_cmnn() -> None:
     labels = classes()
-    a = MMNN(**QUICK, alpha=0.0).fit(two(labels), labels=labels)
-    b = CMNN(**QUICK).fit(two(labels), labels=labels)
+    a = MMNN(**QUICK, alpha=0.0).fit(two_views(labels), labels=labels)
+    b = CMNN(**QUICK).fit(two_views(labels), labels=labels)
     assert a.fingerprint() == b.fingerprint()
 
 
 def test_the_same_seed_gives_the_same_model_and_another_seed_another() -> None:
     labels = classes()
     models = [
-        MMNN(**QUICK, dropout=0.2, seed=seed).fit(two(labels), labels=labels) for seed in (3, 3, 4)
+        MMNN(**QUICK, dropout=0.2, seed=seed).fit(two_views(labels), labels=labels)
+        for seed in (3, 3, 4)
     ]
     assert models[0] == models[1]
     assert models[0].fingerprint() != models[2].fingerprint()
@@ -97,7 +99,7 @@ def test_the_same_seed_gives_the_same_model_and_another_seed_another() -> None:
 
 def test_one_modality_is_the_siamese_network() -> None:
     labels = classes()
-    model = MMNN(**QUICK).fit({"image": two(labels)["image"]}, labels=labels)
+    model = MMNN(**QUICK).fit({"image": two_views(labels)["image"]}, labels=labels)
     assert quality(model, "image", "image") > 95
 
 
@@ -109,18 +111,19 @@ def test_three_modalities_meet_in_one_space() -> None:
         assert quality(model, left, right) > 95
 
 
-def test_unpaired_views_with_labels_of_their_own() -> None:
-    a, b = classes(90, seed=2), classes(150, seed=3)
+def test_unpaired_views_have_separate_labels() -> None:
+    a = classes(90, seed=2)
+    b = classes(150, seed=3)
     given = {"image": views(a, 12)[0], "text": views(b, 12, 7)[1]}
     model = MMNN(**QUICK).fit(given, labels={"image": a, "text": b})
     assert quality(model) > 95
 
 
-def test_absent_rows_and_unknown_labels_take_no_part() -> None:
+def test_absent_rows_and_unknown_labels_are_ignored() -> None:
     labels = classes()
-    given = two(labels)
+    given = two_views(labels)
     given["image"][:20] = np.nan
-    given["text"][10:30] = np.nan  # rows 10 … 19 are absent altogether
+    given["text"][10:30] = np.nan  # rows 10 … 19 are absent from both views
     partly = labels.copy()
     partly[100:] = -1
     model = MMNN(**QUICK).fit(given, labels=partly)
@@ -137,7 +140,7 @@ def test_explicit_pairs_across_and_within() -> None:
         Pairs("text", "text", index[:500], similar[:500]),
     ]
     for options in ({}, {"batch": 64, "steps": 300}):
-        model = MMNN(**{**QUICK, **options}).fit(two(labels), pairs=pairs)
+        model = MMNN(**{**QUICK, **options}).fit(two_views(labels), pairs=pairs)
         assert quality(model) > 95
     assert model.card["training"]["validated by"] == "similar pairs nearer than dissimilar ones"
 
@@ -146,19 +149,19 @@ def test_similar_pairs_alone_are_ranked_against_all_others() -> None:
     labels = classes()
     index = np.stack([np.arange(len(labels))] * 2, axis=1)
     pairs = Pairs("image", "text", index, np.ones(len(labels), bool))
-    model = MMNN(**{**QUICK, "loss": "auto"}).fit(two(labels), pairs=pairs)
+    model = MMNN(**{**QUICK, "loss": "auto"}).fit(two_views(labels), pairs=pairs)
     assert quality(model) > 80
 
 
 @pytest.mark.parametrize("options", [{}, {"optimizer": "adam", "batch": 40, "steps": 300}])
-def test_rows_that_belong_together_suffice(options: dict[str, Any]) -> None:
+def test_aligned_rows_suffice(options: dict[str, Any]) -> None:
     labels = classes()
-    model = MMNN(**{**QUICK, "loss": "auto", **options}).fit(two(labels))
+    model = MMNN(**{**QUICK, "loss": "auto", **options}).fit(two_views(labels))
     assert quality(model) > 80
 
 
-def counterparts(n: int = 500, missing: int = 0) -> tuple[Views, Views]:
-    """Training and test rows of three views of common factors, under noise; some rows absent from each view in turn."""
+def latent_views(n: int = 500, missing: int = 0) -> tuple[Views, Views]:
+    """Training and test rows of three noisy views of common factors, with some absent rows."""
     random = np.random.default_rng(0)
     latent = random.normal(size=(n + 200, 8))
     given = {
@@ -171,109 +174,113 @@ def counterparts(n: int = 500, missing: int = 0) -> tuple[Views, Views]:
     return train, {name: X[n:] for name, X in given.items()}
 
 
-def found_again(model: HashModel, new: Views, left: str, right: str) -> float:
-    """Mean average precision of finding a row's own counterpart, in percent."""
+def counterpart_precision(model: HashModel, new: Views, left: str, right: str) -> float:
+    """Mean average precision of retrieving the same item in another view, in percent."""
     rows = np.arange(len(new[left]))
     codes = model.encode(left, new[left]), model.encode(right, new[right])
     return 100 * mean_average_precision(*codes, same_class(rows, rows))
 
 
-def test_without_labels_the_default_begins_at_correlations_and_beats_them() -> None:
-    train, new = counterparts()
+def test_without_labels_the_default_starts_from_cca_and_improves_on_it() -> None:
+    train, new = latent_views()
     del train["sound"]
     model = MMNN(n_bits=24).fit(train)
     assert [layer.kind for layer in model.encoders["image"]] == ["standardise", "affine", "tanh"]
     assert len(model.card["candidates"]) == 10
-    rival = CCAITQ(n_bits=24).fit(train)
-    assert found_again(model, new, "image", "text") > 1.1 * found_again(rival, new, "image", "text")
+    baseline = CCAITQ(n_bits=24).fit(train)
+    assert counterpart_precision(model, new, "image", "text") > 1.1 * counterpart_precision(
+        baseline, new, "image", "text"
+    )
 
 
-def test_correlations_of_three_views_with_absent_rows() -> None:
-    train, new = counterparts(missing=60)
+def test_cca_initialization_of_three_views_with_absent_rows() -> None:
+    train, new = latent_views(missing=60)
     model = MMNN(n_bits=24, steps=20).fit(train)
     chance = 100 / len(new["image"])
     for left, right in (("image", "sound"), ("sound", "text"), ("text", "image")):
-        assert found_again(model, new, left, right) > 10 * chance
+        assert counterpart_precision(model, new, left, right) > 10 * chance
 
 
-def test_a_mixture_of_everything() -> None:
+def test_labels_pairs_and_aligned_rows_together() -> None:
     labels = classes()
     partly = np.where(np.arange(len(labels)) < 60, labels, -1)
     pairs = Pairs("image", "image", np.array([[0, 1], [2, 3]]), labels[[0, 2]] == labels[[1, 3]])
     model = MMNN(**{**QUICK, "loss": "auto"}).fit(
-        two(labels), labels=partly, pairs=pairs, rows=True
+        two_views(labels), labels=partly, pairs=pairs, aligned=True
     )
     assert quality(model) > 90
 
 
-def test_several_labels_a_row() -> None:
+def test_multi_label_rows() -> None:
     labels = classes()
     member = np.zeros((len(labels), 5), bool)
     member[np.arange(len(labels)), labels] = True
     member[::7, 4] = True
     for options in ({}, {"n_pairs": (500, 1000)}, {"batch": 32, "steps": 200}):
-        assert quality(MMNN(**{**QUICK, **options}).fit(two(labels), labels=member)) > 90
+        assert quality(MMNN(**{**QUICK, **options}).fit(two_views(labels), labels=member)) > 90
 
 
-def test_sampled_pairs_and_sums_as_the_paper_prints() -> None:
+def test_sampled_pairs_and_sums_as_printed_in_the_paper() -> None:
     labels = classes()
     model = MMNN(
         **QUICK, n_pairs=(300, 3000), sums=True, margin={"image-text": 3, "default": 1}
-    ).fit(two(labels), labels=labels)
+    ).fit(two_views(labels), labels=labels)
     assert quality(model) > 90
 
 
 @pytest.mark.parametrize(("batch", "steps"), [(1, 500), (8, 150)])
-def test_online_training_draws_pairs_as_it_goes(batch: int, steps: int) -> None:
+def test_online_training_draws_pairs_in_every_step(batch: int, steps: int) -> None:
     labels = classes()
     hasher = MMNN(**{**QUICK, "steps": steps}, online=True, batch=batch, learning_rate=0.01)
-    assert quality(hasher.fit(two(labels), labels=labels)) > 85
+    assert quality(hasher.fit(two_views(labels), labels=labels)) > 85
 
 
 def test_progress_is_reported_step_by_step() -> None:
     labels = classes()
     steps: list[Any] = []
-    MMNN(**QUICK, patience=100).fit(two(labels), labels=labels, on_step=steps.append)
+    MMNN(**QUICK, patience=100).fit(two_views(labels), labels=labels, on_step=steps.append)
     assert [step.number for step in steps] == list(range(1, len(steps) + 1))
     assert steps[0].of == 30
     assert all(step.loss is not None for step in steps)
     assert max(step.validation for step in steps if step.validation is not None) > 90
 
 
-def test_the_card_tells_how_it_went() -> None:
+def test_the_card_describes_training() -> None:
     labels = classes()
-    card = MMNN(**QUICK).fit(two(labels), labels=labels).card
+    card = MMNN(**QUICK).fit(two_views(labels), labels=labels).card
     assert card["training"]["validated by"] == "cross-modal mean average precision"
     assert card["training"]["curve of validation"].startswith("5: ")
     assert "constant bits" in card["health"]["image"]
 
 
-def test_a_collapse_is_detected_and_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_collapse_is_detected_and_reported(caplog: pytest.LogCaptureFixture) -> None:
     labels = np.zeros(40, np.int64)
     index = np.random.default_rng(0).integers(0, 40, (500, 2))
     model = MMNN(**QUICK, validation=0.0).fit(
-        two(labels), pairs=Pairs("image", "text", index, np.ones(500, bool))
+        two_views(labels), pairs=Pairs("image", "text", index, np.ones(500, bool))
     )
     assert any("every row has the same code" in warning for warning in model.card["warnings"])
     assert "collapsed" in caplog.text
 
 
-def test_too_little_to_hold_out_trains_on_all(caplog: pytest.LogCaptureFixture) -> None:
+def test_too_little_supervision_for_a_split_trains_on_all_rows(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     labels = classes(6, 2)
-    MMNN(**QUICK).fit(two(labels), labels=labels)
-    assert "too little is known" in caplog.text
+    MMNN(**QUICK).fit(two_views(labels), labels=labels)
+    assert "too little supervision for a validation split" in caplog.text
 
 
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"margin": "wide"}, "a margin is a distance above 0, or a share"),
-        ({"margin": 0}, "a margin is a distance above 0"),
+        ({"margin": "wide"}, "a margin must be a distance above 0 or a share"),
+        ({"margin": 0}, "a margin must be a distance above 0"),
         (
             {"margin": {"image-text": 3}},
-            r"none is given for \['image-image', 'text-text'\]; add it, or 'default'",
+            r"no value for \['image-image', 'text-text'\]; add them or 'default'",
         ),
-        ({"margin": {"image-sound": 3, "default": 1}}, "'image-sound' names no pair of modalities"),
+        ({"margin": {"image-sound": 3, "default": 1}}, "'image-sound' is not a pair of modalities"),
         (
             {"alpha": {"sound": 1.0}},
             r"alpha: unknown modalities \['sound'\]; known: \['image', 'text'\]",
@@ -282,57 +289,61 @@ def test_too_little_to_hold_out_trains_on_all(caplog: pytest.LogCaptureFixture) 
         ({"optimizer": "newton"}, "unknown optimizer 'newton'"),
         ({"device": "tpu"}, "unknown device 'tpu'"),
         ({"device": "mps"}, "device 'mps' is not available on this machine"),
-        ({"validation": 1.5}, "at least 0 and below 1, got 1.5"),
+        ({"loss": "hinge"}, r"unknown loss 'hinge'; known: \['auto', 'contrastive', "),
+        ({"validation": 1.5}, "validation must be at least 0 and below 1, got 1.5"),
         (
             {"optimizer": "sgd", "learning_rate": 1e30, "decay": 1.0},
             "the loss is (nan|inf) at step",
         ),
     ],
 )
-def test_fields_that_cannot_be_used(fields: dict[str, Any], message: str) -> None:
+def test_invalid_fields_are_rejected(fields: dict[str, Any], message: str) -> None:
     labels = classes()
     with pytest.raises(DataError, match=message):
-        MMNN(**{**QUICK, **fields}).fit(two(labels), labels=labels)
+        MMNN(**{**QUICK, **fields}).fit(two_views(labels), labels=labels)
 
 
-def test_labels_of_two_forms_are_refused() -> None:
+def test_labels_of_two_forms_are_rejected() -> None:
     labels = classes()
     with pytest.raises(
         DataError, match="labels of all modalities name the same classes in one form"
     ):
         MMNN(**QUICK).fit(
-            two(labels), labels={"image": labels, "text": np.eye(4, dtype=bool)[labels]}
+            two_views(labels), labels={"image": labels, "text": np.eye(4, dtype=bool)[labels]}
         )
 
 
 def test_cmnn_has_no_alpha_and_needs_two_modalities() -> None:
     labels = classes()
-    with pytest.raises(DataError, match=r"alpha is 0; got 0\.3: use mmnn"):
-        CMNN(**QUICK, alpha=0.3).fit(two(labels), labels=labels)
+    with pytest.raises(DataError, match=r"alpha must be 0, got 0\.3; use mmnn"):
+        CMNN(**QUICK, alpha=0.3).fit(two_views(labels), labels=labels)
     with pytest.raises(DataError, match="at least 2 modalities, got 1"):
-        CMNN(**QUICK).fit({"image": two(labels)["image"]}, labels=labels)
+        CMNN(**QUICK).fit({"image": two_views(labels)["image"]}, labels=labels)
 
 
-def test_nothing_relates_the_modalities() -> None:
+def test_unrelated_modalities_are_rejected() -> None:
     labels = classes()
     with pytest.raises(DataError, match="nothing to learn from"):
-        MMNN(**QUICK, alpha=0.0).fit(two(labels), labels={"image": labels})
+        MMNN(**QUICK, alpha=0.0).fit(two_views(labels), labels={"image": labels})
 
 
-def test_a_configuration_makes_the_same_hasher_again() -> None:
+def test_a_configuration_restores_the_same_hasher() -> None:
     labels = classes()
     hasher = MMNN(**QUICK, hidden=(9,), beta=(1.0, 2.0), n_pairs=(200, 300))
     again = MMNN.from_configuration(json.loads(json.dumps(hasher.configuration())))
-    assert again.fit(two(labels), labels=labels) == hasher.fit(two(labels), labels=labels)
+    assert again.fit(two_views(labels), labels=labels) == hasher.fit(
+        two_views(labels), labels=labels
+    )
 
 
-def test_listing_and_describing_work_without_torch() -> None:
+def test_listing_methods_works_without_torch() -> None:
     code = (
         "import sys; sys.modules['torch'] = None\n"
         "from crossbit import HASHERS, MMNN, MissingExtraError\n"
         "assert 'mmnn' in HASHERS and repr(MMNN()) and MMNN().configuration()\n"
         "try:\n    MMNN().fit({'a': [[1.0], [2.0]], 'b': [[1.0], [2.0]]})\n"
-        "except MissingExtraError as error:\n    assert \"pip install 'crossbit[train]'\" in str(error)\n"
+        "except MissingExtraError as error:\n"
+        "    assert \"pip install 'crossbit[train]'\" in str(error)\n"
         "else:\n    raise SystemExit('no error')\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,4 +1,4 @@
-"""Losses against a plain loop, in both precisions, and their gradients against finite differences."""
+"""Losses compared with a plain loop in both precisions, and gradients with finite differences."""
 
 import math
 
@@ -10,7 +10,8 @@ from torch import Tensor
 from crossbit import Codes
 from crossbit.metrics import mean_average_precision, same_class
 from crossbit.neural import losses
-from crossbit.neural.gathered import Grid, Listed
+from crossbit.neural.losses import LOSSES, Loss, LossOptions
+from crossbit.neural.pairs import DensePairs, PairList, PairSet
 
 Case = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 MARGIN = 2.5
@@ -19,23 +20,28 @@ MARGIN = 2.5
 def case(
     dtype: torch.dtype = torch.float64, n: int = 6, m: int = 7, bits: int = 5, pairs: int = 40
 ) -> Case:
-    """Two sets of outputs of which row 0 is equal, and random pairs that hold equal rows and duplicates."""
+    """Two sets of outputs with equal rows 0, and random pairs with equal rows and duplicates."""
     random = torch.Generator().manual_seed(3)
     u = torch.tanh(torch.randn(n, bits, generator=random, dtype=torch.float64))
     v = torch.tanh(torch.randn(m, bits, generator=random, dtype=torch.float64))
     v[0] = u[0]
     left = torch.randint(n, (pairs,), generator=random)
     right = torch.randint(m, (pairs,), generator=random)
-    left[:4], right[:4] = 0, 0
+    left[:4] = 0
+    right[:4] = 0
     similar = torch.rand(pairs, generator=random) < 0.4
     similar[:4] = torch.tensor([True, False, True, False])
     return u.to(dtype), v.to(dtype), left, right, similar
 
 
+def pair_list(left: Tensor, right: Tensor, similar: Tensor) -> PairList:
+    return PairList.from_index(torch.stack([left, right], dim=1).numpy(), similar.numpy())
+
+
 def plain(
     u: Tensor, v: Tensor, left: Tensor, right: Tensor, similar: Tensor, *, sums: bool
 ) -> float:
-    """The paper's formula, a pair at a time, in Python's floats."""
+    """Formula of the paper, pair by pair, in Python floats."""
     pull = push = 0.0
     for i, j, s in zip(left.tolist(), right.tolist(), similar.tolist(), strict=True):
         distance = math.dist(u[i].tolist(), v[j].tolist())
@@ -51,7 +57,7 @@ def test_contrastive_equals_a_plain_loop(dtype: torch.dtype, tolerance: float, s
     u, v, left, right, similar = case(dtype)
     expected = plain(u, v, left, right, similar, sums=sums)
     direct = losses.contrastive(u[left], v[right], similar, margin=MARGIN, sums=sums)
-    listed = Listed.sorted(left, right, similar).contrastive(u, v, margin=MARGIN, sums=sums)
+    listed = pair_list(left, right, similar).contrastive(u, v, margin=MARGIN, sums=sums)
     assert direct.item() == pytest.approx(expected, rel=tolerance)
     assert listed.item() == pytest.approx(expected, rel=tolerance)
     assert listed.dtype == dtype
@@ -59,70 +65,72 @@ def test_contrastive_equals_a_plain_loop(dtype: torch.dtype, tolerance: float, s
 
 @pytest.mark.parametrize("sums", [False, True])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-12)])
-def test_a_grid_equals_the_list_of_its_counted_pairs(
+def test_dense_pairs_equal_the_list_of_their_unmasked_pairs(
     dtype: torch.dtype, tolerance: float, sums: bool
 ) -> None:
     u, v, _, _, _ = case(dtype)
     random = torch.Generator().manual_seed(4)
     similar = torch.rand(len(u), len(v), generator=random) < 0.3
-    counted = torch.rand(len(u), len(v), generator=random) < 0.8
-    counted[0, 0] = True
-    left, right = counted.nonzero(as_tuple=True)
+    mask = torch.rand(len(u), len(v), generator=random) < 0.8
+    mask[0, 0] = True
+    left, right = mask.nonzero(as_tuple=True)
     expected = plain(u, v, left, right, similar[left, right], sums=sums)
-    assert Grid(similar, counted).contrastive(
+    assert DensePairs(similar, mask).contrastive(
         u, v, margin=MARGIN, sums=sums
     ).item() == pytest.approx(expected, rel=tolerance)
-    left, right = torch.ones_like(counted).nonzero(as_tuple=True)
+    left, right = torch.ones_like(mask).nonzero(as_tuple=True)
     expected = plain(u, v, left, right, similar[left, right], sums=sums)
-    assert Grid(similar).contrastive(u, v, margin=MARGIN, sums=sums).item() == pytest.approx(
+    assert DensePairs(similar).contrastive(u, v, margin=MARGIN, sums=sums).item() == pytest.approx(
         expected, rel=tolerance
     )
 
 
 def test_blocks_do_not_change_the_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     u, v, left, right, similar = case()
-    listed, grid = (
-        Listed.sorted(left, right, similar),
-        Grid(torch.rand(6, 7, generator=torch.Generator()) < 0.5),
-    )
-    whole = [known.contrastive(u, v, margin=MARGIN) for known in (listed, grid)]
-    monkeypatch.setattr("crossbit.neural.gathered._PAIRS", 3)
-    monkeypatch.setattr("crossbit.neural.gathered._CELLS", 14)
-    blocks = [known.contrastive(u, v, margin=MARGIN) for known in (listed, grid)]
+    listed = pair_list(left, right, similar)
+    dense = DensePairs(torch.rand(6, 7, generator=torch.Generator()) < 0.5)
+    whole = [pairs.contrastive(u, v, margin=MARGIN) for pairs in (listed, dense)]
+    monkeypatch.setattr("crossbit.neural.pairs._BLOCK_PAIRS", 3)
+    monkeypatch.setattr("crossbit.neural.pairs._BLOCK_CELLS", 14)
+    blocks = [pairs.contrastive(u, v, margin=MARGIN) for pairs in (listed, dense)]
     torch.testing.assert_close(blocks, whole)
 
 
 @pytest.mark.parametrize("sums", [False, True])
-def test_gradients_of_contrastive_losses_where_rows_are_equal_too(sums: bool) -> None:
+def test_contrastive_gradients_agree_with_finite_differences_also_for_equal_rows(
+    sums: bool,
+) -> None:
     u, v, left, right, similar = case()
     u.requires_grad_()
     v.requires_grad_()
-    listed, grid = Listed.sorted(left, right, similar), Grid(torch.eye(6, 7, dtype=torch.bool))
+    listed = pair_list(left, right, similar)
+    dense = DensePairs(torch.eye(6, 7, dtype=torch.bool))
     for loss in (
         lambda u, v: losses.contrastive(u[left], v[right], similar, margin=MARGIN, sums=sums),
         lambda u, v: listed.contrastive(u, v, margin=MARGIN, sums=sums),
-        lambda u, v: grid.contrastive(u, v, margin=MARGIN, sums=sums),
+        lambda u, v: dense.contrastive(u, v, margin=MARGIN, sums=sums),
         lambda u, v: listed.contrastive(v[:6], v, margin=MARGIN, sums=sums),  # within a modality
     ):
         assert torch.autograd.gradcheck(loss, (u, v))
 
 
-def test_two_equal_rows_that_are_dissimilar_have_no_direction_to_part_in() -> None:
+def test_the_gradient_of_dissimilar_equal_rows_is_zero() -> None:
     u = torch.full((1, 4), 0.5, requires_grad=True)
     v = torch.full((1, 4), 0.5, requires_grad=True)
-    no = torch.zeros(1, dtype=torch.bool)
+    dissimilar = torch.zeros(1, dtype=torch.bool)
     for loss in (
-        losses.contrastive(u, v, no, margin=3.0),
-        Listed(torch.tensor([0]), torch.tensor([0]), no).contrastive(u, v, margin=3.0),
-        Grid(no[:, None]).contrastive(u, v, margin=3.0),
+        losses.contrastive(u, v, dissimilar, margin=3.0),
+        PairList(torch.tensor([0]), torch.tensor([0]), dissimilar).contrastive(u, v, margin=3.0),
+        DensePairs(dissimilar[:, None]).contrastive(u, v, margin=3.0),
     ):
         assert loss.item() == pytest.approx(4.5)
         (gradient,) = torch.autograd.grad(loss, u)
         torch.testing.assert_close(gradient, torch.zeros_like(u), rtol=0, atol=1e-4)
 
 
-def test_the_gradient_of_a_dissimilar_pair_is_the_corrected_one() -> None:
-    u, v = torch.tensor([[0.3, -0.2]], requires_grad=True), torch.tensor([[-0.1, 0.1]])
+def test_the_gradient_of_a_dissimilar_pair_is_the_corrected_formula() -> None:
+    u = torch.tensor([[0.3, -0.2]], requires_grad=True)
+    v = torch.tensor([[-0.1, 0.1]])
     (gradient,) = torch.autograd.grad(
         losses.contrastive(u, v, torch.tensor([False]), margin=2.0), u
     )
@@ -133,23 +141,24 @@ def test_the_gradient_of_a_dissimilar_pair_is_the_corrected_one() -> None:
 def test_ranking_equals_a_plain_loop_and_its_gradient_is_right() -> None:
     u, v, _, _, _ = case()
     random = torch.Generator().manual_seed(5)
-    similar, counted = (torch.rand(6, 7, generator=random) < share for share in (0.3, 0.8))
-    similar[2] = False  # a row that takes no part
-    temperature, total = 0.25, 0.0
-    for a, b, yes, use in ((u, v, similar, counted), (v, u, similar.T, counted.T)):
+    similar, mask = (torch.rand(6, 7, generator=random) < share for share in (0.3, 0.8))
+    similar[2] = False  # a row without similar rows is left out
+    temperature = 0.25
+    total = 0.0
+    for a, b, positive, use in ((u, v, similar, mask), (v, u, similar.T, mask.T)):
         costs = []
         for i in range(len(a)):
             scores = {j: float(a[i] @ b[j]) / (temperature * 5) for j in range(len(b)) if use[i, j]}
             normal = math.log(sum(math.exp(s) for s in scores.values()))
-            if chosen := [normal - s for j, s in scores.items() if yes[i, j]]:
+            if chosen := [normal - s for j, s in scores.items() if positive[i, j]]:
                 costs.append(sum(chosen) / len(chosen))
         total += 0.5 * sum(costs) / len(costs)
-    assert losses.ranking(u, v, similar, counted, temperature=temperature).item() == pytest.approx(
+    assert losses.ranking(u, v, similar, mask, temperature=temperature).item() == pytest.approx(
         total, rel=1e-12
     )
     inputs = (u.requires_grad_(), v.requires_grad_())
     assert torch.autograd.gradcheck(
-        lambda u, v: losses.ranking(u, v, similar, counted, temperature=temperature), inputs
+        lambda u, v: losses.ranking(u, v, similar, mask, temperature=temperature), inputs
     )
 
 
@@ -159,8 +168,9 @@ def test_ranking_without_any_similar_pair_costs_nothing() -> None:
 
 
 def plain_precision(distance: list[float], similar: list[float], levels: int) -> float:
-    """Average precision of one ranking, a pair and a level at a time."""
-    n, r = [0.0] * levels, [0.0] * levels
+    """Average precision of one ranking, pair by pair and level by level."""
+    n = [0.0] * levels
+    r = [0.0] * levels
     for d, s in zip(distance, similar, strict=True):
         low = min(int(d), levels - 2)
         for level, share in ((low, 1 - (d - low)), (low + 1, d - low)):
@@ -195,7 +205,7 @@ def test_precision_equals_a_plain_loop_and_its_gradient_is_right() -> None:
     assert torch.autograd.gradcheck(lambda a, b: losses.precision(a, b, similar), inputs)
 
 
-def test_precision_of_codes_is_the_metric() -> None:
+def test_precision_of_codes_is_close_to_the_metric() -> None:
     random = np.random.default_rng(0)
     for n, bits in ((1, 3), (40, 8), (60, 32), (200, 64)):
         a, b = random.integers(0, 2, (n, bits)), random.integers(0, 2, (n, bits))
@@ -208,16 +218,14 @@ def test_precision_of_codes_is_the_metric() -> None:
         assert loss.item() == pytest.approx(1 - sum(metric) / 2, abs=0.01)
 
 
-def test_precision_leaves_out_what_is_not_counted() -> None:
+def test_precision_leaves_out_masked_pairs() -> None:
     u, v, *_ = case()
     similar = torch.rand(len(u), len(v), generator=torch.Generator().manual_seed(1)) < 0.5
-    counted = torch.ones_like(similar)
-    counted[:, -1] = False
-    counted[-1] = False
+    mask = torch.ones_like(similar)
+    mask[:, -1] = False
+    mask[-1] = False
     expected = losses.precision(u[:-1], v[:-1], similar[:-1, :-1])
-    assert losses.precision(u, v, similar, counted).item() == pytest.approx(
-        expected.item(), rel=1e-12
-    )
+    assert losses.precision(u, v, similar, mask).item() == pytest.approx(expected.item(), rel=1e-12)
     assert losses.precision(u, v, torch.zeros_like(similar)).item() == 0
 
 
@@ -227,3 +235,35 @@ def test_penalties() -> None:
     assert losses.balance(u).item() == pytest.approx((1 + 0) / 2)
     assert torch.autograd.gradcheck(losses.quantization, (u,))
     assert torch.autograd.gradcheck(losses.balance, (u,))
+
+
+def shards(loss: Loss, u: Tensor, v: Tensor, pairs: PairSet, size: int) -> list[Tensor]:
+    """The shares of all processes."""
+    options = LossOptions(margin=MARGIN, temperature=0.3)
+
+    def shard_slice(rank: int, n: int) -> slice:
+        return slice(n * rank // size, n * (rank + 1) // size)
+
+    shares = []
+    for rank in range(size):
+        own = pairs
+        if isinstance(pairs, PairList):
+            own = pairs.shard(shard_slice(rank, len(pairs.left)))
+        shares.append(loss.shard(u, v, own, options, lambda n, rank=rank: shard_slice(rank, n)))  # type: ignore[misc]
+    return shares
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("name", list(LOSSES))
+def test_the_shares_of_all_processes_add_up_to_the_loss(name: str, size: int) -> None:
+    u, v, left, right, similar = case()
+    random = torch.Generator().manual_seed(6)
+    dense = DensePairs(*(torch.rand(6, 7, generator=random) < share for share in (0.3, 0.8)))
+    within = DensePairs(torch.rand(6, 6, generator=random) < 0.3)
+    loss = LOSSES[name]
+    cases: list[tuple[Tensor, Tensor, PairSet]] = [(u, v, dense), (u, u, within)]
+    if not loss.needs_all_pairs:
+        cases.append((u, v, pair_list(left, right, similar)))
+    for a, b, pairs in cases:
+        whole = loss(a, b, pairs, LossOptions(margin=MARGIN, temperature=0.3))
+        torch.testing.assert_close(sum(shards(loss, a, b, pairs, size)), whole)

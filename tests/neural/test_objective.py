@@ -1,60 +1,66 @@
-"""The objective against the formula of the paper, written out; batches; parts."""
+"""The objective compared with the formula of the paper."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from crossbit import MMNN, DataError, Pairs
 from crossbit.data import TrainingSet, training_set
 from crossbit.neural import losses
-from crossbit.neural.batches import MiniBatches, Online, Whole, make_batches, make_terms
-from crossbit.neural.gathered import Grid, Listed
-from crossbit.neural.networks import Network, random_layers
-from crossbit.neural.objective import Features, Objective
-from crossbit.neural.parts import Part, split
-from crossbit.neural.settings import Settings
-from crossbit.neural.sources import LabelSource, PairSource, RowSource, listed, pairs_of
+from crossbit.neural.batches import make_batches
+from crossbit.neural.config import TrainConfig
+from crossbit.neural.networks import Network
+from crossbit.neural.objective import Objective
+from crossbit.neural.splits import Features, Subset
 
 MARGINS = {"image-text": 4.0, "image": 2.0, "text": 3.0}
 
 
-def data(**known: Any) -> TrainingSet:  # noqa: ANN401
+def make_data(**supervision: Any) -> TrainingSet:  # noqa: ANN401
     random = np.random.default_rng(0)
     views = {"image": random.normal(size=(12, 5)), "text": random.normal(size=(12, 4))}
-    return training_set(views, **(known or {"labels": np.arange(12) % 3}))
+    return training_set(views, **(supervision or {"labels": np.arange(12) % 3}))
 
 
-def settings(given: TrainingSet, **fields: Any) -> Settings:  # noqa: ANN401
+def make_config(data: TrainingSet, **fields: Any) -> TrainConfig:  # noqa: ANN401
     hasher = MMNN(
         **{"n_bits": 6, "alpha": {"image": 0.1, "text": 0.4}, "margin": MARGINS, **fields}
     )
-    return hasher._settings(given)
+    return TrainConfig.resolve(vars(hasher), data)
 
 
-def objective(given: TrainingSet, how: Settings) -> Objective:
+def make_objective(data: TrainingSet, config: TrainConfig) -> Objective:
     random = np.random.default_rng(1)
-    part = Part.whole(given)
+    subset = Subset.whole(data)
     networks = {
-        name: Network(random_layers([view.shape[1], 7, 6], random), dropout=how.dropout)
-        for name, view in given.views.items()
+        name: Network.random([view.shape[1], 7, 6], random, dropout=config.dropout)
+        for name, view in data.views.items()
     }
-    features = Features(part, {}, torch.device("cpu"), lazy=False)
-    made = Objective(networks, make_terms(part, how), features, how)
-    made.look_at(make_batches(part, how).batch(1), 1, how.beta[0])
-    return made
+    features = Features(subset, {}, torch.device("cpu"), lazy=False)
+    return Objective(networks, make_batches(subset, config).terms, features, config)
+
+
+def at_first_batch(
+    objective: Objective, *, noise: int = 1
+) -> Callable[[Tensor], tuple[float, Tensor]]:
+    config = objective.config
+    batch = make_batches(objective.features.subset, config).batch(1)
+    return objective.at(batch, noise=noise, beta=config.beta[0])
 
 
 @pytest.mark.parametrize("sums", [False, True])
-def test_two_modalities_of_many_are_the_papers_formula(sums: bool) -> None:
-    given = data()
-    found = objective(given, settings(given, sums=sums))
-    value, gradient = found(found.vector())
+def test_the_objective_of_two_modalities_is_the_formula_of_the_paper(sums: bool) -> None:
+    data = make_data()
+    objective = make_objective(data, make_config(data, sums=sums))
+    value, gradient = at_first_batch(objective)(objective.vector())
     x, y = (
-        torch.tanh(found.networks[name](torch.tensor(given.views[name], dtype=torch.float32)))
-        for name in given.views
+        torch.tanh(objective.networks[name](torch.tensor(view, dtype=torch.float32)))
+        for name, view in data.views.items()
     )
     labels = torch.arange(12) % 3
     i, j = torch.cartesian_prod(torch.arange(12), torch.arange(12)).T
@@ -64,180 +70,69 @@ def test_two_modalities_of_many_are_the_papers_formula(sums: bool) -> None:
     within_y = losses.contrastive(y[k], y[l], labels[k] == labels[l], margin=3.0, sums=sums)
     expected = cross + 0.1 * within_x + 0.4 * within_y
     assert value == pytest.approx(expected.item(), rel=1e-5)
-    wanted = torch.cat([g.reshape(-1) for g in torch.autograd.grad(expected, found.parameters)])
+    slopes = torch.autograd.grad(expected, objective.parameters)
+    wanted = torch.cat([slope.reshape(-1) for slope in slopes])
     torch.testing.assert_close(gradient, wanted, rtol=1e-4, atol=1e-4 * float(wanted.abs().max()))
 
 
-def test_the_gradient_of_every_term_together_agrees_with_differences() -> None:
-    pairs = Pairs(
-        "text", "image", np.array([[0, 1], [2, 3], [4, 4]]), np.array([True, False, True])
+def test_the_gradient_of_all_terms_agrees_with_finite_differences() -> None:
+    index = np.array([[0, 1], [2, 3], [4, 4]])
+    pairs = Pairs("text", "image", index, np.array([True, False, True]))
+    data = make_data(labels=np.array([0, 1, 2, -1] * 3), pairs=pairs, aligned=True)
+    config = make_config(
+        data, loss="auto", quantization=0.2, balance=0.3, decay=0.1, dropout=0.2, beta=1.5
     )
-    given = data(labels=np.array([0, 1, 2, -1] * 3), pairs=pairs, rows=True)
-    how = settings(
-        given, loss="auto", quantization=0.2, balance=0.3, decay=0.1, dropout=0.2, beta=1.5
-    )
-    found = objective(given, how)
-    for network in found.networks.values():
+    objective = make_objective(data, config)
+    for network in objective.networks.values():
         network.double()
-    found.features._held = {name: rows.double() for name, rows in found.features._held.items()}
-    x = found.vector()
+    loaded = objective.features._loaded
+    objective.features._loaded = {name: rows.double() for name, rows in loaded.items()}
+    evaluate = at_first_batch(objective)
+    x = objective.vector()
     direction = torch.randn(len(x), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    _, gradient = found(x)
+    _, gradient = evaluate(x)
     step = 1e-5
-    slope = (found(x + step * direction)[0] - found(x - step * direction)[0]) / (2 * step)
+    slope = (evaluate(x + step * direction)[0] - evaluate(x - step * direction)[0]) / (2 * step)
     assert slope == pytest.approx(float(gradient @ direction), rel=1e-5)
-    assert found.evaluations == 3
+    assert objective.evaluations == 3
 
 
-def test_dropout_is_the_same_until_other_noise_is_chosen() -> None:
-    given = data()
-    found = objective(given, settings(given, dropout=0.5))
-    batch = Whole(Part.whole(given), found.terms, found.settings).batch(1)
-    values = []
-    for noise in (1, 1, 2):
-        found.look_at(batch, noise, 1.0)
-        values.append(found(found.vector())[0])
-    assert values[0] == values[1] != values[2]
+def test_the_dropout_mask_depends_on_the_noise_number_only() -> None:
+    data = make_data()
+    objective = make_objective(data, make_config(data, dropout=0.5))
+    x = objective.vector()
+    values = [at_first_batch(objective, noise=noise)(x)[0] for noise in (1, 2, 1)]
+    assert values[0] == values[2] != values[1]
 
 
-def test_batches_depend_on_the_step_alone_and_cover_every_row() -> None:
-    given = data()
-    how = replace(settings(given, optimizer="adam"), batch=5)
-    part = Part.whole(given)
-    batches = make_batches(part, how)
-    assert isinstance(batches, MiniBatches)
-    once, again = batches.batch(7), make_batches(part, how).batch(7)
-    np.testing.assert_array_equal(once.positions["image"], again.positions["image"])
-    np.testing.assert_array_equal(once.positions["image"], once.positions["text"])
-    seen: set[int] = set()
-    for step in (1, 2, 3):
-        positions = batches.batch(step).positions["image"]
-        assert positions is not None
-        seen |= set(positions.tolist())
-    assert seen == set(range(12))
-
-
-def test_online_batches_hold_the_rows_of_their_pairs_alone() -> None:
-    given = data()
-    part = Part.whole(given)
-    batches = make_batches(part, replace(settings(given, online=True), batch=1))
-    assert isinstance(batches, Online)
-    labels = np.arange(12) % 3
-    for step in range(1, 30):
-        batch = batches.batch(step)
-        for term, known in zip(batches.terms, batch.known, strict=True):
-            assert isinstance(known, Listed)
-            assert len(known.left) <= 2
-            left, right = batch.positions[term.source.left], batch.positions[term.source.right]
-            assert left is not None
-            assert right is not None
-            i, j = left[known.left.numpy()], right[known.right.numpy()]
-            np.testing.assert_array_equal(labels[i] == labels[j], known.similar.numpy())
-            assert term.source.left != term.source.right or (i != j).all()
-
-
-def test_too_many_pairs_for_every_step_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = data(rows=True)
-    monkeypatch.setattr("crossbit.neural.batches.MOST_CELLS", 100)
-    how = replace(settings(given), batch=None, online=False)
-    with pytest.raises(
-        DataError,
-        match="144 pairs of rows are too many to compare in every step; use optimizer='adam'",
-    ):
-        make_batches(Part.whole(given), how)
-    labeled = data()
-    assert isinstance(
-        Whole(Part.whole(labeled), make_terms(Part.whole(labeled), how), how).batch(1).known[0],
-        Listed,
-    )
-
-
-@pytest.mark.parametrize("several", [False, True])
-def test_what_labels_know(several: bool) -> None:
-    labels = np.array([0, 0, 1, -1])
-    a: Any = (
-        np.eye(2, dtype=bool)[np.maximum(labels, 0)] & (labels >= 0)[:, None] if several else labels
-    )
-    grid = LabelSource("image", "image", a, a).grid(np.arange(4), np.arange(4))
-    assert grid.counted is not None
-    np.testing.assert_array_equal(
-        grid.counted.numpy(),
-        (np.arange(4) < 3)[:, None] & (np.arange(4) < 3) & ~np.eye(4, dtype=bool),
-    )
-    assert list(grid.counts) == [2, 4]
-    index, similar = LabelSource("image", "text", a, a).draw(50, np.random.default_rng(0))
-    np.testing.assert_array_equal(labels[index[:, 0]] == labels[index[:, 1]], similar)
-    assert (labels[index] >= 0).all()
-
-
-def test_what_rows_and_pairs_know() -> None:
-    rows = RowSource("image", "text", np.array([0, 2, 5]), np.array([2, 3, 5]))
-    np.testing.assert_array_equal(
-        rows.grid(np.arange(3), np.arange(3)).similar.numpy(), [[0, 0, 0], [1, 0, 0], [0, 0, 1]]
-    )
-    index, similar = rows.draw(20, np.random.default_rng(0))
-    np.testing.assert_array_equal(
-        np.array([0, 2, 5])[index[:, 0]] == np.array([2, 3, 5])[index[:, 1]], similar
-    )
-    pairs = PairSource(
-        "image", "text", np.array([[0, 4], [2, 1], [2, 4]]), np.array([True, True, False])
-    )
-    grid = pairs.grid(np.array([0, 2]), np.array([1, 4, 9]))
-    np.testing.assert_array_equal(grid.similar.numpy(), [[0, 1, 0], [1, 0, 0]])
-    assert isinstance(grid, Grid)
-
-
-def test_a_split_keeps_classes_in_proportion_and_parts_apart() -> None:
-    labels = np.repeat([0, 1, 2], [60, 30, 10])
-    random = np.random.default_rng(0)
-    given = training_set(
-        {"image": random.normal(size=(100, 2)), "text": random.normal(size=(100, 2))}, labels=labels
-    )
-    kept, out = split(given, 0.2, seed=0)
-    np.testing.assert_array_equal(
-        np.sort(np.concatenate([kept.rows["image"], out.rows["image"]])), np.arange(100)
-    )
-    np.testing.assert_array_equal(out.rows["image"], out.rows["text"])
-    np.testing.assert_array_equal(np.bincount(labels[out.rows["image"]]), [12, 6, 2])
-
-
-def test_a_split_of_pairs_alone_keeps_every_row() -> None:
-    index = np.stack([np.arange(10), np.arange(10)], axis=1).repeat(20, axis=0)
-    pairs = Pairs("image", "text", index, np.arange(200) % 2 == 0)
-    kept, out = split(data(pairs=pairs), 0.25, seed=0)
-    assert len(kept.rows["image"]) == len(out.rows["image"]) == 12
-    assert len(kept.pairs[0]) + len(out.pairs[0]) == 200
-    assert 25 <= len(out.pairs[0]) <= 75
-
-
-@pytest.mark.parametrize("anchored", [False, True])
-def test_weights_decay_to_zero_or_to_where_they_began(anchored: bool) -> None:
-    given = data()
-    how = settings(given)
-    plain = objective(given, how)
-    decayed = objective(given, replace(how, decay=0.3, anchored=anchored))
-    began = [p.detach().clone() for p in decayed.decayed]
+@pytest.mark.parametrize("decay_to_init", [False, True])
+def test_weights_decay_to_zero_or_to_their_initial_values(decay_to_init: bool) -> None:
+    data = make_data()
+    config = make_config(data)
+    plain = make_objective(data, config)
+    decayed = make_objective(data, replace(config, decay=0.3, decay_to_init=decay_to_init))
+    initial = [p.detach().clone() for p in decayed.parameters]
     x = decayed.vector() + 0.1
-    cost = decayed(x)[0] - plain(x)[0]
-    moved = sum(
-        ((p - q * anchored) ** 2).sum().item() for p, q in zip(decayed.decayed, began, strict=True)
+    cost = at_first_batch(decayed)(x)[0] - at_first_batch(plain)(x)[0]
+    squares = sum(
+        ((p - q * decay_to_init) ** 2).sum().item()
+        for p, q in zip(decayed.parameters, initial, strict=True)
+        if p.ndim > 1  # biases do not decay
     )
-    assert cost == pytest.approx(0.15 * moved, rel=1e-4)
+    assert cost == pytest.approx(0.15 * squares, rel=1e-4)
 
 
-def test_many_pairs_are_a_grid_with_the_same_loss() -> None:
-    random = np.random.default_rng(0)
-    index = np.argwhere(random.random((12, 9)) < 0.6)
-    similar = random.random(len(index)) < 0.3
-    grid, some = pairs_of(index, similar, (12, 9)), listed((index, similar))
-    assert isinstance(grid, Grid)
-    u, v = (torch.from_numpy(random.normal(size=(n, 4))) for n in (12, 9))
-    for sums in (True, False):
-        assert grid.contrastive(u, v, margin=2.0, sums=sums) == pytest.approx(
-            some.contrastive(u, v, margin=2.0, sums=sums).item()
-        )
-    assert isinstance(pairs_of(index[:8], similar[:8], (12, 9)), Listed)  # few
-    twice = np.concatenate([index, index])
-    assert isinstance(
-        pairs_of(twice, np.r_[similar, similar], (12, 9)), Listed
-    )  # a grid holds a pair once
+def test_an_unknown_loss_is_rejected_with_the_known_ones() -> None:
+    known = r"\['auto', 'contrastive', 'ranking', 'precision'\]"
+    with pytest.raises(DataError, match=f"unknown loss 'hinge'; known: {known}"):
+        make_config(make_data(), loss="hinge")
+
+
+def test_options_of_the_hasher_are_the_fields_of_the_configuration() -> None:
+    config = make_config(make_data(), temperature=0.7, dropout=0.1, patience=4, beta=2.0)
+    assert (config.temperature, config.dropout, config.patience) == (0.7, 0.1, 4)
+    assert config.beta == (2.0, 2.0)
+    assert config.weight("text", "image") == 1.0
+    assert config.weight("text", "text") == 0.4
+    assert config.margin("text", "image") == 4.0
+    assert config.with_margin("50%").margin("image", "image") == pytest.approx(6**0.5)

@@ -12,18 +12,20 @@ from crossbit.hashers.mmnn import MMNN
 class CMNN(MMNN):
     r"""Cross-modal hashing by coupled networks (CM-NN): `MMNN` with $\alpha = 0$.
 
-    Only pairs across modalities count; everything else is as in `MMNN`, whose fields it has. The paper measures MM-NN
-    against it: what it lacks is what the losses within a modality are worth.
+    Only pairs across modalities count; all other options are those of `MMNN`. The paper uses it as
+    a baseline: the difference shows the value of the losses within a modality.
 
     Example:
         >>> import numpy as np
         >>> from crossbit import CMNN
         >>> X, y = np.random.default_rng(0).normal(size=(40, 4)), np.arange(40) % 2
-        >>> CMNN(n_bits=8, inputs="standardize", steps=5).fit({"image": X, "text": X[:, :2]}, labels=y)
+        >>> hasher = CMNN(n_bits=8, inputs="standardize", steps=5)
+        >>> hasher.fit({"image": X, "text": X[:, :2]}, labels=y)
         HashModel(image, text → 8 bits)
 
     References:
-        J. Masci, M. M. Bronstein, A. M. Bronstein, J. Schmidhuber. "Multimodal similarity-preserving hashing." 2012.
+        J. Masci, M. M. Bronstein, A. M. Bronstein, J. Schmidhuber. "Multimodal
+        similarity-preserving hashing." 2012.
     """
 
     alpha: float | dict[str, float] = 0.0
@@ -35,5 +37,6 @@ class CMNN(MMNN):
         super()._check(data)
         if self.alpha:
             raise DataError(
-                f"cmnn has no losses within a modality, so alpha is 0; got {self.alpha!r}: use mmnn"
+                "cmnn has no losses within a modality, so alpha must be 0,"
+                f" got {self.alpha!r}; use mmnn instead"
             )

@@ -1,6 +1,6 @@
-"""Networks, losses, optimizers and the one training loop: the only home of torch.
+"""Networks, losses and training with torch.
 
-Import it inside the function that learns, so that everything else works where torch is not installed.
+Import it inside the function that trains, so that everything else works without torch.
 """
 
 from crossbit.errors import MissingExtraError

@@ -1,211 +1,211 @@
-"""Batches: which rows a step embeds, and what is known about them. A step's batch depends on seed and number alone."""
+"""Batches: the rows that a step embeds and their pairs; they depend on seed and step only."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias
 
 import numpy as np
 
 from crossbit.errors import DataError
-from crossbit.neural.gathered import Grid, Listed
-from crossbit.neural.parts import Ints, Part
-from crossbit.neural.settings import Loss, Settings, pair_key
-from crossbit.neural.sources import (
-    Drawn,
-    ExpectedSource,
-    LabelSource,
-    PairSource,
-    RowSource,
-    Source,
-    listed,
-    pairs_of,
-    sources,
-)
+from crossbit.neural.config import MAX_DENSE_PAIRS, TrainConfig
+from crossbit.neural.losses import Loss, LossOptions
+from crossbit.neural.pairs import PairList, PairSet
+from crossbit.neural.splits import Ints, Subset
+from crossbit.neural.supervision import DrawnPairs, Supervision, supervision_of
 
-Known: TypeAlias = Grid | Listed
-MOST_CELLS = 25_000_000  # pairs of rows up to which all of them are compared in every step
-_KINDS = {LabelSource: "labels", ExpectedSource: "labels", PairSource: "pairs", RowSource: "rows"}
+_DRAWN_PAIRS = (500_000, 500_000)  # similar and dissimilar, where all pairs are too many
 
 
 @dataclass(frozen=True, eq=False)
 class Term:
-    """One loss of the sum that is minimized: what is known, and how much, how far and how it counts."""
+    """One term of the objective: supervision, weight, loss and its options."""
 
-    source: Source
+    supervision: Supervision
     weight: float
-    margin: float
     loss: Loss
-
-
-def make_terms(part: Part, settings: Settings) -> list[Term]:
-    """A loss for everything that is known and has a weight."""
-    found = []
-    for source in sources(part, expected=settings.expected):
-        key = pair_key(source.left, source.right)
-        loss = settings.losses[_KINDS[type(source)]]
-        found.append(Term(source, settings.weights[key], settings.margins[key], loss))
-    found = [term for term in found if term.weight]
-    if not found:
-        raise DataError(
-            "nothing to learn from: labels, pairs or rows must relate the modalities to each other,"
-            " or a modality to itself with alpha above 0"
-        )
-    return found
+    options: LossOptions
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """What a step looks at.
+    """Rows and pairs of one step.
 
     Attributes:
-        positions: Modality → positions of the rows to embed within the part; nothing: all of them.
-        known: What is known about these rows, for each term; row numbers count within ``positions``.
+        positions: Modality → positions of the rows to embed within the subset; None for all.
+        pairs: Pairs of each term; row numbers are positions within ``positions``.
     """
 
     positions: dict[str, Ints | None]
-    known: list[Known] = field(default_factory=list)
+    pairs: list[PairSet]
 
 
 class Batches(ABC):
-    """A batch for every step."""
+    """The batches of a training run.
 
-    def __init__(self, part: Part, terms: Sequence[Term], settings: Settings) -> None:
-        self.part, self.terms, self.settings = part, terms, settings
-        self.names = [
-            name
-            for name in part.modalities
-            if any(name in (t.source.left, t.source.right) for t in terms)
-        ]
+    Args:
+        subset: The rows to train on.
+        terms: Terms of the objective.
+        config: Batch size, number of pairs and seed.
+    """
+
+    def __init__(self, subset: Subset, terms: Sequence[Term], config: TrainConfig) -> None:
+        self.subset = subset
+        self.terms = terms
+        self.config = config
+        used = {name for t in terms for name in (t.supervision.left, t.supervision.right)}
+        self.names = [name for name in subset.modalities if name in used]
 
     @abstractmethod
     def batch(self, step: int) -> Batch:
-        """The batch of a step, counted from 1."""
+        """Return the batch of a step, counted from 1."""
 
     def _random(self, step: int) -> np.random.Generator:
-        return np.random.default_rng([self.settings.seed, 2, step])
+        return np.random.default_rng([self.config.seed, 2, step])
 
-    def _know(self, rows: dict[str, Ints], drawn: Sequence[Drawn | None]) -> Batch:
-        """Batch of some rows, and of pairs drawn for some of the terms; the other terms compare all rows."""
+    def _make_batch(self, rows: dict[str, Ints], drawn: Sequence[DrawnPairs | None]) -> Batch:
+        """Return a batch of rows and of drawn pairs; terms without drawn pairs compare all rows."""
+        rows = dict(rows)
         for term, pairs in zip(self.terms, drawn, strict=True):
-            for column, name in enumerate(
-                (term.source.left, term.source.right) if pairs is not None else ()
-            ):
-                rows[name] = np.union1d(rows[name], pairs[0][:, column])  # type: ignore[index]
-        known: list[Known] = []
+            if pairs is not None:
+                for column, name in enumerate((term.supervision.left, term.supervision.right)):
+                    rows[name] = np.union1d(rows[name], pairs[0][:, column])
+        pair_sets: list[PairSet] = []
         for term, pairs in zip(self.terms, drawn, strict=True):
-            left, right = rows[term.source.left], rows[term.source.right]
-            if pairs is None or term.loss != "contrastive":
-                known.append(term.source.grid(left, right))
+            left = rows[term.supervision.left]
+            right = rows[term.supervision.right]
+            if pairs is None or term.loss.needs_all_pairs:
+                pair_sets.append(term.supervision.dense(left, right))
             else:
-                index = [
-                    np.searchsorted(left, pairs[0][:, 0]),
-                    np.searchsorted(right, pairs[0][:, 1]),
+                index, similar = pairs
+                positions = [
+                    np.searchsorted(left, index[:, 0]),
+                    np.searchsorted(right, index[:, 1]),
                 ]
-                known.append(listed((np.stack(index, axis=1), pairs[1])))
-        return Batch(dict(rows), known)
+                pair_sets.append(PairList.from_index(np.stack(positions, axis=1), similar))
+        return Batch(dict(rows), pair_sets)
 
 
-class Whole(Batches):
-    """Every row in every step; all pairs, or those that were drawn once."""
+class _FullBatches(Batches):
+    """Every row in every step, with all pairs or with pairs that are drawn once."""
 
-    def __init__(self, part: Part, terms: Sequence[Term], settings: Settings) -> None:
-        super().__init__(part, terms, settings)
-        known = [self._all(term, number) for number, term in enumerate(terms)]
-        self._batch = Batch(dict.fromkeys(self.names), known)
+    def __init__(self, subset: Subset, terms: Sequence[Term], config: TrainConfig) -> None:
+        super().__init__(subset, terms, config)
+        pairs = [self._pairs(term, number) for number, term in enumerate(terms)]
+        self._batch = Batch(dict.fromkeys(self.names), pairs)
 
     def batch(self, step: int) -> Batch:
-        """The same at every step."""
         return self._batch
 
-    def _all(self, term: Term, number: int) -> Known:
-        source, rows = term.source, self.part.rows
-        cells = len(rows[source.left]) * len(rows[source.right])
-        n_pairs = self.settings.n_pairs
-        if term.loss == "contrastive":
-            shape = len(rows[source.left]), len(rows[source.right])
-            if isinstance(source, PairSource):
-                return pairs_of(source.index, source.similar, shape)
-            if isinstance(source, LabelSource) and (n_pairs or cells > MOST_CELLS):
-                seed = int(
-                    np.random.SeedSequence([self.settings.seed, 5, number]).generate_state(1)[0]
-                )
-                drawn = source.listed(*(n_pairs or (500_000, 500_000)), seed=seed)
-                return pairs_of(drawn.index, drawn.similar, shape)
-        if cells > MOST_CELLS:
+    def _pairs(self, term: Term, number: int) -> PairSet:
+        supervision = term.supervision
+        n_left = len(self.subset.rows[supervision.left])
+        n_right = len(self.subset.rows[supervision.right])
+        is_large = n_left * n_right > MAX_DENSE_PAIRS
+        if not term.loss.needs_all_pairs:
+            n_pairs = self.config.n_pairs or (_DRAWN_PAIRS if is_large else None)
+            seeds = np.random.SeedSequence([self.config.seed, 5, number])
+            seed = int(seeds.generate_state(1)[0])
+            pairs = supervision.fixed_pairs((n_left, n_right), n_pairs, seed)
+            if pairs is not None:
+                return pairs
+        if is_large:
             raise DataError(
-                f"{source.left}-{source.right}: {cells} pairs of rows are too many to compare in every step;"
-                " use optimizer='adam', which takes a batch at a time"
+                f"{supervision.left}-{supervision.right}: {n_left * n_right} pairs are too many to"
+                " compare in every step; use optimizer='adam', which compares the rows of a batch"
             )
-        return source.grid(np.arange(len(rows[source.left])), np.arange(len(rows[source.right])))
+        return supervision.dense(np.arange(n_left), np.arange(n_right))
 
 
-class MiniBatches(Batches):
-    """Some rows after the other, shuffled anew every time round; all pairs of the batch."""
+class _MiniBatches(Batches):
+    """Consecutive rows of a random permutation per epoch, with all pairs of the batch."""
 
-    def __init__(self, part: Part, terms: Sequence[Term], settings: Settings) -> None:
-        super().__init__(part, terms, settings)
-        self._last: dict[int, tuple[int, Ints]] = {}
+    def __init__(self, subset: Subset, terms: Sequence[Term], config: TrainConfig) -> None:
+        super().__init__(subset, terms, config)
+        self._permutations: dict[int, tuple[int, Ints]] = {}
 
     def batch(self, step: int) -> Batch:
-        """Items of an aligned set with all their views, or as many rows of each view."""
-        size, random = self.settings.batch or 256, self._random(step)
-        if self.part.data.aligned:
-            chosen = np.sort(self._items[self._stream(len(self._items), step, size, 0)])
-            rows = {name: _places(chosen, self.part.rows[name]) for name in self.names}
+        """Return items of an aligned set with all their views, or rows of each view."""
+        size = self.config.batch or 256
+        random = self._random(step)
+        if self.subset.data.aligned:
+            items = np.sort(self._items[self._stream(len(self._items), step, size, 0)])
+            rows = {name: _positions(items, self.subset.rows[name]) for name in self.names}
         else:
             rows = {
-                name: np.sort(self._stream(len(self.part.rows[name]), step, size, 1 + number))
+                name: np.sort(self._stream(len(self.subset.rows[name]), step, size, 1 + number))
                 for number, name in enumerate(self.names)
             }
         drawn = [
-            term.source.draw(size, random) if isinstance(term.source, PairSource) else None
+            term.supervision.draw(size, random) if term.supervision.is_listed else None
             for term in self.terms
         ]
-        return self._know(rows, drawn)
+        return self._make_batch(rows, drawn)
 
     def _stream(self, n: int, step: int, size: int, stream: int) -> Ints:
-        """Numbers 0 … n − 1 in an endless row of shuffles: those of this step, each once."""
-        turns, places = np.divmod(np.arange((step - 1) * size, step * size), n)
-        return np.unique(
-            np.concatenate(
-                [self._shuffle(n, t, stream)[places[turns == t]] for t in np.unique(turns)]
-            )
-        )
+        """Return the numbers of a step in an endless sequence of permutations of 0 … n − 1."""
+        epochs, positions = np.divmod(np.arange((step - 1) * size, step * size), n)
+        numbers = [
+            self._permutation(n, epoch, stream)[positions[epochs == epoch]]
+            for epoch in np.unique(epochs)
+        ]
+        return np.unique(np.concatenate(numbers))
 
-    def _shuffle(self, n: int, turn: int, stream: int) -> Ints:
-        if self._last.get(stream, (-1,))[0] != turn:  # many steps in a row ask for the same one
-            self._last[stream] = (
-                turn,
-                np.random.default_rng([self.settings.seed, 3, stream, turn]).permutation(n),
-            )
-        return self._last[stream][1]
+    def _permutation(self, n: int, epoch: int, stream: int) -> Ints:
+        if self._permutations.get(stream, (-1,))[0] != epoch:  # steps of an epoch share it
+            random = np.random.default_rng([self.config.seed, 3, stream, epoch])
+            self._permutations[stream] = (epoch, random.permutation(n))
+        return self._permutations[stream][1]
 
     @cached_property
     def _items(self) -> Ints:
-        return np.unique(np.concatenate(list(self.part.rows.values())))
+        return np.unique(np.concatenate(list(self.subset.rows.values())))
 
 
-def _places(items: Ints, rows: Ints) -> Ints:
-    """Where some items stand among increasing rows, those that do."""
-    places: Ints = np.minimum(np.searchsorted(rows, items), len(rows) - 1)
-    return np.asarray(places[rows[places] == items])
+def _positions(items: Ints, rows: Ints) -> Ints:
+    """Return the positions of items among increasing rows, of those that are present."""
+    positions: Ints = np.minimum(np.searchsorted(rows, items), len(rows) - 1)
+    return np.asarray(positions[rows[positions] == items])
 
 
-class Online(Batches):
-    """Pairs drawn as training goes: only their rows are ever read."""
+class _OnlineBatches(Batches):
+    """Pairs drawn in every step; only their rows are read."""
 
     def batch(self, step: int) -> Batch:
-        """So many similar and dissimilar pairs for every term."""
         random = self._random(step)
-        drawn = [term.source.draw(self.settings.batch or 32, random) for term in self.terms]
-        return self._know({name: np.empty(0, np.int64) for name in self.names}, drawn)
+        size = self.config.batch or 32
+        drawn = [term.supervision.draw(size, random) for term in self.terms]
+        return self._make_batch({name: np.empty(0, np.int64) for name in self.names}, drawn)
 
 
-def make_batches(part: Part, settings: Settings) -> Batches:
-    """The batches that the settings ask for."""
-    terms = make_terms(part, settings)
-    if settings.online:
-        return Online(part, terms, settings)
-    return (Whole if settings.batch is None else MiniBatches)(part, terms, settings)
+def make_batches(subset: Subset, config: TrainConfig) -> Batches:
+    """Return the batches that a configuration asks for.
+
+    Raises:
+        DataError: There is nothing to learn from, or there are too many pairs for a full batch.
+    """
+    terms = _make_terms(subset, config)
+    if config.online:
+        return _OnlineBatches(subset, terms, config)
+    return (_FullBatches if config.batch is None else _MiniBatches)(subset, terms, config)
+
+
+def _make_terms(subset: Subset, config: TrainConfig) -> list[Term]:
+    """Return a term for all supervision that has a weight."""
+    terms = []
+    for supervision in supervision_of(subset, soft_labels=config.soft_labels):
+        sides = (supervision.left, supervision.right)
+        options = LossOptions(
+            margin=config.margin(*sides),
+            temperature=config.temperature,
+            sums=config.sums,
+            class_balance=config.class_balance,
+        )
+        if weight := config.weight(*sides):
+            terms.append(Term(supervision, weight, config.losses[supervision.kind], options))
+    if not terms:
+        raise DataError(
+            "nothing to learn from: labels, pairs or aligned rows must relate the modalities to"
+            " each other, or a modality to itself with alpha above 0"
+        )
+    return terms

@@ -1,142 +1,169 @@
-r"""Losses: pure functions of the outputs of networks, each with its formula.
+r"""Losses as pure functions of network outputs, and their registry `LOSSES`.
 
-Notation: $u$ and $v$ are outputs of two networks (of one network with itself, for pairs within a modality), rows of
-shape (n_bits,) with values in −1 … 1; $m$ is a margin, a Euclidean distance.
+Notation: $u$ and $v$ are outputs of two networks (of one network twice, for pairs within a
+modality), rows of shape (n_bits,) with values in −1 … 1; $m$ is a margin, a Euclidean distance.
+
+To add a loss, write the function and a `Loss` subclass in this module: a `_RowLoss` if it is a mean
+over rows that compares each row with all rows of the other side. The subclass registers itself
+under its name, which is then valid for ``MMNN(loss=...)``.
 """
 
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor
 
-
-def safe_root(x: Tensor) -> Tensor:
-    r"""$\sqrt{x}$ for $x \ge 0$ whose gradient at 0 is 0 instead of infinite."""
-    positive = x > 0
-    return torch.where(positive, torch.where(positive, x, 1).sqrt(), 0)
+from crossbit.neural.pairs import DensePairs, PairList, PairSet
 
 
 def contrastive(
     u: Tensor, v: Tensor, similar: Tensor, *, margin: float, sums: bool = False
 ) -> Tensor:
-    r"""Pull similar pairs together; push the others a margin apart.
+    r"""Pull similar pairs together and push dissimilar pairs a margin apart.
 
-    $$ \frac{1}{2|P|} \sum_{P} \|u - v\|^2 + \frac{1}{2|N|} \sum_{N} \max\{0, m - \|u - v\|\}^2 $$
+    $$ \frac{1}{2|P|} \sum_{P} \|u - v\|^2
+       + \frac{1}{2|N|} \sum_{N} \max\{0, m - \|u - v\|\}^2 $$
 
-    Positives $P$ and negatives $N$ are averaged separately, so that neither side outweighs the other by its number;
-    with ``sums`` both divisors are 1, as the paper prints. The gradient of a negative pair with respect to $u$ is
-    $-(m - \|\delta\|)\,\delta / \|\delta\|$ with $\delta = u - v$ while $0 < \|\delta\| < m$, and 0 otherwise: two
-    equal outputs have no direction to part in.
+    Positives $P$ and negatives $N$ are averaged separately, so that neither side outweighs the
+    other by its number; with ``sums`` both divisors are 1, as printed in the paper. The gradient of
+    a negative pair with respect to $u$ is $-(m - \|\delta\|)\,\delta / \|\delta\|$ with
+    $\delta = u - v$ while $0 < \|\delta\| < m$, and 0 otherwise: two equal outputs have no
+    direction in which to separate.
+
+    This is the definition. Training evaluates the same loss for a whole set of pairs at once, see
+    `crossbit.neural.pairs`.
 
     Args:
         u: Outputs of one network, shape (n_pairs, n_bits).
         v: Outputs of the other, same shape.
         similar: Boolean, shape (n_pairs,).
         margin: Distance $m$ beyond which dissimilar pairs cost nothing.
-        sums: Add the pairs up instead of averaging each kind.
+        sums: Sum over the pairs instead of averaging positives and negatives.
     """
     squared = (u - v).square().sum(dim=1)
-    push = (margin - safe_root(squared)).relu().square()
-    one = torch.ones((), dtype=u.dtype, device=u.device)
-    n_similar = one if sums else similar.sum().clamp(min=1)
-    n_dissimilar = one if sums else (~similar).sum().clamp(min=1)
+    push = (margin - _safe_sqrt(squared)).relu().square()
+    unit = torch.ones((), dtype=u.dtype, device=u.device)
+    n_similar = unit if sums else similar.sum().clamp(min=1)
+    n_dissimilar = unit if sums else (~similar).sum().clamp(min=1)
     return 0.5 * ((squared * similar).sum() / n_similar + (push * ~similar).sum() / n_dissimilar)
+
+
+def _safe_sqrt(x: Tensor) -> Tensor:
+    r"""Return $\sqrt{x}$ for $x \ge 0$ with gradient 0 instead of infinity at 0."""
+    positive = x > 0
+    return torch.where(positive, torch.where(positive, x, 1).sqrt(), 0)
 
 
 def ranking(
     u: Tensor,
     v: Tensor,
     similar: Tensor,
-    counted: Tensor | None = None,
+    mask: Tensor | None = None,
     *,
     temperature: float,
     both: bool = True,
 ) -> Tensor:
-    r"""Softmax ranking of all pairs: every row should single out its similar rows among all others.
+    r"""Softmax ranking (InfoNCE): every row ranks its similar rows above all others.
 
-    With the similarity $s_{ij} = u_i^\top v_j / (\tau\, n_\text{bits})$ and $P_i$ the rows similar to row $i$,
+    With the similarity $s_{ij} = u_i^\top v_j / (\tau\, n_\text{bits})$ and $P_i$ the rows similar
+    to row $i$,
 
-    $$ -\frac{1}{n} \sum_i \frac{1}{|P_i|} \sum_{j \in P_i} \log \frac{e^{s_{ij}}}{\sum_k e^{s_{ik}}}, $$
+    $$ -\frac{1}{n} \sum_i \frac{1}{|P_i|} \sum_{j \in P_i}
+       \log \frac{e^{s_{ij}}}{\sum_k e^{s_{ik}}}, $$
 
-    averaged over both directions: each $u$ ranks all $v$, each $v$ ranks all $u$. Rows without similar rows do not take
-    part. The choice where all that is known is "these rows belong together": margins on sampled pairs are weak there.
+    averaged over both directions: each $u$ ranks all $v$, each $v$ ranks all $u$. Rows without
+    similar rows are left out. It is the default where only matching rows are known, because a
+    margin on sampled pairs is a weak signal there.
 
     Args:
         u: Outputs of one network, shape (n, n_bits).
         v: Outputs of the other, shape (m, n_bits).
-        similar: Boolean, shape (n, m), or the probability of being similar.
-        counted: Boolean, shape (n, m): pairs that are not counted are neither similar nor dissimilar.
-        temperature: $\tau$; the smaller, the more the hardest pairs count.
-        both: Both directions; else each $u$ ranks all $v$ and no more.
+        similar: Boolean, shape (n, m), or the probability of similarity.
+        mask: Boolean, shape (n, m); a pair that is False is neither similar nor dissimilar.
+        temperature: $\tau$; the smaller, the more weight the hardest pairs have.
+        both: Average both directions; otherwise only each $u$ ranks all $v$.
     """
-    scores, weights = u @ v.T / (temperature * u.shape[1]), similar.to(u.dtype)
-    if counted is not None:
-        weights, scores = weights * counted, scores.masked_fill(~counted, -torch.inf)
-    forth = _rank(scores, weights)
-    return 0.5 * (forth + _rank(scores.T, weights.T)) if both else forth
+    scores = u @ v.T / (temperature * u.shape[1])
+    weights = similar.to(u.dtype)
+    if mask is not None:
+        weights = weights * mask
+        scores = scores.masked_fill(~mask, -torch.inf)
+    forward = _mean_log_loss(scores, weights)
+    return 0.5 * (forward + _mean_log_loss(scores.T, weights.T)) if both else forward
 
 
-def _rank(scores: Tensor, weights: Tensor) -> Tensor:
-    """Mean over the rows of the weighted mean of negative log-probabilities."""
+def _mean_log_loss(scores: Tensor, weights: Tensor) -> Tensor:
+    """Return the mean over rows of the weighted mean of negative log-probabilities."""
     total = weights.sum(dim=1)
-    takes_part = total > 0
-    if not takes_part.any():
+    has_positive = total > 0
+    if not has_positive.any():
         return scores.new_zeros(())
-    scores, weights = scores[takes_part], weights[takes_part]
+    scores, weights = scores[has_positive], weights[has_positive]
     costs = torch.logsumexp(scores, dim=1, keepdim=True) - scores
-    return (torch.where(weights > 0, weights * costs, 0).sum(dim=1) / total[takes_part]).mean()
+    return (torch.where(weights > 0, weights * costs, 0).sum(dim=1) / total[has_positive]).mean()
 
 
 def precision(
-    u: Tensor, v: Tensor, similar: Tensor, counted: Tensor | None = None, *, both: bool = True
+    u: Tensor, v: Tensor, similar: Tensor, mask: Tensor | None = None, *, both: bool = True
 ) -> Tensor:
-    r"""One less the average precision of the rankings by distance: the metric itself, made smooth.
+    r"""One minus the average precision of rankings by distance: the metric itself, smoothed.
 
-    Outputs of values −1 … 1 have the distance $d_{ij} = \tfrac12(n_\text{bits} - u_i^\top v_j)$, which for codes is
-    Hamming's. Between two whole distances a pair counts for both, in proportion. With $n_b$ pairs of row $i$ at
-    distance $b$, $r_b$ of them similar, and $N_b$, $R_b$ as many at distances up to $b$,
+    Outputs with values −1 … 1 have the distance $d_{ij} = \tfrac12(n_\text{bits} - u_i^\top v_j)$,
+    the Hamming distance for codes. A pair between two integer distances counts for both, in
+    proportion. With $n_b$ pairs of row $i$ at distance $b$, $r_b$ of them similar, and the
+    cumulative counts $N_b$, $R_b$ up to distance $b$,
 
-    $$ 1 - \frac{1}{\sum_b r_b} \sum_b r_b\, \frac{R_b - \frac12 r_b + \frac12}{N_b - \frac12 n_b + \frac12}, $$
+    $$ 1 - \frac{1}{\sum_b r_b} \sum_b r_b\,
+       \frac{R_b - \frac12 r_b + \frac12}{N_b - \frac12 n_b + \frac12}, $$
 
-    averaged over rows and over both directions: tied items stand in the middle of their group. Rows without similar
-    rows do not take part. (Histograms make this linear in the number of pairs; compare F. Cakir et al., "Deep metric
-    learning to rank", CVPR 2019.)
+    averaged over rows and over both directions: tied items have the middle rank of their group.
+    Rows without similar rows are left out. Histograms make the cost linear in the number of pairs.
 
     Args:
         u: Outputs of one network, shape (n, n_bits).
         v: Outputs of the other, shape (m, n_bits).
-        similar: Boolean, shape (n, m), or the probability of being similar.
-        counted: Boolean, shape (n, m): pairs that are not counted stand in no ranking.
-        both: Both directions; else each $u$ ranks all $v$ and no more.
+        similar: Boolean, shape (n, m), or the probability of similarity.
+        mask: Boolean, shape (n, m); a pair that is False is in no ranking.
+        both: Average both directions; otherwise only each $u$ ranks all $v$.
+
+    References:
+        Compare F. Cakir et al. "Deep metric learning to rank." CVPR 2019.
     """
+    levels = u.shape[1] + 1
     distance = 0.5 * (u.shape[1] - u @ v.T)
-    weight = torch.ones_like(distance) if counted is None else counted.to(u.dtype)
+    weight = torch.ones_like(distance) if mask is None else mask.to(u.dtype)
     relevant = similar.to(u.dtype) * weight
-    forth = _missed(distance, weight, relevant, u.shape[1] + 1)
+    forward = _average_precision_loss(distance, weight, relevant, levels)
     if u is v or not both:
-        return forth
-    back = _missed(
-        distance.T.contiguous(), weight.T.contiguous(), relevant.T.contiguous(), u.shape[1] + 1
+        return forward
+    backward = _average_precision_loss(
+        distance.T.contiguous(), weight.T.contiguous(), relevant.T.contiguous(), levels
     )
-    return 0.5 * (forth + back)
+    return 0.5 * (forward + backward)
 
 
-def _missed(distance: Tensor, weight: Tensor, relevant: Tensor, levels: int) -> Tensor:
-    """One less the average precision, mean over the rows that have something relevant."""
+def _average_precision_loss(
+    distance: Tensor, weight: Tensor, relevant: Tensor, levels: int
+) -> Tensor:
+    """Return one minus the average precision, averaged over rows with relevant items."""
     n, r = _Histograms.apply(distance, weight, relevant, levels)  # type: ignore[no-untyped-call]
     total = relevant.sum(dim=1)
-    place = n.cumsum(dim=1) - 0.5 * n + 0.5
+    rank = n.cumsum(dim=1) - 0.5 * n + 0.5
     hits = r.cumsum(dim=1) - 0.5 * r + 0.5
-    takes_part = total > 0
-    reached = (r * hits / place).sum(dim=1) / torch.where(takes_part, total, 1)
-    missed: Tensor = (takes_part * (1 - reached)).sum() / takes_part.sum().clamp(min=1)
-    return missed
+    has_positive = total > 0
+    achieved = (r * hits / rank).sum(dim=1) / torch.where(has_positive, total, 1)
+    loss: Tensor = (has_positive * (1 - achieved)).sum() / has_positive.sum().clamp(min=1)
+    return loss
 
 
 class _Histograms(torch.autograd.Function):
-    """Two kinds of weights by whole distance, a row at a time, shared between the distance below and the next.
+    """Histograms of two weights by integer distance, per row, with linear interpolation.
 
-    Written out because its derivative is a lookup, which is several times faster than what torch finds.
+    The backward pass is written by hand: it is a table lookup, several times faster than what
+    autograd derives from the forward pass.
     """
 
     @staticmethod
@@ -149,36 +176,176 @@ class _Histograms(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         below = distance.floor().clamp_(0, levels - 2)
         above = distance - below
-        place = (
-            below.long()
-            .add_(levels * torch.arange(len(distance), device=distance.device)[:, None])
-            .view(-1)
-        )
-        found = []
+        row_starts = levels * torch.arange(len(distance), device=distance.device)[:, None]
+        bins = below.long().add_(row_starts).view(-1)
+        histograms = []
         for weight in (first, second):
             upper = weight * above
             counts = distance.new_zeros(len(distance) * levels)
-            counts.scatter_add_(0, place, (weight - upper).view(-1))
-            counts[1:].scatter_add_(0, place, upper.view(-1))
-            found.append(counts.view(-1, levels))
-        ctx.save_for_backward(place, first, second)
-        return found[0], found[1]
+            counts.scatter_add_(0, bins, (weight - upper).view(-1))
+            counts[1:].scatter_add_(0, bins, upper.view(-1))
+            histograms.append(counts.view(-1, levels))
+        ctx.save_for_backward(bins, first, second)
+        return histograms[0], histograms[1]
 
     @staticmethod
-    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor, None, None, None]:  # noqa: ANN401 - torch's own
-        place, first, second = ctx.saved_tensors
+    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor, None, None, None]:  # noqa: ANN401
+        bins, first, second = ctx.saved_tensors
         rises = []
         for slope in slopes:
             flat = slope.reshape(-1)
-            rises.append((flat[1:] - flat[:-1]).index_select(0, place).view(first.shape))
+            rises.append((flat[1:] - flat[:-1]).index_select(0, bins).view(first.shape))
         return first * rises[0] + second * rises[1], None, None, None
 
 
 def quantization(u: Tensor) -> Tensor:
-    r"""How far outputs are from ±1: the mean of $(|u| - 1)^2$ over rows and bits."""
+    r"""Quantization error: the mean of $(|u| - 1)^2$ over rows and bits."""
     return (u.abs() - 1).square().mean()
 
 
 def balance(u: Tensor) -> Tensor:
-    r"""How uneven bits are: the mean over bits of $(\frac1n \sum_i u_i)^2$, 0 when each is +1 as often as −1."""
+    r"""Bit imbalance: the mean over bits of $(\frac1n \sum_i u_i)^2$, 0 for balanced bits."""
     return u.mean(dim=0).square().mean()
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossOptions:
+    """Parameters of losses; each loss uses those it needs.
+
+    Attributes:
+        margin: Margin of the contrastive loss.
+        temperature: Temperature of the ranking loss.
+        sums: Sum over pairs instead of averaging positives and negatives.
+        class_balance: 1 gives similar and dissimilar pairs the same total weight, 0 gives every
+            pair the same weight.
+    """
+
+    margin: float
+    temperature: float = 0.2
+    sums: bool = False
+    class_balance: float = 1.0
+
+
+LOSSES: dict[str, "Loss"] = {}
+"""Name → loss. A subclass of `Loss` that defines ``name`` registers itself."""
+
+
+class Loss(ABC):
+    """A loss over a set of pairs, for one process or sharded over several."""
+
+    name: ClassVar[str]
+    """The name in `LOSSES` and of ``MMNN(loss=...)``."""
+    needs_all_pairs: ClassVar[bool]
+    """Whether it compares each row with all rows of the other side and needs `DensePairs`."""
+
+    def __init_subclass__(cls) -> None:
+        """Register the loss under its name."""
+        super().__init_subclass__()
+        if "name" in vars(cls):
+            LOSSES[cls.name] = cls()
+
+    @abstractmethod
+    def __call__(self, u: Tensor, v: Tensor, pairs: PairSet, options: LossOptions) -> Tensor:
+        """Return the loss of outputs (n, n_bits) and (m, n_bits)."""
+
+    @abstractmethod
+    def shard(
+        self,
+        u: Tensor,
+        v: Tensor,
+        pairs: PairSet,
+        options: LossOptions,
+        shard_slice: Callable[[int], slice],
+    ) -> Tensor:
+        """Return the share of one process; the shares of all processes add up to the loss.
+
+        Args:
+            u: Outputs of one network for all rows.
+            v: Outputs of the other network for all rows.
+            pairs: All pairs if dense; if listed, only those of this process.
+            options: Parameters of the loss.
+            shard_slice: Length of a sequence → the slice that belongs to this process.
+        """
+
+
+class _Contrastive(Loss):
+    name = "contrastive"
+    needs_all_pairs = False
+
+    def __call__(self, u: Tensor, v: Tensor, pairs: PairSet, options: LossOptions) -> Tensor:
+        return pairs.contrastive(
+            u,
+            v,
+            margin=options.margin,
+            sums=options.sums,
+            class_balance=options.class_balance,
+        )
+
+    def shard(
+        self,
+        u: Tensor,
+        v: Tensor,
+        pairs: PairSet,
+        options: LossOptions,
+        shard_slice: Callable[[int], slice],
+    ) -> Tensor:
+        if isinstance(pairs, PairList):
+            return self(u, v, pairs, options)
+        rows = shard_slice(len(u))
+        return self(u[rows], v, pairs.shard(rows), options)
+
+
+class _RowLoss(Loss):
+    """A mean over rows with similar rows, of rankings of all rows of the other side."""
+
+    needs_all_pairs = True
+    one_way_within: ClassVar[bool] = False
+    """Whether one direction is the whole loss of a modality with itself."""
+
+    @abstractmethod
+    def _loss(
+        self, u: Tensor, v: Tensor, pairs: DensePairs, options: LossOptions, *, both: bool
+    ) -> Tensor:
+        """Return the loss of both directions, or of ``u`` ranking ``v`` only."""
+
+    def __call__(self, u: Tensor, v: Tensor, pairs: PairSet, options: LossOptions) -> Tensor:
+        return self._loss(u, v, cast("DensePairs", pairs), options, both=True)
+
+    def shard(
+        self,
+        u: Tensor,
+        v: Tensor,
+        pairs: PairSet,
+        options: LossOptions,
+        shard_slice: Callable[[int], slice],
+    ) -> Tensor:
+        dense = cast("DensePairs", pairs)
+
+        def one_way(u: Tensor, v: Tensor, dense: DensePairs) -> Tensor:
+            rows = shard_slice(len(u))
+            share = dense.has_positive[rows].sum() / dense.has_positive.sum().clamp(min=1)
+            return share * self._loss(u[rows], v, dense.shard(rows), options, both=False)
+
+        if u is v and self.one_way_within:
+            return one_way(u, v, dense)
+        return 0.5 * (one_way(u, v, dense) + one_way(v, u, dense.transposed))
+
+
+class _Ranking(_RowLoss):
+    name = "ranking"
+
+    def _loss(
+        self, u: Tensor, v: Tensor, pairs: DensePairs, options: LossOptions, *, both: bool
+    ) -> Tensor:
+        temperature = options.temperature
+        return ranking(u, v, pairs.similar, pairs.mask, temperature=temperature, both=both)
+
+
+class _Precision(_RowLoss):
+    name = "precision"
+    one_way_within = True
+
+    def _loss(
+        self, u: Tensor, v: Tensor, pairs: DensePairs, options: LossOptions, *, both: bool
+    ) -> Tensor:
+        return precision(u, v, pairs.similar, pairs.mask, both=both)

@@ -1,50 +1,36 @@
-"""The objective: what is minimized, as a function of all parameters in one vector."""
+"""The training objective as a function of all parameters in one vector."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import cast
+from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from crossbit.model import Layer
-from crossbit.model.inputs import apply
-from crossbit.neural import losses
-from crossbit.neural.batches import Batch, Known, Term
-from crossbit.neural.gathered import Grid, Listed
+from crossbit.neural.batches import Batch, Term
+from crossbit.neural.config import TrainConfig
+from crossbit.neural.losses import balance, quantization
 from crossbit.neural.networks import Network
-from crossbit.neural.parts import Ints, Part
-from crossbit.neural.settings import Settings
+from crossbit.neural.pairs import PairSet
+from crossbit.neural.splits import Features, Ints
 
-
-class Features:
-    """Prepared rows of a part: all in memory, or read and prepared when a step asks for them."""
-
-    def __init__(
-        self, part: Part, inputs: Mapping[str, Sequence[Layer]], device: torch.device, *, lazy: bool
-    ) -> None:
-        self.part, self.inputs, self.device = part, inputs, device
-        self._held = {} if lazy else {name: self._prepare(name, None) for name in part.modalities}
-
-    def _prepare(self, name: str, positions: Ints | slice | None) -> Tensor:
-        rows = apply(self.inputs.get(name, ()), self.part.take(name, positions))
-        return torch.from_numpy(rows).to(self.device)
-
-    def take(self, name: str, positions: Ints | slice | None) -> Tensor:
-        """Rows of a modality at some positions, or all."""
-        if name not in self._held:
-            return self._prepare(name, positions)
-        held = self._held[name]
-        if positions is None or isinstance(positions, slice):
-            return held if positions is None else held[positions]
-        return held[torch.from_numpy(positions).to(self.device)]
+Evaluation: TypeAlias = Callable[[Tensor], tuple[float, Tensor]]
+"""A parameter vector → the value of the objective and its gradient."""
 
 
 class Objective:
-    r"""$\sum \text{weight} \cdot \text{loss} + \text{penalties} + \tfrac12 \lambda \|W\|^2$ of a batch.
+    r"""$\sum \text{weight} \cdot \text{loss} + \text{penalties} + \tfrac12 \lambda \|W\|^2$.
 
-    Outputs are $\tanh(\beta s)$ of the scores $s$ that the networks give; each row is embedded once.
+    Losses compare the outputs $\tanh(\beta s)$, where $s$ are the scores of the networks. Each row
+    of a batch is embedded once.
+
+    Args:
+        networks: Modality → network, which the objective modifies.
+        terms: Losses and their weights.
+        features: Inputs of the networks.
+        config: Penalties, weight decay, dropout and seed.
     """
 
     def __init__(
@@ -52,37 +38,40 @@ class Objective:
         networks: Mapping[str, nn.Module],
         terms: Sequence[Term],
         features: Features,
-        settings: Settings,
+        config: TrainConfig,
     ) -> None:
-        self.networks, self.terms, self.features, self.settings = (
-            networks,
-            terms,
-            features,
-            settings,
-        )
+        self.networks = networks
+        self.terms = terms
+        self.features = features
+        self.config = config
         self.parameters = [
             p for network in networks.values() for p in network.parameters() if p.requires_grad
         ]
-        self.decayed = [p for p in self.parameters if p.ndim > 1]
-        self._toward = [
-            p.detach().clone() if settings.anchored else torch.zeros_like(p) for p in self.decayed
-        ]
         self.evaluations = 0
-        self._own = any(not isinstance(network, Network) for network in networks.values())
-        self._at: tuple[Batch, int, float] | None = None
+        self._decayed = [p for p in self.parameters if p.ndim > 1]
+        self._decay_targets = [
+            p.detach().clone() if config.decay_to_init else torch.zeros_like(p)
+            for p in self._decayed
+        ]
+        self._has_custom = any(not isinstance(n, Network) for n in networks.values())
 
     @property
     def noisy(self) -> bool:
-        """Whether networks draw something at random while training."""
-        return self._own or self.settings.dropout > 0
+        """Whether evaluations are random: custom networks may be, networks with dropout are."""
+        return self._has_custom or self.config.dropout > 0
 
-    def look_at(self, batch: Batch, noise: int, beta: float) -> None:
-        """Choose the batch, the seed of dropout and the steepness for the evaluations to come."""
-        known = [_to(known, self.features.device) for known in batch.known]
-        self._at = (replace(batch, known=known), noise, beta)
+    def at(self, batch: Batch, *, noise: int, beta: float) -> Evaluation:
+        """Return the objective for one batch as a function of the parameters.
+
+        Args:
+            batch: Rows and pairs.
+            noise: Number of the dropout mask; the same number gives the same mask.
+            beta: Steepness of the tanh.
+        """
+        return partial(self._evaluate, self._localize(batch), noise, beta)
 
     def vector(self) -> Tensor:
-        """All parameters in one vector."""
+        """Return a copy of all parameters in one vector."""
         return nn.utils.parameters_to_vector(self.parameters).detach().clone()
 
     def load(self, x: Tensor) -> None:
@@ -90,99 +79,68 @@ class Objective:
         nn.utils.vector_to_parameters(x, self.parameters)
 
     def buffers(self) -> list[Tensor]:
-        """What the networks keep besides parameters, such as running means."""
+        """Return the state of the networks besides parameters, such as running means."""
         return [buffer for network in self.networks.values() for buffer in network.buffers()]
 
-    def __call__(self, x: Tensor) -> tuple[float, Tensor]:
-        """The value and the gradient."""
+    def _localize(self, batch: Batch) -> Batch:
+        """Return the batch with its pairs on the device."""
+        return replace(batch, pairs=[pairs.to(self.features.device) for pairs in batch.pairs])
+
+    def _evaluate(self, batch: Batch, noise: int, beta: float, x: Tensor) -> tuple[float, Tensor]:
         self.evaluations += 1
         self.load(x)
-        with torch.random.fork_rng(
-            enabled=self._own
-        ):  # a user's own dropout draws from torch's global generator
-            loss = self._loss()
+        # Dropout of a custom network uses torch's global generator, which must stay untouched.
+        with torch.random.fork_rng(enabled=self._has_custom):
+            loss = self._loss(batch, noise, beta)
         gradient = torch.autograd.grad(
             loss, self.parameters, allow_unused=True, materialize_grads=True
         )
         return loss.item(), nn.utils.parameters_to_vector(gradient).detach()
 
-    def _loss(self) -> Tensor:
-        batch, noise, beta = cast("tuple[Batch, int, float]", self._at)
-        self._seed(noise)
-        u = self._outputs(batch, beta)
+    def _loss(self, batch: Batch, noise: int, beta: float) -> Tensor:
+        self._seed_dropout(noise)
+        outputs = self._outputs(batch, beta)
         loss = torch.zeros((), device=self.features.device)
-        for term, known in zip(self.terms, batch.known, strict=True):
-            loss = loss + term.weight * self._cost(
-                term, u[term.source.left], u[term.source.right], known
-            )
-        return self._penalized(loss, u)
+        for term, pairs in zip(self.terms, batch.pairs, strict=True):
+            u = outputs[term.supervision.left]
+            v = outputs[term.supervision.right]
+            loss = loss + term.weight * self._cost(term, u, v, pairs)
+        return self._add_penalties(loss, outputs)
+
+    def _cost(self, term: Term, u: Tensor, v: Tensor, pairs: PairSet) -> Tensor:
+        return term.loss(u, v, pairs, term.options)
 
     def _outputs(self, batch: Batch, beta: float) -> dict[str, Tensor]:
-        """Outputs for the rows of a batch, by modality."""
+        """Return the outputs for the rows of a batch by modality."""
         return {name: self._embed(name, rows, beta) for name, rows in batch.positions.items()}
-
-    def _penalized(self, loss: Tensor, u: Mapping[str, Tensor]) -> Tensor:
-        """The loss and what outputs and weights cost by themselves."""
-        s = self.settings
-        for outputs in u.values():
-            if s.quantization:
-                loss = loss + s.quantization * losses.quantization(outputs)
-            if s.balance:
-                loss = loss + s.balance * losses.balance(outputs)
-        if s.decay:
-            moved = [
-                (p - q).square().sum() for p, q in zip(self.decayed, self._toward, strict=True)
-            ]
-            loss = loss + 0.5 * s.decay * torch.stack(moved).sum()
-        return loss
-
-    def _seed(self, noise: int) -> None:
-        """The same noise in every evaluation until another is chosen: a line search compares their values."""
-        if not self.noisy:
-            return
-        seed = int(np.random.SeedSequence([self.settings.seed, 4, noise]).generate_state(1)[0])
-        if self._own:
-            torch.manual_seed(seed)
-        for network in self.networks.values():
-            network.train()
-            if isinstance(network, Network):
-                network.random = torch.Generator(self.features.device).manual_seed(seed)
 
     def _embed(self, name: str, positions: Ints | slice | None, beta: float) -> Tensor:
         scores = self.networks[name](self.features.take(name, positions))
         return torch.tanh(beta * scores.reshape(len(scores), -1))
 
-    def _cost(self, term: Term, u: Tensor, v: Tensor, known: Known) -> Tensor:
-        if term.loss != "contrastive":
-            grid = cast("Grid", known)
-            if term.loss == "precision":
-                return losses.precision(u, v, grid.similar, grid.counted)
-            return losses.ranking(
-                u, v, grid.similar, grid.counted, temperature=self.settings.temperature
-            )
-        s = self.settings
-        return known.contrastive(u, v, margin=term.margin, sums=s.sums, evenness=s.evenness)
+    def _add_penalties(self, loss: Tensor, outputs: Mapping[str, Tensor]) -> Tensor:
+        config = self.config
+        for u in outputs.values():
+            if config.quantization:
+                loss = loss + config.quantization * quantization(u)
+            if config.balance:
+                loss = loss + config.balance * balance(u)
+        if config.decay:
+            squares = [
+                (p - target).square().sum()
+                for p, target in zip(self._decayed, self._decay_targets, strict=True)
+            ]
+            loss = loss + 0.5 * config.decay * torch.stack(squares).sum()
+        return loss
 
-
-@torch.no_grad()
-def scores_of(network: nn.Module, features: Features, name: str) -> Tensor:
-    """What a network gives for all rows of a part, some at a time."""
-    network.eval()
-    n = len(features.part.rows[name])
-    blocks = [np.arange(start, min(start + 4096, n)) for start in range(0, n, 4096)]
-    return torch.cat(
-        [network(features.take(name, rows)).reshape(len(rows), -1) for rows in blocks]
-    ).cpu()
-
-
-def _to(known: Known, device: torch.device) -> Known:
-    if device.type == "cpu":
-        return known
-    similar = known.similar.to(device)
-    if isinstance(known, Listed):
-        return replace(
-            known, left=known.left.to(device), right=known.right.to(device), similar=similar
-        )
-    return replace(
-        known, similar=similar, counted=None if known.counted is None else known.counted.to(device)
-    )
+    def _seed_dropout(self, noise: int) -> None:
+        """Seed all random numbers, so that a line search compares values under the same mask."""
+        if not self.noisy:
+            return
+        seed = int(np.random.SeedSequence([self.config.seed, 4, noise]).generate_state(1)[0])
+        if self._has_custom:
+            torch.manual_seed(seed)
+        for network in self.networks.values():
+            network.train()
+            if isinstance(network, Network):
+                network.generator = torch.Generator(self.features.device).manual_seed(seed)

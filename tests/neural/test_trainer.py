@@ -1,4 +1,4 @@
-"""Training that is interrupted, or killed, goes on where it was and ends with the same model."""
+"""Checkpoints: interrupted or killed training resumes and ends with the same model."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ import pytest
 
 from crossbit import MMNN, DataError, FormatError, HashModel
 from crossbit._progress import Step
-from crossbit.neural.checkpoint import Checkpoint
+from crossbit.neural.trainer import Checkpoint
 
 OPTIONS: dict[str, Any] = {
     "n_bits": 8,
@@ -32,7 +32,7 @@ def labels() -> Any:  # noqa: ANN401
 
 
 class StopError(Exception):
-    """What a caller may raise to cancel."""
+    """An exception that a caller raises to cancel training."""
 
 
 def stop_at(number: int, error: type[BaseException]) -> Any:  # noqa: ANN401
@@ -84,18 +84,23 @@ def test_a_killed_training_resumes_to_the_same_model(tmp_path: Path) -> None:
 import os, signal, sys
 import numpy as np
 from crossbit import MMNN
-from crossbit.neural import checkpoint, learn
-learn.SECONDS = 0.0
+from crossbit.neural import trainer
+trainer.CHECKPOINT_SECONDS = 0.0
 random = np.random.default_rng(0)
 views = {"image": random.normal(size=(60, 5)), "text": random.normal(size=(60, 4))}
 def on_step(step):
     if step.number == int(sys.argv[1]):
         os.kill(os.getpid(), signal.SIGKILL)
-MMNN(n_bits=8, steps=60, optimizer="adam", batch=16, inputs="standardize", loss="contrastive", dropout=0.1).fit(
+hasher = MMNN(
+    n_bits=8, inputs="standardize", loss="contrastive", dropout=0.1,
+    steps=60, optimizer="adam", batch=16,
+)
+hasher.fit(
     views, labels=np.arange(60) % 3, checkpoint=sys.argv[2], on_step=on_step
 ).save(sys.argv[3])
 """
-    file, folder = tmp_path / "progress", tmp_path / "model"
+    file = tmp_path / "progress"
+    folder = tmp_path / "model"
     for kill_at, code in ((9, -signal.SIGKILL), (40, -signal.SIGKILL), (-1, 0)):
         ran = subprocess.run(
             [sys.executable, "-c", program, str(kill_at), str(file), str(folder)], env=os.environ
@@ -106,7 +111,7 @@ MMNN(n_bits=8, steps=60, optimizer="adam", batch=16, inputs="standardize", loss=
     assert HashModel.load(folder) == straight
 
 
-def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_training_is_rejected(tmp_path: Path) -> None:
     MMNN(**OPTIONS, steps=3).fit(views(), labels=labels(), checkpoint=tmp_path / "progress")
     with pytest.raises(DataError, match="a checkpoint of another training"):
         MMNN(**OPTIONS, steps=4).fit(views(), labels=labels(), checkpoint=tmp_path / "progress")
@@ -116,7 +121,7 @@ def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path) -> None:
         MMNN(**OPTIONS, steps=3).fit(other, labels=labels(), checkpoint=tmp_path / "progress")
 
 
-def test_a_damaged_checkpoint_is_found_out(tmp_path: Path) -> None:
+def test_a_corrupted_checkpoint_is_rejected(tmp_path: Path) -> None:
     file = tmp_path / "progress"
     Checkpoint(file, "mine").save("run", {"step": 1}, {"x": np.arange(100.0)})
     content = bytearray(file.read_bytes())
@@ -129,22 +134,24 @@ def test_a_damaged_checkpoint_is_found_out(tmp_path: Path) -> None:
         Checkpoint(file, "mine")
 
 
-def test_runs_are_kept_beside_each_other(tmp_path: Path) -> None:
+def test_a_checkpoint_stores_several_runs(tmp_path: Path) -> None:
     file = tmp_path / "progress"
-    kept = Checkpoint(file, "mine")
-    kept.save("a", {"step": 1}, {"x": np.arange(3)})
-    kept.save("b", {"step": 2}, {"x": np.arange(4), "memory.g": np.ones(1)})
-    again = Checkpoint(file, "mine")
-    assert again.load("c") is None
-    a, b = again.load("a"), again.load("b")
+    checkpoint = Checkpoint(file, "mine")
+    checkpoint.save("a", {"step": 1}, {"x": np.arange(3)})
+    checkpoint.save("b", {"step": 2}, {"x": np.arange(4), "optimizer.g": np.ones(1)})
+    reopened = Checkpoint(file, "mine")
+    assert reopened.load("c") is None
+    a = reopened.load("a")
+    b = reopened.load("b")
     assert a is not None
     assert b is not None
     assert (a[0], b[0]) == ({"step": 1}, {"step": 2})
-    assert sorted(b[1]) == ["memory.g", "x"]
+    assert sorted(b[1]) == ["optimizer.g", "x"]
     np.testing.assert_array_equal(a[1]["x"], [0, 1, 2])
 
 
-def test_without_a_path_nothing_is_written() -> None:
-    nowhere = Checkpoint(None, "mine", seconds=0.0)
-    assert not nowhere.due
-    nowhere.save("a", {}, {})
+def test_without_a_path_nothing_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("crossbit.neural.trainer.CHECKPOINT_SECONDS", 0.0)
+    checkpoint = Checkpoint(None, "mine")
+    assert not checkpoint.due
+    checkpoint.save("a", {}, {})
