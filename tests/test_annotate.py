@@ -12,7 +12,7 @@ tag_lists = st.lists(st.lists(st.sampled_from("abcdef")), max_size=6)
 
 @given(tag_lists, st.integers(1, 8))
 def test_votes_equal_the_definition(lists: list[list[str]], tags: int) -> None:
-    found = vote(lists, tags=tags)
+    found = vote(lists, max_tags=tags)
     names = {name for each in lists for name in each}
     assert len(found) == min(tags, len(names))
     for tag in found:
@@ -49,16 +49,14 @@ def test_weights_are_checked(weights: list[float]) -> None:
         vote([["sky"], ["sea"]], weights)
 
 
-def test_a_string_is_no_list_of_tags() -> None:
+def test_a_string_is_rejected_as_a_list_of_tags() -> None:
     with pytest.raises(DataError, match="expected a list of tags, got the string 'sky'"):
         vote(["sky"])
 
 
 def test_at_least_one_tag() -> None:
-    with pytest.raises(
-        DataError, match="the number of tags is a whole number of at least 1, got 0"
-    ):
-        vote([["sky"]], tags=0)
+    with pytest.raises(DataError, match="max_tags must be an integer of at least 1, got 0"):
+        vote([["sky"]], max_tags=0)
 
 
 def test_quality_by_hand() -> None:
@@ -66,14 +64,14 @@ def test_quality_by_hand() -> None:
     assert quality.precision == pytest.approx(0.5 / 3)
     assert quality.recall == pytest.approx(1 / 3)
     assert quality.hit == pytest.approx(1 / 3)
-    assert (quality.things, quality.passed_over) == (3, 1)
+    assert (quality.items, quality.skipped) == (3, 1)
 
 
 def test_quality_needs_equally_many_lists() -> None:
-    with pytest.raises(DataError, match="true tags for each of 1 things, got 2 lists"):
+    with pytest.raises(DataError, match="correct tags for each of 1 items, got 2 lists"):
         tag_quality([["a"]], [["a"], ["b"]])
 
 
-def test_quality_needs_some_truth() -> None:
-    with pytest.raises(DataError, match="none of 1 things has true tags"):
+def test_quality_needs_correct_tags() -> None:
+    with pytest.raises(DataError, match="none of 1 items has correct tags"):
         tag_quality([["a"]], [[]])

@@ -38,10 +38,10 @@ def test_hamming_equals_the_definition(matrices: list[Bits]) -> None:
 
 
 @given(bit_matrices(1), st.data())
-def test_first_crops(matrices: list[Bits], data: st.DataObject) -> None:
+def test_truncate_keeps_the_first_bits(matrices: list[Bits], data: st.DataObject) -> None:
     (bits,) = matrices
     n_bits = data.draw(st.integers(1, bits.shape[1]))
-    assert Codes.pack(bits).first(n_bits) == Codes.pack(bits[:, :n_bits])
+    assert Codes.pack(bits).truncate(n_bits) == Codes.pack(bits[:, :n_bits])
 
 
 @given(bit_matrices(1))
@@ -81,30 +81,30 @@ def test_rows_are_selected_like_those_of_an_array() -> None:
         codes[10]
 
 
-def test_codes_differ_from_other_things() -> None:
+def test_codes_differ_from_other_objects() -> None:
     codes = Codes.pack([[True, False]])
     assert codes != Codes.pack([[True, False, False]])
     assert codes != "codes"
     assert repr(codes) == "Codes(1 × 2 bits)"
 
 
-def test_save_and_open(tmp_path: Path) -> None:
+def test_save_and_load(tmp_path: Path) -> None:
     codes = Codes.pack(np.random.default_rng(0).random((100, 70)) < 0.5)
     codes.save(tmp_path / "a.codes")
-    opened = Codes.open(tmp_path / "a.codes")
+    opened = Codes.load(tmp_path / "a.codes")
     assert opened == codes
     assert isinstance(opened.words, np.memmap)
 
 
-def test_no_codes_are_codes_too(tmp_path: Path) -> None:
+def test_empty_codes(tmp_path: Path) -> None:
     codes = Codes.pack(np.zeros((0, 70), bool))
     codes.save(tmp_path / "none.codes")
-    assert Codes.open(tmp_path / "none.codes") == codes
+    assert Codes.load(tmp_path / "none.codes") == codes
     assert hamming(codes, codes).shape == (0, 0)
 
 
 def test_the_committed_file_of_format_1_stays_readable() -> None:
-    codes = Codes.open(Path(__file__).parent / "golden" / "format-1.codes")
+    codes = Codes.load(Path(__file__).parent / "golden" / "format-1.codes")
     expected = (np.arange(5 * 70).reshape(5, 70) % 3) == 0
     np.testing.assert_array_equal(codes.unpack(), expected)
 
@@ -119,29 +119,29 @@ def test_the_committed_file_of_format_1_stays_readable() -> None:
         (lambda: Codes(np.zeros((1, 1), np.int64), 8), "uint64 words"),
         (
             lambda: Codes(np.full((1, 1), 256, np.uint64), 8),
-            "bits beyond the last one must be zero",
+            "the padding bits must be zero",
         ),
-        (lambda: Codes(np.zeros((1, 1), np.uint64), 0), "whole number from 1 to 1024, got 0"),
-        (lambda: Codes.pack(np.zeros((1, 1025), bool)), "whole number from 1 to 1024, got 1025"),
+        (lambda: Codes(np.zeros((1, 1), np.uint64), 0), "integer from 1 to 1024, got 0"),
+        (lambda: Codes.pack(np.zeros((1, 1025), bool)), "integer from 1 to 1024, got 1025"),
         (lambda: Codes.pack([True, False]), r"shape \(n, n_bits\), got \(2,\)"),
         (lambda: Codes.pack([[0.3, -0.2]]), "pack scores as X >= 0"),
         (
             lambda: Codes.from_bytes(np.zeros((2, 3), np.uint8), 32),
-            r"32 bits are rows of 4 bytes, got uint8 \(2, 3\)",
+            r"32 bits need uint8 rows of 4 bytes, got uint8 \(2, 3\)",
         ),
-        (lambda: Codes.pack([[True]]).first(2), "cannot crop codes of 1 bits to 2"),
+        (lambda: Codes.pack([[True]]).truncate(2), "cannot truncate codes of 1 bits to 2"),
         (
             lambda: hamming(Codes.pack([[True]]), Codes.pack([[True, True]])),
-            "of 1 and of 2 bits cannot be compared",
+            "cannot compare codes of 1 and 2 bits",
         ),
     ],
 )
-def test_what_cannot_be_codes_is_refused(make: Callable[[], object], message: str) -> None:
+def test_invalid_codes_are_rejected(make: Callable[[], object], message: str) -> None:
     with pytest.raises(DataError, match=message):
         make()
 
 
-def test_any_flipped_bit_of_a_file_is_found(tmp_path: Path) -> None:
+def test_any_flipped_bit_of_a_file_is_detected(tmp_path: Path) -> None:
     path = tmp_path / "a.codes"
     codes = Codes.pack(np.random.default_rng(0).random((20, 70)) < 0.5)
     codes.save(path)
@@ -155,7 +155,7 @@ def test_any_flipped_bit_of_a_file_is_found(tmp_path: Path) -> None:
         flipped[position] ^= 1 << position % 8
         path.write_bytes(flipped)
         with pytest.raises(FormatError, match=r"a\.codes"):
-            Codes.open(path)
+            Codes.load(path)
 
 
 @pytest.mark.parametrize("keep", [0, 5, 20, 100, -1])
@@ -164,9 +164,9 @@ def test_a_truncated_file_is_named(tmp_path: Path, keep: int) -> None:
     Codes.pack(np.random.default_rng(0).random((20, 70)) < 0.5).save(path)
     path.write_bytes(path.read_bytes()[:keep])
     with pytest.raises(FormatError, match=r"a\.codes"):
-        Codes.open(path)
+        Codes.load(path)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"a\.codes: cannot be read"):
-        Codes.open(tmp_path / "a.codes")
+        Codes.load(tmp_path / "a.codes")

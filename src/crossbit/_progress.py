@@ -1,18 +1,22 @@
-"""How long work reports: a callback that is told every step."""
+"""Helpers for long-running work: progress callbacks and batches."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Step:
-    """One step of something long.
+    """Progress after one step of a long-running operation.
 
     Args:
-        number: Steps done, from 1.
-        of: Steps at most, where that is known.
-        loss: What is being minimized.
-        validation: The metric that decides when to stop, in percent where it is one.
+        number: Steps completed, from 1.
+        of: Maximum number of steps, if known.
+        loss: Current value of the loss.
+        validation: Metric that decides when to stop, in percent where it is a share.
     """
 
     number: int
@@ -22,3 +26,11 @@ class Step:
 
 
 OnStep = Callable[[Step], None]
+"""Callback that receives every `Step`."""
+
+
+def batches(values: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Cut an iterable into lists of ``size`` values; the last one may be shorter."""
+    iterator = iter(values)
+    while batch := list(islice(iterator, size)):
+        yield batch

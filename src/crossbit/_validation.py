@@ -1,58 +1,60 @@
-"""Checks at the public door: arrays are looked at once, here, and trusted inside."""
+"""Validation of arguments at the public boundary; code inside trusts the returned values."""
 
+import math
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crossbit.errors import DataError
 
-_NAME = re.compile(r"\w+")
 MAX_BITS = 1024
+_NAME = re.compile(r"\w+")
+_BLOCK = 1 << 16  # rows per block, so that a memory-mapped array is never copied whole
 
 
-def modality_name(name: object) -> str:
-    """A name made of letters, digits and underscores, so that ``"image-text"`` can mean a pair."""
+def check_modality(name: object) -> str:
+    """Return a name of letters, digits and underscores, so that ``"image-text"`` can name a pair."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise DataError(f"a modality is named with letters, digits and underscores, got {name!r}")
+        raise DataError(
+            f"a modality name must consist of letters, digits and underscores, got {name!r}"
+        )
     return name
 
 
-def known(name: str, names: Iterable[str], what: str = "modality") -> str:
-    """A name that is among ``names``."""
+def check_known(name: str, names: Iterable[str], what: str = "modality") -> str:
+    """Return ``name`` if it is one of ``names``."""
     if name not in (options := sorted(names)):
         raise DataError(f"unknown {what} {name!r}; known: {options}")
     return name
 
 
-def bit_count(n_bits: object) -> int:
-    """A number of bits from 1 to 1024."""
-    if (
-        isinstance(n_bits, bool)
-        or not isinstance(n_bits, int | np.integer)
-        or not 1 <= n_bits <= MAX_BITS
-    ):
+def check_bits(n_bits: object) -> int:
+    """Return a number of bits from 1 to 1024."""
+    if not _is_integer(n_bits) or not 1 <= n_bits <= MAX_BITS:
         raise DataError(
-            f"the number of bits is a whole number from 1 to {MAX_BITS}, got {n_bits!r}"
+            f"the number of bits must be an integer from 1 to {MAX_BITS}, got {n_bits!r}"
         )
     return int(n_bits)
 
 
-def whole_number(value: object, what: str, *, least: int = 0) -> int:
-    """A whole number of at least ``least``: a count, or a seed."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise DataError(f"{what} is a whole number of at least {least}, got {value!r}")
+def check_integer(value: object, what: str, *, least: int = 0) -> int:
+    """Return an integer of at least ``least``, such as a count or a seed."""
+    if not _is_integer(value) or value < least:
+        raise DataError(f"{what} must be an integer of at least {least}, got {value!r}")
     return int(value)
 
 
-def plain_array(value: ArrayLike, what: str) -> NDArray[Any]:
-    """An ordinary array, not copied where it need not be; what NumPy would silently turn into another is refused."""
+def _is_integer(value: object) -> TypeGuard[int]:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def check_array(value: ArrayLike, what: str) -> NDArray[Any]:
+    """Return a plain array, without a copy if possible; reject masked and sparse arrays."""
     if np.ma.is_masked(value):
-        raise DataError(
-            f"{what}: some numbers are masked; fill them yourself, such as X.filled(np.nan)"
-        )
+        raise DataError(f"{what}: some numbers are masked; fill them first, X.filled(np.nan)")
     if hasattr(value, "toarray"):
         raise DataError(
             f"{what}: expected a dense array, got a sparse {type(value).__name__}; pass X.toarray()"
@@ -61,25 +63,48 @@ def plain_array(value: ArrayLike, what: str) -> NDArray[Any]:
         return np.asarray(value)
     except ValueError as error:
         raise DataError(
-            f"{what}: rows of unequal lengths cannot form a matrix ({error})"
+            f"{what}: rows of unequal lengths do not form a matrix ({error})"
         ) from error
 
 
-def numbers(value: ArrayLike, what: str) -> NDArray[Any]:
-    """An array of real numbers of at least two dimensions, not copied where it need not be."""
-    array = plain_array(value, what)
+def present_rows(rows: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which rows are present: a row whose values are all NaN is absent.
+
+    Every other module calls this function to decide it. A memory-mapped array is read in blocks.
+
+    Args:
+        rows: Array of shape (n, …) and any numeric type; only floating-point rows can be absent.
+
+    Returns:
+        Boolean mask of shape (n,), true where the row is present.
+    """
+    present = np.ones(len(rows), np.bool_)
+    if rows.dtype.kind != "f" or 0 in rows.shape:
+        return present
+    for start in range(0, len(rows), _BLOCK):
+        block = np.asarray(rows[start : start + _BLOCK]).reshape(-1, math.prod(rows.shape[1:]))
+        # The first value rules out most rows, so that only a few are read in full.
+        candidates = np.flatnonzero(np.isnan(block[:, 0]))
+        present[start + candidates] = ~np.isnan(block[candidates]).all(axis=1)
+    return present
+
+
+def check_rows(value: ArrayLike, what: str) -> NDArray[Any]:
+    """Return an array of real numbers with at least two dimensions, without a copy if possible."""
+    array = check_array(value, what)
     if array.dtype.kind not in "biuf":
         raise DataError(f"{what}: expected numbers, got an array of {array.dtype}")
     if array.ndim < 2:
         raise DataError(
-            f"{what}: expected rows of shape (n, d), got shape {array.shape}; for one item pass X[None]"
+            f"{what}: expected rows of shape (n, d), got shape {array.shape};"
+            " for one item pass X[None]"
         )
     return array
 
 
-def matrix(value: ArrayLike, what: str, *, width: int | None = None) -> NDArray[Any]:
-    """A finite matrix (n, d), of the given width."""
-    array = numbers(value, what)
+def check_matrix(value: ArrayLike, what: str, *, width: int | None = None) -> NDArray[Any]:
+    """Return a finite matrix (n, d), with ``width`` columns if given."""
+    array = check_rows(value, what)
     if array.ndim != 2:
         raise DataError(f"{what}: expected a matrix of shape (n, d), got shape {array.shape}")
     if width is not None and array.shape[1] != width:
@@ -87,7 +112,7 @@ def matrix(value: ArrayLike, what: str, *, width: int | None = None) -> NDArray[
     bad = ~np.isfinite(array).all(axis=1) if array.dtype.kind == "f" else np.zeros(0, bool)
     if bad.any():
         raise DataError(
-            f"{what}: {bad.sum()} of {len(array)} rows contain NaN or infinity, the first is row {bad.argmax()};"
-            " leave them out or fill them in"
+            f"{what}: {bad.sum()} of {len(array)} rows contain NaN or infinity,"
+            f" the first is row {bad.argmax()}; remove or impute them"
         )
     return array

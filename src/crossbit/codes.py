@@ -1,4 +1,4 @@
-"""Codes: many short binary codes of one length, packed into 64-bit words."""
+"""Binary codes of one length, packed into 64-bit words, and the result of a search in them."""
 
 import operator
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crossbit._io.files import read_arrays, write_arrays
-from crossbit._validation import bit_count
+from crossbit._io.files import ArrayFile
+from crossbit._validation import check_bits
 from crossbit.errors import DataError
 from crossbit.kernels import hamming_matrix
 
@@ -19,11 +19,12 @@ FORMAT = "crossbit.codes/1"
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Codes:
-    r"""Binary codes of ``n_bits`` each, bit 1 where a network's output is ≥ 0.
+    r"""Binary codes of ``n_bits`` each; a bit is 1 where the output of the model is ≥ 0.
 
-    Bit $i$ of a code is bit $i \bmod 64$ (the least significant is 0) of word $\lfloor i/64 \rfloor$; the bits
-    beyond ``n_bits`` in the last word are zero. Read as little-endian bytes this is the
-    order of ``numpy.packbits(..., bitorder="little")`` and of faiss's binary indexes.
+    Bit $i$ of a code is bit $i \bmod 64$ (the least significant is 0) of word
+    $\lfloor i/64 \rfloor$; the bits beyond ``n_bits`` in the last word are zero. Read as
+    little-endian bytes this is the order of ``numpy.packbits(..., bitorder="little")`` and of
+    faiss's binary indexes.
 
     Args:
         words: ``uint64`` array of shape (n, ⌈n_bits / 64⌉).
@@ -42,70 +43,71 @@ class Codes:
     n_bits: int
 
     def __post_init__(self) -> None:
-        """Refuse words of the wrong type or shape, and padding that is not zero."""
-        n_bits = bit_count(self.n_bits)
+        """Reject words of the wrong type or shape, and padding that is not zero."""
+        n_bits = check_bits(self.n_bits)
         words = np.asanyarray(self.words)
         expected = -(-n_bits // 64)
         if words.dtype != np.uint64 or words.ndim != 2 or words.shape[1] != expected:
             raise DataError(
-                f"codes of {n_bits} bits need uint64 words of shape (n, {expected}), got {words.dtype} {words.shape}"
+                f"codes of {n_bits} bits need uint64 words of shape (n, {expected}),"
+                f" got {words.dtype} {words.shape}"
             )
         if n_bits % 64 and len(words) and (words[:, -1] >> np.uint64(n_bits % 64)).any():
-            raise DataError(f"codes of {n_bits} bits: bits beyond the last one must be zero")
+            raise DataError(f"codes of {n_bits} bits: the padding bits must be zero")
         object.__setattr__(self, "words", words)
         object.__setattr__(self, "n_bits", n_bits)
 
     @classmethod
     def pack(cls, bits: ArrayLike) -> Self:
-        """Pack a matrix of booleans, or of zeros and ones, one code a row."""
+        """Pack a matrix of booleans, or of zeros and ones, one code per row."""
         array = np.asarray(bits)
         if array.ndim != 2:
-            raise DataError(f"bits to pack have shape (n, n_bits), got {array.shape}")
+            raise DataError(f"bits must have shape (n, n_bits), got {array.shape}")
         if array.dtype != np.bool_:
             if array.dtype.kind not in "iuf" or not np.isin(array, (0, 1)).all():
                 raise DataError(
-                    f"bits to pack are booleans or zeros and ones, got {array.dtype}; pack scores as X >= 0"
+                    f"bits must be booleans or zeros and ones, got {array.dtype};"
+                    " pack scores as X >= 0"
                 )
             array = array.astype(np.bool_)
-        n_bits = bit_count(array.shape[1])
-        as_bytes = np.zeros((len(array), -(-n_bits // 64) * 8), np.uint8)
-        as_bytes[:, : -(-n_bits // 8)] = np.packbits(array, axis=1, bitorder="little")
-        return cls(as_bytes.view("<u8").astype(np.uint64, copy=False), n_bits)
+        n_bits = check_bits(array.shape[1])
+        return cls.from_bytes(np.packbits(array, axis=1, bitorder="little"), n_bits)
 
     @classmethod
     def from_bytes(cls, packed: ArrayLike, n_bits: int) -> Self:
-        """Read rows of packed bytes, as faiss, usearch and ``packbits(bitorder="little")`` have them."""
+        """Convert rows of packed bytes, the layout of faiss, usearch and ``numpy.packbits``."""
         array = np.asarray(packed)
-        n_bits = bit_count(n_bits)
+        n_bits = check_bits(n_bits)
         if array.dtype != np.uint8 or array.ndim != 2 or array.shape[1] != -(-n_bits // 8):
             raise DataError(
-                f"codes of {n_bits} bits are rows of {-(-n_bits // 8)} bytes, got {array.dtype} {array.shape}"
+                f"codes of {n_bits} bits need uint8 rows of {-(-n_bits // 8)} bytes,"
+                f" got {array.dtype} {array.shape}"
             )
         as_bytes = np.zeros((len(array), -(-n_bits // 64) * 8), np.uint8)
         as_bytes[:, : array.shape[1]] = array
         return cls(as_bytes.view("<u8").astype(np.uint64, copy=False), n_bits)
 
     def to_bytes(self) -> NDArray[np.uint8]:
-        """Rows of ⌈n_bits / 8⌉ packed bytes, least significant bit first."""
+        """Return rows of ⌈n_bits / 8⌉ packed bytes, least significant bit first."""
         as_bytes = np.ascontiguousarray(self.words, "<u8").view(np.uint8)
         return as_bytes[:, : -(-self.n_bits // 8)].copy()
 
     def unpack(self) -> NDArray[np.bool_]:
-        """The bits as booleans, shape (n, n_bits)."""
+        """Return the bits as booleans, shape (n, n_bits)."""
         bits = np.unpackbits(self.to_bytes(), axis=1, count=self.n_bits, bitorder="little")
         return bits.view(np.bool_)
 
-    def first(self, n_bits: int) -> "Codes":
-        """Crop every code to its first ``n_bits`` bits."""
-        if bit_count(n_bits) > self.n_bits:
-            raise DataError(f"cannot crop codes of {self.n_bits} bits to {n_bits}")
+    def truncate(self, n_bits: int) -> "Codes":
+        """Return the first ``n_bits`` bits of every code."""
+        if check_bits(n_bits) > self.n_bits:
+            raise DataError(f"cannot truncate codes of {self.n_bits} bits to {n_bits}")
         words = self.words[:, : -(-n_bits // 64)].copy()
         if n_bits % 64:
             words[:, -1] &= np.uint64((1 << n_bits % 64) - 1)
         return Codes(words, n_bits)
 
-    def __getitem__(self, rows: Any) -> "Codes":  # noqa: ANN401 - whatever NumPy takes as an index of rows
-        """Select codes by a row number, a slice, row numbers or a mask; always `Codes`."""
+    def __getitem__(self, rows: Any) -> "Codes":  # noqa: ANN401 - any index of rows
+        """Select codes by a row number, slice, list of row numbers or mask; always `Codes`."""
         if isinstance(rows, int | np.integer):
             row = operator.index(rows)
             if not -len(self) <= row < len(self):
@@ -114,7 +116,7 @@ class Codes:
         return Codes(self.words[rows], self.n_bits)
 
     def __len__(self) -> int:
-        """How many codes there are."""
+        """Number of codes."""
         return len(self.words)
 
     def __eq__(self, other: object) -> bool:
@@ -128,28 +130,29 @@ class Codes:
         return f"Codes({len(self)} × {self.n_bits} bits)"
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the codes to one file, whole or not at all."""
-        write_arrays(Path(path), FORMAT, {"n_bits": self.n_bits}, {"words": self.words})
+        """Write the codes to one file, atomically."""
+        ArrayFile.write(Path(path), FORMAT, {"n_bits": self.n_bits}, {"words": self.words})
 
     @classmethod
-    def open(cls, path: str | PathLike[str]) -> Self:
-        """Open a file of codes, memory-mapped; a damaged one is a `FormatError`."""
-        file = read_arrays(Path(path), FORMAT)
+    def load(cls, path: str | PathLike[str]) -> Self:
+        """Load a file of codes, memory-mapped; raise a `FormatError` if it is corrupted."""
+        file = ArrayFile.read(Path(path), FORMAT)
         return cls(file.arrays["words"], file.meta["n_bits"])
 
 
 def hamming(a: Codes, b: Codes) -> NDArray[np.uint16]:
-    """How many bits differ, for every pair of a code of ``a`` and a code of ``b``: shape (len(a), len(b))."""
+    """Return the number of differing bits of all pairs, shape (len(a), len(b))."""
     if a.n_bits != b.n_bits:
         raise DataError(
-            f"codes of {a.n_bits} and of {b.n_bits} bits cannot be compared; crop one with first(n_bits)"
+            f"cannot compare codes of {a.n_bits} and {b.n_bits} bits; shorten one with"
+            " truncate(n_bits)"
         )
     return hamming_matrix(a.words, b.words)
 
 
 @dataclass(frozen=True, eq=False)
 class Matches:
-    """The nearest items of each query: nearest first, ties by id, ``-1`` where there were fewer than k.
+    """Nearest items of each query: nearest first, ties by id, ``-1`` pads rows of fewer than k.
 
     Args:
         ids: ``int64`` array of shape (queries, k).
@@ -160,14 +163,15 @@ class Matches:
     distances: NDArray[np.int32]
 
     def __post_init__(self) -> None:
-        """Refuse shapes that do not agree."""
+        """Reject arrays of different shapes."""
         if self.ids.ndim != 2 or self.ids.shape != self.distances.shape:
             raise DataError(
-                f"ids {self.ids.shape} and distances {self.distances.shape} need one shape (queries, k)"
+                f"ids {self.ids.shape} and distances {self.distances.shape} must have the same shape"
+                " (queries, k)"
             )
 
     def __len__(self) -> int:
-        """How many queries were answered."""
+        """Number of queries."""
         return len(self.ids)
 
     def __eq__(self, other: object) -> bool:

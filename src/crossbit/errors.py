@@ -1,38 +1,38 @@
-"""Every exception that Crossbit raises on purpose.
+"""Exceptions that Crossbit raises on purpose.
 
 ```
 CrossbitError
-├── DataError (ValueError)            what you passed cannot be used
-├── FormatError                       a file is not what it claims to be
+├── DataError (ValueError)            an argument or a row of data cannot be used
+├── FormatError                       a file is corrupted or of an unknown format
 ├── BackendError                      a store or server did not answer
 └── MissingExtraError (ImportError)   an optional library is not installed
 ```
 
-A message says what was expected, what came, and what to do about it.
+A message says what was expected, what was given, and the remedy.
 """
 
 
 class CrossbitError(Exception):
-    """The root of the tree: catch it to catch everything Crossbit raises on purpose."""
+    """Base class: catch it to catch every error that Crossbit raises on purpose."""
 
 
 class DataError(CrossbitError, ValueError):
-    """An argument or a row of data that cannot be used as it is."""
+    """An argument or a row of data that cannot be used."""
 
 
 class FormatError(CrossbitError):
-    """A file that is truncated, altered, of another kind, or of a version we do not know."""
+    """A file that is truncated, modified, of another type, or of an unknown version."""
 
 
 class BackendError(CrossbitError):
-    """A store or server that is away, too slow, or refuses."""
+    """A store or server that is unreachable, too slow, or rejects the request."""
 
 
 class MissingExtraError(CrossbitError, ImportError):
     """A library of an optional extra that is not installed."""
 
     def __init__(self, library: str, extra: str) -> None:
-        """Name the missing library and the extra that brings it."""
+        """Name the missing library and the extra that contains it."""
         super().__init__(
             f"{library!r} is not installed. Install it with: pip install 'crossbit[{extra}]'"
         )

@@ -47,14 +47,14 @@ def test_a_picture_without_words_is_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "is empty; expected pictures and captions"),
+        ("", "is empty; expected images and captions"),
         (" \n\n", "is empty"),
-        ("dog.jpg#0\tA dog\nno token", "line 2: expected 'picture#0<TAB>caption', got 'no token'"),
+        ("dog.jpg#0\tA dog\nno token", "line 2: expected 'image#0<TAB>caption', got 'no token'"),
         (
             "image,year\ndog.jpg,2012\n",
-            r"line 2: none of its names \['image', 'year'\] is one of \['caption'",
+            r"line 2: none of its columns \['image', 'year'\] is one of \['caption'",
         ),
-        ("a,caption\ndog.jpg,A dog\n", r"line 2: none of its names .* is one of \['image'"),
+        ("a,caption\ndog.jpg,A dog\n", r"line 2: none of its columns .* is one of \['image'"),
         ("image,caption\ndog.jpg,A dog,2012\n", "line 2: expected 2 columns as in line 1"),
         ("image,caption\ndog.jpg\n", "line 2: expected 2 columns"),
         ('{"image": "dog.jpg", "caption": "A dog"}\n{"image"', "line 2: not valid JSON"),
@@ -63,10 +63,13 @@ def test_a_picture_without_words_is_left_out(tmp_path: Path) -> None:
             "line 1: not valid JSON",
         ),
         ('{"image": "dog.jpg", "caption": "A dog"}\n[]', "line 2: expected a JSON object"),
-        ('{"image": 5, "caption": "A dog"}', "line 1: expected a picture's name and its captions"),
+        (
+            '{"image": 5, "caption": "A dog"}',
+            "line 1: expected the name of an image and its captions",
+        ),
         (
             '{"image": "dog.jpg", "caption": [1]}',
-            "line 1: expected a picture's name and its captions",
+            "line 1: expected the name of an image and its captions",
         ),
     ],
 )

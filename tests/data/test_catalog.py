@@ -63,7 +63,7 @@ def test_a_wiki_class_without_a_name_and_a_map_of_its_arrays(tmp_path: Path) -> 
     make_wiki(tmp_path / "wiki")
     (tmp_path / "wiki" / "categories.list").write_text("art\nbiology\n")
     with pytest.raises(
-        DataError, match=r"categories\.list: 2 names, but there are rows of class 3"
+        DataError, match=r"categories\.list: 2 class names, but some rows have class 3"
     ):
         read(tmp_path / "wiki")
     np.testing.assert_array_equal(
@@ -74,14 +74,14 @@ def test_a_wiki_class_without_a_name_and_a_map_of_its_arrays(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("t5\ti5\t1\n", r"1 lines in testset_txt_img_cat\.list, 2 rows"),
+        ("t5\ti5\t1\n", r"testset_txt_img_cat\.list has 1 lines, raw_features\.mat has 2 rows"),
         (
             "t5\ti5\t1\nt6\ti6\n",
-            r"testset_txt_img_cat\.list: line 2 is not text id, image id and class from 1",
+            r"testset_txt_img_cat\.list: line 2 must hold text id, image id and class \(from 1\)",
         ),
         (
             "t5\ti5\t1\nt6\ti6\t0\n",
-            r"testset_txt_img_cat\.list: line 2 is not text id, image id and class from 1",
+            r"testset_txt_img_cat\.list: line 2 must hold text id, image id and class \(from 1\)",
         ),
     ],
 )
@@ -108,12 +108,14 @@ def test_the_catalog_says_how_to_get_what_is_absent(
     make_wiki(tmp_path / "wiki")
     (tmp_path / "wiki" / "categories.list").write_text("art")
     assert find("wiki") == tmp_path / "wiki"
-    with pytest.raises(DataError, match=r"raw_features\.mat: SHA-256 .*another release or damaged"):
+    with pytest.raises(
+        DataError, match=r"raw_features\.mat: expected SHA-256 .*corrupted or of another release"
+    ):
         find("wiki", verify=True)
 
 
 def test_every_known_set_says_all_there_is_to_say() -> None:
     for name, some in catalog.CATALOG.items():
         assert some.name == name
-        assert all((some.title, some.source, some.license, some.obtain, some.protocol))
+        assert all((some.title, some.source, some.license, some.how_to_get, some.protocol))
         assert some.files or some.folders

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crossbit._io.folders import seal
-from crossbit.data import Dataset, Pairs, training_set
-from crossbit.data.storage import spell, unspell
+from crossbit._io.folders import write_manifest
+from crossbit.data import Dataset, Pairs, storage, training_set
 from crossbit.errors import DataError, FormatError
 
 RNG = np.random.default_rng(0)
@@ -83,13 +82,13 @@ def test_a_folder_gives_back_what_was_saved(data: Dataset, tmp_path: Path) -> No
     data.save(tmp_path / "set")
     if data.views["image"].dtype.byteorder == ">":
         data = Dataset(views={"image": data.views["image"].astype("<f4")})
-    same(data, Dataset.open(tmp_path / "set"))
+    same(data, Dataset.load(tmp_path / "set"))
     assert [path.name for path in tmp_path.iterdir()] == ["set"]
 
 
 def test_opened_views_are_memory_mapped_and_a_contiguous_part_stays_so(tmp_path: Path) -> None:
     aligned().save(tmp_path / "set")
-    data = Dataset.open(tmp_path / "set")
+    data = Dataset.load(tmp_path / "set")
     assert isinstance(data.views["image"].base, np.memmap) or isinstance(
         data.views["image"], np.memmap
     )
@@ -127,7 +126,7 @@ def test_fit_arguments_are_what_learning_takes() -> None:
     assert not both.aligned
     assert (len(both.views["image"]), len(both.views["text"])) == (6, 4)
     alone = training_set(**aligned(labels=None, pairs=()).fit_arguments("test"))
-    assert alone.rows
+    assert alone.aligned_supervision
 
 
 def test_repr_and_description() -> None:
@@ -136,7 +135,7 @@ def test_repr_and_description() -> None:
     )
     facts = aligned().describe()
     assert json.loads(json.dumps(facts)) == facts
-    assert facts["labels"]["image"] == {"several": False, "unknown": 1, "counts": [2, 2, 1]}
+    assert facts["labels"]["image"] == {"multi_label": False, "unknown": 1, "counts": [2, 2, 1]}
     assert unpaired().describe()["splits"] == {"train": 3}
 
 
@@ -178,7 +177,7 @@ def test_a_damaged_file_is_named(name: str, damage: str, tmp_path: Path) -> None
     else:
         path.write_bytes(raw if damage == "altered" else raw[:-5])
     with pytest.raises((FormatError, DataError), match=name.replace(".", r"\.")):
-        Dataset.open(tmp_path / "set")
+        Dataset.load(tmp_path / "set")
 
 
 def test_without_verification_sizes_are_still_compared(tmp_path: Path) -> None:
@@ -186,10 +185,10 @@ def test_without_verification_sizes_are_still_compared(tmp_path: Path) -> None:
     path = tmp_path / "set" / "image.npy"
     raw = path.read_bytes()
     path.write_bytes(raw[:-1] + b"\0")
-    Dataset.open(tmp_path / "set", verify=False)
+    Dataset.load(tmp_path / "set", verify=False)
     path.write_bytes(raw[:-8])
     with pytest.raises(FormatError, match=r"image\.npy.*truncated"):
-        Dataset.open(tmp_path / "set", verify=False)
+        Dataset.load(tmp_path / "set", verify=False)
 
 
 def test_a_newer_format_is_refused_naming_both(tmp_path: Path) -> None:
@@ -197,18 +196,18 @@ def test_a_newer_format_is_refused_naming_both(tmp_path: Path) -> None:
     manifest = tmp_path / "set" / "dataset.json"
     manifest.write_text(manifest.read_text().replace("crossbit.dataset/1", "crossbit.dataset/9"))
     with pytest.raises(FormatError, match=r"'crossbit\.dataset/9'.*'crossbit\.dataset/1'"):
-        Dataset.open(tmp_path / "set")
+        Dataset.load(tmp_path / "set")
 
 
 def test_something_else_is_never_overwritten_and_a_data_set_gives_way(tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "diary.txt").write_text("dear")
-    with pytest.raises(DataError, match=r"exists and holds no dataset\.json"):
+    with pytest.raises(DataError, match=r"exists and has no dataset\.json"):
         aligned().save(tmp_path / "home")
     assert (tmp_path / "home" / "diary.txt").read_text() == "dear"
     aligned().save(tmp_path / "set")
-    Dataset.open(tmp_path / "set").part("test").save(tmp_path / "set")
-    assert len(Dataset.open(tmp_path / "set")) == 2
+    Dataset.load(tmp_path / "set").part("test").save(tmp_path / "set")
+    assert len(Dataset.load(tmp_path / "set")) == 2
 
 
 def test_a_failed_save_leaves_the_old_data_set(tmp_path: Path) -> None:
@@ -216,13 +215,13 @@ def test_a_failed_save_leaves_the_old_data_set(tmp_path: Path) -> None:
     for value in (object(), float("nan")):
         with pytest.raises(DataError, match="payload: row 1 cannot be written as JSON"):
             aligned(payload=[{}, {"k": value}, *[{}] * 4]).save(tmp_path / "set")
-    same(aligned(), Dataset.open(tmp_path / "set"))
+    same(aligned(), Dataset.load(tmp_path / "set"))
     assert [path.name for path in tmp_path.iterdir()] == ["set"]
 
 
 def test_nothing_there_is_said_so(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"there is no dataset\.json"):
-        Dataset.open(tmp_path / "nowhere")
+    with pytest.raises(DataError, match=r"no dataset\.json found"):
+        Dataset.load(tmp_path / "nowhere")
 
 
 def test_an_array_of_objects_is_never_unpickled(tmp_path: Path) -> None:
@@ -231,20 +230,22 @@ def test_an_array_of_objects_is_never_unpickled(tmp_path: Path) -> None:
     np.save(tmp_path / "set" / "image.npy", np.array([{}], object), allow_pickle=True)
     facts = json.loads(manifest.read_text())
     manifest.unlink()
-    seal(
+    write_manifest(
         tmp_path / "set",
         "dataset.json",
         {k: v for k, v in facts.items() if k not in ("files", "checksum")},
     )
     with pytest.raises(FormatError, match=r"image\.npy: cannot be read as an array"):
-        Dataset.open(tmp_path / "set")
+        Dataset.load(tmp_path / "set")
 
 
 def reseal(folder: Path, **changes: Any) -> None:  # noqa: ANN401
     """Write the manifest anew with other entries, as somebody who knows the format would."""
     facts = json.loads((folder / "dataset.json").read_text()) | changes
     (folder / "dataset.json").unlink()
-    seal(folder, "dataset.json", {k: v for k, v in facts.items() if k not in ("files", "checksum")})
+    write_manifest(
+        folder, "dataset.json", {k: v for k, v in facts.items() if k not in ("files", "checksum")}
+    )
 
 
 @pytest.mark.parametrize(
@@ -267,9 +268,9 @@ def test_a_manifest_that_makes_no_sense_is_refused(changes: dict[str, Any], tmp_
     aligned().save(tmp_path / "set")
     reseal(tmp_path / "set", **changes)
     with pytest.raises(
-        FormatError, match=r"set/.*(cannot be: |cannot be read)|set: .*(do not agree|damaged)"
+        FormatError, match=r"set/.*(invalid entries|cannot be read)|set: .*(inconsistent|corrupted)"
     ):
-        Dataset.open(tmp_path / "set")
+        Dataset.load(tmp_path / "set")
 
 
 def test_an_archive_that_is_none_is_named(tmp_path: Path) -> None:
@@ -278,7 +279,7 @@ def test_an_archive_that_is_none_is_named(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-30])
     reseal(tmp_path / "set")
     with pytest.raises(FormatError, match=r"pairs\.npz: cannot be read as an array"):
-        Dataset.open(tmp_path / "set")
+        Dataset.load(tmp_path / "set")
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "", "a.b", "a-b", "labels", "pairs", "dataset"])
@@ -293,36 +294,39 @@ def test_hostile_names_in_a_manifest_are_refused(tmp_path: Path) -> None:
     facts = json.loads(manifest.read_text())
     facts["views"] = {"../image": [6, 3]}
     manifest.unlink()
-    seal(
+    write_manifest(
         tmp_path / "set",
         "dataset.json",
         {k: v for k, v in facts.items() if k not in ("files", "checksum")},
     )
-    with pytest.raises(FormatError, match=r"damaged.*letters, digits and underscores"):
-        Dataset.open(tmp_path / "set")
+    with pytest.raises(FormatError, match=r"corrupted.*letters, digits and underscores"):
+        Dataset.load(tmp_path / "set")
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"views": {}}, "a data set has views"),
+        ({"views": {}}, "a data set needs at least one view"),
         ({"views": {"Text": X, "text": Y}}, "differ in more than case"),
         ({"labels": CLASSES[:5]}, "labels: expected one for each of 6 rows"),
         (
             {"labels": np.arange(6)},
-            "the labels go up to class 5, and the 3 names are those of classes 0 to 2",
+            r"the largest class is 5, but classes names only 3 of them \(0 to 2\)",
         ),
         ({"pairs": [[0, 1]]}, "pairs: expected Pairs objects, .* got list"),
         ({"splits": {"train": [True, False]}}, r"or a mask of shape \(6,\), got bool \(2,\)"),
-        ({"splits": {"train": [6]}}, "split 'train': row numbers go from 0 to 5, got 6 … 6"),
-        ({"splits": {"train": [1, 1]}}, "split 'train': a row is named more than once"),
+        (
+            {"splits": {"train": [6]}},
+            "split 'train': row numbers must be between 0 and 5, got 6 … 6",
+        ),
+        ({"splits": {"train": [1, 1]}}, "split 'train': a row number occurs more than once"),
         (
             {"splits": {"train": [0.5]}},
-            r"split 'train': expected row numbers of shape \(rows,\), .*, got float64",
+            r"split 'train': expected row numbers of shape \(rows,\) or .*, got float64",
         ),
         (
             {"splits": {"train": {"image": [0]}}},
-            "split 'train': these views are aligned, so give row numbers",
+            "split 'train': the views are aligned, pass one list of row numbers",
         ),
         ({"payload": [{}]}, "payload: expected one JSON object for each of 6 rows, got 1"),
         (
@@ -341,14 +345,14 @@ def test_what_cannot_be_is_refused(changes: dict[str, Any], message: str) -> Non
 
 
 def test_unpaired_views_need_labels_and_rows_of_their_own() -> None:
-    with pytest.raises(DataError, match=r"labels: the views are unpaired, so give \{modality: …\}"):
+    with pytest.raises(DataError, match=r"labels: the views are unpaired, pass \{modality: …\}"):
         unpaired(labels=CLASSES)
     with pytest.raises(
         DataError,
-        match=r"split 'train': these views are unpaired, so give \{modality: row numbers\}",
+        match=r"split 'train': the views are unpaired, pass \{modality: row numbers\}",
     ):
         unpaired(splits={"train": [0]})
-    with pytest.raises(DataError, match=r"rows: none are named for \['text'\]"):
+    with pytest.raises(DataError, match=r"rows: no rows given for \['text'\]"):
         unpaired().take({"image": [0]})
 
 
@@ -358,15 +362,21 @@ def test_an_unknown_split_names_the_known_ones() -> None:
 
 
 @given(st.lists(st.integers(0, 30), unique=True))
-def test_rows_are_spelled_and_read_back(rows: list[int]) -> None:
-    assert unspell(spell(np.array(rows, np.int64)), 31).tolist() == rows
+def test_row_numbers_survive_a_round_trip(rows: list[int]) -> None:
+    assert storage._parse_rows(storage._format_rows(np.array(rows, np.int64)), 31).tolist() == rows
 
 
 @pytest.mark.parametrize("text", ["0:99999999999999", "-1", "a", "3:b", "1,,2"])
 def test_rows_that_cannot_be_are_refused(text: str) -> None:
-    with pytest.raises(FormatError, match="rows are spelled like"):
-        unspell(text, 10)
+    with pytest.raises(FormatError, match="expected rows like"):
+        storage._parse_rows(text, 10)
 
 
-def test_runs_are_spelled_short() -> None:
-    assert spell(np.array([0, 1, 2, 7, 9, 8])) == "0:3,7,9,8"
+def test_runs_are_written_as_ranges() -> None:
+    assert storage._format_rows(np.array([0, 1, 2, 7, 9, 8])) == "0:3,7,9,8"
+
+
+def test_class_sizes_count_large_identifiers() -> None:
+    data = Dataset(views={"image": X[:3]}, labels=[10**15, 10**15, 7])
+    assert data.n_classes == 2
+    assert data.describe()["labels"]["image"]["counts"] == [1, 2]

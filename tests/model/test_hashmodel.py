@@ -298,7 +298,7 @@ def rewrite_config(folder: Path, **changes: object) -> None:
     content = json.loads((folder / "config.json").read_text())
     content.pop("checksum")
     (folder / "config.json").unlink()
-    folders.seal(folder, "config.json", {**content, **changes})
+    folders.write_manifest(folder, "config.json", {**content, **changes})
 
 
 @pytest.mark.parametrize(

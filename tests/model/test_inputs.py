@@ -5,7 +5,7 @@ import pytest
 
 from crossbit import DataError
 from crossbit.model import RBF, Standardize
-from crossbit.model.inputs import apply, fit_inputs
+from crossbit.model.preprocessing import apply, fit_inputs
 
 
 def rows(n: int = 200) -> np.ndarray:

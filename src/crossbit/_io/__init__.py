@@ -1,1 +1,1 @@
-"""Files and folders that are never half-written."""
+"""Files and folders that are written atomically and verified when read."""

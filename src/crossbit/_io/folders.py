@@ -1,7 +1,8 @@
-"""Folders that are whole or absent, and know their own content.
+"""Folders that are replaced atomically and verified by a manifest.
 
-A model or a data set is a folder with one JSON file, its *manifest*, that names every other file with its size and
-SHA-256 and ends with a checksum of itself: a truncated, altered or newer file is found out and named.
+A model or a data set is a folder with one JSON file, its *manifest*, that lists every other file with
+its size and SHA-256 and ends with a checksum of itself. Truncated, modified and newer files are
+detected and named.
 """
 
 import hashlib
@@ -19,70 +20,72 @@ from crossbit._io.files import check_version, read_json, sha256, sync_folder, wr
 from crossbit.errors import CrossbitError, DataError, FormatError
 
 T = TypeVar("T")
-_TRIES, _PAUSE = 5, 0.02  # a swap takes far less than the pause
+_TRIES = 5
+_PAUSE = 0.02  # seconds; swapping two folders takes far less
 
 
 @contextmanager
-def replacing_folder(path: Path, manifest: str, format_: str) -> Iterator[Path]:
-    """Fill a folder beside ``path`` and move it there when the block ends well.
+def replace_folder(path: Path, manifest: str, format_: str) -> Iterator[Path]:
+    """Yield a new folder beside ``path`` and move it to ``path`` if the block succeeds.
 
-    An earlier folder at ``path`` gives way only when it is of the same kind and holds nothing but what its manifest
-    names, so that a slip in a path never costs somebody's files. It is set aside first and removed last: at no
-    moment is there neither the old folder nor the new one on disk. Writers take turns.
+    An existing folder at ``path`` is replaced only if it has the same format and holds nothing but the
+    files its manifest lists, so that a wrong path never deletes other files. It is renamed first and
+    deleted last: at every moment the old folder or the new one is on disk. Writers take turns.
     """
     path = Path(path).resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
-    with only_writer(path.parent):  # not in the middle of somebody's swap
+    with dir_lock(path.parent):  # not while another writer swaps folders
         _check_replaceable(path, manifest, format_)
     fresh = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent))
     fresh.chmod(0o755)
-    aside = fresh.with_suffix(".old")
+    old = fresh.with_suffix(".old")
     try:
         yield fresh
         sync_folder(fresh)
-        with only_writer(path.parent):
-            _swap(path, fresh, aside)
+        with dir_lock(path.parent):
+            _swap(path, fresh, old)
     except BaseException:
         shutil.rmtree(fresh, ignore_errors=True)
         raise
-    shutil.rmtree(aside, ignore_errors=True)
+    shutil.rmtree(old, ignore_errors=True)
 
 
-def _swap(path: Path, fresh: Path, aside: Path) -> None:
-    """Put the fresh folder in the place of the old one, or leave the old one where it is."""
+def _swap(path: Path, fresh: Path, old: Path) -> None:
+    """Put the new folder in the place of the old one, or restore the old one."""
     try:
         if path.exists():
-            os.replace(path, aside)
+            os.replace(path, old)
         os.replace(fresh, path)
     except BaseException:
-        if aside.exists():
-            os.replace(aside, path)
+        if old.exists():
+            os.replace(old, path)
         raise
     sync_folder(path.parent)
 
 
 def _check_replaceable(path: Path, manifest: str, format_: str) -> None:
-    """Refuse to replace anything that we did not write ourselves."""
+    """Refuse to replace a folder that Crossbit did not write."""
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return
     kind = format_.partition("/")[0]
-    found = read_json(path / manifest) if (path / manifest).is_file() else None
-    if not isinstance(found, dict) or str(found.get("format")).partition("/")[0] != kind:
+    content = read_json(path / manifest) if (path / manifest).is_file() else None
+    if not isinstance(content, dict) or str(content.get("format")).partition("/")[0] != kind:
         raise DataError(
-            f"{path} exists and holds no {manifest} of {kind!r}; choose another place or remove it"
+            f"{path} exists and has no {manifest} of format {kind!r};"
+            " choose another path or delete it"
         )
-    ours = {path / manifest, *(path / name for name in found.get("files", ()))}
-    if strangers := sorted(
-        str(each.relative_to(path)) for each in path.iterdir() if each not in ours
+    listed = {path / manifest, *(path / name for name in content.get("files", ()))}
+    if foreign := sorted(
+        str(each.relative_to(path)) for each in path.iterdir() if each not in listed
     ):
         raise DataError(
-            f"{path} also holds {strangers}, which replacing it would delete; move them or choose another place"
+            f"{path} also holds {foreign}, which would be deleted; move them or choose another path"
         )
 
 
 @contextmanager
-def only_writer(folder: Path) -> Iterator[None]:
-    """Hold a lock on a folder, where the system has such locks; it goes with the process, whatever happens."""
+def dir_lock(folder: Path) -> Iterator[None]:
+    """Hold an exclusive lock on a folder (POSIX only); it ends with the process at the latest."""
     if os.name != "posix":
         yield
         return
@@ -96,8 +99,8 @@ def only_writer(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def reading(folder: Path, manifest: str, read: Callable[[], T]) -> T:
-    """Read a folder, again when somebody replaced it meanwhile."""
+def retry_read(folder: Path, manifest: str, read: Callable[[], T]) -> T:
+    """Call ``read``, again if the folder was replaced meanwhile."""
     for _ in range(_TRIES):
         before = _identity(folder / manifest)
         try:
@@ -111,69 +114,71 @@ def reading(folder: Path, manifest: str, read: Callable[[], T]) -> T:
 
 def _identity(path: Path) -> tuple[int, int] | None:
     try:
-        facts = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return facts.st_ino, facts.st_mtime_ns
+    return status.st_ino, status.st_mtime_ns
 
 
-def seal(folder: Path, manifest: str, content: Mapping[str, Any]) -> None:
-    """Write the manifest: ``content``, the size and SHA-256 of every file in the folder, and its own checksum."""
+def write_manifest(folder: Path, manifest: str, content: Mapping[str, Any]) -> None:
+    """Write ``content`` with size and SHA-256 of every file in the folder, and a checksum."""
     files = {
         path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256(path)}
         for path in sorted(folder.rglob("*"))
         if path.is_file()
     }
-    sealed = {**content, "files": files}
-    write_json(folder / manifest, {**sealed, "checksum": _checksum(sealed)})
+    complete = {**content, "files": files}
+    write_json(folder / manifest, {**complete, "checksum": _checksum(complete)})
 
 
-def unseal(folder: Path, manifest: str, format_: str, *, verify: bool = True) -> dict[str, Any]:
-    """Read a manifest and hold the folder against it.
+def read_manifest(
+    folder: Path, manifest: str, format_: str, *, verify: bool = True
+) -> dict[str, Any]:
+    """Read a manifest and compare the folder with it.
 
     Args:
         folder: The folder.
-        manifest: The name of its manifest.
-        format_: The format expected, such as ``"crossbit.model/1"``.
-        verify: Compare the SHA-256 of every file too, which reads them all; sizes are always compared.
+        manifest: File name of the manifest.
+        format_: Expected format, such as ``"crossbit.model/1"``.
+        verify: Also compare the SHA-256 of every file, which reads them all; sizes are always
+            compared.
 
     Raises:
         DataError: There is no such folder.
-        FormatError: Something in it is truncated, altered, missing, or of another version.
+        FormatError: A file is truncated, modified, missing, or of another version.
     """
     path = Path(folder) / manifest
     if not path.is_file():
-        raise DataError(
-            f"{folder}: there is no {manifest} in it; expected a folder of format {format_!r}"
-        )
+        raise DataError(f"{folder}: no {manifest} found; expected a folder of format {format_!r}")
     content = read_json(path)
     if not isinstance(content, dict):
         raise FormatError(f"{path}: expected a JSON object of format {format_!r}")
     check_version(path, content.get("format"), format_)
     if content.pop("checksum", None) != _checksum(content):
-        raise FormatError(f"{path}: does not match its own checksum; the file was altered")
+        raise FormatError(f"{path}: does not match its own checksum; the file was modified")
     files = content.get("files")
-    if not isinstance(files, dict) or not all(isinstance(facts, dict) for facts in files.values()):
-        raise FormatError(f"{path}: does not say which files belong to it")
-    for name, facts in files.items():
-        _check_file(Path(folder) / name, facts, verify=verify)
+    if not isinstance(files, dict) or not all(isinstance(entry, dict) for entry in files.values()):
+        raise FormatError(f"{path}: has no valid list of files")
+    for name, entry in files.items():
+        _check_file(Path(folder) / name, entry, verify=verify)
     return content
 
 
 def _checksum(content: Mapping[str, Any]) -> str:
-    """SHA-256 of the content in one canonical spelling."""
-    spelled = json.dumps(
+    """SHA-256 of the content as canonical JSON."""
+    text = json.dumps(
         content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     )
-    return hashlib.sha256(spelled.encode()).hexdigest()
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _check_file(path: Path, facts: Mapping[str, Any], *, verify: bool) -> None:
+def _check_file(path: Path, entry: Mapping[str, Any], *, verify: bool) -> None:
     if not path.is_file():
         raise FormatError(f"{path}: is missing")
-    if (size := path.stat().st_size) != facts.get("bytes"):
+    if (size := path.stat().st_size) != entry.get("bytes"):
         raise FormatError(
-            f"{path}: {size} bytes where {facts.get('bytes')} were written; the file is truncated or altered"
+            f"{path}: expected {entry.get('bytes')} bytes, got {size};"
+            " the file is truncated or modified"
         )
-    if verify and sha256(path) != facts.get("sha256"):
-        raise FormatError(f"{path}: does not match its SHA-256; the file was altered or damaged")
+    if verify and sha256(path) != entry.get("sha256"):
+        raise FormatError(f"{path}: does not match its SHA-256; the file is corrupted")

@@ -1,15 +1,14 @@
 """Views, labels and pairs; data sets on disk; converters and generators."""
 
-from crossbit.data.arrays import read_array
 from crossbit.data.catalog import CATALOG, KnownSet, find
-from crossbit.data.convert import convert, read
+from crossbit.data.conversion import convert, read
+from crossbit.data.conversion.columns import parse_map
+from crossbit.data.conversion.readers import read_array
 from crossbit.data.dataset import Dataset
-from crossbit.data.labels import check_labels, is_known
-from crossbit.data.naming import parse_map
-from crossbit.data.pairs import Pairs
-from crossbit.data.sampling import pairs_from_labels
+from crossbit.data.labels import LabelsArgument, check_labels, is_known
+from crossbit.data.pairs import Pairs, pairs_from_labels
 from crossbit.data.synthetic import synthetic
-from crossbit.data.views import LabelsArgument, TrainingSet, Views, training_set
+from crossbit.data.training_set import TrainingSet, Views, training_set
 
 __all__ = [
     "Views",

@@ -1,19 +1,21 @@
-"""Files that tell what is in pictures: CSV, JSON lines, and the token format of Flickr8k."""
+"""Caption files, which describe images in words: CSV, JSON lines, and the Flickr8k token format."""
 
 import csv
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from crossbit.data.cells import value_of
 from crossbit.errors import DataError
 
-PICTURE = ("image", "picture", "file", "filename", "file_name", "path", "name", "photo")
-WORDS = (
+IMAGE_COLUMNS = ("image", "picture", "file", "filename", "file_name", "path", "name", "photo")
+"""Columns of a CSV file, or keys of JSON lines, that may hold the image; the first one is used."""
+
+CAPTION_COLUMNS = (
     "caption",
     "captions",
     "text",
@@ -24,22 +26,22 @@ WORDS = (
     "sentence",
     "comment",
 )
-"""Columns of a CSV file, or keys of JSON lines, that hold the picture and its words; the first that is there counts."""
+"""Columns or keys that may hold the captions; the first one is used."""
 
 _TOKEN = re.compile(r"(\S.*?)#\d+\t(.*)")
-_SEPARATORS = ",\t;|"
-
-Said = tuple[str, list[str], dict[str, Any]]
+_DELIMITERS = ",\t;|"
+_INT64 = range(-(2**63), 2**63)
+_Row = tuple[str, list[str], dict[str, Any]]  # image, captions, other fields
 
 
 @dataclass(frozen=True)
 class Captioned:
-    """A picture and what is said about it.
+    """An image and its captions.
 
     Args:
-        name: The picture, as the file names it.
+        name: File name of the image, as the caption file has it.
         captions: One or more texts.
-        fields: Whatever else the file tells about it; of a table, what its cells spell (`crossbit.data.cells`).
+        fields: Other columns; cells of a table are converted by `parse_cell`.
     """
 
     name: str
@@ -48,22 +50,24 @@ class Captioned:
 
 
 def read_captions(path: str | PathLike[str]) -> list[Captioned]:
-    r"""Read what is said about pictures; several lines about one picture are several captions.
+    r"""Read a caption file; several lines about one image are several captions.
 
-    ======================  ==========================================================================
-    Flickr8k token          ``dog.jpg#0<TAB>A dog runs .``
-    CSV, with a header      ``image,caption,year`` (or tabs, semicolons, bars); see `PICTURE` and `WORDS`
-    JSON lines              ``{"image": "dog.jpg", "captions": ["A dog runs", "A wet dog"], "year": 2012}``
-    ======================  ==========================================================================
+    | format | example line |
+    | --- | --- |
+    | Flickr8k token | ``dog.jpg#0<TAB>A dog runs .`` |
+    | CSV with a header | ``image,caption,year`` (or tabs, semicolons, bars) |
+    | JSON lines | ``{"image": "dog.jpg", "captions": ["A dog", "A wet dog"], "year": 2012}`` |
+
+    Accepted column names are `IMAGE_COLUMNS` and `CAPTION_COLUMNS`.
 
     Args:
-        path: The file; its format is told by its content.
+        path: The file; its format is detected from its content.
 
     Returns:
-        The pictures, in the order of their first lines.
+        The images with at least one caption, in the order of their first lines.
 
     Raises:
-        DataError: There is nothing to read in it; or a line, which is named, is of another form.
+        DataError: The file is empty or unreadable, or a line, which is named, has another form.
     """
     path = Path(path)
     try:
@@ -73,37 +77,36 @@ def read_captions(path: str | PathLike[str]) -> list[Captioned]:
         raise DataError(f"{path}: cannot be read ({reason})") from error
     first = next((line for line in text.splitlines() if line.strip()), "")
     if not first:
-        raise DataError(f"{path}: is empty; expected pictures and captions")
-    read = (
-        _tokens
-        if _TOKEN.fullmatch(first)
-        else _json_lines
-        if first.lstrip().startswith("{")
-        else _table
-    )
-    pictures: dict[str, tuple[list[str], dict[str, Any]]] = {}
-    for name, captions, fields in read(path, text):
-        said = pictures.setdefault(name, ([], {}))
-        said[0].extend(caption for caption in captions if caption.strip())
-        said[1].update(fields)
+        raise DataError(f"{path}: is empty; expected images and captions")
+    if _TOKEN.fullmatch(first):
+        rows = _token_rows(path, text)
+    elif first.lstrip().startswith("{"):
+        rows = _json_rows(path, text)
+    else:
+        rows = _csv_rows(path, text)
+    images: dict[str, tuple[list[str], dict[str, Any]]] = {}
+    for name, captions, fields in rows:
+        image = images.setdefault(name, ([], {}))
+        image[0].extend(caption for caption in captions if caption.strip())
+        image[1].update(fields)
     return [
         Captioned(name, tuple(captions), fields)
-        for name, (captions, fields) in pictures.items()
+        for name, (captions, fields) in images.items()
         if captions
     ]
 
 
-def _tokens(path: Path, text: str) -> Iterator[Said]:
+def _token_rows(path: Path, text: str) -> Iterator[_Row]:
     for number, line in _lines(text):
         match = _TOKEN.fullmatch(line)
         if match is None:
             raise DataError(
-                f"{path}, line {number}: expected 'picture#0<TAB>caption', got {line[:60]!r}"
+                f"{path}, line {number}: expected 'image#0<TAB>caption', got {line[:60]!r}"
             )
         yield match[1], [match[2].strip()], {}
 
 
-def _json_lines(path: Path, text: str) -> Iterator[Said]:
+def _json_rows(path: Path, text: str) -> Iterator[_Row]:
     for number, line in _lines(text):
         try:
             row = json.loads(line)
@@ -111,56 +114,81 @@ def _json_lines(path: Path, text: str) -> Iterator[Said]:
             raise DataError(f"{path}, line {number}: not valid JSON ({error})") from error
         if not isinstance(row, dict):
             raise DataError(f"{path}, line {number}: expected a JSON object, got {line[:60]!r}")
-        yield _said(path, number, row)
+        yield _parse_row(path, number, row)
 
 
-def _table(path: Path, text: str) -> Iterator[Said]:
+def _csv_rows(path: Path, text: str) -> Iterator[_Row]:
     header = text.lstrip("\n").splitlines()[0]
-    separator = max(_SEPARATORS, key=header.count)
-    rows = csv.DictReader(text.splitlines(keepends=True), delimiter=separator, restkey="")
+    delimiter = max(_DELIMITERS, key=header.count)
+    rows = csv.DictReader(text.splitlines(keepends=True), delimiter=delimiter, restkey="")
     for row in rows:
         if "" in row or None in row.values():
             raise DataError(
-                f"{path}, line {rows.line_num}: expected {len(rows.fieldnames or ())} columns as in line 1"
+                f"{path}, line {rows.line_num}: expected {len(rows.fieldnames or ())} columns"
+                " as in line 1"
             )
-        name, captions, fields = _said(path, rows.line_num, row)
-        yield name, captions, {key: value_of(cell) for key, cell in fields.items() if cell}
+        name, captions, fields = _parse_row(path, rows.line_num, row)
+        yield name, captions, {key: parse_cell(cell) for key, cell in fields.items() if cell}
 
 
-def _said(path: Path, number: int, row: Mapping[str, Any]) -> Said:
-    """The picture, its words and the rest of one row."""
-    by_small_name = {key.strip().casefold(): key for key in row}
-    picture, words = (_first(options, by_small_name) for options in (PICTURE, WORDS))
-    if picture is None or words is None or picture == words:
-        missing = PICTURE if picture is None else WORDS
+def _parse_row(path: Path, number: int, row: Mapping[str, Any]) -> _Row:
+    """Image, captions and other fields of one row."""
+    by_lower_name = {key.strip().casefold(): key for key in row}
+    image = _first(IMAGE_COLUMNS, by_lower_name)
+    caption = _first(CAPTION_COLUMNS, by_lower_name)
+    if image is None or caption is None or image == caption:
+        missing = IMAGE_COLUMNS if image is None else CAPTION_COLUMNS
         raise DataError(
-            f"{path}, line {number}: none of its names {list(row)} is one of {list(missing)}"
+            f"{path}, line {number}: none of its columns {list(row)} is one of {list(missing)}"
         )
-    value = row[words]
+    value = row[caption]
     captions = [value] if isinstance(value, str) else value
-    if (
-        not isinstance(row[picture], str)
-        or not isinstance(captions, list)
-        or not _all_text(captions)
-    ):
+    if not isinstance(row[image], str) or not _are_strings(captions):
         raise DataError(
-            f"{path}, line {number}: expected a picture's name and its captions, got {str(dict(row))[:80]}"
+            f"{path}, line {number}: expected the name of an image and its captions,"
+            f" got {str(dict(row))[:80]}"
         )
-    return (
-        row[picture].strip(),
-        captions,
-        {key: row[key] for key in row if key not in (picture, words)},
-    )
+    others = {key: row[key] for key in row if key not in (image, caption)}
+    return row[image].strip(), captions, others
 
 
 def _first(options: Sequence[str], names: Mapping[str, str]) -> str | None:
     return next((names[option] for option in options if option in names), None)
 
 
-def _all_text(values: Sequence[Any]) -> bool:
-    return all(isinstance(value, str) for value in values)
+def _are_strings(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(element, str) for element in value)
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines that hold something, with their numbers."""
+    """Non-empty lines with their numbers."""
     return ((number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip())
+
+
+def parse_cell(cell: str) -> Any:  # noqa: ANN401 - number, list, object or text
+    """Convert a table cell to a number, list or object if it is one in JSON, else keep the text.
+
+    Values that a payload cannot hold stay text: ``nan``, ``inf``, and integers beyond 64 bits. So
+    do ``007``, which is not a number in JSON, and ``true``.
+
+    Example:
+        >>> [parse_cell(cell) for cell in ("2012", "12.50", "007", "nan", '["a", 1]', "[sic]")]
+        [2012, 12.5, '007', 'nan', ['a', 1], '[sic]']
+    """
+    try:
+        value = json.loads(cell, parse_constant=_reject_constant)
+    except (ValueError, RecursionError):
+        return cell
+    match value:
+        case bool() | None | str():
+            return cell
+        case int():
+            return value if value in _INT64 else cell
+        case float():
+            return value if math.isfinite(value) else cell
+        case _:
+            return value
+
+
+def _reject_constant(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")

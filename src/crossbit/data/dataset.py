@@ -1,7 +1,7 @@
-"""A data set: views of things with what is known about them, in memory or in a folder."""
+"""A data set: views of items with labels, pairs, splits and payload, in memory or on disk."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self
@@ -9,46 +9,55 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crossbit._validation import known, modality_name, numbers, plain_array
+from crossbit._validation import (
+    check_array,
+    check_known,
+    check_modality,
+    check_rows,
+    present_rows,
+)
 from crossbit.data import storage
-from crossbit.data.labels import check_labels, class_sizes, is_known
-from crossbit.data.pairs import Pairs, listed
-from crossbit.data.views import count_absent
+from crossbit.data.labels import check_labels, is_known
+from crossbit.data.pairs import Pairs
 from crossbit.errors import DataError, FormatError
 
 Labels = NDArray[Any] | Mapping[str, NDArray[Any]]
-"""Labels of aligned views, or of each modality by itself."""
+"""Labels of aligned views, or ``{modality: labels}``."""
 
 Rows = NDArray[np.int64] | Mapping[str, NDArray[np.int64]]
-"""Row numbers of aligned views, or of each modality by itself."""
+"""Row numbers of aligned views, or ``{modality: row numbers}``."""
 
 Payload = Sequence[Mapping[str, Any]] | Mapping[str, Sequence[Mapping[str, Any]]]
-"""One JSON object a row, of aligned views or of each modality by itself."""
+"""One JSON object per row of aligned views, or ``{modality: objects}``."""
 
-_RESERVED = {"labels", "pairs", "splits", "payload", "dataset"}
+_RESERVED = {"labels", "pairs", "splits", "payload", "dataset"}  # file names in the folder
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Dataset:
-    """Views of things, their labels or pairs, the parts they are split into, and where they come from.
+    """Views of items with their labels or pairs, their splits, payload and provenance.
 
-    Views are *aligned* when row i of each is the same thing. Views of different lengths, or with labels of their
-    own, are *unpaired*: then labels, payload and the row numbers of splits are given per modality.
+    Views are *aligned* when row i of each view is the same item. Views of different lengths, or
+    with labels per modality, are *unpaired*: then labels, payload and splits are given per
+    modality.
 
     Args:
         views: Modality → rows of features, shape (n, d) or (n, …). A row that is all NaN is absent.
-        labels: Classes (n,) with −1 for unknown, or zeros and ones (n, classes); or ``{modality: labels}``.
+        labels: Classes (n,) with −1 for unknown, or zeros and ones (n, classes); or
+            ``{modality: labels}``.
         pairs: Similar and dissimilar pairs of rows.
-        splits: Name of a part → its row numbers, or a boolean mask of all rows; or ``{modality: row numbers}``.
-        payload: One JSON object a row: captions, titles, addresses; or ``{modality: objects}``.
-        name: What the set is called.
-        source: Where it comes from.
-        license: Under which terms.
-        classes: Names of the classes, in the order of their numbers.
+        splits: Split name → its row numbers, or a boolean mask of all rows; or
+            ``{modality: row numbers}``.
+        payload: One JSON object per row: captions, titles, addresses; or ``{modality: objects}``.
+        name: Name of the data set.
+        source: Citation or address of the source.
+        license: License or terms of use.
+        classes: Class names, in the order of the class numbers.
 
     Example:
         >>> X, Y = np.zeros((4, 3)), np.ones((4, 2))
-        >>> data = Dataset(views={"image": X, "text": Y}, labels=[0, 0, 1, 1], splits={"train": [0, 2], "test": [1, 3]})
+        >>> splits = {"train": [0, 2], "test": [1, 3]}
+        >>> data = Dataset(views={"image": X, "text": Y}, labels=[0, 0, 1, 1], splits=splits)
         >>> data
         Dataset(4 rows; image 3, text 2; 2 classes; train 2, test 2)
         >>> data.part("test").labels
@@ -66,63 +75,58 @@ class Dataset:
     classes: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        """Check every part once, and keep it in one form."""
+        """Validate every field and store it in its canonical form."""
         views = {
-            _view_name(name): numbers(value, f"view {name!r}") for name, value in self.views.items()
+            _check_view_name(name): check_rows(value, f"view {name!r}")
+            for name, value in self.views.items()
         }
         if not views or len({name.lower() for name in views}) < len(views):
             raise DataError(
-                f"a data set has views whose names differ in more than case, got {sorted(views)}"
+                "a data set needs at least one view, and view names must differ in more than case;"
+                f" got {sorted(views)}"
             )
         self._set("views", views)
-        self._set("labels", self._check_labels())
-        self._set("pairs", listed(self.pairs))
+        self._set("labels", self._check(self.labels, "labels", check_labels))
+        self._set("pairs", Pairs.as_tuple(self.pairs))
         self._set(
             "splits",
-            {part: self._check_rows(rows, f"split {part!r}") for part, rows in self.splits.items()},
+            {name: self._check_rows(rows, f"split {name!r}") for name, rows in self.splits.items()},
         )
-        self._set("payload", self._each(self.payload, "payload", _check_payload))
+        self._set("payload", self._check(self.payload, "payload", _check_payload))
         self._set("classes", tuple(map(str, self.classes)))
         self._check_classes()
-        for some in self.pairs:
-            for modality, rows in zip((some.left, some.right), some.index.T, strict=True):
-                _in_range(
-                    rows, len(views[known(modality, views)]), f"pairs {some.key!r} of {modality!r}"
-                )
+        for pairs in self.pairs:
+            for modality, rows in zip((pairs.left, pairs.right), pairs.index.T, strict=True):
+                n = len(views[check_known(modality, views)])
+                _check_range(rows, n, f"pairs {pairs.key!r} of {modality!r}")
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
 
-    def _each(self, value: Any, what: str, check: Any) -> Any:  # noqa: ANN401 - labels, rows or payload alike
-        """Check a value of the aligned views, or one of each modality by itself."""
+    def _check(self, value: Any, what: str, check: Any) -> Any:  # noqa: ANN401 - labels, rows, payload
+        """Validate a value that belongs to the aligned views, or one value per modality."""
         if value is None:
             return None
         if isinstance(value, Mapping):
             return {
-                m: check(some, len(self.views[known(m, self.views)]), f"{what} of {m!r}")
-                for m, some in value.items()
+                m: check(part, len(self.views[check_known(m, self.views)]), f"{what} of {m!r}")
+                for m, part in value.items()
             }
         if not self.aligned:
             raise DataError(
-                f"{what}: the views are unpaired, so give {{modality: …}}; modalities: {self.modalities}"
+                f"{what}: the views are unpaired, pass {{modality: …}} for {self.modalities}"
             )
         return check(value, len(next(iter(self.views.values()))), what)
 
-    def _check_labels(self) -> Labels | None:
-        checked: Labels | None = self._each(self.labels, "labels", check_labels)
-        return checked
-
     def _check_rows(self, rows: Rows, what: str) -> Rows:
-        if self.aligned == isinstance(rows, Mapping):
-            form = (
-                "row numbers"
-                if self.aligned
-                else f"{{modality: row numbers}} for {self.modalities}"
-            )
+        if self.aligned and isinstance(rows, Mapping):
+            raise DataError(f"{what}: the views are aligned, pass one list of row numbers")
+        if not self.aligned and not isinstance(rows, Mapping):
             raise DataError(
-                f"{what}: these views are {'aligned' if self.aligned else 'unpaired'}, so give {form}"
+                f"{what}: the views are unpaired, pass {{modality: row numbers}}"
+                f" for {self.modalities}"
             )
-        checked: Rows = self._each(rows, what, _check_rows)
+        checked: Rows = self._check(rows, what, _check_row_numbers)
         return checked
 
     def _check_classes(self) -> None:
@@ -131,13 +135,13 @@ class Dataset:
         )
         if self.classes and largest >= len(self.classes):
             raise DataError(
-                f"the labels go up to class {largest}, and the {len(self.classes)} names are those of classes"
-                f" 0 to {len(self.classes) - 1}"
+                f"the largest class is {largest}, but classes names only {len(self.classes)} of"
+                f" them (0 to {len(self.classes) - 1}); add the missing names"
             )
 
     @property
     def aligned(self) -> bool:
-        """Whether row i of every view is the same thing."""
+        """Whether row i of every view is the same item."""
         return (
             not isinstance(self.labels, Mapping)
             and len({len(view) for view in self.views.values()}) == 1
@@ -145,19 +149,19 @@ class Dataset:
 
     @property
     def modalities(self) -> list[str]:
-        """The names of the views."""
+        """Names of the views."""
         return list(self.views)
 
     @property
     def n_classes(self) -> int:
-        """How many different classes the labels name, 0 when there are no labels."""
+        """Number of different classes in the labels, 0 without labels."""
         labels = list(self.labels_by_modality().values())
-        if any(some.ndim == 2 for some in labels):
-            return max(int(some.shape[1]) for some in labels if some.ndim == 2)
-        return len(class_sizes(np.concatenate(labels))) if labels else 0
+        if any(array.ndim == 2 for array in labels):
+            return max(int(array.shape[1]) for array in labels if array.ndim == 2)
+        return len(_class_sizes(np.concatenate(labels))) if labels else 0
 
     def labels_by_modality(self) -> dict[str, NDArray[Any]]:
-        """Modality → labels of its rows; empty when there are none."""
+        """Return modality → labels of its rows; empty without labels."""
         if self.labels is None:
             return {}
         return (
@@ -167,76 +171,75 @@ class Dataset:
         )
 
     def __len__(self) -> int:
-        """How many things there are: rows when aligned, else the rows of all views together."""
+        """Number of rows if aligned, else the sum over the views."""
         sizes = [len(view) for view in self.views.values()]
         return sizes[0] if self.aligned else sum(sizes)
 
     def take(self, rows: ArrayLike | Mapping[str, ArrayLike]) -> Self:
-        """Some of the rows, with their labels and payloads, and the pairs that lie among them, renumbered."""
-        chosen = self._check_rows(rows, "rows")  # type: ignore[arg-type]
-        by_modality = chosen if isinstance(chosen, Mapping) else dict.fromkeys(self.views, chosen)
-        if absent := self.views.keys() - by_modality.keys():
+        """Return a subset of rows with its labels, payload and the pairs inside it, renumbered."""
+        checked = self._check_rows(rows, "rows")  # type: ignore[arg-type]
+        by_modality = (
+            checked if isinstance(checked, Mapping) else dict.fromkeys(self.views, checked)
+        )
+        if missing := self.views.keys() - by_modality.keys():
             raise DataError(
-                f"rows: none are named for {sorted(absent)}; pass an empty list to leave a view empty"
+                f"rows: no rows given for {sorted(missing)}; pass an empty list for an empty view"
             )
-        return replace(
-            self,
-            views={m: _pick(view, by_modality[m]) for m, view in self.views.items()},
-            labels=_pick_each(self.labels, by_modality),
-            pairs=tuple(some.among(by_modality) for some in self.pairs),
-            payload=_pick_each(self.payload, by_modality),
+        return self._replace_validated(
+            views={m: _take(view, by_modality[m]) for m, view in self.views.items()},
+            labels=_take_each(self.labels, by_modality),
+            pairs=tuple(pairs.among(by_modality) for pairs in self.pairs),
+            payload=_take_each(self.payload, by_modality),
             splits={},
         )
 
+    def _replace_validated(self, **changes: object) -> Self:
+        """Copy with changed fields, without `__post_init__`: subsets of valid rows are valid."""
+        copy = object.__new__(type(self))
+        for each in fields(self):
+            copy._set(each.name, changes.get(each.name, getattr(self, each.name)))
+        return copy
+
     def part(self, split: str) -> Self:
-        """The rows of a split, such as ``"train"``, as a data set of their own."""
-        return self.take(self.splits[known(split, self.splits, "split")])
+        """Return the rows of a split, such as ``"train"``, as a data set."""
+        return self.take(self.splits[check_known(split, self.splits, "split")])
 
     def fit_arguments(self, split: str | None = "train") -> dict[str, Any]:
-        """What `Hasher.fit` takes, of one part or (``None``) of all: ``hasher.fit(**data.fit_arguments("train"))``."""
+        """Return the arguments of `Hasher.fit` for one split, or (``None``) for all rows.
+
+        Example: ``hasher.fit(**data.fit_arguments("train"))``
+        """
         part = self if split is None else self.part(split)
         return {"views": part.views, "labels": part.labels, "pairs": part.pairs or None}
 
-    def save(self, folder: str | PathLike[str]) -> None:
-        """Write the data set to a folder, whole or not at all; only another data set gives way."""
-        storage.write(
-            Path(folder),
-            views=self.views,
-            labels=self.labels,
-            pairs=self.pairs,
-            splits=self.splits,
-            payload=self.payload,
-            about={
-                "name": self.name,
-                "source": self.source,
-                "license": self.license,
-                "classes": list(self.classes),
-            },
-        )
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the data set to a folder atomically; an existing data set there is replaced."""
+        storage.write(Path(path), self, self.views)
 
     @classmethod
-    def open(cls, folder: str | PathLike[str], *, verify: bool = True) -> Self:
-        """Open a folder, its views memory-mapped.
+    def load(cls, path: str | PathLike[str], *, verify: bool = True) -> Self:
+        """Load a data set folder, its views memory-mapped.
 
         Args:
-            folder: Where `save` or ``crossbit data convert`` wrote it.
-            verify: Compare every file with its SHA-256, which reads it once. Sizes are always compared.
+            path: Folder that `save` or ``crossbit data convert`` wrote.
+            verify: Compare every file with its SHA-256, which reads it once. Sizes are always
+                compared.
 
         Raises:
-            DataError: There is no data set there.
-            FormatError: A file is truncated, altered, missing, or of a version we do not know.
+            DataError: There is no data set at this path.
+            FormatError: A file is truncated, modified, missing, or of an unknown version.
         """
-        parts = storage.read(Path(folder), verify=verify)
+        parts = storage.read(Path(path), verify=verify)
         try:
             return cls(**parts)
         except DataError as error:
-            raise FormatError(f"{folder}: its files do not agree ({error})") from error
+            raise FormatError(f"{path}: its files are inconsistent ({error})") from error
 
     def describe(self) -> dict[str, Any]:
-        """The facts for a table, as plain JSON: sizes, labels, pairs, splits, source and license.
+        """Return sizes, labels, pairs, splits, source and license as plain JSON.
 
-        Of each view, ``absent`` is how many of its rows are all NaN, which reads it once. Of labels, ``counts`` are
-        the rows of each class that occurs, in the order of their numbers.
+        For each view, ``absent`` is the number of rows that are all NaN, which reads the view once.
+        For labels, ``counts`` is the number of rows per class, in the order of the class numbers.
         """
         return {
             "name": self.name,
@@ -246,7 +249,7 @@ class Dataset:
                 m: {
                     "shape": list(view.shape),
                     "dtype": str(view.dtype),
-                    "absent": count_absent(view),
+                    "absent": int((~present_rows(view)).sum()),
                 }
                 for m, view in self.views.items()
             },
@@ -256,11 +259,11 @@ class Dataset:
             "classes": list(self.classes),
             "pairs": [
                 {
-                    "between": p.key,
-                    "similar": int(p.similar.sum()),
-                    "dissimilar": int((~p.similar).sum()),
+                    "between": pairs.key,
+                    "similar": int(pairs.similar.sum()),
+                    "dissimilar": int((~pairs.similar).sum()),
                 }
-                for p in self.pairs
+                for pairs in self.pairs
             ],
             "splits": {split: _size(rows) for split, rows in self.splits.items()},
             "payload": self.payload is not None,
@@ -269,84 +272,99 @@ class Dataset:
         }
 
     def __repr__(self) -> str:
-        """Such as ``Dataset(wiki: 2866 rows; image 128, text 10; 10 classes; train 2173, test 693)``."""
+        """Such as ``Dataset(wiki: 2866 rows; image 128, text 10; 10 classes; train 2173)``."""
         parts = [f"{self.name}: {len(self)} rows" if self.name else f"{len(self)} rows"]
         parts.append(
             ", ".join(f"{m} {'×'.join(map(str, view.shape[1:]))}" for m, view in self.views.items())
         )
         if self.labels is not None:
             parts.append(f"{self.n_classes} classes")
-        parts += [repr(some)[6:-1] for some in self.pairs]
+        parts += [repr(pairs)[6:-1] for pairs in self.pairs]
         if self.splits:
             parts.append(", ".join(f"{split} {_size(rows)}" for split, rows in self.splits.items()))
         return f"Dataset({'; '.join(parts)})"
 
 
-def _view_name(name: object) -> str:
-    if modality_name(name) in _RESERVED:
-        raise DataError(
-            f"{name!r} names another file of a data set; call the modality something else"
-        )
+def _check_view_name(name: object) -> str:
+    if check_modality(name) in _RESERVED:
+        raise DataError(f"{name!r} is the name of another file of a data set; rename the modality")
     return str(name)
 
 
-def _in_range(rows: NDArray[Any], n: int, what: str) -> None:
+def _check_range(rows: NDArray[Any], n: int, what: str) -> None:
     if len(rows) and not (rows.min() >= 0 and rows.max() < n):
         raise DataError(
-            f"{what}: row numbers go from 0 to {n - 1}, got {rows.min()} … {rows.max()}"
+            f"{what}: row numbers must be between 0 and {n - 1}, got {rows.min()} … {rows.max()}"
         )
 
 
-def _check_rows(rows: ArrayLike, n: int, what: str) -> NDArray[np.int64]:
-    array = plain_array(rows, what)
+def _check_row_numbers(rows: ArrayLike, n: int, what: str) -> NDArray[np.int64]:
+    array = check_array(rows, what)
     if array.size == 0:
         return np.empty(0, np.int64)
     if array.dtype == np.bool_ and array.shape == (n,):
         return np.flatnonzero(array)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise DataError(
-            f"{what}: expected row numbers of shape (rows,), or a mask of shape ({n},), got {array.dtype} {array.shape}"
+            f"{what}: expected row numbers of shape (rows,) or a mask of shape ({n},),"
+            f" got {array.dtype} {array.shape}"
         )
-    _in_range(array, n, what)
+    _check_range(array, n, what)
     if len(np.unique(array)) < len(array):
-        raise DataError(f"{what}: a row is named more than once")
+        raise DataError(f"{what}: a row number occurs more than once")
     return array.astype(np.int64)
 
 
 def _check_payload(
     payload: Sequence[Mapping[str, Any]], n: int, what: str
 ) -> tuple[Mapping[str, Any], ...]:
-    if len(payload) != n or not all(isinstance(some, Mapping) for some in payload):
+    if len(payload) != n or not all(isinstance(value, Mapping) for value in payload):
         raise DataError(
-            f"{what}: expected one JSON object for each of {n} rows, got {len(payload)} things"
+            f"{what}: expected one JSON object for each of {n} rows, got {len(payload)} values"
         )
     return tuple(payload)
 
 
-def _pick(array: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[Any]:
-    """Some rows; a contiguous run stays a window on a memory-mapped file."""
+def _take(array: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[Any]:
+    """Select rows; a contiguous run stays a view of a memory-mapped file."""
     if len(rows) and rows[-1] - rows[0] == len(rows) - 1 and (np.diff(rows) == 1).all():
         return array[rows[0] : rows[-1] + 1]
     return array[rows]
 
 
-def _pick_each(value: Any, rows: Mapping[str, NDArray[np.int64]]) -> Any:  # noqa: ANN401 - labels or payload alike
-    """Some rows of a value of aligned views, or of each modality by itself."""
+def _take_each(value: Any, rows: Mapping[str, NDArray[np.int64]]) -> Any:  # noqa: ANN401 - labels or payload
+    """Select rows of labels or payload, of the aligned views or per modality."""
     if value is None:
         return None
     if isinstance(value, Mapping):
-        return {m: _pick_each(some, {m: rows[m]}) for m, some in value.items()}
+        return {m: _take_each(part, {m: rows[m]}) for m, part in value.items()}
     chosen = next(iter(rows.values()))
-    return _pick(value, chosen) if isinstance(value, np.ndarray) else [value[row] for row in chosen]
+    if isinstance(value, np.ndarray):
+        return _take(value, chosen)
+    return tuple(value[row] for row in chosen)
 
 
 def _largest_class(labels: NDArray[Any]) -> int:
     return labels.shape[1] - 1 if labels.ndim == 2 else int(labels.max(initial=-1))
 
 
+def _class_sizes(labels: NDArray[Any]) -> NDArray[np.int64]:
+    """Number of rows per column of a matrix, or per class that occurs, by class number.
+
+    Class numbers may be identifiers such as 10¹²: memory depends on the number of classes only.
+    """
+    if labels.ndim == 2:
+        return np.asarray(labels.sum(axis=0), np.int64)
+    return np.unique(labels[labels >= 0], return_counts=True)[1]
+
+
 def _describe_labels(labels: NDArray[Any]) -> dict[str, Any]:
     unknown = int((~is_known(labels)).sum())
-    return {"several": labels.ndim == 2, "unknown": unknown, "counts": class_sizes(labels).tolist()}
+    return {
+        "multi_label": labels.ndim == 2,
+        "unknown": unknown,
+        "counts": _class_sizes(labels).tolist(),
+    }
 
 
 def _size(rows: Rows) -> int:

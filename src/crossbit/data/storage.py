@@ -1,13 +1,13 @@
 """A data set as a folder.
 
 ```
-dataset.json            format, name, source, license, classes, the views; bytes and SHA-256 of every other file
-<modality>.npy          rows of features, memory-mapped when opened
-labels.npy              classes, −1 for unknown        (labels-<modality>.npy when the views are unpaired)
-labels.npz              several labels a row: "packed", eight a byte, and "n_classes"
-pairs.npz               "index0", "similar0", …: row numbers and answers, in the order dataset.json names them
-splits.json             part → rows such as "0:2173" or "4,7,9:12"; per modality when the views are unpaired
-payload.jsonl           one JSON object a row          (payload-<modality>.jsonl when the views are unpaired)
+dataset.json      format, name, source, license, classes, views; bytes and SHA-256 of every file
+<modality>.npy    rows of features, memory-mapped when loaded
+labels.npy        classes, −1 for unknown (labels-<modality>.npy if the views are unpaired)
+labels.npz        multiple labels per row: "packed", eight per byte, and "n_classes"
+pairs.npz         "index0", "similar0", …: row numbers and similarity, in the order of dataset.json
+splits.json       split → rows such as "0:2173" or "4,7,9:12"; per modality if unpaired
+payload.jsonl     one JSON object per row (payload-<modality>.jsonl if the views are unpaired)
 ```
 """
 
@@ -18,30 +18,32 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbit._io.files import read_json, replacing, write_json
-from crossbit._io.folders import replacing_folder, seal, unseal
-from crossbit._validation import modality_name
+from crossbit._io.files import atomic_write, read_json, write_json
+from crossbit._io.folders import read_manifest, replace_folder, write_manifest
+from crossbit._validation import check_modality
 from crossbit.data.pairs import Pairs
 from crossbit.errors import DataError, FormatError
 
+if TYPE_CHECKING:
+    from crossbit.data.dataset import Dataset
+
 FORMAT = "crossbit.dataset/1"
-_ON_DISK = {"license": "licence"}  # keys that format 1 spells differently
 MANIFEST = "dataset.json"
 _BLOCK_BYTES = 1 << 25
 _RUN = re.compile(r"([0-9]+)(?::([0-9]+))?")
 
 
 class Readable(Protocol):
-    """Rows that can be read a stretch at a time: an array, or a file larger than memory."""
+    """Rows that can be read one block at a time: an array, or a file larger than memory."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the whole."""
+        """Shape of the whole array."""
         ...
 
     @property
@@ -50,93 +52,94 @@ class Readable(Protocol):
         ...
 
     def __getitem__(self, rows: slice, /) -> Any:  # noqa: ANN401 - an array of those rows
-        """A stretch of rows."""
+        """Read a block of rows."""
         ...
 
 
-def write(
-    folder: Path,
-    *,
-    views: Mapping[str, Readable],
-    labels: NDArray[Any] | Mapping[str, NDArray[Any]] | None,
-    pairs: Sequence[Pairs],
-    splits: Mapping[str, Any],
-    payload: Any,  # noqa: ANN401 - objects of all rows, or modality → objects
-    about: Mapping[str, Any],
-) -> None:
-    """Write the parts of a data set, whole or not at all; the views go to disk block by block."""
-    with replacing_folder(folder, MANIFEST, FORMAT) as place:
+def write(folder: Path, data: "Dataset", views: Mapping[str, Readable]) -> None:
+    """Write a data set folder atomically.
+
+    Args:
+        folder: The folder to write.
+        data: Everything but the views.
+        views: Modality → rows, copied to disk block by block.
+    """
+    with replace_folder(folder, MANIFEST, FORMAT) as fresh:
         for name, view in views.items():
-            _write_view(place / f"{name}.npy", view)
-        for stem, some in _spread("labels", labels):
-            _write_labels(place, stem, some)
-        for stem, objects in _spread("payload", payload):
-            _write_lines(place / f"{stem}.jsonl", objects)
-        _write_pairs(place / "pairs.npz", pairs)
-        write_json(
-            place / "splits.json", {part: _spell_each(rows) for part, rows in splits.items()}
-        )
-        shapes = {name: list(view.shape) for name, view in views.items()}
-        kinds = [[some.left, some.right] for some in pairs]
-        facts = {_ON_DISK.get(key, key): value for key, value in about.items()}
-        seal(place, MANIFEST, {"format": FORMAT, **facts, "views": shapes, "pairs": kinds})
+            _write_view(fresh / f"{name}.npy", view)
+        for stem, labels in _files_of("labels", data.labels):
+            _write_labels(fresh, stem, labels)
+        for stem, objects in _files_of("payload", data.payload):
+            _write_lines(fresh / f"{stem}.jsonl", objects)
+        _write_pairs(fresh / "pairs.npz", data.pairs)
+        splits = {name: _format_each(rows) for name, rows in data.splits.items()}
+        write_json(fresh / "splits.json", splits)
+        manifest = {
+            "format": FORMAT,
+            "name": data.name,
+            "source": data.source,
+            "licence": data.license,  # format 1 uses the British spelling
+            "classes": list(data.classes),
+            "views": {name: list(view.shape) for name, view in views.items()},
+            "pairs": [[pairs.left, pairs.right] for pairs in data.pairs],
+        }
+        write_manifest(fresh, MANIFEST, manifest)
 
 
 def read(folder: Path, *, verify: bool) -> dict[str, Any]:
-    """Read the parts of a data set as the arguments of `Dataset`, its views memory-mapped."""
-    facts = unseal(folder, MANIFEST, FORMAT, verify=verify)
-    _check_facts(folder, facts)
+    """Return the content of a folder as the arguments of `Dataset`, its views memory-mapped."""
+    manifest = read_manifest(folder, MANIFEST, FORMAT, verify=verify)
+    _check_manifest(folder, manifest)
     try:
-        sizes = {modality_name(name): shape[0] for name, shape in facts["views"].items()}
+        sizes = {check_modality(name): shape[0] for name, shape in manifest["views"].items()}
         labels = {
-            m: _read_labels(folder, stem, facts["files"]) for m, stem in _stems("labels", sizes)
+            m: _read_labels(folder, stem, manifest["files"]) for m, stem in _stems("labels", sizes)
         }
         payload = {
-            m: _read_lines(folder / f"{stem}.jsonl", facts["files"])
+            m: _read_lines(folder / f"{stem}.jsonl", manifest["files"])
             for m, stem in _stems("payload", sizes)
         }
         return {
             "views": {name: _load(folder / f"{name}.npy", mapped=True) for name in sizes},
-            "labels": _gather(labels),
-            "pairs": _read_pairs(folder / "pairs.npz", facts["pairs"]),
+            "labels": _merge(labels),
+            "pairs": _read_pairs(folder / "pairs.npz", manifest["pairs"]),
             "splits": {
-                part: _rows_each(rows, sizes)
+                part: _parse_each(rows, sizes)
                 for part, rows in read_json(folder / "splits.json").items()
             },
-            "payload": _gather(payload),
-            **{key: facts[key] for key in ("name", "source", "classes")},
-            "license": facts["licence"],
+            "payload": _merge(payload),
+            **{key: manifest[key] for key in ("name", "source", "classes")},
+            "license": manifest["licence"],
         }
     except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
-        raise FormatError(f"{folder}: {MANIFEST} or splits.json is damaged ({error})") from error
+        raise FormatError(f"{folder}: {MANIFEST} or splits.json is corrupted ({error})") from error
 
 
-def _check_facts(folder: Path, facts: Mapping[str, Any]) -> None:
-    """Refuse a manifest whose entries are not of the kinds that `write` writes."""
-    views, pairs, classes = (facts.get(key) for key in ("views", "pairs", "classes"))
-    sound = {
+def _check_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Reject a manifest whose entries have other types than `write` writes."""
+    views = manifest.get("views")
+    pairs = manifest.get("pairs")
+    valid = {
         "views": isinstance(views, dict)
         and bool(views)
         and all(isinstance(v, list) and v for v in views.values()),
         "pairs": isinstance(pairs, list)
         and all(_are_words(kind) and len(kind) == 2 for kind in pairs),
-        "classes": _are_words(classes),
-        **{key: isinstance(facts.get(key), str) for key in ("name", "source", "licence")},
+        "classes": _are_words(manifest.get("classes")),
+        **{key: isinstance(manifest.get(key), str) for key in ("name", "source", "licence")},
     }
-    if wrong := {key: facts.get(key) for key, well in sound.items() if not well}:
-        raise FormatError(
-            f"{folder / MANIFEST}: these entries cannot be: {wrong}; the file is damaged"
-        )
+    if invalid := {key: manifest.get(key) for key, ok in valid.items() if not ok}:
+        raise FormatError(f"{folder / MANIFEST}: invalid entries {invalid}; the file is corrupted")
 
 
 def _are_words(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(word, str) for word in value)
 
 
-def _spread(name: str, value: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - labels or payload alike
-    """The files that hold a value of aligned views, or of each modality by itself."""
+def _files_of(name: str, value: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - labels or payload
+    """File stem → value, for a value of the aligned views or one value per modality."""
     if isinstance(value, Mapping):
-        yield from ((f"{name}-{modality}", some) for modality, some in value.items())
+        yield from ((f"{name}-{modality}", part) for modality, part in value.items())
     elif value is not None:
         yield name, value
 
@@ -145,29 +148,29 @@ def _stems(name: str, modalities: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [("", name), *((modality, f"{name}-{modality}") for modality in modalities)]
 
 
-def _gather(found: Mapping[str, Any]) -> Any:  # noqa: ANN401 - labels or payload alike
-    """The inverse of `_spread`."""
-    if found[""] is not None:
-        return found[""]
-    return {modality: some for modality, some in found.items() if some is not None} or None
+def _merge(values: Mapping[str, Any]) -> Any:  # noqa: ANN401 - labels or payload
+    """Inverse of `_files_of`."""
+    if values[""] is not None:
+        return values[""]
+    return {modality: value for modality, value in values.items() if value is not None} or None
 
 
 def _write_view(path: Path, view: Readable) -> None:
     dtype = view.dtype.newbyteorder("<")
     step = max(1, _BLOCK_BYTES // max(1, dtype.itemsize * int(np.prod(view.shape[1:]))))
     header = {"descr": dtype.str, "fortran_order": False, "shape": tuple(map(int, view.shape))}
-    with replacing(path) as file:
+    with atomic_write(path) as file:
         np.lib.format.write_array_header_1_0(file, header)
         for start in range(0, view.shape[0], step):
             file.write(np.ascontiguousarray(view[start : start + step], dtype).data)
 
 
-def _write_labels(place: Path, stem: str, labels: NDArray[Any]) -> None:
+def _write_labels(folder: Path, stem: str, labels: NDArray[Any]) -> None:
     if labels.ndim == 1:
-        with replacing(place / f"{stem}.npy") as file:
+        with atomic_write(folder / f"{stem}.npy") as file:
             np.save(file, labels, allow_pickle=False)
     else:
-        with replacing(place / f"{stem}.npz") as file:
+        with atomic_write(folder / f"{stem}.npz") as file:
             np.savez_compressed(
                 file, packed=np.packbits(labels, axis=1), n_classes=np.int64(labels.shape[1])
             )
@@ -185,9 +188,9 @@ def _read_labels(folder: Path, stem: str, files: Mapping[str, Any]) -> NDArray[A
 
 def _write_pairs(path: Path, pairs: Sequence[Pairs]) -> None:
     if pairs:
-        arrays: dict[str, Any] = {f"index{k}": some.index for k, some in enumerate(pairs)}
-        arrays |= {f"similar{k}": some.similar for k, some in enumerate(pairs)}
-        with replacing(path) as file:
+        arrays: dict[str, Any] = {f"index{k}": each.index for k, each in enumerate(pairs)}
+        arrays |= {f"similar{k}": each.similar for k, each in enumerate(pairs)}
+        with atomic_write(path) as file:
             np.savez_compressed(file, **arrays)
 
 
@@ -200,12 +203,11 @@ def _read_pairs(path: Path, kinds: Sequence[Sequence[str]]) -> list[Pairs]:
 
 
 def _write_lines(path: Path, objects: Sequence[Mapping[str, Any]]) -> None:
-    with replacing(path) as file:
-        for row, some in enumerate(objects):
+    with atomic_write(path) as file:
+        for row, value in enumerate(objects):
             try:
-                file.write(
-                    (json.dumps(dict(some), ensure_ascii=False, allow_nan=False) + "\n").encode()
-                )
+                line = json.dumps(dict(value), ensure_ascii=False, allow_nan=False)
+                file.write((line + "\n").encode())
             except (TypeError, ValueError) as error:
                 raise DataError(
                     f"payload: row {row} cannot be written as JSON ({error})"
@@ -216,57 +218,58 @@ def _read_lines(path: Path, files: Mapping[str, Any]) -> list[dict[str, Any]] | 
     if path.name not in files:
         return None
     try:
-        # Not splitlines: a caption may hold U+2028, which JSON leaves as it is.
+        # Not splitlines: a caption may contain U+2028, which JSON does not escape.
         return [json.loads(line) for line in path.read_bytes().split(b"\n") if line]
     except ValueError as error:
         raise FormatError(
-            f"{path}: a line is not valid JSON ({error}); the file is damaged"
+            f"{path}: a line is not valid JSON ({error}); the file is corrupted"
         ) from error
 
 
-def _load(path: Path, *, mapped: bool = False) -> Any:  # noqa: ANN401 - an array, or the arrays of an archive
-    """Load an array, or the arrays of a small archive, refusing pickles."""
+def _load(path: Path, *, mapped: bool = False) -> Any:  # noqa: ANN401 - an array or an archive
+    """Load an array, or the arrays of a small archive; pickles are rejected."""
     try:
         if mapped:
             with suppress(ValueError):  # an array without elements cannot be mapped
                 return np.load(path, mmap_mode="r", allow_pickle=False)
         with path.open("rb") as file:
-            found = np.load(file, allow_pickle=False)
-            return dict(found) if isinstance(found, np.lib.npyio.NpzFile) else found
+            loaded = np.load(file, allow_pickle=False)
+            return dict(loaded) if isinstance(loaded, np.lib.npyio.NpzFile) else loaded
     except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise FormatError(
-            f"{path}: cannot be read as an array ({error}); the file is damaged"
+            f"{path}: cannot be read as an array ({error}); the file is corrupted"
         ) from error
 
 
-def spell(rows: NDArray[np.int64]) -> str:
-    """Row numbers as text, runs as ``first:end``: 0 1 2 7 → ``"0:3,7"``."""
+def _format_rows(rows: NDArray[np.int64]) -> str:
+    """Format row numbers as text, runs as ``first:end``: 0 1 2 7 → ``"0:3,7"``."""
     if not len(rows):
         return ""
     cuts = np.flatnonzero(np.diff(rows) != 1) + 1
-    firsts, lasts = rows[np.append(0, cuts)].tolist(), rows[np.append(cuts, len(rows)) - 1].tolist()
+    firsts = rows[np.append(0, cuts)].tolist()
+    lasts = rows[np.append(cuts, len(rows)) - 1].tolist()
     return ",".join(f"{a}:{b + 1}" if b > a else f"{a}" for a, b in zip(firsts, lasts, strict=True))
 
 
-def unspell(text: str, n: int) -> NDArray[np.int64]:
-    """The inverse of `spell`, for rows below ``n``."""
+def _parse_rows(text: str, n: int) -> NDArray[np.int64]:
+    """Inverse of `_format_rows`; every row number must be below ``n``."""
     runs = [np.empty(0, np.int64)]
     for run in text.split(",") if text else ():
         match = _RUN.fullmatch(run)
-        first, end = (int(match[1]), int(match[2] or int(match[1]) + 1)) if match else (0, n + 1)
-        if end > n:
-            raise FormatError(f"rows are spelled like '0:3,7' and lie below {n}, got {run!r}")
-        runs.append(np.arange(first, end))
+        end = int(match[2] or int(match[1]) + 1) if match else n + 1
+        if match is None or end > n:
+            raise FormatError(f"expected rows like '0:3,7' below {n}, got {run!r}")
+        runs.append(np.arange(int(match[1]), end))
     return np.concatenate(runs)
 
 
-def _spell_each(rows: Any) -> Any:  # noqa: ANN401 - rows, or modality → rows
-    return (
-        {m: spell(some) for m, some in rows.items()} if isinstance(rows, Mapping) else spell(rows)
-    )
+def _format_each(rows: Any) -> Any:  # noqa: ANN401 - rows, or modality → rows
+    if isinstance(rows, Mapping):
+        return {modality: _format_rows(part) for modality, part in rows.items()}
+    return _format_rows(rows)
 
 
-def _rows_each(text: Any, sizes: Mapping[str, int]) -> Any:  # noqa: ANN401 - rows, or modality → rows
+def _parse_each(text: Any, sizes: Mapping[str, int]) -> Any:  # noqa: ANN401 - rows, or modality → rows
     if isinstance(text, Mapping):
-        return {m: unspell(some, sizes[m]) for m, some in text.items()}
-    return unspell(text, min(sizes.values()))
+        return {modality: _parse_rows(part, sizes[modality]) for modality, part in text.items()}
+    return _parse_rows(text, min(sizes.values()))

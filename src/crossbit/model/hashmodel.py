@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crossbit._validation import bit_count, known, modality_name, numbers
+from crossbit._validation import check_bits, check_known, check_modality, check_rows
 from crossbit.codes import Codes
 from crossbit.errors import DataError, FormatError
 from crossbit.kernels import compiled, pack_signs
@@ -52,14 +52,14 @@ class HashModel:
 
     def __post_init__(self) -> None:
         """Refuse chains whose widths do not fit together."""
-        object.__setattr__(self, "n_bits", bit_count(self.n_bits))
+        object.__setattr__(self, "n_bits", check_bits(self.n_bits))
         if not self.encoders:
             raise DataError("a model needs at least one modality")
-        encoders = {modality_name(name): tuple(layers) for name, layers in self.encoders.items()}
+        encoders = {check_modality(name): tuple(layers) for name, layers in self.encoders.items()}
         for name, layers in encoders.items():
             _check_widths(name, layers, self.n_bits)
         for name in self.recipes:
-            known(name, encoders)
+            check_known(name, encoders)
         object.__setattr__(self, "encoders", encoders)
 
     @property
@@ -69,7 +69,7 @@ class HashModel:
 
     def width(self, modality: str) -> int | None:
         """How many columns a row of this modality has; nothing when a user's own network decides."""
-        for layer in self.encoders[known(modality, self.encoders)]:
+        for layer in self.encoders[check_known(modality, self.encoders)]:
             if isinstance(layer, Onnx):
                 return None
             if (width := layer.widths()[0]) is not None:
@@ -86,7 +86,7 @@ class HashModel:
             modality: Which of the model's modalities the rows belong to.
             X: Rows, shape (n, width); a memory-mapped array is read a block at a time.
         """
-        layers = self.encoders[known(modality, self.encoders)]
+        layers = self.encoders[check_known(modality, self.encoders)]
         if isinstance(layers[-1], Tanh):  # has the sign of what enters it
             layers = layers[:-1]
         array = self._check(modality, X)
@@ -106,7 +106,7 @@ class HashModel:
 
     def scores(self, modality: str, X: ArrayLike) -> NDArray[np.float32]:
         """The real-valued outputs whose signs are the bits, shape (n, n_bits)."""
-        layers = self.encoders[known(modality, self.encoders)]
+        layers = self.encoders[check_known(modality, self.encoders)]
         array = self._check(modality, X)
         scores = np.empty((len(array), self.n_bits), np.float32)
         for rows, outputs in self._run(modality, layers, array):
@@ -115,7 +115,7 @@ class HashModel:
 
     def _check(self, modality: str, X: ArrayLike) -> NDArray[Any]:
         """Rows of numbers of the right width; whether they are finite is looked at block by block."""
-        array = numbers(X, f"rows of {modality!r}")
+        array = check_rows(X, f"rows of {modality!r}")
         width = self.width(modality)
         if width is not None and array.shape[1:] != (width,):
             raise DataError(f"rows of {modality!r}: expected shape (n, {width}), got {array.shape}")

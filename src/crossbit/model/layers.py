@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbit.errors import DataError, FormatError, MissingExtraError
-from crossbit.kernels import Product
+from crossbit.kernels import Matmul
 
 Rows: TypeAlias = NDArray[np.float32]
 
@@ -153,9 +153,9 @@ class RBF(Layer):
         object.__setattr__(self, "landmarks", _float32(self.landmarks, 2, "rbf: landmarks"))
 
     @cached_property
-    def _product(self) -> Product:
+    def _product(self) -> Matmul:
         r"""$-2 x c_j + \|c_j\|^2$."""
-        return Product(-2 * self.landmarks.T, np.square(self.landmarks).sum(axis=1))
+        return Matmul(-2 * self.landmarks.T, np.square(self.landmarks).sum(axis=1))
 
     def __call__(self, X: Rows) -> Rows:
         """Compare each row with every landmark, by one matrix product."""
@@ -192,9 +192,9 @@ class Affine(Layer):
             )
 
     @cached_property
-    def product(self) -> Product:
+    def product(self) -> Matmul:
         """The weight as the kernels take it."""
-        return Product(self.weight, self.bias)
+        return Matmul(self.weight, self.bias)
 
     def __call__(self, X: Rows) -> Rows:
         """Multiply and shift."""

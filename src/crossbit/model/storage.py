@@ -1,7 +1,7 @@
 """The model folder: ``config.json``, ``weights.safetensors``, files of single layers and recipes, a model card."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,9 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as parse_tensors
 from safetensors.numpy import save as spell_tensors
 
-from crossbit._io.files import replacing
-from crossbit._io.folders import reading, replacing_folder, seal, unseal
+from crossbit._io.files import atomic_write
+from crossbit._io.folders import read_manifest, replace_folder, retry_read, write_manifest
 from crossbit.errors import DataError, FormatError
-from crossbit.model.card import model_card
 from crossbit.model.layers import LAYERS, Layer
 from crossbit.model.recipe import Recipe
 
@@ -57,20 +56,20 @@ def save(
     }
     blobs[WEIGHTS] = spell_tensors(tensors)
     blobs["README.md"] = model_card(encoders, n_bits, card).encode()
-    with replacing_folder(folder, CONFIG, FORMAT) as fresh:
+    with replace_folder(folder, CONFIG, FORMAT) as fresh:
         for name, content in blobs.items():
-            with replacing(fresh / name) as file:
+            with atomic_write(fresh / name) as file:
                 file.write(content)
-        seal(fresh, CONFIG, config)
+        write_manifest(fresh, CONFIG, config)
 
 
 def load(folder: Path) -> tuple[Encoders, int, dict[str, Recipe], dict[str, Any]]:
     """Read a model folder; what is truncated, altered, unknown or newer is a `FormatError` that names it."""
-    return reading(Path(folder), CONFIG, lambda: _load(Path(folder)))
+    return retry_read(Path(folder), CONFIG, lambda: _load(Path(folder)))
 
 
 def _load(folder: Path) -> tuple[Encoders, int, dict[str, Recipe], dict[str, Any]]:
-    config = unseal(folder, CONFIG, FORMAT)
+    config = read_manifest(folder, CONFIG, FORMAT)
     try:
         tensors = parse_tensors((folder / WEIGHTS).read_bytes())
         encoders = {
@@ -145,3 +144,53 @@ def _recipe_from_json(
         {key: tensors[f"{prefix}.{key}"] for key in spelled["arrays"]},
         {key: (folder / f"{prefix}.{key}").read_bytes() for key in spelled["files"]},
     )
+
+
+def model_card(
+    encoders: Mapping[str, Sequence[Layer]], n_bits: int, card: Mapping[str, Any]
+) -> str:
+    """Spell the card: how to use the model, its layers, then whatever learning noted down."""
+    first = next(iter(encoders))
+    lines = [
+        f"# A Crossbit model: {', '.join(encoders)} → {n_bits} bits",
+        "",
+        "```python",
+        "from crossbit import HashModel",
+        'model = HashModel.load("this folder")',
+        f'codes = model.encode("{first}", X)',
+        "```",
+        "",
+        "| modality | layers |",
+        "| --- | --- |",
+        *(f"| {name} | {' → '.join(map(_layer, layers))} |" for name, layers in encoders.items()),
+        "",
+    ]
+    for title, content in card.items():
+        lines += [f"## {title.replace('_', ' ').capitalize()}", "", *_section(content), ""]
+    return "\n".join(lines)
+
+
+def _layer(layer: Layer) -> str:
+    """A layer in a few words, such as ``affine 128 → 32``."""
+    wide_in, wide_out = layer.widths()
+    if wide_in is not None and wide_in != wide_out:
+        return f"{layer.kind} {wide_in} → {wide_out}"
+    settings = ", ".join(f"{key} {value}" for key, value in layer.settings().items())
+    return f"{layer.kind} ({settings})" if settings else layer.kind
+
+
+def _section(content: object) -> Iterator[str]:
+    """A mapping as a table, a sequence as a list, anything else as it is."""
+    if isinstance(content, Mapping):
+        yield from ("| | |", "| --- | --- |")
+        yield from (f"| {key} | {_plain(value)} |" for key, value in content.items())
+    elif isinstance(content, list | tuple):
+        yield from (f"- {_plain(value)}" for value in content)
+    else:
+        yield _plain(content)
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return str(value).replace("|", "\\|").replace("\n", " ")

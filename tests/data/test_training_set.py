@@ -1,13 +1,15 @@
 """What learning takes: labels per row or per modality, pairs, rows that belong together, missing modalities."""
 
+import sys
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse
 
+from crossbit._validation import present_rows
 from crossbit.data import Pairs, training_set
-from crossbit.data.views import count_absent, present_rows
+from crossbit.data.training_set import TrainingSet, check_view
 from crossbit.errors import DataError
 
 RNG = np.random.default_rng(0)
@@ -33,7 +35,7 @@ def without(view: Any, *rows: int) -> Any:  # noqa: ANN401
 def test_labels_of_a_row_count_for_every_view() -> None:
     train = training_set({"image": X, "text": Y}, labels=[0, 1, 1, -1, 0])
     assert train.aligned
-    assert not train.rows
+    assert not train.aligned_supervision
     assert train.modalities == ["image", "text"]
     assert train.labels["image"].tolist() == train.labels["text"].tolist() == [0, 1, 1, -1, 0]
 
@@ -53,33 +55,37 @@ def test_labels_of_each_modality_allow_views_of_different_lengths() -> None:
 def test_without_labels_and_pairs_rows_belong_together() -> None:
     train = training_set({"image": X, "text": Y})
     assert train.aligned
-    assert train.rows
-    with pytest.raises(DataError, match=r"need views of one length, got \{'image': 5, 'text': 3\}"):
+    assert train.aligned_supervision
+    with pytest.raises(
+        DataError, match=r"must have the same number of rows, got \{'image': 5, 'text': 3\}"
+    ):
         training_set({"image": X, "text": SHORT})
 
 
 def test_pairs_alone_say_nothing_about_rows_unless_asked() -> None:
     train = training_set({"image": X, "text": SHORT}, pairs=pair())
     assert not train.aligned
-    assert not train.rows
+    assert not train.aligned_supervision
     assert len(train.pairs) == 1
-    both = training_set({"image": X, "text": Y}, pairs=[pair(), pair("image", "image")], rows=True)
-    assert both.rows
+    both = training_set(
+        {"image": X, "text": Y}, pairs=[pair(), pair("image", "image")], aligned=True
+    )
+    assert both.aligned_supervision
     assert [some.key for some in both.pairs] == ["image-text", "image-image"]
 
 
 def test_any_mixture_with_a_third_modality() -> None:
     views = {"image": X, "text": Y, "sound": X + 1}
-    train = training_set(views, labels=[0, 1, 0, 1, 0], pairs=[pair("text", "sound")], rows=True)
+    train = training_set(views, labels=[0, 1, 0, 1, 0], pairs=[pair("text", "sound")], aligned=True)
     assert train.aligned
-    assert train.rows
+    assert train.aligned_supervision
     assert train.modalities == ["image", "text", "sound"]
 
 
 def test_a_row_of_nan_is_absent_and_teaches_through_its_other_views() -> None:
     train = training_set({"image": without(X, 1), "text": without(Y, 3, 4)}, labels=[0, 1, 0, 1, 0])
     assert train.present["image"].tolist() == [True, False, True, True, True]
-    assert train.together("image", "text").tolist() == [0, 2]
+    assert train.paired_rows("image", "text").tolist() == [0, 2]
     known = train.labels_present()
     assert known["image"].tolist() == [0, -1, 0, 1, 0]
     assert known["text"].tolist() == [0, 1, 0, -1, -1]
@@ -100,13 +106,13 @@ def test_pictures_and_whole_numbers_are_views_too() -> None:
 @pytest.mark.parametrize(
     ("views", "arguments", "message"),
     [
-        ([X], {}, "views map modalities to arrays, such as .*; got list"),
-        ({}, {}, "views map modalities to arrays"),
+        ([X], {}, "views must map modalities to arrays, such as .*; got list"),
+        ({}, {}, "views must map modalities to arrays"),
         ({"a-b": X}, {}, "letters, digits and underscores, got 'a-b'"),
         (
             {"image": np.zeros((0, 3))},
             {},
-            r"there is nothing to learn from an array of shape \(0, 3\)",
+            r"view 'image': an array of shape \(0, 3\) is empty",
         ),
         ({"image": [["a"]]}, {}, "view 'image': expected numbers"),
         ({"image": X[0]}, {}, r"view 'image': .* got shape \(3,\)"),
@@ -159,7 +165,7 @@ def test_pictures_and_whole_numbers_are_views_too() -> None:
             {"labels": [[0], [0, 1], [1], [1], [1]]},
             "labels of 'image': rows of unequal lengths",
         ),
-        ({"image": X}, {"labels": [np.inf] * 5}, "labels of 'image': classes are whole numbers"),
+        ({"image": X}, {"labels": [np.inf] * 5}, "labels of 'image': classes must be integers"),
         (
             {"image": np.ma.masked_less(X, 0.5)},
             {},
@@ -172,7 +178,7 @@ def test_pictures_and_whole_numbers_are_views_too() -> None:
         ),
     ],
 )
-def test_what_cannot_be_learned_from_is_refused(
+def test_unusable_input_is_rejected(
     views: Any,  # noqa: ANN401
     arguments: dict[str, Any],
     message: str,
@@ -182,21 +188,22 @@ def test_what_cannot_be_learned_from_is_refused(
 
 
 def test_a_bad_row_beyond_the_first_block_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("crossbit.data.views._BLOCK", 2)
+    monkeypatch.setattr(sys.modules[TrainingSet.__module__], "_BLOCK", 2)
     bad = X.copy()
     bad[3, 0] = np.nan
     with pytest.raises(DataError, match="view 'image': row 3 contains NaN"):
-        present_rows("image", bad)
-    assert present_rows("image", without(X, 4)).tolist() == [True] * 4 + [False]
+        check_view("image", bad)
+    assert check_view("image", without(X, 4)).tolist() == [True] * 4 + [False]
 
 
-def test_absent_rows_are_counted_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("crossbit.data.views._BLOCK", 2)
+def test_a_row_is_absent_when_all_of_it_is_nan(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("crossbit._validation._BLOCK", 2)
     half = without(X, 0, 3, 4)
     half[1, 0] = np.nan
-    assert count_absent(half) == 3
-    assert count_absent(without(X, 2).reshape(5, 3, 1)) == 1
-    assert count_absent(np.ones((5, 2), int)) == count_absent(np.zeros((5, 0))) == 0
+    assert present_rows(half).tolist() == [False, True, True, False, False]
+    assert present_rows(without(X, 2).reshape(5, 3, 1)).tolist() == [True, True, False, True, True]
+    assert present_rows(np.ones((5, 2), int)).all()
+    assert present_rows(np.zeros((5, 0))).all()
 
 
 def test_an_array_with_an_empty_mask_is_an_ordinary_one() -> None:

@@ -18,11 +18,11 @@ Labels = NDArray[Any]
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"n_similar": 1.5}, "n_similar is a whole number of at least 0, got 1.5"),
-        ({"n_dissimilar": -1}, "n_dissimilar is a whole number of at least 0, got -1"),
-        ({"n_dissimilar": True}, "n_dissimilar is a whole number of at least 0, got True"),
-        ({"seed": -1}, "seed is a whole number of at least 0, got -1"),
-        ({"seed": 0.5}, "seed is a whole number of at least 0, got 0.5"),
+        ({"n_similar": 1.5}, "n_similar must be an integer of at least 0, got 1.5"),
+        ({"n_dissimilar": -1}, "n_dissimilar must be an integer of at least 0, got -1"),
+        ({"n_dissimilar": True}, "n_dissimilar must be an integer of at least 0, got True"),
+        ({"seed": -1}, "seed must be an integer of at least 0, got -1"),
+        ({"seed": 0.5}, "seed must be an integer of at least 0, got 0.5"),
     ],
 )
 def test_numbers_and_seeds_are_whole(wrong: dict[str, Any], message: str) -> None:
@@ -105,7 +105,7 @@ def test_all_existing_pairs_can_be_had_and_one_more_is_refused_by_number(
     assert ask(exist) == exist
     kind = "similar" if of_similar else "dissimilar"
     with pytest.raises(
-        DataError, match=f"^{exist + 1} {kind} pairs were asked for and only {exist} exist"
+        DataError, match=f"^{exist + 1} {kind} pairs were requested, but only {exist} exist"
     ):
         ask(exist + 1)
 
@@ -164,7 +164,7 @@ def test_across_modalities_a_row_may_meet_itself_and_within_one_never() -> None:
     labels = [0, 1]
     assert len(pairs_from_labels(labels, "image", "text", n_similar=2, n_dissimilar=2, seed=0)) == 4
     with pytest.raises(
-        DataError, match=r"1 similar pairs were asked for and only 0 exist; ask for fewer$"
+        DataError, match=r"1 similar pairs were requested, but only 0 exist; request fewer$"
     ):
         pairs_from_labels(labels, "image", "image", n_similar=1, n_dissimilar=1, seed=0)
 
@@ -174,14 +174,14 @@ def test_duplicates_fill_a_shortage_when_asked() -> None:
         [0, 0], "image", "image", n_similar=7, n_dissimilar=0, seed=0, duplicates=True
     )
     assert pairs.index.tolist() == [[0, 1]] * 7
-    with pytest.raises(DataError, match="1 dissimilar pairs were asked for and only 0 exist"):
+    with pytest.raises(DataError, match="1 dissimilar pairs were requested, but only 0 exist"):
         pairs_from_labels(
             [0, 0], "image", "image", n_similar=0, n_dissimilar=1, seed=0, duplicates=True
         )
 
 
 def test_a_class_that_everybody_has_leaves_no_dissimilar_pairs_and_says_so_at_once() -> None:
-    with pytest.raises(DataError, match="5 dissimilar pairs were asked for and only 0 exist"):
+    with pytest.raises(DataError, match="5 dissimilar pairs were requested, but only 0 exist"):
         pairs_from_labels(
             np.ones((100_000, 3), bool), "image", "text", n_similar=0, n_dissimilar=5, seed=0
         )
@@ -202,7 +202,7 @@ def test_a_million_pairs_of_a_hundred_thousand_rows_with_81_labels() -> None:
 
 def test_labels_in_two_forms_or_of_two_widths_are_refused() -> None:
     with pytest.raises(
-        DataError, match=r"name the same classes in one form, got shapes \(3, 2\) and \(4, 3\)"
+        DataError, match=r"must use the same form and classes, got shapes \(3, 2\) and \(4, 3\)"
     ):
         pairs_from_labels(
             {"image": np.ones((3, 2), bool), "text": np.ones((4, 3), bool)},
@@ -214,5 +214,5 @@ def test_labels_in_two_forms_or_of_two_widths_are_refused() -> None:
         )
     with pytest.raises(DataError, match="unknown modality 'text'; known: \\['image'\\]"):
         pairs_from_labels({"image": [0, 1]}, "image", "text", n_similar=1, n_dissimilar=0, seed=0)
-    with pytest.raises(DataError, match="n_similar is a whole number of at least 0, got -1"):
+    with pytest.raises(DataError, match="n_similar must be an integer of at least 0, got -1"):
         pairs_from_labels([0, 1], "image", "text", n_similar=-1, n_dissimilar=0, seed=0)

@@ -9,7 +9,7 @@ import scipy.io
 import scipy.sparse
 
 from crossbit.data import read
-from crossbit.data.mattags import check_tags
+from crossbit.data.conversion import readers
 from crossbit.errors import FormatError
 
 IMAGES = np.random.default_rng(0).random((5, 3))
@@ -38,7 +38,7 @@ def test_a_damaged_tag_is_found(offset: int, value: int, tmp_path: Path) -> None
     (tmp_path / "set.mat").write_bytes(raw)
     with pytest.raises(
         FormatError,
-        match=r"set\.mat: cannot be read as \.mat \(a matrix before byte \d+ is damaged\)",
+        match=r"set\.mat: cannot be read as \.mat \(a matrix before byte \d+ is corrupted\)",
     ):
         read(tmp_path / "set.mat")
 
@@ -68,5 +68,5 @@ def test_whole_files_of_every_kind_pass(settings: dict[str, Any], tmp_path: Path
             "p": scipy.sparse.eye_array(3),
         }
     scipy.io.savemat(tmp_path / "set.mat", arrays, **settings)
-    check_tags(tmp_path / "set.mat")
+    readers._check_mat_tags(tmp_path / "set.mat")
     np.testing.assert_array_equal(read(tmp_path / "set.mat").views["image"], IMAGES)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crossbit.collection.payloads import spell_payloads
-from crossbit.data.cells import value_of
+from crossbit.collection.payloads import payloads_to_json
+from crossbit.data.captions import parse_cell
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from crossbit.data.cells import value_of
     ],
 )
 def test_what_json_writes_is_read(cell: str, value: object) -> None:
-    assert value_of(cell) == value
+    assert parse_cell(cell) == value
 
 
 TEXTS = [
@@ -46,7 +46,7 @@ TEXTS = [
     "cell", [*TEXTS, '"a"', "[sic]", "[NaN]", "[" * 9999], ids=lambda cell: cell[:20]
 )
 def test_the_rest_stays_text(cell: str) -> None:
-    assert value_of(cell) == cell
+    assert parse_cell(cell) == cell
 
 
 @given(st.text())
@@ -55,6 +55,6 @@ def test_a_payload_can_hold_it(cell: str) -> None:
         cell.encode()
     except UnicodeEncodeError:
         return
-    (text,) = spell_payloads([{"cell": value_of(cell)}], ["item"])
+    (text,) = payloads_to_json([{"cell": parse_cell(cell)}], ["item"])
     assert text is not None
-    assert json.loads(text) == {"cell": value_of(cell)}
+    assert json.loads(text) == {"cell": parse_cell(cell)}

@@ -6,7 +6,6 @@ from numpy.typing import NDArray
 
 from crossbit import DataError, Pairs
 from crossbit.data import training_set
-from crossbit.data.supervision import cross_pairs
 
 Array = NDArray[Any]
 LABELS = np.array([0, 0, 0, 1, 1, 2, -1])
@@ -22,8 +21,8 @@ def drawn(
     **known: Any,  # noqa: ANN401
 ) -> Pairs:
     data = training_set(views, **known)
-    return cross_pairs(
-        data, "image", "text", n_similar=n_similar, n_dissimilar=n_dissimilar, seed=seed
+    return data.cross_pairs(
+        "image", "text", n_similar=n_similar, n_dissimilar=n_dissimilar, seed=seed
     )
 
 
@@ -111,18 +110,18 @@ def test_what_cannot_be_drawn_is_told() -> None:
     within = Pairs("image", "image", np.array([[0, 1]]), np.ones(1, bool))
     with pytest.raises(
         DataError,
-        match="nothing links 'image' to 'text'; give pairs image-text, labels of both, or",
+        match="nothing links 'image' to 'text'; pass pairs image-text, labels of both, or",
     ):
         drawn(pairs=within)
     dissimilar = Pairs("image", "text", np.array([[0, 1]]), np.zeros(1, bool))
     with pytest.raises(
-        DataError, match="there are no similar pairs of 'image' and 'text', and learning needs both"
+        DataError, match="there are no similar pairs of 'image' and 'text'; training needs both"
     ):
         drawn(pairs=dissimilar)
     one = {name: view[:1] for name, view in VIEWS.items()}
     with pytest.raises(DataError, match="there are no dissimilar pairs of 'image' and 'text'"):
         drawn(views=one)
-    with pytest.raises(DataError, match="1000 dissimilar pairs were asked for and only 0 exist"):
+    with pytest.raises(DataError, match="1000 dissimilar pairs were requested, but only 0 exist"):
         drawn(labels=np.zeros(7, int))
     with pytest.raises(
         DataError, match="at least one similar and one dissimilar pair, got a number of 0"

@@ -9,14 +9,15 @@ import pytest
 
 from crossbit.cli import main
 from crossbit.data import Dataset, convert, read
-from crossbit.data.nus import TAGS, WORDS, read_concepts, zeros_and_ones
+from crossbit.data.conversion import distributions
+from crossbit.data.conversion.distributions import NUS_TAGS, NUS_WORDS, read_concepts
 from crossbit.errors import DataError
 
 ROWS = 12
 CONCEPTS = ("airport", "animal", "beach", "sky")
 RNG = np.random.default_rng(0)
-WORD_COUNTS = RNG.poisson(0.5, (ROWS, WORDS))
-TAG_ROWS = (RNG.random((ROWS, TAGS)) < 0.01).astype(int)
+WORD_COUNTS = RNG.poisson(0.5, (ROWS, NUS_WORDS))
+TAG_ROWS = (RNG.random((ROWS, NUS_TAGS)) < 0.01).astype(int)
 LABELS = np.eye(4, dtype=int)[np.arange(ROWS) % 4] | np.eye(4, dtype=int)[(np.arange(ROWS) + 1) % 4]
 WORD_COUNTS[3], TAG_ROWS[5], LABELS[7] = 0, 0, 0
 
@@ -42,7 +43,7 @@ def distribution(tmp_path: Path) -> Path:
         lines(TAG_ROWS, "\t", "\t\r\n"), newline=""
     )
     (folder / "NUS_WID_Tags" / "TagList1k.txt").write_text(
-        "".join(f"tag{k}\n" for k in range(TAGS))
+        "".join(f"tag{k}\n" for k in range(NUS_TAGS))
     )
     for concept, column in zip(CONCEPTS, LABELS.T, strict=True):
         path = folder / "Groundtruth" / "AllLabels" / f"Labels_{concept}.txt"
@@ -77,16 +78,16 @@ def test_every_part_is_read_and_what_lacks_is_counted(distribution: Path, tmp_pa
         "tags": [f"tag{k}" for k in np.flatnonzero(TAG_ROWS[1])],
     }
     assert notes == [
-        "1 of 12 pictures have no visual words",
-        "1 of 12 pictures have no tags",
-        "1 of 12 pictures have no concepts",
-        "10 have both visual words and tags: the part 'complete'",
+        "1 of 12 images have no visual words",
+        "1 of 12 images have no tags",
+        "1 of 12 images have no concepts",
+        "10 have both visual words and tags: the split 'complete'",
     ]
     assert [path.name for path in tmp_path.iterdir() if path.name not in ("NUS-WIDE", "nus")] == []
 
 
 def test_blocks_of_lines_give_the_same(distribution: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("crossbit.data.nus._BLOCK", 5)
+    monkeypatch.setattr("crossbit.data.conversion.distributions._BLOCK", 5)
     data = read(distribution)
     np.testing.assert_array_equal(data.views["image"], WORD_COUNTS)
     np.testing.assert_array_equal(data.views["tags"], TAG_ROWS)
@@ -153,44 +154,44 @@ SKY = "Groundtruth/AllLabels/Labels_sky.txt"
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (gone(WORDS_FILE), r"BoW_int\.dat is neither there nor in its folders; the files"),
-        (gone(TAGS_FILE), r"AllTags1k\.txt is neither there"),
+        (gone(WORDS_FILE), r"BoW_int\.dat not found, also not in subfolders; the files"),
+        (gone(TAGS_FILE), r"AllTags1k\.txt not found"),
         (
             cut(WORDS_FILE, 9),
-            r"BoW_int\.dat: 9 lines, and the labels are of 12 pictures; one of them is cut off",
+            r"BoW_int\.dat: 9 lines, but there are labels of 12 images; one of the files is truncated",
         ),
-        (cut(TAGS_FILE, 11), r"AllTags1k\.txt: 11 lines, and the labels are of 12"),
-        (cut(SKY, 11), r"Labels_sky\.txt: 11 lines, Labels_airport\.txt has 12"),
+        (cut(TAGS_FILE, 11), r"AllTags1k\.txt: 11 lines, but there are labels of 12"),
+        (cut(SKY, 11), r"Labels_sky\.txt: 11 lines, but Labels_airport\.txt has 12"),
         (
             cut("ImageList/Imagelist.txt", 4),
-            r"Imagelist\.txt: 4 lines, and the labels are of 12 pictures",
+            r"Imagelist\.txt: 4 lines, but there are labels of 12 images",
         ),
         (
             cut("NUS_WID_Tags/TagList1k.txt", 4),
-            r"TagList1k\.txt: 4 tags, AllTags1k\.txt has 1000 columns",
+            r"TagList1k\.txt: 4 tags, but AllTags1k\.txt has 1000 columns",
         ),
         (
             swap(WORDS_FILE, " ", " x"),
-            r"BoW_int\.dat: among lines 1–12, a line is not 500 whole numbers",
+            r"BoW_int\.dat: in lines 1–12: expected 500 integers on each line",
         ),
-        (swap(WORDS_FILE, " \n", " 1\n"), r"among lines 1–12, a line is not 500 whole numbers"),
-        (swap(WORDS_FILE, "\n", "\n\n"), r"13 lines, and the labels are of 12"),
+        (swap(WORDS_FILE, " \n", " 1\n"), r"in lines 1–12: expected 500 integers on each line"),
+        (swap(WORDS_FILE, "\n", "\n\n"), r"13 lines, but there are labels of 12"),
         (
             swap(WORDS_FILE, lines(WORD_COUNTS[:1], " ", " "), ""),
-            r"expected 500 whole numbers on each line, got 500 on 11",
+            r"expected 500 integers on each line, got 500 on 11",
         ),
         (swap(WORDS_FILE, " 1", " -1"), r"expected counts from 0 to 65535, got -\d to"),
         (
             swap(TAGS_FILE, "0", "2"),
-            r"AllTags1k\.txt: among lines 1–12, expected zeros and ones with spaces between",
+            r"AllTags1k\.txt: in lines 1–12: expected only zeros and ones",
         ),
-        (swap(TAGS_FILE, "0\t0", "00"), r"expected zeros and ones with spaces between"),
+        (swap(TAGS_FILE, "0\t0", "00"), r"expected only zeros and ones"),
         (swap(TAGS_FILE, "0\t", ""), r"expected 1000 numbers on each line, got 999 on one of them"),
-        (swap(SKY, "0", "-1130179"), r"Labels_sky\.txt: expected zeros and ones"),
-        (gone(SKY), r"do not name the same: \['sky'\]"),
+        (swap(SKY, "0", "-1130179"), r"Labels_sky\.txt: expected only zeros and ones"),
+        (gone(SKY), r"name different concepts: \['sky'\]"),
         (
             swap("ImageList/TestImagelist.txt", "actor", "actress"),
-            r"TestImagelist\.txt: 1 pictures are not in",
+            r"TestImagelist\.txt: 1 images are not in",
         ),
     ],
 )
@@ -207,39 +208,39 @@ def test_without_labels_nothing_is_read(distribution: Path, tmp_path: Path) -> N
     for path in (distribution / "Groundtruth" / "AllLabels").iterdir():
         path.unlink()
     with pytest.raises(
-        DataError, match=r"no AllLabels/Labels_<concept>\.txt, nor Groundtruth\.zip with them"
+        DataError, match=r"neither AllLabels/Labels_<concept>\.txt nor Groundtruth\.zip found"
     ):
         read_concepts(distribution)
     (distribution / "Groundtruth.zip").write_bytes(b"PK, but no archive")
-    with pytest.raises(DataError, match=r"Groundtruth\.zip: cannot be read as an archive"):
+    with pytest.raises(DataError, match=r"Groundtruth\.zip: not a valid zip archive"):
         read_concepts(distribution)
 
 
 def test_labels_alone_are_known_for_what_they_are(distribution: Path, tmp_path: Path) -> None:
     for name in (WORDS_FILE, TAGS_FILE):
         (distribution / name).unlink()
-    with pytest.raises(DataError, match=r"BoW_int\.dat is neither there"):
+    with pytest.raises(DataError, match=r"BoW_int\.dat not found"):
         convert(distribution, tmp_path / "nus")
 
 
 def test_one_row_and_one_column() -> None:
-    np.testing.assert_array_equal(zeros_and_ones(b"1\r\n0", 1), [[1], [0]])
-    np.testing.assert_array_equal(zeros_and_ones(b" 1 0\t1 \n", 3), [[1, 0, 1]])
+    np.testing.assert_array_equal(distributions._parse_bits(b"1\r\n0", 1), [[1], [0]])
+    np.testing.assert_array_equal(distributions._parse_bits(b" 1 0\t1 \n", 3), [[1, 0, 1]])
     with pytest.raises(ValueError, match="expected 1 numbers on each line, got 0"):
-        zeros_and_ones(b"1\n\n0\n", 1)
+        distributions._parse_bits(b"1\n\n0\n", 1)
 
 
 def test_the_command_converts_and_counts(
     distribution: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["data", "convert", str(distribution), str(tmp_path / "nus")]) == 0
+    assert main(["data", "convert", str(distribution), "--out", str(tmp_path / "nus")]) == 0
     printed = capsys.readouterr().err
-    assert "1 of 12 pictures have no tags" in printed
+    assert "1 of 12 images have no tags" in printed
     assert (
         "Dataset(nus: 12 rows; image 500, tags 1000; 4 classes; train 8, test 4, complete 10)"
         in printed
     )
-    assert Dataset.open(tmp_path / "nus").source.startswith("T.-S. Chua")
+    assert Dataset.load(tmp_path / "nus").source.startswith("T.-S. Chua")
 
 
 def test_the_real_labels_are_as_published(nuswide_folder: Path) -> None:
