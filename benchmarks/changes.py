@@ -1,9 +1,10 @@
-"""What changing a collection costs: `python benchmarks/changes.py [--n 1e6]`, one JSON line.
+"""Cost of updating a collection: `python benchmarks/changes.py [--n 1e6]`, one JSON line.
 
-Items (a string id, a 64-bit code, a title, a year, two tags; the year indexed) are written in batches of 1000, each on
-disk when its call returns, into a collection that holds n already. The kinds take turns, so that a busy machine is busy
-for all of them: new ids in order, new ids in random order, ids that are there. Then a field is indexed, and a filter
-asked that half of the items meet.
+Items (a string id, a 64-bit code, a title, a year, two tags; the year is indexed) are written in
+batches of 1000 into a collection that already holds n items; each batch is durable when its call
+returns. Three kinds of batches alternate, so that other load on the machine affects all of them:
+new ids in order, new ids in random order, existing ids. Then a field is indexed, and a filter that
+matches half of the items is searched.
 """
 
 import argparse
@@ -19,7 +20,9 @@ import numpy as np
 from crossbit import Codes, Collection, HashModel
 from crossbit.model import Affine
 
-BATCH, TURNS, LARGE = 1000, 50, 20_000
+BATCH = 1000
+TURNS = 50
+LARGE = 20_000
 random = np.random.default_rng(0)
 
 
@@ -30,7 +33,7 @@ def timed(work: Callable[[], object]) -> float:
 
 
 def write(collection: Collection, ids: list[str]) -> float:
-    """Seconds to write items under some ids."""
+    """Return the seconds that writing items with these ids takes."""
     codes = Codes(random.integers(0, 2**64, (len(ids), 1), dtype=np.uint64), 64)
     payload = [
         {"title": f"Picture {i}", "year": 1920 + i % 100, "tags": ["sky", f"t{i % 50}"]}
@@ -44,7 +47,7 @@ def measured(collection: Collection, n: int) -> dict[str, Any]:
     for start in range(0, n, LARGE):
         write(collection, [f"item-{i}" for i in range(start, min(start + LARGE, n))])
     query = Codes(random.integers(0, 2**64, (1, 1), dtype=np.uint64), 64)
-    took = {"new ids in order": 0.0, "new ids in random order": 0.0, "ids that are there": 0.0}
+    took = {"new ids in order": 0.0, "new ids in random order": 0.0, "existing ids": 0.0}
     for turn in range(TURNS):
         took["new ids in order"] += write(
             collection, [f"later-{turn * BATCH + i}" for i in range(BATCH)]
@@ -52,27 +55,27 @@ def measured(collection: Collection, n: int) -> dict[str, Any]:
         took["new ids in random order"] += write(
             collection, random.bytes(8 * BATCH).hex(" ", 8).split()
         )
-        there = random.choice(n, BATCH, replace=False)
-        took["ids that are there"] += write(collection, [f"item-{i}" for i in there])
+        existing = random.choice(n, BATCH, replace=False)
+        took["existing ids"] += write(collection, [f"item-{i}" for i in existing])
     row: dict[str, Any] = {
-        f"items a second, {kind}": TURNS * BATCH / seconds for kind, seconds in took.items()
+        f"items per second, {kind}": TURNS * BATCH / seconds for kind, seconds in took.items()
     }
-    row["catching up s"] = timed(lambda: collection.search("image", query))
+    row["index update s"] = timed(lambda: collection.search("image", query))
     row["index of the titles s"] = timed(lambda: collection.index_field("title"))
     half = {"year": {">=": 1970}}
-    asked = [timed(lambda: collection.search("image", query, where=half)) for _ in range(9)]
-    return row | {"filter that half meet ms": 1e3 * float(np.median(asked))}
+    searches = [timed(lambda: collection.search("image", query, filter=half)) for _ in range(9)]
+    return row | {"filter that matches half ms": 1e3 * float(np.median(searches))}
 
 
 def main() -> None:
-    """Fill a collection and change it."""
+    """Fill a collection and update it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--n", type=float, default=1e6)
     n = int(parser.parse_args().n)
     model = HashModel({"image": [Affine(np.eye(64), np.zeros(64))]}, 64)
     with (
-        tempfile.TemporaryDirectory(prefix="crossbit-") as place,
-        Collection.create(Path(place) / "collection", model) as collection,
+        tempfile.TemporaryDirectory(prefix="crossbit-") as folder,
+        Collection.create(Path(folder) / "collection", model) as collection,
     ):
         print(json.dumps({"n": n, **measured(collection, n)}))
 

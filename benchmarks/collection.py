@@ -104,7 +104,7 @@ class Crossbit:
         where = None if year is None else {"year": year}
         return [
             str(hit.id)
-            for hit in self.collection.search("image", self._codes(word), K, where=where)[0]
+            for hit in self.collection.search("image", self._codes(word), K, filter=where)[0]
         ]
 
 

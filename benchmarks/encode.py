@@ -1,8 +1,8 @@
-"""How near encoding comes to the matrix products it consists of.
+"""Speed of encoding compared with the matrix products it consists of.
 
-Each line compares `HashModel.encode` (checks, products, signs, packing) with the bare products of the same shapes on
-the whole batch, in the same run, taking turns; ``rate`` is the share of the products' speed that encoding reaches.
-Set OPENBLAS_NUM_THREADS=1 to measure one core.
+Each line compares `HashModel.encode` (validation, products, signs, packing) with the plain products
+of the same shapes on the whole batch, alternating in the same run; ``rate`` is the share of the
+products' speed that encoding reaches. Set OPENBLAS_NUM_THREADS=1 to measure one core.
 """
 
 import json
@@ -18,7 +18,8 @@ from crossbit.evaluation.results import environment
 from crossbit.model import Affine
 
 SHAPES = [[128, 32], [500, 64], [1000, 64], [500, 128, 64], [1024, 256], [2048, 128]]
-ROWS, REPEATS = 16_384, 15
+ROWS = 16_384
+REPEATS = 15
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -39,20 +40,20 @@ def measure(shape: list[int]) -> dict[str, object]:
     def encode() -> object:
         return model.encode("x", X)
 
-    both = [(seconds(products), seconds(encode)) for _ in range(1 + REPEATS)][
+    times = [(seconds(products), seconds(encode)) for _ in range(1 + REPEATS)][
         1:
-    ]  # the first warms up
-    bare, ours = (min(took) for took in zip(*both, strict=True))
-    one = min(seconds(lambda: model.encode("x", X[:1])) for _ in range(100))
+    ]  # after a warm-up
+    plain, ours = (min(took) for took in zip(*times, strict=True))
+    single_row = min(seconds(lambda: model.encode("x", X[:1])) for _ in range(100))
     return {
         "benchmark": "encode",
         "shape": shape,
         "rows": ROWS,
-        "rate": round(bare / ours, 3),
+        "rate": round(plain / ours, 3),
         "rows/s": round(ROWS / ours),
         "GFLOP/s": round(2e-9 * ROWS * sum(W.size for W in weights) / ours, 1),
-        "one row, µs": round(1e6 * one),
-        "spread": round(max(took for _, took in both) / ours, 2),
+        "one row, µs": round(1e6 * single_row),
+        "spread": round(max(took for _, took in times) / ours, 2),
     }
 
 

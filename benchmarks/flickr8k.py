@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from crossbit import CCAITQ, Codes, HashModel, Pairs, RankedCCA
 from crossbit.data.captions import read_captions
 from crossbit.features import extract
-from crossbit.hashers.together import SharedDirections
+from crossbit.linalg.cca import CCA
 from crossbit.metrics import Success, mean_over_queries, rank_codes, rank_vectors, same_class
 from crossbit.metrics.ranking import Ranking
 from crossbit.model.preprocessing import apply, fit_inputs
@@ -125,19 +125,20 @@ def unhashed(
         part: {name: apply(layers[name], getattr(rows, name)) for name in layers}
         for part, rows in parts.items()
     }
-    shared = SharedDirections(
+    cca = CCA(
         {
             "image": made["train"]["image"].astype(np.float64),
             "text": train.means(made["train"]["text"].astype(np.float64)),
-        }
+        },
+        max_axes=768,
     )
     tried = []
     for regularization, power, directions in product(regularizations, (0.5, 1.0, 2.0), (128, 384)):
-        W = shared.directions(directions, regularization, power)
+        W = cca.directions(directions, regularization, power)
         found = {}
         for part in ("dev", "test"):
             image, text = (
-                (made[part][name] - shared.mean[name]) @ W[name] for name in ("image", "text")
+                (made[part][name] - cca.mean[name]) @ W[name] for name in ("image", "text")
             )
             found[part] = of_vectors(image, text, parts[part].owner)
         setting = {"regularization": regularization, "power": power, "directions": directions}

@@ -1,6 +1,7 @@
-"""What an evaluation costs: 10⁴ queries × 2·10⁵ base codes of 64 bits; and a small one, as for early stopping.
+"""Cost of an evaluation: 10⁴ queries × 2·10⁵ base codes of 64 bits, and small ones.
 
-Prints a JSON line for each: wall and CPU seconds, and the peak of the process's memory so far.
+Prints one JSON line each: wall and CPU seconds, and the peak memory of the process so far. The
+small sizes are those of early stopping.
 """
 
 import argparse
@@ -18,12 +19,12 @@ from crossbit.metrics import (
     code_health,
     common_class,
     evaluate,
+    evaluate_ranking,
     jaccard,
     mean_average_precision,
     rank_vectors,
     same_class,
 )
-from crossbit.metrics.evaluate import evaluate_ranking
 
 N_BITS = 64
 
@@ -46,7 +47,8 @@ def relevances(n_queries: int, n_base: int) -> Iterator[tuple[str, Relevance]]:
 
 
 def cost(what: str, work: Callable[[], object], repeats: int = 1) -> None:
-    walls, processor = [], time.process_time()
+    walls = []
+    cpu_start = time.process_time()
     for _ in range(repeats):
         start = time.perf_counter()
         work()
@@ -56,7 +58,7 @@ def cost(what: str, work: Callable[[], object], repeats: int = 1) -> None:
         "what": what,
         "seconds": round(median(walls), 4),
         "spread": round(max(walls) / min(walls), 2),
-        "cpu seconds": round((time.process_time() - processor) / repeats, 4),
+        "cpu seconds": round((time.process_time() - cpu_start) / repeats, 4),
         "peak MiB": peak // 1024,
     }
     print(json.dumps(row, ensure_ascii=False), flush=True)
@@ -70,8 +72,9 @@ def main() -> None:
     parser.add_argument(
         "--vectors", action="store_true", help="also rank real-valued vectors (minutes)"
     )
-    given = parser.parse_args()
-    small, validation = random_codes(500, 3), random_codes(2000, 4)
+    options = parser.parse_args()
+    small = random_codes(500, 3)
+    validation = random_codes(2000, 4)
     rng = np.random.default_rng(5)
     for queries in (small, validation):
         relevant = same_class(
@@ -83,23 +86,24 @@ def main() -> None:
             lambda q=queries, r=relevant: mean_average_precision(q, validation, r),
             repeats=9,  # type: ignore[misc]
         )
-    queries, base = random_codes(given.queries, 0), random_codes(given.base, 1)
-    size = f"{given.queries} × {given.base}, {given.threads} threads"
-    for name, relevant in relevances(given.queries, given.base):
+    queries = random_codes(options.queries, 0)
+    base = random_codes(options.base, 1)
+    size = f"{options.queries} × {options.base}, {options.threads} threads"
+    for name, relevant in relevances(options.queries, options.base):
         cost(
             f"mAP, {name}, {size}",
-            lambda r=relevant: mean_average_precision(queries, base, r, threads=given.threads),  # type: ignore[misc]
+            lambda r=relevant: mean_average_precision(queries, base, r, threads=options.threads),  # type: ignore[misc]
         )
     cost(
         f"evaluate, {name}, {size}",
-        lambda: evaluate(queries, base, relevant, threads=given.threads),
+        lambda: evaluate(queries, base, relevant, threads=options.threads),
     )
     cost("code health of 10⁶ codes", lambda: code_health(random_codes(1_000_000, 6)))
-    if given.vectors:
-        X, Y = (rng.standard_normal((n, 64), np.float32) for n in (given.queries, given.base))
+    if options.vectors:
+        X, Y = (rng.standard_normal((n, 64), np.float32) for n in (options.queries, options.base))
         cost(
             f"evaluate vectors, {size}",
-            lambda: evaluate_ranking(rank_vectors(X, Y, relevant, threads=given.threads)),
+            lambda: evaluate_ranking(rank_vectors(X, Y, relevant, threads=options.threads)),
         )
 
 

@@ -87,21 +87,21 @@ def waited(ask: Callable[[int], object]) -> Row:
 def searched(collection: Collection) -> dict[str, Row]:
     asked = codes(QUERIES, 9)
     return {
-        "one query": waited(lambda i: collection.search("text", asked[[i]], K, among="image")),
+        "one query": waited(lambda i: collection.search("text", asked[[i]], K, target="image")),
         "by either modality": waited(lambda i: collection.search("text", asked[[i]], K)),
         "with a filter": waited(
-            lambda i: collection.search("text", asked[[i]], K, among="image", where=RARE)
+            lambda i: collection.search("text", asked[[i]], K, target="image", filter=RARE)
         ),
         f"{QUERIES} queries at once": waited(
-            lambda _: collection.search("text", asked, K, among="image")
+            lambda _: collection.search("text", asked, K, target="image")
         ),
     }
 
 
 def distances(collection: Collection) -> NDArray[np.int64]:
     """What the answers are judged by."""
-    found = collection.search("text", codes(QUERIES, 9), K, among="image")
-    filtered = collection.search("text", codes(QUERIES, 9), K, among="image", where=RARE)
+    found = collection.search("text", codes(QUERIES, 9), K, target="image")
+    filtered = collection.search("text", codes(QUERIES, 9), K, target="image", filter=RARE)
     return np.array([[hit.distance for hit in hits] for hits in found + filtered])
 
 
@@ -153,11 +153,11 @@ def clusters(server: Standalone, n: int, exact: NDArray[np.int64]) -> None:
     for nprobe in (1, 4, 16, 64, 256):
         address = server.address("clusters", options=f"?nprobe={nprobe}")
         with Collection.open(address, model(), timeout=120) as there:
-            found = there.search("text", asked, K, among="image")
+            found = there.search("text", asked, K, target="image")
             near = [[hit.distance for hit in hits] for hits in found]
             last = exact[:QUERIES, -1]
             recall = np.mean([np.mean([d <= last[i] for d in own]) for i, own in enumerate(near)])
-            row = waited(lambda i, there=there: there.search("text", asked[[i]], K, among="image"))  # type: ignore[misc]
+            row = waited(lambda i, there=there: there.search("text", asked[[i]], K, target="image"))  # type: ignore[misc]
             told = {name: round(share, 3) for name, share in there.stats().recall.items()}
         print(
             json.dumps(

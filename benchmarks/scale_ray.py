@@ -58,7 +58,7 @@ def encoding(folder: Path, rows: int, workers: int, address: str) -> Iterator[Ro
     alone = watch.rate()
     yield {"what": "encode", "where": "here", "rows": rows, "rows_a_second": round(alone)}
     for count in sorted({1, workers}):
-        work = distributed.Work(
+        work = distributed.EncodingJob(
             folder / "model",
             folder / "rows.npy",
             "image",
@@ -84,7 +84,7 @@ def encoding(folder: Path, rows: int, workers: int, address: str) -> Iterator[Ro
     yield from into(folder, X[: rows // 4], model, replace(work, rows=folder / "some.npy"))
 
 
-def into(folder: Path, X: Any, model: HashModel, work: distributed.Work) -> Iterator[Row]:  # noqa: ANN401
+def into(folder: Path, X: Any, model: HashModel, work: distributed.EncodingJob) -> Iterator[Row]:  # noqa: ANN401
     """Into a collection in a folder: rows encoded and written here, and encoded by workers, written here."""
     np.save(folder / "some.npy", X)
     watch = Watch()
@@ -118,7 +118,7 @@ def training(folder: Path, workers: int, address: str) -> Iterator[Row]:
             watch.note(step.number - sum(watch.counts))
 
         if where == "here":
-            hasher.fit(**Dataset.open(folder / "data").fit_arguments(None), on_step=on_step)
+            hasher.fit(**Dataset.load(folder / "data").fit_arguments(None), on_step=on_step)
         else:
             distributed.fit(
                 hasher,

@@ -24,12 +24,13 @@ from torch import Tensor
 
 from crossbit import MMNN, Pairs, pairs_from_labels
 from crossbit.data import training_set
+from crossbit.linalg.optimize import LBFGS, ConjugateGradients, Optimizer
 from crossbit.neural import losses
 from crossbit.neural.batches import make_batches
-from crossbit.neural.networks import Network, random_layers
-from crossbit.neural.objective import Features, Objective
-from crossbit.neural.parts import Part
-from crossbit.neural.train import make_optimizer
+from crossbit.neural.config import TrainConfig
+from crossbit.neural.networks import Network
+from crossbit.neural.objective import Evaluation, Objective
+from crossbit.neural.splits import Features, Subset
 
 SETS = (("image", "text"), ("image", "image"), ("text", "text"))
 DECAY = 0.02  # keeps the minimum at a finite place, so that "within 1 % of it" means something
@@ -55,7 +56,9 @@ def views_of(labels: np.ndarray, seed: int) -> dict[str, np.ndarray]:
     return views
 
 
-def problem(n: int, n_pairs: int, n_bits: int, optimizer: str) -> tuple[Objective, list[Pairs]]:
+def problem(
+    n: int, n_pairs: int, n_bits: int, optimizer: str
+) -> tuple[Objective, Evaluation, list[Pairs]]:
     """The paper's NUS settings: margins 7 and 3, α 0.3, a linear layer and tanh."""
     labels = np.random.default_rng(0).integers(0, 20, n)
     pairs = [
@@ -72,27 +75,37 @@ def problem(n: int, n_pairs: int, n_bits: int, optimizer: str) -> tuple[Objectiv
         inputs="none",
         decay=DECAY,
     )
-    settings, part = hasher._settings(data), Part.whole(data)
+    config = TrainConfig.resolve(vars(hasher), data)
+    subset = Subset.whole(data)
     random = np.random.default_rng(2)
     networks = {
-        name: Network(random_layers([view.shape[1], n_bits], random))
-        for name, view in data.views.items()
+        name: Network.random([view.shape[1], n_bits], random) for name, view in data.views.items()
     }
-    batches = make_batches(part, settings)
-    objective = Objective(
-        networks, batches.terms, Features(part, {}, torch.device("cpu"), lazy=False), settings
-    )
-    objective.look_at(batches.batch(1), 1, 1.0)
-    return objective, pairs
+    batches = make_batches(subset, config)
+    features = Features(subset, {}, torch.device("cpu"), lazy=False)
+    objective = Objective(networks, batches.terms, features, config)
+    return objective, objective.at(batches.batch(1), noise=1, beta=1.0), pairs
+
+
+def make_optimizer(name: str) -> Optimizer:
+    return {"cg": ConjugateGradients, "lbfgs": LBFGS}[name]()
+
+
+def decay_cost(objective: Objective) -> Tensor:
+    """Weight decay of all weight matrices."""
+    squares = [p.square().sum() for p in objective.parameters if p.ndim > 1]
+    return 0.5 * DECAY * torch.stack(squares).sum()
 
 
 def ours(optimizer: str, n: int, n_pairs: int, n_bits: int, steps: int) -> Curve:
-    objective, _ = problem(n, n_pairs, n_bits, optimizer)
-    method, x = make_optimizer(objective.settings), objective.vector()
-    curve, spent = [(0.0, objective(x)[0])], 0.0
+    objective, evaluate, _ = problem(n, n_pairs, n_bits, optimizer)
+    method = make_optimizer(optimizer)
+    x = objective.vector()
+    curve = [(0.0, evaluate(x)[0])]
+    spent = 0.0
     for _ in range(steps):
         start = time.process_time()
-        x, value = method.step(x, objective)
+        x, value = method.step(x, evaluate)
         spent += time.process_time() - start
         curve.append((spent, value))
         if method.converged:
@@ -116,13 +129,14 @@ def mini_batches(
 
 def plain(batch: int, rate: float, n: int, n_pairs: int, n_bits: int, seconds: float) -> Curve:
     """What one writes first: gather the rows of a batch of pairs, embed both sides, step with Adam."""
-    objective, pairs = problem(n, n_pairs, n_bits, "cg")
+    objective, evaluate, pairs = problem(n, n_pairs, n_bits, "cg")
     X = {name: objective.features.take(name, None) for name in objective.networks}
     method = torch.optim.Adam(objective.parameters, lr=rate)
-    curve, spent, looked = [(0.0, objective(objective.vector())[0])], 0.0, 0.0
+    curve = [(0.0, evaluate(objective.vector())[0])]
+    spent = looked = 0.0
     for parts in mini_batches(pairs, batch, seed=3):
         start = time.process_time()
-        loss = 0.5 * DECAY * torch.stack([p.square().sum() for p in objective.decayed]).sum()
+        loss = decay_cost(objective)
         for (left, right), (i, j, similar) in zip(SETS, parts, strict=True):
             u = torch.tanh(objective.networks[left](X[left][i]))
             v = torch.tanh(objective.networks[right](X[right][j]))
@@ -133,7 +147,7 @@ def plain(batch: int, rate: float, n: int, n_pairs: int, n_bits: int, seconds: f
         method.step()
         spent += time.process_time() - start
         if spent - looked > seconds / 60:
-            curve.append((spent, objective(objective.vector())[0]))
+            curve.append((spent, evaluate(objective.vector())[0]))
             looked = spent
         if spent > seconds:
             break
@@ -142,7 +156,7 @@ def plain(batch: int, rate: float, n: int, n_pairs: int, n_bits: int, seconds: f
 
 def accumulated(batch: int, n: int, n_pairs: int, n_bits: int, steps: int, seconds: float) -> Curve:
     """The same conjugate gradients as ours, each evaluation a loop over mini-batches of pairs."""
-    objective, pairs = problem(n, n_pairs, n_bits, "cg")
+    objective, full, pairs = problem(n, n_pairs, n_bits, "cg")
     X = {name: objective.features.take(name, None) for name in objective.networks}
     rounds = -(-len(pairs[0]) // batch)
 
@@ -151,12 +165,7 @@ def accumulated(batch: int, n: int, n_pairs: int, n_bits: int, steps: int, secon
         total, gradient = 0.0, torch.zeros_like(x)
         batches = mini_batches(pairs, batch, seed=3)
         for _ in range(rounds):
-            loss = (
-                0.5
-                * DECAY
-                / rounds
-                * torch.stack([p.square().sum() for p in objective.decayed]).sum()
-            )
+            loss = decay_cost(objective) / rounds
             for (left, right), (i, j, similar) in zip(SETS, next(batches), strict=True):
                 u = torch.tanh(objective.networks[left](X[left][i]))
                 v = torch.tanh(objective.networks[right](X[right][j]))
@@ -170,8 +179,10 @@ def accumulated(batch: int, n: int, n_pairs: int, n_bits: int, steps: int, secon
             )
         return total, gradient
 
-    method, x = make_optimizer(objective.settings), objective.vector()
-    curve, spent = [(0.0, objective(x)[0])], 0.0
+    method = make_optimizer("cg")
+    x = objective.vector()
+    curve = [(0.0, full(x)[0])]
+    spent = 0.0
     for _ in range(steps):
         start = time.process_time()
         x, value = method.step(x, evaluate)
@@ -218,8 +229,9 @@ def speed(
 
 
 def nus(n: int = 100_000, n_pairs: int = 500_000, seconds: float = 300.0) -> None:
-    objective, _ = problem(n, n_pairs, 64, "cg")
-    method, x = make_optimizer(objective.settings), objective.vector()
+    objective, evaluate, _ = problem(n, n_pairs, 64, "cg")
+    method = make_optimizer("cg")
+    x = objective.vector()
     start, cpu, first, value = (
         time.perf_counter(),
         time.process_time(),
@@ -227,7 +239,7 @@ def nus(n: int = 100_000, n_pairs: int = 500_000, seconds: float = 300.0) -> Non
         float("nan"),
     )
     while (took := time.perf_counter() - start) < seconds and not method.converged:
-        x, value = method.step(x, objective)
+        x, value = method.step(x, evaluate)
     done = objective.evaluations - first
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     say(benchmark="nus", n=n, n_pairs=n_pairs, evaluations=done, seconds=took, loss=value, peak_gib=peak,
