@@ -1,4 +1,4 @@
-"""Copies of collections: whole, resumable, compared."""
+"""Copies of collections: complete, resumable, verified."""
 
 from pathlib import Path
 
@@ -44,7 +44,7 @@ def test_a_copy_is_the_same(source: Collection, tmp_path: Path) -> None:
         assert copy.copy(source, target) == 0
 
 
-def test_an_interrupted_copy_goes_on(
+def test_an_interrupted_copy_continues(
     source: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(copy, "BATCH", 5)
@@ -60,12 +60,11 @@ def test_an_interrupted_copy_goes_on(
         copy.verify(source, target)
 
 
-def test_what_differs_is_replaced_whole(source: Collection, tmp_path: Path) -> None:
+def test_a_differing_item_is_replaced_completely(source: Collection, tmp_path: Path) -> None:
     with Collection.create(tmp_path / "target", model(0)) as target:
         copy.copy(source, target)
-        target.upsert(
-            [10], {"image": VIEWS["image"][:1]}, [{"other": 1}]
-        )  # the source's has text alone
+        # The item of the source has text only.
+        target.upsert([10], {"image": VIEWS["image"][:1]}, [{"other": 1}])
         with pytest.raises(
             BackendError,
             match=r"holds 27 items, checksum \w{16}, .* 27 items, checksum \w{16}; one of",
@@ -88,7 +87,7 @@ def test_codes_of_another_model_are_not_copied(source: Collection, tmp_path: Pat
         copy.copy(source, target)
 
 
-def test_the_checksum_sees_every_part_but_no_order(source: Collection) -> None:
+def test_the_checksum_depends_on_every_part_but_not_on_the_order(source: Collection) -> None:
     items = list(source)
     whole = copy.contents(items)
     assert copy.contents(items[::-1]) == whole

@@ -1,4 +1,4 @@
-"""The filter language: what it takes and what it refuses."""
+"""Filters: syntax, meaning, and what is refused."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def test_short_and_long_forms() -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "payload", "expected"),
+    ("filter", "payload", "expected"),
     [
         ({"a": 1}, {"a": True}, False),
         ({"a": 1}, {"a": 1.0}, True),
@@ -44,12 +44,12 @@ def test_short_and_long_forms() -> None:
         ({"a": 1, "b": 2}, {"a": 1, "b": 3}, False),
     ],
 )
-def test_meaning(where: dict[str, Any], payload: dict[str, Any], expected: bool) -> None:
-    assert matches_all(parse_filter(where), payload) is expected
+def test_meaning(filter: dict[str, Any], payload: dict[str, Any], expected: bool) -> None:
+    assert matches_all(parse_filter(filter), payload) is expected
 
 
 @pytest.mark.parametrize(
-    ("where", "message"),
+    ("filter", "message"),
     [
         (
             [("a", 1)],
@@ -72,6 +72,6 @@ def test_meaning(where: dict[str, Any], payload: dict[str, Any], expected: bool)
         ({"a": "\udfff"}, "an unpaired surrogate"),
     ],
 )
-def test_what_is_not_in_the_language_is_refused(where: Any, message: str) -> None:  # noqa: ANN401
+def test_invalid_filters_are_refused(filter: Any, message: str) -> None:  # noqa: ANN401
     with pytest.raises(DataError, match=message):
-        parse_filter(where)
+        parse_filter(filter)

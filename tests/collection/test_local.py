@@ -1,4 +1,4 @@
-"""The embedded store: indexes that follow the truth, features, fields, upgrades, versions."""
+"""The embedded store: index files, kept features, payload indexes, upgrades and versions."""
 
 import json
 import logging
@@ -29,7 +29,7 @@ def fill(collection: Collection, n: int, name: str = "i") -> None:
     )
 
 
-def everything(collection: Collection) -> list[tuple[object, int]]:
+def all_hits(collection: Collection) -> list[tuple[object, int]]:
     hits = collection.search("text", np.ones((1, WIDTHS["text"])), k=10_000, target="text")[0]
     return [(hit.id, hit.distance) for hit in hits]
 
@@ -51,7 +51,7 @@ def state(folder: Path) -> dict[str, Any]:
     return value
 
 
-def test_a_saved_index_is_opened_and_caught_up_without_reading_all_codes(
+def test_a_saved_index_is_updated_without_reading_all_codes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Collection.create(tmp_path / "c", model(0)) as collection:
@@ -60,15 +60,15 @@ def test_a_saved_index_is_opened_and_caught_up_without_reading_all_codes(
         assert index_files(tmp_path / "c") == ["1.1.index", "2.1.index"]
         fill(collection, 3, "late ")
         collection.delete(["i7"])
-        expected = everything(collection)
+        expected = all_hits(collection)
     monkeypatch.setattr(index_cache, "build_index", lambda *_: pytest.fail("built from all codes"))
     with Collection.open(tmp_path / "c") as collection:
-        assert everything(collection) == expected
+        assert all_hits(collection) == expected
         collection.upsert(["i8"], {"text": np.ones((1, WIDTHS["text"]))})
-        assert everything(collection)[0] == ("i8", 0)
+        assert all_hits(collection)[0] == ("i8", 0)
 
 
-def test_more_may_be_asked_for_than_there_is(tmp_path: Path) -> None:
+def test_k_may_exceed_the_number_of_items(tmp_path: Path) -> None:
     asked = np.ones((2, WIDTHS["text"]))
     with Collection.create(tmp_path / "c", model(0)) as collection:
         assert collection.search("text", asked, k=10**30) == [[], []]
@@ -78,7 +78,7 @@ def test_more_may_be_asked_for_than_there_is(tmp_path: Path) -> None:
         assert [len(hits) for hits in found] == [5, 5]
 
 
-def test_a_place_is_no_model(tmp_path: Path) -> None:
+def test_a_string_is_not_a_model(tmp_path: Path) -> None:
     with pytest.raises(
         DataError, match=r"expected a HashModel, got str; load a folder with HashModel.load"
     ):
@@ -86,39 +86,41 @@ def test_a_place_is_no_model(tmp_path: Path) -> None:
     assert not (tmp_path / "c").exists()
 
 
-def test_much_that_is_new_is_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_with_many_new_codes_is_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(index_cache, "_MIN_PENDING", 20)
     with Collection.create(tmp_path / "c", model(0)) as collection:
         fill(collection, 19)
-        everything(collection)
+        all_hits(collection)
         assert index_files(tmp_path / "c") == []
         fill(collection, 20, "more ")
-        everything(collection)
+        all_hits(collection)
         assert index_files(tmp_path / "c") == ["1.2.index", "2.2.index"]
         fill(collection, 30, "again ")
-        everything(collection)
+        all_hits(collection)
         assert index_files(tmp_path / "c") == ["1.3.index", "2.3.index"]
 
 
-def test_the_log_forgets_what_index_files_have(
+def test_the_log_drops_changes_that_index_files_contain(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store, "_TRIM_EVERY", 4)
     folder = tmp_path / "c"
     with Collection.create(folder, model(0)) as collection, Collection.open(folder) as other:
         fill(collection, 5)
-        everything(other)  # at generation 1, and left behind from here on
+        all_hits(other)  # stays at generation 1 until its next search
         for i in range(7):
             fill(collection, 2, f"{i} ")
         assert state(folder)["log_start"] == 4  # without files, the last four changes are kept
         collection.compact()
         assert state(folder)["log_start"] == 8
         fill(collection, 2, "last ")
-        assert everything(other) == everything(collection)
+        assert all_hits(other) == all_hits(collection)
         assert other.check() == []
 
 
-def test_an_index_of_another_past_is_not_used(tmp_path: Path) -> None:
+def test_an_index_of_another_history_is_not_used(tmp_path: Path) -> None:
     folder = tmp_path / "c"
     with Collection.create(folder, model(0)) as collection:
         fill(collection, 10)
@@ -126,11 +128,11 @@ def test_an_index_of_another_past_is_not_used(tmp_path: Path) -> None:
     with Collection.open(folder) as collection:
         fill(collection, 10, "x ")
         collection.compact()
-    # Somebody brings back the old truth alone, and says that the later writes may go.
+    # Restore the old database alone, and give up the later writes.
     shutil.copy(tmp_path / "copy" / "items.sqlite", folder / "items.sqlite")
     (folder / "acknowledged").unlink()
     with Collection.open(folder) as collection:
-        assert len(everything(collection)) == 10
+        assert len(all_hits(collection)) == 10
         assert index_files(folder) == []
     for path in (tmp_path / "copy").glob("index/*"):
         path.unlink()
@@ -139,11 +141,11 @@ def test_an_index_of_another_past_is_not_used(tmp_path: Path) -> None:
         other.compact()
     shutil.copytree(tmp_path / "other" / "index", tmp_path / "copy" / "index")
     with Collection.open(tmp_path / "copy") as collection:
-        assert len(everything(collection)) == 10
+        assert len(all_hits(collection)) == 10
         assert collection.check() == []
 
 
-def test_an_index_that_cannot_be_saved_is_no_failure(
+def test_an_index_that_cannot_be_saved_is_only_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def full(*_: object) -> None:
@@ -156,11 +158,11 @@ def test_an_index_that_cannot_be_saved_is_no_failure(
     ):
         fill(collection, 5)
         collection.compact()
-        assert len(everything(collection)) == 5
+        assert len(all_hits(collection)) == 5
     assert "cannot save the index ([Errno 28] No space left on device)" in caplog.text
 
 
-def test_check_makes_a_wrong_index_anew(tmp_path: Path) -> None:
+def test_check_rebuilds_a_wrong_index(tmp_path: Path) -> None:
     folder = tmp_path / "c"
     with Collection.create(folder, model(0)) as collection:
         fill(collection, 20)
@@ -177,25 +179,25 @@ def test_check_makes_a_wrong_index_anew(tmp_path: Path) -> None:
         assert len(collection.search("image", np.ones((1, 6)), k=50, target="image")[0]) == 20
 
 
-def test_a_damaged_log_is_made_up_for(tmp_path: Path) -> None:
+def test_a_corrupted_log_is_replaced(tmp_path: Path) -> None:
     folder = tmp_path / "c"
     with Collection.create(folder, model(0)) as collection:
         fill(collection, 20)
         collection.compact()
         fill(collection, 5, "late ")
-        expected = everything(collection)
+        expected = all_hits(collection)
     with sqlite3.connect(folder / "items.sqlite") as connection:
         connection.execute("UPDATE changes SET runs = zeroblob(16)")
     connection.close()
     with Collection.open(folder) as collection:
-        assert everything(collection) == expected
+        assert all_hits(collection) == expected
         (finding,) = collection.check()
         assert "the table 'changes' does not match its checksums; rebuilt" in str(finding)
         assert collection.check() == []
-        assert everything(collection) == expected
+        assert all_hits(collection) == expected
 
 
-def test_large_collections_index_the_fields_that_are_asked_for(
+def test_large_collections_index_the_fields_of_a_filter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store, "SCAN_LIMIT", 10)
@@ -206,7 +208,7 @@ def test_large_collections_index_the_fields_that_are_asked_for(
         assert {hit.payload["n"] for hit in found} == {3, 4}
         assert collection.stats().fields == ("n",)
         other = sqlite3.connect(tmp_path / "c" / "items.sqlite", isolation_level=None)
-        other.execute("BEGIN IMMEDIATE")  # nobody else may write now; filters work all the same
+        other.execute("BEGIN IMMEDIATE")  # nobody else can write now; filters still work
         with Collection.open(tmp_path / "c", timeout=0.01) as waiting:
             assert (
                 len(waiting.search("text", query, k=50, filter={"of": "i", "n": {"!=": 3}})[0])
@@ -217,7 +219,7 @@ def test_large_collections_index_the_fields_that_are_asked_for(
             collection.search("text", query, filter={"n": {"in": list(range(10_001))}})
 
 
-def test_the_index_of_a_field_follows_every_change(tmp_path: Path) -> None:
+def test_the_index_of_a_field_follows_every_write(tmp_path: Path) -> None:
     with Collection.create(tmp_path / "c", model(0)) as collection:
         fill(collection, 20)
         collection.index_field("n")
@@ -248,20 +250,22 @@ def test_the_index_of_a_field_follows_every_change(tmp_path: Path) -> None:
         ]
 
 
-def test_another_holder_goes_over_to_the_new_model_by_itself(tmp_path: Path) -> None:
+def test_other_open_objects_switch_to_the_new_model(tmp_path: Path) -> None:
     folder = tmp_path / "c"
     X = random.normal(size=(1, WIDTHS["text"]))
     with (
-        Collection.create(folder, model(0), keep_features=True) as one,
+        Collection.create(folder, model(0), keep_features=True) as first,
         Collection.open(folder) as other,
     ):
-        fill(one, 5)
-        assert len(everything(other)) == 5
-        one.upgrade(model(1))
-        assert other.search("text", X) == one.search("text", X)
-        one.upgrade(model(2))
+        fill(first, 5)
+        assert len(all_hits(other)) == 5
+        first.upgrade(model(1))
+        assert other.search("text", X) == first.search("text", X)
+        first.upgrade(model(2))
         other.upsert(["late"], {"text": X})
-        assert one.get(["late"])[0].codes["text"] == model(2).encode("text", X)  # type: ignore[union-attr]
+        (late,) = first.get(["late"])
+        assert late is not None
+        assert late.codes["text"] == model(2).encode("text", X)
         assert other.model == model(2)
 
 
@@ -290,11 +294,11 @@ def test_writes_during_an_upgrade_are_not_lost(
             expected[1],
             None,
         ]
-        assert len(everything(collection)) == 7
+        assert len(all_hits(collection)) == 7
         assert collection.check() == []
 
 
-def test_upgrades_that_cannot_be_are_refused_and_leave_nothing(tmp_path: Path) -> None:
+def test_impossible_upgrades_are_refused_and_leave_no_files(tmp_path: Path) -> None:
     folder = tmp_path / "c"
     with Collection.create(folder, model(0)) as collection:
         fill(collection, 4)
@@ -309,13 +313,13 @@ def test_upgrades_that_cannot_be_are_refused_and_leave_nothing(tmp_path: Path) -
             collection.upgrade(other)
         assert [path.name for path in (folder / "model").iterdir()] == ["1"]
         collection.delete([f"i{i}" for i in range(4)])
-        collection.upgrade(other)  # of an empty collection anything goes
+        collection.upgrade(other)  # an empty collection accepts any model
         assert collection.model == other
         collection.upsert(["a"], {"text": np.ones((1, 4))})
         assert collection.check() == []
 
 
-def test_leftovers_of_a_killed_upgrade_are_dropped(
+def test_leftovers_of_an_interrupted_upgrade_are_dropped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*_: object) -> None:
@@ -329,7 +333,7 @@ def test_leftovers_of_a_killed_upgrade_are_dropped(
             with pytest.raises(KeyboardInterrupt):
                 collection.upgrade(model(1))
         assert len(list((folder / "model").iterdir())) == 2
-        assert len(everything(collection)) == 4
+        assert len(all_hits(collection)) == 4
         collection.compact()
         assert [path.name for path in (folder / "model").iterdir()] == ["1"]
         with sqlite3.connect(folder / "items.sqlite") as connection:
@@ -362,9 +366,8 @@ def test_features_are_kept_in_their_type_and_shape(tmp_path: Path) -> None:
             match="1 items have no new features of 'text', the first is 'coded'; nothing was",
         ):
             collection.upgrade(model(6))
-        collection.upsert(
-            ["i0"], {"text": Codes.pack(np.ones((1, 20), bool))}
-        )  # its features no longer fit its code
+        # The kept features of i0 no longer belong to its code.
+        collection.upsert(["i0"], {"text": Codes.pack(np.ones((1, 20), bool))})
         with pytest.raises(
             DataError,
             match="2 items have no new features of 'text', the first is 'i0'; nothing was",
@@ -381,14 +384,14 @@ def test_features_are_kept_in_their_type_and_shape(tmp_path: Path) -> None:
         Collection.create(tmp_path / "d", model(0), keep_features="int8")
 
 
-def test_places_that_cannot_be_are_refused(tmp_path: Path) -> None:
+def test_invalid_paths_are_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("something")
-    for place in (tmp_path, tmp_path / "file"):
+    for path in (tmp_path, tmp_path / "file"):
         with pytest.raises(
             DataError,
             match=r"exists already; open it with Collection\.open, or choose another path",
         ):
-            Collection.create(place, model(0))
+            Collection.create(path, model(0))
     with pytest.raises(
         DataError, match=r"not a collection \(it contains no items\.sqlite\); create one with"
     ):
@@ -404,7 +407,7 @@ def test_places_that_cannot_be_are_refused(tmp_path: Path) -> None:
         Collection.open(tmp_path / "empty")
 
 
-def test_a_newer_format_is_refused_naming_both(tmp_path: Path) -> None:
+def test_a_newer_format_is_refused_and_both_are_named(tmp_path: Path) -> None:
     folder = tmp_path / "c"
     Collection.create(folder, model(0)).close()
     text = json.dumps({**state(folder), "format": "crossbit.collection/9"})
@@ -443,7 +446,7 @@ if child == 0:
     try:
         len(collection)
     except DataError as error:
-        assert "was opened before this process was forked; open the collection again in" in str(error)
+        assert "was opened before this process was forked; open the" in str(error)
         collection.close()
         os._exit(0)
     os._exit(1)
@@ -452,7 +455,7 @@ assert len(collection) == 0
 """
 
 
-def test_a_forked_process_opens_its_own(tmp_path: Path) -> None:
+def test_a_forked_process_must_open_its_own(tmp_path: Path) -> None:
     Collection.create(tmp_path / "c", model(0)).close()
     done = subprocess.run(
         [sys.executable, "-c", FORK, str(tmp_path / "c")],
@@ -463,18 +466,18 @@ def test_a_forked_process_opens_its_own(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_a_collection_of_the_first_format_is_read_for_ever(tmp_path: Path) -> None:
+def test_a_collection_of_the_first_format_can_be_read(tmp_path: Path) -> None:
     golden = Path(__file__).parent.parent / "golden" / "collection-1"
     shutil.copytree(golden, tmp_path / "c")
     with Collection.open(tmp_path / "c") as collection:
-        told = {
+        items = {
             item.id: (
                 item.payload,
                 {name: code.to_bytes().tobytes().hex() for name, code in item.codes.items()},
             )
             for item in collection
         }
-        assert told == {
+        assert items == {
             "a": ({"year": 2001, "tags": ["x", "y"]}, {"image": "e00e", "text": "2302"}),
             "b": ({"year": 2002}, {"image": "e008", "text": "f709"}),
             3: ({}, {"text": "dc0c"}),
@@ -492,41 +495,41 @@ def test_a_collection_of_the_first_format_is_read_for_ever(tmp_path: Path) -> No
         assert len(collection) == 4
 
 
-def test_items_come_in_order_of_arrival(tmp_path: Path) -> None:
+def test_items_are_iterated_in_order_of_arrival(tmp_path: Path) -> None:
     with Collection.create(tmp_path / "c", model(0)) as collection:
         collection.upsert(["b", 2, "a"])
         collection.upsert([1, "b"])
         assert [item.id for item in collection] == ["b", 2, "a", 1]
 
 
-def test_upgrade_from_features_that_were_kept_or_given_again(tmp_path: Path) -> None:
+def test_an_upgrade_from_kept_or_given_features(tmp_path: Path) -> None:
     X = random.normal(size=(9, WIDTHS["text"]))
     ids = [f"i{i}" for i in range(9)]
     with Collection.create(tmp_path / "c", model(0), keep_features=True) as collection:
         collection.upsert(ids, {"text": X})
         collection.upgrade(model(1))
         collection.upgrade(model(2), [(ids, {"text": X[::-1]})])
-        collection.upgrade(model(3))  # from the features that were given again
+        collection.upgrade(model(3))  # from the features of the previous upgrade
         assert [item.codes["text"] for item in collection] == [
             model(3).encode("text", x[None]) for x in X[::-1]
         ]
 
 
-def test_a_model_that_is_given_must_be_the_one_that_is_there(tmp_path: Path) -> None:
+def test_a_given_model_must_be_the_one_of_the_folder(tmp_path: Path) -> None:
     Collection.create(tmp_path / "c", model(0)).close()
     with Collection.open(tmp_path / "c", model(0)) as collection:
         assert len(collection) == 0
     with pytest.raises(
         DataError,
-        match=r"holds codes of the model \w{16}, not of the given model \w{16}; leave the model out",
+        match=r"holds codes of the model \w{16}, not of the given model \w{16}; leave the mod",
     ):
         Collection.open(tmp_path / "c", model(1))
 
 
-def test_a_place_that_can_be_no_folder_is_told(tmp_path: Path) -> None:
+def test_a_path_that_cannot_be_a_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(DataError, match="a parent of this path is a file, not a folder"):
         Collection.create(tmp_path / "file" / "inside", model(0))
-    for where in (None, 5):
+    for path in (None, 5):
         with pytest.raises(DataError, match="a collection is at a folder or at a URI"):
-            Collection.open(where)  # type: ignore[arg-type]
+            Collection.open(path)  # type: ignore[arg-type]

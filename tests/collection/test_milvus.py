@@ -1,4 +1,4 @@
-"""What of Milvus needs no server: addresses, keys, filters, and what is said when something is missing."""
+"""The parts of the Milvus store that need no server: addresses, keys, filters, missing extras."""
 
 import sys
 from pathlib import Path
@@ -52,7 +52,7 @@ def test_credentials_and_certificates_come_from_the_environment(
     )  # the address comes first
 
 
-def test_an_address_is_shown_without_secrets() -> None:
+def test_an_address_is_displayed_without_credentials() -> None:
     assert (
         str(MilvusAddress.parse("milvus://root:secret@h/a?consistency=strong"))
         == "milvus://h:19530/a"
@@ -94,12 +94,12 @@ def test_an_address_is_shown_without_secrets() -> None:
         ("milvus://h/a?nlist=0", "nlist must be between 1 and 65536, got '0'"),
     ],
 )
-def test_addresses_that_are_none(text: str, message: str) -> None:
+def test_invalid_addresses_are_refused(text: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
         MilvusAddress.parse(text)
 
 
-def test_what_a_server_does_not_keep(tmp_path: Path) -> None:
+def test_a_server_keeps_neither_model_nor_features(tmp_path: Path) -> None:
     with pytest.raises(
         DataError,
         match="keeps the fingerprint of the model, not the model itself; open it with Collec",
@@ -109,7 +109,7 @@ def test_what_a_server_does_not_keep(tmp_path: Path) -> None:
         Collection.create("milvus://h/a", model(0), keep_features=True)
 
 
-def test_a_missing_library_says_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pymilvus", None)
     with pytest.raises(
         MissingExtraError, match=r"'pymilvus' is not installed. .* pip install 'crossbit\[milvus\]'"
@@ -123,7 +123,7 @@ IDS = st.one_of(
 
 
 @given(IDS, st.integers(0, 9))
-def test_keys_tell_their_ids(id_: int | str, number: int) -> None:
+def test_keys_contain_their_ids(id_: int | str, number: int) -> None:
     key = schema.item_key(id_)
     assert schema.item_id(key) == schema.item_id(schema.row_key(key, number)) == id_
     assert key.isascii()
@@ -132,7 +132,7 @@ def test_keys_tell_their_ids(id_: int | str, number: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "expected"),
+    ("filter", "expected"),
     [
         ({"year": 2010}, '(payload["year"] == 2010)'),
         (
@@ -148,10 +148,10 @@ def test_keys_tell_their_ids(id_: int | str, number: int) -> None:
         ({"tags": {"has": ["dog", "é"]}}, 'json_contains(payload["tags"], "dog")'),
     ],
 )
-def test_filters_in_the_words_of_milvus(where: dict[str, object], expected: str) -> None:
-    assert query.filter_expression(parse_filter(where)) == expected
+def test_filters_as_milvus_expressions(filter: dict[str, object], expected: str) -> None:
+    assert query.filter_expression(parse_filter(filter)) == expected
 
 
-def test_nothing_is_in_an_empty_list() -> None:
+def test_an_empty_list_of_alternatives_is_unsatisfiable() -> None:
     assert query.is_unsatisfiable(parse_filter({"a": 1, "b": {"in": []}}))
     assert not query.is_unsatisfiable(parse_filter({"b": {"in": [1]}}))

@@ -1,4 +1,4 @@
-"""Hostile payloads and ids: stored whole, or refused with a sentence."""
+"""Hostile payloads and ids are stored unchanged, or refused with a clear message."""
 
 import json
 import math
@@ -23,7 +23,7 @@ def nested(depth: int) -> dict[str, Any]:
     return {"outer": value}
 
 
-WHOLE: dict[str, dict[str, Any]] = {
+STORED: dict[str, dict[str, Any]] = {
     "huge": {"text": "x" * 5_000_000},
     "deep": nested(60),
     "NUL": {"a\0b": "c\0d", "list": ["\0"]},
@@ -59,8 +59,11 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "far beyond int64": ({"n": [-(10**5000)]}, "not representable in JSON"),
     "NaN": ({"n": math.nan}, "not representable in JSON"),
     "infinity": ({"a": {"n": -math.inf}}, "not representable in JSON"),
-    "a name that is no string": ({1: "a"}, "field names must be strings, got 1"),
-    "an inner name that is no string": ({"a": {None: 1}}, "field names must be strings, got None"),
+    "a name that is not a string": ({1: "a"}, "field names must be strings, got 1"),
+    "an inner name that is not a string": (
+        {"a": {None: 1}},
+        "field names must be strings, got None",
+    ),
     "an object": ({"a": object()}, "not representable in JSON"),
     "an array": ({"a": np.ones(2)}, "not representable in JSON"),
     "bytes": ({"a": b"raw"}, "not representable in JSON"),
@@ -74,20 +77,20 @@ def circular() -> dict[str, Any]:
     return value
 
 
-@pytest.mark.parametrize("name", WHOLE)
-def test_stored_whole(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", STORED)
+def test_payloads_are_stored_unchanged(name: str, tmp_path: Path) -> None:
     with Collection.create(tmp_path / "c", model(0)) as collection:
-        collection.upsert(["a"], payload=[WHOLE[name]])
+        collection.upsert(["a"], payload=[STORED[name]])
         (item,) = collection.get(["a"])
         assert item is not None
-        assert item.payload == WHOLE[name]
-        for field in list(WHOLE[name])[:2]:
+        assert item.payload == STORED[name]
+        for field in list(STORED[name])[:2]:
             collection.index_field(field)
         assert collection.check() == []
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_refused_with_a_sentence(name: str, tmp_path: Path) -> None:
+def test_payloads_are_refused_with_a_clear_message(name: str, tmp_path: Path) -> None:
     payload, message = REFUSED[name]
     with Collection.create(tmp_path / "c", model(0)) as collection:
         with pytest.raises(DataError, match=message) as caught:
@@ -96,7 +99,7 @@ def test_refused_with_a_sentence(name: str, tmp_path: Path) -> None:
         assert len(collection) == 0
 
 
-def test_what_holds_itself_is_refused() -> None:
+def test_a_circular_payload_is_refused() -> None:
     with pytest.raises(
         DataError, match=r"not representable in JSON \(Circular reference detected\)"
     ):
@@ -126,7 +129,7 @@ JSON = st.recursive(
 
 
 @given(st.lists(st.dictionaries(st.text("ab\0é", max_size=3), JSON, max_size=4), max_size=4))
-def test_texts_read_back_as_what_they_were(payloads: list[dict[str, Any]]) -> None:
+def test_json_texts_parse_to_equal_payloads(payloads: list[dict[str, Any]]) -> None:
     texts = payloads_to_json(payloads, list(range(len(payloads))))
     assert [json.loads(text) for text in texts if text is not None] == payloads
 

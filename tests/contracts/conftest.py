@@ -1,4 +1,4 @@
-"""Where the collections of the contract are: each store has a fixture ``create`` of its own."""
+"""Fixtures of the contract tests: each store has its own ``create``."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -11,8 +11,8 @@ from crossbit import Collection, HashModel
 
 @pytest.fixture
 def create(tmp_path: Path) -> Iterator[Callable[[HashModel], Collection]]:
-    """Make a collection, closed when the test ends."""
+    """Create a collection, which is closed when the test ends."""
     with ExitStack() as stack:
-        yield lambda made: stack.enter_context(
-            Collection.create(tmp_path / "c", made, keep_features=True)
+        yield lambda model: stack.enter_context(
+            Collection.create(tmp_path / "c", model, keep_features=True)
         )

@@ -1,4 +1,4 @@
-"""What every collection promises, wherever it is stored; another store is tested by another fixture ``create``."""
+"""The contract of every collection, in any store; each store has its own fixture ``create``."""
 
 from collections.abc import Callable
 from typing import Any
@@ -38,7 +38,7 @@ def empty(create: Create) -> Collection:
 
 @pytest.fixture
 def filled(empty: Collection) -> Collection:
-    """Every item has text; the first half has an image, too."""
+    """Every item has text; the first half also has an image."""
     empty.upsert(IDS, {"text": VIEWS["text"]}, PAYLOAD)
     empty.upsert(IDS[: N // 2], {"image": VIEWS["image"][: N // 2]})
     return empty
@@ -67,7 +67,7 @@ def test_an_empty_collection_finds_nothing(empty: Collection) -> None:
     assert empty.check() == []
 
 
-def test_items_come_back_as_they_were(filled: Collection) -> None:
+def test_items_are_returned_as_they_were_written(filled: Collection) -> None:
     assert len(filled) == N
     assert {item.id for item in filled} == set(IDS)
     first, missing, last = filled.get([IDS[0], "nobody", IDS[-1]])
@@ -78,7 +78,7 @@ def test_items_come_back_as_they_were(filled: Collection) -> None:
     assert filled.get([IDS[0], IDS[0]]) == [first, first]
 
 
-def test_a_number_is_not_its_spelling(empty: Collection) -> None:
+def test_an_integer_id_differs_from_its_text(empty: Collection) -> None:
     empty.upsert([1, "1"], payload=[{"kind": "number"}, {"kind": "text"}])
     assert got(empty, 1).payload == {"kind": "number"}
     assert got(empty, "1").payload == {"kind": "text"}
@@ -88,28 +88,26 @@ def test_a_number_is_not_its_spelling(empty: Collection) -> None:
 
 
 @pytest.mark.parametrize("query", ["image", "text"])
-@pytest.mark.parametrize("among", ["image", "text"])
+@pytest.mark.parametrize("target", ["image", "text"])
 def test_search_agrees_with_a_plain_loop_in_every_direction(
-    filled: Collection, query: str, among: str
+    filled: Collection, query: str, target: str
 ) -> None:
     X = random.normal(size=(3, WIDTHS[query]))
-    expected = np.sort(hamming(model(0).encode(query, X), codes(among)), axis=1)[:, :9]
-    found = filled.search(query, X, k=9, target=among)
+    expected = np.sort(hamming(model(0).encode(query, X), codes(target)), axis=1)[:, :9]
+    found = filled.search(query, X, k=9, target=target)
     assert [[hit.distance for hit in hits] for hits in found] == expected.tolist()
     for hits in found:
         assert len({hit.id for hit in hits}) == 9
-        assert {hit.modality for hit in hits} == {among}
+        assert {hit.modality for hit in hits} == {target}
         assert all(hit.similarity == (20 - hit.distance) / 20 for hit in hits)
         assert all(hit.payload == PAYLOAD[IDS.index(hit.id)] for hit in hits)
 
 
-def test_among_all_an_item_is_found_once_by_its_nearest_modality(filled: Collection) -> None:
+def test_without_a_target_an_item_is_found_once_by_its_nearest_modality(filled: Collection) -> None:
     X = random.normal(size=(4, WIDTHS["text"]))
     asked = model(0).encode("text", X)
-    text, image = (
-        hamming(asked, codes("text")).astype(int),
-        hamming(asked, codes("image")).astype(int),
-    )
+    text = hamming(asked, codes("text")).astype(int)
+    image = hamming(asked, codes("image")).astype(int)
     best = text.copy()
     best[:, : N // 2] = np.minimum(best[:, : N // 2], image)
     for i, hits in enumerate(filled.search("text", X, k=N)):
@@ -128,7 +126,7 @@ def test_codes_may_be_given_instead_of_rows(filled: Collection) -> None:
     assert got(filled, "coded").codes == {"image": codes("image")[0]}
 
 
-def test_least_similarity(filled: Collection) -> None:
+def test_min_similarity_drops_hits(filled: Collection) -> None:
     hits = filled.search("text", VIEWS["text"][:1], k=N, min_similarity=0.6)[0]
     assert hits == [
         hit for hit in filled.search("text", VIEWS["text"][:1], k=N)[0] if hit.similarity >= 0.6
@@ -136,7 +134,7 @@ def test_least_similarity(filled: Collection) -> None:
     assert 0 < len(hits) < N
 
 
-def test_rescoring_orders_by_what_the_query_is_sure_of(filled: Collection) -> None:
+def test_reranking_orders_by_weighted_distance(filled: Collection) -> None:
     X = random.normal(size=(2, WIDTHS["text"]))
     scores = model(0).scores("text", X)
     for row, hits in zip(
@@ -148,7 +146,7 @@ def test_rescoring_orders_by_what_the_query_is_sure_of(filled: Collection) -> No
         )
 
 
-def test_items_change(filled: Collection) -> None:
+def test_items_are_updated_and_deleted(filled: Collection) -> None:
     filled.upsert([IDS[0]], {"image": VIEWS["image"][5:6]})
     assert got(filled, IDS[0]).codes == {"image": codes("image")[5], "text": codes("text")[0]}
     assert got(filled, IDS[0]).payload == PAYLOAD[0]
@@ -163,26 +161,26 @@ def test_items_change(filled: Collection) -> None:
     assert IDS[0] not in {hit.id for hit in filled.search("text", VIEWS["text"][:1], k=N)[0]}
 
 
-def test_rows_that_are_all_nan_and_things_that_are_none_are_absent(empty: Collection) -> None:
+def test_rows_of_nan_and_inputs_of_none_are_absent(empty: Collection) -> None:
     X = VIEWS["image"][:3].copy()
     X[1] = np.nan
     empty.upsert(["a", "b", "c"], {"image": X, "text": codes("text")[:3]})
     assert [item.modalities for item in empty] == [["image", "text"], ["text"], ["image", "text"]]
-    empty.upsert(["a"], {"image": np.full((1, 6), np.nan)})  # says nothing about a's image
+    empty.upsert(["a"], {"image": np.full((1, 6), np.nan)})  # leaves a's image alone
     assert got(empty, "a").modalities == ["image", "text"]
     X[2, 3] = np.nan
     with pytest.raises(DataError, match="row 1 contains NaN"):
         empty.upsert(["a", "b", "c"], {"image": X})
 
 
-def test_nothing_of_a_refused_write_is_kept(filled: Collection) -> None:
+def test_a_refused_write_changes_nothing(filled: Collection) -> None:
     with pytest.raises(DataError):
         filled.upsert(["new", IDS[0]], {"text": VIEWS["text"][:2]}, [{"a": 1}, {"b": object()}])
     assert "new" not in filled
     assert got(filled, IDS[0]).payload == PAYLOAD[0]
 
 
-def test_annotation_takes_the_tags_of_the_nearest_by_vote(filled: Collection) -> None:
+def test_annotation_ranks_the_tags_of_the_nearest_by_vote(filled: Collection) -> None:
     (tags,) = filled.annotate("image", VIEWS["image"][:1], target="text", neighbors=5, max_tags=2)
     hits = filled.search("image", VIEWS["image"][:1], k=5, target="text")[0]
     assert tags[0].name == "all"
@@ -193,7 +191,7 @@ def test_annotation_takes_the_tags_of_the_nearest_by_vote(filled: Collection) ->
     assert filled.annotate("image", VIEWS["image"][:1], field="title") == [[]]
 
 
-def test_raw_things_go_through_the_recipe(create: Create) -> None:
+def test_raw_inputs_go_through_the_recipe(create: Create) -> None:
     bag = BagOfTags.fit([["red", "food"], ["cloud", "red"]])
     weights = [Affine(np.random.default_rng(0).normal(size=(bag.width, 16)), np.zeros(16))]
     made = HashModel(
@@ -213,21 +211,22 @@ def test_raw_things_go_through_the_recipe(create: Create) -> None:
         collection.search("text", "cloud")
 
 
-def test_a_play_of_many_acts_leaves_what_it_should(empty: Collection) -> None:
-    expected, keeps = ExpectedState(), empty.stats().features is not None
-    for number in range(60 if keeps else 24):  # what keeps no features is a server, and slow
-        what = operation(number, seed=2)
-        if what.kind == "upgrade" and not keeps:
+def test_random_operations_leave_the_expected_state(empty: Collection) -> None:
+    expected = ExpectedState()
+    keeps_features = empty.capabilities.keeps_features
+    for number in range(60 if keeps_features else 24):  # a server is slower
+        step = operation(number, seed=2)
+        if step.kind == "upgrade" and not keeps_features:
             empty.upgrade(model(number), expected.batches())
-        elif what.kind != "reopen":
-            apply(empty, what)
-        if what.kind != "reopen":
-            expected = expected_after(expected, what)
-            assert differences(empty, expected) == [], f"after act {number}, {what.kind}"
+        elif step.kind != "reopen":
+            apply(empty, step)
+        if step.kind != "reopen":
+            expected = expected_after(expected, step)
+            assert differences(empty, expected) == [], f"after operation {number}, {step.kind}"
     assert empty.check() == []
 
 
-def test_upgrade_with_features_given_again(filled: Collection) -> None:
+def test_an_upgrade_with_features_of_the_caller(filled: Collection) -> None:
     batches = [
         (IDS[: N // 2], {name: X[: N // 2] for name, X in VIEWS.items()}),
         (IDS[N // 2 :], {"text": VIEWS["text"][N // 2 :]}),
@@ -242,7 +241,7 @@ def test_upgrade_with_features_given_again(filled: Collection) -> None:
     assert len(filled.search("text", VIEWS["text"][:1], k=N)[0]) == N
 
 
-def test_an_upgrade_that_misses_items_changes_nothing(filled: Collection) -> None:
+def test_an_incomplete_upgrade_changes_nothing(filled: Collection) -> None:
     before = list(filled)
     with pytest.raises(
         DataError, match=r"19 items have no new features of 'image', the first is .*; nothing was"
@@ -281,12 +280,12 @@ def conditions() -> st.SearchStrategy[dict[str, Any]]:
 
 
 def same(a: object, b: object) -> bool:
-    """Equal, and both truths or neither: in Python 1 equals True."""
+    """Return whether values are equal; unlike in Python, 1 does not equal True."""
     return isinstance(a, bool) == isinstance(b, bool) and a == b
 
 
 def meets(payload: dict[str, Any], where: dict[str, Any]) -> bool:
-    """The filter language, said once more."""
+    """A second, independent implementation of filters."""
     return all(
         field in payload and compared(payload[field], asked) for field, asked in where.items()
     )
@@ -387,9 +386,9 @@ REFUSED: list[tuple[Callable[[Collection], object], str]] = [
     ),
     (lambda c: c.upsert(["a"], payload=[]), "expected one payload per id: got 0 for 1 ids"),
     (
-        lambda c: c.upsert(["a"], payload=[["x"]]),
+        lambda c: c.upsert(["a"], payload=[["x"]]),  # type: ignore[list-item]
         "payload of 'a': expected a mapping of fields, got list",
-    ),  # type: ignore[list-item]
+    ),
     (lambda c: c.delete(["a"], modality="sound"), "unknown modality 'sound'"),
     (lambda c: c.index_field(5), "the name of a field must be a string, got 5"),  # type: ignore[arg-type]
     (lambda c: c.search("sound", [[1.0]]), "unknown modality 'sound'"),
@@ -417,7 +416,7 @@ REFUSED: list[tuple[Callable[[Collection], object], str]] = [
 ]
 
 
-def test_what_cannot_be_used_is_refused(filled: Collection) -> None:
+def test_invalid_arguments_are_refused(filled: Collection) -> None:
     before = list(filled)
     for call, message in REFUSED:
         with pytest.raises(DataError, match=message):
@@ -425,7 +424,7 @@ def test_what_cannot_be_used_is_refused(filled: Collection) -> None:
     assert list(filled) == before
 
 
-def test_it_says_what_it_is(filled: Collection) -> None:
+def test_repr_and_statistics(filled: Collection) -> None:
     assert repr(filled).endswith("c': image, text → 20 bits)")
     stats = filled.stats()
     assert (stats.items, stats.modalities, stats.n_bits) == (N, {"image": N // 2, "text": N}, 20)

@@ -104,7 +104,7 @@ def test_an_interrupted_add_goes_on(
         run("add", address, lines, "--column", "text=tags", "--batch", 5, "--model", model)
     capsys.readouterr()
     assert run("add", address, lines, "--column", "text=tags", "--batch", 5, "--model", model) == 0
-    assert "20 items were added before the interruption" in (said := capsys.readouterr().err)
+    assert "continuing after 20 items" in (said := capsys.readouterr().err)
     assert f"5 items added; {N} in milvus://" in said
 
 

@@ -1,4 +1,4 @@
-"""How long the tests of faults run: briefly as a part of all tests, for hundreds of rounds in ``make test-faults``."""
+"""Rounds of the fault tests: few in the test suite, hundreds in ``make test-faults``."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Flipped bits in any file: found on read or by ``check`` and named, or without effect; the derived is made anew."""
+"""Flipped bits in any file are reported on read or by ``check``, or have no effect."""
 
 import shutil
 from pathlib import Path
@@ -20,8 +20,8 @@ from tests.faults.rounds import ROUNDS
 
 
 @pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ExpectedState]:
-    """A folder with everything in it: features, an index of a field, index files, and a log that is not moved yet."""
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ExpectedState]:
+    """A folder with features, an index of a field, index files, and a write-ahead log."""
     place = tmp_path_factory.mktemp("flips")
     expected = ExpectedState()
     collection = Collection.create(place / "live", model(0), keep_features=True)
@@ -38,18 +38,18 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ExpectedStat
     return place / "copy", expected
 
 
-def flipped(played: Path, to: Path, name: str, random: np.random.Generator) -> Path:
-    """A copy of the folder with one bit of one file flipped."""
-    shutil.rmtree(to, ignore_errors=True)
-    shutil.copytree(played, to)
-    raw = bytearray((to / name).read_bytes())
+def flip_bit(source: Path, target: Path, name: str, random: np.random.Generator) -> Path:
+    """Copy a folder and flip one bit of one file."""
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(source, target)
+    raw = bytearray((target / name).read_bytes())
     raw[random.integers(len(raw))] ^= 1 << random.integers(8)
-    (to / name).write_bytes(raw)
-    return to
+    (target / name).write_bytes(raw)
+    return target
 
 
-def told(folder: Path, expected: ExpectedState) -> list[str]:
-    """What is told about a folder; whatever is not told must be as expected."""
+def problems(folder: Path, expected: ExpectedState) -> list[str]:
+    """Return the reported problems; a folder without any must be as expected."""
     try:
         with Collection.open(folder) as collection:
             try:
@@ -69,40 +69,42 @@ def files(folder: Path) -> list[str]:
     )
 
 
-def test_every_kind_of_file_is_tried(played: tuple[Path, ExpectedState], tmp_path: Path) -> None:
-    names = files(played[0])
+def test_every_kind_of_file_is_covered(
+    prepared: tuple[Path, ExpectedState], tmp_path: Path
+) -> None:
+    names = files(prepared[0])
     assert {"items.sqlite", "items.sqlite-wal", "acknowledged"} <= set(names)
     assert any(name.startswith("model/") for name in names)
     assert any(name.startswith("index/") for name in names)
-    shutil.copytree(played[0], tmp_path / "whole")
-    assert told(tmp_path / "whole", played[1]) == []
+    shutil.copytree(prepared[0], tmp_path / "whole")
+    assert problems(tmp_path / "whole", prepared[1]) == []
 
 
-def test_flipped_bits_never_go_unnoticed(
-    played: tuple[Path, ExpectedState], tmp_path: Path
+def test_flipped_bits_are_always_noticed(
+    prepared: tuple[Path, ExpectedState], tmp_path: Path
 ) -> None:
-    folder, expected = played
+    folder, expected = prepared
     random = np.random.default_rng(11)
     noticed = 0
     for round_ in range(ROUNDS["flip"]):
         names = files(folder)
         name = names[round_ % len(names)]
-        said = told(flipped(folder, tmp_path / "flipped", name, random), expected)
-        noticed += bool(said)
+        reported = problems(flip_bit(folder, tmp_path / "flipped", name, random), expected)
+        noticed += bool(reported)
         stem = name.removesuffix("-wal")
-        assert all(stem in line or name in line or "flipped/index" in line for line in said), (
+        assert all(stem in line or name in line or "flipped/index" in line for line in reported), (
             name,
-            said,
+            reported,
         )
-        if name.startswith("index/") and said:
-            assert all("rebuilt" in line for line in said), (name, said)
+        if name.startswith("index/") and reported:
+            assert all("rebuilt" in line for line in reported), (name, reported)
     assert noticed > ROUNDS["flip"] // 2
 
 
-def test_a_damaged_index_file_is_made_anew(
-    played: tuple[Path, ExpectedState], tmp_path: Path
+def test_a_corrupted_index_file_is_rebuilt(
+    prepared: tuple[Path, ExpectedState], tmp_path: Path
 ) -> None:
-    folder, expected = played
+    folder, expected = prepared
     shutil.copytree(folder, tmp_path / "c")
     for path in (tmp_path / "c" / "index").iterdir():
         path.write_bytes(path.read_bytes()[:100])
@@ -113,10 +115,10 @@ def test_a_damaged_index_file_is_made_anew(
         assert collection.check() == []
 
 
-def test_a_lost_log_is_named_and_can_be_given_up(
-    played: tuple[Path, ExpectedState], tmp_path: Path
+def test_a_lost_log_is_reported_and_can_be_given_up(
+    prepared: tuple[Path, ExpectedState], tmp_path: Path
 ) -> None:
-    shutil.copytree(played[0], tmp_path / "c", ignore=shutil.ignore_patterns("*-wal"))
+    shutil.copytree(prepared[0], tmp_path / "c", ignore=shutil.ignore_patterns("*-wal"))
     with pytest.raises(
         FormatError,
         match=r"items\.sqlite-wal: corrupted or deleted: \d+ acknowledged writes .* missing",
@@ -129,13 +131,13 @@ def test_a_lost_log_is_named_and_can_be_given_up(
         assert "again" in collection
 
 
-def test_a_damaged_item_is_named_and_can_be_written_again(tmp_path: Path) -> None:
+def test_a_corrupted_item_is_named_and_can_be_written_again(tmp_path: Path) -> None:
     with Collection.create(tmp_path / "c", model(0)) as collection:
         collection.upsert(
             ["good", "bad"], {"text": np.ones((2, 4))}, [{"word": "fine"}, {"word": "needle"}]
         )
-    truth = tmp_path / "c" / "items.sqlite"
-    truth.write_bytes(truth.read_bytes().replace(b"needle", b"noodle"))
+    database = tmp_path / "c" / "items.sqlite"
+    database.write_bytes(database.read_bytes().replace(b"needle", b"noodle"))
     with Collection.open(tmp_path / "c") as collection:
         with pytest.raises(
             FormatError, match=r"items\.sqlite: item 'bad' does not match its checksum"
@@ -144,21 +146,21 @@ def test_a_damaged_item_is_named_and_can_be_written_again(tmp_path: Path) -> Non
         assert collection.get(["good"])[0] is not None
         (finding,) = collection.check()
         assert (
-            "table 'items': 1 rows do not match their checksums, of the items 'bad'; write these items"
+            "table 'items': 1 rows do not match their checksums, of the items 'bad'; write these"
             in str(finding)
         )
         collection.upsert(["bad"], payload=[{"word": "needle"}])
         assert collection.check() == []
 
 
-def test_a_damaged_code_is_named(tmp_path: Path) -> None:
+def test_a_corrupted_code_is_named(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     with Collection.create(tmp_path / "c", model(0)) as collection:
         collection.upsert([f"i{n}" for n in range(50)], {"text": random.normal(size=(50, 4))})
         code = collection.get(["i33"])[0].codes["text"].to_bytes().tobytes()  # type: ignore[union-attr]
-    truth = tmp_path / "c" / "items.sqlite"
-    raw = truth.read_bytes()
-    truth.write_bytes(raw.replace(code, bytes(b ^ 1 for b in code)))
+    database = tmp_path / "c" / "items.sqlite"
+    raw = database.read_bytes()
+    database.write_bytes(raw.replace(code, bytes(b ^ 1 for b in code)))
     with Collection.open(tmp_path / "c") as collection:
         with pytest.raises(
             FormatError,

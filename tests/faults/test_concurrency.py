@@ -1,4 +1,4 @@
-"""Many writers and readers at once, in processes and in threads."""
+"""Concurrent writers and readers, in processes and in threads."""
 
 import multiprocessing
 import sqlite3
@@ -20,7 +20,7 @@ PROCESSES.set_forkserver_preload(["tests.faults.operations"])
 SHEET = [f"item {i}" for i in range(12)]
 
 
-def make(folder: Path) -> Collection:
+def create(folder: Path) -> Collection:
     return Collection.create(folder, model(0), keep_features=True)
 
 
@@ -36,7 +36,7 @@ def _write_own(folder: Path, name: str, batches: int) -> None:
 
 def test_two_writers_take_turns(tmp_path: Path) -> None:
     batches = 30 * ROUNDS["writers"]
-    with make(tmp_path / "c") as collection:
+    with create(tmp_path / "c") as collection:
         children = [
             PROCESSES.Process(target=_write_own, args=(tmp_path / "c", name, batches))
             for name in ("one", "other")
@@ -59,8 +59,8 @@ def test_two_writers_take_turns(tmp_path: Path) -> None:
         assert collection.check() == []
 
 
-def test_a_writer_that_waits_too_long_is_told(tmp_path: Path) -> None:
-    make(tmp_path / "c").close()
+def test_a_writer_that_waits_too_long_gets_an_error(tmp_path: Path) -> None:
+    create(tmp_path / "c").close()
     other = sqlite3.connect(tmp_path / "c" / "items.sqlite", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with Collection.open(tmp_path / "c", timeout=0.05) as collection:
@@ -76,7 +76,7 @@ def test_a_writer_that_waits_too_long_is_told(tmp_path: Path) -> None:
 
 
 def _write_sheets(folder: Path, acknowledged: "Synchronized[int]", sheets: int) -> None:
-    """Write all items at once, again and again; every third time delete them first, now and then with a new model."""
+    """Write all items in one call, again and again, every seventh time with a new model."""
     with Collection.open(folder) as collection:
         for number in range(1, sheets + 1):
             if number % 7 == 0:
@@ -87,7 +87,7 @@ def _write_sheets(folder: Path, acknowledged: "Synchronized[int]", sheets: int) 
 
 
 def _watch(collection: Collection, acknowledged: "Synchronized[int]", sheets: int) -> None:
-    """Every search sees one sheet, whole, and none older than what had been acknowledged before it began."""
+    """Check that every search sees one complete sheet that is at least as new as the last ack."""
     while acknowledged.value == 0:
         time.sleep(0.001)
     seen = 0
@@ -118,7 +118,7 @@ def _watch_by_opening(folder: Path, acknowledged: "Synchronized[int]", sheets: i
 
 def test_readers_see_acknowledged_writes_at_their_next_call(tmp_path: Path) -> None:
     sheets = 40 * ROUNDS["writers"]
-    make(tmp_path / "c").close()
+    create(tmp_path / "c").close()
     acknowledged: Synchronized[int] = PROCESSES.Value("i", 0)
     writer = PROCESSES.Process(target=_write_sheets, args=(tmp_path / "c", acknowledged, sheets))
     readers = [
@@ -143,7 +143,7 @@ def test_threads_share_a_collection(tmp_path: Path) -> None:
         except BaseException as error:
             failures.append(error)
 
-    with make(tmp_path / "c") as collection:
+    with create(tmp_path / "c") as collection:
         threads = [threading.Thread(target=watch, daemon=True) for _ in range(4)]
         for thread in threads:
             thread.start()
@@ -154,8 +154,8 @@ def test_threads_share_a_collection(tmp_path: Path) -> None:
         assert not any(thread.is_alive() for thread in threads)
 
 
-def test_a_closed_collection_says_so(tmp_path: Path) -> None:
-    collection = make(tmp_path / "c")
+def test_a_closed_collection_is_an_error(tmp_path: Path) -> None:
+    collection = create(tmp_path / "c")
     collection.close()
     collection.close()
     with pytest.raises(DataError, match="the collection is closed; open it again"):

@@ -1,4 +1,4 @@
-"""A full disk and a folder that cannot be written: a clear error, and nothing lost."""
+"""A full disk or a read-only folder is a clear error, and no data is lost."""
 
 import multiprocessing
 import os
@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -30,37 +31,35 @@ NOBODY = 65534
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 2 MiB."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place)]
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)]
     if os.name != "posix" or subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip(
-            "needs the right to mount a small tmpfs; the test with a limit on file sizes runs everywhere"
+            "needs permission to mount a tmpfs; the test with a file size limit runs everywhere"
         )
-    yield place
-    subprocess.run(["umount", "-l", str(place)], check=True)
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 def fill(collection: Collection) -> tuple[ExpectedState, str]:
-    """Play until the disk is full: what was acknowledged, and the error."""
+    """Run operations until the disk is full; return the acknowledged state and the error."""
     expected = ExpectedState()
     for number in range(100_000):
-        what = operation(number, seed=3)
-        if what.kind == "reopen":  # the caller's collection stays open
+        step = operation(number, seed=3)
+        if step.kind == "reopen":  # the caller's object stays open
             continue
-        ballast = [{**payload, "text": "x" * 3000} for payload in what.payload]
-        what = type(what)(
-            what.number, what.kind, [f"{id_} {number}" for id_ in what.ids], what.views, ballast
-        )
+        ballast = [{**payload, "text": "x" * 3000} for payload in step.payload]
+        step = replace(step, ids=[f"{id_} {number}" for id_ in step.ids], payload=ballast)
         try:
-            apply(collection, what)
+            apply(collection, step)
         except BackendError as error:
             return expected, str(error)
-        expected = expected_after(expected, what)
+        expected = expected_after(expected, step)
     raise AssertionError("the disk was never full")
 
 
-def test_a_full_disk_is_told_and_loses_nothing(small_disk: Path) -> None:
+def test_a_full_disk_is_reported_and_loses_nothing(small_disk: Path) -> None:
     reserve = small_disk / "reserve"
     reserve.write_bytes(b"\0" * 400_000)
     collection = Collection.create(small_disk / "collection", model(0), keep_features=True)
@@ -68,7 +67,7 @@ def test_a_full_disk_is_told_and_loses_nothing(small_disk: Path) -> None:
     assert "the disk is full, nothing was written; free some space and retry" in error
     assert differences(collection, expected) == []
     collection.close()
-    with Collection.open(small_disk / "collection") as collection:  # on the disk that is still full
+    with Collection.open(small_disk / "collection") as collection:  # the disk is still full
         assert differences(collection, expected) == []
         reserve.unlink()
         assert collection.check() == []
@@ -77,9 +76,8 @@ def test_a_full_disk_is_told_and_loses_nothing(small_disk: Path) -> None:
 
 
 def _fill_with_limit(folder: Path) -> None:
-    signal.signal(
-        signal.SIGXFSZ, signal.SIG_IGN
-    )  # a write beyond the limit is an error, not the end
+    # A write beyond the limit is an error instead of a signal.
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     collection = Collection.create(folder, model(0), keep_features=True)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
     expected, error = fill(collection)
@@ -87,7 +85,7 @@ def _fill_with_limit(folder: Path) -> None:
     assert differences(collection, expected) == []
 
 
-def test_files_that_may_not_grow_are_told(tmp_path: Path) -> None:
+def test_a_file_size_limit_is_reported(tmp_path: Path) -> None:
     child = multiprocessing.get_context("forkserver").Process(
         target=_fill_with_limit, args=(tmp_path / "collection",)
     )
@@ -141,9 +139,9 @@ print("read")
 def test_a_read_only_folder_is_read_and_not_written(
     *, compacted: bool, open_elsewhere: bool
 ) -> None:
-    with tempfile.TemporaryDirectory() as place:
-        Path(place).chmod(0o755)
-        folder = Path(place) / "collection"
+    with tempfile.TemporaryDirectory() as parent:
+        Path(parent).chmod(0o755)
+        folder = Path(parent) / "collection"
         collection = Collection.create(folder, model(0), keep_features=True)
         views = {"image": np.ones((4, 6)), "text": np.ones((4, 4))}
         collection.upsert(list("abcd"), views, [{"n": n} for n in (1, 2, 3, 4)])
@@ -151,7 +149,7 @@ def test_a_read_only_folder_is_read_and_not_written(
             collection.compact()
         if not open_elsewhere:
             collection.close()
-        _let_read(folder)
+        _make_read_only(folder)
         done = subprocess.run(
             [sys.executable, "-c", READ, str(folder)],
             capture_output=True,
@@ -166,6 +164,6 @@ def test_a_read_only_folder_is_read_and_not_written(
     assert done.stdout == "read\n"
 
 
-def _let_read(folder: Path) -> None:
+def _make_read_only(folder: Path) -> None:
     for path in [folder, *folder.rglob("*")]:
         path.chmod(0o555 if path.is_dir() else 0o444)

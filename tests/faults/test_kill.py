@@ -1,4 +1,4 @@
-"""kill -9 at random moments: every acknowledged write is there, none is half there, the collection opens by itself."""
+"""kill -9 at random moments loses no acknowledged write and tears none; the collection opens."""
 
 import multiprocessing
 import signal
@@ -23,18 +23,18 @@ from tests.faults.rounds import ROUNDS
 
 @pytest.fixture(scope="module")
 def processes() -> multiprocessing.context.ForkServerContext:
-    """Processes that start in a few milliseconds, since what they need is imported already."""
+    """Processes that start in milliseconds, because their imports are preloaded."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.faults.operations"])
     return context
 
 
-def last_told(told: Connection) -> int:
-    """The last number that came through, once the sender is gone."""
+def last_number(acknowledged: Connection) -> int:
+    """Return the last number received, once the sender is gone."""
     number = -1
     while True:
         try:
-            number = told.recv()
+            number = acknowledged.recv()
         except (EOFError, OSError):
             return number
 
@@ -46,7 +46,8 @@ def test_kill_at_random_moments(
     random = np.random.default_rng(seed)
     folder = tmp_path / "collection"
     Collection.create(folder, model(0), keep_features=True).close()
-    expected, number = ExpectedState(), 0
+    expected = ExpectedState()
+    number = 0
     for _ in range(ROUNDS["kill"]):
         receiver, sender = processes.Pipe(duplex=False)
         child = processes.Process(target=run_until_killed, args=(folder, number, seed, sender))
@@ -56,38 +57,40 @@ def test_kill_at_random_moments(
         time.sleep(random.uniform(0, 0.15))
         child.kill()
         child.join()
-        done = last_told(receiver)
+        done = last_number(receiver)
         assert child.exitcode == -9, "the child failed by itself"
         while number <= done:
             expected = expected_after(expected, operation(number, seed))
             number += 1
-        expected = _found(folder, expected, expected_after(expected, operation(number, seed)))
-        # Begin after the act that was cut short, whichever way it went: its number is not told again.
+        expected = _actual_state(
+            folder, expected, expected_after(expected, operation(number, seed))
+        )
+        # Continue behind the interrupted operation, whether it took effect or not.
         number += 1
 
 
-def _found(folder: Path, acknowledged: ExpectedState, begun: ExpectedState) -> ExpectedState:
-    """The state that is there: all that was acknowledged, and the act that was cut short entirely or not at all."""
+def _actual_state(folder: Path, acknowledged: ExpectedState, begun: ExpectedState) -> ExpectedState:
+    """Return the state in the folder: with the interrupted operation, or without it."""
     with Collection.open(folder) as collection:
         assert collection.check() == []
-        wrong = differences(collection, acknowledged)
-        if not wrong:
+        problems = differences(collection, acknowledged)
+        if not problems:
             return acknowledged
         more = differences(collection, begun)
-        assert not more, f"neither before the last act: {wrong[:3]}, nor after it: {more[:3]}"
+        assert not more, f"neither without the operation: {problems[:3]}, nor with: {more[:3]}"
         return begun
 
 
-def _create_many(folder: Path, told: Connection) -> None:
+def _create_many(folder: Path, acknowledged: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    told.send(-1)
+    acknowledged.send(-1)
     for number in range(10_000):
         Collection.create(folder / str(number), model(0)).close()
-        told.send(number)
+        acknowledged.send(number)
 
 
-def test_a_collection_is_created_whole_or_not_at_all(
+def test_a_collection_is_created_completely_or_not_at_all(
     tmp_path: Path, processes: multiprocessing.context.ForkServerContext
 ) -> None:
     random = np.random.default_rng(3)
@@ -101,10 +104,10 @@ def test_a_collection_is_created_whole_or_not_at_all(
         time.sleep(random.uniform(0, 0.2))
         child.kill()
         child.join()
-        done = last_told(receiver)
+        done = last_number(receiver)
         for number in range(done + 2):
-            place = folder / str(number)
-            if place.exists() or number <= done:
-                with Collection.open(place) as collection:
+            path = folder / str(number)
+            if path.exists() or number <= done:
+                with Collection.open(path) as collection:
                     assert collection.check() == []
                     collection.upsert(["a"])

@@ -1,4 +1,4 @@
-"""Encode what callers pass: rows of numbers, codes, or raw inputs of a modality with an extractor."""
+"""Encode what callers pass: rows of numbers, codes, or raw inputs."""
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence

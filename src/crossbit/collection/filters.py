@@ -1,4 +1,4 @@
-"""Filters on payloads: ``{"year": {">=": 2010}, "color": {"in": ["red"]}, "tags": {"has": "dog"}}``."""
+"""Filters on payloads, such as ``{"year": {">=": 2010}, "tags": {"has": "dog"}}``."""
 
 import operator
 from collections.abc import Callable, Mapping

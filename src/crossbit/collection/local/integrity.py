@@ -161,7 +161,8 @@ def _check_database(
         pass  # reported above
 
 
-def _is_valid_item(row: Any, id_: Any, payload: Any, checksum: Any) -> bool:  # noqa: ANN401 - a corrupted file may hold anything
+# A corrupted file may hold values of any type.
+def _is_valid_item(row: Any, id_: Any, payload: Any, checksum: Any) -> bool:  # noqa: ANN401
     return (
         isinstance(payload, str)
         and isinstance(id_, str | int)

@@ -1,4 +1,4 @@
-"""LocalStore: a folder with a model, a SQLite file of all items, and index files derived from it."""
+"""LocalStore: a folder with a model, a SQLite file of all items, and derived index files."""
 
 import shutil
 from collections.abc import Iterable, Iterator, Sequence

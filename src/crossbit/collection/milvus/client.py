@@ -112,7 +112,7 @@ class MilvusConnection:
                     self._last_delete = time.monotonic()
                 return result
 
-    def _connect(self, timeout: float) -> Any:  # noqa: ANN401 - pymilvus has no types
+    def _connect(self, timeout: float) -> Any:  # noqa: ANN401
         if not self._connecting.acquire(timeout=timeout):
             raise TimeoutError("another thread is still connecting")
         try:

@@ -1,4 +1,4 @@
-"""Switch to another model: write new codes beside the old ones, replace the state, delete the old."""
+"""Switch to another model: write new codes, replace the state, delete the old codes."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence

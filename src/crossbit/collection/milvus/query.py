@@ -155,7 +155,7 @@ class _Search:
             return self._nearest(code, min(_WIDEN * limit, _MAX_LIMIT))[0]
         return self._scan(code)
 
-    def _request(self, codes: Codes, limit: int) -> Any:  # noqa: ANN401 - pymilvus has no types
+    def _request(self, codes: Codes, limit: int) -> Any:  # noqa: ANN401
         connection = self._table.connection
         return connection.call(
             "search",

@@ -161,7 +161,7 @@ class StoredItem:
 
 
 def item_key(id_: Id) -> str:
-    """Return an id in characters that need no quoting in an expression; ``1`` and ``"1"`` differ."""
+    """Return an id in characters that need no quoting in an expression."""
     return f"n{id_}" if isinstance(id_, int) else f"t{quote(id_, safe=_SAFE_CHARACTERS)}"
 
 

@@ -204,7 +204,7 @@ class MilvusStore:
     def index_field(self, field: str) -> None:
         """Do nothing: the server filters without an index."""
 
-    def unindexed_fields(self, fields: Iterable[str]) -> list[str]:  # noqa: ARG002
+    def unindexed_fields(self, fields: Iterable[str]) -> list[str]:
         """Return an empty list: the server filters without an index."""
         return []
 
