@@ -306,7 +306,7 @@ def test_invalid_fields_are_rejected(fields: dict[str, Any], message: str) -> No
 def test_labels_of_two_forms_are_rejected() -> None:
     labels = classes()
     with pytest.raises(
-        DataError, match="labels of all modalities name the same classes in one form"
+        DataError, match="labels of all modalities must use the same form and classes"
     ):
         MMNN(**QUICK).fit(
             two_views(labels), labels={"image": labels, "text": np.eye(4, dtype=bool)[labels]}
