@@ -132,7 +132,7 @@ def test_tables_without_results_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no summaries; expected <experiment>/summary\.json"):
         write_docs(tmp_path, tmp_path)
     mark = "<!-- from results: {} -->\n<!-- end of results -->"
-    summaries = {"wiki": {"directions": []}}
+    summaries: dict[str, dict[str, list[str]]] = {"wiki": {"directions": []}}
     with pytest.raises(DataError, match="no results for the table 'nus-labeled table'"):
         fill(mark.format("nus-labeled table"), summaries)
     with pytest.raises(DataError, match=r"'wiki' declares .*'searches'"):
