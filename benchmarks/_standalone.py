@@ -1,11 +1,12 @@
-"""A Milvus server that nobody else can reach, for benchmarks and tests.
+"""An isolated Milvus server for benchmarks and tests.
 
-The server of the package ``milvus`` listens on every interface, whatever one sets. So it is only started in a network
-of its own that has nothing but loopback: `in_own_network` begins a program anew in one, and
+The server of the package ``milvus`` listens on every interface, regardless of its settings.
+Therefore it only runs in a network namespace that has nothing but loopback: `in_own_network`
+restarts the program in one, and
 
     python benchmarks/_standalone.py COMMAND...
 
-runs a command there. That takes Linux, and root or the right to make user namespaces.
+runs a command there. This needs Linux, and root or the right to create user namespaces.
 """
 
 import fcntl
@@ -22,37 +23,43 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-USER, PASSWORD = "root", "Milvus"  # those of a fresh server
+USER = "root"  # the default credentials of a new server
+PASSWORD = "Milvus"
 
 
 def is_own_network() -> bool:
-    """Whether there is no interface but loopback."""
+    """Return whether loopback is the only network interface."""
     return [name for _, name in socket.if_nameindex()] == ["lo"]
 
 
 def in_own_network(command: list[str] | None = None) -> None:
-    """Begin this program, or a command, anew in a network with nothing but loopback; go on if this is one."""
+    """Restart this program, or run a command, in a network namespace with loopback only.
+
+    Returns if the process already runs in one and no command is given.
+    """
     if not is_own_network():
         unshare = shutil.which("unshare")
         if unshare is None:
             raise SystemExit(
-                "a network of its own takes the program 'unshare' (Linux, package util-linux)"
+                "a network namespace needs the program 'unshare' (Linux, package util-linux)"
             )
         rights = [] if os.geteuid() == 0 else ["--map-root-user"]
-        again = [
+        restart = [
             sys.executable,
             str(Path(__file__).resolve()),
             *(command or [sys.executable, *sys.argv]),
         ]
-        os.execv(unshare, ["unshare", "--net", *rights, *again])
+        os.execv(unshare, ["unshare", "--net", *rights, *restart])
     _raise_loopback()
     if command is not None:
         os.execvp(command[0], command)
 
 
 def _raise_loopback() -> None:
-    """What ``ip link set lo up`` does."""
-    get, set_, up = 0x8913, 0x8914, 1  # SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP
+    """Do what ``ip link set lo up`` does."""
+    get = 0x8913  # SIOCGIFFLAGS
+    set_ = 0x8914  # SIOCSIFFLAGS
+    up = 1  # IFF_UP
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         request = struct.pack("16sh14x", b"lo", 0)
         (flags,) = struct.unpack("16xh14x", fcntl.ioctl(any_socket, get, request))
@@ -61,12 +68,13 @@ def _raise_loopback() -> None:
 
 
 class Standalone:
-    """A Milvus server in a process of its own, that ends when the block does, or this process.
+    """A Milvus server in a subprocess, which ends with the block or with this process.
 
     Args:
-        folder: Where it keeps its data; it finds them again when it is started once more.
-        guarded: Whether it asks for a password.
-        settings: Further settings by their path in its file, such as ``{"proxy.maxTaskNum": 64}``.
+        folder: Folder for its data, which survives a restart.
+        guarded: Whether the server requires a password.
+        settings: Further settings by their path in its configuration file, such as
+            ``{"proxy.maxTaskNum": 64}``.
     """
 
     def __init__(
@@ -82,10 +90,10 @@ class Standalone:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> Self:
-        """Start it, for the first time or again where it was, and wait until it answers."""
+        """Start or restart the server, and wait until it answers."""
         if not is_own_network():
             raise RuntimeError(
-                "the server would listen on every interface; begin the program with in_own_network()"
+                "the server would listen on every interface; call in_own_network() first"
             )
         if not self.program:
             self._prepare()
@@ -94,7 +102,7 @@ class Standalone:
         return self
 
     def _prepare(self) -> None:
-        """Unpack the server, and choose its ports."""
+        """Unpack the server and choose its ports."""
         from milvus import MilvusServer, _initialize_data_files
 
         server = MilvusServer(wait_for_started=False)
@@ -109,7 +117,7 @@ class Standalone:
         self.program = str(server.get_milvus_executable_path())
 
     def _run(self) -> "subprocess.Popen[bytes]":
-        told = {
+        environment = {
             "DEPLOY_MODE": "STANDALONE",
             "METRICS_PORT": str(self.health),
             "MILVUS_RUN_DIR": str(self.folder / "run"),
@@ -117,38 +125,36 @@ class Standalone:
         }
         with open(self.folder / "logs" / "output.log", "ab") as log:
             return subprocess.Popen(
-                # The kernel ends it when whoever started it is gone, however that came.
+                # The kernel kills the server when this process ends, for whatever reason.
                 ["setpriv", "--pdeathsig", "KILL", self.program, "run", "standalone"],
-                env=os.environ | told,
+                env=os.environ | environment,
                 cwd=self.folder,
                 stdout=log,
                 stderr=log,
             )
 
     def _wait(self, seconds: float = 120.0) -> None:
-        """Until the server says that it is well."""
+        """Wait until the server reports that it is healthy."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             if self.process is None or self.process.poll() is not None:
-                raise RuntimeError(
-                    f"the Milvus server ended at once; see {self.folder}/logs/output.log"
-                )
-            if self._is_well():
+                raise RuntimeError(f"the Milvus server exited; see {self.folder}/logs/output.log")
+            if self._is_healthy():
                 return
             time.sleep(0.1)
-        raise RuntimeError(f"the Milvus server did not come up within {seconds:.0f} s")
+        raise RuntimeError(f"the Milvus server did not start within {seconds:.0f} s")
 
-    def _is_well(self) -> bool:
+    def _is_healthy(self) -> bool:
         try:
             with urllib.request.urlopen(
                 f"http://127.0.0.1:{self.health}/healthz", timeout=5
-            ) as answer:
-                return b"OK" in answer.read()
+            ) as response:
+                return b"OK" in response.read()
         except OSError:
             return False
 
     def address(self, name: str, *, port: int = 0, options: str = "") -> str:
-        """The address of a collection on it, through another port perhaps."""
+        """Return the URI of a collection on the server, optionally through another port."""
         credentials = (
             f"{USER}:{PASSWORD}@"
             if "true" in self.settings["common.security.authorizationEnabled"]
@@ -157,14 +163,14 @@ class Standalone:
         return f"milvus://{credentials}127.0.0.1:{port or self.port}/{name}{options}"
 
     def kill(self) -> None:
-        """End it as a power cut would: nothing is written any more."""
+        """Kill the server without letting it write anything, like a power failure."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()
             self.process = None
 
     def stop(self) -> None:
-        """End it in good order, or else at once."""
+        """Stop the server gracefully, or kill it after 10 s."""
         if self.process is not None:
             self.process.terminate()
             with suppress(subprocess.TimeoutExpired):
@@ -184,12 +190,13 @@ class Standalone:
 
 
 def cpu_seconds(group: int) -> float:
-    """Processor seconds of all processes of a group so far."""
-    total, tick = 0.0, os.sysconf("SC_CLK_TCK")
+    """Return the CPU seconds of all processes of a process group so far."""
+    total = 0.0
+    tick = os.sysconf("SC_CLK_TCK")
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             values = stat.read_text().rpartition(")")[2].split()
-        except OSError:  # it has ended
+        except OSError:  # the process has ended
             continue
         if int(values[2]) == group:
             total += (int(values[11]) + int(values[12])) / tick

@@ -1,11 +1,12 @@
-"""Words find photographs and photographs find words, on Flickr8k: codes beside the same features unhashed.
+"""Image–caption retrieval on Flickr8k: codes compared with the same features unhashed.
 
     CROSSBIT_DATA=folder python benchmarks/flickr8k.py --seeds 5
 
-`$CROSSBIT_DATA/flickr8k` holds `images/`, `Flickr8k.token.txt` and the official split. Features (EfficientNet-Lite0 and
-MiniLM) are made once and kept in the cache of `crossbit learn`. Settings are chosen on training and development
-pictures; test pictures are only looked at for the printed numbers: success@k ("is one of the right ones among the first
-k"), in percent, ties in expectation, 5,000 captions against 1,000 pictures and back.
+`$CROSSBIT_DATA/flickr8k` contains `images/`, `Flickr8k.token.txt` and the official split. Features
+(EfficientNet-Lite0 and MiniLM) are extracted once and cached in the cache of `crossbit learn`.
+Settings are chosen on training and development images; test images are only used for the printed
+numbers: success@k (whether a correct item is among the first k) in percent, expected over ties,
+5,000 captions against 1,000 images and the reverse.
 """
 
 import argparse
@@ -25,9 +26,15 @@ from crossbit import CCAITQ, Codes, HashModel, Pairs, RankedCCA
 from crossbit.data.captions import read_captions
 from crossbit.features import extract
 from crossbit.linalg.cca import CCA
-from crossbit.metrics import Success, mean_over_queries, rank_codes, rank_vectors, same_class
-from crossbit.metrics.ranking import Ranking
-from crossbit.model.preprocessing import apply, fit_inputs
+from crossbit.metrics import (
+    Ranking,
+    Success,
+    mean_over_queries,
+    rank_codes,
+    rank_vectors,
+    same_class,
+)
+from crossbit.model.preprocessing import apply_layers, fit_preprocessing
 from crossbit.pipeline import cache_folder, make_extractor
 
 Rows = NDArray[Any]
@@ -35,32 +42,34 @@ PLACES = (1, 5, 10)
 
 
 class Part:
-    """Some photographs and their captions."""
+    """Images of one split and their captions."""
 
     def __init__(self, names: list[str], image: dict[str, Rows], text: dict[str, Rows]) -> None:
-        there = [name for name in names if name in image and name in text]
-        self.image = np.stack([image[name] for name in there])
-        self.text = np.concatenate([text[name] for name in there])
-        self.owner = np.repeat(np.arange(len(there)), [len(text[name]) for name in there])
+        complete = [name for name in names if name in image and name in text]
+        self.image = np.stack([image[name] for name in complete])
+        self.text = np.concatenate([text[name] for name in complete])
+        self.owner = np.repeat(np.arange(len(complete)), [len(text[name]) for name in complete])
 
     def pairs(self) -> Pairs:
-        """Which caption is whose."""
+        """Return the pairs of images and captions."""
         index = np.stack([self.owner, np.arange(len(self.owner))], axis=1)
         return Pairs("image", "text", index, np.ones(len(index), np.bool_))
 
     def views(self) -> dict[str, Rows]:
-        """Photographs and captions."""
+        """Return the features of images and captions."""
         return {"image": self.image, "text": self.text}
 
     def means(self, rows: Rows) -> Rows:
-        """The mean row of each photograph's captions, which stand one after the other."""
+        """Return the mean row of the captions of each image; captions are grouped by image."""
         starts = np.flatnonzero(np.diff(self.owner, prepend=-1))
         mean: Rows = np.add.reduceat(rows, starts, axis=0) / np.bincount(self.owner)[:, None]
         return mean
 
 
 def load(folder: Path, cache: Path) -> dict[str, Part]:
-    captioned = {one.name: one.captions for one in read_captions(folder / "Flickr8k.token.txt")}
+    captioned = {
+        image.name: image.captions for image in read_captions(folder / "Flickr8k.token.txt")
+    }
     paths = [folder / "images" / name for name in captioned if (folder / "images" / name).is_file()]
     pictures = extract(
         make_extractor("image", "efficientnet", paths, cache=cache), paths, cache=cache / "rows"
@@ -86,10 +95,10 @@ def load(folder: Path, cache: Path) -> dict[str, Part]:
 
 
 def successes(to_image: Ranking, to_text: Ranking) -> dict[str, float]:
-    both = {"words→pictures": to_image, "pictures→words": to_text}
+    rankings = {"text→image": to_image, "image→text": to_text}
     return {
-        f"{way} @{k}": round(100 * mean_over_queries(ranking.measure(Success(at=k))), 2)
-        for way, ranking in both.items()
+        f"{direction} @{k}": round(100 * mean_over_queries(ranking.measure(Success(at=k))), 2)
+        for direction, ranking in rankings.items()
         for k in PLACES
     }
 
@@ -115,50 +124,52 @@ def of_vectors(image: Rows, text: Rows, owner: NDArray[np.int64]) -> dict[str, f
 def unhashed(
     parts: dict[str, Part], inputs: str, regularizations: Sequence[float]
 ) -> dict[str, Any]:
-    """Canonical correlations by cosine; regularization, weights and dimensions by development pictures."""
+    """Evaluate CCA with cosine similarity; settings are chosen on development images."""
     train = parts["train"]
     layers = {
-        name: fit_inputs(inputs, getattr(train, name), np.random.default_rng(0))
+        name: fit_preprocessing(inputs, getattr(train, name), np.random.default_rng(0))
         for name in ("image", "text")
     }
-    made = {
-        part: {name: apply(layers[name], getattr(rows, name)) for name in layers}
+    inputs_by_part = {
+        part: {name: apply_layers(layers[name], getattr(rows, name)) for name in layers}
         for part, rows in parts.items()
     }
     cca = CCA(
         {
-            "image": made["train"]["image"].astype(np.float64),
-            "text": train.means(made["train"]["text"].astype(np.float64)),
+            "image": inputs_by_part["train"]["image"].astype(np.float64),
+            "text": train.means(inputs_by_part["train"]["text"].astype(np.float64)),
         },
         max_axes=768,
     )
-    tried = []
+    candidates = []
     for regularization, power, directions in product(regularizations, (0.5, 1.0, 2.0), (128, 384)):
         W = cca.directions(directions, regularization, power)
-        found = {}
+        scores = {}
         for part in ("dev", "test"):
             image, text = (
-                (made[part][name] - cca.mean[name]) @ W[name] for name in ("image", "text")
+                (inputs_by_part[part][name] - cca.mean[name]) @ W[name]
+                for name in ("image", "text")
             )
-            found[part] = of_vectors(image, text, parts[part].owner)
+            scores[part] = of_vectors(image, text, parts[part].owner)
         setting = {"regularization": regularization, "power": power, "directions": directions}
-        tried.append((at_ten(found["dev"]), setting, found["test"]))
-    _, setting, test = max(tried, key=lambda each: each[0])
+        candidates.append((at_ten(scores["dev"]), setting, scores["test"]))
+    _, setting, test = max(candidates, key=lambda candidate: candidate[0])
     return {"method": "CCA, unhashed", "inputs": inputs, **setting, **test}
 
 
-def at_ten(found: dict[str, float]) -> float:
-    return sum(value for name, value in found.items() if name.endswith("@10"))
+def at_ten(scores: dict[str, float]) -> float:
+    return sum(value for name, value in scores.items() if name.endswith("@10"))
 
 
 def best_peer(parts: dict[str, Part], n_bits: int) -> dict[str, Any]:
-    """Settings of CCA + ITQ, chosen on development pictures."""
-    train, tried = parts["train"], []
+    """Return the settings of CCA + ITQ that are best on development images."""
+    train = parts["train"]
+    candidates = []
     for regularization, power in product((0.1, 0.3, 1.0, 3.0), (0.5, 1.0, 2.0)):
         fields: dict[str, Any] = {"regularization": regularization, "power": power}
         model = CCAITQ(n_bits=n_bits, **fields).fit(train.views(), pairs=train.pairs())
-        tried.append((at_ten(of_model(model, parts["dev"])), fields))
-    return max(tried, key=lambda each: each[0])[1]
+        candidates.append((at_ten(of_model(model, parts["dev"])), fields))
+    return max(candidates, key=lambda candidate: candidate[0])[1]
 
 
 def hashed(parts: dict[str, Part], bits: list[int], seeds: int) -> Iterator[dict[str, Any]]:
@@ -169,9 +180,8 @@ def hashed(parts: dict[str, Part], bits: list[int], seeds: int) -> Iterator[dict
             methods = {
                 "CCAITQ": CCAITQ(n_bits=n_bits, seed=seed, **fields),
                 "RankedCCA without ranking": RankedCCA(n_bits=n_bits, seed=seed, steps=0),
-                "RankedCCA": RankedCCA(
-                    n_bits=n_bits, seed=seed
-                ),  # as it comes: it chooses on training pictures
+                # Default settings: it selects its settings on training images.
+                "RankedCCA": RankedCCA(n_bits=n_bits, seed=seed),
             }
             for name, hasher in methods.items():
                 begin = time.process_time()
@@ -199,7 +209,7 @@ def main() -> None:
     folder = Path(os.environ.get("CROSSBIT_DATA", "")) / "flickr8k"
     if not os.environ.get("CROSSBIT_DATA") or not folder.is_dir():
         sys.exit(
-            "needs the Flickr8k photographs: set CROSSBIT_DATA to the folder that holds flickr8k/"
+            "needs the Flickr8k images: set CROSSBIT_DATA to the folder that contains flickr8k/"
         )
     parts = load(folder, arguments.cache or cache_folder())
     reference = unhashed(parts, "standardize", (0.1, 0.3, 1.0, 3.0))

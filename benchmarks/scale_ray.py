@@ -1,11 +1,11 @@
-"""Encoding and training on Ray, beside the same work without it, in the same run.
+"""Encoding and training on Ray compared with one process, in the same run.
 
-    python benchmarks/scale_ray.py                   a cluster of two workers on this machine: some minutes
+    python benchmarks/scale_ray.py         a local cluster with two workers: some minutes
     python benchmarks/scale_ray.py --rows 5000000 --workers 8 --ray 10.0.0.1:6379
 
-One JSON line a measurement, in seconds of the clock, since workers are processes of their own. ``first_seconds`` is
-what a cluster takes to begin (workers start, the model is loaded); rates are those after that. ``overhead`` is the time
-that a worker takes for a row, divided by the time that this process takes alone.
+One JSON line per measurement, in wall-clock seconds, because workers are separate processes.
+``first_seconds`` is the startup time (workers start, the model is loaded); rates exclude it.
+``overhead`` is the time per row and worker divided by the time per row in this process.
 """
 
 import argparse
@@ -26,98 +26,103 @@ from crossbit.data import synthetic
 from crossbit.distributed.cluster import connected
 
 Row = dict[str, Any]
-WIDTH, BITS, BLOCK = 256, 64, 20_000
+WIDTH = 256
+BITS = 64
+BLOCK_ROWS = 20_000
 
 
 class Watch:
-    """When things were done."""
+    """Records when parts of the work were finished."""
 
     def __init__(self) -> None:
-        self.began, self.times, self.counts = time.perf_counter(), list[float](), list[int]()
+        self.began = time.perf_counter()
+        self.times: list[float] = []
+        self.counts: list[int] = []
 
     def note(self, count: int) -> None:
         self.times.append(time.perf_counter() - self.began)
         self.counts.append(count)
 
     def rate(self) -> float:
-        """Of all but the first, for which everybody had to wait."""
+        """Return the rate without the first part, which includes the startup."""
         return sum(self.counts[1:]) / max(self.times[-1] - self.times[0], 1e-9)
 
 
 def encoding(folder: Path, rows: int, workers: int, address: str) -> Iterator[Row]:
     X = np.lib.format.open_memmap(folder / "rows.npy", "w+", np.float32, (rows, WIDTH))
-    for start in range(0, rows, BLOCK):
-        X[start : start + BLOCK] = np.random.default_rng(start).standard_normal(
-            (BLOCK, WIDTH), np.float32
-        )
+    for start in range(0, rows, BLOCK_ROWS):
+        random = np.random.default_rng(start)
+        X[start : start + BLOCK_ROWS] = random.standard_normal((BLOCK_ROWS, WIDTH), np.float32)
     LSH(n_bits=BITS).fit({"image": X[:1000]}).save(folder / "model")
-    model, watch = HashModel.load(folder / "model"), Watch()
-    for start in range(0, rows, BLOCK):
-        model.encode("image", X[start : start + BLOCK])
-        watch.note(BLOCK)
-    alone = watch.rate()
-    yield {"what": "encode", "where": "here", "rows": rows, "rows_a_second": round(alone)}
+    model = HashModel.load(folder / "model")
+    watch = Watch()
+    for start in range(0, rows, BLOCK_ROWS):
+        model.encode("image", X[start : start + BLOCK_ROWS])
+        watch.note(BLOCK_ROWS)
+    local_rate = watch.rate()
+    yield {"what": "encode", "where": "local", "rows": rows, "rows_per_second": round(local_rate)}
     for count in sorted({1, workers}):
-        work = distributed.EncodingJob(
+        job = distributed.EncodingJob(
             folder / "model",
             folder / "rows.npy",
             "image",
             workers=count,
-            block=BLOCK,
+            block_rows=BLOCK_ROWS,
             address=address,
         )
         watch = Watch()
-        found = distributed.encode(work, on_rows=watch.note)
-        if found.codes != model.encode("image", X):
+        encoded = distributed.encode(job, on_rows=watch.note)
+        if encoded.codes != model.encode("image", X):
             raise SystemExit("the codes differ")
         line: Row = {
             "what": "encode",
             "where": "ray",
             "workers": count,
-            "rows_a_second": round(watch.rate()),
+            "rows_per_second": round(watch.rate()),
         }
         line |= {
             "first_seconds": round(watch.times[0], 1),
-            "overhead": round(count * alone / watch.rate(), 2),
+            "overhead": round(count * local_rate / watch.rate(), 2),
         }
         yield line
-    yield from into(folder, X[: rows // 4], model, replace(work, rows=folder / "some.npy"))
+    yield from into(folder, X[: rows // 4], model, replace(job, path=folder / "part.npy"))
 
 
-def into(folder: Path, X: Any, model: HashModel, work: distributed.EncodingJob) -> Iterator[Row]:  # noqa: ANN401
-    """Into a collection in a folder: rows encoded and written here, and encoded by workers, written here."""
-    np.save(folder / "some.npy", X)
+def into(folder: Path, X: Any, model: HashModel, job: distributed.EncodingJob) -> Iterator[Row]:  # noqa: ANN401
+    """Measure writing to a local collection, with rows encoded here and by workers."""
+    np.save(folder / "part.npy", X)
     watch = Watch()
-    with Collection.create(folder / "here", model) as collection:
-        for start in range(0, len(X), BLOCK):
-            collection.upsert(range(start, start + BLOCK), {"image": X[start : start + BLOCK]})
-            watch.note(BLOCK)
-    alone = watch.rate()
-    Collection.create(folder / "there", model).close()
+    with Collection.create(folder / "local", model) as collection:
+        for start in range(0, len(X), BLOCK_ROWS):
+            ids = range(start, start + BLOCK_ROWS)
+            collection.upsert(ids, {"image": X[start : start + BLOCK_ROWS]})
+            watch.note(BLOCK_ROWS)
+    local_rate = watch.rate()
+    Collection.create(folder / "ray", model).close()
     watch = Watch()
-    distributed.encode_into(folder / "there", work, on_rows=watch.note)
+    distributed.encode_into(folder / "ray", job, on_rows=watch.note)
     yield {
         "what": "into a collection",
-        "where": "here",
+        "where": "local",
         "rows": len(X),
-        "rows_a_second": round(alone),
+        "rows_per_second": round(local_rate),
     }
-    line: Row = {"what": "into a collection", "where": "ray", "workers": work.workers}
-    yield line | {"rows_a_second": round(watch.rate()), "first_seconds": round(watch.times[0], 1)}
+    line: Row = {"what": "into a collection", "where": "ray", "workers": job.workers}
+    yield line | {"rows_per_second": round(watch.rate()), "first_seconds": round(watch.times[0], 1)}
 
 
 def training(folder: Path, workers: int, address: str) -> Iterator[Row]:
-    """Conjugate gradients on all pairs of 4000 rows of two modalities, alone and shared."""
+    """Measure conjugate gradients on all pairs of 4000 rows of two modalities."""
     synthetic(n=4000).save(folder / "data")
     hasher = MMNN(n_bits=64, inputs="standardize", loss="contrastive", steps=20, validation=0.0)
     rates = []
-    for where in ("here", "ray"):
+    for where in ("local", "ray"):
         watch = Watch()
 
         def on_step(step: Step, watch: Watch = watch) -> None:
             watch.note(step.number - sum(watch.counts))
 
-        if where == "here":
+        if where == "local":
             hasher.fit(**Dataset.load(folder / "data").fit_arguments(None), on_step=on_step)
         else:
             distributed.fit(
@@ -129,15 +134,15 @@ def training(folder: Path, workers: int, address: str) -> Iterator[Row]:
                 on_step=on_step,
             )
         rates.append(watch.rate())
-        line: Row = {"what": "train", "where": where, "workers": 1 if where == "here" else workers}
+        line: Row = {"what": "train", "where": where, "workers": 1 if where == "local" else workers}
         yield line | {
-            "steps_a_second": round(rates[-1], 2),
+            "steps_per_second": round(rates[-1], 2),
             "times_as_fast": round(rates[-1] / rates[0], 2),
         }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Ray beside one process.")
+    parser = argparse.ArgumentParser(description="Compare Ray with one process.")
     parser.add_argument("--rows", type=int, default=400_000)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--ray", default="local", help="address of a cluster")

@@ -88,7 +88,7 @@ def problem(
 
 
 def make_optimizer(name: str) -> Optimizer:
-    return {"cg": ConjugateGradients, "lbfgs": LBFGS}[name]()
+    return LBFGS() if name == "lbfgs" else ConjugateGradients()
 
 
 def decay_cost(objective: Objective) -> Tensor:
