@@ -1,9 +1,10 @@
-"""How fast networks train: `python benchmarks/train.py speed | nus | online`, JSON lines.
+"""Training speed of networks: `python benchmarks/train.py speed | nus | online`, JSON lines.
 
-speed   CPU time until the full objective is within 1 % of the lowest value any contestant reached: ours against a plain
-        torch loop over mini-batches of pairs, same pairs, same threads; its best batch size and learning rate.
-nus     evaluations of the objective in five minutes at the size of NUS-WIDE, and the memory they take.
-online  anonymous memory of online training on memory-mapped views of 10⁵ and of 10⁶ rows.
+speed   CPU time until the full objective is within 1 % of the lowest value of all contestants:
+        this project against a plain torch loop over mini-batches of pairs with the same pairs and
+        threads, at its best batch size and learning rate.
+nus     Evaluations of the objective in five minutes at the size of NUS-WIDE, and peak memory.
+online  Anonymous memory of online training on memory-mapped views of 10⁵ and 10⁶ rows.
 """
 
 import json
@@ -33,7 +34,7 @@ from crossbit.neural.objective import Evaluation, Objective
 from crossbit.neural.splits import Features, Subset
 
 SETS = (("image", "text"), ("image", "image"), ("text", "text"))
-DECAY = 0.02  # keeps the minimum at a finite place, so that "within 1 % of it" means something
+DECAY = 0.02  # keeps the minimum finite, so that "within 1 % of it" is well-defined
 Curve = list[tuple[float, float]]
 """CPU seconds spent, value of the full objective."""
 
@@ -46,7 +47,7 @@ def say(**row: Any) -> None:  # noqa: ANN401
 
 
 def views_of(labels: np.ndarray, seed: int) -> dict[str, np.ndarray]:
-    """500-D and 1000-D rows around one center a class, with noise that leaves the classes hard to tell apart."""
+    """Return 500-D and 1000-D rows around one center per class, with much noise."""
     random = np.random.default_rng(seed)
     views = {}
     for name, width in (("image", 500), ("text", 1000)):
@@ -59,7 +60,7 @@ def views_of(labels: np.ndarray, seed: int) -> dict[str, np.ndarray]:
 def problem(
     n: int, n_pairs: int, n_bits: int, optimizer: str
 ) -> tuple[Objective, Evaluation, list[Pairs]]:
-    """The paper's NUS settings: margins 7 and 3, α 0.3, a linear layer and tanh."""
+    """Return the paper's NUS problem: margins 7 and 3, α 0.3, a linear layer and tanh."""
     labels = np.random.default_rng(0).integers(0, 20, n)
     pairs = [
         pairs_from_labels(labels, left, right, n_similar=n_pairs, n_dissimilar=n_pairs, seed=k)
@@ -92,7 +93,7 @@ def make_optimizer(name: str) -> Optimizer:
 
 
 def decay_cost(objective: Objective) -> Tensor:
-    """Weight decay of all weight matrices."""
+    """Return the weight decay of all weight matrices."""
     squares = [p.square().sum() for p in objective.parameters if p.ndim > 1]
     return 0.5 * DECAY * torch.stack(squares).sum()
 
@@ -116,24 +117,24 @@ def ours(optimizer: str, n: int, n_pairs: int, n_bits: int, steps: int) -> Curve
 def mini_batches(
     pairs: list[Pairs], batch: int, seed: int
 ) -> Iterator[list[tuple[Tensor, Tensor, Tensor]]]:
-    """Batches of all three sets of pairs, shuffled, endlessly."""
+    """Yield shuffled batches of all three sets of pairs forever."""
     random = torch.Generator().manual_seed(seed)
-    index = [torch.from_numpy(some.index) for some in pairs]
-    similar = [torch.from_numpy(some.similar) for some in pairs]
+    index = [torch.from_numpy(part.index) for part in pairs]
+    similar = [torch.from_numpy(part.similar) for part in pairs]
     while True:
-        order = [torch.randperm(len(some), generator=random) for some in similar]
+        order = [torch.randperm(len(part), generator=random) for part in similar]
         for start in range(0, len(similar[0]), batch):
-            chosen = [some[start : start + batch] for some in order]
-            yield [(i[c, 0], i[c, 1], s[c]) for i, s, c in zip(index, similar, chosen, strict=True)]
+            picked = [part[start : start + batch] for part in order]
+            yield [(i[p, 0], i[p, 1], s[p]) for i, s, p in zip(index, similar, picked, strict=True)]
 
 
 def plain(batch: int, rate: float, n: int, n_pairs: int, n_bits: int, seconds: float) -> Curve:
-    """What one writes first: gather the rows of a batch of pairs, embed both sides, step with Adam."""
+    """Run the obvious loop: embed both sides of a batch of pairs and take a step with Adam."""
     objective, evaluate, pairs = problem(n, n_pairs, n_bits, "cg")
     X = {name: objective.features.take(name, None) for name in objective.networks}
     method = torch.optim.Adam(objective.parameters, lr=rate)
     curve = [(0.0, evaluate(objective.vector())[0])]
-    spent = looked = 0.0
+    spent = last_evaluated = 0.0
     for parts in mini_batches(pairs, batch, seed=3):
         start = time.process_time()
         loss = decay_cost(objective)
@@ -146,23 +147,24 @@ def plain(batch: int, rate: float, n: int, n_pairs: int, n_bits: int, seconds: f
         loss.backward()  # type: ignore[no-untyped-call]
         method.step()
         spent += time.process_time() - start
-        if spent - looked > seconds / 60:
+        if spent - last_evaluated > seconds / 60:
             curve.append((spent, evaluate(objective.vector())[0]))
-            looked = spent
+            last_evaluated = spent
         if spent > seconds:
             break
     return curve
 
 
 def accumulated(batch: int, n: int, n_pairs: int, n_bits: int, steps: int, seconds: float) -> Curve:
-    """The same conjugate gradients as ours, each evaluation a loop over mini-batches of pairs."""
+    """Run the same conjugate gradients with evaluations that loop over mini-batches of pairs."""
     objective, full, pairs = problem(n, n_pairs, n_bits, "cg")
     X = {name: objective.features.take(name, None) for name in objective.networks}
     rounds = -(-len(pairs[0]) // batch)
 
     def evaluate(x: Tensor) -> tuple[float, Tensor]:
         objective.load(x)
-        total, gradient = 0.0, torch.zeros_like(x)
+        total = 0.0
+        gradient = torch.zeros_like(x)
         batches = mini_batches(pairs, batch, seed=3)
         for _ in range(rounds):
             loss = decay_cost(objective) / rounds
@@ -214,41 +216,51 @@ def speed(
     times = {name: reached(curve, 1.01 * lowest) for name, curve in curves.items()}
     for name, curve in curves.items():
         say(
-            benchmark="speed", **small, method=name, lowest=min(v for _, v in curve), cpu_seconds=curve[-1][0],
+            benchmark="speed",
+            **small,
+            method=name,
+            lowest=min(value for _, value in curve),
+            cpu_seconds=curve[-1][0],
             seconds_to_1_percent=times[name],
-        )  # fmt: skip
+        )
     best = min(t for name, t in times.items() if name.startswith("ours") and t is not None)
     for family in ("plain adam", "plain cg"):
-        theirs = [
+        family_times = [
             t if t is not None else curves[name][-1][0]
             for name, t in times.items()
             if name.startswith(family)
         ]
         never = all(t is None for name, t in times.items() if name.startswith(family))
-        say(benchmark="speed", against=family, ratio=min(theirs) / best, at_least=never)
+        say(benchmark="speed", against=family, ratio=min(family_times) / best, at_least=never)
 
 
 def nus(n: int = 100_000, n_pairs: int = 500_000, seconds: float = 300.0) -> None:
     objective, evaluate, _ = problem(n, n_pairs, 64, "cg")
     method = make_optimizer("cg")
     x = objective.vector()
-    start, cpu, first, value = (
-        time.perf_counter(),
-        time.process_time(),
-        objective.evaluations,
-        float("nan"),
-    )
+    start = time.perf_counter()
+    cpu = time.process_time()
+    first = objective.evaluations
+    value = float("nan")
     while (took := time.perf_counter() - start) < seconds and not method.converged:
         x, value = method.step(x, evaluate)
     done = objective.evaluations - first
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    say(benchmark="nus", n=n, n_pairs=n_pairs, evaluations=done, seconds=took, loss=value, peak_gib=peak,
-        evaluations_in_5_minutes=300 * done / took, cpu_seconds_an_evaluation=(time.process_time() - cpu) / done,
-    )  # fmt: skip
+    say(
+        benchmark="nus",
+        n=n,
+        n_pairs=n_pairs,
+        evaluations=done,
+        seconds=took,
+        loss=value,
+        peak_gib=peak,
+        evaluations_in_5_minutes=300 * done / took,
+        cpu_seconds_per_evaluation=(time.process_time() - cpu) / done,
+    )
 
 
 def anonymous() -> int:
-    """Bytes of anonymous memory of this process."""
+    """Return the bytes of anonymous memory of this process."""
     status = Path("/proc/self/status").read_text()
     return 1024 * int(
         next(line.split()[1] for line in status.splitlines() if line.startswith("RssAnon"))
@@ -278,22 +290,21 @@ def online(sizes: tuple[int, ...] = (100_000, 1_000_000), steps: int = 200) -> N
         with tempfile.TemporaryDirectory() as folder:
             write_rows(Path(folder), n)
             command = [sys.executable, __file__, "online-once", folder, str(steps)]
-            ran = json.loads(
-                subprocess.run(command, check=True, capture_output=True, text=True).stdout
-            )
-        peaks.append(ran["peak"] / 1e6)
+            done = subprocess.run(command, check=True, capture_output=True, text=True)
+            result = json.loads(done.stdout)
+        peaks.append(result["peak"] / 1e6)
         say(
             benchmark="online",
             rows=n,
             steps=steps,
             anonymous_mb=peaks[-1],
-            cpu_seconds=ran["seconds"],
+            cpu_seconds=result["seconds"],
         )
     say(benchmark="online", growth_mb=peaks[-1] - peaks[0])
 
 
 def write_rows(folder: Path, n: int) -> None:
-    """Views of 64 and 32 columns, a block at a time."""
+    """Write views of 64 and 32 columns block by block."""
     labels = np.random.default_rng(0).integers(0, 20, n)
     np.save(folder / "labels.npy", labels)
     for k, (name, width) in enumerate((("image", 64), ("text", 32))):

