@@ -277,7 +277,7 @@ def test_delete_takes_ids_and_files(
 ) -> None:
     (tmp_path / "unwanted.txt").write_text("p2\np3\n")
     assert run("delete", filled, "p1", "nobody", "--ids-file", tmp_path / "unwanted.txt") == 0
-    assert f"3 items deleted; {N - 3} items in" in capsys.readouterr().err
+    assert f"3 items deleted; {N - 3} in" in capsys.readouterr().err
     assert run("delete", filled, "p4", "--modality", "image") == 0
     assert stored(filled)["p4"][1] == ["text"]
 
@@ -449,7 +449,7 @@ TWO = '{"id": "a", "image": [1, 2, 3, 4]}\n{"id": "b", "image": '
         (TWO + "[1]}", "'image': expected lists of 4 numbers, item 'b' has a list of 1"),
         (
             TWO + "[1e300, 1, 1, 1]}",
-            "row 1 contains NaN, infinity or numbers beyond float32; fill it in or leave it out",
+            "row 1 contains NaN, infinity or numbers beyond float32; remove or impute it",
         ),
         (TWO + "5}", "'image': expected lists of 4 numbers, item 'b' has 5"),
         (TWO + '"cat.jpg"}', "'image': expected lists of 4 numbers, item 'b' has 'cat.jpg'"),

@@ -89,8 +89,10 @@ def _plugins() -> dict[str, EntryPoint]:
 
 
 def _plugin_summary(entry: EntryPoint) -> str:
-    summary = entry.dist.metadata.get("Summary") if entry.dist is not None else None
-    return summary or f"Commands of {entry.value.partition('.')[0]}."
+    metadata = entry.dist.metadata if entry.dist is not None else {}
+    if "Summary" in metadata:
+        return metadata["Summary"]
+    return f"Commands of {entry.value.partition('.')[0]}."
 
 
 def _load_plugin(entry: EntryPoint) -> Any:  # noqa: ANN401 - a command of vendored click

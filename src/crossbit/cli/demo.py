@@ -264,7 +264,7 @@ def draw_emojis(emojis: list[Emoji], folder: Path, on_step: OnStep | None = None
     except ImportError as error:
         raise MissingExtraError("resvg_py", "demo") from error
     folder.mkdir(parents=True, exist_ok=True)
-    options = {"width": _IMAGE_SIDE, "height": _IMAGE_SIDE, "background": "#ffffff"}
+    options: dict[str, Any] = {"width": _IMAGE_SIDE, "height": _IMAGE_SIDE, "background": "#ffffff"}
     for number, emoji in enumerate(emojis, 1):
         path = folder / emoji.file
         if not path.exists():

@@ -242,4 +242,4 @@ def _delete(
     with open_collection(collection, model) as target:
         count = target.delete(resolve_ids(target, words), modality=modality)
         what = "items deleted" if modality is None else f"codes of {modality} deleted"
-        console.say(f"{count} {what}; {len(target)} items in {display_path(collection)}")
+        console.say(f"{count} {what}; {len(target)} in {display_path(collection)}")
