@@ -1,19 +1,20 @@
-"""How a collection fares beside LanceDB, sqlite-vec and Milvus Lite at the same job, in one run.
+"""A collection compared with LanceDB, sqlite-vec and Milvus Lite at the same job, in one run.
 
-    python benchmarks/collection.py                        10⁶ items, everybody; makes an environment for the peers
-    python benchmarks/collection.py --n 1e5                a smaller job
+    python benchmarks/collection.py               10⁶ items, all stores; creates a peer environment
+    python benchmarks/collection.py --n 1e5       a smaller job
     python benchmarks/collection.py --n 1e7 --only crossbit
 
-The job: n items (a string id, a 64-bit code, a title, a year, three tags) are written in batches of 1000; opened again
-by a new process; asked for the 10 nearest with their payloads, without a filter and with one that one item in a hundred
-meets. Codes are clustered: 1000 centers, each bit flipped with probability 0.1.
+The job: n items (a string id, a 64-bit code, a title, a year, three tags) are written in batches of
+1000; a new process opens them and searches for the 10 nearest with their payloads, without a filter
+and with one that matches 1 % of the items. Codes are clustered: 1000 centers, each bit flipped with
+probability 0.1.
 
-One JSON line a store, then one a peer with ratios: how many times faster, smaller or leaner Crossbit is. Nobody's
-answers are believed: distances are computed again from the ids and must be those of a plain scan. Every store has a
-process of its own for writing and another for asking; the environment of the peers is made from the file
+One JSON line per store, then one per peer with ratios: how many times faster or smaller Crossbit
+is. Distances are recomputed from the ids and must equal those of a plain scan. Every store has one
+process for writing and another for searching; the environment of the peers is created from
 ``requirements-peers.txt``.
 
-LanceDB never waits for the disk (strace counts no fsync at all); the others do at every batch.
+LanceDB does not wait for the disk (strace counts no fsync); the others do at every batch.
 """
 
 import argparse
@@ -31,13 +32,16 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-BATCH, K, QUERIES, YEARS = 1000, 10, 100, 100
+BATCH = 1000
+K = 10
+QUERIES = 100
+YEARS = 100
 Words = NDArray[np.uint64]
 Payloads = list[dict[str, Any]]
 
 
 def codes(start: int, stop: int) -> Words:
-    """Codes number start to stop."""
+    """Return the codes from start to stop."""
     centers = np.random.default_rng(0).integers(0, 2**64, 1000, dtype=np.uint64)
     random = np.random.default_rng((1, start))
     flips = (random.random((stop - start, 64), np.float32) < 0.1) @ (
@@ -47,7 +51,7 @@ def codes(start: int, stop: int) -> Words:
 
 
 def batch(start: int) -> tuple[list[str], Words, Payloads]:
-    """The items from a number on."""
+    """Return one batch of items."""
     numbers = range(start, start + BATCH)
     payloads = [
         {"title": f"Picture {i}", "year": 1920 + i % YEARS, "tags": ["sky", "sea", f"t{i % 50}"]}
@@ -61,7 +65,7 @@ def queries() -> Words:
 
 
 class Store(Protocol):
-    """What is asked of every contestant."""
+    """Interface of every contestant."""
 
     def __init__(self, folder: Path) -> None: ...
     def create(self) -> None: ...
@@ -72,12 +76,14 @@ class Store(Protocol):
 
 
 class Crossbit:
-    """A collection, with the indexes saved when it is full."""
+    """A collection whose indexes are saved after writing."""
 
     def __init__(self, folder: Path) -> None:
         from crossbit import Codes, Collection
 
-        self.folder, self._collections, self._new_codes = folder / "collection", Collection, Codes
+        self.folder = folder / "collection"
+        self._collections = Collection
+        self._new_codes = Codes
 
     def create(self) -> None:
         from crossbit import HashModel
@@ -101,15 +107,13 @@ class Crossbit:
         return self._new_codes(word[:, None], 64)
 
     def nearest(self, word: Words, year: int | None) -> list[str]:
-        where = None if year is None else {"year": year}
-        return [
-            str(hit.id)
-            for hit in self.collection.search("image", self._codes(word), K, filter=where)[0]
-        ]
+        condition = None if year is None else {"year": year}
+        hits = self.collection.search("image", self._codes(word), K, filter=condition)[0]
+        return [str(hit.id) for hit in hits]
 
 
 class LanceDB:
-    """A table of packed bytes, Hamming distance, searched exactly."""
+    """A table of packed bytes with exact Hamming search."""
 
     def __init__(self, folder: Path) -> None:
         import lancedb
@@ -156,13 +160,11 @@ class LanceDB:
 
 
 class SqliteVec:
-    """A vec0 table in SQLite, with the same durability as ours."""
+    """A vec0 table in SQLite with the same durability as Crossbit."""
 
     def __init__(self, folder: Path) -> None:
         import sqlite_vec
-        from pysqlite3 import (
-            dbapi2,
-        )  # with extensions, which many a Python's own sqlite3 cannot load
+        from pysqlite3 import dbapi2  # many builds of the standard sqlite3 cannot load extensions
 
         self.path, self._connect, self._extend = (
             folder / "vec.sqlite",
@@ -214,7 +216,7 @@ class SqliteVec:
 
 
 class MilvusLite:
-    """Milvus in one file, binary vectors, flat index, Hamming distance."""
+    """Milvus Lite with binary vectors, a flat index and Hamming distance."""
 
     def __init__(self, folder: Path) -> None:
         import milvus_lite  # noqa: F401
@@ -278,7 +280,7 @@ STORES: dict[str, type[Store]] = {
 
 
 def anonymous(process: str = "self") -> int:
-    """Bytes of a process and its children that no file stands behind."""
+    """Return the anonymous memory of a process and its children in bytes."""
     folder = Path("/proc") / process
     own = next(
         line for line in (folder / "status").read_text().splitlines() if line.startswith("RssAnon")
@@ -301,63 +303,58 @@ def load(store: Store, folder: Path, n: int) -> Iterator[tuple[str, Any]]:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     store.create()
-    took, cpu = [], []
+    took = []
+    cpu = []
     for start in range(0, n, BATCH):
-        given = batch(start)
+        items = batch(start)
         before = time.process_time()
-        took.append(timed(lambda given=given: store.write(*given)))  # type: ignore[misc]
+        took.append(timed(lambda items=items: store.write(*items)))  # type: ignore[misc]
         cpu.append(time.process_time() - before)
-    yield "items written in a second", n / sum(took)
-    yield "CPU µs an item written", 1e6 * sum(cpu) / n
-    yield (
-        "items a second, last tenth",
-        len(took[-len(took) // 10 :]) * BATCH / sum(took[-len(took) // 10 :]),
-    )
+    last_tenth = took[-len(took) // 10 :]
+    yield "items written per second", n / sum(took)
+    yield "CPU µs per item written", 1e6 * sum(cpu) / n
+    yield "items per second, last tenth", len(last_tenth) * BATCH / sum(last_tenth)
     yield "finish s", timed(store.finish)
-    yield (
-        "bytes an item",
-        sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / n,
-    )
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    yield "bytes per item", size / n
 
 
 def ask(store: Store, folder: Path, n: int) -> Iterator[tuple[str, Any]]:
-    before, asked = anonymous(), queries()
+    before = anonymous()
+    words = queries()
 
     def first() -> None:
         store.open()
-        store.nearest(asked[:1], None)
+        store.nearest(words[:1], None)
 
-    yield "open and first answer s", timed(first)
-    plain = [timed(lambda i=i: store.nearest(asked[i : i + 1], None)) for i in range(QUERIES)]  # type: ignore[misc]
+    def search(i: int, year: int | None) -> list[str]:
+        return store.nearest(words[i : i + 1], year)
+
+    yield "open and first result s", timed(first)
+    plain = [timed(lambda i=i: search(i, None)) for i in range(QUERIES)]  # type: ignore[misc]
     yield "query ms", 1e3 * float(np.median(plain))
-    yield (
-        "filtered query ms",
-        1e3
-        * float(
-            np.median(
-                [timed(lambda i=i: store.nearest(asked[i : i + 1], 1950)) for i in range(QUERIES)]  # type: ignore[misc]
-            )
-        ),
-    )
-    yield "anonymous bytes a code", (anonymous() - before) / n
-    yield "found", [store.nearest(asked[i : i + 1], None) for i in range(5)]
-    yield "found filtered", [store.nearest(asked[i : i + 1], 1950) for i in range(5)]
+    filtered = [timed(lambda i=i: search(i, 1950)) for i in range(QUERIES)]  # type: ignore[misc]
+    yield "filtered query ms", 1e3 * float(np.median(filtered))
+    yield "anonymous bytes per code", (anonymous() - before) / n
+    yield "results", [search(i, None) for i in range(5)]
+    yield "filtered results", [search(i, 1950) for i in range(5)]
 
 
 HERE = Path(__file__).parent
 SMALLER_IS_BETTER = [
-    "CPU µs an item written",
-    "bytes an item",
-    "open and first answer s",
+    "CPU µs per item written",
+    "bytes per item",
+    "open and first result s",
     "query ms",
+    "filtered query ms",
+    "anonymous bytes per code",
 ]
-SMALLER_IS_BETTER += ["filtered query ms", "anonymous bytes a code"]
-LARGER_IS_BETTER = ["items written in a second", "items a second, last tenth"]
+LARGER_IS_BETTER = ["items written per second", "items per second, last tenth"]
 Row = dict[str, Any]
 
 
 def peers_python(folder: Path) -> Path:
-    """The interpreter of an environment with the peers, made if it is not there."""
+    """Return the interpreter of the environment of the peers, which is created if missing."""
     python = folder / "bin" / "python"
     if not python.exists():
         venv.create(folder, with_pip=True)
@@ -367,7 +364,7 @@ def peers_python(folder: Path) -> Path:
 
 
 def step(python: Path, name: str, folder: Path, n: int, what: str) -> Row:
-    """Let a store do a step in a process of its own."""
+    """Run one step of a store in a subprocess."""
     command = [
         str(python),
         __file__,
@@ -388,21 +385,23 @@ def step(python: Path, name: str, folder: Path, n: int, what: str) -> Row:
 
 
 def true_distances(n: int, count: int = 5) -> tuple[list[list[int]], list[list[int]]]:
-    """The K smallest distances of the first queries, among all items and among those of 1950."""
-    from crossbit import Codes, hamming  # the peers' processes have no crossbit
+    """Return the K smallest distances of the first queries, for all items and those of 1950."""
+    from crossbit import Codes, hamming  # not installed in the environment of the peers
 
-    asked = Codes(queries()[:count, None], 64)
-    best, filtered = np.full((count, K), 999), np.full((count, K), 999)
+    words = Codes(queries()[:count, None], 64)
+    best = np.full((count, K), 999)
+    filtered = np.full((count, K), 999)
     for start in range(0, n, BATCH):
-        distances = hamming(asked, Codes(codes(start, start + BATCH)[:, None], 64)).astype(int)
+        distances = hamming(words, Codes(codes(start, start + BATCH)[:, None], 64)).astype(int)
         best = np.sort(np.concatenate([best, distances], axis=1), axis=1)[:, :K]
-        chosen = (1920 + np.arange(start, start + BATCH) % YEARS) == 1950
-        filtered = np.sort(np.concatenate([filtered, distances[:, chosen]], axis=1), axis=1)[:, :K]
+        matching = (1920 + np.arange(start, start + BATCH) % YEARS) == 1950
+        candidates = np.concatenate([filtered, distances[:, matching]], axis=1)
+        filtered = np.sort(candidates, axis=1)[:, :K]
     return best.tolist(), filtered.tolist()
 
 
-def distances_of(found: list[list[str]]) -> list[list[int]]:
-    """The distances of what a store says it found, computed from the ids alone."""
+def distances_of(results: list[list[str]]) -> list[list[int]]:
+    """Compute the distances of the results of a store from their ids."""
     from crossbit import Codes, hamming
 
     return [
@@ -410,7 +409,7 @@ def distances_of(found: list[list[str]]) -> list[list[int]]:
             int(hamming(Codes(queries()[i : i + 1, None], 64), Codes(_code(id_), 64))[0, 0])
             for id_ in ids
         ]
-        for i, ids in enumerate(found)
+        for i, ids in enumerate(results)
     ]
 
 
@@ -421,53 +420,50 @@ def _code(id_: str) -> Any:  # noqa: ANN401 - an array
 
 
 def rebuilt(folder: Path, n: int) -> float:
-    """Seconds to open a collection whose index files are gone, and to answer."""
+    """Return the seconds of opening and searching a collection without its index files."""
     shutil.rmtree(folder / "collection" / "index", ignore_errors=True)
-    seconds: float = step(Path(sys.executable), "crossbit", folder, n, "ask")[
-        "open and first answer s"
-    ]
-    return seconds
+    row = step(Path(sys.executable), "crossbit", folder, n, "ask")
+    return float(row["open and first result s"])
 
 
-def measured(name: str, python: Path, folder: Path, n: int, truth: tuple[Any, Any]) -> Row:
-    """Everything about one store."""
+def measured(name: str, python: Path, folder: Path, n: int, expected: tuple[Any, Any]) -> Row:
+    """Return all measurements of one store."""
     row = {
         "store": name,
         "n": n,
         **step(python, name, folder, n, "load"),
         **step(python, name, folder, n, "ask"),
     }
-    row["exact"] = (
-        distances_of(row.pop("found")) == truth[0]
-        and distances_of(row.pop("found filtered")) == truth[1]
-    )
+    distances = distances_of(row.pop("results"))
+    filtered = distances_of(row.pop("filtered results"))
+    row["exact"] = (distances, filtered) == expected
     if name == "crossbit":
-        row["rebuild and first answer s"] = rebuilt(folder, n)
+        row["rebuild and first result s"] = rebuilt(folder, n)
     return row
 
 
 def main() -> None:
-    """Run the stores one after the other."""
+    """Run all stores in turn."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--n", type=float, default=1e6)
     parser.add_argument("--only", nargs="*", choices=list(STORES), default=list(STORES))
     parser.add_argument("--peers", type=Path, default=Path.home() / ".cache" / "crossbit-peers")
     parser.add_argument("--step", choices=["load", "ask"], help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.step:
-        work = {"load": load, "ask": ask}[given.step]
-        print(
-            json.dumps(dict(work(STORES[given.only[0]](given.folder), given.folder, int(given.n))))
-        )
+    options = parser.parse_args()
+    n = int(options.n)
+    if options.step:
+        work = {"load": load, "ask": ask}[options.step]
+        print(json.dumps(dict(work(STORES[options.only[0]](options.folder), options.folder, n))))
         return
-    truth, rows = true_distances(int(given.n)), []
-    with tempfile.TemporaryDirectory(prefix="crossbit-") as place:
-        for name in given.only:
-            python = Path(sys.executable) if name == "crossbit" else peers_python(given.peers)
-            rows.append(measured(name, python, Path(place) / name, int(given.n), truth))
+    expected = true_distances(n)
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="crossbit-") as folder:
+        for name in options.only:
+            python = Path(sys.executable) if name == "crossbit" else peers_python(options.peers)
+            rows.append(measured(name, python, Path(folder) / name, n, expected))
             print(json.dumps(rows[-1]), flush=True)
-            shutil.rmtree(Path(place) / name)
+            shutil.rmtree(Path(folder) / name)
     ours = next((row for row in rows if row["store"] == "crossbit"), None)
     for row in rows if ours else ():
         if row is not ours:

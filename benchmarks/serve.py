@@ -1,17 +1,18 @@
-"""How the service fares under load beside FastAPI over faiss and a Milvus server at the same job, in one run.
+"""The server under load, compared with FastAPI over faiss and a Milvus server in the same run.
 
-    python benchmarks/serve.py                       10⁶ items, everybody, 60 seconds each
+    python benchmarks/serve.py                       10⁶ items, all servers, 60 seconds each
     python benchmarks/serve.py --n 1e5 --seconds 5   a smaller job
     python benchmarks/serve.py --only crossbit
 
-The job: n items with a 64-bit code, a title, a year and three tags; a request brings 128 features and gets the 10
-nearest items with their payloads. One server process; one client process on loopback that keeps so many requests under
-way. Milvus makes no codes from features, so its client sends codes, and that work is spared it. One JSON line a server:
-requests a second, median and 99th percentile of what a client waited, processor time of the server a request, errors.
-Then one line a peer with ratios. Nobody's answers are believed: distances are computed again by a plain scan.
+The job: n items with a 64-bit code, a title, a year and three tags; a request sends 128 features
+and receives the 10 nearest items with their payloads. One server process; one client process on
+loopback that keeps a fixed number of requests in flight. Milvus does not encode features, so its
+client sends codes. One JSON line per server: requests per second, median and 99th percentile of the
+latency, CPU time of the server per request, errors. Then one line per peer with ratios. Distances
+are recomputed by a plain scan.
 
-The Milvus server runs in an environment of its own, made from ``requirements-milvus.txt``, and is ended. It listens on
-every interface whatever one sets, so the program moves into a network of its own, where there is none but loopback.
+The Milvus server runs in a separate environment, created from ``requirements-milvus.txt``. It
+listens on every interface, so the program restarts in a network namespace with loopback only.
 """
 
 import argparse
@@ -37,7 +38,11 @@ from numpy.typing import NDArray
 
 from _standalone import Standalone, cpu_seconds, in_own_network  # type: ignore[import-not-found]
 
-BITS, WIDTH, K, BATCH, QUERIES = 64, 128, 10, 10_000, 512
+BITS = 64
+WIDTH = 128
+K = 10
+BATCH = 10_000
+QUERIES = 512
 HERE = Path(__file__).parent
 Words = NDArray[np.uint64]
 Ask = Callable[[int], list[int]]
@@ -48,7 +53,7 @@ def weights() -> NDArray[np.float32]:
 
 
 def rows(start: int, stop: int) -> NDArray[np.float32]:
-    """Features number start to stop: a thousand clusters."""
+    """Return the feature rows from start to stop, in a thousand clusters."""
     centers = np.random.default_rng(1).normal(size=(1000, WIDTH)).astype(np.float32)
     random = np.random.default_rng((2, start))
     noise = random.normal(scale=0.5, size=(stop - start, WIDTH)).astype(np.float32)
@@ -68,11 +73,11 @@ def payload(i: int) -> dict[str, Any]:
     return {"title": f"Picture {i}", "year": 1920 + i % 100, "tags": ["sky", "sea", f"t{i % 50}"]}
 
 
-# --- servers, each in a process of its own ---
+# --- servers, each in its own process ---
 
 
 def make_collection(folder: Path, n: int) -> None:
-    """Write the collection, and let its index be saved."""
+    """Write the collection and save its index."""
     from crossbit import Codes, Collection, HashModel
     from crossbit.model import Affine
 
@@ -95,12 +100,12 @@ def serve_crossbit(folder: Path, n: int, port: int) -> None:
 
     with Collection.open(folder) as collection:
         assert len(collection) == n  # noqa: S101
-        collection.search("image", rows(0, 1), K)  # opens the index
+        collection.search("image", rows(0, 1), K)  # loads the index
         serve(create_app(collection), port=port, ready=lambda address: print(address, flush=True))
 
 
 def serve_faiss(_: Path, n: int, port: int) -> None:
-    """What one would write in an afternoon: a flat index, payloads in a list."""
+    """Run a minimal server: a flat index, payloads in a list."""
     import faiss
     import uvicorn
     from fastapi import FastAPI
@@ -108,7 +113,8 @@ def serve_faiss(_: Path, n: int, port: int) -> None:
 
     index = faiss.IndexBinaryFlat(BITS)
     index.add(all_codes(n).view(np.uint8).reshape(n, -1))
-    payloads, matrix = [payload(i) for i in range(n)], weights()
+    payloads = [payload(i) for i in range(n)]
+    matrix = weights()
     faiss.omp_set_num_threads(1)
     app = FastAPI()
 
@@ -121,8 +127,8 @@ def serve_faiss(_: Path, n: int, port: int) -> None:
             np.asarray([query.features], np.float32) @ matrix >= 0, axis=1, bitorder="little"
         )
         distances, ids = index.search(code, query.k)
-        found = zip(ids[0].tolist(), distances[0].tolist(), strict=True)
-        return {"hits": [{"id": i, "distance": d, "payload": payloads[i]} for i, d in found]}
+        matches = zip(ids[0].tolist(), distances[0].tolist(), strict=True)
+        return {"hits": [{"id": i, "distance": d, "payload": payloads[i]} for i, d in matches]}
 
     app.post("/api/search")(search)
     search.__annotations__["query"] = Query
@@ -131,7 +137,7 @@ def serve_faiss(_: Path, n: int, port: int) -> None:
 
 
 def serve_milvus(folder: Path, n: int, port: int) -> None:
-    """Runs in the environment of the peer: the server, filled and indexed."""
+    """Run the Milvus server, filled and indexed, in the environment of the peer."""
     from pymilvus import Collection, CollectionSchema, DataType, FieldSchema, connections
 
     server = Standalone(folder / "milvus", guarded=False).start()
@@ -167,21 +173,21 @@ SERVERS = {"crossbit": serve_crossbit, "faiss": serve_faiss, "milvus": serve_mil
 
 
 class Http:
-    """Keeps requests under way on connections of its own, with as little work of its own as possible."""
+    """A lightweight HTTP client that keeps a number of requests in flight."""
 
     def __init__(self, address: str) -> None:
         self.port = int(address.rpartition(":")[2])
-        self.requests = [_spell(row) for row in rows(10**9, 10**9 + QUERIES)]
+        self.requests = [_request(row) for row in rows(10**9, 10**9 + QUERIES)]
         self.waited: list[float] = []
         self.errors = 0
         self.answers: dict[int, list[int]] = {}
 
-    def run(self, under_way: int, seconds: float) -> None:
-        asyncio.run(self._run(under_way, seconds))
+    def run(self, in_flight: int, seconds: float) -> None:
+        asyncio.run(self._run(in_flight, seconds))
 
-    async def _run(self, under_way: int, seconds: float) -> None:
+    async def _run(self, in_flight: int, seconds: float) -> None:
         end = time.perf_counter() + seconds
-        await asyncio.gather(*(self._client(first, under_way, end) for first in range(under_way)))
+        await asyncio.gather(*(self._client(first, in_flight, end) for first in range(in_flight)))
 
     async def _client(self, number: int, step: int, end: float) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
@@ -201,16 +207,19 @@ class Http:
         writer.close()
 
 
-def _spell(row: NDArray[np.float32]) -> bytes:
+def _request(row: NDArray[np.float32]) -> bytes:
     body = json.dumps(
         {"modality": "image", "features": [round(float(x), 4) for x in row], "k": K}
     ).encode()
-    head = f"POST /api/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+    head = (
+        "POST /api/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}"
+    )
     return head.encode() + b"\r\n\r\n" + body
 
 
 class Milvus:
-    """The same through pymilvus, a thread for each request under way."""
+    """The same with pymilvus, one thread per request in flight."""
 
     def __init__(self, address: str) -> None:
         from pymilvus import Collection, connections
@@ -222,11 +231,11 @@ class Milvus:
         self.errors = 0
         self.answers: dict[int, list[int]] = {}
 
-    def run(self, under_way: int, seconds: float) -> None:
+    def run(self, in_flight: int, seconds: float) -> None:
         end = time.perf_counter() + seconds
         threads = [
-            threading.Thread(target=self._client, args=(first, under_way, end))
-            for first in range(under_way)
+            threading.Thread(target=self._client, args=(first, in_flight, end))
+            for first in range(in_flight)
         ]
         for thread in threads:
             thread.start()
@@ -244,58 +253,58 @@ class Milvus:
                     K,
                     output_fields=["payload"],
                 )
-                found = [(hit.id, int(hit.distance), hit.entity.get("payload")) for hit in hits]
-                self.answers.setdefault(at, [distance for _, distance, _ in found])
-                self.errors += found[0][2] != payload(found[0][0])
-            except Exception:  # whatever it is, it counts
+                self.answers.setdefault(at, [int(hit.distance) for hit in hits])
+                self.errors += hits[0].entity.get("payload") != payload(hits[0].id)
+            except Exception:  # any exception counts as an error
                 self.errors += 1
             self.waited.append(time.perf_counter() - began)
             number += step
 
 
-def ask(name: str, address: str, n: int, under_way: int, seconds: float) -> None:
-    """Load a server and print what was measured."""
+def ask(name: str, address: str, n: int, in_flight: int, seconds: float) -> None:
+    """Put a server under load and print the measurements."""
     client = (Milvus if name == "milvus" else Http)(address)
-    client.run(under_way, min(2.0, seconds))  # warms up
+    client.run(in_flight, min(2.0, seconds))  # warm-up
     client.waited.clear()
-    began, cpu = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
-    client.run(under_way, seconds)
+    began = time.perf_counter()
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    client.run(in_flight, seconds)
     took = time.perf_counter() - began
-    mine = resource.getrusage(resource.RUSAGE_SELF)
-    codes, asked = all_codes(n), encode(rows(10**9, 10**9 + QUERIES).round(4))
-    wrong = sum(answer != _nearest(codes, asked[at]) for at, answer in client.answers.items())
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    codes = all_codes(n)
+    queries = encode(rows(10**9, 10**9 + QUERIES).round(4))
+    wrong = sum(answer != _nearest(codes, queries[at]) for at, answer in client.answers.items())
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     waited = sorted(client.waited)
     line = {
         "server": name,
         "n": n,
-        "under_way": under_way,
+        "in_flight": in_flight,
         "seconds": round(took, 1),
         "requests/s": round(len(waited) / took, 1),
         "p50_ms": round(1000 * median(waited), 2),
         "p99_ms": round(1000 * waited[int(0.99 * len(waited))], 2),
         "errors": client.errors,
         "wrong": wrong,
-        "client_cpu_ms": round(
-            1000 * (mine.ru_utime + mine.ru_stime - cpu.ru_utime - cpu.ru_stime) / len(waited), 3
-        ),
+        "client_cpu_ms": round(1000 * cpu / len(waited), 3),
     }
     print(json.dumps(line), flush=True)
 
 
 def _nearest(codes: Words, query: np.uint64) -> list[int]:
-    """The k smallest distances, by a plain scan."""
+    """Return the k smallest distances by a plain scan."""
     distances = np.bitwise_count(codes ^ query)
     return sorted(np.partition(distances, K)[:K].tolist())
 
 
-# --- one after the other ---
+# --- run all servers in turn ---
 
 
 @contextmanager
 def started(
     name: str, python: Path, folder: Path, n: int, port: int
 ) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """A server process, from where it listens until the block ends."""
+    """Start a server process, wait until it listens, and stop it when the block ends."""
     command = [
         str(python),
         sys.argv[0],
@@ -325,7 +334,7 @@ def started(
             process,
         )
     finally:
-        os.killpg(process.pid, signal.SIGTERM)  # Milvus is a child of it
+        os.killpg(process.pid, signal.SIGTERM)  # including its child, Milvus
         try:
             process.wait(20)
         except subprocess.TimeoutExpired:
@@ -346,7 +355,7 @@ def measure(name: str, python: Path, folder: Path, options: argparse.Namespace) 
             "--n",
             str(options.n),
         ]
-        command += ["--seconds", str(options.seconds), "--under-way", str(options.under_way)]
+        command += ["--seconds", str(options.seconds), "--in-flight", str(options.in_flight)]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
         line: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         requests = line["requests/s"] * line["seconds"]
@@ -371,7 +380,7 @@ def main() -> None:
     parser.add_argument("--n", type=lambda text: int(float(text)), default=10**6)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument(
-        "--under-way", type=int, default=16, help="requests that the client keeps under way"
+        "--in-flight", type=int, default=16, help="requests that the client keeps in flight"
     )
     parser.add_argument("--only", choices=SERVERS)
     parser.add_argument("--port", type=int, default=19530)
@@ -379,7 +388,7 @@ def main() -> None:
         "--peers",
         type=Path,
         default=Path(tempfile.gettempdir()) / "crossbit-milvus",
-        help="environment of the Milvus server, made if it is not there",
+        help="environment of the Milvus server, created if missing",
     )
     for internal in ("--serve", "--ask", "--folder", "--address"):
         parser.add_argument(internal, help=argparse.SUPPRESS)
@@ -388,11 +397,11 @@ def main() -> None:
         SERVERS[options.serve](Path(options.folder), options.n, options.port)
         return
     if options.ask:
-        ask(options.ask, options.address, options.n, options.under_way, options.seconds)
+        ask(options.ask, options.address, options.n, options.in_flight, options.seconds)
         return
     names = [options.only] if options.only else list(SERVERS)
     if "milvus" in names:
-        peer_python(options.peers)  # while there is a way out
+        peer_python(options.peers)  # downloads packages, so before the network is isolated
         in_own_network()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "items"
