@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from crossbit.features.shape import Mesh, to_ply
+from crossbit.features.shape import Mesh
 from crossbit_experiments.shapegoogle.distractors import FAMILIES, distractor
 from crossbit_experiments.shapegoogle.shapes import CLASSES
 from crossbit_experiments.shapegoogle.surfaces import coarsen
@@ -23,7 +23,7 @@ def small_sources(folder: Path) -> Path:
                 if home.name == "sumner"
                 else f"{label}{pose}"
             )
-            (home / f"{name}.off").write_bytes(to_ply(turned))
-    (folder / "tosca" / "8_man_01.off").write_bytes(to_ply(mesh))
+            (home / f"{name}.off").write_bytes(turned.to_ply())
+    (folder / "tosca" / "8_man_01.off").write_bytes(mesh.to_ply())
     (folder / "tosca" / "person0.off").unlink()
     return folder

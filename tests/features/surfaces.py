@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from crossbit.features.shape import Mesh, clean_mesh
+from crossbit.features.shape import Mesh
 from crossbit_experiments.shapegoogle.surfaces import ball, grid_faces, scaled
 
 
@@ -26,4 +26,4 @@ def sheet(n: int = 20, bend: float = 0.0) -> Mesh:
     vertices = np.stack(
         [np.where(x < 0, x, right * np.cos(bend)), y, right * np.sin(bend)], axis=-1
     ).reshape(-1, 3)
-    return clean_mesh(vertices, grid_faces(2 * n + 1, n + 1, closed=(False, False)))
+    return Mesh.clean(vertices, grid_faces(2 * n + 1, n + 1, closed=(False, False)))

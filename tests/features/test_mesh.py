@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from crossbit import DataError
-from crossbit.features.shape import Mesh, clean_mesh, read_mesh, to_ply
+from crossbit.features.shape import Mesh
 from tests.features.surfaces import sphere
 
 BALL = sphere(1)
@@ -80,7 +80,7 @@ def _stl(*, binary: bool) -> bytes:
     "raw", [_off(CUBE, SQUARES), _obj(), _text_ply(), _big_ply()], ids=["off", "obj", "ply", "big"]
 )
 def test_a_cube_of_squares_is_read(raw: bytes) -> None:
-    mesh = read_mesh(raw)
+    mesh = Mesh.read(raw)
     assert mesh.vertices.shape == (8, 3)
     assert mesh.faces.shape == (12, 3)
     assert mesh.area == pytest.approx(6)
@@ -89,13 +89,18 @@ def test_a_cube_of_squares_is_read(raw: bytes) -> None:
 
 @pytest.mark.parametrize(
     "raw",
-    [_off(BALL.vertices, BALL.faces.tolist()), to_ply(BALL), _stl(binary=True), _stl(binary=False)],
+    [
+        _off(BALL.vertices, BALL.faces.tolist()),
+        BALL.to_ply(),
+        _stl(binary=True),
+        _stl(binary=False),
+    ],
     ids=["off", "ply", "stl", "text stl"],
 )
 def test_a_ball_is_read_plain_and_gzipped(raw: bytes, tmp_path: Path) -> None:
     path = tmp_path / "ball"
     path.write_bytes(gzip.compress(raw))
-    for mesh in (read_mesh(raw), read_mesh(path), read_mesh(str(path))):
+    for mesh in (Mesh.read(raw), Mesh.read(path), Mesh.read(str(path))):
         assert mesh.vertices.shape == BALL.vertices.shape
         assert mesh.faces.shape == BALL.faces.shape
         assert mesh.area == pytest.approx(BALL.area, rel=1e-6)
@@ -104,7 +109,7 @@ def test_a_ball_is_read_plain_and_gzipped(raw: bytes, tmp_path: Path) -> None:
 def test_degenerate_parts_are_removed() -> None:
     vertices = np.vstack([BALL.vertices, [9, 9, 9]])
     faces = np.vstack([BALL.faces, BALL.faces[:2, [1, 2, 0]], [[0, 0, 1]]])
-    mesh = clean_mesh(vertices, faces)
+    mesh = Mesh.clean(vertices, faces)
     assert mesh.vertices.shape == BALL.vertices.shape
     np.testing.assert_array_equal(mesh.faces, BALL.faces)
 
@@ -116,7 +121,7 @@ def test_areas_and_normals() -> None:
     )
 
 
-TRUNCATED = to_ply(BALL)[:-100]
+TRUNCATED = BALL.to_ply()[:-100]
 
 
 @pytest.mark.parametrize(
@@ -152,26 +157,26 @@ TRUNCATED = to_ply(BALL)[:-100]
         (b"ply\nformat ascii 1.0\n", "truncated: the PLY header has no end"),
         (b"ply\nformat ascii 1.0\nelement vertex 0\nend_header\n", "a PLY file without vertices"),
         (b"ply\nformat ebcdic 1.0\nelement vertex 0\nend_header\n", "a corrupted mesh"),
-        (gzip.compress(to_ply(BALL))[:-9], "a corrupted gzip file"),
+        (gzip.compress(BALL.to_ply())[:-9], "a corrupted gzip file"),
         (["a", "mesh"], "expected the path or the bytes of a mesh, got list"),
         (Path("nowhere.off"), "cannot be read"),
     ],
 )
 def test_unusable_meshes_are_rejected(raw: bytes, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        read_mesh(raw)
+        Mesh.read(raw)
 
 
 def test_a_mesh_that_is_too_large_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("crossbit.features.shape.mesh._MAX_VERTICES", 10)
     with pytest.raises(DataError, match="more than 10 vertices"):
-        read_mesh(to_ply(BALL))
+        Mesh.read(BALL.to_ply())
     monkeypatch.setattr("crossbit.features.shape.mesh._MAX_BYTES", 1000)
     with pytest.raises(DataError, match="a mesh of more than 0 MB"):
-        read_mesh(gzip.compress(bytes(2000)))
+        Mesh.read(gzip.compress(bytes(2000)))
 
 
 def test_a_mesh_survives_ply() -> None:
-    mesh = read_mesh(to_ply(Mesh(BALL.vertices, BALL.faces)))
+    mesh = Mesh.read(Mesh(BALL.vertices, BALL.faces).to_ply())
     np.testing.assert_allclose(mesh.vertices, BALL.vertices, atol=1e-6)
     np.testing.assert_array_equal(mesh.faces, BALL.faces)

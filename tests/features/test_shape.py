@@ -13,11 +13,9 @@ from crossbit.features.shape import (
     HeatPatches,
     Mesh,
     SpatialBag,
-    clean_mesh,
     compute_spectrum,
     heat_kernel_signature,
     scale_invariant_signature,
-    to_ply,
 )
 from tests.features.surfaces import flat_torus, sheet, sphere
 
@@ -65,7 +63,7 @@ def test_eigenvectors_are_orthonormal_by_area() -> None:
 
 
 def test_small_meshes_have_all_their_eigenpairs() -> None:
-    tetrahedron = clean_mesh(
+    tetrahedron = Mesh.clean(
         np.vstack([np.zeros(3), np.eye(3)]), np.array([[0, 2, 1], [0, 1, 3], [0, 3, 2], [1, 2, 3]])
     )
     assert compute_spectrum(tetrahedron, 100).values.shape == (4,)
@@ -149,7 +147,7 @@ def test_patches_hardly_change_a_bag() -> None:
 def test_extractors_equal_their_parts() -> None:
     mesh = _bumpy()
     extractor = HeatKernelExtractor(**SMALL, n_values=40)  # type: ignore[arg-type]
-    row = extractor.extract_one(to_ply(mesh))
+    row = extractor.extract_one(mesh.to_ply())
     assert row.shape == (extractor.width,)
     heat = extractor.from_row(row)
     for cls, size in ((BagOfGeometry, 8), (SpatialBag, 4)):
@@ -157,15 +155,15 @@ def test_extractors_equal_their_parts() -> None:
         again = features.load_extractor(bag.recipe())
         assert isinstance(again, cls)
         np.testing.assert_array_equal(
-            again.extract_one(to_ply(mesh)), bag.extract_one(to_ply(mesh))
+            again.extract_one(mesh.to_ply()), bag.extract_one(mesh.to_ply())
         )
-        np.testing.assert_allclose(bag.extract_one(to_ply(mesh)), bag.bag(heat), atol=1e-4)
-        assert bag.extract_one(to_ply(mesh)).shape == (bag.width,)
+        np.testing.assert_allclose(bag.extract_one(mesh.to_ply()), bag.bag(heat), atol=1e-4)
+        assert bag.extract_one(mesh.to_ply()).shape == (bag.width,)
 
 
 def test_a_mesh_of_few_vertices_is_padded() -> None:
     extractor = HeatKernelExtractor(**SMALL, n_values=40)  # type: ignore[arg-type]
-    heat = extractor.from_row(extractor.extract_one(to_ply(sphere(1))))
+    heat = extractor.from_row(extractor.extract_one(sphere(1).to_ply()))
     assert len(heat.areas) == 18
     assert heat.areas.sum() == pytest.approx(sphere(1).area, rel=1e-5)
 
@@ -174,16 +172,16 @@ def test_scale_invariant_extractors_ignore_size() -> None:
     mesh = Mesh(100 * _bumpy().vertices, _bumpy().faces)
     extractor = HeatKernelExtractor(**{**SMALL, "invariant": True})  # type: ignore[arg-type]
     bag = BagOfGeometry.fit(
-        [extractor.heat_patches(to_ply(mesh))], size=4, **extractor.signature_settings()
+        [extractor.heat_patches(mesh.to_ply())], size=4, **extractor.signature_settings()
     )
     twice = Mesh(2 * mesh.vertices, mesh.faces)
     np.testing.assert_allclose(
-        bag.extract_one(to_ply(twice)), bag.extract_one(to_ply(mesh)), atol=0.05
+        bag.extract_one(twice.to_ply()), bag.extract_one(mesh.to_ply()), atol=0.05
     )
 
 
 def test_many_meshes_are_extracted_and_corrupted_ones_named(tmp_path: Path) -> None:
-    meshes = [to_ply(_bumpy(seed)) for seed in range(2)]
+    meshes = [_bumpy(seed).to_ply() for seed in range(2)]
     (tmp_path / "corrupted.off").write_text("OFF\n3 1 0\n0 0 0\n")
     extractor = HeatKernelExtractor(**SMALL)  # type: ignore[arg-type]
     result = features.extract(

@@ -118,7 +118,7 @@ def test_fit_rejects_a_single_text(fit: Callable[[str], Extractor]) -> None:
 def test_a_vocabulary_needs_words() -> None:
     with pytest.raises(DataError, match="no word occurs in at least 5 of 4 inputs"):
         Tfidf.fit(TEXTS, least=5)
-    with pytest.raises(DataError, match="the size of a vocabulary must be an integer of at least 1"):
+    with pytest.raises(DataError, match="size of a vocabulary must be an integer of at least 1"):
         BagOfTags.fit(TAGS, size=0)
     with pytest.raises(
         DataError, match="at least one word and no duplicates, got 2 words, 1 of them distinct"

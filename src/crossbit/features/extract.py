@@ -20,7 +20,7 @@ from crossbit._io.files import ArrayFile, sha256
 from crossbit._progress import OnStep, Step
 from crossbit._validation import check_integer
 from crossbit.errors import BackendError, CrossbitError, DataError
-from crossbit.features.extractor import Extractor, RawInput, Rows, load_extractor, short_name
+from crossbit.features.extractor import Extractor, RawInput, Rows, load_extractor
 from crossbit.model import Recipe
 
 _BLOCK = 64  # inputs per task of a worker process, and per progress report
@@ -110,7 +110,7 @@ def _gather(
     kept = [i for i, outcome in enumerate(outcomes) if isinstance(outcome, np.ndarray)]
     rows = [outcome for outcome in outcomes if isinstance(outcome, np.ndarray)]
     skipped = [
-        f"{short_name(raw)}: {outcome}"
+        f"{extractor.input_name(raw)}: {outcome}"
         for raw, outcome in zip(inputs, outcomes, strict=True)
         if isinstance(outcome, str)
     ]

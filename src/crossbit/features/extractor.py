@@ -85,11 +85,11 @@ class Extractor(ABC):
             DataError: One of the inputs is unusable; the message names it.
         """
         rows = []
-        for raw in reject_single(inputs):
+        for raw in self.check_inputs(inputs):
             try:
                 rows.append(self.extract_one(raw))
             except DataError as error:
-                raise DataError(f"{short_name(raw)}: {error}") from error
+                raise DataError(f"{self.input_name(raw)}: {error}") from error
         return np.stack(rows) if rows else np.empty((0, self.width), np.float32)
 
     def terms(self, raw: RawInput) -> list[str]:
@@ -108,6 +108,29 @@ class Extractor(ABC):
         }
         files |= {name + _LINES: "\n".join(value).encode() for name, value in lines.items()}
         return Recipe(self.kind, settings, arrays, files)
+
+    @staticmethod
+    def check_inputs(inputs: Iterable[Any]) -> Iterable[Any]:
+        """Return ``inputs``; reject one text or path, whose characters would count as inputs."""
+        if isinstance(inputs, str | bytes | PathLike) or not isinstance(inputs, Iterable):
+            raise DataError(
+                f"expected a list of inputs, got one {type(inputs).__name__}; pass [input]"
+            )
+        return inputs
+
+    @staticmethod
+    def input_name(raw: object) -> str:
+        """Name an input in at most 60 characters, for messages."""
+        match raw:
+            case bytes():
+                return f"{len(raw):,} bytes"
+            case PathLike():
+                return str(fspath(raw))
+            case str():
+                text = " ".join(raw.split()) or repr(raw)
+            case _:
+                text = str(list(raw)) if isinstance(raw, Iterable) else repr(raw)
+        return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def load_extractor(recipe: Recipe) -> Extractor:
@@ -156,27 +179,6 @@ def extractor_class(kind: str) -> type[Extractor]:
 def extractor_kinds() -> list[str]:
     """Return the names of all recipe kinds: the built-in ones and those of installed packages."""
     return sorted({*_KINDS, *_registered()})
-
-
-def reject_single(inputs: Iterable[Any]) -> Iterable[Any]:
-    """Return ``inputs``; a single text or path, whose characters would count as inputs, fails."""
-    if isinstance(inputs, str | bytes | PathLike) or not isinstance(inputs, Iterable):
-        raise DataError(f"expected a list of inputs, got one {type(inputs).__name__}; pass [input]")
-    return inputs
-
-
-def short_name(raw: object) -> str:
-    """Name an input in at most 60 characters, for messages."""
-    match raw:
-        case bytes():
-            return f"{len(raw):,} bytes"
-        case PathLike():
-            return str(fspath(raw))
-        case str():
-            text = " ".join(raw.split()) or repr(raw)
-        case _:
-            text = str(list(raw)) if isinstance(raw, Iterable) else repr(raw)
-    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _registered() -> dict[str, EntryPoint]:

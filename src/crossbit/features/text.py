@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from crossbit._validation import check_integer
 from crossbit.errors import DataError
-from crossbit.features.extractor import Extractor, RawInput, Rows, reject_single
+from crossbit.features.extractor import Extractor, RawInput, Rows
 
 _TAG_SEPARATOR = re.compile(r"[+,;|\n]")
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
@@ -121,7 +121,7 @@ class BagOfTags(_VocabularyExtractor, kind="tags"):
                 order.
             least: Smallest number of inputs that must have a tag.
         """
-        tag_lists = (_split_tags(raw) for raw in reject_single(inputs))
+        tag_lists = (_split_tags(raw) for raw in cls.check_inputs(inputs))
         return cls(_most_frequent(tag_lists, size, least)[0])
 
     def extract_one(self, raw: RawInput) -> Rows:
@@ -181,7 +181,7 @@ class Tfidf(_VocabularyExtractor, kind="tfidf"):
                 order.
             least: Smallest number of texts that must contain a word.
         """
-        word_lists = (_split_words(text) for text in reject_single(texts))
+        word_lists = (_split_words(text) for text in cls.check_inputs(texts))
         vocabulary, counts, n = _most_frequent(word_lists, size, least)
         return cls(vocabulary, (1 + np.log((1 + n) / (1 + counts))).astype(np.float32))
 

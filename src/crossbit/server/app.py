@@ -133,7 +133,7 @@ def _search_routes(service: Service, pool: WorkerPool) -> APIRouter:
         modality: schemas.Modality = None,
         k: schemas.K = 10,
         target: _Target = None,
-        codes: bool = False,
+        codes: schemas.WithCodes = False,
     ) -> Response:
         """Search with an image, or another file that a modality accepts, as the request body."""
         query = schemas.SearchRequest.model_construct(

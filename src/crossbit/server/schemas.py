@@ -30,6 +30,11 @@ Target = Annotated[
 ]
 
 
+WithCodes = Annotated[
+    bool, Field(description="Whether to return the bits of the query and of every hit.")
+]
+
+
 class _Request(BaseModel):
     """A request body; unknown fields are rejected."""
 
@@ -81,9 +86,7 @@ class SearchRequest(_QueryRequest):
         le=10 * MAX_HITS,
         description="Rerank this many of the nearest items by the query's real-valued scores.",
     )
-    codes: bool = Field(
-        default=False, description="Whether to return the bits of the query and of every hit."
-    )
+    codes: WithCodes = False
 
 
 class AnnotateRequest(_QueryRequest):

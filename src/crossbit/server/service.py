@@ -26,8 +26,8 @@ from crossbit.server.schemas import AnnotateRequest, DeleteRequest, SearchReques
 
 Answer = dict[str, Any]
 
-_TEXT = "text"  # the input kind of the request fields text, tags and texts
-_STATS_SECONDS = 10.0  # statistics of a large collection are slow, so they are cached
+_TEXT = "text"  # the kind of input of the request fields text, tags and texts
+_STATS_SECONDS = 10.0  # that statistics are cached, because they are slow for a large collection
 _MAX_REPORT_BYTES = 4 << 20
 _to_json = json.JSONEncoder(ensure_ascii=False).encode
 
@@ -223,10 +223,8 @@ class Service:
 
     def items(self, ids: list[Id] | None, skip: int, limit: int) -> Answer:
         """Return items by id, or a range of all items in order of arrival."""
-        if ids is None:
-            items = list(islice(self.collection, skip, skip + limit))
-        else:
-            items = [self._item(id_) for id_ in ids]
+        stored = islice(self.collection, skip, skip + limit)
+        items = stored if ids is None else map(self._item, ids)
         answers = [
             {
                 "id": item.id,

@@ -20,13 +20,7 @@ from crossbit._io.files import atomic_write
 from crossbit._progress import OnStep, Step
 from crossbit.data import Dataset
 from crossbit.features import extract
-from crossbit.features.shape import (
-    BagOfGeometry,
-    HeatKernelExtractor,
-    HeatPatches,
-    SpatialBag,
-    to_ply,
-)
+from crossbit.features.shape import BagOfGeometry, HeatKernelExtractor, HeatPatches, SpatialBag
 from crossbit_experiments.shapegoogle.methods import RAW, evaluate_descriptors, protocol_for
 from crossbit_experiments.shapegoogle.shapes import CLASSES, Shape, find_poses, list_shapes
 
@@ -98,7 +92,7 @@ def write_meshes(
         if not path.exists():
             poses = poses or find_poses(data)
             with atomic_write(path) as file:
-                file.write(to_ply(shape.make(poses, strength)))
+                file.write(shape.make(poses, strength).to_ply())
             if on_step is not None:
                 on_step(Step(number, len(shapes)))
     return paths

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from crossbit.data import Dataset
 from crossbit.evaluation.plots import COLORS, svg_figure
-from crossbit.features.shape import Mesh, read_mesh
+from crossbit.features.shape import Mesh
 from crossbit.tune.plots import draw_heatmap
 from crossbit_experiments.methods import result_file
 from crossbit_experiments.plots import plot_length_line
@@ -93,16 +93,16 @@ def draw_retrieval(
     payload: Any = data.payload
     names = [str(payload[row]["name"]) for row in base]
     labels = np.asarray(data.labels)[base]
-    asked = names.index(query) if query in names else 0
-    bits_apart = (codes["bof"][asked] != codes["ssbof"]).sum(axis=1)
-    apart = np.linalg.norm(data.views["bof"][base] - data.views["bof"][base[asked]], axis=1)
+    query_place = names.index(query) if query in names else 0
+    bits_apart = (codes["bof"][query_place] != codes["ssbof"]).sum(axis=1)
+    apart = np.linalg.norm(data.views["bof"][base] - data.views["bof"][base[query_place]], axis=1)
     # Among equal distances, the match that looks least like the query comes first.
     order = np.lexsort((-apart, bits_apart))
-    same_class = next(k for k in order if labels[k] == labels[asked] and k != asked)
-    others = np.flatnonzero((labels != -1) & (labels != labels[asked]))
+    same_class = next(k for k in order if labels[k] == labels[query_place] and k != query_place)
+    others = np.flatnonzero((labels != -1) & (labels != labels[query_place]))
     distractors = np.flatnonzero(labels < 0)
     roles = {
-        "query": asked,
+        "query": query_place,
         "same class": same_class,
         "another class": others[apart[others].argmin()],
         "distractor": distractors[apart[distractors].argmin()],
@@ -114,7 +114,7 @@ def draw_retrieval(
         distance = "" if role == "query" else f", {bits_apart[place]} bits away"
         kind = shape.kind if shape.label is None else f"{shape.label}, {shape.kind} {shape.step}"
         (path,) = write_meshes([shape], meshes, cache, strength=STRENGTH)
-        panel = {"title": f"{role}{distance}\n{kind}", "mesh": read_mesh(path)}
+        panel = {"title": f"{role}{distance}\n{kind}", "mesh": Mesh.read(path)}
         panel |= {name: data.views[name][base[place]] for name in NAMES}
         panels.append(panel | {f"code {name}": codes[name][place] for name in NAMES})
     _plot_panels(panels, out / "retrieval.svg")

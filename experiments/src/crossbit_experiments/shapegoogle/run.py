@@ -153,6 +153,7 @@ def run(
         for split, data in sets.items():
             run_split(split, data, out / split, parts=parts, seeds=seeds, on_step=on_step)
         return
+    # Torch must not be forked after it has started threads, so processes are spawned.
     n_processes = min(workers, len(sets))
     with ProcessPoolExecutor(n_processes, get_context("spawn"), initializer=_one_thread) as pool:
         futures = [

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from crossbit.errors import DataError
-from crossbit.features.shape import Mesh, read_mesh
+from crossbit.features.shape import Mesh
 from crossbit_experiments.shapegoogle.distractors import FAMILIES, distractor
 from crossbit_experiments.shapegoogle.surfaces import VERTICES, coarsen, scaled
 from crossbit_experiments.shapegoogle.transformations import MAGNITUDES, transform
@@ -49,7 +49,7 @@ class Pose:
 
 @lru_cache(maxsize=32)
 def _read(pose: Pose) -> Mesh:
-    mesh = scaled(read_mesh(pose.path), pose.factor)
+    mesh = scaled(Mesh.read(pose.path), pose.factor)
     return coarsen(mesh, VERTICES, seed=0) if len(mesh.vertices) > VERTICES else mesh
 
 
@@ -73,10 +73,10 @@ def find_poses(folder: Path) -> dict[str, list[Pose]]:
     for name, poses in by_class.items():
         paths = sorted(folder.glob(f"sumner/{name}-*.off*"))
         if paths:
-            areas = [read_mesh(pose.path).area for pose in poses]
+            areas = [Mesh.read(pose.path).area for pose in poses]
             area = sum(areas) / len(areas) if areas else _AREA
             reference = next((path for path in paths if "reference" in path.name), paths[0])
-            factor = (area / read_mesh(reference).area) ** 0.5
+            factor = (area / Mesh.read(reference).area) ** 0.5
             poses += [Pose(name, path, factor) for path in paths]
     if missing := [name for name, poses in by_class.items() if not poses]:
         raise DataError(

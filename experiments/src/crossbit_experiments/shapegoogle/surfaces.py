@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbit.errors import MissingExtraError
-from crossbit.features.shape import Mesh, clean_mesh
+from crossbit.features.shape import Mesh
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -31,10 +31,10 @@ def scaled(mesh: Mesh, factor: float) -> Mesh:
 
 def without(mesh: Mesh, removed: NDArray[np.bool_]) -> Mesh:
     """Remove vertices with their triangles and return the largest connected piece."""
-    rest = clean_mesh(mesh.vertices, mesh.faces[~removed[mesh.faces].any(axis=1)])
+    rest = Mesh.clean(mesh.vertices, mesh.faces[~removed[mesh.faces].any(axis=1)])
     _, piece = _csgraph("connected_components")(_edge_graph(rest), directed=False)
     largest = np.bincount(piece, rest.vertex_areas()).argmax()
-    return clean_mesh(rest.vertices, rest.faces[piece[rest.faces[:, 0]] == largest])
+    return Mesh.clean(rest.vertices, rest.faces[piece[rest.faces[:, 0]] == largest])
 
 
 def distances(mesh: Mesh, sources: Ints) -> Floats:
@@ -60,9 +60,10 @@ def coarsen(mesh: Mesh, n: int, *, seed: int, rounds: int = 3) -> Mesh:
         sums = np.stack([np.bincount(cell, areas * axis, n) for axis in mesh.vertices.T], axis=1)
         center = sums / np.bincount(cell, areas, n)[:, None]
         away = np.linalg.norm(mesh.vertices - center[cell], axis=1)
+        # The vertex nearest to the centroid of its cell becomes the next center.
         order = np.lexsort((away, cell))
         chosen = order[np.r_[True, np.diff(cell[order]) > 0]]
-    return clean_mesh(mesh.vertices[chosen], _voronoi_cells(graph, chosen)[mesh.faces])
+    return Mesh.clean(mesh.vertices[chosen], _voronoi_cells(graph, chosen)[mesh.faces])
 
 
 def _voronoi_cells(graph: Any, centers: Ints) -> Ints:  # noqa: ANN401 - a sparse matrix
@@ -82,6 +83,7 @@ def _edge_graph(mesh: Mesh) -> Any:  # noqa: ANN401 - a sparse matrix
     except ImportError as error:
         raise MissingExtraError("scipy", "shape") from error
     a, b = mesh.edges().T
+    # A sparse matrix drops zeros, so degenerate edges get a tiny length.
     length = np.maximum(np.linalg.norm(mesh.vertices[a] - mesh.vertices[b], axis=1), 1e-12)
     n = len(mesh.vertices)
     return csr_array((np.r_[length, length], (np.r_[a, b], np.r_[b, a])), shape=(n, n))
@@ -110,7 +112,7 @@ def ball(rounds: int = 5) -> Mesh:
         faces = np.concatenate(
             [np.stack(f, axis=1) for f in ((a, ab, ca), (ab, b, bc), (ca, bc, c), (ab, bc, ca))]
         )
-    return clean_mesh(vertices / np.linalg.norm(vertices, axis=1, keepdims=True), faces)
+    return Mesh.clean(vertices / np.linalg.norm(vertices, axis=1, keepdims=True), faces)
 
 
 def grid_faces(rows: int, columns: int, *, closed: tuple[bool, bool] = (True, True)) -> Ints:
@@ -135,7 +137,7 @@ def tube(curve: Floats, radius: Floats, around: int = 24) -> Mesh:
         + np.sin(angle)[None, :, None] * side[:, None]
     )
     vertices = curve[:, None] + radius[:, None, None] * ring
-    return clean_mesh(vertices.reshape(-1, 3), grid_faces(len(curve), around))
+    return Mesh.clean(vertices.reshape(-1, 3), grid_faces(len(curve), around))
 
 
 def _parallel_normals(tangent: Floats) -> Floats:
@@ -186,7 +188,7 @@ def isosurface(
     means = sums[on_surface] / crossings[on_surface][:, None]
     vertices = low + step * (np.argwhere(on_surface) + means)
     faces = np.concatenate([_quads(values, number, axis) for axis in range(3)])
-    return clean_mesh(vertices, faces)
+    return Mesh.clean(vertices, faces)
 
 
 def _quads(values: Floats, number: Ints, axis: int) -> Ints:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from crossbit.features.shape import Mesh, clean_mesh
+from crossbit.features.shape import Mesh
 from crossbit_experiments.shapegoogle.surfaces import Floats, coarsen, distances, scaled, without
 
 Transformation = Callable[[Mesh, float, Generator], Mesh]
@@ -109,6 +109,7 @@ def _topology(mesh: Mesh, radius: float, random: Generator) -> Mesh:
     along = distances(mesh, centers)
     across = np.linalg.norm(vertices[centers, None] - vertices, axis=2)
     gaps = np.where(along > 0.5 * unit, across, np.inf)
+    # Gluing merges vertices, which changes the topology of the surface.
     new = np.arange(len(vertices))
     for center in np.argsort(gaps.min(axis=1), kind="stable")[:3]:
         if gaps[center].min() < 0.05 * unit:
@@ -116,7 +117,7 @@ def _topology(mesh: Mesh, radius: float, random: Generator) -> Mesh:
             far = np.flatnonzero(along[center] > 0.5 * unit)
             apart = np.linalg.norm(vertices[patch, None] - vertices[far], axis=2)
             new[patch] = new[far[apart.argmin(axis=1)]]
-    return clean_mesh(vertices, new[mesh.faces])
+    return Mesh.clean(vertices, new[mesh.faces])
 
 
 def _partiality(mesh: Mesh, share: float, random: Generator) -> Mesh:

@@ -1,7 +1,7 @@
 """Shape features: meshes, Laplace–Beltrami spectra, heat kernel signatures, bags of features."""
 
 from crossbit.features.shape.bags import BagOfGeometry, HeatKernelExtractor, SpatialBag
-from crossbit.features.shape.mesh import Mesh, clean_mesh, read_mesh, to_ply
+from crossbit.features.shape.mesh import Mesh
 from crossbit.features.shape.spectrum import (
     HeatPatches,
     Spectrum,
@@ -12,9 +12,6 @@ from crossbit.features.shape.spectrum import (
 
 __all__ = [
     "Mesh",
-    "read_mesh",
-    "clean_mesh",
-    "to_ply",
     "Spectrum",
     "compute_spectrum",
     "heat_kernel_signature",

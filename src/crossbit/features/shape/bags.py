@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from crossbit._validation import check_integer, check_matrix
 from crossbit.errors import DataError
 from crossbit.features.extractor import Extractor, RawInput, Rows
-from crossbit.features.shape.mesh import read_mesh
+from crossbit.features.shape.mesh import Mesh
 from crossbit.features.shape.spectrum import (
     HeatPatches,
     Spectrum,
@@ -57,7 +57,7 @@ class _HeatKernelBase(Extractor):
 
     def heat_patches(self, raw: RawInput) -> HeatPatches:
         """Compute the patches of a mesh, given by the path or the content of a file."""
-        spectrum = compute_spectrum(read_mesh(raw), self.n_pairs)
+        spectrum = compute_spectrum(Mesh.read(raw), self.n_pairs)
         signatures = self._signatures(spectrum)
         return HeatPatches.from_spectrum(spectrum, signatures, patches=self.patches)
 

@@ -6,7 +6,7 @@ import zlib
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,77 @@ class Mesh:
 
     vertices: _Floats
     faces: _Ints
+
+    @classmethod
+    def read(cls, raw: RawInput) -> Self:
+        """Read and clean a mesh.
+
+        Reads OFF, OBJ, PLY and STL files, text or binary, optionally gzipped; the format is
+        recognized by the content. Polygons are triangulated. Coordinates keep the file's units.
+
+        Args:
+            raw: Path or content of a file.
+
+        Raises:
+            DataError: Not a mesh, corrupted, too large, or no surface is left after cleaning.
+        """
+        content = _read(raw)
+        try:
+            vertices, faces = parse(content)
+        except DataError:
+            raise
+        except (ValueError, IndexError, KeyError, OverflowError, MemoryError) as error:
+            raise DataError(f"a corrupted mesh ({error})") from error
+        return cls.clean(vertices, faces)
+
+    @classmethod
+    def clean(cls, vertices: NDArray[Any], faces: NDArray[Any]) -> Self:
+        """Create a mesh, without degenerate and duplicate triangles and unused vertices.
+
+        Args:
+            vertices: Points, shape (n, 3).
+            faces: Vertex indices, shape (m, 3).
+
+        Raises:
+            DataError: A coordinate is not finite, an index is out of range, or no surface is left.
+        """
+        points = np.asarray(vertices, np.float64)
+        corners = np.asarray(faces, np.int64).reshape(-1, 3)
+        if len(points) > _MAX_VERTICES:
+            raise DataError(f"a mesh of more than {_MAX_VERTICES:,} vertices; simplify it first")
+        if not np.isfinite(points).all():
+            raise DataError("some coordinates are NaN or infinite; repair the mesh first")
+        if len(corners) and not 0 <= corners.min() <= corners.max() < len(points):
+            raise DataError(
+                f"faces refer to vertices {corners.min()} to {corners.max()}, but there are"
+                f" {len(points)}; repair the mesh first"
+            )
+        a, b, c = corners.T
+        corners = corners[(a != b) & (b != c) & (c != a)]
+        _, first = np.unique(np.sort(corners, axis=1), axis=0, return_index=True)
+        corners = corners[np.sort(first)]
+        used, indices = np.unique(corners, return_inverse=True)
+        mesh = cls(points[used], indices.reshape(-1, 3).astype(np.int64))
+        if len(used) < 4 or not mesh.area > 0:
+            raise DataError(
+                f"expected a surface of at least 4 vertices, got {len(used)} with a total area of"
+                f" {mesh.area:g}"
+            )
+        return mesh
+
+    def to_ply(self) -> bytes:
+        """Return the content of a binary PLY file, with coordinates in single precision."""
+        header = (
+            "ply\nformat binary_little_endian 1.0\n"
+            f"element vertex {len(self.vertices)}\n"
+            "property float x\nproperty float y\nproperty float z\n"
+            f"element face {len(self.faces)}\n"
+            "property list uchar int vertex_indices\nend_header\n"
+        )
+        faces = np.empty(len(self.faces), [("n", "u1"), ("corners", "<i4", 3)])
+        faces["n"] = 3
+        faces["corners"] = self.faces
+        return header.encode() + self.vertices.astype("<f4").tobytes() + faces.tobytes()
 
     @property
     def area(self) -> float:
@@ -64,78 +135,6 @@ class Mesh:
     def _cross(self) -> _Floats:
         a, b, c = (self.vertices[self.faces[:, corner]] for corner in range(3))
         return np.cross(b - a, c - a)
-
-
-def read_mesh(raw: RawInput) -> Mesh:
-    """Read and clean a mesh.
-
-    Reads OFF, OBJ, PLY and STL files, text or binary, optionally gzipped; the content decides which
-    format it is. Polygons are triangulated. Coordinates keep the units of the file.
-
-    Args:
-        raw: Path or content of a file.
-
-    Raises:
-        DataError: Not a mesh, corrupted, too large, or no surface is left after cleaning.
-    """
-    content = _read(raw)
-    try:
-        vertices, faces = parse(content)
-    except DataError:
-        raise
-    except (ValueError, IndexError, KeyError, OverflowError, MemoryError) as error:
-        raise DataError(f"a corrupted mesh ({error})") from error
-    return clean_mesh(vertices, faces)
-
-
-def clean_mesh(vertices: NDArray[Any], faces: NDArray[Any]) -> Mesh:
-    """Remove triangles with a repeated corner, duplicate triangles and unused vertices.
-
-    Args:
-        vertices: Points, shape (n, 3).
-        faces: Vertex indices, shape (m, 3).
-
-    Raises:
-        DataError: A coordinate is not finite, an index is out of range, or no surface is left.
-    """
-    points = np.asarray(vertices, np.float64)
-    corners = np.asarray(faces, np.int64).reshape(-1, 3)
-    if len(points) > _MAX_VERTICES:
-        raise DataError(f"a mesh of more than {_MAX_VERTICES:,} vertices; simplify it first")
-    if not np.isfinite(points).all():
-        raise DataError("some coordinates are NaN or infinite; repair the mesh first")
-    if len(corners) and not 0 <= corners.min() <= corners.max() < len(points):
-        raise DataError(
-            f"faces refer to vertices {corners.min()} to {corners.max()}, but there are"
-            f" {len(points)}; repair the mesh first"
-        )
-    a, b, c = corners.T
-    corners = corners[(a != b) & (b != c) & (c != a)]
-    _, first = np.unique(np.sort(corners, axis=1), axis=0, return_index=True)
-    corners = corners[np.sort(first)]
-    used, indices = np.unique(corners, return_inverse=True)
-    mesh = Mesh(points[used], indices.reshape(-1, 3).astype(np.int64))
-    if len(used) < 4 or not mesh.area > 0:
-        raise DataError(
-            f"expected a surface of at least 4 vertices, got {len(used)} with a total area of"
-            f" {mesh.area:g}"
-        )
-    return mesh
-
-
-def to_ply(mesh: Mesh) -> bytes:
-    """Return a mesh as a binary PLY file, with coordinates in single precision."""
-    header = (
-        "ply\nformat binary_little_endian 1.0\n"
-        f"element vertex {len(mesh.vertices)}\n"
-        "property float x\nproperty float y\nproperty float z\n"
-        f"element face {len(mesh.faces)}\n"
-        "property list uchar int vertex_indices\nend_header\n"
-    )
-    faces = np.empty(len(mesh.faces), [("n", "u1"), ("corners", "<i4", 3)])
-    faces["n"] = 3
-    faces["corners"] = mesh.faces
-    return header.encode() + mesh.vertices.astype("<f4").tobytes() + faces.tobytes()
 
 
 def _read(raw: RawInput) -> bytes:
