@@ -1,9 +1,11 @@
-"""The default against logistic regression: `python benchmarks/defaults.py [set …] [--seeds 5] [--first 0]`, JSON lines.
+"""Default settings compared with logistic regression: `python benchmarks/defaults.py [set …]`.
 
-Every set is learned by `MMNN(n_bits=32)` with nothing else set, and by logistic regression (standardized features, C by
-cross-validated log-loss) whose posteriors are cut by random hyperplanes into as many bits. The figure is the mean
-average precision over the whole ranking of held-out rows, ties in expectation, averaged over all ordered pairs of
-modalities. Each seed draws another set, another fit, and for the rival the mean over five draws of hyperplanes.
+Every set is learned by `MMNN(n_bits=32)` with default settings, and by logistic regression
+(standardized features, C by cross-validated log-loss) whose posteriors are hashed by random
+hyperplanes into as many bits. The score is the mean average precision over the whole ranking of
+held-out rows, expected over ties, averaged over all ordered pairs of modalities. Each seed draws
+another set and another fit; the baseline is the mean over five draws of hyperplanes. Prints JSON
+lines.
 """
 
 import argparse
@@ -32,7 +34,7 @@ Labels = NDArray[Any]
 
 @dataclass(frozen=True)
 class Set:
-    """Views of training rows with their labels, views of test rows with one array of labels for all."""
+    """Training views with their labels, and test views that share one array of labels."""
 
     train: dict[str, Matrix]
     labels: dict[str, Labels]
@@ -44,15 +46,16 @@ Maker = Callable[[int], Set]
 
 
 def cut(views: Sequence[Matrix], labels: Labels, n: int, random: np.random.Generator) -> Set:
-    """The first ``n`` of the shuffled rows to train, up to 800 of the rest to test."""
+    """Train on the first ``n`` of the shuffled rows, test on up to 800 of the others."""
     order = random.permutation(len(labels))
-    a, b = order[:n], order[n : n + N_TEST]
+    train = order[:n]
+    test = order[n : n + N_TEST]
     named = dict(zip(("first", "second", "third"), views, strict=False))
     return Set(
-        {name: view[a] for name, view in named.items()},
-        dict.fromkeys(named, labels[a]),
-        {name: view[b] for name, view in named.items()},
-        labels[b],
+        {name: view[train] for name, view in named.items()},
+        dict.fromkeys(named, labels[train]),
+        {name: view[test] for name, view in named.items()},
+        labels[test],
     )
 
 
@@ -60,7 +63,7 @@ def cut(views: Sequence[Matrix], labels: Labels, n: int, random: np.random.Gener
 
 
 def wiki(_: int) -> Set:
-    """Wikipedia articles, in the folder that CROSSBIT_DATA names: the training rows and the test rows of the paper."""
+    """Return Wikipedia articles (folder CROSSBIT_DATA) with the training and test split."""
     from scipy.io import loadmat
 
     folder = Path(os.environ["CROSSBIT_DATA"]) / "wiki"
@@ -77,13 +80,13 @@ def wiki(_: int) -> Set:
 
 
 def wiki_inner(seed: int) -> Set:
-    """The same articles without the test rows: three quarters of the training rows, tested on the others."""
+    """Return the training split of the same articles, 3/4 for training and 1/4 for testing."""
     whole = wiki(seed)
     return cut(list(whole.train.values()), whole.labels["image"], 1630, np.random.default_rng(seed))
 
 
 def digits(n: int, halves: bool = False) -> Maker:
-    """UCI digits: left and right halves; or amplitudes of Fourier coefficients and histograms of gradients."""
+    """UCI digits: left and right halves, or Fourier amplitudes and histograms of gradients."""
 
     def make(seed: int) -> Set:
         from sklearn.datasets import load_digits
@@ -100,9 +103,10 @@ def digits(n: int, halves: bool = False) -> Maker:
 
 
 def _gradients(images: Matrix) -> Matrix:
-    """Histograms of directions, one for each quarter of the image."""
+    """Return histograms of gradient directions, one per quarter of the image."""
     dy, dx = np.gradient(images, axis=(1, 2))
-    angle, length = (np.arctan2(dy, dx) * 4 / np.pi).astype(int) % 8, np.hypot(dx, dy)
+    angle = (np.arctan2(dy, dx) * 4 / np.pi).astype(int) % 8
+    length = np.hypot(dx, dy)
     quarters = [(slice(i, i + 4), slice(j, j + 4)) for i in (0, 4) for j in (0, 4)]
     return np.stack(
         [((angle == k) * length)[:, a, b].sum(axis=(1, 2)) for a, b in quarters for k in range(8)],
@@ -111,7 +115,7 @@ def _gradients(images: Matrix) -> Matrix:
 
 
 def table(name: str) -> Maker:
-    """A small table of scikit-learn: the first half of its columns, and the others; half of the rows to train."""
+    """A small table of scikit-learn: two halves of its columns; half of the rows for training."""
 
     def make(seed: int) -> Set:
         from sklearn import datasets
@@ -123,7 +127,7 @@ def table(name: str) -> Maker:
     return make
 
 
-# Drawn data: clouds around the centers of classes, which overlap
+# Synthetic data: overlapping clouds around class centers
 
 
 def clouds(
@@ -137,17 +141,17 @@ def clouds(
     blobs: int = 1,
     nuisance: int = 0,
 ) -> Maker:
-    """Normal clouds, one center a class in a latent space of 20 dimensions that all views show in their own way.
+    """Normal clouds, one center per class in a latent space of 20 dimensions shared by all views.
 
     Args:
-        n: Rows to train.
-        n_classes: How many classes.
+        n: Number of training rows.
+        n_classes: Number of classes.
         widths: Columns of each view.
-        apart: How far the centers are from each other, for all views or each.
-        tail: Frequencies fall as 1 / rank to this power.
-        most: Share of the rows that belong to the first class, beyond its turn.
-        blobs: Clouds a class has, which no linear rule joins.
-        nuisance: Directions of each view that vary three times as much as the others, and tell nothing.
+        apart: Distance between the centers, for all views or per view.
+        tail: Class frequencies are proportional to 1 / rank to this power.
+        most: Additional share of the rows that belong to the first class.
+        blobs: Clouds per class, which no linear classifier joins.
+        nuisance: Directions per view with three times the variance and no information.
     """
 
     def make(seed: int) -> Set:
@@ -174,7 +178,7 @@ def clouds(
 def several(
     n: int, n_classes: int, widths: Sequence[int], apart: float, tail: float = 0.0
 ) -> Maker:
-    """Rows of one to four classes, each of which adds its own center."""
+    """Rows with one to four classes, each of which adds its center."""
 
     def make(seed: int) -> Set:
         random = np.random.default_rng([seed, n, n_classes, 1])
@@ -192,11 +196,11 @@ def several(
     return make
 
 
-# What may befall a set
+# Transformations of a set
 
 
 def with_views(maker: Maker, change: Callable[[Matrix], Matrix], *names: str) -> Maker:
-    """Some views, in training and test alike, made into something else."""
+    """Transform views, in training and test alike."""
 
     def make(seed: int) -> Set:
         drawn = maker(seed)
@@ -216,19 +220,19 @@ def histograms(X: Matrix) -> Matrix:
 
 
 def tags(X: Matrix) -> Matrix:
-    """Zeros, and ones where a column is far above its mean: about one in twenty."""
+    """Binary columns: 1 where a value is far above the mean, about one in twenty."""
     far = 1.65 * np.sqrt(np.square(X).mean())
     return np.asarray(far < X, np.float64)
 
 
 def constants(X: Matrix) -> Matrix:
-    """Columns of one value beside the others, and columns in other units."""
+    """Add constant columns, and columns in other units."""
     units = 10.0 ** (np.arange(X.shape[1]) % 7 - 3)
     return np.hstack([X * units, np.zeros((len(X), 5)), np.full((len(X), 5), 1e4)])
 
 
 def missing(maker: Maker, share: float) -> Maker:
-    """A share of the rows absent from the first view, as many others from the second."""
+    """Make a share of the rows absent from the first view, and as many others from the second."""
 
     def make(seed: int) -> Set:
         drawn = maker(seed)
@@ -243,16 +247,16 @@ def missing(maker: Maker, share: float) -> Maker:
 
 
 def unpaired(maker: Maker, *counts: int) -> Maker:
-    """Views of so many rows each, of different things."""
+    """Views with this many rows each, of different items."""
 
     def make(seed: int) -> Set:
         drawn, end = maker(seed), np.cumsum(counts)
         rows = {name: slice(e - n, e) for name, n, e in zip(drawn.train, counts, end, strict=True)}
-        train = {name: drawn.train[name][some] for name, some in rows.items()}
+        train = {name: drawn.train[name][index] for name, index in rows.items()}
         return replace(
             drawn,
             train=train,
-            labels={name: drawn.labels[name][some] for name, some in rows.items()},
+            labels={name: drawn.labels[name][index] for name, index in rows.items()},
         )
 
     return make
@@ -295,16 +299,19 @@ SETS: dict[str, Maker] = {
 }
 
 
-# The rival
+# The baseline
 
 
 def posteriors(X: Matrix, labels: Labels, new: Matrix) -> Matrix:
-    """Of new rows, less the mean of those of the training rows."""
+    """Return the posteriors of new rows minus the mean over the training rows."""
     present = ~np.isnan(X).any(axis=1)
-    X, labels = X[present], labels[present]
-    mean, deviation = X.mean(axis=0), X.std(axis=0)
+    X = X[present]
+    labels = labels[present]
+    mean = X.mean(axis=0)
+    deviation = X.std(axis=0)
     deviation[deviation < 1e-9] = 1
-    X, new = (X - mean) / deviation, (new - mean) / deviation
+    X = (X - mean) / deviation
+    new = (new - mean) / deviation
     member = labels if labels.ndim == 2 else labels[:, None] == np.unique(labels)
     fold = _folds(member, 5 if len(X) < 1000 else 3)
     loss = [sum(_loss(X, member, fold == k, C) for k in range(int(fold.max()) + 1)) for C in CS]
@@ -314,7 +321,7 @@ def posteriors(X: Matrix, labels: Labels, new: Matrix) -> Matrix:
 
 
 def _folds(member: NDArray[np.bool_], n_folds: int) -> NDArray[np.int64]:
-    """Rows of a class dealt out in turn."""
+    """Return stratified folds."""
     random = np.random.default_rng(0)
     fold = np.empty(len(member), np.int64)
     fold[np.lexsort((random.random(len(member)), member @ random.random(member.shape[1])))] = (
@@ -325,13 +332,14 @@ def _folds(member: NDArray[np.bool_], n_folds: int) -> NDArray[np.int64]:
 
 def _loss(X: Matrix, member: NDArray[np.bool_], held_out: NDArray[np.bool_], C: float) -> float:
     P = _predict(X[~held_out], member[~held_out], X[held_out], C)
-    truth = member[held_out]
-    right = np.where(truth, P, 1 - P) if member.sum(axis=1).max() > 1 else P[truth]
-    return -float(np.log(np.maximum(right, 1e-4)).sum())
+    expected = member[held_out]
+    multi_label = member.sum(axis=1).max() > 1
+    likelihood = np.where(expected, P, 1 - P) if multi_label else P[expected]
+    return -float(np.log(np.maximum(likelihood, 1e-4)).sum())
 
 
 def _predict(X: Matrix, member: NDArray[np.bool_], new: Matrix, C: float) -> Matrix:
-    """Multinomial where every row has one class, else each class by itself."""
+    """Fit a multinomial model if every row has one class, otherwise one model per class."""
     from sklearn.linear_model import LogisticRegression
 
     P = np.tile(member.mean(axis=0), (len(new), 1))
@@ -346,7 +354,7 @@ def _predict(X: Matrix, member: NDArray[np.bool_], new: Matrix, C: float) -> Mat
 
 
 def hyperplanes(centered: dict[str, Matrix], seed: int) -> dict[str, Codes]:
-    """The same random ones for every view."""
+    """Hash by random hyperplanes, the same for every view."""
     planes = np.random.default_rng(seed).normal(
         size=(next(iter(centered.values())).shape[1], N_BITS)
     )
@@ -368,7 +376,7 @@ def score(codes: dict[str, Codes], labels: Labels) -> float:
     )
 
 
-def rival(data: Set) -> float:
+def logistic(data: Set) -> float:
     centered = {
         name: posteriors(data.train[name], data.labels[name], data.test[name])
         for name in data.train
@@ -379,11 +387,11 @@ def rival(data: Set) -> float:
 
 
 def ours(data: Set, seed: int) -> tuple[float, float, str]:
-    """The figure, CPU seconds, and what was chosen."""
+    """Return the score, the CPU seconds, and the selected settings."""
     start = time.process_time()
     model = MMNN(n_bits=N_BITS, seed=seed).fit(data.train, labels=data.labels)
     took = time.process_time() - start
-    inputs = [told.split("from ")[-1] for told in model.card["inputs"].values()]
+    inputs = [text.split("from ")[-1] for text in model.card["inputs"].values()]
     codes = {name: model.encode(name, X) for name, X in data.test.items()}
     return (
         score(codes, data.test_labels),
@@ -393,36 +401,34 @@ def ours(data: Set, seed: int) -> tuple[float, float, str]:
 
 
 def measure(name: str, seeds: Sequence[int]) -> dict[str, Any]:
-    """One line of the table."""
+    """Return one line of the table."""
     sets = [SETS[name](seed) for seed in seeds]
-    found = [ours(data, seed) for data, seed in zip(sets, seeds, strict=True)]
-    mine, theirs = np.array([f[0] for f in found]), np.array([rival(data) for data in sets])
+    results = [ours(data, seed) for data, seed in zip(sets, seeds, strict=True)]
+    scores = np.array([value for value, _, _ in results])
+    baseline = np.array([logistic(data) for data in sets])
     figures = {
-        "ours": mine.mean(),
-        "sd": mine.std(),
-        "logistic": theirs.mean(),
-        "logistic_sd": theirs.std(),
+        "ours": scores.mean(),
+        "sd": scores.std(),
+        "logistic": baseline.mean(),
+        "logistic_sd": baseline.std(),
+        "gain": (scores - baseline).mean(),
+        "worst_gain": (scores - baseline).min(),
+        "cpu_seconds": np.mean([seconds for _, seconds, _ in results]),
     }
-    figures |= {"gain": (mine - theirs).mean(), "worst_gain": (mine - theirs).min()}
-    figures |= {"cpu_seconds": np.mean([f[1] for f in found])}
-    return (
-        {"set": name}
-        | {k: round(float(v), 2) for k, v in figures.items()}
-        | {"chosen": found[0][2]}
-    )
+    rounded = {key: round(float(value), 2) for key, value in figures.items()}
+    return {"set": name} | rounded | {"chosen": results[0][2]}
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("sets", nargs="*", help=f"of {list(SETS)}")
-    parser.add_argument("--seeds", type=int, default=5, help="how many sets to draw")
-    parser.add_argument("--first", type=int, default=0, help="the first seed")
-    given = parser.parse_args()
+    parser.add_argument("sets", nargs="*", help=f"of {list(SETS)}".replace("%", "%%"))
+    parser.add_argument("--seeds", type=int, default=5, help="number of seeds")
+    parser.add_argument("--first", type=int, default=0, help="first seed")
+    options = parser.parse_args()
     warnings.filterwarnings("ignore", module="sklearn")
     known = [name for name in SETS if not name.startswith("wiki") or "CROSSBIT_DATA" in os.environ]
-    for set_name in given.sets or known:
-        print(
-            json.dumps(measure(set_name, range(given.first, given.first + given.seeds))), flush=True
-        )
+    seeds = range(options.first, options.first + options.seeds)
+    for set_name in options.sets or known:
+        print(json.dumps(measure(set_name, seeds)), flush=True)
