@@ -1,4 +1,4 @@
-"""What importing crossbit promises."""
+"""Public surface of the package: names, lazy imports, errors."""
 
 import importlib
 import pkgutil
@@ -13,14 +13,14 @@ from crossbit import DataError, Matches, MissingExtraError
 from crossbit.errors import BackendError, CrossbitError, FormatError
 
 
-def test_every_public_name_can_be_had() -> None:
+def test_every_public_name_can_be_imported() -> None:
     for name in crossbit.__all__:
         assert getattr(crossbit, name) is not None
     assert set(crossbit.__all__) <= set(dir(crossbit))
     assert crossbit.__version__
 
 
-def test_another_name_is_an_attribute_error() -> None:
+def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = crossbit.nonsense
 
@@ -28,7 +28,7 @@ def test_another_name_is_an_attribute_error() -> None:
 @pytest.mark.parametrize(
     "statement", ["import crossbit", "import crossbit.hashers; crossbit.hashers.HASHERS"]
 )
-def test_importing_never_imports_what_is_heavy(statement: str) -> None:
+def test_importing_crossbit_imports_no_heavy_library(statement: str) -> None:
     heavy = [
         "torch",
         "scipy",
@@ -45,7 +45,7 @@ def test_importing_never_imports_what_is_heavy(statement: str) -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_every_module_says_what_it_is_for() -> None:
+def test_every_module_has_a_docstring() -> None:
     for module in pkgutil.walk_packages(crossbit.__path__, "crossbit."):
         if "._" not in module.name:
             assert importlib.import_module(module.name).__doc__, module.name
@@ -58,7 +58,7 @@ def test_errors_are_a_tree() -> None:
         assert issubclass(error, CrossbitError)
 
 
-def test_a_missing_extra_says_the_remedy() -> None:
+def test_a_missing_extra_names_the_remedy() -> None:
     message = str(MissingExtraError("torch", "train"))
     assert message == "'torch' is not installed. Install it with: pip install 'crossbit[train]'"
 
@@ -69,5 +69,5 @@ def test_matches_need_one_shape() -> None:
     assert Matches(ids, distances) != Matches(ids + 1, distances)
     assert Matches(ids, distances) != "matches"
     assert len(Matches(ids, distances)) == 2
-    with pytest.raises(DataError, match=r"ids \(2, 3\) and distances \(2, 2\) need one shape"):
+    with pytest.raises(DataError, match=r"ids \(2, 3\) and distances \(2, 2\) must have the same"):
         Matches(ids, distances[:, :2])

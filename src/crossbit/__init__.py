@@ -1,6 +1,6 @@
-"""Hash things of different kinds into one space of short binary codes, and search anything with anything.
+"""Cross-modal hashing: short binary codes shared by images, text and other modalities.
 
-The names below load on first use, so that ``import crossbit`` is quick and never imports torch.
+Public names are imported on first use, so that ``import crossbit`` is fast and never imports torch.
 """
 
 from importlib import import_module
@@ -76,8 +76,8 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the name stands for
-    """Import the module that is home to a public name."""
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public object
+    """Import the module that defines a public name."""
     if name == "__version__":
         from importlib.metadata import version
 
@@ -91,7 +91,7 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the name stands fo
 
 
 def __dir__() -> list[str]:
-    """The public names, for completion."""
+    """Return the public names, for completion."""
     return [*__all__, "__version__", *_hashers()]
 
 

@@ -1,4 +1,4 @@
-"""``python -m crossbit`` is the command line."""
+"""Run the command line with ``python -m crossbit``."""
 
 import sys
 

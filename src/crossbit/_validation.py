@@ -16,7 +16,7 @@ _BLOCK = 1 << 16  # rows per block, so that a memory-mapped array is never copie
 
 
 def check_modality(name: object) -> str:
-    """Return a name of letters, digits and underscores, so that ``"image-text"`` can name a pair."""
+    """Return a name of letters, digits and underscores; ``"image-text"`` then names a pair."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise DataError(
             f"a modality name must consist of letters, digits and underscores, got {name!r}"

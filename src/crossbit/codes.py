@@ -166,8 +166,8 @@ class Matches:
         """Reject arrays of different shapes."""
         if self.ids.ndim != 2 or self.ids.shape != self.distances.shape:
             raise DataError(
-                f"ids {self.ids.shape} and distances {self.distances.shape} must have the same shape"
-                " (queries, k)"
+                f"ids {self.ids.shape} and distances {self.distances.shape} must have the same"
+                " shape (queries, k)"
             )
 
     def __len__(self) -> int:

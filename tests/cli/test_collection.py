@@ -193,7 +193,8 @@ def test_add_reads_a_data_set_folder(tmp_path: Path) -> None:
 def test_an_interrupted_add_continues_where_it_stopped(
     photos: Path, lines: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    upsert, calls = Collection.upsert, 0
+    upsert = Collection.upsert
+    calls = 0
 
     def interrupted(self: Collection, *arguments: Any) -> None:  # noqa: ANN401
         nonlocal calls

@@ -20,13 +20,14 @@ def written(folder: Path, text: str, name: str = "captions.txt") -> Path:
     [
         "dog.jpg#0\tA dog runs .\na cat#1.jpg#0\tA cat, asleep\ndog.jpg#1\tA wet dog\n",
         'image,caption\ndog.jpg,A dog runs .\na cat#1.jpg,"A cat, asleep"\ndog.jpg,A wet dog\n',
-        "\ufeffFile\tCaption\ndog.jpg\tA dog runs .\na cat#1.jpg\tA cat, asleep\ndog.jpg\tA wet dog\n",
+        "\ufeffFile\tCaption\ndog.jpg\tA dog runs .\na cat#1.jpg\tA cat, asleep\n"
+        "dog.jpg\tA wet dog\n",
         '{"image": "dog.jpg", "captions": ["A dog runs .", "A wet dog"]}\n'
         '\n{"image": "a cat#1.jpg", "text": "A cat, asleep"}',
     ],
     ids=["tokens", "csv", "tabs", "json lines"],
 )
-def test_every_format_tells_the_same(text: str, tmp_path: Path) -> None:
+def test_all_formats_give_the_same_captions(text: str, tmp_path: Path) -> None:
     assert read_captions(written(tmp_path, text)) == [DOG, CAT]
 
 
@@ -38,7 +39,7 @@ def test_other_columns_are_kept(tmp_path: Path) -> None:
     assert one.fields == {"year": 2012}
 
 
-def test_a_picture_without_words_is_left_out(tmp_path: Path) -> None:
+def test_an_image_without_captions_is_left_out(tmp_path: Path) -> None:
     assert read_captions(written(tmp_path, "image,caption\ndog.jpg,\ncat.jpg,A cat\n")) == [
         Captioned("cat.jpg", ("A cat",))
     ]
@@ -73,7 +74,7 @@ def test_a_picture_without_words_is_left_out(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_line_of_another_form_is_named(text: str, message: str, tmp_path: Path) -> None:
+def test_a_malformed_line_is_named(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=message):
         read_captions(written(tmp_path, text))
 

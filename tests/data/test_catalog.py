@@ -85,14 +85,14 @@ def test_a_wiki_class_without_a_name_and_a_map_of_its_arrays(tmp_path: Path) -> 
         ),
     ],
 )
-def test_a_damaged_wiki_list_is_named(text: str, message: str, tmp_path: Path) -> None:
+def test_a_malformed_wiki_list_is_named(text: str, message: str, tmp_path: Path) -> None:
     make_wiki(tmp_path / "wiki")
     (tmp_path / "wiki" / "testset_txt_img_cat.list").write_text(text)
     with pytest.raises(DataError, match=message):
         read(tmp_path / "wiki")
 
 
-def test_the_catalog_says_how_to_get_what_is_absent(
+def test_the_catalog_says_how_to_get_a_missing_data_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("CROSSBIT_DATA", raising=False)
@@ -114,7 +114,7 @@ def test_the_catalog_says_how_to_get_what_is_absent(
         find("wiki", verify=True)
 
 
-def test_every_known_set_says_all_there_is_to_say() -> None:
+def test_every_known_set_is_fully_described() -> None:
     for name, some in catalog.CATALOG.items():
         assert some.name == name
         assert all((some.title, some.source, some.license, some.how_to_get, some.protocol))

@@ -32,14 +32,14 @@ def as_set(pairs: Pairs, *, similar: bool) -> set[tuple[int, int]]:
     return set(found)
 
 
-def test_labels_give_all_pairs_that_exist_when_more_are_asked_for() -> None:
+def test_labels_give_all_existing_pairs_if_more_are_requested() -> None:
     pairs = drawn(labels=LABELS)
     known = [(i, j) for i in range(6) for j in range(6)]
     assert as_set(pairs, similar=True) == {(i, j) for i, j in known if LABELS[i] == LABELS[j]}
     assert as_set(pairs, similar=False) == {(i, j) for i, j in known if LABELS[i] != LABELS[j]}
 
 
-def test_labels_give_as_many_as_asked_for() -> None:
+def test_labels_give_the_requested_number() -> None:
     pairs = drawn(labels=LABELS, n_similar=5, n_dissimilar=9)
     assert (pairs.similar.sum(), (~pairs.similar).sum()) == (5, 9)
     assert (
@@ -47,7 +47,7 @@ def test_labels_give_as_many_as_asked_for() -> None:
     ).tolist() == pairs.similar.tolist()
 
 
-def test_labels_of_unpaired_views_and_of_several_classes_serve_too() -> None:
+def test_labels_of_unpaired_views_and_multiple_labels_work() -> None:
     views = {"image": np.ones((6, 3)), "text": np.ones((4, 2))}
     assert len(drawn(views=views, labels={"image": LABELS[:6], "text": LABELS[:4]})) == 24
     many = np.array([[1, 0], [1, 1], [0, 1], [0, 0], [1, 0], [0, 1], [1, 1]])
@@ -57,7 +57,7 @@ def test_labels_of_unpaired_views_and_of_several_classes_serve_too() -> None:
     assert len(pairs) == 36
 
 
-def test_rows_that_belong_together_are_similar_and_all_others_are_not() -> None:
+def test_aligned_rows_are_similar_and_all_others_are_not() -> None:
     pairs = drawn()
     assert as_set(pairs, similar=True) == {(i, i) for i in range(7)}
     assert as_set(pairs, similar=False) == {(i, j) for i in range(7) for j in range(7) if i != j}
@@ -66,7 +66,7 @@ def test_rows_that_belong_together_are_similar_and_all_others_are_not() -> None:
     assert not {(i, i) for i in range(7)} & as_set(few, similar=False)
 
 
-def test_absent_rows_take_no_part() -> None:
+def test_absent_rows_are_ignored() -> None:
     views = {name: view.copy() for name, view in VIEWS.items()}
     views["image"][1], views["text"][2] = np.nan, np.nan
     for labels in (None, LABELS):
@@ -75,7 +75,7 @@ def test_absent_rows_take_no_part() -> None:
         assert 2 not in index[:, 1]
 
 
-def test_given_pairs_are_all_taken_whichever_way_they_are_named() -> None:
+def test_explicit_pairs_are_all_used_in_either_order() -> None:
     there = Pairs("image", "text", [[0, 1], [2, 3]], [True, False])  # type: ignore[arg-type] # lists will do
     back = Pairs("text", "image", [[4, 5]], [False])  # type: ignore[arg-type]
     within = Pairs("image", "image", [[0, 1]], [True])  # type: ignore[arg-type]
@@ -84,7 +84,7 @@ def test_given_pairs_are_all_taken_whichever_way_they_are_named() -> None:
     assert as_set(pairs, similar=False) == {(2, 3), (5, 4)}
 
 
-def test_similar_pairs_alone_are_set_against_random_others() -> None:
+def test_similar_pairs_alone_get_random_dissimilar_pairs() -> None:
     given = Pairs("image", "text", np.array([[0, 1], [2, 3]]), np.ones(2, bool))
     pairs = drawn(pairs=given, n_dissimilar=20)
     assert as_set(pairs, similar=True) == {(0, 1), (2, 3)}
@@ -92,7 +92,7 @@ def test_similar_pairs_alone_are_set_against_random_others() -> None:
     assert len(drawn(pairs=given)) == 49
 
 
-def test_pairs_within_a_modality_leave_the_rest_to_labels() -> None:
+def test_pairs_within_a_modality_do_not_replace_labels() -> None:
     within = Pairs("image", "image", np.array([[0, 1]]), np.ones(1, bool))
     assert len(drawn(pairs=within, labels=LABELS)) == 36
 
@@ -106,7 +106,7 @@ def test_the_same_seed_gives_the_same_pairs() -> None:
         assert not np.array_equal(first.index, other.index)
 
 
-def test_what_cannot_be_drawn_is_told() -> None:
+def test_missing_kinds_of_pairs_are_reported() -> None:
     within = Pairs("image", "image", np.array([[0, 1]]), np.ones(1, bool))
     with pytest.raises(
         DataError,

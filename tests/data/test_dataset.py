@@ -78,7 +78,7 @@ def same(a: Dataset, b: Dataset) -> None:
     ],
     ids=["aligned", "unpaired", "several labels", "bare", "empty", "pictures", "odd layout"],
 )
-def test_a_folder_gives_back_what_was_saved(data: Dataset, tmp_path: Path) -> None:
+def test_save_and_load(data: Dataset, tmp_path: Path) -> None:
     data.save(tmp_path / "set")
     if data.views["image"].dtype.byteorder == ">":
         data = Dataset(views={"image": data.views["image"].astype("<f4")})
@@ -86,7 +86,7 @@ def test_a_folder_gives_back_what_was_saved(data: Dataset, tmp_path: Path) -> No
     assert [path.name for path in tmp_path.iterdir()] == ["set"]
 
 
-def test_opened_views_are_memory_mapped_and_a_contiguous_part_stays_so(tmp_path: Path) -> None:
+def test_loaded_views_and_their_contiguous_parts_are_memory_mapped(tmp_path: Path) -> None:
     aligned().save(tmp_path / "set")
     data = Dataset.load(tmp_path / "set")
     assert isinstance(data.views["image"].base, np.memmap) or isinstance(
@@ -95,7 +95,7 @@ def test_opened_views_are_memory_mapped_and_a_contiguous_part_stays_so(tmp_path:
     assert np.shares_memory(data.part("train").views["image"], data.views["image"])
 
 
-def test_a_part_takes_labels_payload_and_pairs_along() -> None:
+def test_a_part_has_its_labels_payload_and_pairs() -> None:
     part = aligned().part("test")
     np.testing.assert_array_equal(part.views["text"], Y[[5, 4]])
     assert part.labels is not None
@@ -107,7 +107,7 @@ def test_a_part_takes_labels_payload_and_pairs_along() -> None:
     assert aligned().part("train").pairs[0].index.tolist() == [[0, 3]]
 
 
-def test_a_part_of_unpaired_views_renumbers_each_by_itself() -> None:
+def test_a_part_of_unpaired_views_renumbers_each_view() -> None:
     part = unpaired().part("train")
     np.testing.assert_array_equal(part.views["image"], X[[0, 5]])
     np.testing.assert_array_equal(part.views["text"], Y[[1]])
@@ -117,7 +117,7 @@ def test_a_part_of_unpaired_views_renumbers_each_by_itself() -> None:
     assert len(part) == 3
 
 
-def test_fit_arguments_are_what_learning_takes() -> None:
+def test_fit_arguments_make_a_training_set() -> None:
     train = training_set(**aligned().fit_arguments())
     assert train.aligned
     assert len(train.views["image"]) == 4
@@ -131,7 +131,8 @@ def test_fit_arguments_are_what_learning_takes() -> None:
 
 def test_repr_and_description() -> None:
     assert repr(aligned()) == (
-        "Dataset(toy: 6 rows; image 3, text 2; 3 classes; image-text: 2 similar, 1 dissimilar; train 4, test 2)"
+        "Dataset(toy: 6 rows; image 3, text 2; 3 classes; image-text: 2 similar,"
+        " 1 dissimilar; train 4, test 2)"
     )
     facts = aligned().describe()
     assert json.loads(json.dumps(facts)) == facts
@@ -139,7 +140,7 @@ def test_repr_and_description() -> None:
     assert unpaired().describe()["splits"] == {"train": 3}
 
 
-def test_classes_are_counted_whatever_their_numbers() -> None:
+def test_classes_may_have_any_numbers() -> None:
     data = aligned(labels=[1, 2, 3, 1, 2, 3], classes=())
     assert data.n_classes == 3
     assert data.describe()["labels"]["image"]["counts"] == [2, 2, 2]
@@ -167,7 +168,7 @@ def test_a_mask_is_a_split() -> None:
     "name", ["dataset.json", "image.npy", "labels.npy", "pairs.npz", "splits.json", "payload.jsonl"]
 )
 @pytest.mark.parametrize("damage", ["truncated", "altered", "missing"])
-def test_a_damaged_file_is_named(name: str, damage: str, tmp_path: Path) -> None:
+def test_a_corrupted_file_is_named(name: str, damage: str, tmp_path: Path) -> None:
     aligned().save(tmp_path / "set")
     path = tmp_path / "set" / name
     raw = bytearray(path.read_bytes())
@@ -191,7 +192,7 @@ def test_without_verification_sizes_are_still_compared(tmp_path: Path) -> None:
         Dataset.load(tmp_path / "set", verify=False)
 
 
-def test_a_newer_format_is_refused_naming_both(tmp_path: Path) -> None:
+def test_a_newer_format_is_rejected(tmp_path: Path) -> None:
     aligned().save(tmp_path / "set")
     manifest = tmp_path / "set" / "dataset.json"
     manifest.write_text(manifest.read_text().replace("crossbit.dataset/1", "crossbit.dataset/9"))
@@ -199,7 +200,7 @@ def test_a_newer_format_is_refused_naming_both(tmp_path: Path) -> None:
         Dataset.load(tmp_path / "set")
 
 
-def test_something_else_is_never_overwritten_and_a_data_set_gives_way(tmp_path: Path) -> None:
+def test_only_a_data_set_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "diary.txt").write_text("dear")
     with pytest.raises(DataError, match=r"exists and has no dataset\.json"):
@@ -219,7 +220,7 @@ def test_a_failed_save_leaves_the_old_data_set(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["set"]
 
 
-def test_nothing_there_is_said_so(tmp_path: Path) -> None:
+def test_a_missing_data_set_is_reported(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no dataset\.json found"):
         Dataset.load(tmp_path / "nowhere")
 
@@ -240,7 +241,7 @@ def test_an_array_of_objects_is_never_unpickled(tmp_path: Path) -> None:
 
 
 def reseal(folder: Path, **changes: Any) -> None:  # noqa: ANN401
-    """Write the manifest anew with other entries, as somebody who knows the format would."""
+    """Rewrite the manifest with other entries and a valid checksum."""
     facts = json.loads((folder / "dataset.json").read_text()) | changes
     (folder / "dataset.json").unlink()
     write_manifest(
@@ -264,7 +265,7 @@ def reseal(folder: Path, **changes: Any) -> None:  # noqa: ANN401
         {"pairs": [["image", "sound"]]},
     ],
 )
-def test_a_manifest_that_makes_no_sense_is_refused(changes: dict[str, Any], tmp_path: Path) -> None:
+def test_an_invalid_manifest_is_rejected(changes: dict[str, Any], tmp_path: Path) -> None:
     aligned().save(tmp_path / "set")
     reseal(tmp_path / "set", **changes)
     with pytest.raises(
@@ -273,7 +274,7 @@ def test_a_manifest_that_makes_no_sense_is_refused(changes: dict[str, Any], tmp_
         Dataset.load(tmp_path / "set")
 
 
-def test_an_archive_that_is_none_is_named(tmp_path: Path) -> None:
+def test_a_corrupted_archive_is_named(tmp_path: Path) -> None:
     aligned().save(tmp_path / "set")
     path = tmp_path / "set" / "pairs.npz"
     path.write_bytes(path.read_bytes()[:-30])
@@ -283,12 +284,12 @@ def test_an_archive_that_is_none_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "", "a.b", "a-b", "labels", "pairs", "dataset"])
-def test_hostile_names_are_refused(name: str, tmp_path: Path) -> None:
+def test_hostile_names_are_rejected(name: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="modality"):
         Dataset(views={name: X})
 
 
-def test_hostile_names_in_a_manifest_are_refused(tmp_path: Path) -> None:
+def test_hostile_names_in_a_manifest_are_rejected(tmp_path: Path) -> None:
     aligned(labels=None, pairs=(), payload=None).save(tmp_path / "set")
     manifest = tmp_path / "set" / "dataset.json"
     facts = json.loads(manifest.read_text())
@@ -339,12 +340,12 @@ def test_hostile_names_in_a_manifest_are_refused(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_cannot_be_is_refused(changes: dict[str, Any], message: str) -> None:
+def test_invalid_data_sets_are_rejected(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
         aligned(**changes)
 
 
-def test_unpaired_views_need_labels_and_rows_of_their_own() -> None:
+def test_unpaired_views_need_labels_and_rows_per_modality() -> None:
     with pytest.raises(DataError, match=r"labels: the views are unpaired, pass \{modality: …\}"):
         unpaired(labels=CLASSES)
     with pytest.raises(
@@ -367,7 +368,7 @@ def test_row_numbers_survive_a_round_trip(rows: list[int]) -> None:
 
 
 @pytest.mark.parametrize("text", ["0:99999999999999", "-1", "a", "3:b", "1,,2"])
-def test_rows_that_cannot_be_are_refused(text: str) -> None:
+def test_invalid_row_lists_are_rejected(text: str) -> None:
     with pytest.raises(FormatError, match="expected rows like"):
         storage._parse_rows(text, 10)
 

@@ -49,7 +49,7 @@ def test_labels_take_one_of_two_forms(given: Any, expected: Any) -> None:  # noq
         (np.zeros((3, 2, 2)), r"expected classes of shape \(n,\)"),
     ],
 )
-def test_other_labels_are_refused(given: Any, message: str) -> None:  # noqa: ANN401
+def test_other_labels_are_rejected(given: Any, message: str) -> None:  # noqa: ANN401
     with pytest.raises(DataError, match=message):
         check_labels(given, 3)
 

@@ -11,7 +11,7 @@ from crossbit.data import Pairs
 from crossbit.errors import DataError
 
 
-def test_pairs_know_their_number_key_and_kinds() -> None:
+def test_pairs_have_length_key_and_repr() -> None:
     pairs = Pairs("image", "text", np.array([[0, 0], [0, 1]], np.uint8), np.array([1, 0]))
     assert len(pairs) == 2
     assert pairs.key == "image-text"
@@ -55,7 +55,7 @@ def test_pairs_know_their_number_key_and_kinds() -> None:
         ("../image", [[0, 1]], [True], "letters, digits and underscores"),
     ],
 )
-def test_what_is_no_pair_is_refused(left: str, index: Any, similar: Any, message: str) -> None:  # noqa: ANN401
+def test_invalid_pairs_are_rejected(left: str, index: Any, similar: Any, message: str) -> None:  # noqa: ANN401
     with pytest.raises(DataError, match=message):
         Pairs(left, "text", np.array(index), np.array(similar))
 
@@ -65,7 +65,7 @@ def test_what_is_no_pair_is_refused(left: str, index: Any, similar: Any, message
     st.lists(st.integers(0, 9), unique=True),
     st.lists(st.integers(0, 9), unique=True),
 )
-def test_pairs_among_rows_point_at_the_same_things(
+def test_pairs_among_rows_refer_to_the_same_items(
     rows: list[tuple[int, int, bool]], left: list[int], right: list[int]
 ) -> None:
     index = np.array([row[:2] for row in rows], np.int64).reshape(-1, 2)

@@ -25,7 +25,7 @@ Labels = NDArray[Any]
         ({"seed": 0.5}, "seed must be an integer of at least 0, got 0.5"),
     ],
 )
-def test_numbers_and_seeds_are_whole(wrong: dict[str, Any], message: str) -> None:
+def test_counts_and_seeds_must_be_integers(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
         pairs_from_labels(
             [0, 0, 1], "image", "text", **{"n_similar": 1, "n_dissimilar": 1, "seed": 0} | wrong
@@ -50,7 +50,7 @@ def two_sides(draw: st.DrawFn) -> tuple[Labels, Labels]:
 def existing(
     a: Labels, b: Labels, *, within: bool
 ) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
-    """The definition, by looking at every pair: similar ones, dissimilar ones."""
+    """Enumerate all similar and all dissimilar pairs."""
     found: tuple[set[tuple[int, int]], set[tuple[int, int]]] = (set(), set())
     for i, x in enumerate(a):
         for j, y in enumerate(b):
@@ -62,7 +62,7 @@ def existing(
 
 
 @given(two_sides(), st.booleans(), st.floats(0, 1), st.integers(0, 2**32))
-def test_pairs_are_distinct_members_of_the_definition_in_exact_number(
+def test_pairs_are_distinct_and_match_the_definition(
     sides: tuple[Labels, Labels], within: bool, share: float, seed: int
 ) -> None:
     a, b = (sides[0], sides[0]) if within else sides
@@ -86,7 +86,7 @@ def test_pairs_are_distinct_members_of_the_definition_in_exact_number(
 
 
 @given(two_sides(), st.booleans(), st.booleans())
-def test_all_existing_pairs_can_be_had_and_one_more_is_refused_by_number(
+def test_all_existing_pairs_can_be_drawn_and_one_more_is_rejected(
     sides: tuple[Labels, Labels], within: bool, of_similar: bool
 ) -> None:
     a, b = (sides[0], sides[0]) if within else sides
@@ -112,7 +112,7 @@ def test_all_existing_pairs_can_be_had_and_one_more_is_refused_by_number(
 
 @pytest.mark.parametrize("right", ["image", "text"])
 @pytest.mark.parametrize("share", [0.3, 0.97])
-def test_a_large_share_of_what_exists_is_found_exactly(right: str, share: float) -> None:
+def test_a_large_share_of_all_pairs_is_drawn_exactly(right: str, share: float) -> None:
     labels = np.random.default_rng(0).random((150, 6)) < 0.3
     similar, dissimilar = existing(labels, labels, within=right == "image")
     wanted = int(share * len(similar)), int(share * len(dissimilar))
@@ -125,7 +125,7 @@ def test_a_large_share_of_what_exists_is_found_exactly(right: str, share: float)
     assert drawn[1] <= dissimilar
 
 
-def test_the_same_seed_gives_the_same_pairs_and_another_seed_others() -> None:
+def test_the_seed_determines_the_pairs() -> None:
     labels = np.arange(200) % 5
     one, two, three = (
         pairs_from_labels(labels, "image", "text", n_similar=50, n_dissimilar=50, seed=seed)
@@ -136,7 +136,7 @@ def test_the_same_seed_gives_the_same_pairs_and_another_seed_others() -> None:
     assert not np.array_equal(one.index, three.index)
 
 
-def test_similar_pairs_are_spread_evenly_and_small_classes_give_all_they_have() -> None:
+def test_similar_pairs_are_spread_evenly_and_small_classes_are_exhausted() -> None:
     labels = np.repeat([0, 1, 2, 3], [2, 30, 100, 500])
     pairs = pairs_from_labels(labels, "image", "text", n_similar=904, n_dissimilar=0, seed=0)
     counts = Counter(labels[pairs.index[:, 0]].tolist())
@@ -160,7 +160,7 @@ def test_pairs_come_in_random_order() -> None:
     assert 200 < pairs.similar[:500].sum() < 300
 
 
-def test_across_modalities_a_row_may_meet_itself_and_within_one_never() -> None:
+def test_a_row_pairs_with_itself_only_across_modalities() -> None:
     labels = [0, 1]
     assert len(pairs_from_labels(labels, "image", "text", n_similar=2, n_dissimilar=2, seed=0)) == 4
     with pytest.raises(
@@ -169,7 +169,7 @@ def test_across_modalities_a_row_may_meet_itself_and_within_one_never() -> None:
         pairs_from_labels(labels, "image", "image", n_similar=1, n_dissimilar=1, seed=0)
 
 
-def test_duplicates_fill_a_shortage_when_asked() -> None:
+def test_duplicates_fill_a_shortage_if_allowed() -> None:
     pairs = pairs_from_labels(
         [0, 0], "image", "image", n_similar=7, n_dissimilar=0, seed=0, duplicates=True
     )
@@ -180,7 +180,7 @@ def test_duplicates_fill_a_shortage_when_asked() -> None:
         )
 
 
-def test_a_class_that_everybody_has_leaves_no_dissimilar_pairs_and_says_so_at_once() -> None:
+def test_one_common_class_leaves_no_dissimilar_pairs() -> None:
     with pytest.raises(DataError, match="5 dissimilar pairs were requested, but only 0 exist"):
         pairs_from_labels(
             np.ones((100_000, 3), bool), "image", "text", n_similar=0, n_dissimilar=5, seed=0
@@ -200,7 +200,7 @@ def test_a_million_pairs_of_a_hundred_thousand_rows_with_81_labels() -> None:
     assert len(np.unique(pairs.index @ [100_000, 1])) == 1_000_000
 
 
-def test_labels_in_two_forms_or_of_two_widths_are_refused() -> None:
+def test_labels_of_different_forms_or_widths_are_rejected() -> None:
     with pytest.raises(
         DataError, match=r"must use the same form and classes, got shapes \(3, 2\) and \(4, 3\)"
     ):

@@ -1,4 +1,4 @@
-"""Cells of tables: numbers that can be compared, and texts that stay as they are."""
+"""Table cells become numbers, lists or objects, or stay text."""
 
 import json
 
@@ -21,7 +21,7 @@ from crossbit.data.captions import parse_cell
         (str(2**63 - 1), 2**63 - 1),
     ],
 )
-def test_what_json_writes_is_read(cell: str, value: object) -> None:
+def test_json_values_are_parsed(cell: str, value: object) -> None:
     assert parse_cell(cell) == value
 
 
@@ -45,12 +45,12 @@ TEXTS = [
 @pytest.mark.parametrize(
     "cell", [*TEXTS, '"a"', "[sic]", "[NaN]", "[" * 9999], ids=lambda cell: cell[:20]
 )
-def test_the_rest_stays_text(cell: str) -> None:
+def test_other_cells_stay_text(cell: str) -> None:
     assert parse_cell(cell) == cell
 
 
 @given(st.text())
-def test_a_payload_can_hold_it(cell: str) -> None:
+def test_a_payload_can_hold_every_parsed_cell(cell: str) -> None:
     try:
         cell.encode()
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""Made-up data is what it says."""
+"""Synthetic data has the documented properties."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ def labels_of(**settings: Any) -> Any:  # noqa: ANN401
     return synthetic(**settings).labels
 
 
-def test_the_same_seed_gives_the_same_data_and_another_other_data() -> None:
+def test_the_seed_determines_the_data() -> None:
     one, two, three = synthetic(n=50, seed=3), synthetic(n=50, seed=3), synthetic(n=50, seed=4)
     for m in one.views:
         np.testing.assert_array_equal(one.views[m], two.views[m])
@@ -33,7 +33,7 @@ def test_streams_are_independent() -> None:
         np.testing.assert_equal(plain.labels, other.labels)
 
 
-def test_the_global_generator_is_left_alone() -> None:
+def test_the_global_generator_is_unchanged() -> None:
     before = np.random.get_state()  # noqa: NPY002
     synthetic(n=20)
     np.testing.assert_equal(np.random.get_state(), before)  # noqa: NPY002
@@ -44,7 +44,7 @@ def test_classes_are_equal_or_have_a_tail() -> None:
     assert np.bincount(labels_of(n=150, classes=2, tail=1.0)).tolist() == [100, 50]
 
 
-def test_several_labels_a_row() -> None:
+def test_multiple_labels_per_row() -> None:
     labels = labels_of(n=4000, classes=8, labels_per_row=2.5)
     assert labels.dtype == np.bool_
     assert labels.shape == (4000, 8)
@@ -62,7 +62,7 @@ def test_any_number_of_modalities(count: int) -> None:
 @pytest.mark.parametrize(
     "missing", [0.3, {"image": 0.9, "text": 0.9, "sound": 0.2}, {"image": 0.66, "text": 0.66}]
 )
-def test_missing_rows_are_all_nan_and_every_thing_keeps_a_view(
+def test_missing_rows_are_all_nan_and_every_item_keeps_a_view(
     missing: float | dict[str, float],
 ) -> None:
     data = synthetic(n=200, modalities={"image": 4, "text": 3, "sound": 2}, missing=missing)
@@ -87,7 +87,7 @@ def test_classes_show_in_every_view_and_noise_hides_them(nonlinear: bool) -> Non
     assert accuracy(30.0) < 0.6
 
 
-def test_a_nonlinear_view_is_no_linear_map_of_another() -> None:
+def test_a_nonlinear_view_is_not_a_linear_map_of_another() -> None:
     def unexplained(nonlinear: bool) -> float:
         views = synthetic(n=500, noise=0.0, nonlinear=nonlinear, latent=4).views
         x, y = views["image"].astype(float), views["text"].astype(float)
@@ -97,7 +97,7 @@ def test_a_nonlinear_view_is_no_linear_map_of_another() -> None:
     assert unexplained(nonlinear=True) > 1e-2
 
 
-def test_splits_have_the_shares_asked_and_do_not_overlap() -> None:
+def test_splits_have_the_requested_shares_and_do_not_overlap() -> None:
     data = synthetic(n=100, splits={"train": 0.5, "validation": 0.2, "test": 0.2})
     rows = [np.asarray(data.splits[part]) for part in ("train", "validation", "test")]
     assert [len(some) for some in rows] == [50, 20, 20]
@@ -124,6 +124,6 @@ def test_splits_have_the_shares_asked_and_do_not_overlap() -> None:
         ({"splits": {"train": 0.8, "test": 0.4}}, "add up to at most 1"),
     ],
 )
-def test_what_cannot_be_made_is_refused(settings: dict[str, Any], message: str) -> None:
+def test_invalid_arguments_are_rejected(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
         synthetic(**settings)

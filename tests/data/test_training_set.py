@@ -1,4 +1,4 @@
-"""What learning takes: labels per row or per modality, pairs, rows that belong together, missing modalities."""
+"""Training sets: labels per row or per modality, pairs, aligned rows, missing modalities."""
 
 import sys
 from typing import Any
@@ -52,7 +52,7 @@ def test_labels_of_each_modality_allow_views_of_different_lengths() -> None:
     assert list(partly.labels) == ["image"]
 
 
-def test_without_labels_and_pairs_rows_belong_together() -> None:
+def test_views_are_aligned_without_labels_and_pairs() -> None:
     train = training_set({"image": X, "text": Y})
     assert train.aligned
     assert train.aligned_supervision
@@ -62,7 +62,7 @@ def test_without_labels_and_pairs_rows_belong_together() -> None:
         training_set({"image": X, "text": SHORT})
 
 
-def test_pairs_alone_say_nothing_about_rows_unless_asked() -> None:
+def test_pairs_alone_do_not_imply_aligned_views() -> None:
     train = training_set({"image": X, "text": SHORT}, pairs=pair())
     assert not train.aligned
     assert not train.aligned_supervision
@@ -82,7 +82,7 @@ def test_any_mixture_with_a_third_modality() -> None:
     assert train.modalities == ["image", "text", "sound"]
 
 
-def test_a_row_of_nan_is_absent_and_teaches_through_its_other_views() -> None:
+def test_a_row_of_nan_is_absent_from_its_view_only() -> None:
     train = training_set({"image": without(X, 1), "text": without(Y, 3, 4)}, labels=[0, 1, 0, 1, 0])
     assert train.present["image"].tolist() == [True, False, True, True, True]
     assert train.paired_rows("image", "text").tolist() == [0, 2]
@@ -95,7 +95,7 @@ def test_a_row_of_nan_is_absent_and_teaches_through_its_other_views() -> None:
     assert several.any(axis=1).tolist() == [True, False, True, True, True]
 
 
-def test_pictures_and_whole_numbers_are_views_too() -> None:
+def test_views_may_be_images_and_integers() -> None:
     train = training_set(
         {"image": np.zeros((5, 2, 4, 4), np.float16), "text": np.ones((5, 2), np.int32)}
     )
@@ -206,5 +206,5 @@ def test_a_row_is_absent_when_all_of_it_is_nan(monkeypatch: pytest.MonkeyPatch) 
     assert present_rows(np.zeros((5, 0))).all()
 
 
-def test_an_array_with_an_empty_mask_is_an_ordinary_one() -> None:
+def test_a_masked_array_without_masked_values_is_accepted() -> None:
     assert training_set({"image": np.ma.masked_invalid(X)}).present["image"].all()

@@ -33,7 +33,7 @@ def affine(n_in: int, n_out: int, seed: int = 0) -> Affine:
 
 
 def every_layer() -> HashModel:
-    """A model in which every kind of layer has a place."""
+    """A model with every kind of layer."""
     random = np.random.default_rng(7)
     image: list[Layer] = [Power(), Normalize(), Standardize(random.normal(size=6), np.full(6, 2.0))]
     image += [
@@ -90,8 +90,8 @@ SHAPES = [
 
 
 @pytest.mark.parametrize(("n_in", "n_bits"), SHAPES)
-def test_a_row_does_not_depend_on_its_company(n_in: int, n_bits: int) -> None:
-    """Scores are compared exactly: these are shapes at which plain products differ in the last bits."""
+def test_a_code_does_not_depend_on_other_rows(n_in: int, n_bits: int) -> None:
+    """Compare exactly, at shapes where plain matrix products differ in the last bits."""
     model = HashModel({"x": [affine(n_in, n_bits)]}, n_bits)
     X = np.random.default_rng(0).normal(size=(3000, n_in)).astype(np.float32)
     whole = model.scores("x", X)
@@ -100,7 +100,7 @@ def test_a_row_does_not_depend_on_its_company(n_in: int, n_bits: int) -> None:
 
 
 @given(st.integers(1, 3), st.lists(st.integers(0, 599), min_size=1, max_size=300))
-def test_company_through_many_layers(seed: int, rows: list[int]) -> None:
+def test_batch_invariance_through_many_layers(seed: int, rows: list[int]) -> None:
     model = HashModel({"x": [Normalize(), affine(40, 30, seed), Tanh(), affine(30, 20, seed)]}, 20)
     X = np.random.default_rng(seed).normal(size=(600, 40)).astype(np.float32)
     assert model.encode("x", X[rows]) == model.encode("x", X)[rows]
@@ -119,8 +119,8 @@ def test_no_rows_give_no_codes() -> None:
     assert len(every_layer().encode("text", np.zeros((0, 3)))) == 0
 
 
-def test_pictures_go_to_a_network_as_they_are() -> None:
-    """Rows of more than two dimensions are for a user's own network, which takes them whole."""
+def test_images_reach_a_network_with_their_shape() -> None:
+    """Rows of more than two dimensions are passed unchanged to a custom network."""
     from onnx import TensorProto, helper
 
     graph = helper.make_graph(
@@ -170,10 +170,13 @@ def test_a_row_that_is_not_finite_is_named(modality: str, bad: float) -> None:
         (lambda: every_layer().encode("text", [[1, 2], [1]]), "rows of unequal lengths"),
         (lambda: HashModel({}, 8), "at least one modality"),
         (lambda: HashModel({"x": []}, 8), "'x' has no layers"),
-        (lambda: HashModel({"x": [affine(3, 8)]}, 9), "its layers give 8 columns, expected 9 bits"),
+        (
+            lambda: HashModel({"x": [affine(3, 8)]}, 9),
+            "its layers output 8 columns, expected 9 bits",
+        ),
         (
             lambda: HashModel({"x": [affine(3, 8), affine(9, 4)]}, 4),
-            "takes 9 columns, but 8 come in",
+            "expects 9 columns, got 8",
         ),
         (
             lambda: HashModel({"a-b": [affine(3, 8)]}, 8),
@@ -185,7 +188,7 @@ def test_a_row_that_is_not_finite_is_named(modality: str, bad: float) -> None:
         ),
     ],
 )
-def test_what_cannot_be_encoded_is_refused(make: Callable[[], object], message: str) -> None:
+def test_invalid_models_and_rows_are_rejected(make: Callable[[], object], message: str) -> None:
     with pytest.raises(DataError, match=message):
         make()
 
@@ -200,7 +203,7 @@ def test_save_and_load(tmp_path: Path) -> None:
         assert loaded.encode(modality, inputs(modality)) == model.encode(modality, inputs(modality))
 
 
-def test_the_fingerprint_knows_every_weight() -> None:
+def test_the_fingerprint_covers_every_weight() -> None:
     one, other = affine(3, 8), affine(3, 8)
     other.weight[2, 7] += 1e-3
     assert HashModel({"x": [one]}, 8).fingerprint() != HashModel({"x": [other]}, 8).fingerprint()
@@ -226,15 +229,15 @@ def test_saving_again_replaces_the_model_and_leaves_nothing_behind(tmp_path: Pat
     ]
 
 
-def test_a_folder_that_is_no_model_is_never_replaced(tmp_path: Path) -> None:
+def test_a_folder_without_a_model_is_never_replaced(tmp_path: Path) -> None:
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter-1.tex").write_text("years of work")
-    with pytest.raises(DataError, match=r"exists and holds no config\.json"):
+    with pytest.raises(DataError, match=r"exists and has no config\.json"):
         every_layer().save(tmp_path / "thesis")
     assert (tmp_path / "thesis" / "chapter-1.tex").read_text() == "years of work"
 
 
-def test_the_card_tells_layers_and_facts(tmp_path: Path) -> None:
+def test_the_card_lists_layers_and_facts(tmp_path: Path) -> None:
     model = HashModel(
         {"x": [affine(3, 8)]},
         8,
@@ -277,7 +280,7 @@ FILES = [
 
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("harm", ["truncate", "flip", "remove", "empty"])
-def test_a_harmed_file_is_named(saved: Path, tmp_path: Path, name: str, harm: str) -> None:
+def test_a_corrupted_file_is_named(saved: Path, tmp_path: Path, name: str, harm: str) -> None:
     folder = Path(shutil.copytree(saved, tmp_path / "model"))
     path = folder / name
     raw = bytearray(path.read_bytes())
@@ -292,7 +295,7 @@ def test_a_harmed_file_is_named(saved: Path, tmp_path: Path, name: str, harm: st
 
 
 def rewrite_config(folder: Path, **changes: object) -> None:
-    """Change the configuration as a knowing hand would, checksum and all."""
+    """Change the configuration and update its checksum."""
     from crossbit._io import folders
 
     content = json.loads((folder / "config.json").read_text())
@@ -313,20 +316,20 @@ def rewrite_config(folder: Path, **changes: object) -> None:
             {"modalities": {"x": [{"kind": "quantum"}]}},
             "unknown layer 'quantum'; this version knows",
         ),
-        ({"modalities": {"x": [{"kind": "tanh"}]}}, "does not describe a model"),
-        ({"modalities": 5}, "does not describe a model"),
-        ({"n_bits": "many"}, "does not describe a model"),
+        ({"modalities": {"x": [{"kind": "tanh"}]}}, "not a valid model"),
+        ({"modalities": 5}, "not a valid model"),
+        ({"n_bits": "many"}, "not a valid model"),
         (
             {
                 "modalities": {
                     "x": [{"kind": "affine", "settings": {}, "weights": ["weight"], "files": []}]
                 }
             },
-            "does not describe a model",
+            "not a valid model",
         ),
     ],
 )
-def test_a_strange_configuration_is_a_format_error(
+def test_an_invalid_configuration_is_a_format_error(
     saved: Path, tmp_path: Path, changes: dict[str, object], message: str
 ) -> None:
     folder = Path(shutil.copytree(saved, tmp_path / "model"))
@@ -335,10 +338,8 @@ def test_a_strange_configuration_is_a_format_error(
         HashModel.load(folder)
 
 
-def test_a_folder_without_a_model_is_told(tmp_path: Path) -> None:
-    with pytest.raises(
-        DataError, match=r"there is no config\.json in it; expected a folder of format"
-    ):
+def test_a_missing_model_is_reported(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no config\.json found; expected a folder of format"):
         HashModel.load(tmp_path)
 
 

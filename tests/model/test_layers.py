@@ -87,18 +87,18 @@ def test_tags_become_minus_one_and_one() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Affine(W, b[:3]), r"weight \(3, 5\) and bias \(3,\) do not agree"),
+        (lambda: Affine(W, b[:3]), r"weight \(3, 5\) does not match bias \(3,\)"),
         (lambda: Affine(W * np.nan, b), "finite numbers"),
         (lambda: Standardize(b, np.zeros(5)), "no scale may be zero"),
         (lambda: RBF(b, 1.0), "rbf: landmarks: expected 2 dimensions"),
-        (lambda: Normalize(order=3), "the order of the norm is 1 or 2, got 3"),
+        (lambda: Normalize(order=3), "the order of the norm must be 1 or 2, got 3"),
     ],
 )
-def test_what_cannot_be_a_layer_is_refused(make: Callable[[], object], message: str) -> None:
+def test_invalid_layers_are_rejected(make: Callable[[], object], message: str) -> None:
     with pytest.raises(DataError, match=message):
         make()
 
 
-def test_a_damaged_network_is_a_format_error() -> None:
+def test_a_corrupted_network_is_a_format_error() -> None:
     with pytest.raises(FormatError, match="onnx: the network cannot be loaded"):
         Onnx(b"not a network")(np.zeros((1, 3), np.float32))

@@ -1,8 +1,8 @@
 """Folders that are replaced atomically and verified by a manifest.
 
-A model or a data set is a folder with one JSON file, its *manifest*, that lists every other file with
-its size and SHA-256 and ends with a checksum of itself. Truncated, modified and newer files are
-detected and named.
+A model or a data set is a folder with one JSON file, its *manifest*, that lists every other file
+with its size and SHA-256 and ends with a checksum of itself. Truncated, modified and newer files
+are detected and named.
 """
 
 import hashlib
@@ -28,9 +28,10 @@ _PAUSE = 0.02  # seconds; swapping two folders takes far less
 def replace_folder(path: Path, manifest: str, format_: str) -> Iterator[Path]:
     """Yield a new folder beside ``path`` and move it to ``path`` if the block succeeds.
 
-    An existing folder at ``path`` is replaced only if it has the same format and holds nothing but the
-    files its manifest lists, so that a wrong path never deletes other files. It is renamed first and
-    deleted last: at every moment the old folder or the new one is on disk. Writers take turns.
+    An existing folder at ``path`` is replaced only if it has the same format and holds nothing but
+    the files its manifest lists, so that a wrong path never deletes other files. It is renamed
+    first and deleted last: at every moment the old folder or the new one is on disk. Writers take
+    turns.
     """
     path = Path(path).resolve()
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -102,7 +102,8 @@ SHAPES = KnownSet(
     title="142 triangle meshes of animals and people in many poses: 100 of TOSCA, 42 of Sumner and"
     " Popović",
     source="A. Bronstein, M. Bronstein, R. Kimmel. Numerical geometry of non-rigid shapes."
-    " Springer 2008; R. Sumner, J. Popović. Deformation transfer for triangle meshes. SIGGRAPH 2004",
+    " Springer 2008; R. Sumner, J. Popović. Deformation transfer for triangle meshes."
+    " SIGGRAPH 2004",
     license="academic use",
     how_to_get="TOSCA remeshed to about 5,000 vertices in 'tosca', the meshes of deformation"
     " transfer in 'sumner', each as .off.gz with the class in the letters of its name",

@@ -1,4 +1,4 @@
-"""What learning leaves behind: layers, the model that chains them, and how raw things become its rows."""
+"""The trained model: layers, the model that chains them, and recipes of its inputs."""
 
 from crossbit.model.hashmodel import HashModel
 from crossbit.model.layers import (

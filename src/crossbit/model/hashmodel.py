@@ -1,4 +1,4 @@
-"""HashModel: what learning leaves behind, one plain value that turns rows of any modality into codes."""
+"""HashModel: the result of training, which encodes rows of any modality as binary codes."""
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,23 +18,24 @@ from crossbit.model import storage
 from crossbit.model.layers import Affine, Layer, Onnx, Rows, Tanh
 from crossbit.model.recipe import Recipe
 
-_WORK = 1 << 25  # multiplications in a block: enough to keep the processor busy
-_FEWEST, _MOST = 512, 4096  # rows in a block
-_TOGETHER = 16  # rows that make every array a whole number of vectors
+_WORK = 1 << 25  # multiplications per block: enough to keep the processor busy
+_MIN_ROWS = 512  # per block
+_MAX_ROWS = 4096
+_ROW_MULTIPLE = 16  # fills SIMD vectors exactly
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HashModel:
-    r"""For each modality a chain of layers and a sign, $\operatorname{sign}(\ell_k(\dots \ell_1(x)))$.
+    r"""A chain of layers and a sign per modality, $\operatorname{sign}(\ell_k(\dots \ell_1(x)))$.
 
-    Every method of Crossbit learns one of these; encoding, storing and serving know nothing else. It needs
-    NumPy alone (and onnxruntime when a user's own network is among the layers).
+    Every method of Crossbit returns one; encoding, storing and serving need nothing else. It
+    requires only NumPy (and onnxruntime if a layer is a custom network).
 
     Args:
-        encoders: Modality → its layers; the last one gives ``n_bits`` columns.
+        encoders: Modality → its layers; the last one outputs ``n_bits`` columns.
         n_bits: Length of a code, 1 to 1024.
-        recipes: Modality → how its rows are made from raw things, where that is known.
-        card: What is known about the model: method, fields, data, metrics.
+        recipes: Modality → how its rows are extracted from raw inputs, if known.
+        card: Facts about the model: method, fields, data, metrics.
 
     Example:
         >>> import numpy as np
@@ -51,7 +52,7 @@ class HashModel:
     card: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse chains whose widths do not fit together."""
+        """Reject chains of layers whose widths do not match."""
         object.__setattr__(self, "n_bits", check_bits(self.n_bits))
         if not self.encoders:
             raise DataError("a model needs at least one modality")
@@ -64,11 +65,11 @@ class HashModel:
 
     @property
     def modalities(self) -> list[str]:
-        """The names of the modalities the model can encode."""
+        """Names of the modalities that the model can encode."""
         return list(self.encoders)
 
     def width(self, modality: str) -> int | None:
-        """How many columns a row of this modality has; nothing when a user's own network decides."""
+        """Return the number of input columns of a modality; None if a custom network decides."""
         for layer in self.encoders[check_known(modality, self.encoders)]:
             if isinstance(layer, Onnx):
                 return None
@@ -77,17 +78,17 @@ class HashModel:
         return None
 
     def encode(self, modality: str, X: ArrayLike) -> Codes:
-        """Turn rows into codes: bit 1 where the output is ≥ 0.
+        """Encode rows as binary codes: a bit is 1 where the output is ≥ 0.
 
-        A row's code does not depend on its company: the kernels sum every product in one order. Without them
-        rows are multiplied in blocks of one size, the last one filled up with zeros.
+        A row's code does not depend on the other rows: the kernels sum every product in a fixed
+        order. Without them, rows are multiplied in blocks of one size, padded with zeros.
 
         Args:
-            modality: Which of the model's modalities the rows belong to.
-            X: Rows, shape (n, width); a memory-mapped array is read a block at a time.
+            modality: Modality of the rows.
+            X: Rows, shape (n, width); a memory-mapped array is read one block at a time.
         """
         layers = self.encoders[check_known(modality, self.encoders)]
-        if isinstance(layers[-1], Tanh):  # has the sign of what enters it
+        if isinstance(layers[-1], Tanh):  # keeps the sign of its input
             layers = layers[:-1]
         array = self._check(modality, X)
         words = np.empty((len(array), -(-self.n_bits // 64)), np.uint64)
@@ -105,7 +106,7 @@ class HashModel:
         return Codes(words, self.n_bits)
 
     def scores(self, modality: str, X: ArrayLike) -> NDArray[np.float32]:
-        """The real-valued outputs whose signs are the bits, shape (n, n_bits)."""
+        """Return the real-valued outputs whose signs are the bits, shape (n, n_bits)."""
         layers = self.encoders[check_known(modality, self.encoders)]
         array = self._check(modality, X)
         scores = np.empty((len(array), self.n_bits), np.float32)
@@ -114,7 +115,7 @@ class HashModel:
         return scores
 
     def _check(self, modality: str, X: ArrayLike) -> NDArray[Any]:
-        """Rows of numbers of the right width; whether they are finite is looked at block by block."""
+        """Check type and width of the rows; each block is checked for finite values later."""
         array = check_rows(X, f"rows of {modality!r}")
         width = self.width(modality)
         if width is not None and array.shape[1:] != (width,):
@@ -124,30 +125,30 @@ class HashModel:
     def _run(
         self, modality: str, layers: Sequence[Layer], X: NDArray[Any]
     ) -> Iterator[tuple[slice, Rows]]:
-        """Send blocks of rows, filled up with zeros, through layers; what enters the first is found to be finite.
+        """Apply layers to blocks of rows, padded with zeros, and check that the rows are finite.
 
-        Without compiled kernels the size of a block depends on the model alone. (BLAS takes another path, and rounds
-        otherwise, for few rows than for many; only equal shapes give equal bits.)
+        Without compiled kernels the size of a block depends on the model only: BLAS rounds
+        differently for few rows than for many, so only equal shapes give equal bits.
         """
         work = sum(layer.work() for layer in self.encoders[modality])
-        size = min(max(_FEWEST, 1 << (_WORK // max(1, work)).bit_length() - 1), _MOST)
-        together = _TOGETHER if compiled() else size
+        size = min(max(_MIN_ROWS, 1 << (_WORK // max(1, work)).bit_length() - 1), _MAX_ROWS)
+        multiple = _ROW_MULTIPLE if compiled() else size
         for start in range(0, len(X), size):
             rows = slice(start, min(start + size, len(X)))
-            with np.errstate(over="ignore", invalid="ignore"):  # looked at below
-                outputs = block = _padded(X[rows], together)
+            with np.errstate(over="ignore", invalid="ignore"):  # checked below
+                outputs = block = _padded(X[rows], multiple)
                 if layers:
                     outputs = layers[0](block)
-                    # An affine layer carries NaN and infinity through to its output, where there is less to look at.
-                    looked_at = outputs if isinstance(layers[0], Affine) else block
-                    if not (np.isfinite(looked_at.min()) and np.isfinite(looked_at.max())):
+                    # An affine layer propagates NaN and infinity to its smaller output.
+                    checked = outputs if isinstance(layers[0], Affine) else block
+                    if not (np.isfinite(checked.min()) and np.isfinite(checked.max())):
                         _check_finite(X[rows], start, modality)
             for layer in layers[1:]:
                 outputs = layer(outputs)
             yield rows, outputs
 
     def fingerprint(self) -> str:
-        """A hexadecimal SHA-256 of everything that decides the codes: equal fingerprints, equal codes."""
+        """Return a SHA-256 of all that determines the codes: equal fingerprint, equal codes."""
         digest = hashlib.sha256(repr(self.n_bits).encode())
         for name, layers in sorted(self.encoders.items()):
             for layer in layers:
@@ -160,18 +161,18 @@ class HashModel:
                     digest.update(key.encode() + blob)
         return digest.hexdigest()
 
-    def save(self, folder: str | PathLike[str]) -> None:
-        """Write the model to a folder, whole or not at all; an earlier model there is replaced."""
-        storage.save(Path(folder), self.encoders, self.n_bits, self.recipes, self.card)
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the model to a folder atomically; an existing model there is replaced."""
+        storage.save(Path(path), self.encoders, self.n_bits, self.recipes, self.card)
 
     @classmethod
-    def load(cls, folder: str | PathLike[str]) -> Self:
-        """Read a model; a truncated, altered or newer file is a `FormatError` that names it."""
-        parts = storage.load(Path(folder))
+    def load(cls, path: str | PathLike[str]) -> Self:
+        """Load a model; raise a `FormatError` that names a truncated, modified or newer file."""
+        parts = storage.load(Path(path))
         try:
             return cls(*parts)
         except DataError as error:
-            raise FormatError(f"{folder}: does not describe a model ({error})") from error
+            raise FormatError(f"{path}: not a valid model ({error})") from error
 
     def __eq__(self, other: object) -> bool:
         """Whether both have the same layers, recipes and card."""
@@ -190,28 +191,28 @@ class HashModel:
 
 
 def _check_widths(modality: str, layers: Sequence[Layer], n_bits: int) -> None:
-    """Walk down a chain: what leaves a layer must enter the next, and the last must give the bits."""
+    """Check that each layer accepts the output of the one before, and the last gives the bits."""
     if not layers:
         raise DataError(f"modality {modality!r} has no layers")
     width: int | None = None
     for layer in layers:
-        wide_in, wide_out = layer.widths()
-        if None not in (width, wide_in) and width != wide_in:
+        n_in, n_out = layer.widths()
+        if None not in (width, n_in) and width != n_in:
             raise DataError(
-                f"modality {modality!r}: layer {layer.kind!r} takes {wide_in} columns, but {width} come in"
+                f"modality {modality!r}: layer {layer.kind!r} expects {n_in} columns, got {width}"
             )
         if isinstance(layer, Onnx):
             width = None
-        width = wide_out if wide_out is not None else width
+        width = n_out if n_out is not None else width
     if width not in (None, n_bits):
         raise DataError(
-            f"modality {modality!r}: its layers give {width} columns, expected {n_bits} bits"
+            f"modality {modality!r}: its layers output {width} columns, expected {n_bits} bits"
         )
 
 
-def _padded(X: NDArray[Any], together: int) -> Rows:
-    """The rows as float32, filled up with zeros to a multiple."""
-    size = -(-len(X) // together) * together
+def _padded(X: NDArray[Any], multiple: int) -> Rows:
+    """Return the rows as float32, padded with zeros to a multiple of rows."""
+    size = -(-len(X) // multiple) * multiple
     if len(X) == size:
         return np.ascontiguousarray(X, np.float32)
     block = np.zeros((size, *X.shape[1:]), np.float32)
@@ -220,11 +221,11 @@ def _padded(X: NDArray[Any], together: int) -> Rows:
 
 
 def _check_finite(X: NDArray[Any], start: int, modality: str) -> None:
-    """Name the first row that is not finite; a product that merely overflowed is no fault of the rows."""
+    """Raise for the first row that is not finite; products of finite rows may overflow."""
     with np.errstate(over="ignore"):
         bad = ~np.isfinite(X.astype(np.float32)).reshape(len(X), -1).all(axis=1)
     if bad.any():
         raise DataError(
-            f"rows of {modality!r}: row {start + int(bad.argmax())} contains NaN, infinity or numbers beyond float32;"
-            " fill it in or leave it out"
+            f"rows of {modality!r}: row {start + int(bad.argmax())} contains NaN, infinity or"
+            " numbers beyond float32; remove or impute it"
         )

@@ -1,7 +1,8 @@
-"""The small layers that every model ends as: each maps float32 rows to float32 rows, with NumPy alone.
+"""Layers of a model: each maps float32 rows to float32 rows and needs only NumPy.
 
-A layer is a frozen dataclass. Its array fields are its weights (kept in ``weights.safetensors``), its ``bytes`` fields
-are files of their own, and the rest are its settings (kept in ``config.json``): a new layer is a class, nothing more.
+A layer is a frozen dataclass. Its array fields are its weights (stored in ``weights.safetensors``),
+its ``bytes`` fields are stored as separate files, and the other fields are its settings (stored in
+``config.json``). To add a layer, define a class.
 """
 
 from abc import ABC, abstractmethod
@@ -36,18 +37,18 @@ class Layer(ABC):
 
     @abstractmethod
     def __call__(self, X: Rows) -> Rows:
-        """Map rows to rows; the input is left as it was."""
+        """Map rows to rows without changing the input."""
 
     def widths(self) -> tuple[int | None, int | None]:
-        """Columns in and out; nothing where any number will do, or where they are equal."""
+        """Return columns in and out; None if any number is accepted, or if both are equal."""
         return None, None
 
     def work(self) -> int:
-        """Multiplications a row, as far as they matter for the size of a block."""
+        """Return the multiplications per row, which decide the size of a block."""
         return 0
 
     def weights(self) -> dict[str, NDArray[Any]]:
-        """The arrays of this layer, by name."""
+        """Return the arrays of this layer by name."""
         return {
             f.name: value
             for f in fields(self)
@@ -55,7 +56,7 @@ class Layer(ABC):
         }
 
     def settings(self) -> dict[str, Any]:
-        """The plain fields of this layer, by name."""
+        """Return the plain fields of this layer by name."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         return {
             name: value
@@ -64,13 +65,13 @@ class Layer(ABC):
         }
 
     def blobs(self) -> dict[str, bytes]:
-        """What this layer keeps in files of their own, by name."""
+        """Return the content of this layer's separate files by name."""
         return {
             f.name: value for f in fields(self) if isinstance(value := getattr(self, f.name), bytes)
         }
 
     def __eq__(self, other: object) -> bool:
-        """Whether both are of one kind with equal fields."""
+        """Whether both have the same kind and equal fields."""
         if type(self) is not type(other):
             return NotImplemented
         return all(
@@ -79,7 +80,7 @@ class Layer(ABC):
 
 
 def _float32(value: NDArray[Any], ndim: int, what: str) -> Rows:
-    """Whatever floats were given, as the contiguous float32 that is kept."""
+    """Return a contiguous float32 array; reject other dimensions and values that are not finite."""
     array = np.ascontiguousarray(value, np.float32)
     if array.ndim != ndim or not np.isfinite(array).all():
         raise DataError(
@@ -90,14 +91,14 @@ def _float32(value: NDArray[Any], ndim: int, what: str) -> Rows:
 
 @dataclass(frozen=True, eq=False)
 class Normalize(Layer, kind="normalise"):
-    r"""Rows to unit length, $x / \|x\|_p$; a row of zeros stays as it is."""
+    r"""Scale rows to unit length, $x / \|x\|_p$; a row of zeros is unchanged."""
 
     order: int = 2
 
     def __post_init__(self) -> None:
-        """Know the sum of absolute values (1) and the Euclidean length (2)."""
+        """Accept the sum of absolute values (1) and the Euclidean norm (2)."""
         if self.order not in (1, 2):
-            raise DataError(f"normalize: the order of the norm is 1 or 2, got {self.order!r}")
+            raise DataError(f"normalize: the order of the norm must be 1 or 2, got {self.order!r}")
 
     def __call__(self, X: Rows) -> Rows:
         """Divide each row by its norm."""
@@ -108,7 +109,7 @@ class Normalize(Layer, kind="normalise"):
 
 @dataclass(frozen=True, eq=False)
 class Power(Layer):
-    r"""$\operatorname{sign}(x)\,|x|^p$; with $p = \tfrac12$ histograms become comparable by Euclidean distance."""
+    r"""$\operatorname{sign}(x)\,|x|^p$; $p = \tfrac12$ suits histograms (Hellinger distance)."""
 
     exponent: float = 0.5
 
@@ -119,17 +120,26 @@ class Power(Layer):
 
 @dataclass(frozen=True, eq=False)
 class Standardize(Layer, kind="standardise"):
-    r"""$(x - \mu) / \sigma$, a column at a time; $\mu = \sigma = \tfrac12$ maps tags 0, 1 to −1, 1."""
+    r"""$(x - \mu) / \sigma$ per column; $\mu = \sigma = \tfrac12$ maps tags 0, 1 to −1, 1."""
 
     mean: NDArray[Any]
     scale: NDArray[Any]
 
     def __post_init__(self) -> None:
-        """Refuse a scale of zero."""
+        """Reject a scale of zero."""
         object.__setattr__(self, "mean", _float32(self.mean, 1, "standardize: mean"))
         object.__setattr__(self, "scale", _float32(self.scale, 1, "standardize: scale"))
         if self.mean.shape != self.scale.shape or not self.scale.all():
             raise DataError("standardize: mean and scale need one length, and no scale may be zero")
+
+    @classmethod
+    def fit(cls, X: NDArray[Any]) -> "Standardize":
+        """Estimate mean and standard deviation; a constant column is only centered."""
+        mean = X.mean(axis=0, dtype=np.float64)
+        deviation = X.std(axis=0, dtype=np.float64)
+        # Relative to the column, because columns may have very different units.
+        tiny = 1e-6 * np.abs(X).max(axis=0)
+        return cls(mean, np.where(deviation > tiny, deviation, 1.0))
 
     def __call__(self, X: Rows) -> Rows:
         """Shift and scale every column."""
@@ -137,19 +147,19 @@ class Standardize(Layer, kind="standardise"):
         return out
 
     def widths(self) -> tuple[int, int]:
-        """As many columns as there are means."""
+        """Return the number of columns, in and out."""
         return len(self.mean), len(self.mean)
 
 
 @dataclass(frozen=True, eq=False)
 class RBF(Layer):
-    r"""Nearness to landmarks, $\exp(-\gamma \|x - c_j\|^2)$."""
+    r"""RBF features, $\exp(-\gamma \|x - c_j\|^2)$ for landmarks $c_j$."""
 
     landmarks: NDArray[Any]
     gamma: float
 
     def __post_init__(self) -> None:
-        """Take landmarks (m, d)."""
+        """Check the landmarks (m, d)."""
         object.__setattr__(self, "landmarks", _float32(self.landmarks, 2, "rbf: landmarks"))
 
     @cached_property
@@ -158,7 +168,7 @@ class RBF(Layer):
         return Matmul(-2 * self.landmarks.T, np.square(self.landmarks).sum(axis=1))
 
     def __call__(self, X: Rows) -> Rows:
-        """Compare each row with every landmark, by one matrix product."""
+        """Compare each row with every landmark, with one matrix product."""
         distances = self._product(X)
         distances += np.square(X).sum(axis=1, keepdims=True)
         np.maximum(distances, 0, out=distances)
@@ -167,7 +177,7 @@ class RBF(Layer):
         return distances
 
     def widths(self) -> tuple[int, int]:
-        """From the landmarks' columns to one column a landmark."""
+        """From the columns of a landmark to one column per landmark."""
         return self.landmarks.shape[1], self.landmarks.shape[0]
 
     def work(self) -> int:
@@ -183,17 +193,17 @@ class Affine(Layer):
     bias: NDArray[Any]
 
     def __post_init__(self) -> None:
-        """Refuse shapes that do not agree."""
+        """Reject inconsistent shapes."""
         object.__setattr__(self, "weight", _float32(self.weight, 2, "affine: weight"))
         object.__setattr__(self, "bias", _float32(self.bias, 1, "affine: bias"))
         if self.bias.shape != (self.weight.shape[1],):
             raise DataError(
-                f"affine: weight {self.weight.shape} and bias {self.bias.shape} do not agree"
+                f"affine: weight {self.weight.shape} does not match bias {self.bias.shape}"
             )
 
     @cached_property
     def product(self) -> Matmul:
-        """The weight as the kernels take it."""
+        """Weight and bias in the layout of the kernels."""
         return Matmul(self.weight, self.bias)
 
     def __call__(self, X: Rows) -> Rows:
@@ -223,7 +233,7 @@ class Tanh(Layer):
 
 @dataclass(frozen=True, eq=False)
 class Sine(Layer):
-    r"""$\sin x$: with an affine layer before it, the eigenfunctions of spectral hashing."""
+    r"""$\sin x$: after an affine layer, the eigenfunctions of spectral hashing."""
 
     def __call__(self, X: Rows) -> Rows:
         """Take the sine of every value."""
@@ -232,10 +242,10 @@ class Sine(Layer):
 
 @dataclass(frozen=True, eq=False)
 class Softmax(Layer):
-    r"""$e^{x_j} / \sum_l e^{x_l}$: scores of classes to posteriors."""
+    r"""$e^{x_j} / \sum_l e^{x_l}$: class scores to posteriors."""
 
     def __call__(self, X: Rows) -> Rows:
-        """Exponentiate and let every row sum to one."""
+        """Exponentiate and normalize each row to sum 1."""
         out: Rows = np.exp(X - X.max(axis=1, keepdims=True))
         out /= out.sum(axis=1, keepdims=True)
         return out
@@ -243,7 +253,7 @@ class Softmax(Layer):
 
 @dataclass(frozen=True, eq=False)
 class Onnx(Layer):
-    """Any network in ONNX form, of one input and one output; run by onnxruntime, on one thread.
+    """An ONNX network with one input and one output, run by onnxruntime on one thread.
 
     Args:
         model: The bytes of the ONNX file.
@@ -258,11 +268,11 @@ class Onnx(Layer):
 
     @property
     def inputs(self) -> list[str]:
-        """The names of its inputs, for networks that are run by other means than rows."""
+        """Names of its inputs, for networks with several inputs."""
         return [each.name for each in self._session.get_inputs()]
 
     def run(self, values: Mapping[str, NDArray[Any]]) -> Rows:
-        """Run the network on named inputs; its first output, as float32."""
+        """Run the network on named inputs; return its first output as float32."""
         return np.asarray(self._session.run(None, dict(values))[0], np.float32)
 
     @cached_property
@@ -278,7 +288,5 @@ class Onnx(Layer):
             return onnxruntime.InferenceSession(
                 self.model, options, providers=["CPUExecutionProvider"]
             )
-        except (
-            Exception
-        ) as error:  # onnxruntime raises classes of its own, which share no base but Exception
+        except Exception as error:  # the errors of onnxruntime share no other base class
             raise FormatError(f"onnx: the network cannot be loaded ({error})") from error

@@ -1,4 +1,4 @@
-"""Input layers: how raw features are prepared, fitted once on training rows and stored in the model."""
+"""Preprocessing of features: layers fitted once on training rows and stored in the model."""
 
 import re
 from collections.abc import Sequence
@@ -11,38 +11,41 @@ from crossbit.model.layers import RBF, Affine, Layer, Normalize, Power, Rows, St
 
 _STEP = re.compile(r"(\w+)(?:\(([^()]*)\))?")
 _BLOCK = 4096
-_SAMPLE = 20_000  # rows that means and scales are taken from
+_SAMPLE = 20_000  # rows used to estimate means and scales
 _LANDMARKS = 600
-_FAR = 100.0  # deviations between the mean and zero that an affine layer may bridge
+_BANDWIDTH_SAMPLE = 500  # rows used to estimate the RBF bandwidth
+_FAR = 100.0  # largest |mean| / deviation at which one affine layer keeps float32 precision
 
 KNOWN = {
-    "none": "as they are",
-    "unit": "rows to unit Euclidean length",
-    "l1": "rows to absolute values that sum to 1",
+    "none": "unchanged",
+    "unit": "rows scaled to unit Euclidean length",
+    "l1": "rows scaled to absolute values that sum to 1",
     "sqrt": "signed square roots, for histograms",
-    "standardize": "columns to mean 0 and deviation 1",
-    "center": "columns to mean 0, all of them to one common scale",
-    "tags": "0, 1 to −1, 1",
-    "rbf": "nearness to landmarks: rbf, or rbf(landmarks), or rbf(landmarks, scale)",
+    "standardize": "columns with mean 0 and standard deviation 1",
+    "center": "columns with mean 0, all divided by one common scale",
+    "tags": "0, 1 become −1, 1",
+    "rbf": "RBF features: rbf, rbf(landmarks) or rbf(landmarks, scale)",
 }
-"""The steps that `fit_inputs` knows; several are joined by ``+``, such as ``"sqrt+standardize"``."""
+"""Steps of `fit_preprocessing`; several are joined by ``+``, such as ``"sqrt+standardize"``."""
 
 
-def fit_inputs(steps: str, X: NDArray[np.floating], random: np.random.Generator) -> list[Layer]:
-    """Make the layers that a string such as ``"sqrt+standardize+rbf"`` names, fitted on rows.
+def fit_preprocessing(
+    steps: str, X: NDArray[np.floating], random: np.random.Generator
+) -> list[Layer]:
+    """Fit the layers of a string such as ``"sqrt+standardize+rbf"`` on training rows.
 
     Args:
         steps: Steps of `KNOWN`, joined by ``+``.
-        X: Training rows, shape (n, d); at most 20,000 of them are looked at.
-        random: Draws the rows to look at, and the landmarks.
+        X: Training rows, shape (n, d); at most 20,000 of them are used.
+        random: Draws the rows to use, and the landmarks.
     """
     parsed = [_parse(step.strip(), steps) for step in steps.split("+")]
     layers: list[Layer] = []
     if len(X) > _SAMPLE:
         X = X[np.sort(random.choice(len(X), _SAMPLE, replace=False))]
     rows: Rows = np.asarray(X, np.float32)
-    for name, numbers in parsed:
-        for layer in _layer(name, numbers, rows, random):
+    for name, arguments in parsed:
+        for layer in _fit_step(name, arguments, rows, random):
             layers.append(layer)
             rows = layer(rows)
     return layers
@@ -60,8 +63,8 @@ def _parse(step: str, steps: str) -> tuple[str, list[float]]:
         ) from None
 
 
-def _layer(
-    name: str, numbers: Sequence[float], X: Rows, random: np.random.Generator
+def _fit_step(
+    name: str, arguments: Sequence[float], X: Rows, random: np.random.Generator
 ) -> list[Layer]:
     match name:
         case "unit":
@@ -71,41 +74,34 @@ def _layer(
         case "sqrt":
             return [Power(0.5)]
         case "standardize":
-            return [standardize(X)]
+            return [Standardize.fit(X)]
         case "center":
-            each = standardize(X)
-            common = np.sqrt(np.square(X - each.mean).mean())
-            return [Standardize(each.mean, np.full(X.shape[1], max(float(common), 1e-12)))]
+            mean = Standardize.fit(X).mean
+            common = np.sqrt(np.square(X - mean).mean())
+            return [Standardize(mean, np.full(X.shape[1], max(float(common), 1e-12)))]
         case "tags":
             half = np.full(X.shape[1], 0.5)
             return [Standardize(half, half)]
         case "rbf":
-            landmarks, scale = [*numbers, *(_LANDMARKS, 1.0)[len(numbers) :]][:2]
-            return [rbf(X, int(landmarks), scale, random)]
+            landmarks, scale = [*arguments, *(_LANDMARKS, 1.0)[len(arguments) :]][:2]
+            return [_fit_rbf(X, int(landmarks), scale, random)]
     return []
 
 
-def standardize(X: NDArray[np.floating]) -> Standardize:
-    """Columns to mean 0 and deviation 1; a constant column is left alone but for its mean."""
-    mean, deviation = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
-    tiny = 1e-6 * np.abs(X).max(axis=0)  # of each column: others may be in quite other units
-    return Standardize(mean, np.where(deviation > tiny, deviation, 1.0))
-
-
-def rbf(X: Rows, landmarks: int, scale: float, random: np.random.Generator) -> RBF:
-    r"""Landmarks drawn from the rows; $\gamma$ is ``scale`` over the median squared distance to them."""
+def _fit_rbf(X: Rows, landmarks: int, scale: float, random: np.random.Generator) -> RBF:
+    r"""Draw landmarks from the rows; $\gamma$ is ``scale`` / median squared distance to them."""
     chosen = X[random.permutation(len(X))[:landmarks]]
-    some = X[random.permutation(len(X))[:500]].astype(np.float64)
+    sample = X[random.permutation(len(X))[:_BANDWIDTH_SAMPLE]].astype(np.float64)
     squared = (
-        np.square(some).sum(1)[:, None]
+        np.square(sample).sum(1)[:, None]
         + np.square(chosen.astype(np.float64)).sum(1)
-        - 2 * some @ chosen.T
+        - 2 * sample @ chosen.T
     )
     return RBF(chosen, float(scale / max(np.median(np.maximum(squared, 0)), 1e-12)))
 
 
-def apply(layers: Sequence[Layer], X: NDArray[np.floating]) -> Rows:
-    """Send rows through layers, some at a time."""
+def apply_layers(layers: Sequence[Layer], X: NDArray[np.floating]) -> Rows:
+    """Apply layers to rows, one block at a time."""
     if not layers:
         return np.ascontiguousarray(X, np.float32)
     out: Rows | None = None
@@ -119,10 +115,13 @@ def apply(layers: Sequence[Layer], X: NDArray[np.floating]) -> Rows:
     return np.empty((0, 0), np.float32) if out is None else out
 
 
-def project(
+def projection_layers(
     mean: NDArray[np.floating], W: NDArray[np.floating], deviation: NDArray[np.floating]
 ) -> list[Layer]:
-    """The layers of $(x - m) W$: one affine layer, unless the means are so large that float32 would lose the rows."""
+    """Return the layers of $(x - m) W$.
+
+    This is one affine layer, unless the means are so large that float32 would lose precision.
+    """
     if np.all(np.abs(mean) <= _FAR * deviation):
         return [Affine(W, -mean @ W)]
     return [Standardize(mean, np.ones(len(mean))), Affine(W, np.zeros(W.shape[1]))]

@@ -1,4 +1,4 @@
-"""Recipe: how the rows of a modality were made from raw things."""
+"""Recipe: how the rows of a modality are extracted from raw inputs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, eq=False)
 class Recipe:
-    """Plain data that a describer of raw things (pictures, words, meshes) needs to describe a new one alike.
+    """Plain data from which an extractor of raw inputs (images, text, meshes) is restored.
 
     Args:
-        kind: Which describer, such as ``"tags"``.
-        settings: Its settings, as JSON has them.
-        arrays: Its vocabulary, centers and the like.
-        files: Anything larger, such as an ONNX network, as bytes by file name.
+        kind: Kind of extractor, such as ``"tags"``.
+        settings: Its settings, as JSON values.
+        arrays: Its vocabulary, centers and similar arrays.
+        files: Larger data such as an ONNX network, file name → bytes.
     """
 
     kind: str
@@ -25,7 +25,7 @@ class Recipe:
     files: Mapping[str, bytes] = field(default_factory=dict)
 
     def __eq__(self, other: object) -> bool:
-        """Whether both would describe things alike."""
+        """Whether both restore the same extractor."""
         if not isinstance(other, Recipe):
             return NotImplemented
         return (

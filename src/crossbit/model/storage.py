@@ -1,4 +1,4 @@
-"""The model folder: ``config.json``, ``weights.safetensors``, files of single layers and recipes, a model card."""
+"""The model folder: ``config.json``, ``weights.safetensors``, layer and recipe files, a card."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.numpy import load as parse_tensors
-from safetensors.numpy import save as spell_tensors
+from safetensors.numpy import load as decode_tensors
+from safetensors.numpy import save as encode_tensors
 
 from crossbit._io.files import atomic_write
 from crossbit._io.folders import read_manifest, replace_folder, retry_read, write_manifest
@@ -34,7 +34,7 @@ def save(
     recipes: Mapping[str, Recipe],
     card: Mapping[str, Any],
 ) -> None:
-    """Write a model folder, whole or not at all."""
+    """Write a model folder atomically."""
     tensors: Tensors = {}
     blobs: dict[str, bytes] = {}
     config = {
@@ -54,8 +54,8 @@ def save(
         },
         "card": dict(card),
     }
-    blobs[WEIGHTS] = spell_tensors(tensors)
-    blobs["README.md"] = model_card(encoders, n_bits, card).encode()
+    blobs[WEIGHTS] = encode_tensors(tensors)
+    blobs["README.md"] = _model_card(encoders, n_bits, card).encode()
     with replace_folder(folder, CONFIG, FORMAT) as fresh:
         for name, content in blobs.items():
             with atomic_write(fresh / name) as file:
@@ -64,34 +64,34 @@ def save(
 
 
 def load(folder: Path) -> tuple[Encoders, int, dict[str, Recipe], dict[str, Any]]:
-    """Read a model folder; what is truncated, altered, unknown or newer is a `FormatError` that names it."""
+    """Read a model folder; raise a `FormatError` that names a corrupted or unknown file."""
     return retry_read(Path(folder), CONFIG, lambda: _load(Path(folder)))
 
 
 def _load(folder: Path) -> tuple[Encoders, int, dict[str, Recipe], dict[str, Any]]:
     config = read_manifest(folder, CONFIG, FORMAT)
     try:
-        tensors = parse_tensors((folder / WEIGHTS).read_bytes())
+        tensors = decode_tensors((folder / WEIGHTS).read_bytes())
         encoders = {
             name: [
-                _layer_from_json(f"{name}.{i}", spelled, tensors, folder)
-                for i, spelled in enumerate(layers)
+                _layer_from_json(f"{name}.{i}", entry, tensors, folder)
+                for i, entry in enumerate(layers)
             ]
             for name, layers in config["modalities"].items()
         }
         recipes = {
-            name: _recipe_from_json(f"recipe.{name}", spelled, tensors, folder)
-            for name, spelled in config["recipes"].items()
+            name: _recipe_from_json(f"recipe.{name}", entry, tensors, folder)
+            for name, entry in config["recipes"].items()
         }
         return encoders, config["n_bits"], recipes, config["card"]
     except (KeyError, TypeError, AttributeError, ValueError, OSError, SafetensorError) as error:
-        raise FormatError(f"{folder / CONFIG}: does not describe a model ({error!r})") from error
+        raise FormatError(f"{folder / CONFIG}: not a valid model ({error!r})") from error
 
 
 def _layer_to_json(
     prefix: str, layer: Layer, tensors: Tensors, blobs: dict[str, bytes]
 ) -> dict[str, Any]:
-    """Spell a layer; its arrays and files go into ``tensors`` and ``blobs``."""
+    """Convert a layer; its arrays and files are added to ``tensors`` and ``blobs``."""
     tensors.update({f"{prefix}.{key}": value for key, value in layer.weights().items()})
     blobs.update({f"{prefix}.{key}": value for key, value in layer.blobs().items()})
     return {
@@ -103,25 +103,27 @@ def _layer_to_json(
 
 
 def _layer_from_json(
-    prefix: str, spelled: Mapping[str, Any], tensors: Tensors, folder: Path
+    prefix: str, entry: Mapping[str, Any], tensors: Tensors, folder: Path
 ) -> Layer:
-    if spelled["kind"] not in LAYERS:
+    if entry["kind"] not in LAYERS:
         raise FormatError(
-            f"{folder / CONFIG}: unknown layer {spelled['kind']!r}; this version knows {sorted(LAYERS)}"
+            f"{folder / CONFIG}: unknown layer {entry['kind']!r};"
+            f" this version knows {sorted(LAYERS)}"
         )
-    weights = {key: tensors[f"{prefix}.{key}"] for key in spelled["weights"]}
-    files = {key: (folder / f"{prefix}.{key}").read_bytes() for key in spelled["files"]}
-    return LAYERS[spelled["kind"]](**spelled["settings"], **weights, **files)
+    weights = {key: tensors[f"{prefix}.{key}"] for key in entry["weights"]}
+    files = {key: (folder / f"{prefix}.{key}").read_bytes() for key in entry["files"]}
+    return LAYERS[entry["kind"]](**entry["settings"], **weights, **files)
 
 
 def _recipe_to_json(
     prefix: str, recipe: Recipe, tensors: Tensors, blobs: dict[str, bytes]
 ) -> dict[str, Any]:
-    """Spell a recipe; its arrays and files go into ``tensors`` and ``blobs``."""
+    """Convert a recipe; its arrays and files are added to ``tensors`` and ``blobs``."""
     for name in recipe.files:
         if not _FILE_NAME.fullmatch(name):
             raise DataError(
-                f"a file of a recipe is named with letters, digits, '.', '-' and '_', got {name!r}"
+                "the name of a recipe file must consist of letters, digits, '.', '-' and '_',"
+                f" got {name!r}"
             )
     tensors.update(
         {f"{prefix}.{key}": np.ascontiguousarray(value) for key, value in recipe.arrays.items()}
@@ -136,20 +138,20 @@ def _recipe_to_json(
 
 
 def _recipe_from_json(
-    prefix: str, spelled: Mapping[str, Any], tensors: Tensors, folder: Path
+    prefix: str, entry: Mapping[str, Any], tensors: Tensors, folder: Path
 ) -> Recipe:
     return Recipe(
-        spelled["kind"],
-        spelled["settings"],
-        {key: tensors[f"{prefix}.{key}"] for key in spelled["arrays"]},
-        {key: (folder / f"{prefix}.{key}").read_bytes() for key in spelled["files"]},
+        entry["kind"],
+        entry["settings"],
+        {key: tensors[f"{prefix}.{key}"] for key in entry["arrays"]},
+        {key: (folder / f"{prefix}.{key}").read_bytes() for key in entry["files"]},
     )
 
 
-def model_card(
+def _model_card(
     encoders: Mapping[str, Sequence[Layer]], n_bits: int, card: Mapping[str, Any]
 ) -> str:
-    """Spell the card: how to use the model, its layers, then whatever learning noted down."""
+    """Write the card: how to use the model, its layers, then the facts recorded in training."""
     first = next(iter(encoders))
     lines = [
         f"# A Crossbit model: {', '.join(encoders)} → {n_bits} bits",
@@ -171,16 +173,16 @@ def model_card(
 
 
 def _layer(layer: Layer) -> str:
-    """A layer in a few words, such as ``affine 128 → 32``."""
-    wide_in, wide_out = layer.widths()
-    if wide_in is not None and wide_in != wide_out:
-        return f"{layer.kind} {wide_in} → {wide_out}"
+    """Short description of a layer, such as ``affine 128 → 32``."""
+    n_in, n_out = layer.widths()
+    if n_in is not None and n_in != n_out:
+        return f"{layer.kind} {n_in} → {n_out}"
     settings = ", ".join(f"{key} {value}" for key, value in layer.settings().items())
     return f"{layer.kind} ({settings})" if settings else layer.kind
 
 
 def _section(content: object) -> Iterator[str]:
-    """A mapping as a table, a sequence as a list, anything else as it is."""
+    """Format a mapping as a table, a sequence as a list, other values as text."""
     if isinstance(content, Mapping):
         yield from ("| | |", "| --- | --- |")
         yield from (f"| {key} | {_plain(value)} |" for key, value in content.items())

@@ -37,7 +37,7 @@ def write_v5(path: Path, arrays: dict[str, Any]) -> Path:
 
 
 def write_v73(path: Path, arrays: dict[str, Any]) -> Path:
-    """What MATLAB writes: HDF5 behind a header of 512 bytes, axes reversed."""
+    """Write a file like MATLAB: HDF5 after a header of 512 bytes, axes reversed."""
     with h5py.File(path, "w", userblock_size=512) as file:
         for name, value in arrays.items():
             file.create_dataset(name, data=np.asarray(value).T)
@@ -127,7 +127,7 @@ def test_other_names_of_parts(names: str, tmp_path: Path) -> None:
     assert data.labels is None
 
 
-def test_items_in_columns_are_turned_when_all_agree_or_when_mapped_so(
+def test_items_in_columns_are_transposed_if_consistent_or_mapped(
     matlab: Any,  # noqa: ANN401
     tmp_path: Path,
 ) -> None:
@@ -244,7 +244,7 @@ def test_zeros_and_ones_of_every_row_are_a_mask(first: int, tmp_path: Path) -> N
     np.testing.assert_equal(read(path).splits, {"test": np.array([0, 4, 6])})
 
 
-def test_a_mask_of_another_length_is_refused(tmp_path: Path) -> None:
+def test_a_mask_of_another_length_is_rejected(tmp_path: Path) -> None:
     np.savez(tmp_path / "set.npz", image=IMAGES, test=np.ones(3, bool))
     with pytest.raises(
         DataError,
@@ -281,7 +281,7 @@ def test_a_mask_of_another_length_is_refused(tmp_path: Path) -> None:
         ({"a.x": IMAGES, "b.x": TEXTS}, ["a_x", "b_x"], None, []),
     ],
 )
-def test_labels_narrow_views_and_what_is_not_used(
+def test_labels_narrow_views_and_unused_arrays(
     arrays: dict[str, Any],
     modalities: list[str],
     labels: Any,  # noqa: ANN401
@@ -304,7 +304,7 @@ def test_labels_narrow_views_and_what_is_not_used(
     ] * bool(unused)
 
 
-def test_a_target_with_one_number_a_row_is_labels(tmp_path: Path) -> None:
+def test_a_target_with_one_number_per_row_is_labels(tmp_path: Path) -> None:
     parts = {"train": slice(0, 5), "test": slice(5, 7)}
     named = {"X": IMAGES, "y": CLASSES}
     arrays: dict[str, Any] = {
@@ -349,7 +349,7 @@ def make_data_set(folder: Path) -> Dataset:
     return data
 
 
-def test_a_data_set_is_copied_whole(tmp_path: Path) -> None:
+def test_a_data_set_is_copied(tmp_path: Path) -> None:
     data = make_data_set(tmp_path / "set")
     copy = convert(tmp_path / "set", tmp_path / "out", license="free")
     check_rows(copy)
@@ -370,7 +370,7 @@ def test_a_data_set_is_copied_whole(tmp_path: Path) -> None:
         ("set", "other/../set"),
     ],
 )
-def test_nothing_is_written_over_what_is_read(source: str, out: str, tmp_path: Path) -> None:
+def test_the_output_must_not_overlap_the_source(source: str, out: str, tmp_path: Path) -> None:
     make_data_set(tmp_path / "set")
     (tmp_path / "other").mkdir()
     with pytest.raises(DataError, match="the output overlaps the source"):
@@ -397,7 +397,7 @@ def test_an_npz_of_objects_is_never_unpickled(tmp_path: Path) -> None:
         read(tmp_path / "set.npz")
 
 
-def test_several_files_one_a_modality(tmp_path: Path) -> None:
+def test_one_file_per_modality(tmp_path: Path) -> None:
     folder = tmp_path / "files"
     folder.mkdir()
     np.save(folder / "image.npy", IMAGES)
@@ -435,7 +435,7 @@ def test_a_map_stacks_arrays_and_names_parts(tmp_path: Path) -> None:
     }
 
 
-def test_unpaired_views_with_labels_of_their_own(tmp_path: Path) -> None:
+def test_unpaired_views_with_labels_per_modality(tmp_path: Path) -> None:
     np.savez(tmp_path / "set.npz", a=IMAGES, b=TEXTS[:4], la=CLASSES, lb=CLASSES[:4])
     names = {"image": "a", "text": "b", "labels.image": "la", "labels.text": "lb"}
     data = convert(tmp_path / "set.npz", tmp_path / "out", map=names)
@@ -543,7 +543,7 @@ def test_unpaired_views_in_parts(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_cannot_be_converted_is_refused_and_nothing_is_written(
+def test_invalid_input_is_rejected_and_nothing_is_written(
     arrays: dict[str, Any], names: dict[str, str] | None, message: str, tmp_path: Path
 ) -> None:
     path = write_v5(tmp_path / "set.mat", arrays)
@@ -584,7 +584,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["npz", "mat", "h5", "parquet"])
-def test_a_damaged_file_is_named_whatever_its_damage(suffix: str, tmp_path: Path) -> None:
+def test_every_kind_of_corruption_is_named(suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"set.{suffix}"
     if suffix == "npz":
         np.savez_compressed(path, image=IMAGES, text=TEXTS)
@@ -612,7 +612,7 @@ def test_a_damaged_file_is_named_whatever_its_damage(suffix: str, tmp_path: Path
     assert seen >= 4
 
 
-def test_damage_inside_an_hdf5_file_is_named_when_it_is_read(tmp_path: Path) -> None:
+def test_corruption_inside_an_hdf5_file_is_named_when_it_is_read(tmp_path: Path) -> None:
     for path, name in ((tmp_path / "set.h5", "image"), (tmp_path / "set.mat", "XAll")):
         with h5py.File(path, "w") as file:
             data = file.create_dataset(
@@ -627,7 +627,7 @@ def test_damage_inside_an_hdf5_file_is_named_when_it_is_read(tmp_path: Path) -> 
         assert not (tmp_path / "out").exists()
 
 
-def test_two_files_with_one_name_are_refused(tmp_path: Path) -> None:
+def test_two_arrays_of_one_name_are_rejected(tmp_path: Path) -> None:
     paths = [write_v5(tmp_path / f"{k}.mat", {"XAll": IMAGES}) for k in range(2)]
     with pytest.raises(DataError, match=r"1\.mat and .*0\.mat both hold 'XAll'"):
         read(paths)
@@ -662,7 +662,7 @@ def test_a_missing_library_says_what_to_install(
         ("image.text=X", "the target of a map entry must be like image, image:train"),
     ],
 )
-def test_map_entries_that_mean_nothing(entry: str, message: str) -> None:
+def test_invalid_map_entries_are_rejected(entry: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
         parse_map([entry])
     with pytest.raises(DataError, match="the map contains 'image' twice"):

@@ -1,4 +1,4 @@
-"""Damaged MATLAB v5 files that would bring SciPy down are refused first."""
+"""Corrupted MATLAB v5 files, on which SciPy would crash, are rejected first."""
 
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ def written(path: Path, **arrays: Any) -> bytearray:  # noqa: ANN401
         "beyond the file",
     ],
 )
-def test_a_damaged_tag_is_found(offset: int, value: int, tmp_path: Path) -> None:
+def test_a_corrupted_tag_is_detected(offset: int, value: int, tmp_path: Path) -> None:
     raw = written(tmp_path / "set.mat", XAll=IMAGES)
     raw[offset] = value
     (tmp_path / "set.mat").write_bytes(raw)
@@ -43,7 +43,7 @@ def test_a_damaged_tag_is_found(offset: int, value: int, tmp_path: Path) -> None
         read(tmp_path / "set.mat")
 
 
-def test_a_damaged_index_of_a_sparse_matrix_is_found(tmp_path: Path) -> None:
+def test_a_corrupted_index_of_a_sparse_matrix_is_detected(tmp_path: Path) -> None:
     raw = written(tmp_path / "set.mat", XAll=scipy.sparse.csc_matrix(IMAGES))
     rows = np.tile(np.arange(5, dtype="<i4"), 3).tobytes()
     raw[raw.index(rows) + 3] = 0x40
@@ -53,7 +53,7 @@ def test_a_damaged_index_of_a_sparse_matrix_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("settings", [{}, {"do_compression": True}, {"format": "4"}])
-def test_whole_files_of_every_kind_pass(settings: dict[str, Any], tmp_path: Path) -> None:
+def test_valid_files_of_every_kind_pass(settings: dict[str, Any], tmp_path: Path) -> None:
     arrays: dict[str, Any] = {
         "XAll": IMAGES,
         "c": IMAGES * 1j,

@@ -28,7 +28,7 @@ def lines(rows: np.ndarray, between: str, end: str = "\n") -> str:
 
 @pytest.fixture
 def distribution(tmp_path: Path) -> Path:
-    """As the archives unpack: folders, tabs and trailing blanks, line ends of Windows, names with backslashes."""
+    """The unpacked archives: folders, tabs, trailing blanks, Windows line ends, backslashes."""
     folder = tmp_path / "NUS-WIDE"
     for name in (
         "Low_Level_Features",
@@ -56,7 +56,7 @@ def distribution(tmp_path: Path) -> Path:
     return folder
 
 
-def test_every_part_is_read_and_what_lacks_is_counted(distribution: Path, tmp_path: Path) -> None:
+def test_all_files_are_read_and_missing_values_counted(distribution: Path, tmp_path: Path) -> None:
     notes: list[str] = []
     data = convert(distribution, tmp_path / "nus", on_note=notes.append)
     np.testing.assert_array_equal(data.views["image"], WORD_COUNTS)
@@ -107,7 +107,7 @@ def test_labels_are_read_from_the_archive_too(distribution: Path, tmp_path: Path
     assert concepts == list(reversed(CONCEPTS))
 
 
-def test_lists_that_are_not_there_are_done_without(distribution: Path) -> None:
+def test_optional_lists_may_be_missing(distribution: Path) -> None:
     for name in (
         "ImageList/Imagelist.txt",
         "NUS_WID_Tags/TagList1k.txt",
@@ -158,7 +158,7 @@ SKY = "Groundtruth/AllLabels/Labels_sky.txt"
         (gone(TAGS_FILE), r"AllTags1k\.txt not found"),
         (
             cut(WORDS_FILE, 9),
-            r"BoW_int\.dat: 9 lines, but there are labels of 12 images; one of the files is truncated",
+            r"BoW_int\.dat: 9 lines, but there are labels of 12 images; one .* is truncated",
         ),
         (cut(TAGS_FILE, 11), r"AllTags1k\.txt: 11 lines, but there are labels of 12"),
         (cut(SKY, 11), r"Labels_sky\.txt: 11 lines, but Labels_airport\.txt has 12"),
@@ -195,7 +195,7 @@ SKY = "Groundtruth/AllLabels/Labels_sky.txt"
         ),
     ],
 )
-def test_what_is_missing_or_does_not_agree_is_named(
+def test_missing_and_inconsistent_files_are_named(
     spoil: Callable[[Path], None], message: str, distribution: Path, tmp_path: Path
 ) -> None:
     spoil(distribution)
@@ -204,7 +204,7 @@ def test_what_is_missing_or_does_not_agree_is_named(
     assert not (tmp_path / "nus").exists()
 
 
-def test_without_labels_nothing_is_read(distribution: Path, tmp_path: Path) -> None:
+def test_missing_labels_are_reported(distribution: Path, tmp_path: Path) -> None:
     for path in (distribution / "Groundtruth" / "AllLabels").iterdir():
         path.unlink()
     with pytest.raises(
@@ -216,7 +216,7 @@ def test_without_labels_nothing_is_read(distribution: Path, tmp_path: Path) -> N
         read_concepts(distribution)
 
 
-def test_labels_alone_are_known_for_what_they_are(distribution: Path, tmp_path: Path) -> None:
+def test_labels_alone_are_recognized(distribution: Path, tmp_path: Path) -> None:
     for name in (WORDS_FILE, TAGS_FILE):
         (distribution / name).unlink()
     with pytest.raises(DataError, match=r"BoW_int\.dat not found"):

@@ -24,7 +24,7 @@ def files(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("place", ["one.npy", "one.npz", "two.npz:X", "old.mat:X", "new.h5:X"])
-def test_an_array_is_read_by_its_place(files: Path, place: str) -> None:
+def test_an_array_is_read_by_its_location(files: Path, place: str) -> None:
     np.testing.assert_array_equal(read_array(f"{files}/{place}"), X)
 
 
@@ -38,7 +38,7 @@ def test_a_file_may_have_a_colon_in_its_name(files: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["two.npz", "two.npz:Z", "old.mat"])
-def test_the_arrays_that_are_there_are_named(files: Path, place: str) -> None:
+def test_the_arrays_in_the_file_are_named(files: Path, place: str) -> None:
     with pytest.raises(DataError, match=r"NAME is one of \['X', 'Y'\]"):
         read_array(f"{files}/{place}")
 
@@ -50,7 +50,7 @@ def test_a_missing_file_is_named(files: Path, place: str) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"\x93NUMPY", b"not an array at all"])
-def test_a_damaged_file_is_named(tmp_path: Path, content: bytes) -> None:
+def test_a_corrupted_file_is_named(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "bad.npy").write_bytes(content)
     with pytest.raises(FormatError, match=r"bad\.npy: not a complete \.npy file"):
         read_array(str(tmp_path / "bad.npy"))

@@ -54,13 +54,13 @@ def test_numbered_columns_are_ordered_by_number(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read(tmp_path / "set.csv").views["image"][0], np.arange(11.0))
 
 
-def test_numbers_in_a_label_column_stay_as_they_are(tmp_path: Path) -> None:
+def test_numbers_in_a_label_column_are_unchanged(tmp_path: Path) -> None:
     pyarrow.csv.write_csv(table(genre=CLASSES), tmp_path / "set.csv")
     data = read(tmp_path / "set.csv", map={"image": "image", "labels": "genre"})
     np.testing.assert_array_equal(data.labels_by_modality()["image"], CLASSES)
 
 
-def test_empty_fields_make_a_missing_row_and_half_a_row_is_refused(tmp_path: Path) -> None:
+def test_empty_fields_make_an_absent_row_and_half_a_row_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "set.csv").write_text("image_0,image_1,text_0,text_1\n1,2,3,4\n,,5,6\n")
     data = convert(tmp_path / "set.csv", tmp_path / "out")
     assert np.isnan(data.views["image"][1]).all()
@@ -95,7 +95,7 @@ def test_lists_in_a_parquet_file(kind: str, tmp_path: Path) -> None:
         read(tmp_path / "ragged.parquet")
 
 
-def test_lists_of_words_are_several_labels_and_other_columns_are_payload(tmp_path: Path) -> None:
+def test_lists_of_words_are_multiple_labels_and_other_columns_payload(tmp_path: Path) -> None:
     some = pyarrow.table(
         {
             "image": [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]],
@@ -120,7 +120,7 @@ def test_lists_of_words_are_several_labels_and_other_columns_are_payload(tmp_pat
     )
 
 
-def test_columns_of_several_files_agree(tmp_path: Path) -> None:
+def test_columns_of_several_files_must_agree(tmp_path: Path) -> None:
     for name, days in (("image", "ab"), ("text", "ac")):
         numbered = {"0": [1.0, 2.0], "1": [1.0, 2.0], "day": list(days)}
         pyarrow.csv.write_csv(pyarrow.table(numbered), tmp_path / f"{name}.csv")
@@ -149,7 +149,7 @@ def test_columns_are_separated_by_comma_semicolon_or_tab(delimiter: str, tmp_pat
 
 
 @pytest.mark.parametrize("first", ["0.5,0.25,0.125", "3;1;5", "7"])
-def test_a_table_without_a_header_is_refused(first: str, tmp_path: Path) -> None:
+def test_a_table_without_a_header_is_rejected(first: str, tmp_path: Path) -> None:
     (tmp_path / "set.csv").write_text(f"{first}\n{first}\n")
     with pytest.raises(
         DataError,

@@ -29,16 +29,17 @@ from numpy.typing import NDArray
 from crossbit.data import Dataset, training_set
 from crossbit.evaluation.evaluate import Evaluation
 from crossbit.hashers import HASHERS
-from crossbit.hashers.logistic import fit_validated
 from crossbit.linalg.cca import CCA
+from crossbit.linalg.logistic import fit_validated, posteriors
 from crossbit.metrics import Ranking, evaluate_ranking, from_labels, rank_vectors
-from crossbit.model.preprocessing import standardize
+from crossbit.model import Standardize
 from crossbit_experiments.methods import Method
 from crossbit_experiments.pairs import draw_pairs
 from crossbit_experiments.protocols import PROTOCOLS
 
 _Candidates: TypeAlias = list[dict[str, Any]]
 _Vectors: TypeAlias = dict[str, NDArray[np.float64]]
+_Baseline: TypeAlias = Literal["cm", "sm", "scm"]
 
 DIRECTIONS = ("image-text", "text-image")
 PAIRS = (10_000, 100_000)  # similar and dissimilar, as in the paper
@@ -109,10 +110,10 @@ def _baselines() -> list[Method]:
         _hashed(
             "cmssh", "CM-SSH", "cmssh", (22.2, 18.4), n_similar=PAIRS[0], n_dissimilar=PAIRS[1]
         ),
-        _unhashed("cm", "CM", (24.9, 19.6), _DIMENSIONS),
-        _unhashed("sm", "SM", (22.5, 22.3), 10),
-        _unhashed("scm", "SCM", (27.7, 22.6), 10),
-        _unhashed("scm-centered", "SCM, centered", None, 10),
+        _unhashed("cm", "CM", "cm", (24.9, 19.6), _DIMENSIONS),
+        _unhashed("sm", "SM", "sm", (22.5, 22.3), 10),
+        _unhashed("scm", "SCM", "scm", (27.7, 22.6), 10),
+        _unhashed("scm-centered", "SCM, centered", "scm", None, 10, centered=True),
     ]
 
 
@@ -165,13 +166,20 @@ def _hashed(
     return Method(key=key, title=title, build=build, candidates=candidates, paper=_printed(paper))
 
 
-def _unhashed(key: str, title: str, paper: tuple[float, float] | None, width: int) -> Method:
-    name = key.removesuffix("-centered")
-
+def _unhashed(
+    key: str,
+    title: str,
+    baseline: _Baseline,
+    paper: tuple[float, float] | None,
+    width: int,
+    *,
+    centered: bool = False,
+) -> Method:
     def evaluate(data: Dataset, seed: int) -> Evaluation:
+        train = data.part("train")
         test = data.part("test")
-        vectors = embed(name, data.part("train"), test, n_directions=_DIMENSIONS, seed=seed)  # type: ignore[arg-type]
-        if key.endswith("-centered"):
+        vectors = embed(baseline, train, test, n_directions=_DIMENSIONS, seed=seed)
+        if centered:
             vectors = center(vectors)
         directions: Sequence[tuple[str, str]] = [("image", "text"), ("text", "image")]
         reports = {
@@ -193,7 +201,7 @@ def _printed(paper: tuple[float, float] | None) -> dict[str, float]:
 
 
 def embed(
-    baseline: Literal["cm", "sm", "scm"],
+    baseline: _Baseline,
     train: Dataset,
     test: Dataset,
     *,
@@ -210,22 +218,23 @@ def embed(
         seed: Seed of the folds that choose the ridge penalty.
     """
     if baseline == "sm":
-        layers = {name: standardize(np.asarray(view)) for name, view in train.views.items()}
+        layers = {name: Standardize.fit(np.asarray(view)) for name, view in train.views.items()}
         X = {name: layer(train.views[name]).astype(np.float64) for name, layer in layers.items()}
         Z = {name: layer(test.views[name]).astype(np.float64) for name, layer in layers.items()}
     else:
-        cca = CCA(train.views)
+        cca = CCA(train.views, standardize=True)
         W = cca.directions(n_directions, _REGULARIZATION, power=0.0)
         X = {name: (view - cca.mean[name]) @ W[name] for name, view in train.views.items()}
         Z = {name: (view - cca.mean[name]) @ W[name] for name, view in test.views.items()}
     if baseline == "cm":
         return Z
+    # SM and SCM rank by class posteriors: both modalities share the axes of the classes.
     classes = training_set(train.views, labels=train.labels).one_hot()
-    fitted = {
-        name: fit_validated(rows, classes[name], several=False, seed=seed)
-        for name, rows in X.items()
-    }
-    return {name: fitted[name].posteriors(rows) for name, rows in Z.items()}
+    vectors = {}
+    for name, rows in X.items():
+        weight, bias = fit_validated(rows, classes[name], multi_label=False, seed=seed)
+        vectors[name] = posteriors(Z[name] @ weight + bias, multi_label=False)
+    return vectors
 
 
 def center(vectors: Mapping[str, NDArray[Any]]) -> _Vectors:

@@ -1,11 +1,11 @@
-"""Input layers: fitted on training rows, equal whether a few rows or many are sent through."""
+"""Preprocessing layers are fitted on training rows and applied in blocks."""
 
 import numpy as np
 import pytest
 
 from crossbit import DataError
 from crossbit.model import RBF, Standardize
-from crossbit.model.preprocessing import apply, fit_inputs
+from crossbit.model.preprocessing import apply_layers, fit_preprocessing
 
 
 def rows(n: int = 200) -> np.ndarray:
@@ -18,55 +18,61 @@ def random() -> np.random.Generator:
 
 def test_every_step() -> None:
     X = rows()
-    layers = fit_inputs("none", X, random())
+    layers = fit_preprocessing("none", X, random())
     assert layers == []
-    np.testing.assert_array_equal(apply(layers, X), X.astype(np.float32))
+    np.testing.assert_array_equal(apply_layers(layers, X), X.astype(np.float32))
     np.testing.assert_allclose(
-        np.linalg.norm(apply(fit_inputs("unit", X, random()), X), axis=1), 1, rtol=1e-5
+        np.linalg.norm(apply_layers(fit_preprocessing("unit", X, random()), X), axis=1),
+        1,
+        rtol=1e-5,
     )
-    np.testing.assert_allclose(apply(fit_inputs("l1", X, random()), X).sum(axis=1), 1, rtol=1e-5)
-    np.testing.assert_allclose(apply(fit_inputs("sqrt", X, random()), X), np.sqrt(X), rtol=1e-5)
-    standard = apply(fit_inputs("sqrt+standardize", X, random()), X)
+    np.testing.assert_allclose(
+        apply_layers(fit_preprocessing("l1", X, random()), X).sum(axis=1), 1, rtol=1e-5
+    )
+    np.testing.assert_allclose(
+        apply_layers(fit_preprocessing("sqrt", X, random()), X), np.sqrt(X), rtol=1e-5
+    )
+    standard = apply_layers(fit_preprocessing("sqrt+standardize", X, random()), X)
     np.testing.assert_allclose(standard.mean(axis=0), 0, atol=1e-5)
     np.testing.assert_allclose(standard.std(axis=0), 1, rtol=1e-5)
     tags = np.array([[0, 1], [1, 1]])
     np.testing.assert_array_equal(
-        apply(fit_inputs("tags", tags, random()), tags), [[-1, 1], [1, 1]]
+        apply_layers(fit_preprocessing("tags", tags, random()), tags), [[-1, 1], [1, 1]]
     )
 
 
 def test_landmarks() -> None:
     X = rows()
-    (first, second) = fit_inputs("standardize + rbf(50, 2)", X, random())
+    (first, second) = fit_preprocessing("standardize + rbf(50, 2)", X, random())
     assert isinstance(first, Standardize)
     assert isinstance(second, RBF)
     assert second.landmarks.shape == (50, 6)
-    (default,) = fit_inputs("rbf", X, random())
+    (default,) = fit_preprocessing("rbf", X, random())
     assert isinstance(default, RBF)
     assert default.landmarks.shape == (200, 6)
-    assert apply([default], X).shape == (200, 200)
+    assert apply_layers([default], X).shape == (200, 200)
 
 
 def test_constant_columns_are_left_alone() -> None:
     X = np.ones((10, 2))
-    np.testing.assert_array_equal(apply(fit_inputs("standardize", X, random()), X), 0)
+    np.testing.assert_array_equal(apply_layers(fit_preprocessing("standardize", X, random()), X), 0)
 
 
 def test_large_views_are_fitted_on_some_rows_and_applied_in_blocks() -> None:
     X = rows(25_000)
-    layers = fit_inputs("standardize", X, random())
-    whole = apply(layers, X)
-    np.testing.assert_array_equal(whole[5000:5100], apply(layers, X[5000:5100]))
-    assert apply(layers, X[:0]).shape[0] == 0
+    layers = fit_preprocessing("standardize", X, random())
+    whole = apply_layers(layers, X)
+    np.testing.assert_array_equal(whole[5000:5100], apply_layers(layers, X[5000:5100]))
+    assert apply_layers(layers, X[:0]).shape[0] == 0
 
 
 @pytest.mark.parametrize("steps", ["whiten", "unit+", "unit(3)", "rbf(many)", "rbf(1"])
 def test_unknown_steps_are_named(steps: str) -> None:
     with pytest.raises(DataError, match=r"unknown input step .* known, joined by '\+'"):
-        fit_inputs(steps, np.ones((3, 2)), np.random.default_rng(0))
+        fit_preprocessing(steps, np.ones((3, 2)), np.random.default_rng(0))
 
 
 def test_columns_in_quite_different_units_are_all_standardized() -> None:
     X = np.random.default_rng(0).normal(size=(50, 4)) * [1e-4, 1.0, 1e5, 0] + [0, 0, 0, 1e6]
-    found = apply(fit_inputs("standardize", X, random()), X)
+    found = apply_layers(fit_preprocessing("standardize", X, random()), X)
     np.testing.assert_allclose(found.std(axis=0), [1, 1, 1, 0], rtol=1e-5)
