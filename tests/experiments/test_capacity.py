@@ -25,9 +25,9 @@ def test_an_idle_shard_has_the_measured_latencies(measured: ShardMeasurements) -
     for kind in ("random", "clustered"):
         for n in measured.sizes:
             sample = measured.latencies(kind, n)
-            found = np.sort(simulate(IDLE, sample, queries=4000).seconds)
+            simulated = np.sort(simulate(IDLE, sample, queries=4000).seconds)
             at = np.sort(sample.reshape(-1)) + 1e-8  # seconds, against rounding
-            share = np.searchsorted(found, at, side="right") / len(found)
+            share = np.searchsorted(simulated, at, side="right") / len(simulated)
             assert (
                 np.abs(share - np.arange(1, len(at) + 1) / len(at)).max() < 0.05
             )  # Kolmogorov and Smirnov's distance
@@ -45,17 +45,17 @@ def test_half_of_the_shards_predict_the_slowest_of_the_others(measured: ShardMea
 @pytest.mark.parametrize("load", [0.3, 0.6])
 def test_waiting_times_follow_pollaczek_khinchine(load: float) -> None:
     times = np.random.default_rng(1).lognormal(0, 0.5, (500, 1))
-    found = simulate(replace(IDLE, load=load), times, queries=25_000, seed=2)
-    waited = found.seconds.mean() - times.mean()
+    result = simulate(replace(IDLE, load=load), times, queries=25_000, seed=2)
+    waited = result.seconds.mean() - times.mean()
     rate = load / times.mean()
     assert waited == pytest.approx(rate * np.square(times).mean() / (2 * (1 - load)), rel=0.1)
 
 
 def test_the_slowest_of_independent_shards_has_the_distribution_of_a_maximum() -> None:
     times = np.random.default_rng(0).exponential(1.0, (1, 100_000)) + 1e-9
-    found = simulate(replace(IDLE, shards=50), times, queries=5000)
+    result = simulate(replace(IDLE, shards=50), times, queries=5000)
     for x in (3.0, 4.0, 6.0):
-        assert (found.seconds <= x).mean() == pytest.approx((1 - np.exp(-x)) ** 50, abs=0.03)
+        assert (result.seconds <= x).mean() == pytest.approx((1 - np.exp(-x)) ** 50, abs=0.03)
 
 
 def test_replicas_that_are_down_leave_gaps_and_load_the_others() -> None:
@@ -123,21 +123,21 @@ def measurements(**more: Any) -> ShardMeasurements:  # noqa: ANN401
 
 def test_a_plan_equals_the_calculation_by_hand() -> None:
     machine = Machine(cores=10, memory=100e9, price=2.0, network=1e12, max_load=0.5, max_fill=0.5)
-    found = plan_capacity(
+    plan = plan_capacity(
         Demand(items=10**9, modalities=2, queries=300.0, copies=2), measurements(), machine
     )
-    assert (found.shards, found.machines_per_copy) == (
+    assert (plan.shards, plan.machines_per_copy) == (
         20,
         2,
     )  # ten shards of 5 GB fit into a machine
-    assert found.core_seconds == pytest.approx(10 * 0.002)
-    assert found.copies == 2  # each of two machines answers 500 queries per second
-    assert found.queries == pytest.approx(2 * 2 * 10 * 0.5 / 0.02)
-    assert found.price == 8.0
-    assert found.price_per_million == pytest.approx(8.0 / 3600 / found.queries * 1e6)
-    assert found.bytes_per_item == pytest.approx(100.0)
-    assert found.encode_hours == pytest.approx(2e9 / (2 * 10 * 1000.0) / 3600)
-    assert found.build_hours == pytest.approx(20 * 10.0 / 20 / 3600)
+    assert plan.core_seconds == pytest.approx(10 * 0.002)
+    assert plan.copies == 2  # each of two machines answers 500 queries per second
+    assert plan.queries == pytest.approx(2 * 2 * 10 * 0.5 / 0.02)
+    assert plan.price == 8.0
+    assert plan.price_per_million == pytest.approx(8.0 / 3600 / plan.queries * 1e6)
+    assert plan.bytes_per_item == pytest.approx(100.0)
+    assert plan.encode_hours == pytest.approx(2e9 / (2 * 10 * 1000.0) / 3600)
+    assert plan.build_hours == pytest.approx(20 * 10.0 / 20 / 3600)
     more = plan_capacity(Demand(items=10**9, queries=3000.0), measurements(), machine)
     assert more.copies == 6
 

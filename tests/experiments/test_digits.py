@@ -133,7 +133,7 @@ def test_an_item_is_found_from_any_modality(data: Dataset, tmp_path: Path) -> No
         for name in names:
             hits = collection.search(name, test.views[name], 1)
             right = [
-                labels[found[0].id] == label for found, label in zip(hits, labels, strict=True)
+                labels[results[0].id] == label for results, label in zip(hits, labels, strict=True)
             ]
             assert np.mean(right) > 0.7
 

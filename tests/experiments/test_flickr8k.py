@@ -38,12 +38,12 @@ def photographs(tmp_path: Path) -> Path:
             f"{name}#{n}\t{caption} ." for n, caption in enumerate(SAID[name.partition("-")[0]])
         ]
     (tmp_path / "Flickr8k.token.txt").write_text("\n".join(lines))
-    for part, some in {
+    for part, listed in {
         "train": names[:24],
         "dev": names[24:30],
         "test": [*names[30:], "lost.jpg"],
     }.items():
-        (tmp_path / f"Flickr_8k.{part}Images.txt").write_text("\n".join(some))
+        (tmp_path / f"Flickr_8k.{part}Images.txt").write_text("\n".join(listed))
     return tmp_path
 
 
@@ -89,15 +89,15 @@ def test_a_tag_that_implies_a_concept_is_named() -> None:
 
 def test_no_word_belongs_to_two_concepts() -> None:
     concepts = load_concepts()
-    words = [word for some in concepts.values() for word in some]
+    words = [word for own in concepts.values() for word in own]
     assert len(concepts) > 20
     assert len(words) == len(set(words))
 
 
 def test_photographs_become_a_data_set(photographs: Path, tmp_path: Path) -> None:
-    found = load(photographs, cache=tmp_path / "cache", encoder="sift:8")
-    data = found.data
-    assert found.excluded == {
+    loaded = load(photographs, cache=tmp_path / "cache", encoder="sift:8")
+    data = loaded.data
+    assert loaded.excluded == {
         "without an image or captions": 1,
         "without a concept": 12,
         "without a tag": 0,
@@ -113,7 +113,7 @@ def test_photographs_become_a_data_set(photographs: Path, tmp_path: Path) -> Non
         set(np.concatenate([np.asarray(rows) for rows in data.splits.values()]))
     )
     assert np.asarray(data.labels)[:, data.classes.index("dog")].mean() == 0.5
-    assert not set(found.extractors["tags"].vocabulary) & {  # type: ignore[attr-defined]
+    assert not set(loaded.extractors["tags"].vocabulary) & {  # type: ignore[attr-defined]
         "dog",
         "dogs",
         "snow",
@@ -137,9 +137,9 @@ def test_loading_twice_gives_the_same_data_set(photographs: Path, tmp_path: Path
 
 
 def test_the_report_shows_the_results(photographs: Path, tmp_path: Path) -> None:
-    found = load(photographs, cache=tmp_path / "cache", encoder="sift:8", hide_concepts=False)
+    loaded = load(photographs, cache=tmp_path / "cache", encoder="sift:8", hide_concepts=False)
     results = qualitative_results(
-        found,
+        loaded,
         n_bits=8,
         shown=3,
         queries=("dog + ball", "slope"),
@@ -147,7 +147,7 @@ def test_the_report_shows_the_results(photographs: Path, tmp_path: Path) -> None
     )
     for method in METHODS:
         right = [match for match in results.free_text[method][0].matches if match.relevant]
-        assert all("dog" in tags_of(found.data, np.array([match.row]))[0] for match in right)
+        assert all("dog" in tags_of(loaded.data, np.array([match.row]))[0] for match in right)
         for one in [
             *results.free_text[method],
             *results.text_to_image[method],
@@ -167,16 +167,16 @@ def test_the_report_shows_the_results(photographs: Path, tmp_path: Path) -> None
 def test_markup_in_captions_is_escaped(photographs: Path, tmp_path: Path) -> None:
     token = photographs / "Flickr8k.token.txt"
     token.write_text(token.read_text().replace("A brown dog", 'A "><script>alert(1)</script> dog'))
-    found = load(photographs, cache=tmp_path / "cache", encoder="sift:8", hide_concepts=False)
+    loaded = load(photographs, cache=tmp_path / "cache", encoder="sift:8", hide_concepts=False)
     results = qualitative_results(
-        found, n_bits=8, shown=2, queries=("dog",), methods={"cmssh": {}, "mmnn": {"steps": 3}}
+        loaded, n_bits=8, shown=2, queries=("dog",), methods={"cmssh": {}, "mmnn": {"steps": 3}}
     )
     assert "<script>" not in HtmlReport(results, photographs / "images", 8).render()
 
 
 def test_unknown_words_are_reported_before_training(photographs: Path, tmp_path: Path) -> None:
-    found = load(photographs, cache=tmp_path / "cache", encoder="sift:8", hide_concepts=False)
+    loaded = load(photographs, cache=tmp_path / "cache", encoder="sift:8", hide_concepts=False)
     with pytest.raises(DataError, match="none of its words is in the vocabulary"):
         qualitative_results(
-            found, queries=("xyzzy",), methods={"cmssh": {"n_similar": "never read"}}
+            loaded, queries=("xyzzy",), methods={"cmssh": {"n_similar": "never read"}}
         )

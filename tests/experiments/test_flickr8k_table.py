@@ -59,9 +59,9 @@ def test_the_command_counts_leaks_and_ends_in_a_table(
     assert "tags that still imply a concept: 2 (leash, slope)" in printed.err
     assert "mean ± sd of 2 seeds" in printed.out
     assert "paper" not in printed.out
-    found = read_summary(out / "summary.json")
-    assert found["protocol"]["name"] == "flickr8k/concepts"
-    assert [row["seeds"] for row in found["table"]] == [2, 2, 2, 2, 1]
+    summary = read_summary(out / "summary.json")
+    assert summary["protocol"]["name"] == "flickr8k/concepts"
+    assert [row["seeds"] for row in summary["table"]] == [2, 2, 2, 2, 1]
     (tmp_path / "docs").mkdir()
     page = tmp_path / "docs" / "page.md"
     marks = [
@@ -70,21 +70,21 @@ def test_the_command_counts_leaks_and_ends_in_a_table(
     ]
     page.write_text("".join(marks))
     write_docs(tmp_path / "results", tmp_path / "docs")
-    made = page.read_text()
-    assert "| at random |" in made
-    assert "- Rows: train 80, database 120, query 40.\n" in made
+    text = page.read_text()
+    assert "| at random |" in text
+    assert "- Rows: train 80, database 120, query 40.\n" in text
     assert (
-        "Removed from the tags: 12 words of concepts and 3 that contain one, used 456 times" in made
+        "Removed from the tags: 12 words of concepts and 3 that contain one, used 456 times" in text
     )
-    assert "All methods took " in made
+    assert "All methods took " in text
 
 
 def test_our_networks_with_defaults_are_beside_the_papers() -> None:
-    made = table_methods(PROTOCOLS["flickr8k/concepts"], paper=False, defaults=True)
-    assert [row.title for row in made[4:]] == ["MMNN, defaults", "CMNN, defaults"]
-    for row in made[4:]:
-        assert row.build is not None
+    methods = table_methods(PROTOCOLS["flickr8k/concepts"], paper=False, defaults=True)
+    assert [method.title for method in methods[4:]] == ["MMNN, defaults", "CMNN, defaults"]
+    for method in methods[4:]:
+        assert method.build is not None
         assert (
-            row.build(n_bits=8, seed=3).configuration()
-            == HASHERS[row.key[:4]](n_bits=8, seed=3).configuration()
+            method.build(n_bits=8, seed=3).configuration()
+            == HASHERS[method.key[:4]](n_bits=8, seed=3).configuration()
         )

@@ -76,18 +76,18 @@ def test_rows_keep_their_features_and_concepts(simulated: Dataset) -> None:
     before, after = ([row.tobytes() for row in one.views["tags"]] for one in (simulated, data))
     once = {row for row, times in Counter(before).items() if times == 1}
     place = {row: number for number, row in enumerate(before) if row in once}
-    found = [(number, place[row]) for number, row in enumerate(after) if row in once]
-    assert len(found) > 500
-    new, old = np.transpose(found)
+    moved = [(number, place[row]) for number, row in enumerate(after) if row in once]
+    assert len(moved) > 500
+    new, old = np.transpose(moved)
     np.testing.assert_array_equal(np.asarray(data.labels)[new], LABELS[old])
 
 
 def test_incomplete_rows_are_left_out(simulated: Dataset) -> None:
     half = replace(simulated, splits={"complete": np.arange(0, 1500, 2)})
     assert len(apply_split(half, "labeled")) == int(LABELS[::2].any(axis=1).sum())
-    few = replace(simulated, splits={"complete": np.flatnonzero(LABELS.any(axis=1))[:10]})
+    ten = replace(simulated, splits={"complete": np.flatnonzero(LABELS.any(axis=1))[:10]})
     with pytest.raises(DataError, match=r"need at least 20 photographs .* and all views, got 10"):
-        apply_split(few, "labeled")
+        apply_split(ten, "labeled")
     with pytest.raises(DataError, match="unknown split 'all'"):
         apply_split(simulated, "all")
 
@@ -136,15 +136,15 @@ def test_calibration_finds_the_share_of_informative_draws(monkeypatch: pytest.Mo
         "tags": replace(FEATURE_MODELS["tags"], target=80.0),
     }
     monkeypatch.setattr(simulation, "FEATURE_MODELS", goals)
-    told: list[str] = []
-    found = calibrate(LABELS, CONCEPTS, "labeled", on_trial=told.append)
-    assert len(told) == sum(map(len, found.trials.values()))
-    data = apply_split(simulate(LABELS, CONCEPTS, found.shares), "labeled")
+    messages: list[str] = []
+    calibration = calibrate(LABELS, CONCEPTS, "labeled", on_trial=messages.append)
+    assert len(messages) == sum(map(len, calibration.trials.values()))
+    data = apply_split(simulate(LABELS, CONCEPTS, calibration.shares), "labeled")
     for name, kind in goals.items():
         ranking = rank_features(data, name, PROTOCOLS["nus/labeled"])
         value = 100 * mean_over_queries(ranking.measure(AveragePrecision(at=10)))
         assert abs(value - kind.target) <= 2
-        assert value == pytest.approx(found.trials[name][-1][1])
+        assert value == pytest.approx(calibration.trials[name][-1][1])
 
 
 def test_a_target_that_cannot_be_reached_is_reported() -> None:
@@ -155,11 +155,11 @@ def test_a_target_that_cannot_be_reached_is_reported() -> None:
 def test_features_are_ranked_by_euclidean_distance(simulated: Dataset) -> None:
     data = apply_split(simulated, "labeled")
     protocol = PROTOCOLS["nus/labeled"]
-    asked, searched = (np.asarray(data.splits[part]) for part in ("query", "database"))
+    query_rows, base_rows = (np.asarray(data.splits[part]) for part in ("query", "database"))
     for name in ("image", "tags"):
         ours = rank_features(data, name, protocol)
         view = data.views[name].astype(np.float64)
-        theirs = rank_vectors(view[asked], view[searched], ours.relevance, metric="euclidean")
+        theirs = rank_vectors(view[query_rows], view[base_rows], ours.relevance, metric="euclidean")
         value, expected = (
             mean_over_queries(one.measure(AveragePrecision(at=10))) for one in (ours, theirs)
         )
@@ -187,21 +187,21 @@ def test_a_run_writes_a_summary_with_all_directions_and_chance(
     made = table_methods(protocol, pairs=(2000, 2000))
     for _ in range(2):
         run.run(made, data, tmp_path, protocol, n_bits=16, seeds=[0], facts={})
-    found = read_summary(tmp_path / "summary.json")
-    table = {row["key"]: row for row in found["table"]}
+    summary = read_summary(tmp_path / "summary.json")
+    table = {row["key"]: row for row in summary["table"]}
     assert list(table) == ["raw", "mmnn", "cmnn", "cmssh", "chance"]
     assert table["raw"]["mean"].keys() == {"image-image", "tags-tags"}
     assert set(table["mmnn"]["mean"]) == {*DIRECTIONS, "average"}
-    for way in DIRECTIONS:
-        assert table["mmnn"]["mean"][way] > table["chance"]["mean"][way] + 5
-    assert found["protocol"]["name"] == "nus/ten-concepts"
-    assert found["sizes"] == {part: len(rows) for part, rows in data.splits.items()}
+    for direction in DIRECTIONS:
+        assert table["mmnn"]["mean"][direction] > table["chance"]["mean"][direction] + 5
+    assert summary["protocol"]["name"] == "nus/ten-concepts"
+    assert summary["sizes"] == {part: len(rows) for part, rows in data.splits.items()}
     assert "</svg>" in (tmp_path / "table.svg").read_text()
     result = read_result(tmp_path / "mmnn-16-0.json")
     assert result["protocol"]["measures"]["mAP@10"].startswith(
         "average precision of the first 10 places, divided by"
     )
-    assert result["directions"]["image-tags"]["n_queries"] == found["sizes"]["query"]
+    assert result["directions"]["image-tags"]["n_queries"] == summary["sizes"]["query"]
 
 
 @pytest.fixture

@@ -88,11 +88,11 @@ def test_the_largest_piece_is_kept() -> None:
 @pytest.mark.parametrize("kind", MAGNITUDES)
 def test_stronger_transformations_change_more(kind: str) -> None:
     def change(strength: float) -> float:
-        found = transform(SHAPE, kind, strength, 5)
-        assert np.isfinite(found.vertices).all()
-        if found.vertices.shape == SHAPE.vertices.shape:
-            return float(np.abs(found.vertices - SHAPE.vertices).max())
-        return float(len(SHAPE.vertices) - len(found.vertices))
+        mesh = transform(SHAPE, kind, strength, 5)
+        assert np.isfinite(mesh.vertices).all()
+        if mesh.vertices.shape == SHAPE.vertices.shape:
+            return float(np.abs(mesh.vertices - SHAPE.vertices).max())
+        return float(len(SHAPE.vertices) - len(mesh.vertices))
 
     weak, strong = change(0.2), change(1.0)
     assert 0 < weak < strong or (kind == "shot noise" and 0 <= weak <= strong)
@@ -149,7 +149,7 @@ def test_missing_classes_are_named(tmp_path: Path) -> None:
 
 def test_the_real_meshes_make_twelve_classes(shapes_folder: Path) -> None:
     poses = find_poses(shapes_folder)
-    assert {label: len(some) for label, some in poses.items()} == {
+    assert {label: len(of_class) for label, of_class in poses.items()} == {
         **{"cat": 21, "centaur": 6, "david": 7, "dog": 9, "horse": 19, "michael": 20},
         **{"victoria": 12, "wolf": 3, "gorilla": 5, "person": 19, "lion": 10, "camel": 11},
     }

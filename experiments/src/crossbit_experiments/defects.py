@@ -165,6 +165,7 @@ def permuted_bits(codes: StoredCodes, direction: str, data: Dataset) -> list[flo
     random = np.random.default_rng(0)
     scores = []
     for _ in range(_PERMUTATIONS):
+        # One permutation and one set of flips for all queries: an isometry of the Hamming space.
         permuted = bits[:, random.permutation(codes.n_bits)]
         permuted ^= random.random(codes.n_bits) < 0.5
         scores.append(100 * mean_average_precision(Codes.pack(permuted), base, relevant))

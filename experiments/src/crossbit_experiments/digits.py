@@ -110,6 +110,7 @@ def drop_modalities(train: Dataset, seed: int, *, share: float) -> Mapping[str, 
     affected = random.permutation(len(train))[: round(share * len(train))]
     present = random.random((len(affected), len(train.views))) < 0.5
     always = random.integers(len(train.views), size=len(affected))
+    # A row without any modality would be useless, so one of them is always kept.
     present[np.arange(len(affected)), always] = True
     views = {}
     for (name, view), has in zip(train.views.items(), present.T, strict=True):

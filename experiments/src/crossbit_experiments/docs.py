@@ -54,6 +54,7 @@ def write_docs(results: Path, docs: Path) -> list[Path]:
     for page in sorted(docs.rglob("*.md")):
         text = page.read_text(encoding="utf-8")
         filled = fill(text, summaries)
+        # Unchanged pages are not rewritten, so that the list of changes is meaningful.
         if filled != text:
             page.write_text(filled, encoding="utf-8")
             changed.append(page)

@@ -40,9 +40,9 @@ def draw_pairs(
     wanted = [(first, second, share)] * across
     wanted += [(first, first, 1.0), (second, second, 1.0)] * within
     pairs: list[Pairs] = []
-    for number, (left, right, kept) in enumerate(wanted):
+    for number, (left, right, fraction) in enumerate(wanted):
         similar, dissimilar = (
-            round(kept * min(n, available))
+            round(fraction * min(n, available))
             for n, available in zip(n_pairs, _count(labels, within=left == right), strict=True)
         )
         # A separate seed for each loss keeps its pairs the same when another loss is left out.

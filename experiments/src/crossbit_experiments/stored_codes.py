@@ -85,6 +85,7 @@ class StoredCodes:
         """
         left, right = direction.split("-")
         exclude: Exclude = None
+        # Within a modality the query itself would always be its own nearest neighbor.
         if not include_self or left == right:
             exclude = self_matches(self.rows("query", left), self.rows("base", right))
         return rank_codes(
@@ -135,6 +136,7 @@ def scores_by_length(
             for summary in summarize([method], folder, directions, n_bits=n_bits, seeds=seeds):
                 retrained[str(n_bits)] = [summary.mean["average"], summary.deviation["average"]]
         longest = [result_file(folder, method, lengths[-1], seed) for seed in seeds]
+        # Truncation needs no training: it reads the codes stored with the longest length.
         cropped: dict[str, list[float]] = {}
         if all(path.exists() for path in longest):
             for n in lengths:

@@ -143,6 +143,7 @@ class _Servers:
         now = 0.0
         seconds = np.empty(queries)
         for query in range(queries):
+            # Without load, queries arrive so rarely that queues are always empty.
             now += self.random.exponential(work / load) if load else 1e6 * work
             seconds[query] = self._query(now, sample[self.random.integers(len(sample))])
         return seconds[int(_WARM_UP * queries) :]
@@ -173,6 +174,7 @@ class _Servers:
         work = times[self.random.integers(0, len(times), len(shards))]
         replica = self._order[shards, replicas]
         done: _Floats = np.maximum(sent, self._busy_until[shards, replica]) + work
+        # A straggler delays its own answer only, not the queue behind it.
         self._busy_until[shards, replica] = done
         late = self.random.random(len(shards)) < self.cluster.late
         done[late] += self.random.exponential(self.cluster.lateness, int(late.sum()))

@@ -150,6 +150,7 @@ class HtmlReport:
 
     def _image(self, row: int, css_class: str = "") -> str:
         payload: Any = self.data.payload
+        # Images are embedded, so that the page can be moved without its folder.
         content = (self.images / payload[row]["name"]).read_bytes()
         encoded = base64.b64encode(content).decode("ascii")
         caption = escape(payload[row]["captions"][0], quote=True)

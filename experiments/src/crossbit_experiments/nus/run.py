@@ -123,6 +123,7 @@ def rank_features(
     base_rows = np.asarray(data.splits[protocol.base])
     relevant = dataset_relevance(data, (modality, query_rows), (modality, base_rows))
     view = data.views[modality]
+    # Tags are zeros and ones, for which the packed search is exact and much faster.
     if view.dtype.kind == "f":
         return TopKRanking.of_vectors(view[query_rows], view[base_rows], relevant, places)
     return TopKRanking.of_codes(
