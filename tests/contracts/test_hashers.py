@@ -1,4 +1,4 @@
-"""What every method promises; a new one is tested by merely existing."""
+"""The contract of every method; a new method is tested as soon as it exists."""
 
 import inspect
 import json
@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import crossbit
 from crossbit import HASHERS, DataError, Hasher, HashModel, Pairs
 from crossbit._progress import Step
 
@@ -40,7 +41,7 @@ SUPERVISION: dict[str, dict[str, Any]] = {
     "labels": {"labels": classes},
     "multi-labels": {"labels": many},
     "pairs": {"pairs": cross_pairs(VIEWS, classes)},
-    "rows": {},
+    "aligned": {},
 }
 methods = pytest.mark.parametrize("method", sorted(HASHERS))
 
@@ -56,8 +57,8 @@ def views_for(method: str) -> dict[str, Array]:
 
 
 def supervision_for(method: str) -> dict[str, Any]:
-    kinds = HASHERS[method].learns_from or {"rows"}
-    kind = next(kind for kind in ("labels", "pairs", "rows") if kind in kinds)
+    kinds = HASHERS[method].supervision or {"aligned"}
+    kind = next(kind for kind in ("labels", "pairs", "aligned") if kind in kinds)
     chosen = dict(SUPERVISION[kind])
     if kind == "pairs":
         chosen["pairs"] = cross_pairs(views_for(method), classes)
@@ -107,7 +108,7 @@ def test_the_model_survives_its_folder(
 
 
 @methods
-def test_the_card_says_how_it_was_made(method: str, fitted: dict[str, HashModel]) -> None:
+def test_the_card_records_the_configuration(method: str, fitted: dict[str, HashModel]) -> None:
     card = fitted[method].card
     assert card["method"] == method
     assert HASHERS[method].from_configuration(card["fields"]) == make(method)
@@ -117,15 +118,15 @@ def test_the_card_says_how_it_was_made(method: str, fitted: dict[str, HashModel]
 
 @methods
 @pytest.mark.parametrize("kind", SUPERVISION)
-def test_whatever_it_learns_from_works(method: str, kind: str) -> None:
-    needed = HASHERS[method].learns_from
+def test_every_accepted_supervision_works(method: str, kind: str) -> None:
+    needed = HASHERS[method].supervision
     given = dict(SUPERVISION[kind])
     if kind == "pairs":
         given["pairs"] = cross_pairs(views_for(method), classes)
-    # Labels in one array say that rows belong together, too.
-    provides = (
-        {"pairs"} if kind == "pairs" else {"rows"} | ({"labels"} & {kind.removeprefix("multi-")})
-    )
+    # Labels in one array imply that the views are aligned.
+    provides = {"pairs"} if kind == "pairs" else {"aligned"}
+    if kind.endswith("labels"):
+        provides.add("labels")
     if needed and not needed & provides:
         with pytest.raises(DataError, match=f"{method} learns from"):
             make(method).fit(views_for(method), **given)
@@ -146,21 +147,21 @@ def test_rows_of_nan_are_absent(method: str) -> None:
 
 
 @methods
-def test_three_modalities_where_the_maths_allows(method: str) -> None:
+def test_three_modalities_where_the_method_allows(method: str) -> None:
     views = {**VIEWS, "sound": THIRD}
     most = HASHERS[method].modalities[1]
     if most is not None and most < 3:
-        with pytest.raises(DataError, match=f"{method} takes .* modalities, got 3"):
+        with pytest.raises(DataError, match=f"{method} needs .* modalities, got 3"):
             make(method).fit(views, labels=classes)
     else:
         assert make(method).fit(views, labels=classes).modalities == ["image", "text", "sound"]
 
 
 @methods
-def test_too_few_modalities_are_refused(method: str) -> None:
+def test_too_few_modalities_are_rejected(method: str) -> None:
     one = {"image": VIEWS["image"]}
     if HASHERS[method].modalities[0] > 1:
-        with pytest.raises(DataError, match=f"{method} takes .* modalities, got 1"):
+        with pytest.raises(DataError, match=f"{method} needs .* modalities, got 1"):
             make(method).fit(one, labels=classes)
     else:
         assert make(method).fit(one, labels=classes).modalities == ["image"]
@@ -175,20 +176,20 @@ def test_any_number_of_bits(method: str, n_bits: int) -> None:
 
 @methods
 @pytest.mark.parametrize("n_bits", [0, 1025, 2.5, "32"])
-def test_a_wrong_number_of_bits_is_refused(method: str, n_bits: object) -> None:
+def test_a_wrong_number_of_bits_is_rejected(method: str, n_bits: object) -> None:
     with pytest.raises(DataError, match="the number of bits must be an integer from 1 to 1024"):
         make(method, n_bits=n_bits).fit(views_for(method), **supervision_for(method))
 
 
 @methods
 @pytest.mark.parametrize("seed", [-1, 1.5, "0", float("nan")])
-def test_strange_fields_are_refused(method: str, seed: object) -> None:
-    with pytest.raises(DataError, match=f"{method}: seed is"):
+def test_invalid_fields_are_rejected(method: str, seed: object) -> None:
+    with pytest.raises(DataError, match=f"{method}: seed must be"):
         make(method, seed=seed).fit(views_for(method), **supervision_for(method))
 
 
 @methods
-def test_views_of_more_dimensions_are_refused_with_a_remedy(method: str) -> None:
+def test_views_of_more_dimensions_are_rejected_with_a_remedy(method: str) -> None:
     views = {name: view[:, :6].reshape(N, 3, 2) for name, view in views_for(method).items()}
     with pytest.raises(DataError, match=r"flatten them|network"):
         make(method).fit(
@@ -197,7 +198,7 @@ def test_views_of_more_dimensions_are_refused_with_a_remedy(method: str) -> None
 
 
 @methods
-def test_columns_of_any_scale_and_offset_can_be_learned_from(method: str) -> None:
+def test_columns_may_have_any_scale_and_offset(method: str) -> None:
     views = {name: view.copy() for name, view in views_for(method).items()}
     views["image"][:, 0] *= 1e6
     views["image"][:, 1] += 1e4
@@ -206,7 +207,7 @@ def test_columns_of_any_scale_and_offset_can_be_learned_from(method: str) -> Non
 
 
 @methods
-def test_bad_data_is_refused(method: str) -> None:
+def test_invalid_data_is_rejected(method: str) -> None:
     views = views_for(method)
     given = {k: v for k, v in supervision_for(method).items() if k != "pairs"}
     harmed = {name: view.copy() for name, view in views.items()}
@@ -222,7 +223,7 @@ def test_bad_data_is_refused(method: str) -> None:
 
 
 @methods
-def test_progress_is_told(method: str) -> None:
+def test_progress_is_reported(method: str) -> None:
     steps: list[Step] = []
     make(method).fit(views_for(method), **supervision_for(method), on_step=steps.append)
     assert all(a.number < b.number for a, b in pairwise(steps))
@@ -243,7 +244,7 @@ def test_features_of_other_types_and_orders_give_the_same_codes(method: str) -> 
 
 
 @methods
-def test_learning_leaves_the_data_alone(method: str) -> None:
+def test_fit_does_not_modify_the_data(method: str) -> None:
     views = {name: view.copy() for name, view in views_for(method).items()}
     for view in views.values():
         view.flags.writeable = False
@@ -264,3 +265,12 @@ def test_a_method_explains_itself(method: str) -> None:
     assert hasher.from_configuration(tomllib.loads("n_bits = 24\nseed = 3")) == hasher(
         n_bits=24, seed=3
     )
+
+
+@methods
+def test_a_method_is_a_public_name_of_its_own_module(method: str) -> None:
+    hasher = HASHERS[method]
+    assert getattr(crossbit, hasher.__name__) is hasher
+    assert hasher.__name__ in dir(crossbit)
+    assert hasher.__module__ == f"crossbit.hashers.{method}"
+    assert f"`{hasher.__name__}" in Path("docs/api.md").read_text()

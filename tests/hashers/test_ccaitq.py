@@ -7,13 +7,13 @@ from numpy.typing import NDArray
 
 from crossbit import CCAITQ, DataError, Pairs, hamming
 from crossbit._progress import Step
-from crossbit.hashers.canonical import canonical_directions
+from crossbit.linalg.cca import CCA
 
 Array = NDArray[Any]
 
 
 def shared_latent(n: int = 400, noise: float = 0.3, seed: int = 0) -> dict[str, Array]:
-    """Three linear views of one latent variable, each with columns of its own."""
+    """Three linear views of one latent variable, each with private columns."""
     random = np.random.default_rng(seed)
     Z = random.normal(size=(n, 6))
     return {
@@ -31,27 +31,26 @@ def rank_of_own_row(model: Any, views: dict[str, Array], left: str, right: str) 
 
 
 def test_directions_are_the_canonical_ones() -> None:
-    """Against scikit-learn's CCA, whose algorithm is another one."""
-    from sklearn.cross_decomposition import CCA
+    """Against scikit-learn's CCA, which uses another algorithm."""
+    from sklearn.cross_decomposition import CCA as Reference
 
     views = {name: shared_latent()[name] for name in ("image", "text")}
-    X = {name: view - view.mean(axis=0) for name, view in views.items()}
     index = np.repeat(np.arange(400)[:, None], 2, axis=1)
-    W = canonical_directions(X, {("image", "text"): index}, 3, regularization=1e-9, power=0)
-    A, B = X["image"] @ W["image"], X["text"] @ W["text"]
+    cca = CCA(views, {("image", "text"): index}, standardize=True)
+    W = cca.directions(3, regularization=1e-9, power=0)
+    A, B = ((views[name] - cca.mean[name]) @ W[name] for name in views)
     ours = [np.corrcoef(A[:, i], B[:, i])[0, 1] for i in range(3)]
-    U, V = CCA(n_components=3, max_iter=5000, tol=1e-12).fit_transform(
-        views["image"], views["text"]
-    )
-    np.testing.assert_allclose(
-        ours, [np.corrcoef(U[:, i], V[:, i])[0, 1] for i in range(3)], atol=1e-4
-    )
+    reference = Reference(n_components=3, max_iter=5000, tol=1e-12)
+    U, V = reference.fit_transform(views["image"], views["text"])
+    theirs = [np.corrcoef(U[:, i], V[:, i])[0, 1] for i in range(3)]
+    np.testing.assert_allclose(ours, theirs, atol=1e-4)
     np.testing.assert_allclose(A.std(axis=0), 1, atol=1e-3)
 
 
 @pytest.mark.parametrize("n_bits", [8, 32])
 def test_a_row_finds_its_counterpart_in_any_modality(n_bits: int) -> None:
-    train, test = shared_latent(), shared_latent()
+    train = shared_latent()
+    test = shared_latent()
     model = CCAITQ(n_bits=n_bits).fit(train)
     for left in train:
         for right in set(train) - {left}:
@@ -66,7 +65,7 @@ def test_the_rotation_never_gets_worse() -> None:
     assert all(after <= before + 1e-9 for before, after in pairwise(losses))
 
 
-def test_similar_pairs_do_what_rows_do() -> None:
+def test_similar_pairs_work_like_aligned_rows() -> None:
     views = shared_latent()
     order = np.random.default_rng(1).permutation(400)
     shuffled = {"image": views["image"], "text": views["text"][order]}
@@ -75,8 +74,10 @@ def test_similar_pairs_do_what_rows_do() -> None:
     pairs = Pairs("image", "text", np.concatenate([index, away]), np.arange(800) < 400)
     model = CCAITQ(n_bits=16).fit(shuffled, pairs=pairs)
     assert rank_of_own_row(model, views, "image", "text") < 0.1
-    turned = Pairs("text", "image", pairs.index[:, ::-1], pairs.similar)
-    assert CCAITQ(n_bits=16).fit(shuffled, pairs=turned).fingerprint() == model.fingerprint()
+    reversed_pairs = Pairs("text", "image", pairs.index[:, ::-1], pairs.similar)
+    assert (
+        CCAITQ(n_bits=16).fit(shuffled, pairs=reversed_pairs).fingerprint() == model.fingerprint()
+    )
 
 
 def test_missing_rows_still_link_the_others() -> None:
@@ -104,15 +105,15 @@ def test_scales_of_columns_do_not_matter() -> None:
     assert rank_of_own_row(model, stretched, "image", "text") < 0.1
 
 
-def test_wide_rows_cost_no_more_than_they_are_many() -> None:
-    """Directions lie in the space that the rows span: 60,000 columns are no harder than 40 rows."""
+def test_wide_rows_cost_no_more_than_their_number() -> None:
+    """Directions lie in the span of the rows: 60,000 columns cost no more than 40 rows."""
     random = np.random.default_rng(0)
     wide = {name: random.normal(size=(40, 60_000)) for name in ("image", "text")}
     model = CCAITQ(n_bits=8).fit(wide)
     assert model.encode("image", wide["image"]).n_bits == 8
 
 
-def test_rows_and_the_same_rows_as_pairs_give_one_model() -> None:
+def test_aligned_rows_and_the_same_rows_as_pairs_give_one_model() -> None:
     views = {name: shared_latent()[name] for name in ("image", "text")}
     index = np.repeat(np.arange(400)[:, None], 2, axis=1)
     by_pairs = CCAITQ(n_bits=16).fit(views, pairs=Pairs("image", "text", index, np.ones(400, bool)))

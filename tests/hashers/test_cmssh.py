@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from crossbit import CMSSH, DataError, HashModel, Pairs, hamming, mean_average_precision
 from crossbit._progress import Step
 from crossbit.data import TrainingSet, synthetic, training_set
-from crossbit.hashers.boosting import Boosting
+from crossbit.hashers._pairwise import Boosting, PairedRows
 from crossbit.hashers.cmssh import _leading_bit
-from crossbit.hashers.paired import PairedRows, singular_pairs
+from crossbit.linalg.pca import singular_pairs
 from crossbit.metrics import from_labels
 
 Array = NDArray[Any]
@@ -47,13 +47,13 @@ def test_the_covariance_equals_the_plain_loop(dtype: str, widths: tuple[int, int
 def test_singular_pairs_are_those_of_the_decomposition(shape: tuple[int, int]) -> None:
     C = np.random.default_rng(1).normal(size=shape)
     C[:, -1] = C[:, 0]  # one direction fewer where that is the narrow side
-    found = list(singular_pairs(C))
+    pairs = list(singular_pairs(C))
     values = np.linalg.svd(C, compute_uv=False)
-    np.testing.assert_allclose([p @ C @ q for p, q in found], values[values > 1e-9], rtol=1e-9)
-    assert all(np.linalg.norm(p) == pytest.approx(1) == np.linalg.norm(q) for p, q in found)
+    np.testing.assert_allclose([p @ C @ q for p, q in pairs], values[values > 1e-9], rtol=1e-9)
+    assert all(np.linalg.norm(p) == pytest.approx(1) == np.linalg.norm(q) for p, q in pairs)
 
 
-def test_rows_are_centered_on_all_that_are_present() -> None:
+def test_rows_are_centered_on_the_mean_of_present_rows() -> None:
     data = small()
     data.views["image"][:7] = np.nan
     rows = paired(training_set(data.views, labels=data.labels["image"]))
@@ -61,21 +61,21 @@ def test_rows_are_centered_on_all_that_are_present() -> None:
     assert np.isfinite(rows.X).all()
 
 
-def test_both_kinds_of_pairs_weigh_the_same_at_first() -> None:
+def test_both_kinds_of_pairs_initially_weigh_the_same() -> None:
     rows = paired(small())
-    weights = rows.even_weights()
+    weights = rows.balanced_weights()
     assert weights[rows.signs > 0].sum() == pytest.approx(0.5)
     assert weights[rows.signs < 0].sum() == pytest.approx(0.5)
 
 
 def test_a_bit_has_no_correlation_under_the_weights_it_leaves() -> None:
     rows = paired(small())
-    boosting = Boosting(rows.signs, rows.even_weights(), step=None, seed=0)
+    boosting = Boosting(rows.signs, rows.balanced_weights(), step=None, seed=0)
     for _ in range(12):
         bit = _leading_bit(rows, boosting.signed)
         assert bit is not None
         h = rows.agreement(bit)
-        assert boosting.signed @ h == pytest.approx(bit.correlation)  # what the search promised
+        assert boosting.signed @ h == pytest.approx(bit.correlation)  # as the search reported
         before = boosting.bound
         boosting.update(h)
         assert boosting.signed @ h == pytest.approx(0, abs=1e-9)
@@ -85,7 +85,7 @@ def test_a_bit_has_no_correlation_under_the_weights_it_leaves() -> None:
 
 def test_the_bound_holds_for_the_vote_of_the_bits() -> None:
     rows = paired(small())
-    boosting = Boosting(rows.signs, rows.even_weights(), step=None, seed=0)
+    boosting = Boosting(rows.signs, rows.balanced_weights(), step=None, seed=0)
     vote = np.zeros(len(rows.signs))
     for _ in range(20):
         bit = _leading_bit(rows, boosting.signed)
@@ -93,7 +93,7 @@ def test_the_bound_holds_for_the_vote_of_the_bits() -> None:
         h = rows.agreement(bit)
         vote += np.arctanh(bit.correlation) * h
         boosting.update(h)
-        assert rows.even_weights()[vote * rows.signs <= 0].sum() <= boosting.bound + 1e-12
+        assert rows.balanced_weights()[vote * rows.signs <= 0].sum() <= boosting.bound + 1e-12
 
 
 def test_the_bound_falls_with_every_bit() -> None:
@@ -109,7 +109,7 @@ def test_the_codes_are_what_was_learned() -> None:
     """Thresholds are found on centered float64 rows; the model sees raw float32."""
     data = small()
     rows = paired(data, 10_000)
-    bit = _leading_bit(rows, rows.even_weights() * rows.signs)
+    bit = _leading_bit(rows, rows.balanced_weights() * rows.signs)
     assert bit is not None
     model = rows.model([bit])
     for name, X, p, cut in (("image", rows.X, bit.p, bit.left), ("text", rows.Y, bit.q, bit.right)):
@@ -118,7 +118,7 @@ def test_the_codes_are_what_was_learned() -> None:
 
 
 def gap(model: HashModel, views: Any, labels: Array) -> float:  # noqa: ANN401
-    """How much nearer things of one class are, in bits."""
+    """How much nearer items of one class are, in bits."""
     d = hamming(model.encode("image", views["image"]), model.encode("text", views["text"])).astype(
         float
     )
@@ -127,7 +127,7 @@ def gap(model: HashModel, views: Any, labels: Array) -> float:  # noqa: ANN401
 
 
 @pytest.mark.parametrize("step", ["adaboost", 0.2])
-def test_things_of_one_class_come_near_in_data_never_seen(step: Any) -> None:  # noqa: ANN401
+def test_items_of_one_class_are_near_in_unseen_data(step: Any) -> None:  # noqa: ANN401
     data = synthetic(n=600, classes=5, seed=1)
     labels, train, test = np.asarray(data.labels), slice(0, 400), slice(400, 600)
     hasher = CMSSH(n_bits=32, step=step, n_dissimilar=20_000)
@@ -141,11 +141,11 @@ def test_shorter_codes_are_the_first_bits_of_longer_ones() -> None:
     data = small()
     short, long = (CMSSH(n_bits=n).fit(data.views, labels=data.labels["image"]) for n in (5, 17))
     for name, view in data.views.items():
-        assert long.encode(name, view).first(5) == short.encode(name, view)
+        assert long.encode(name, view).truncate(5) == short.encode(name, view)
 
 
-def test_boosting_begins_anew_when_a_bit_is_right_about_everything() -> None:
-    """Two classes far apart: one bit says it all, and all bits must say it."""
+def test_boosting_restarts_after_a_bit_that_is_always_right() -> None:
+    """Two classes far apart: every bit separates them."""
     labels = np.arange(60) % 2
     random = np.random.default_rng(0)
     views = {
@@ -156,18 +156,18 @@ def test_boosting_begins_anew_when_a_bit_is_right_about_everything() -> None:
     assert gap(model, views, labels) == pytest.approx(20)
 
 
-def test_boosting_begins_anew_when_nothing_correlates_any_more() -> None:
-    """Features of two values have one cut each: after that bit nothing is left."""
+def test_boosting_restarts_when_no_bit_correlates() -> None:
+    """Features of two values have one threshold each: no second bit differs from the first."""
     side = np.array([0, 0, 0, 1, 1, 1])
     views = {"image": side[:, None].astype(float), "text": side[:, None].astype(float)}
     index = np.array([(i, j) for i in range(6) for j in range(6)])
     similar = side[index[:, 0]] == side[index[:, 1]]
-    similar[::9] ^= True  # some pairs that the only bit there is gets wrong
+    similar[::9] ^= True  # pairs that the only possible bit gets wrong
     model = CMSSH(n_bits=6).fit(views, pairs=Pairs("image", "text", index, similar))
     assert gap(model, views, side) == pytest.approx(6)
 
 
-def test_weights_begin_anew_from_the_first_ones() -> None:
+def test_weights_restart_from_the_initial_ones() -> None:
     boosting = Boosting(np.array([1.0, -1.0, 1.0]), np.array([2.0, 1.0, 1.0]), step=None, seed=0)
     boosting.update(np.array([1.0, -1.0, -1.0]))
     np.testing.assert_allclose(boosting.weights, [1 / 3, 1 / 6, 1 / 2])
@@ -177,19 +177,19 @@ def test_weights_begin_anew_from_the_first_ones() -> None:
     assert not np.allclose(boosting.weights, [0.5, 0.25, 0.25])
 
 
-def test_what_cannot_be_learned_from_is_told() -> None:
+def test_constant_features_are_rejected() -> None:
     views = {"image": np.ones((20, 3)), "text": np.ones((20, 2))}
     with pytest.raises(
         DataError,
-        match="cmssh: no direction of 'image' and 'text' tells similar pairs from dissimilar",
+        match="cmssh: no direction of 'image' and 'text' separates similar from dissimilar pairs",
     ):
         CMSSH().fit(views, labels=np.arange(20) % 2)
 
 
 @pytest.mark.parametrize("step", ["boost", 0, -0.2, True, float("nan")])
-def test_a_wrong_step_is_refused(step: Any) -> None:  # noqa: ANN401
+def test_a_wrong_step_is_rejected(step: Any) -> None:  # noqa: ANN401
     data = small()
-    with pytest.raises(DataError, match="cmssh: step is 'adaboost' or a number above 0, got"):
+    with pytest.raises(DataError, match="cmssh: step must be 'adaboost' or a number above 0, got"):
         CMSSH(step=step).fit(data.views, labels=data.labels["image"])
 
 
@@ -210,15 +210,15 @@ def wiki(folder: Path) -> tuple[dict[str, Array], Array, dict[str, Array], Array
 
 
 def test_wiki_comes_within_two_points_of_the_printed_value(wiki_folder: Path) -> None:
-    """32 bits, raw features, 10⁴ similar and 10⁵ dissimilar pairs, 693 × 693 test rows: 22.2 and 18.4 are printed."""
+    """Printed: 22.2 and 18.4 for 32 bits, raw features, 10⁴ similar and 10⁵ dissimilar pairs."""
     train, train_labels, test, labels = wiki(wiki_folder)
     relevant = from_labels(labels, labels)
-    found = []
+    values = []
     for seed in range(2):
         model = CMSSH(n_bits=32, seed=seed).fit(train, labels=train_labels)
         image, text = (model.encode(name, test[name]) for name in ("image", "text"))
-        found += [
+        values += [
             mean_average_precision(image, text, relevant),
             mean_average_precision(text, image, relevant),
         ]
-    assert 100 * np.mean(found) == pytest.approx(20.3, abs=2)
+    assert 100 * np.mean(values) == pytest.approx(20.3, abs=2)

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 
 from crossbit import DataError, DiffHash, HashModel, Pairs, hamming
 from crossbit.data import synthetic, training_set
-from crossbit.hashers.paired import PairedRows
+from crossbit.hashers._pairwise import PairedRows
 from crossbit.model import Affine
 
 Array = NDArray[Any]
@@ -19,7 +19,7 @@ def directions(model: HashModel, name: str) -> Array:
 
 
 def separated(model: HashModel, views: Any, labels: Array) -> float:  # noqa: ANN401
-    """How much nearer things of one class are, as a share of the bits."""
+    """How much nearer items of one class are, as a share of the bits."""
     d = hamming(model.encode("image", views["image"]), model.encode("text", views["text"])).astype(
         float
     )
@@ -51,25 +51,25 @@ def test_the_weight_of_dissimilar_pairs_is_alpha() -> None:
     rows = PairedRows.of(
         training_set(data.views, labels=data.labels), n_similar=50, n_dissimilar=200, seed=0
     )
-    weights = rows.even_weights(3.0)
+    weights = rows.balanced_weights(3.0)
     assert weights.sum() == pytest.approx(1)
     assert weights[rows.signs < 0].sum() == pytest.approx(3 * weights[rows.signs > 0].sum())
 
 
-@pytest.mark.parametrize("known", ["labels", "rows"])
-def test_things_of_one_class_come_near_in_data_never_seen(known: str) -> None:
+@pytest.mark.parametrize("supervision", ["labels", "aligned"])
+def test_items_of_one_class_are_near_in_unseen_data(supervision: str) -> None:
     data = synthetic(n=600, classes=5, seed=1)
     labels, train, test = np.asarray(data.labels), slice(0, 400), slice(400, 600)
     hasher = DiffHash(n_bits=4, n_dissimilar=20_000)  # five centered classes span four directions
     views = {name: view[train] for name, view in data.views.items()}
-    model = hasher.fit(views, labels=labels[train] if known == "labels" else None)
+    model = hasher.fit(views, labels=labels[train] if supervision == "labels" else None)
     assert (
         separated(model, {name: view[test] for name, view in data.views.items()}, labels[test])
         > 0.2
     )
 
 
-def test_a_direction_comes_again_with_other_thresholds() -> None:
+def test_a_direction_is_reused_with_other_thresholds() -> None:
     data = synthetic(n=300, classes=6, modalities={"image": 8, "text": 3}, seed=0)
     model = DiffHash(n_bits=9).fit(data.views, labels=data.labels)
     P = directions(model, "image")
@@ -85,12 +85,12 @@ def test_shorter_codes_are_the_first_bits_of_longer_ones() -> None:
     for n_bits in (3, 5, 8):
         model = DiffHash(n_bits=n_bits).fit(data.views, labels=data.labels)
         for name, view in data.views.items():
-            assert longest.encode(name, view).first(n_bits) == model.encode(name, view)
+            assert longest.encode(name, view).truncate(n_bits) == model.encode(name, view)
 
 
 @pytest.mark.parametrize("wrong", [0, 5])
-def test_a_direction_with_one_cut_says_the_same_again(wrong: int) -> None:
-    """Features of two values: nothing else can be said, so it is said for every bit, right or nearly right."""
+def test_a_direction_with_one_threshold_repeats_its_bit(wrong: int) -> None:
+    """Features of two values have one threshold, so every bit is the same, right or nearly right."""
     side = np.arange(10) % 2
     views = {"image": side[:, None].astype(float), "text": side[:, None].astype(float)}
     index = np.array([(i, j) for i in range(10) for j in range(10)])
@@ -100,17 +100,17 @@ def test_a_direction_with_one_cut_says_the_same_again(wrong: int) -> None:
     assert separated(model, views, side) == pytest.approx(1)
 
 
-def test_what_cannot_be_learned_from_is_told() -> None:
+def test_constant_features_are_rejected() -> None:
     views = {"image": np.ones((20, 3)), "text": np.ones((20, 2))}
     with pytest.raises(
         DataError,
-        match="diffhash: no direction of 'image' and 'text' tells similar pairs from dissim",
+        match="diffhash: no direction of 'image' and 'text' separates similar from diss",
     ):
         DiffHash().fit(views, labels=np.arange(20) % 2)
 
 
 @pytest.mark.parametrize("alpha", [0, -1.0])
-def test_a_wrong_alpha_is_refused(alpha: float) -> None:
+def test_a_wrong_alpha_is_rejected(alpha: float) -> None:
     data = synthetic(n=50, seed=0)
-    with pytest.raises(DataError, match=r"diffhash: alpha is .*, got"):
+    with pytest.raises(DataError, match=r"diffhash: alpha must be .*, got"):
         DiffHash(alpha=alpha).fit(data.views, labels=data.labels)

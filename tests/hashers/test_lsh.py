@@ -16,7 +16,7 @@ def test_hamming_distance_estimates_the_angle() -> None:
 def test_shorter_codes_begin_longer_ones() -> None:
     X = np.random.default_rng(0).normal(size=(50, 20))
     long, short = (LSH(n_bits=n).fit({"x": X}).encode("x", X) for n in (100, 30))
-    assert long.first(30) == short
+    assert long.truncate(30) == short
 
 
 def test_views_of_one_width_share_their_hyperplanes() -> None:

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from crossbit import CCAITQ, DataError, HashModel, Pairs, RankedCCA
+from crossbit import CCAITQ, DataError, Hasher, HashModel, Pairs, RankedCCA
 from crossbit._progress import Step
 from crossbit.data import training_set
-from crossbit.hashers.rankedcca import reciprocal_rank
-from crossbit.hashers.ranking import find_own
-from crossbit.hashers.together import Bags, SharedDirections, things_of
+from crossbit.hashers._correspondence import Bags, group_rows
+from crossbit.hashers.rankedcca import info_nce, reciprocal_rank
+from crossbit.linalg.cca import CCA
 from crossbit.metrics import mean_average_precision, same_class
 
 Array = NDArray[Any]
@@ -17,17 +17,18 @@ random = np.random.default_rng(0)
 
 
 def captioned(n: int, *, captions: int = 3, seed: int = 0) -> tuple[Array, Array, Pairs]:
-    """Pictures and captions of common causes, ever weaker, with noise: rows, rows, and which caption is whose."""
-    draw, strength = np.random.default_rng(seed), np.arange(1, 61) ** -0.5
+    """Noisy images and captions of common factors of decreasing strength, and their pairs."""
+    draw = np.random.default_rng(seed)
+    strength = np.arange(1, 61) ** -0.5
     maps = [
         np.random.default_rng(number).normal(size=(60, width))
         for number, width in ((7, 100), (8, 80))
     ]
-    cause = draw.normal(size=(n, 60)) * strength
-    image = cause @ maps[0] + 2 * draw.normal(size=(n, 100))
+    factors = draw.normal(size=(n, 60)) * strength
+    image = factors @ maps[0] + 2 * draw.normal(size=(n, 100))
     owner = np.repeat(np.arange(n), captions)
-    said = cause[owner] + 0.1 * strength * draw.normal(size=(n * captions, 60))
-    text = said @ maps[1] + 2 * draw.normal(size=(n * captions, 80))
+    mentioned = factors[owner] + 0.1 * strength * draw.normal(size=(n * captions, 60))
+    text = mentioned @ maps[1] + 2 * draw.normal(size=(n * captions, 80))
     pairs = Pairs(
         "image",
         "text",
@@ -45,13 +46,13 @@ def precision(model: HashModel) -> float:
 
 def test_the_gradient_is_that_of_the_loss() -> None:
     a, b = (random.normal(size=(5, 4)).astype(np.float32) for _ in range(2))
-    _, of_a, of_b = find_own(a, b, 0.3, hard=False)
+    _, of_a, of_b = info_nce(a, b, 0.3, hard=False)
     for x, slope in ((a, of_a), (b, of_b)):
         for place in np.ndindex(x.shape):
             values = []
             for change in (1e-3, -1e-3):
                 x[place] += change
-                values.append(find_own(a, b, 0.3, hard=False)[0])
+                values.append(info_nce(a, b, 0.3, hard=False)[0])
                 x[place] -= change
             assert slope[place] == pytest.approx((values[0] - values[1]) / 2e-3, abs=2e-4)
 
@@ -64,22 +65,38 @@ def test_the_loss_by_definition() -> None:
         for l in (logits, logits.T)  # noqa: E741
         for i in range(6)
     ]
-    assert find_own(a, b, 0.1)[0] == pytest.approx(np.mean(ways), rel=1e-5)
+    assert info_nce(a, b, 0.1)[0] == pytest.approx(np.mean(ways), rel=1e-5)
+
+
+def test_the_loss_and_its_gradient_equal_those_of_torch() -> None:
+    torch = pytest.importorskip("torch")
+    from crossbit.neural.losses import ranking
+
+    a, b = (random.normal(size=(6, 8)).astype(np.float32) for _ in range(2))
+    x, y = (torch.from_numpy(each.copy()).requires_grad_() for each in (a, b))
+    expected = ranking(x.tanh(), y.tanh(), torch.eye(6, dtype=torch.bool), temperature=0.2)
+    expected.backward()
+    loss, slope_a, slope_b = info_nce(a, b, 0.2, hard=False)
+    assert loss == pytest.approx(float(expected.detach()), rel=1e-5)
+    np.testing.assert_allclose(slope_a, x.grad.numpy(), atol=1e-6)
+    np.testing.assert_allclose(slope_b, y.grad.numpy(), atol=1e-6)
 
 
 def test_bags_are_averaged_and_mixed() -> None:
-    bags, X = Bags(np.array([3, 0, 1, 2]), np.array([1, 0, 3])), np.eye(4)
+    bags = Bags(np.array([3, 0, 1, 2]), np.array([1, 0, 3]))
+    X = np.eye(4)
     np.testing.assert_allclose(
-        bags.mixed(X, np.array([2, 0])), [[1 / 3, 1 / 3, 1 / 3, 0.0], [0.0, 0.0, 0.0, 1.0]]
+        bags.mean_or_mixture(X, np.array([2, 0])),
+        [[1 / 3, 1 / 3, 1 / 3, 0.0], [0.0, 0.0, 0.0, 1.0]],
     )
-    mixed = bags.mixed(X, np.array([2, 0]), np.random.default_rng(0))
+    mixed = bags.mean_or_mixture(X, np.array([2, 0]), np.random.default_rng(0))
     np.testing.assert_allclose(mixed.sum(axis=1), 1)
     assert (mixed[0, :3] > 0).all()
     assert mixed[1, 3] == 1
 
 
 @pytest.mark.parametrize("wide", [False, True])
-def test_directions_are_those_of_the_textbook(wide: bool) -> None:
+def test_directions_equal_the_textbook_definition(wide: bool) -> None:
     n = 30 if wide else 200
     Z = random.normal(size=(n, 4))
     X = {
@@ -87,29 +104,32 @@ def test_directions_are_those_of_the_textbook(wide: bool) -> None:
         "b": Z + random.normal(size=(n, 4)),
     }
     X = {name: rows - rows.mean(axis=0) for name, rows in X.items()}
-    W = SharedDirections(X).directions(3, 0.5, 0.0)
+    W = CCA(X).directions(3, 0.5, 0.0)
     roots = {}
     for name, rows in X.items():
         C = rows.T @ rows / n
         values, vectors = np.linalg.eigh(C + 0.5 * np.trace(C) / len(C) * np.eye(len(C)))
         roots[name] = (vectors / np.sqrt(values)) @ vectors.T
     correlations = np.linalg.svd(roots["a"] @ X["a"].T @ X["b"] / n @ roots["b"])[1][:3]
-    found = np.diag(W["a"].T @ X["a"].T @ X["b"] @ W["b"] / n)
-    np.testing.assert_allclose(
-        found * 2, correlations, rtol=1e-6
-    )  # each half has length ½ in a joint eigenvector
+    ours = np.diag(W["a"].T @ X["a"].T @ X["b"] @ W["b"] / n)
+    np.testing.assert_allclose(ours, correlations, rtol=1e-6)
 
 
-def test_it_learns_more_than_its_start_and_its_peer() -> None:
+def test_training_beats_the_initial_rotation_and_ccaitq() -> None:
     image, text, pairs = captioned(600)
     views = {"image": image, "text": text}
     fields: dict[str, Any] = {"n_bits": 32, "inputs": "standardize", "batch": 300}
-    learned = precision(RankedCCA(**fields).fit(views, pairs=pairs))
-    assert learned > precision(RankedCCA(**fields, steps=0).fit(views, pairs=pairs)) + 0.02
-    assert learned > precision(CCAITQ(n_bits=32).fit(views, pairs=pairs)) + 0.02
+    seeds = (0, 1)  # the random rotation decides about a point
+
+    def mean(*hashers: Hasher) -> float:
+        return float(np.mean([precision(hasher.fit(views, pairs=pairs)) for hasher in hashers]))
+
+    learned = mean(*(RankedCCA(**fields, seed=seed) for seed in seeds))
+    assert learned > mean(*(RankedCCA(**fields, seed=seed, steps=0) for seed in seeds)) + 0.02
+    assert learned > mean(*(CCAITQ(n_bits=32, seed=seed) for seed in seeds)) + 0.02
 
 
-def test_ranking_that_does_not_help_is_left_out() -> None:
+def test_a_ranking_loss_that_does_not_help_is_skipped() -> None:
     image, text, pairs = captioned(200)
     model = RankedCCA(n_bits=16, steps=5, learning_rate=3.0).fit(
         {"image": image, "text": text}, pairs=pairs
@@ -117,12 +137,12 @@ def test_ranking_that_does_not_help_is_left_out() -> None:
     assert model.card["chosen"].endswith(", 0 steps")
 
 
-def test_the_rank_of_a_counterpart_in_the_middle_of_its_ties() -> None:
+def test_the_rank_of_a_counterpart_is_in_the_middle_of_its_ties() -> None:
     Z = {"a": np.array([[1.0, 0], [0, 1], [0, 1]]), "b": np.array([[1.0, 0], [0, 1], [0, 1]])}
     assert reciprocal_rank(Z) == pytest.approx((1 + 2 * 2 / 3) / 3)
 
 
-def test_landmarks_are_chosen_where_lines_do_not_do() -> None:
+def test_landmarks_are_chosen_where_linear_features_fail() -> None:
     angle = random.uniform(0, 2 * np.pi, 800)
     circle = np.stack([np.cos(angle), np.sin(angle)], axis=1)
     twice = np.stack([np.cos(2 * angle), np.sin(2 * angle)], axis=1)
@@ -130,7 +150,7 @@ def test_landmarks_are_chosen_where_lines_do_not_do() -> None:
     assert "rbf" in model.card["chosen"]
 
 
-def test_things_that_lack_a_modality_teach_through_the_others() -> None:
+def test_items_that_lack_a_modality_are_learned_from_the_others() -> None:
     image, text, _ = captioned(150, captions=1)
     views = {"image": image.copy(), "text": text.copy(), "sound": random.normal(size=(150, 6))}
     views["image"][:20] = np.nan
@@ -140,11 +160,13 @@ def test_things_that_lack_a_modality_teach_through_the_others() -> None:
     assert len(model.encode("image", image)) == 150
 
 
-def test_pairs_may_be_told_either_way_round() -> None:
+def test_pairs_may_name_the_modalities_in_either_order() -> None:
     image, text, pairs = captioned(60)
-    turned = Pairs("text", "image", pairs.index[:, ::-1], pairs.similar)
+    reversed_pairs = Pairs("text", "image", pairs.index[:, ::-1], pairs.similar)
     views = {"image": image, "text": text}
-    one, other = (RankedCCA(n_bits=8, steps=5).fit(views, pairs=each) for each in (pairs, turned))
+    one, other = (
+        RankedCCA(n_bits=8, steps=5).fit(views, pairs=each) for each in (pairs, reversed_pairs)
+    )
     assert one.encode("text", text) == other.encode("text", text)
 
 
@@ -155,16 +177,16 @@ def test_pairs_must_link_one_modality_with_all_others() -> None:
         DataError,
         match=r"similar pairs must link one modality with all others; got \['image-text'\]",
     ):
-        things_of(data)
+        group_rows(data)
 
 
-def test_few_things_are_not_held_out() -> None:
+def test_few_items_are_not_held_out() -> None:
     image, text, pairs = captioned(20)
     model = RankedCCA(n_bits=8, steps=3).fit({"image": image, "text": text}, pairs=pairs)
     assert model.card["chosen"] == "inputs standardize, regularization 0.3, 3 steps"
 
 
-def test_every_step_is_told() -> None:
+def test_every_step_is_reported() -> None:
     image, text, pairs = captioned(60)
     steps: list[Step] = []
     hasher = RankedCCA(n_bits=8, steps=7, inputs="standardize", batch=32)

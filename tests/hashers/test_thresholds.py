@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from crossbit.hashers.thresholds import best_cuts
+from crossbit.hashers._pairwise import best_thresholds
 
 Array = NDArray[Any]
 Problem = tuple[Array, Array, Array, Array]
@@ -14,7 +14,7 @@ Problem = tuple[Array, Array, Array, Array]
 
 @st.composite
 def problems(draw: st.DrawFn) -> Problem:
-    """Few values, so that projections tie; every row takes part in a pair."""
+    """Few values, so that projections tie; every row occurs in a pair."""
     value = st.integers(-3, 3).map(float)
     u = np.array(draw(st.lists(value, min_size=1, max_size=7)))
     v = np.array(draw(st.lists(value, min_size=1, max_size=7)))
@@ -26,7 +26,7 @@ def problems(draw: st.DrawFn) -> Problem:
 
 
 def achieved(problem: Problem, left: float, right: float) -> float:
-    """r of two cuts, pair by pair."""
+    """r of two thresholds, pair by pair."""
     u, v, index, signed = problem
     return float(
         sum(
@@ -37,41 +37,46 @@ def achieved(problem: Problem, left: float, right: float) -> float:
 
 
 def best_of_all(problem: Problem) -> float | None:
-    """The largest r over all cuts that leave rows on both sides."""
+    """The largest r over all thresholds that leave rows on both sides."""
     u, v, _, _ = problem
-    found = [achieved(problem, c, d) for c in np.unique(u)[1:] for d in np.unique(v)[1:]]
-    return max(found, default=None)
+    values = [achieved(problem, c, d) for c in np.unique(u)[1:] for d in np.unique(v)[1:]]
+    return max(values, default=None)
 
 
 @given(problems())
-def test_the_cuts_are_the_best_of_all(problem: Problem) -> None:
-    cuts, best = best_cuts(*problem), best_of_all(problem)
-    if cuts is None:
+def test_the_thresholds_are_the_best_of_all(problem: Problem) -> None:
+    thresholds = best_thresholds(*problem)
+    best = best_of_all(problem)
+    if thresholds is None:
         assert best is None
         return
-    assert cuts.correlation == pytest.approx(best, abs=1e-9)
-    assert achieved(problem, cuts.left, cuts.right) == pytest.approx(cuts.correlation, abs=1e-9)
+    assert thresholds.correlation == pytest.approx(best, abs=1e-9)
+    assert achieved(problem, thresholds.left, thresholds.right) == pytest.approx(
+        thresholds.correlation, abs=1e-9
+    )
 
 
 @given(problems())
 def test_no_bit_is_constant(problem: Problem) -> None:
     for cells in (1 << 24, 0):
-        if cuts := best_cuts(*problem, cells=cells):
-            assert len(np.unique(problem[0] >= cuts.left)) == 2
-            assert len(np.unique(problem[1] >= cuts.right)) == 2
+        if thresholds := best_thresholds(*problem, cells=cells):
+            assert len(np.unique(problem[0] >= thresholds.left)) == 2
+            assert len(np.unique(problem[1] >= thresholds.right)) == 2
 
 
 @given(problems())
-def test_turns_reach_cuts_that_no_single_change_improves(problem: Problem) -> None:
-    cuts = best_cuts(*problem, cells=0, quantiles=4)
-    if cuts is None:
+def test_no_single_change_improves_the_result_of_coordinate_ascent(problem: Problem) -> None:
+    thresholds = best_thresholds(*problem, cells=0, quantiles=4)
+    if thresholds is None:
         assert best_of_all(problem) is None
         return
-    assert achieved(problem, cuts.left, cuts.right) == pytest.approx(cuts.correlation, abs=1e-9)
+    assert achieved(problem, thresholds.left, thresholds.right) == pytest.approx(
+        thresholds.correlation, abs=1e-9
+    )
     for c in np.unique(problem[0])[1:]:
-        assert achieved(problem, c, cuts.right) <= cuts.correlation + 1e-9
+        assert achieved(problem, c, thresholds.right) <= thresholds.correlation + 1e-9
     for d in np.unique(problem[1])[1:]:
-        assert achieved(problem, cuts.left, d) <= cuts.correlation + 1e-9
+        assert achieved(problem, thresholds.left, d) <= thresholds.correlation + 1e-9
 
 
 def noisy(n: int, seed: int) -> Problem:
@@ -91,17 +96,20 @@ def noisy(n: int, seed: int) -> Problem:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_turns_find_nearly_the_best_of_many_cuts(seed: int) -> None:
+def test_coordinate_ascent_is_nearly_optimal(seed: int) -> None:
     problem = noisy(800, seed)
-    exact, in_turns = best_cuts(*problem), best_cuts(*problem, cells=0)
+    exact = best_thresholds(*problem)
+    ascent = best_thresholds(*problem, cells=0)
     assert exact is not None
-    assert in_turns is not None
-    assert exact.correlation >= in_turns.correlation >= 0.99 * exact.correlation
+    assert ascent is not None
+    assert exact.correlation >= ascent.correlation >= 0.99 * exact.correlation
     assert (exact.left, exact.right) == pytest.approx((0.4, -0.9), abs=0.1)
 
 
-def test_neighboring_numbers_are_told_apart() -> None:
+def test_neighboring_numbers_are_separated() -> None:
     u = np.array([1.0, np.nextafter(1.0, 2)])
-    cuts = best_cuts(u, np.array([0.0, 1.0]), np.array([[0, 0], [1, 1]]), np.array([0.5, 0.5]))
-    assert cuts is not None
-    assert (u >= cuts.left).tolist() == [False, True]
+    thresholds = best_thresholds(
+        u, np.array([0.0, 1.0]), np.array([[0, 0], [1, 1]]), np.array([0.5, 0.5])
+    )
+    assert thresholds is not None
+    assert (u >= thresholds.left).tolist() == [False, True]

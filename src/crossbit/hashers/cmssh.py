@@ -7,35 +7,38 @@ from typing import ClassVar, Literal
 from crossbit._progress import OnStep, Step
 from crossbit.data import TrainingSet
 from crossbit.errors import DataError
+from crossbit.hashers._pairwise import Bit, Boosting, Floats, PairedRows
 from crossbit.hashers.base import Hasher
-from crossbit.hashers.boosting import Boosting
-from crossbit.hashers.paired import Bit, PairedRows, singular_pairs
-from crossbit.hashers.thresholds import Floats
+from crossbit.linalg.pca import singular_pairs
 from crossbit.model import HashModel
 
 
 @dataclass(kw_only=True)
 class CMSSH(Hasher):
-    r"""Cross-modality similarity-sensitive hashing (CM-SSH): two modalities, learned greedily bit by bit.
+    r"""Cross-modality similarity-sensitive hashing (CM-SSH) of two modalities, learned bit by bit.
 
-    Pairs $k = (i, j)$ have a sign $s_k = \pm 1$ (similar or not) and a weight $w_k$; at first the similar pairs
-    weigh as much as the dissimilar ones. For each bit
+    Pairs $k = (i, j)$ have a sign $s_k = \pm 1$ (similar or not) and a weight $w_k$. Initially the
+    similar pairs weigh as much as the dissimilar ones. For each bit
 
-    1. $(p, q)$ are the leading singular vectors of $C = \sum_k w_k s_k\, x_i y_j^\top$ (rows centered),
-    2. the thresholds $a, b$, found together, maximize the weighted correlation $r = \sum_k w_k s_k h_k$
-       with $h_k = \operatorname{sign}(p^\top x_i + a) \operatorname{sign}(q^\top y_j + b)$,
-    3. $w_k \leftarrow w_k e^{-\alpha s_k h_k}$ with $\alpha = \tfrac12 \ln \frac{1 + r}{1 - r}$, normalized.
+    1. $(p, q)$ are the leading singular vectors of $C = \sum_k w_k s_k\, x_i y_j^\top$ (rows
+       centered),
+    2. the thresholds $a, b$ jointly maximize the weighted correlation $r = \sum_k w_k s_k h_k$ with
+       $h_k = \operatorname{sign}(p^\top x_i + a) \operatorname{sign}(q^\top y_j + b)$,
+    3. $w_k \leftarrow w_k e^{-\alpha s_k h_k}$ with $\alpha = \tfrac12 \ln \frac{1 + r}{1 - r}$,
+       normalized.
 
-    Where no thresholds on the leading pair reach $r > 0$ the next singular pair is tried; when none is left, or a bit
-    is right about every pair, boosting begins anew on randomly re-weighted pairs. The bits count
-    equally in a code: $\alpha$ only steers the weights.
+    If no thresholds on the leading pair reach $r > 0$, the next singular pair is tried. If none is
+    left, or a bit classifies every pair correctly, boosting restarts on randomly reweighted pairs.
+    All bits count equally in a code: $\alpha$ only updates the weights.
 
-    It learns from pairs across the two modalities, else from labels, else from rows that belong together.
+    It learns from pairs across the two modalities, otherwise from labels, otherwise from aligned
+    views.
 
     Args:
-        n_similar: Similar pairs drawn from labels or rows, at most; pairs that are given are all used.
-        n_dissimilar: Dissimilar pairs drawn, at most.
-        step: ``"adaboost"`` for the $\alpha$ above, or a number to be used for every bit.
+        n_similar: Maximum number of similar pairs drawn from labels or aligned views; explicit
+            pairs are all used.
+        n_dissimilar: Maximum number of dissimilar pairs drawn.
+        step: ``"adaboost"`` for the $\alpha$ above, or a number that every bit uses.
 
     Example:
         >>> from crossbit import CMSSH
@@ -45,17 +48,15 @@ class CMSSH(Hasher):
         HashModel(image, text → 8 bits)
 
     References:
-        M. M. Bronstein, A. M. Bronstein, F. Michel, N. Paragios. "Data fusion through cross-modality metric learning
-        using similarity-sensitive hashing." CVPR 2010.
+        M. M. Bronstein, A. M. Bronstein, F. Michel, N. Paragios. "Data fusion through
+        cross-modality metric learning using similarity-sensitive hashing." CVPR 2010.
     """
 
     n_similar: int = 10_000
     n_dissimilar: int = 100_000
     step: Literal["adaboost"] | float = "adaboost"
 
-    title: ClassVar[str] = (
-        "boosted half-spaces of two modalities, from similar and dissimilar pairs"
-    )
+    title: ClassVar[str] = "boosted half-spaces of two modalities, from signed pairs"
     modalities: ClassVar[tuple[int, int | None]] = (2, 2)
 
     def _learn(
@@ -64,13 +65,15 @@ class CMSSH(Hasher):
         rows = PairedRows.of(
             data, n_similar=self.n_similar, n_dissimilar=self.n_dissimilar, seed=self.seed
         )
-        boosting = Boosting(rows.signs, rows.even_weights(), step=self._step(), seed=[self.seed, 1])
+        boosting = Boosting(
+            rows.signs, rows.balanced_weights(), step=self._alpha(), seed=[self.seed, 1]
+        )
         bits: list[Bit] = []
         while len(bits) < self.n_bits:
             bit = _leading_bit(rows, boosting.signed)
             if bit is None:
                 if not bits:
-                    raise rows.nothing_to_learn("cmssh")
+                    raise rows.no_bit_error("cmssh")
                 boosting.restart()
                 continue
             bits.append(bit)
@@ -79,21 +82,19 @@ class CMSSH(Hasher):
                 on_step(Step(len(bits), self.n_bits, loss=boosting.bound))
         return rows.model(bits)
 
-    def _step(self) -> float | None:
-        step: object = self.step  # a file may say anything
+    def _alpha(self) -> float | None:
+        """The fixed α of all bits; None for AdaBoost's."""
+        step: object = self.step  # a configuration file may contain anything
         if step == "adaboost":
             return None
-        if (
-            isinstance(step, bool)
-            or not isinstance(step, int | float)
-            or not 0 < step < float("inf")
-        ):
-            raise DataError(f"cmssh: step is 'adaboost' or a number above 0, got {step!r}")
-        return float(step)
+        is_number = isinstance(step, int | float) and not isinstance(step, bool)
+        if not is_number or not 0 < step < float("inf"):  # type: ignore[operator]
+            raise DataError(f"cmssh: step must be 'adaboost' or a number above 0, got {step!r}")
+        return float(step)  # type: ignore[arg-type]
 
 
 def _leading_bit(rows: PairedRows, signed: Floats) -> Bit | None:
-    """The bit of the first singular pair on which thresholds tell something."""
+    """The bit of the first singular pair that has thresholds of positive correlation."""
     for p, q in singular_pairs(rows.covariance(signed)):
         if bit := rows.bit(p, q, signed):
             return bit

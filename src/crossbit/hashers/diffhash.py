@@ -9,10 +9,9 @@ from typing import ClassVar
 from crossbit._progress import OnStep, Step
 from crossbit.data import TrainingSet
 from crossbit.errors import DataError
+from crossbit.hashers._pairwise import Bit, Boosting, Floats, PairedRows
 from crossbit.hashers.base import Hasher
-from crossbit.hashers.boosting import Boosting
-from crossbit.hashers.paired import Bit, PairedRows, singular_pairs
-from crossbit.hashers.thresholds import Floats
+from crossbit.linalg.pca import singular_pairs
 from crossbit.model import HashModel
 
 _Direction = tuple[Floats, Floats]
@@ -20,28 +19,31 @@ _Direction = tuple[Floats, Floats]
 
 @dataclass(kw_only=True)
 class DiffHash(Hasher):
-    r"""Multimodal diff-hash: two modalities, the directions of all bits from one singular value decomposition.
+    r"""Multimodal diff-hash of two modalities: all directions from one SVD.
 
-    The directions $(p_t, q_t)$ are the singular vectors of the covariance of similar pairs less that of
-    dissimilar ones, in the order of their singular values,
+    The directions $(p_t, q_t)$ are the singular vectors of the covariance of similar pairs minus
+    that of dissimilar ones, in the order of their singular values,
 
-    $$ C = \mathbb E\{x y^\top \mid P\} - \alpha\, \mathbb E\{x y^\top \mid N\} = \sum_t \sigma_t\, p_t q_t^\top , $$
+    $$ C = \mathbb E\{x y^\top \mid P\} - \alpha\, \mathbb E\{x y^\top \mid N\}
+         = \sum_t \sigma_t\, p_t q_t^\top , $$
 
-    and the thresholds of each bit are the two that maximize, together,
+    and the two thresholds of each bit jointly maximize
     $\mathbb E\{h \mid P\} - \alpha\, \mathbb E\{h \mid N\}$ with
-    $h = \operatorname{sign}(p^\top x + a) \operatorname{sign}(q^\top y + b)$: for $\alpha = 1$ the least sum of the
-    rates of false positives and false negatives.
+    $h = \operatorname{sign}(p^\top x + a) \operatorname{sign}(q^\top y + b)$: for $\alpha = 1$ they
+    minimize the sum of the false positive and false negative rates.
 
-    There are at most as many directions as the narrower modality has columns. With more bits than that, a
-    direction comes again with the thresholds that are best once the pairs its earlier bits got wrong have gained
-    weight, as in AdaBoost. The first bits are the same for every length of code.
+    There are at most as many directions as the narrower modality has columns. With more bits, a
+    direction is reused with the thresholds that are best after the pairs its earlier bits got wrong
+    have gained weight, as in AdaBoost. The first bits are the same for every code length.
 
-    It learns from pairs across the two modalities, else from labels, else from rows that belong together.
+    It learns from pairs across the two modalities, otherwise from labels, otherwise from aligned
+    views.
 
     Args:
         alpha: $\alpha$, the weight of dissimilar pairs.
-        n_similar: Similar pairs drawn from labels or rows, at most; pairs that are given are all used.
-        n_dissimilar: Dissimilar pairs drawn, at most.
+        n_similar: Maximum number of similar pairs drawn from labels or aligned views; explicit
+            pairs are all used.
+        n_dissimilar: Maximum number of dissimilar pairs drawn.
 
     Example:
         >>> from crossbit import DiffHash
@@ -65,34 +67,33 @@ class DiffHash(Hasher):
         self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
     ) -> HashModel:
         if not self.alpha > 0:
-            raise DataError(f"diffhash: alpha is a number above 0, got {self.alpha!r}")
+            raise DataError(f"diffhash: alpha must be a number above 0, got {self.alpha!r}")
         rows = PairedRows.of(
             data, n_similar=self.n_similar, n_dissimilar=self.n_dissimilar, seed=self.seed
         )
         directions = list(islice(self._directions(rows), self.n_bits))
         if not directions:
-            raise rows.nothing_to_learn("diffhash")
+            raise rows.no_bit_error("diffhash")
         bits: dict[int, Bit] = {}
         for first, direction in enumerate(directions):
-            places = range(first, self.n_bits, len(directions))
-            for place, bit in zip(places, self._bits(rows, direction, first), strict=False):
-                bits[place] = bit
+            positions = range(first, self.n_bits, len(directions))
+            for position, bit in zip(positions, self._bits(rows, direction, first), strict=False):
+                bits[position] = bit
                 if on_step is not None:
                     on_step(Step(len(bits), self.n_bits))
-        return rows.model([bits[place] for place in range(self.n_bits)])
+        return rows.model([bits[position] for position in range(self.n_bits)])
 
     def _directions(self, rows: PairedRows) -> Iterator[_Direction]:
-        """The directions on which some thresholds tell similar pairs from dissimilar ones."""
-        signed = rows.even_weights(self.alpha) * rows.signs
+        """Yield the directions on which thresholds separate similar from dissimilar pairs."""
+        signed = rows.balanced_weights(self.alpha) * rows.signs
         for p, q in singular_pairs(rows.covariance(signed)):
             if rows.bit(p, q, signed):
                 yield p, q
 
     def _bits(self, rows: PairedRows, direction: _Direction, number: int) -> Iterator[Bit]:
-        """One pair of thresholds after the other on the same direction, without end."""
-        boosting = Boosting(
-            rows.signs, rows.even_weights(self.alpha), step=None, seed=[self.seed, 1, number]
-        )
+        """Yield bits of one direction with ever new thresholds, without end."""
+        weights = rows.balanced_weights(self.alpha)
+        boosting = Boosting(rows.signs, weights, step=None, seed=[self.seed, 1, number])
         while True:
             if bit := rows.bit(*direction, boosting.signed):
                 yield bit

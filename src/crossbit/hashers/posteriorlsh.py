@@ -5,25 +5,27 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from crossbit._progress import OnStep
 from crossbit.data import TrainingSet
 from crossbit.hashers.base import Hasher
-from crossbit.hashers.logistic import Logistic, Matrix, fit_validated
+from crossbit.linalg.logistic import fit_validated, posteriors
 from crossbit.model import Affine, HashModel, Layer, Softmax, Tanh
-from crossbit.model.inputs import apply, fit_inputs
+from crossbit.model.preprocessing import apply_layers, fit_preprocessing
 
 
 @dataclass(kw_only=True)
 class PosteriorLSH(Hasher):
-    r"""Logistic regression in each modality, then random hyperplanes of the posteriors, the same for all modalities.
+    r"""Logistic regression per modality, then random hyperplanes that all modalities share.
 
-    Bit $i$ is $\operatorname{sign}\big(p_i^\top (\pi(x) - \bar\pi)\big)$ with $\pi(x)$ the posteriors of the
-    classes and $p_i$ random. Posteriors mean the same in every modality, so codes can be searched across, though the
-    modalities never met. What any supervised method has to beat: two well-understood steps, no pairs, no tuning.
+    Bit $i$ is $\operatorname{sign}\big(p_i^\top (\pi(x) - \bar\pi)\big)$ with $\pi(x)$ the class
+    posteriors and $p_i$ random. Posteriors mean the same in every modality, so codes are comparable
+    across modalities although no pair of them was seen. The baseline that any supervised method
+    has to beat: two well-understood steps, no pairs, no tuning.
 
     Args:
-        inputs: Steps that prepare the features, as in `MMNN`.
+        inputs: Preprocessing steps of the features, as in `MMNN`.
 
     Example:
         >>> import numpy as np
@@ -33,42 +35,45 @@ class PosteriorLSH(Hasher):
         HashModel(image, text → 16 bits)
 
     References:
-        N. Rasiwasia et al. "A new approach to cross-modal multimedia retrieval." ACM Multimedia 2010 (the posteriors).
-        M. S. Charikar. "Similarity estimation techniques from rounding algorithms." STOC 2002 (the hyperplanes).
+        N. Rasiwasia et al. "A new approach to cross-modal multimedia retrieval." ACM Multimedia
+        2010 (the posteriors).
+        M. S. Charikar. "Similarity estimation techniques from rounding algorithms." STOC 2002 (the
+        hyperplanes).
     """
 
     inputs: str = "standardize"
 
-    title: ClassVar[str] = (
-        "logistic regression and random hyperplanes of its posteriors: what must be beaten"
-    )
-    learns_from: ClassVar[frozenset[str]] = frozenset({"labels"})
+    title: ClassVar[str] = "logistic regression and random hyperplanes of its posteriors"
+    supervision: ClassVar[frozenset[str]] = frozenset({"labels"})
 
     def _learn(
         self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
     ) -> HashModel:
         random = np.random.default_rng(self.seed)
-        several = any(labels.ndim == 2 for labels in data.labels.values())
-        fixed: dict[str, list[Layer]] = {}
-        fitted: dict[str, Logistic] = {}
+        multi_label = any(labels.ndim == 2 for labels in data.labels.values())
+        scores: dict[str, list[Layer]] = {}
         means = []
-        for name, member in data.memberships().items():
+        for name, member in data.one_hot().items():
             rows = member.any(axis=1)
             X = np.asarray(data.views[name][rows], np.float32)
-            fixed[name] = fit_inputs(self.inputs, X, random)
-            X = apply(fixed[name], X)
-            fitted[name] = fit_validated(X, member[rows], several=several, seed=self.seed)
-            means.append(fitted[name].posteriors(X).mean(axis=0))
-        mean = np.mean(means, axis=0)
+            layers = fit_preprocessing(self.inputs, X, random)
+            F = apply_layers(layers, X)
+            affine = Affine(
+                *fit_validated(F, member[rows], multi_label=multi_label, seed=self.seed)
+            )
+            scores[name] = [*layers, affine]
+            means.append(posteriors(affine(F), multi_label=multi_label).mean(axis=0))
+        mean = np.mean(means, axis=0, dtype=np.float64)
         P = random.standard_normal((self.n_bits, len(mean))).T
-        return HashModel(
-            {name: [*fixed[name], *_layers(fitted[name], P, mean)] for name in data.views},
-            self.n_bits,
-        )
+        hyperplanes = _hyperplanes(P, mean, multi_label)
+        return HashModel({name: [*scores[name], *hyperplanes] for name in data.views}, self.n_bits)
 
 
-def _layers(fitted: Logistic, P: Matrix, mean: Matrix) -> list[Layer]:
-    """Scores, posteriors, hyperplanes; a logistic function is half a tanh and a half."""
-    if fitted.several:
-        return [Affine(fitted.weight, fitted.bias), Tanh(0.5), Affine(P / 2, (0.5 - mean) @ P)]
-    return [Affine(fitted.weight, fitted.bias), Softmax(), Affine(P, -mean @ P)]
+def _hyperplanes(
+    P: NDArray[np.float64], mean: NDArray[np.float64], multi_label: bool
+) -> list[Layer]:
+    """Layers from class scores to projections of the posteriors."""
+    if multi_label:
+        # The sigmoid of s is (1 + tanh(s/2)) / 2.
+        return [Tanh(0.5), Affine(P / 2, (0.5 - mean) @ P)]
+    return [Softmax(), Affine(P, -mean @ P)]

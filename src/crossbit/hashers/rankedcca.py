@@ -1,67 +1,76 @@
-"""Canonical correlations, carried on by a ranking loss."""
+"""Canonical correlations, refined by a ranking loss."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import permutations
+from itertools import combinations, permutations
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbit._progress import OnStep
+from crossbit._progress import OnStep, Step
+from crossbit._validation import present_rows
 from crossbit.data import TrainingSet
+from crossbit.hashers._correspondence import Bags, group_rows
 from crossbit.hashers.base import Hasher
-from crossbit.hashers.canonical import Matrix
-from crossbit.hashers.ccaitq import quantizing_rotation
-from crossbit.hashers.ranking import Ranking, learn_to_find
-from crossbit.hashers.together import Bags, SharedDirections, things_of
+from crossbit.linalg.cca import CCA
+from crossbit.linalg.itq import itq, random_rotation
+from crossbit.linalg.optimize import Adam
 from crossbit.model import Affine, HashModel, Layer, Standardize, Tanh
-from crossbit.model.inputs import apply, fit_inputs
+from crossbit.model.preprocessing import apply_layers, fit_preprocessing
 
-Ints = NDArray[np.int64]
-Rows = NDArray[np.float32]
+_Ints = NDArray[np.int64]
+_Floats = NDArray[np.float32]
+_Matrix = NDArray[np.float64]
+_Weights = dict[str, tuple[_Floats, _Floats]]
+"""Modality → weight (k, bits) and bias (bits,)."""
 
-# Preparations of the features, each with regularizations to try.
-_TRIED = {
+# Preparations of the features, each with the regularizations to try.
+_CANDIDATES = {
     "standardize": (0.1, 0.3, 1.0, 3.0),
     "standardize+rbf(1500)+standardize": (0.01, 0.03, 0.1, 0.3),
 }
 _HELD_OUT = 0.2
-_JUDGED = 1000  # held-out things that choose
-_FEWEST = 10
+_MAX_HELD_OUT = 1000
+_MIN_HELD_OUT = 10
+_MAX_AXES = 768  # principal axes of a modality
 _DIRECTIONS = 512
 _ROUNDS = 20
 
 
 @dataclass(kw_only=True)
 class RankedCCA(Hasher):
-    r"""Directions that modalities share, turned and bent by a ranking loss until their signs tell things apart.
+    r"""Canonical directions, refined until each item's code finds its counterpart.
 
-    Each modality is projected on its canonical directions, weighted by their correlation. In this space, where
-    directions that do not generalize are small, an affine layer for each modality begins as the rotation of `CCAITQ`
-    and learns to find each thing's own counterpart among those of a batch,
+    Each modality is projected on its canonical directions, weighted by their correlation. In this
+    space, where directions that do not generalize are small, an affine layer per modality starts as
+    the rotation of `CCAITQ` and learns to find each item's counterpart within a batch (InfoNCE),
 
-    $$ \min\; \sum_{a \ne b} -\log \frac{\exp(u_i^a \cdot u_i^b / \tau q)}{\sum_j \exp(u_i^a \cdot u_j^b / \tau q)}
-       + \frac{\lambda}{2 q} \sum_a \|W_a - R\|^2 , $$
+    $$ \min\; \sum_{a \ne b} -\log \frac{\exp(u_i^a \cdot u_i^b / \tau q)}
+       {\sum_j \exp(u_i^a \cdot u_j^b / \tau q)} + \frac{\lambda}{2 q} \sum_a \|W_a - R\|^2 , $$
 
-    with $u = \operatorname{sign}$ of the $q$ outputs forwards and $\tanh$ backwards (a straight-through estimator),
-    by Adam with gradients in closed form: it needs NumPy alone, and seconds. A thing with several rows of a modality,
-    such as a picture with five captions, shows a random mixture of them each time.
+    with $u = \operatorname{sign}$ of the $q$ outputs in the forward pass and $\tanh$ in the
+    backward pass (a straight-through estimator), by Adam with gradients in closed form. It needs
+    NumPy only, and seconds. An item with several rows of a modality, such as an image with five
+    captions, is represented by a new random mixture of them in every step.
 
-    Features are linear, or nearness to landmarks; a fifth of the things, held out, chooses that, the regularization and
-    whether ranking helps, by the mean reciprocal rank of their own counterparts. The choice when all that is known is
-    what belongs together.
+    Features are linear or similarities to landmarks. A held-out fifth of the items chooses between
+    them, the regularization and whether the ranking loss helps, by the mean reciprocal rank of
+    their counterparts. The recommended method if only correspondence is known.
 
     Args:
-        inputs: How features are prepared: ``"auto"``, or the steps of `crossbit.model.inputs.KNOWN`.
-        regularization: Of the canonical directions, in mean variances; with ``inputs="auto"`` it is chosen.
+        inputs: Preprocessing steps of the features (`crossbit.model.preprocessing`), or
+            ``"auto"`` to choose them.
+        regularization: Regularization of the canonical directions, in mean variances; chosen by
+            held-out items if ``inputs="auto"``.
         power: Directions are weighted by their correlation to this power.
-        sharpness: $1 / (\tau \sqrt q)$: short codes, whose distances are coarse, are ranked more gently.
-        pull: $\lambda$, which does not let the layers go far from where they began.
-        steps: Of Adam.
-        batch: Things a step.
-        learning_rate: Of Adam; it falls to 0 as a cosine.
+        sharpness: $1 / (\tau \sqrt q)$: short codes, whose distances are coarse, get a higher
+            temperature.
+        pull: $\lambda$, the decay toward the initial weights.
+        steps: Number of Adam steps.
+        batch: Items per step.
+        learning_rate: Initial learning rate of Adam; it decays to 0 as a cosine.
 
     Example:
         >>> import numpy as np
@@ -72,8 +81,10 @@ class RankedCCA(Hasher):
 
     References:
         H. Hotelling. "Relations between two sets of variates." Biometrika 1936.
-        A. van den Oord, Y. Li, O. Vinyals. "Representation learning with contrastive predictive coding." 2018.
-        Y. Bengio, N. Léonard, A. Courville. "Estimating or propagating gradients through stochastic neurons." 2013.
+        A. van den Oord, Y. Li, O. Vinyals. "Representation learning with contrastive predictive
+        coding." 2018.
+        Y. Bengio, N. Léonard, A. Courville. "Estimating or propagating gradients through stochastic
+        neurons." 2013.
     """
 
     inputs: str = "auto"
@@ -85,171 +96,269 @@ class RankedCCA(Hasher):
     batch: int = 1000
     learning_rate: float = 0.003
 
-    title: ClassVar[str] = (
-        "canonical correlations, carried on by a ranking loss: what belongs together finds itself"
-    )
-    learns_from: ClassVar[frozenset[str]] = frozenset({"pairs", "rows"})
+    title: ClassVar[str] = "canonical correlations refined by a ranking loss, from pairs alone"
+    supervision: ClassVar[frozenset[str]] = frozenset({"pairs", "aligned"})
     modalities: ClassVar[tuple[int, int | None]] = (2, None)
 
     def _learn(
         self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
     ) -> HashModel:
-        things = things_of(data)
-        chosen = _Chosen(self.inputs, self.regularization, self.steps)
+        bags = group_rows(data)
+        choice = _Choice(self.inputs, self.regularization, self.steps)
         if self.inputs == "auto":
-            chosen = self._choose(data, things)
-        prepared = {
-            name: _prepare(data, name, chosen.inputs, things[name].rows, self.seed)
-            for name in data.views
-        }
-        shared = SharedDirections(
-            {name: _means(X, things[name]) for name, (_, X) in prepared.items()}
-        )
-        W, Z = self._project(
-            shared, {name: X for name, (_, X) in prepared.items()}, chosen.regularization
-        )
-        learned = self._rank(Z, things, chosen.steps, on_step)
+            choice = self._choose(data, bags)
+        layers = {}
+        X = {}
+        for name in data.views:
+            layers[name], X[name] = _prepare(data, name, choice.inputs, bags[name].rows, self.seed)
+        cca = CCA({name: bags[name].means(X[name]) for name in X}, max_axes=_MAX_AXES)
+        W, Z = self._project(cca, X, choice.regularization)
+        learned = self._rank(Z, bags, choice.steps, on_step)
         encoders: dict[str, list[Layer]] = {}
-        for name, (layers, _) in prepared.items():
-            mean, (M, bias) = shared.mean[name], learned[name]
-            # The mean goes first, in a layer of its own, so that large means do not cost precision.
-            center = Standardize(mean, np.ones(len(mean)))
-            encoders[name] = [*layers, center, Affine(W[name] @ M, bias), Tanh()]
-        return HashModel(encoders, self.n_bits, card={"chosen": chosen.told()})
+        for name, (M, bias) in learned.items():
+            # The mean is a separate layer, because large means would cost precision in the bias.
+            center = Standardize(cca.mean[name], np.ones(len(cca.mean[name])))
+            encoders[name] = [*layers[name], center, Affine(W[name] @ M, bias), Tanh()]
+        return HashModel(encoders, self.n_bits, card={"chosen": str(choice)})
 
     def _project(
-        self, shared: SharedDirections, X: Mapping[str, Matrix], regularization: float
-    ) -> tuple[dict[str, Matrix], dict[str, Matrix]]:
-        """Directions, and the rows in them, scaled to unit size; NaN stays NaN."""
-        W = shared.directions(max(_DIRECTIONS, self.n_bits), regularization, self.power)
-        Z = {name: (rows - shared.mean[name]) @ W[name] for name, rows in X.items()}
-        size = {
-            name: max(float(np.sqrt(np.nanmean(np.square(rows)))), 1e-12)
-            for name, rows in Z.items()
-        }
-        return {name: W[name] / size[name] for name in W}, {
-            name: Z[name] / size[name] for name in Z
-        }
+        self, cca: CCA, X: Mapping[str, _Matrix], regularization: float
+    ) -> tuple[dict[str, _Matrix], dict[str, _Matrix]]:
+        """Canonical directions and the rows in them, scaled to unit size; NaN stays NaN."""
+        W = cca.directions(max(_DIRECTIONS, self.n_bits), regularization, self.power)
+        Z = {}
+        for name, rows in X.items():
+            Z[name] = (rows - cca.mean[name]) @ W[name]
+            size = max(float(np.sqrt(np.nanmean(np.square(Z[name])))), 1e-12)
+            W[name] = W[name] / size
+            Z[name] /= size
+        return W, Z
 
     def _rank(
         self,
-        Z: Mapping[str, Matrix],
-        things: Mapping[str, Bags],
+        Z: Mapping[str, _Matrix],
+        bags: Mapping[str, Bags],
         steps: int,
         on_step: OnStep | None = None,
-    ) -> dict[str, tuple[Rows, Rows]]:
-        """Turn the directions toward the corners of the cube, then let things find their own counterparts."""
+    ) -> _Weights:
+        """Rotate the directions toward the corners of the cube, then train the ranking loss."""
         random = np.random.default_rng(self.seed)
-        V = np.concatenate(
-            [means[_there(means)] for name in Z if len(means := _means(Z[name], things[name]))]
-        )
-        start = quantizing_rotation(V, self.n_bits, rounds=_ROUNDS, random=random)
+        means = [bags[name].means(rows) for name, rows in Z.items()]
+        V = np.concatenate([rows[present_rows(rows)] for rows in means])
+        rotation = random_rotation(V.shape[1], self.n_bits, random)
+        start = itq(V, rotation, rounds=_ROUNDS)
         start /= max(float(np.sqrt(np.square(V @ start).mean())), 1e-12)
-        how = Ranking(
-            temperature=1 / (max(self.sharpness, 1e-6) * self.n_bits**0.5),
-            pull=self.pull,
-            steps=steps,
-            batch=self.batch,
-            rate=self.learning_rate,
-        )
-        rows = {name: each.astype(np.float32) for name, each in Z.items()}
-        return learn_to_find(rows, things, start.astype(np.float32), how, random, on_step)
+        rows = {name: projected.astype(np.float32) for name, projected in Z.items()}
+        return self._train_ranking(rows, bags, start.astype(np.float32), steps, random, on_step)
 
-    def _choose(self, data: TrainingSet, things: Mapping[str, Bags]) -> "_Chosen":
-        """Inputs, regularization and whether to rank at all, by how held-out things find their counterparts."""
-        n = len(next(iter(things.values())).counts)
-        aside = np.random.default_rng([self.seed, 1]).permutation(n)[
-            : min(int(_HELD_OUT * n), _JUDGED)
-        ]
-        if len(aside) < _FEWEST:
-            return _Chosen("standardize", self.regularization, self.steps)
-        learning = np.setdiff1d(np.arange(n), aside)
-        best: tuple[float, _Chosen, dict[str, Matrix]] | None = None
-        for inputs, regularizations in _TRIED.items():
+    def _train_ranking(
+        self,
+        Z: Mapping[str, _Floats],
+        bags: Mapping[str, Bags],
+        start: _Floats,
+        steps: int,
+        random: np.random.Generator,
+        on_step: OnStep | None,
+    ) -> _Weights:
+        """Train one affine layer per modality, all of them from the weights ``start``."""
+        k, bits = start.shape
+        size = start.size + bits
+        temperature = 1 / (max(self.sharpness, 1e-6) * self.n_bits**0.5)
+        initial = np.concatenate([start.ravel(), np.zeros(bits, np.float32)])
+        x = np.tile(initial, len(Z))
+
+        def unpack(parameters: _Floats) -> _Weights:
+            parts = parameters.reshape(len(Z), size)
+            return {
+                name: (part[: start.size].reshape(k, bits), part[start.size :])
+                for name, part in zip(Z, parts, strict=True)
+            }
+
+        def gradient(parameters: _Floats, batch: _Ints) -> tuple[float, _Floats]:
+            loss, slopes = _batch_gradient(Z, bags, unpack(parameters), batch, temperature, random)
+            flat = []
+            for name, (weight, _) in unpack(parameters).items():
+                slope, bias_slope = slopes[name]
+                slope = slope + self.pull / bits * (weight - start)
+                flat += [slope.ravel(), bias_slope]
+            return loss, np.concatenate(flat).astype(np.float32, copy=False)
+
+        # Only items with rows of at least two modalities have a counterpart.
+        counts = np.sum([bag.counts > 0 for bag in bags.values()], axis=0)
+        items = np.flatnonzero(counts > 1)
+        order = np.empty(0, np.int64)
+        adam = Adam(self.learning_rate)
+        for step in range(steps):
+            if len(order) < min(self.batch, len(items)):
+                order = random.permutation(items)
+            batch = order[: self.batch]
+            order = order[self.batch :]
+            cosine = (1 + np.cos(np.pi * step / steps)) / 2
+            x, loss = adam.step(x, lambda p, b=batch: gradient(p, b), rate_factor=float(cosine))
+            if on_step is not None:
+                on_step(Step(step + 1, steps, loss=loss))
+        return unpack(x)
+
+    def _choose(self, data: TrainingSet, bags: Mapping[str, Bags]) -> "_Choice":
+        """Choose inputs, regularization and whether to rank, by the ranks of held-out items."""
+        n = len(next(iter(bags.values())).counts)
+        n_held_out = min(int(_HELD_OUT * n), _MAX_HELD_OUT)
+        held_out = np.random.default_rng([self.seed, 1]).permutation(n)[:n_held_out]
+        if len(held_out) < _MIN_HELD_OUT:
+            return _Choice("standardize", self.regularization, self.steps)
+        train = np.setdiff1d(np.arange(n), held_out)
+        best_score = -1.0
+        for inputs, regularizations in _CANDIDATES.items():
             means = {}
-            for name, bags in things.items():
-                used = bags.rows[np.repeat(np.isin(np.arange(n), learning), bags.counts)]
-                means[name] = _means(_prepare(data, name, inputs, used, self.seed)[1], bags)
-            shared = SharedDirections({name: rows[learning] for name, rows in means.items()})
+            for name, bag in bags.items():
+                used = bag.rows[np.repeat(np.isin(np.arange(n), train), bag.counts)]
+                _, X = _prepare(data, name, inputs, used, self.seed)
+                means[name] = bag.means(X)
+            cca = CCA({name: rows[train] for name, rows in means.items()}, max_axes=_MAX_AXES)
             for regularization in regularizations:
-                _, Z = self._project(shared, means, regularization)
-                score = reciprocal_rank({name: rows[aside] for name, rows in Z.items()})
-                if best is None or score > best[0]:
-                    best = (score, _Chosen(inputs, regularization, self.steps), Z)
-        _, chosen, Z = cast("tuple[float, _Chosen, dict[str, Matrix]]", best)
-        return replace(chosen, steps=self._steps_that_help(Z, learning, aside))
+                _, Z = self._project(cca, means, regularization)
+                score = reciprocal_rank({name: rows[held_out] for name, rows in Z.items()})
+                if score > best_score:
+                    best_score = score
+                    choice = _Choice(inputs, regularization, self.steps)
+                    best = Z
+        return replace(choice, steps=self._useful_steps(best, train, held_out))
 
-    def _steps_that_help(self, Z: Mapping[str, Matrix], learning: Ints, aside: Ints) -> int:
-        """All steps, or none where codes find held-out counterparts better without."""
-        known = {name: rows[learning] for name, rows in Z.items()}
-        bags = {
-            name: Bags(np.flatnonzero(_there(rows)), _there(rows).astype(np.int64))
-            for name, rows in known.items()
-        }
+    def _useful_steps(self, Z: Mapping[str, _Matrix], train: _Ints, held_out: _Ints) -> int:
+        """All steps, or none if held-out items rank better without the ranking loss."""
+        known = {name: rows[train] for name, rows in Z.items()}
+        bags = {}
+        for name, rows in known.items():
+            present = present_rows(rows)
+            bags[name] = Bags(np.flatnonzero(present), present.astype(np.int64))
         scores = {}
         for steps in (0, self.steps):
-            layers = self._rank(known, bags, steps)
             codes = {
-                name: np.copysign(1.0, Z[name][aside] @ W + bias)
-                for name, (W, bias) in layers.items()
+                name: np.copysign(1.0, Z[name][held_out] @ weight + bias)
+                for name, (weight, bias) in self._rank(known, bags, steps).items()
             }
             scores[steps] = reciprocal_rank(codes)
         return max(scores, key=lambda steps: scores[steps])
 
 
 @dataclass(frozen=True)
-class _Chosen:
-    """What the held-out things chose."""
+class _Choice:
+    """Settings chosen by held-out items."""
 
     inputs: str
     regularization: float
     steps: int
 
-    def told(self) -> str:
-        """In a line, for the card."""
+    def __str__(self) -> str:
         return f"inputs {self.inputs}, regularization {self.regularization:g}, {self.steps} steps"
 
 
-def _there(rows: Matrix) -> NDArray[np.bool_]:
-    return ~np.isnan(rows[:, 0])
-
-
 def _prepare(
-    data: TrainingSet, name: str, inputs: str, rows: Ints, seed: int
-) -> tuple[list[Layer], Matrix]:
-    """Layers of prepared inputs, fitted on some rows, and what they make of all; NaN where a row is absent."""
-    view, there = data.views[name], data.present[name]
+    data: TrainingSet, name: str, inputs: str, rows: _Ints, seed: int
+) -> tuple[list[Layer], _Matrix]:
+    """Fit input layers on some rows and apply them to all; absent rows are NaN."""
+    view = data.views[name]
+    present = data.present[name]
     number = list(data.views).index(name)
-    layers = fit_inputs(inputs, view[np.unique(rows)], np.random.default_rng([seed, 2, number]))
-    made = apply(layers, view[there])
-    X = np.full((len(view), made.shape[1]), np.nan)
-    X[there] = made
+    layers = fit_preprocessing(
+        inputs, view[np.unique(rows)], np.random.default_rng([seed, 2, number])
+    )
+    prepared = apply_layers(layers, view[present])
+    X = np.full((len(view), prepared.shape[1]), np.nan)
+    X[present] = prepared
     return layers, X
 
 
-def _means(X: NDArray[Any], bags: Bags) -> Matrix:
-    """One row a thing, NaN where it has none."""
-    means = np.full((len(bags.counts), X.shape[1]), np.nan)
-    having = np.flatnonzero(bags.counts)
-    means[having] = bags.mixed(X, having)
-    return means
+def _batch_gradient(
+    Z: Mapping[str, _Floats],
+    bags: Mapping[str, Bags],
+    layers: _Weights,
+    batch: _Ints,
+    temperature: float,
+    random: np.random.Generator,
+) -> tuple[float, _Weights]:
+    """Loss of a batch and its gradient, summed over pairs of modalities."""
+    present = {}
+    mixtures = {}
+    outputs = {}
+    for name, (weight, bias) in layers.items():
+        present[name] = np.flatnonzero(bags[name].counts[batch] > 0)
+        items = batch[present[name]]
+        mixtures[name] = bags[name].mean_or_mixture(Z[name], items, random)
+        outputs[name] = mixtures[name] @ weight + bias
+    total = 0.0
+    slopes = {name: np.zeros_like(output) for name, output in outputs.items()}
+    for a, b in combinations(layers, 2):
+        _, left, right = np.intersect1d(
+            present[a], present[b], assume_unique=True, return_indices=True
+        )
+        if len(left) > 1:
+            loss, slope_a, slope_b = info_nce(outputs[a][left], outputs[b][right], temperature)
+            slopes[a][left] += slope_a
+            slopes[b][right] += slope_b
+            total += loss
+    return total, {
+        name: (mixtures[name].T @ slope, slope.sum(axis=0)) for name, slope in slopes.items()
+    }
 
 
-def reciprocal_rank(Z: Mapping[str, Matrix]) -> float:
-    """Mean of 1 / rank of the own counterpart by cosine, from every modality to every other; ties in the middle.
+def info_nce(
+    a: _Floats, b: _Floats, temperature: float, *, hard: bool = True
+) -> tuple[float, _Floats, _Floats]:
+    r"""InfoNCE loss of matching rows and its gradient with respect to both arguments.
+
+    $$ -\frac{1}{2n} \sum_i \Big( \log \frac{e^{l_{ii}}}{\sum_j e^{l_{ij}}}
+       + \log \frac{e^{l_{ii}}}{\sum_j e^{l_{ji}}} \Big),
+       \qquad l_{ij} = \frac{u_i \cdot v_j}{\tau q} $$
+
+    It equals `crossbit.neural.losses`' ranking loss of one similar row per row. The gradient is in
+    closed form, so that training needs no torch.
 
     Args:
-        Z: Modality → one row a thing, in one space; NaN where a thing lacks the modality.
+        a: Outputs of one modality, shape (n, q).
+        b: Outputs of the other modality; row i matches row i of ``a``.
+        temperature: $\tau$.
+        hard: $u$ and $v$ are signs with the gradient of tanh; otherwise they are tanh itself.
     """
-    found = []
+    n, bits = a.shape
+    soft_a = np.tanh(a)
+    soft_b = np.tanh(b)
+    u, v = soft_a, soft_b
+    if hard:
+        u = np.copysign(np.float32(1), a)
+        v = np.copysign(np.float32(1), b)
+    logits = (u @ v.T / (temperature * bits)).astype(np.float32)
+    by_row = _log_softmax(logits, 1)
+    by_column = _log_softmax(logits, 0)
+    loss = -(np.trace(by_row) + np.trace(by_column)) / (2 * n)
+    G = np.exp(by_row) + np.exp(by_column)
+    G[np.diag_indices(n)] -= 2
+    G /= np.float32(2 * n * temperature * bits)
+    return float(loss), (G @ v) * (1 - soft_a**2), (G.T @ u) * (1 - soft_b**2)
+
+
+def _log_softmax(x: _Floats, axis: int) -> _Floats:
+    shifted = x - x.max(axis=axis, keepdims=True)
+    out: _Floats = shifted - np.log(np.exp(shifted).sum(axis=axis, keepdims=True))
+    return out
+
+
+def reciprocal_rank(Z: Mapping[str, _Matrix]) -> float:
+    """Mean of 1 / rank of the counterpart by cosine, over all directions; ties rank in the middle.
+
+    Args:
+        Z: Modality → one row per item, in one space; NaN where an item lacks the modality.
+    """
+    values = []
     for a, b in permutations(Z, 2):
-        both = _there(Z[a]) & _there(Z[b])
+        both = present_rows(Z[a]) & present_rows(Z[b])
         A, B = (
-            Z[m][both] / np.maximum(np.linalg.norm(Z[m][both], axis=1, keepdims=True), 1e-12)
-            for m in (a, b)
+            rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+            for rows in (Z[a][both], Z[b][both])
         )
-        similar = (A @ B.T).round(9)
-        own = np.diag(similar)[:, None]
-        found.append(1 / ((similar > own).sum(axis=1) + ((similar == own).sum(axis=1) + 1) / 2))
-    ranks = np.concatenate(found)
+        cosines = (A @ B.T).round(9)
+        own = np.diag(cosines)[:, None]
+        rank = (cosines > own).sum(axis=1) + ((cosines == own).sum(axis=1) + 1) / 2
+        values.append(1 / rank)
+    ranks = np.concatenate(values)
     return float(ranks.mean()) if len(ranks) else 0.0

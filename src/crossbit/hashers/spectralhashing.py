@@ -2,32 +2,36 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from crossbit._progress import OnStep
 from crossbit.data import TrainingSet
+from crossbit.hashers._correspondence import linked_rows
 from crossbit.hashers.base import Hasher
-from crossbit.hashers.canonical import Matrix, canonical_directions, linked_rows
+from crossbit.linalg.cca import CCA
 from crossbit.model import Affine, HashModel, Sine
+
+_Matrix = NDArray[np.float64]
 
 
 @dataclass(kw_only=True)
 class SpectralHashing(Hasher):
-    r"""The smoothest functions on a box around the data, as bits.
+    r"""Signs of the smoothest functions on a box around the data.
 
     In a box with sides $b_j - a_j$ along directions $w_j$, the eigenfunctions of the Laplacian are
 
     $$ \Phi_{jk}(x) = \sin\Big(\frac\pi2 + \frac{k\pi}{b_j - a_j}\,(w_j^\top x - a_j)\Big), $$
 
-    and their eigenvalues grow with $k / (b_j - a_j)$. The bits are the signs of the ``n_bits`` smoothest ones. For one
-    modality the directions are its principal components, as in the original; for several they are the canonical
-    directions that the modalities share, in one box for all of them, so that codes can be searched across (as
-    cross-view hashing does).
+    and their eigenvalues grow with $k / (b_j - a_j)$. The bits are the signs of the ``n_bits``
+    smoothest ones. For one modality the directions are its principal components, as in the
+    original. For several they are the canonical directions that the modalities share, in one box
+    for all of them, which makes codes comparable across modalities (as in cross-view hashing).
 
     Args:
-        regularization: Of the canonical directions; see `CCAITQ`.
+        regularization: Regularization of the canonical directions; see `CCAITQ`.
 
     Example:
         >>> import numpy as np
@@ -44,7 +48,7 @@ class SpectralHashing(Hasher):
     regularization: float = 0.01
 
     title: ClassVar[str] = "smooth functions of principal or canonical directions: no labels"
-    learns_from: ClassVar[frozenset[str]] = frozenset({"pairs", "rows"})
+    supervision: ClassVar[frozenset[str]] = frozenset({"pairs", "aligned"})
 
     def _learn(
         self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
@@ -57,8 +61,8 @@ class SpectralHashing(Hasher):
         X = {name: rows - mean[name] for name, rows in X.items()}
         W = self._directions(data, X)
         V = np.concatenate([X[name] @ W[name] for name in X])
-        low, high = V.min(axis=0), V.max(axis=0)
-        chosen, frequency = _smoothest(high - low, self.n_bits)
+        low = V.min(axis=0)
+        chosen, frequency = _smoothest(V.max(axis=0) - low, self.n_bits)
         encoders = {}
         for name in X:
             P = W[name][:, chosen] * frequency
@@ -66,18 +70,19 @@ class SpectralHashing(Hasher):
             encoders[name] = [Affine(P, shift), Sine()]
         return HashModel(encoders, self.n_bits)
 
-    def _directions(self, data: TrainingSet, X: dict[str, Matrix]) -> dict[str, Matrix]:
+    def _directions(self, data: TrainingSet, X: dict[str, _Matrix]) -> dict[str, _Matrix]:
+        """Principal components of one modality, canonical directions of several."""
         if len(X) > 1:
-            return canonical_directions(
-                X, linked_rows(data), self.n_bits, self.regularization, power=1.0
-            )
+            cca = CCA(data.views, linked_rows(data), standardize=True)
+            return cca.directions(self.n_bits, self.regularization)
         ((name, rows),) = X.items()
+        # The exact decomposition, because constant rows must still give a direction.
         _, _, components = np.linalg.svd(rows, full_matrices=False)
         return {name: components[: self.n_bits].T}
 
 
-def _smoothest(sides: Matrix, n: int) -> tuple[np.ndarray, Matrix]:
-    """Direction and frequency of the n eigenfunctions with the smallest eigenvalues; a side of no length has none."""
+def _smoothest(sides: _Matrix, n: int) -> tuple[NDArray[Any], _Matrix]:
+    """Direction and frequency of the n smoothest eigenfunctions; sides of length 0 have none."""
     sides = np.where(sides > 1e-12 * sides.max(initial=0.0), sides, np.inf)
     if np.isinf(sides).all():
         sides = np.ones_like(sides)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from crossbit.linalg.optimize import LBFGS
 from crossbit.linalg.pca import Matrix, principal
+from crossbit.linalg.ridge import Ridge
 
 Floats: TypeAlias = NDArray[np.float32]
 Ints: TypeAlias = NDArray[np.int64]
@@ -131,6 +132,25 @@ def fit_logistic(
     coefficients = parameters[0].astype(np.float64)
     weight = basis.directions @ coefficients[:, :-1].T
     return weight, coefficients[:, -1] - basis.mean @ weight
+
+
+def fit_validated(
+    F: NDArray[Any], T: NDArray[Any], *, multi_label: bool, seed: int
+) -> tuple[Matrix, Matrix]:
+    """Return weight and bias of the regression whose penalty cross-validation chooses.
+
+    Args:
+        F: Features, shape (n, m).
+        T: Class membership, zeros and ones, shape (n, classes).
+        multi_label: Whether a row may have several classes.
+        seed: Seed of the folds.
+    """
+    F = np.asarray(F, np.float32)
+    T = np.asarray(T, np.float32)
+    _, decay = Ridge(F, T).leave_one_out()
+    folds = make_folds(T, np.random.default_rng(seed))
+    share = cross_validate(F, T, folds, decay=decay, multi_label=multi_label).share
+    return fit_logistic(F, T, decay=decay, share=share, multi_label=multi_label)
 
 
 def posteriors(scores: NDArray[Any], *, multi_label: bool) -> NDArray[Any]:

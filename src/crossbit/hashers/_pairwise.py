@@ -1,0 +1,372 @@
+"""Bits of two modalities from signed pairs: directions, thresholds and boosting."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossbit.data import TrainingSet
+from crossbit.errors import DataError
+from crossbit.model import Affine, HashModel
+
+Floats: TypeAlias = NDArray[np.float64]
+Ints: TypeAlias = NDArray[np.int64]
+
+_MIN_CORRELATION = 1e-6  # smaller ones are rounding errors
+_PERFECT = 1 - 1e-9
+_MAX_CELLS = 1 << 24  # entries of a table of all thresholds (4096²); 128 MB
+_QUANTILES = 256
+_STARTS = 4
+
+
+@dataclass(frozen=True)
+class Bit:
+    """One bit of both modalities: two directions, two thresholds and their correlation."""
+
+    p: Floats
+    q: Floats
+    left: float
+    right: float
+    correlation: float
+
+
+@dataclass(frozen=True, eq=False)
+class PairedRows:
+    """The rows of two modalities that occur in pairs, centered on the means of all training rows.
+
+    Attributes:
+        names: The two modalities.
+        means: Their means.
+        X: Rows of the first modality that occur in a pair.
+        Y: Rows of the second modality.
+        index: The pairs, as positions in X and Y.
+        signs: +1 for similar pairs, −1 for dissimilar ones.
+    """
+
+    names: tuple[str, str]
+    means: tuple[Floats, Floats]
+    X: NDArray[Any]
+    Y: NDArray[Any]
+    index: Ints
+    signs: Floats
+
+    @classmethod
+    def of(cls, data: TrainingSet, *, n_similar: int, n_dissimilar: int, seed: int) -> "PairedRows":
+        """Draw pairs from the best supervision and collect their rows."""
+        left, right = data.modalities
+        pairs = data.cross_pairs(
+            left, right, n_similar=n_similar, n_dissimilar=n_dissimilar, seed=seed
+        )
+        rows, columns = [], []
+        for side in (0, 1):
+            used, position = np.unique(pairs.index[:, side], return_inverse=True)
+            rows.append(used)
+            columns.append(position)
+        means = (_mean(data, left), _mean(data, right))
+        X = _centered(data.views[left], rows[0], means[0])
+        Y = _centered(data.views[right], rows[1], means[1])
+        signs = np.where(pairs.similar, 1.0, -1.0)
+        return cls((left, right), means, X, Y, np.stack(columns, axis=1), signs)
+
+    def balanced_weights(self, alpha: float = 1.0) -> Floats:
+        """Weights that sum to 1; those of dissimilar pairs sum to α times those of similar ones."""
+        similar = self.signs > 0
+        n_similar = int(similar.sum())
+        weights = np.where(similar, 1 / n_similar, alpha / (len(similar) - n_similar))
+        return weights / (1 + alpha)
+
+    def covariance(self, signed: Floats) -> Floats:
+        r"""$C = \sum_k \omega_k\, x_i y_j^\top$ for signed weights $\omega$ of the pairs."""
+        C = self._products.covariance(signed)
+        return C if self._products.first_is_wide else C.T
+
+    @cached_property
+    def _products(self) -> "_Products":
+        wide = self.X.shape[1] >= self.Y.shape[1]
+        first, second = (0, 1) if wide else (1, 0)
+        order = np.argsort(self.index[:, first], kind="stable")
+        ordered = self.index[order]
+        starts = np.flatnonzero(np.diff(ordered[:, first], prepend=-1))
+        rows = (self.X, self.Y)
+        return _Products(rows[first], rows[second], order, starts, ordered[:, second], wide)
+
+    def bit(self, p: Floats, q: Floats, signed: Floats) -> Bit | None:
+        """Find the best thresholds on two directions; None if they do not separate the pairs."""
+        thresholds = best_thresholds(_project(self.X, p), _project(self.Y, q), self.index, signed)
+        if thresholds is None or thresholds.correlation <= _MIN_CORRELATION:
+            return None
+        return Bit(p, q, thresholds.left, thresholds.right, thresholds.correlation)
+
+    def agreement(self, bit: Bit) -> Floats:
+        """+1 for pairs whose two rows have the same bit, −1 for the others."""
+        left = _project(self.X, bit.p) >= bit.left
+        right = _project(self.Y, bit.q) >= bit.right
+        return np.where(left[self.index[:, 0]] == right[self.index[:, 1]], 1.0, -1.0)
+
+    def model(self, bits: list[Bit]) -> HashModel:
+        """Build a model from bits, with one affine layer per modality."""
+        directions = (
+            np.stack([bit.p for bit in bits], axis=1),
+            np.stack([bit.q for bit in bits], axis=1),
+        )
+        thresholds = ([bit.left for bit in bits], [bit.right for bit in bits])
+        encoders = {
+            name: [Affine(W, -mean @ W - np.array(threshold))]
+            for name, W, mean, threshold in zip(
+                self.names, directions, self.means, thresholds, strict=True
+            )
+        }
+        return HashModel(encoders, len(bits))
+
+    def no_bit_error(self, method: str) -> DataError:
+        """Return the error for pairs that no direction separates."""
+        return DataError(
+            f"{method}: no direction of {self.names[0]!r} and {self.names[1]!r} separates similar"
+            " from dissimilar pairs; check that the features vary and that the pairs refer to the"
+            " right rows"
+        )
+
+
+@dataclass(frozen=True)
+class _Products:
+    """Pairs sorted by their row of the wider modality, which makes weighted sums over pairs fast.
+
+    Row r of the wider modality occurs in the pairs from ``starts[r]`` on. Its partners in the
+    narrower modality are weighted and summed; one matrix product does the rest.
+    """
+
+    wide: NDArray[Any]
+    narrow: NDArray[Any]
+    order: Ints
+    starts: Ints
+    partners: Ints
+    first_is_wide: bool
+
+    def covariance(self, signed: Floats) -> Floats:
+        weights = signed[self.order].astype(self.narrow.dtype, copy=False)
+        sums = np.empty((len(self.wide), self.narrow.shape[1]), self.narrow.dtype)
+        edges = [*self.starts.tolist(), len(weights)]
+        # One product per row of the wider side: the gathered rows stay in the cache.
+        for row, (begin, end) in enumerate(pairwise(edges)):
+            np.dot(weights[begin:end], self.narrow[self.partners[begin:end]], out=sums[row])
+        return (self.wide.T @ sums).astype(np.float64, copy=False)
+
+
+def _project(X: NDArray[Any], p: Floats) -> Floats:
+    """Project rows, rounded so that equal rows give equal projections wherever they are."""
+    u: Floats = (X @ p.astype(X.dtype)).astype(np.float32).astype(np.float64)
+    return u
+
+
+def _mean(data: TrainingSet, name: str) -> Floats:
+    mean: Floats = np.mean(
+        data.views[name], axis=0, dtype=np.float64, where=data.present[name][:, None]
+    )
+    return mean
+
+
+def _centered(view: NDArray[Any], rows: Ints, mean: Floats) -> NDArray[Any]:
+    """Rows minus their mean; float32 stays float32, which halves memory and time."""
+    dtype = np.float32 if view.dtype == np.float32 else np.float64
+    X: NDArray[Any] = np.asarray(view[rows], dtype, order="C")  # indexing has made a copy
+    np.subtract(X, mean.astype(dtype), out=X)
+    return X
+
+
+class Boosting:
+    r"""Weights $w_k$ of pairs with signs $s_k = \pm 1$, times $e^{-\alpha s_k h_k}$ after each bit.
+
+    $h_k = \pm 1$ says whether the two sides of the bit agree. AdaBoost's step is
+    $\alpha = \tfrac12 \ln \frac{1 + r}{1 - r}$ with $r = \sum_k w_k s_k h_k$: under the new weights
+    that bit has a correlation of zero, so the next one must differ.
+
+    A bit that classifies every pair correctly would drive all weights to zero. Then, and whenever
+    `restart` is called, the weights restart from the initial ones, each multiplied by a random
+    exponential number (the Bayesian bootstrap): a new boosting run on a slightly different sample.
+
+    Attributes:
+        weights: The current weights; they sum to 1.
+        bound: The product of $\sum_k w_k e^{-\alpha s_k h_k}$ so far. It bounds the weighted share
+            of pairs that a vote of the bits, each weighted by its $\alpha$, gets wrong.
+    """
+
+    def __init__(
+        self, signs: Floats, weights: Floats, *, step: float | None, seed: int | list[int]
+    ) -> None:
+        """Start with the given weights; a ``step`` of None is AdaBoost's."""
+        self.signs = signs
+        self.weights = self._initial = weights / weights.sum()
+        self.bound = 1.0
+        self._step = step
+        self._random = np.random.default_rng(seed)
+
+    @property
+    def signed(self) -> Floats:
+        """Positive weights for similar pairs, negative ones for dissimilar pairs."""
+        signed: Floats = self.weights * self.signs
+        return signed
+
+    def update(self, agreement: Floats) -> None:
+        """Raise the weights of pairs that a bit gets wrong and lower the others."""
+        correct = self.signs * agreement
+        r = float(self.weights @ correct)
+        if r >= _PERFECT:
+            self.restart()
+            return
+        alpha = 0.5 * np.log((1 + r) / (1 - r)) if self._step is None else self._step
+        raised = self.weights * np.exp(-alpha * correct)
+        self.bound *= float(raised.sum())
+        self.weights = raised / raised.sum()
+
+    def restart(self) -> None:
+        """Start a new boosting run from the initial weights times random numbers."""
+        weights = self._initial * self._random.standard_exponential(len(self._initial))
+        self.weights = weights / weights.sum()
+        self.bound = 1.0
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """Thresholds of two projections and their correlation.
+
+    Attributes:
+        left: The left bit is 1 where u ≥ this.
+        right: The right bit is 1 where v ≥ this.
+        correlation: The r of these thresholds, between −Σ|ω| and Σ|ω|.
+    """
+
+    left: float
+    right: float
+    correlation: float
+
+
+def best_thresholds(
+    u: NDArray[Any],
+    v: NDArray[Any],
+    index: Ints,
+    signed: Floats,
+    *,
+    cells: int = _MAX_CELLS,
+    quantiles: int = _QUANTILES,
+) -> Thresholds | None:
+    r"""Return the thresholds $c, d$ that maximize the weighted correlation of the bits with pairs.
+
+    $$ r(c, d) = \sum_k \omega_k \operatorname{sign}(u_i - c) \operatorname{sign}(v_j - d) $$
+
+    for pairs $k = (i, j)$ with signed weights $\omega_k$ (positive for similar pairs). Only the
+    order of the projections matters. With $\Sigma(c, d)$ the sum of $\omega$ over the pairs below
+    both thresholds, $R(c)$ and $D(d)$ its margins and $T$ its total,
+    $r = T - 2 R(c) - 2 D(d) + 4 \Sigma(c, d)$: all thresholds at once from one cumulative table.
+
+    The result is exact while that table has at most ``cells`` entries. Beyond that, the best
+    quantiles are improved by coordinate ascent, each step exact for one threshold given the other,
+    from several starts.
+
+    Args:
+        u: Projections of the left rows.
+        v: Projections of the right rows.
+        index: The pairs: row numbers (p, 2); every row occurs in a pair.
+        signed: $\omega$, one weight per pair.
+        cells: Largest table of all thresholds.
+        quantiles: Number of thresholds per side among which the search starts otherwise.
+
+    Returns:
+        The thresholds; None if a projection has a single value, because no bit may be constant.
+
+    Example:
+        >>> index = np.array([[0, 0], [1, 1], [0, 1], [1, 0]])
+        >>> weights = np.array([1.0, 1.0, -1.0, -1.0])
+        >>> best_thresholds(np.array([0.0, 2.0]), np.array([5.0, 7.0]), index, weights)
+        Thresholds(left=1.0, right=6.0, correlation=4.0)
+    """
+    u_values, u_rank = np.unique(u, return_inverse=True)
+    v_values, v_rank = np.unique(v, return_inverse=True)
+    n = len(u_values)
+    m = len(v_values)
+    if n < 2 or m < 2:
+        return None
+    i = u_rank[index[:, 0]]
+    j = v_rank[index[:, 1]]
+    if n * m <= cells:
+        c, d = _exact(i, j, signed, n, m)
+    else:
+        c, d = _coordinate_ascent(i, j, signed, n, m, quantiles)
+    r = float(np.where((i > c) == (j > d), signed, -signed).sum())
+    return Thresholds(_midpoint(u_values, c), _midpoint(v_values, d), r)
+
+
+def _midpoint(values: NDArray[Any], c: int) -> float:
+    """Midpoint of a value and the next; the next if no number lies between."""
+    low, high = float(values[c]), float(values[c + 1])
+    middle = low + (high - low) / 2
+    return middle if low < middle else high
+
+
+def _exact(i: Ints, j: Ints, signed: Floats, n: int, m: int) -> tuple[int, int]:
+    """Ranks after which to cut: the largest entry of the table of all thresholds."""
+    c, d = np.unravel_index(int(np.argmax(_table(i, j, signed, n, m))), (n - 1, m - 1))
+    return int(c), int(d)
+
+
+def _table(i: Ints, j: Ints, signed: Floats, n: int, m: int) -> Floats:
+    r"""$\Sigma - \tfrac12 R - \tfrac12 D$ of all thresholds: $r$ up to a shift and a factor."""
+    total: Floats = (
+        np.bincount(i * m + j, signed, minlength=n * m).astype(np.float64, copy=False).reshape(n, m)
+    )
+    np.cumsum(total, axis=0, out=total)
+    np.cumsum(total, axis=1, out=total)
+    inner = total[:-1, :-1]
+    inner -= 0.5 * total[:-1, -1:]
+    inner -= 0.5 * total[-1:, :-1]
+    return inner
+
+
+def _coordinate_ascent(
+    i: Ints, j: Ints, signed: Floats, n: int, m: int, quantiles: int
+) -> tuple[int, int]:
+    """Improve one threshold given the other, in turns; the best result of several starts."""
+    left = _quantile_ranks(i, signed, n, quantiles)
+    right = _quantile_ranks(j, signed, m, quantiles)
+    # Bin b holds the ranks after threshold b − 1, up to and including threshold b.
+    bins = np.searchsorted(left, i), np.searchsorted(right, j)
+    coarse = _table(*bins, signed, len(left) + 1, len(right) + 1)
+    results = [_ascend(i, j, signed, n, m, int(right[column])) for column in _best_columns(coarse)]
+    return max(results)[1]
+
+
+def _quantile_ranks(rank: Ints, signed: Floats, n: int, quantiles: int) -> Ints:
+    """Ranks that divide the weights into equal shares; never the last."""
+    mass = np.cumsum(np.bincount(rank, np.abs(signed), minlength=n))
+    ranks = np.searchsorted(mass, mass[-1] * np.arange(1, quantiles) / quantiles)
+    return np.unique(np.minimum(ranks, n - 2))
+
+
+def _best_columns(table: Floats) -> Ints:
+    """Columns of the largest entries, no two of them close to each other."""
+    best = table.max(axis=0)
+    sections = np.array_split(np.arange(len(best)), min(2 * _STARTS, len(best)))
+    peaks = np.array([section[best[section].argmax()] for section in sections])
+    return peaks[np.argsort(-best[peaks], kind="stable")][:_STARTS]
+
+
+def _ascend(
+    i: Ints, j: Ints, signed: Floats, n: int, m: int, d: int
+) -> tuple[float, tuple[int, int]]:
+    """Optimize both thresholds in turns until r stops growing; return r and the ranks."""
+    c, r = _sweep(i, np.where(j > d, signed, -signed), n)
+    while True:
+        new_d, _ = _sweep(j, np.where(i > c, signed, -signed), m)
+        new_c, new_r = _sweep(i, np.where(j > new_d, signed, -signed), n)
+        if not new_r > r + 1e-12:
+            return r, (c, d)
+        c, d, r = new_c, new_d, new_r
+
+
+def _sweep(rank: Ints, signed: Floats, n: int) -> tuple[int, float]:
+    """Best threshold of one side given the signs of the other, and its correlation."""
+    below = np.cumsum(np.bincount(rank, signed, minlength=n))
+    c = int(np.argmin(below[:-1]))
+    return c, float(below[-1] - 2 * below[c])
