@@ -101,7 +101,8 @@ def _mean_log_loss(scores: Tensor, weights: Tensor) -> Tensor:
     has_positive = total > 0
     if not has_positive.any():
         return scores.new_zeros(())
-    scores, weights = scores[has_positive], weights[has_positive]
+    scores = scores[has_positive]
+    weights = weights[has_positive]
     costs = torch.logsumexp(scores, dim=1, keepdim=True) - scores
     return (torch.where(weights > 0, weights * costs, 0).sum(dim=1) / total[has_positive]).mean()
 
