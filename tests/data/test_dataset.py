@@ -378,6 +378,6 @@ def test_runs_are_written_as_ranges() -> None:
 
 
 def test_class_sizes_count_large_identifiers() -> None:
-    data = Dataset(views={"image": X[:3]}, labels=[10**15, 10**15, 7])
+    data = Dataset(views={"image": X[:3]}, labels=np.array([10**15, 10**15, 7]))
     assert data.n_classes == 2
     assert data.describe()["labels"]["image"]["counts"] == [1, 2]

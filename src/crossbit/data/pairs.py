@@ -292,7 +292,7 @@ class _Candidates:
     def keys(self, i: _Ints, j: _Ints) -> _Ints:
         """One number per pair, the same for both orders within a modality."""
         if self.within:
-            i, j = np.minimum(i, j), np.maximum(i, j)
+            return np.minimum(i, j) * self.right.n + np.maximum(i, j)
         return i * self.right.n + j
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from crossbit._validation import present_rows
 from crossbit.errors import DataError
 from crossbit.linalg.cca import CCA
 from crossbit.linalg.itq import itq, random_rotation
@@ -93,7 +94,7 @@ class CCAInit:
         cca = CCA(views)
         directions = cca.directions(config.n_bits, self.regularization, self.power)
         centered = {
-            name: view[~np.isnan(view[:, 0])].astype(np.float64) - cca.mean[name]
+            name: view[present_rows(view)].astype(np.float64) - cca.mean[name]
             for name, view in views.items()
         }
         V = np.concatenate([centered[name] @ directions[name] for name in views])

@@ -125,7 +125,7 @@ def _convert_files(
     on_unused: OnUnused,
 ) -> None:
     with ExitStack() as stack:
-        fields = _fields(paths, map, stack, on_unused) | about
+        fields = _fields(paths, map, stack, on_unused) | dict(about)
         # Arrays of the right shape that take no memory: everything but the values is validated
         # before the first byte is written.
         outline = Dataset(
