@@ -102,7 +102,7 @@ def test_evaluate_prints_every_direction_and_writes_a_result(
     result = read_result(path)
     for direction in ("image → image", "image → text", "text → image", "text → text"):
         assert direction in printed
-        (report,) = (result["directions"][direction.replace(" → ", "-")],)
+        report = result["directions"][direction.replace(" → ", "-")]
         first = report["results"][0]
         assert first["name"] == "mAP"
         assert f"{100 * first['value']:.1f}" in printed
@@ -138,7 +138,8 @@ def test_score_reads_codes_in_many_forms(
     toy: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     codes = HashModel.load(model).encode("image", np.load(toy / "image.npy"))
-    bits, labels = codes.unpack(), np.load(toy / "labels.npy")
+    bits = codes.unpack()
+    labels = np.load(toy / "labels.npy")
     codes.save(tmp_path / "a.codes")
     np.save(tmp_path / "bool.npy", bits)
     np.save(tmp_path / "signs.npy", 2.0 * bits - 1)

@@ -27,7 +27,8 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_tune_then_fit(toy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out, model = tmp_path / "search", tmp_path / "model"
+    out = tmp_path / "search"
+    model = tmp_path / "model"
     assert (
         run(
             "tune",
@@ -57,10 +58,8 @@ def test_tune_then_fit(toy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
         "text": [96, 32],
     }  # the training part alone
     assert run("fit", toy, "--method", "ccaitq", "--config", out / "best.toml", "-o", model) == 0
-    fields, best = (
-        HashModel.load(model).card["fields"],
-        tomllib.loads((out / "best.toml").read_text()),
-    )
+    fields = HashModel.load(model).card["fields"]
+    best = tomllib.loads((out / "best.toml").read_text())
     assert {name: fields[name] for name in best} == best
     assert (fields["rounds"], fields["n_bits"]) == (5, 12)
 

@@ -182,7 +182,7 @@ def test_an_existing_folder_is_refused_before_any_work(gallery: Path, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("options", "message"),
     [
         ({"seed": -1}, "seed must be an integer of at least 0, got -1"),
         (
@@ -192,7 +192,7 @@ def test_an_existing_folder_is_refused_before_any_work(gallery: Path, tmp_path: 
     ],
 )
 def test_invalid_options_are_refused_before_any_work(
-    given: Any,  # noqa: ANN401
+    options: Any,  # noqa: ANN401
     message: str,
     gallery: Path,
     tmp_path: Path,
@@ -203,7 +203,7 @@ def test_invalid_options_are_refused_before_any_work(
             gallery / "captions.csv",
             tmp_path / "out",
             cache=tmp_path / "cache",
-            **given,
+            **options,
         )
     assert list(tmp_path.iterdir()) == []
 
@@ -224,13 +224,14 @@ def test_an_interruption_leaves_no_partial_collection(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    out, given = tmp_path / "out", {**FEATURES, "cache": gallery / "cache"}
+    out = tmp_path / "out"
+    options = {**FEATURES, "cache": gallery / "cache"}
     with monkeypatch.context() as patch:
         patch.setattr(Collection, "upsert", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            learn(gallery / "pictures", gallery / "captions.csv", out, **given)
+            learn(gallery / "pictures", gallery / "captions.csv", out, **options)
     assert list(tmp_path.iterdir()) == []
-    learn(gallery / "pictures", gallery / "captions.csv", out, **given)
+    learn(gallery / "pictures", gallery / "captions.csv", out, **options)
     with Collection.open(out) as collection:
         assert len(collection) == 61
 

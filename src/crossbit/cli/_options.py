@@ -39,6 +39,45 @@ Fields = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="FIELD=VALUE", help="Field of the method; repeatable."),
 ]
+_RAY_PANEL = "On a Ray cluster"
+RayAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        metavar="ADDRESS|local",
+        help="Use the workers of this cluster.",
+        rich_help_panel=_RAY_PANEL,
+    ),
+]
+RayWorkers = Annotated[
+    int, typer.Option("--workers", min=1, help="Number of workers.", rich_help_panel=_RAY_PANEL)
+]
+RayTarget = Annotated[
+    str | None,
+    typer.Option(
+        "--into",
+        metavar="COLLECTION",
+        help="Write the codes into a collection instead of a file.",
+        rich_help_panel=_RAY_PANEL,
+    ),
+]
+RayColumn = Annotated[
+    str | None,
+    typer.Option(
+        "--column",
+        help="Column of parquet files with the feature rows.",
+        show_default="the modality's name",
+        rich_help_panel=_RAY_PANEL,
+    ),
+]
+RayIdColumn = Annotated[
+    str,
+    typer.Option(
+        "--id-column",
+        help="Column with the ids; row numbers if there is none.",
+        rich_help_panel=_RAY_PANEL,
+    ),
+]
 
 
 def open_collection(path: str, model: Path | None = None) -> Collection:

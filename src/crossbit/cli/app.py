@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from importlib.metadata import EntryPoint, entry_points, version
+from inspect import getdoc
 from typing import Annotated, Any
 
 import typer
@@ -48,7 +49,7 @@ RENAMED = {
 class _Group(TyperGroup):
     """The top-level group: answers renamed options, and imports plug-ins only when they run."""
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - of vendored click
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - click
         """Stop with a hint if a renamed option is used."""
         if hint := renamed_hint(args):
             typer.echo(f"crossbit: {hint}", err=True)
@@ -89,9 +90,8 @@ def _plugins() -> dict[str, EntryPoint]:
 
 
 def _plugin_summary(entry: EntryPoint) -> str:
-    metadata = entry.dist.metadata if entry.dist is not None else {}
-    if "Summary" in metadata:
-        return metadata["Summary"]
+    if entry.dist is not None and "Summary" in entry.dist.metadata:
+        return entry.dist.metadata["Summary"]
     return f"Commands of {entry.value.partition('.')[0]}."
 
 
@@ -190,6 +190,15 @@ def _options(
     """Accept the options of the application itself."""
 
 
+def _reflow(text: str) -> str:
+    """Join the lines of each paragraph, so that help fits any width; examples are indented."""
+    paragraphs = text.split("\n\n")
+    return "\n\n".join(p if p.startswith(" ") else p.replace("\n", " ") for p in paragraphs)
+
+
 for _module in (train, codes, collection, items, search, serve, doctor, demo):
     app.add_typer(_module.commands)
 app.add_typer(data.app, name="data")
+for _typer in [group.typer_instance for group in app.registered_groups]:
+    for _command in _typer.registered_commands if _typer is not None else []:
+        _command.help = _reflow(getdoc(_command.callback) or "")

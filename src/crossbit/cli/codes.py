@@ -12,7 +12,15 @@ from crossbit import distributed, evaluation, metrics
 from crossbit._io.files import ArrayFile, atomic_write, write_json
 from crossbit._validation import present_rows
 from crossbit.cli import console
-from crossbit.cli._options import DatasetFolder, ModelFolder
+from crossbit.cli._options import (
+    DatasetFolder,
+    ModelFolder,
+    RayAddress,
+    RayColumn,
+    RayIdColumn,
+    RayTarget,
+    RayWorkers,
+)
 from crossbit.codes import FORMAT, Codes
 from crossbit.data import Dataset, read_array
 from crossbit.errors import DataError
@@ -20,7 +28,6 @@ from crossbit.metrics import Divisor, Empty, Report, Ties
 from crossbit.model import HashModel
 
 commands = typer.Typer()
-_RAY_PANEL = "On a Ray cluster"
 _ENCODE_ROWS = 1 << 16  # rows per block: bounds the memory of `crossbit encode`
 _THREADS = 2
 
@@ -33,6 +40,29 @@ Radius = Annotated[
 ]
 TieOrder = Annotated[Ties, typer.Option(help="How items at the same distance are ordered.")]
 DividedBy = Annotated[Divisor, typer.Option(help="Divisor of average precision at a cut-off.")]
+QuerySplit = Annotated[
+    str | None,
+    typer.Option(
+        "--queries", help="Split of the queries.", show_default="query, test, or all rows"
+    ),
+]
+BaseSplit = Annotated[
+    str | None,
+    typer.Option("--base", help="Split to search.", show_default="database, or the queries' split"),
+]
+ResultOut = Annotated[
+    Path | None,
+    typer.Option(
+        "--out", "-o", help="JSON file; the codes go beside it.", show_default="results/…"
+    ),
+]
+CodesFile = Annotated[
+    str,
+    typer.Argument(help="Codes of the queries: a codes file, .npy, file.npz:KEY or file.mat:KEY."),
+]
+LabelsFile = Annotated[
+    str, typer.Argument(help="Labels of the queries: classes, or zeros and ones (n, classes).")
+]
 
 
 @commands.command("encode")
@@ -54,39 +84,11 @@ def _encode(
             help="Skip rows that are all NaN; OUT.rows.npy lists the rows that were encoded.",
         ),
     ] = False,
-    ray: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ADDRESS|local",
-            help="Encode on the workers of this cluster.",
-            rich_help_panel=_RAY_PANEL,
-        ),
-    ] = None,
-    workers: Annotated[
-        int, typer.Option(min=1, help="Number of workers.", rich_help_panel=_RAY_PANEL)
-    ] = 2,
-    into: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COLLECTION",
-            help="Write the codes into a collection instead of a file.",
-            rich_help_panel=_RAY_PANEL,
-        ),
-    ] = None,
-    column: Annotated[
-        str | None,
-        typer.Option(
-            help="Column of parquet files with the feature rows.",
-            show_default="the modality's name",
-            rich_help_panel=_RAY_PANEL,
-        ),
-    ] = None,
-    id_column: Annotated[
-        str,
-        typer.Option(
-            help="Column with the ids; row numbers if there is none.", rich_help_panel=_RAY_PANEL
-        ),
-    ] = "id",
+    ray: RayAddress = None,
+    workers: RayWorkers = 2,
+    into: RayTarget = None,
+    column: RayColumn = None,
+    id_column: RayIdColumn = "id",
 ) -> None:
     """Encode feature rows as binary codes.
 
@@ -97,7 +99,7 @@ def _encode(
 
       crossbit encode toy-model toy/image.npy --modality image --out image.codes
       crossbit encode toy-model features.mat:I_te -m image -o image.npy
-      crossbit encode toy-model shards/ -m image --ray local --workers 2 --into photos
+      crossbit encode toy-model shards/ -m image --ray local --into photos
     """
     if ray is not None:
         job = distributed.EncodingJob(
@@ -154,14 +156,8 @@ def _write_codes(codes: Codes, out: Path, rows: NDArray[np.int64] | None) -> Non
 def _evaluate(
     model: ModelFolder,
     dataset: DatasetFolder,
-    queries: Annotated[
-        str | None,
-        typer.Option(help="Split of the queries.", show_default="query, test, or all rows"),
-    ] = None,
-    base: Annotated[
-        str | None,
-        typer.Option(help="Split to search.", show_default="database, or the queries' split"),
-    ] = None,
+    queries: QuerySplit = None,
+    base: BaseSplit = None,
     at: At = None,
     radius: Radius = None,
     ties: TieOrder = "expected",
@@ -174,12 +170,7 @@ def _evaluate(
             " it always is.",
         ),
     ] = False,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", "-o", help="JSON file; the codes go beside it.", show_default="results/…"
-        ),
-    ] = None,
+    out: ResultOut = None,
 ) -> None:
     """Evaluate a model on a data set, from every modality to every modality.
 
@@ -203,9 +194,7 @@ def _evaluate(
         data,
         queries=queries,
         base=base,
-        measures=metrics.standard_measures(
-            at=at or (10, 100), radii=radius or (2,), divisor=divisor, ties=ties
-        ),
+        measures=_measures(at, radius, ties, divisor),
         include_self=not exclude_self,
     )
     with console.err.status("evaluating"):
@@ -227,15 +216,8 @@ def _evaluate(
 
 @commands.command("score")
 def _score(
-    codes: Annotated[
-        str,
-        typer.Argument(
-            help="Codes of the queries: a codes file, .npy, file.npz:KEY or file.mat:KEY."
-        ),
-    ],
-    labels: Annotated[
-        str, typer.Argument(help="Labels of the queries: classes, or zeros and ones (n, classes).")
-    ],
+    codes: CodesFile,
+    labels: LabelsFile,
     base: Annotated[
         str | None, typer.Option(help="Codes to search.", show_default="the queries")
     ] = None,
@@ -274,7 +256,7 @@ def _score(
     For example:
 
       crossbit score codes.npy labels.npy --at 10
-      crossbit score B.mat:B_te B.mat:L_te --base B.mat:B_tr --base-labels B.mat:L_tr --ties stable
+      crossbit score B.mat:B_te B.mat:L_te --base B.mat:B_tr --base-labels B.mat:L_tr
     """
     if (base is None) != (base_labels is None):
         raise DataError("--base and --base-labels go together; give both or neither")
@@ -286,9 +268,7 @@ def _score(
         query_codes,
         base_codes,
         metrics.from_labels(of_queries, of_base),
-        measures=metrics.standard_measures(
-            at=at or (10, 100), radii=radius or (2,), divisor=divisor, ties=ties
-        ),
+        measures=_measures(at, radius, ties, divisor),
         exclude="same-row" if base is None and exclude_self else None,
         empty=empty,
         threads=_THREADS,
@@ -296,6 +276,14 @@ def _score(
     _print_report(report)
     if out is not None:
         write_json(out, report.to_dict())
+
+
+def _measures(
+    at: list[int] | None, radius: list[int] | None, ties: Ties, divisor: Divisor
+) -> tuple[metrics.Measure, ...]:
+    return metrics.standard_measures(
+        at=at or (10, 100), radii=radius or (2,), divisor=divisor, ties=ties
+    )
 
 
 def _read_codes(path: str, bits: int | None, *, sign: bool) -> Codes:

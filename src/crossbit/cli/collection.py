@@ -49,6 +49,8 @@ def _create(
 ) -> None:
     """Create an empty collection for the codes of a model.
 
+    A folder gets a copy of the model. A server stores only its fingerprint: keep the model folder.
+
     For example:
 
       crossbit create photos --model toy-model
@@ -196,6 +198,8 @@ def _export(
 ) -> None:
     """Write all items as JSON lines: ids, payloads and codes, but not stored features.
 
+    'crossbit import' reads the file into a collection of the same model.
+
     For example:
 
       crossbit export photos --out photos.jsonl
@@ -232,6 +236,8 @@ def _import(
     model: CollectionModel = None,
 ) -> None:
     """Add the items of an export; the collection must use the same model.
+
+    Codes of another model are not comparable and are refused.
 
     For example:
 

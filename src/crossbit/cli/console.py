@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.markup import escape
 from rich.progress import (
     BarColumn,
@@ -116,8 +116,8 @@ def table(*columns: str, title: str | None = None, left: int = 1, wrap: int = 0)
         padding=(0, 2, 0, 0),
     )
     for i, column in enumerate(columns):
-        justify = "left" if i < left else "right"
-        plain.add_column(column, justify=justify, no_wrap=i < len(columns) - wrap)  # type: ignore[arg-type]
+        justify: JustifyMethod = "left" if i < left else "right"
+        plain.add_column(column, justify=justify, no_wrap=i < len(columns) - wrap)
     return plain
 
 

@@ -49,7 +49,7 @@ def _convert(
       crossbit data convert wikipedia_dataset --out wiki
       crossbit data convert NUS-WIDE --out nus
       crossbit data convert mirflickr.mat --out mirflickr
-      crossbit data convert features.npz --out mine --map image=cnn --map text=bow --map labels=y
+      crossbit data convert features.npz --out mine --map image=cnn --map labels=y
     """
     unused: list[str] = []
     with console.err.status("converting"):
@@ -139,10 +139,12 @@ def _synthetic(
 ) -> None:
     """Create a synthetic multimodal data set with classes, for first experiments.
 
+    It has a training and a test split. --missing makes rows absent from some views.
+
     For example:
 
       crossbit data synthetic --out toy
-      crossbit data synthetic -o three -n 5000 -m image=128 -m text=50 -m sound=20 --missing 0.2
+      crossbit data synthetic -o three -n 5000 -m image=128 -m text=50 -m sound=20
     """
     widths = {"modalities": _widths(modality)} if modality else {}
     data = synthetic(

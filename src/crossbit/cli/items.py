@@ -71,7 +71,7 @@ def _add(
     For example:
 
       crossbit add photos items.jsonl
-      crossbit add photos photos.parquet --id-column url --column image=embedding --column text=tags
+      crossbit add photos photos.parquet --id-column url --column text=tags
       crossbit add photos image.npy --modality image --ids-file names.txt
       zcat items.jsonl.gz | crossbit add photos -
     """
@@ -200,6 +200,8 @@ def _get(
 ) -> None:
     """Show items, one line of JSON each: payload, and codes in hexadecimal.
 
+    The exit code is 1 if an item does not exist.
+
     For example:
 
       crossbit get photos cat.jpg dog.jpg
@@ -230,6 +232,8 @@ def _delete(
     model: CollectionModel = None,
 ) -> None:
     """Delete items by their ids; unknown ids are ignored.
+
+    With --modality the items stay, and only their codes of that modality are deleted.
 
     For example:
 

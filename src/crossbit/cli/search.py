@@ -69,11 +69,15 @@ def _search(
 ) -> None:
     """Find the items nearest to a query of any modality.
 
+    A query is a raw input, a feature row (--rows) or an item of the collection (--like). Without
+    --target the nearest code of an item counts, whatever its modality.
+
     For example:
 
       crossbit search photos "red + food" -m text --target image
-      crossbit search photos --like cat.jpg -m image -k 20 --filter '{"year": {">=": 2010}}'
-      crossbit search photos --like cat.jpg -m image --filter '{"tags": {"has": "dog"}}'
+      crossbit search photos --like cat.jpg -m image -k 20
+      crossbit search photos dog -m text --filter '{"year": {">=": 2010}}'
+      crossbit search photos dog -m text --filter '{"tags": {"has": "beach"}}'
       crossbit search photos --rows queries.npy -m text > hits.jsonl
     """
     with open_collection(collection, model) as source:
@@ -109,10 +113,12 @@ def _annotate(
 ) -> None:
     """Suggest tags by a vote of the nearest neighbors.
 
+    The score of a tag is the share of the neighbors that have it in a payload field.
+
     For example:
 
       crossbit annotate photos new.jpg -m image --target text
-      crossbit annotate photos --rows image.npy -m image --neighbors 10 --max-tags 5
+      crossbit annotate photos --rows X.npy -m image --neighbors 10 --max-tags 5
     """
     with open_collection(collection, model) as source:
         queries, titles = _queries(source, modality, inputs, rows, like)

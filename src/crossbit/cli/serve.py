@@ -55,9 +55,8 @@ def _serve(
       crossbit serve photos
       crossbit serve photos --port 0 --images ~/Pictures
       crossbit serve milvus://localhost:19530/photos --model photos-model
-      CROSSBIT_TOKEN=secret crossbit serve photos --host 0.0.0.0 --allowed-host search.example.org
-      curl -H 'Content-Type: application/json' -d '{"text": "dog + beach", "k": 3}' \
-localhost:8000/api/search
+      CROSSBIT_TOKEN=secret crossbit serve photos --host 0.0.0.0
+      curl --json '{"text": "dog + beach", "k": 3}' localhost:8000/api/search
     """
     run_server(
         collection,

@@ -16,6 +16,8 @@ from crossbit.cli._options import (
     DatasetFolder,
     Fields,
     Method,
+    RayAddress,
+    RayWorkers,
     make_hasher,
     parse_fields,
 )
@@ -26,11 +28,29 @@ from crossbit.pipeline import EXTRACTORS, LearnResult, learn
 from crossbit.tune import SearchResult, Trial, nested_score, search
 
 commands = typer.Typer()
-_RAY_PANEL = "On a Ray cluster"
 _SHOWN_TRIALS = 8  # the best of a search
 _SHOWN_SKIPPED = 10  # inputs that `learn` could not use
 
 ModelOut = Annotated[Path, typer.Option("--out", "-o", help="Model folder to write.")]
+SearchOut = Annotated[
+    Path, typer.Option("--out", "-o", help="Folder of the search; the same command continues it.")
+]
+SpaceFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--space",
+        help="TOML file: FIELD = { low, high, log } or a list.",
+        show_default="by the method",
+    ),
+]
+CacheFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--cache",
+        help="Folder for features and converted networks.",
+        show_default="~/.cache/crossbit",
+    ),
+]
 
 
 @commands.command("fit")
@@ -55,17 +75,8 @@ def _fit(
         Path | None,
         typer.Option(help="File for checkpoints; the same command resumes from it."),
     ] = None,
-    ray: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ADDRESS|local",
-            help="Train on the workers of this cluster.",
-            rich_help_panel=_RAY_PANEL,
-        ),
-    ] = None,
-    workers: Annotated[
-        int, typer.Option(min=1, help="Number of workers.", rich_help_panel=_RAY_PANEL)
-    ] = 2,
+    ray: RayAddress = None,
+    workers: RayWorkers = 2,
 ) -> None:
     """Train hash functions on a data set and write them as a model folder.
 
@@ -103,10 +114,7 @@ def _fit(
 @commands.command("tune")
 def _tune(
     dataset: DatasetFolder,
-    out: Annotated[
-        Path,
-        typer.Option("--out", "-o", help="Folder of the search; the same command continues it."),
-    ],
+    out: SearchOut,
     method: Method = "mmnn",
     bits: Bits = 32,
     trials: Annotated[
@@ -117,12 +125,7 @@ def _tune(
     split: Annotated[
         str, typer.Option(help="Split to search on, or 'all'; never the test split.")
     ] = "train",
-    space: Annotated[
-        Path | None,
-        typer.Option(
-            help="TOML file: FIELD = { low, high, log } or a list.", show_default="by the method"
-        ),
-    ] = None,
+    space: SpaceFile = None,
     settings: Fields = None,
     nested: Annotated[
         bool,
@@ -143,7 +146,7 @@ def _tune(
 
       crossbit tune toy --method ccaitq --bits 32 --out toy-search
       crossbit fit toy --method ccaitq --config toy-search/best.toml --out toy-model
-      crossbit tune toy --method mmnn --set inputs=unit --space space.toml --trials 60 -o search-2
+      crossbit tune toy --set inputs=unit --space space.toml --trials 60 -o search-2
     """
     data = Dataset.load(dataset)
     rows = data if split == "all" or (split == "train" and not data.splits) else data.part(split)
@@ -242,12 +245,7 @@ def _learn(
         int | None,
         typer.Option(min=1, help="Processes that extract features.", show_default="cores"),
     ] = None,
-    cache: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder for features and converted networks.", show_default="~/.cache/crossbit"
-        ),
-    ] = None,
+    cache: CacheFolder = None,
 ) -> None:
     """Build a collection from images and captions: texts find images, images find texts.
 
@@ -261,8 +259,8 @@ def _learn(
     For example:
 
       crossbit learn --images photos --captions captions.csv --out gallery
-      crossbit learn -i photos -c captions.jsonl -o gallery -b 64 --text-features tags
-      crossbit learn -i photos -c captions.csv -o gallery --image-features sift:500 --test-size 0.2
+      crossbit learn -i photos -c words.jsonl -o gallery --text-features tags
+      crossbit learn -i photos -c words.csv -o gallery --bits 64 --test-size 0.2
     """
     result = learn(
         images,
