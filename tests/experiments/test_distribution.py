@@ -1,5 +1,8 @@
 """The distribution crossbit-experiments: its metadata, its entry point and its data files."""
 
+import doctest
+import importlib
+import pkgutil
 import tomllib
 from importlib.metadata import entry_points, version
 from importlib.resources import files
@@ -7,11 +10,16 @@ from pathlib import Path
 
 import pytest
 
+import crossbit_experiments
 from crossbit.cli import main
 from crossbit_experiments.docs import TABLES
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "experiments" / "pyproject.toml").read_text(encoding="utf-8"))
+MODULES = sorted(
+    module.name
+    for module in pkgutil.walk_packages(crossbit_experiments.__path__, "crossbit_experiments.")
+)
 COMMANDS = ("wiki", "nus", "flickr8k", "shapegoogle", "digits", "defects", "capacity", "docs")
 
 
@@ -42,3 +50,9 @@ def test_data_files_are_packaged(name: str) -> None:
 def test_every_committed_result_has_tables() -> None:
     committed = {path.parent.name for path in (ROOT / "results").glob("*/summary.json")}
     assert committed <= set(TABLES)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_doctests(name: str) -> None:
+    module = importlib.import_module(name)
+    assert doctest.testmod(module, optionflags=doctest.NORMALIZE_WHITESPACE).failed == 0

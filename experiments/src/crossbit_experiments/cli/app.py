@@ -21,7 +21,9 @@ from crossbit_experiments.cli._shared import (
 )
 
 app = typer.Typer(
-    help="Run the paper's experiments and compare with its printed numbers.", no_args_is_help=True
+    help="Run the paper's experiments and compare with its printed numbers.",
+    no_args_is_help=True,
+    add_completion=False,
 )
 
 

@@ -20,6 +20,8 @@ _PairCount = Annotated[
     int, typer.Option(min=1, help="Similar pairs per loss, and as many dissimilar ones.")
 ]
 
+_QUALITATIVE = "Options of --part qualitative"
+
 
 def nus(
     data: Annotated[
@@ -134,13 +136,19 @@ def flickr8k(
     pairs: _PairCount = 100_000,
     query: Annotated[
         list[str] | None,
-        typer.Option(help="Words of a query, such as 'dog + beach'; may be repeated. Qualitative."),
+        typer.Option(
+            help="Words of a query, such as 'dog + beach'; may be repeated.",
+            rich_help_panel=_QUALITATIVE,
+        ),
     ] = None,
     encoder: Annotated[
-        str, typer.Option(help="Image encoder, as in crossbit learn. Qualitative.")
+        str,
+        typer.Option(help="Image encoder, as in crossbit learn.", rich_help_panel=_QUALITATIVE),
     ] = "efficientnet",
-    shown: Annotated[int, typer.Option(min=1, help="Query photographs shown. Qualitative.")] = 5,
-    seed: Annotated[int, typer.Option(help="Random seed. Qualitative.")] = 0,
+    shown: Annotated[
+        int, typer.Option(min=1, help="Query photographs shown.", rich_help_panel=_QUALITATIVE)
+    ] = 5,
+    seed: Annotated[int, typer.Option(help="Random seed.", rich_help_panel=_QUALITATIVE)] = 0,
     cache: Annotated[
         Path | None,
         typer.Option(help="Folder for image features.", show_default="that of crossbit learn"),
