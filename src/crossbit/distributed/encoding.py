@@ -249,7 +249,7 @@ class _BlockEncoder:
         rows = np.flatnonzero(present_rows(X)) if self.skip_absent else np.arange(len(X))
         if len(rows) < len(X):
             X = X[rows]
-            ids = [ids[row] for row in rows]
+            ids = [ids[int(row)] for row in rows]
         try:
             codes = self.model.encode(self.modality, X)
         except DataError as error:

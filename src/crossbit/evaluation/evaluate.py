@@ -156,7 +156,7 @@ def split_rows(data: Dataset, split: str, modality: str) -> Rows:
         else data.splits[check_known(split, data.splits, "split")]
     )
     rows = np.asarray(rows[modality] if isinstance(rows, Mapping) else rows)
-    present = rows[present_rows(view[rows])]
+    present: Rows = rows[present_rows(view[rows])]
     if not len(present):
         raise DataError(f"the split {split!r} has no rows of {modality!r}")
     return present
