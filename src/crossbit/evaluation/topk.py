@@ -136,9 +136,9 @@ class TopKRanking(Ranking):
         n_queries = rows.stop - rows.start
         levels = self._levels_in_parts(rows)
         included = levels[query, item] < n_levels  # all but excluded self-matches
-        query, item, distance = query[included], item[included], distance[included]
+        query, item, distance = (values[included] for values in (query, item, distance))
         order = np.lexsort((item, distance, query))
-        query, item, distance = query[order], item[order], distance[order]
+        query, item, distance = (values[order] for values in (query, item, distance))
         is_first = np.diff(query, prepend=-1) > 0
         starts_group = is_first | stable | (np.diff(distance, prepend=-1.0) != 0)
         group = np.cumsum(starts_group) - 1
