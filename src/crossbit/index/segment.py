@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crossbit._io.files import read_arrays, write_arrays
+from crossbit._io.files import ArrayFile
 from crossbit._validation import check_bits
 from crossbit.codes import Codes
 from crossbit.errors import DataError, FormatError
@@ -208,12 +208,12 @@ class Segment:
     def save(self, path: Path, meta: Mapping[str, Any]) -> None:
         """Write a segment without deleted rows to a file; the multi-index is not stored."""
         header = {"n_bits": self.codes.n_bits, "meta": dict(meta)}
-        write_arrays(path, FORMAT, header, {"ids": self.codes.ids, "words": self.codes.words})
+        ArrayFile.write(path, FORMAT, header, {"ids": self.codes.ids, "words": self.codes.words})
 
     @classmethod
     def load(cls, path: Path) -> tuple["Segment", dict[str, Any]]:
         """Map what `save` wrote into memory, validate it, and return it with its metadata."""
-        file = read_arrays(path, FORMAT)
+        file = ArrayFile.read(path, FORMAT)
         try:
             n_bits = check_bits(file.meta["n_bits"])
             meta = dict(file.meta["meta"])
