@@ -124,7 +124,8 @@ def read_result(path: Path) -> dict[str, Any]:
 def _current_protocol(stored: Mapping[str, Any]) -> dict[str, Any]:
     protocol = {_OLD_PROTOCOL_FIELDS.get(key, key): value for key, value in stored.items()}
     for key, renamed in _OLD_PROTOCOL_VALUES.items():
-        protocol[key] = renamed.get(protocol.get(key, ""), protocol.get(key))
+        if key in protocol:
+            protocol[key] = renamed.get(protocol[key], protocol[key])
     # In old files the first measure is the primary one by position only.
     protocol.setdefault("primary_measure", next(iter(protocol.get("measures", {})), None))
     return protocol
