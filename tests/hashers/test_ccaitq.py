@@ -32,7 +32,7 @@ def rank_of_own_row(model: Any, views: dict[str, Array], left: str, right: str) 
 
 def test_directions_are_the_canonical_ones() -> None:
     """Against scikit-learn's CCA, which uses another algorithm."""
-    from sklearn.cross_decomposition import CCA as Reference
+    from sklearn import cross_decomposition
 
     views = {name: shared_latent()[name] for name in ("image", "text")}
     index = np.repeat(np.arange(400)[:, None], 2, axis=1)
@@ -40,7 +40,7 @@ def test_directions_are_the_canonical_ones() -> None:
     W = cca.directions(3, regularization=1e-9, power=0)
     A, B = ((views[name] - cca.mean[name]) @ W[name] for name in views)
     ours = [np.corrcoef(A[:, i], B[:, i])[0, 1] for i in range(3)]
-    reference = Reference(n_components=3, max_iter=5000, tol=1e-12)
+    reference = cross_decomposition.CCA(n_components=3, max_iter=5000, tol=1e-12)
     U, V = reference.fit_transform(views["image"], views["text"])
     theirs = [np.corrcoef(U[:, i], V[:, i])[0, 1] for i in range(3)]
     np.testing.assert_allclose(ours, theirs, atol=1e-4)

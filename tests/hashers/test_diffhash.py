@@ -90,7 +90,7 @@ def test_shorter_codes_are_the_first_bits_of_longer_ones() -> None:
 
 @pytest.mark.parametrize("wrong", [0, 5])
 def test_a_direction_with_one_threshold_repeats_its_bit(wrong: int) -> None:
-    """Features of two values have one threshold, so every bit is the same, right or nearly right."""
+    """Features of two values have one threshold, so all bits are equal, right or nearly right."""
     side = np.arange(10) % 2
     views = {"image": side[:, None].astype(float), "text": side[:, None].astype(float)}
     index = np.array([(i, j) for i in range(10) for j in range(10)])

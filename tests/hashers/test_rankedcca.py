@@ -75,7 +75,7 @@ def test_the_loss_and_its_gradient_equal_those_of_torch() -> None:
     a, b = (random.normal(size=(6, 8)).astype(np.float32) for _ in range(2))
     x, y = (torch.from_numpy(each.copy()).requires_grad_() for each in (a, b))
     expected = ranking(x.tanh(), y.tanh(), torch.eye(6, dtype=torch.bool), temperature=0.2)
-    expected.backward()
+    expected.backward()  # type: ignore[no-untyped-call]
     loss, slope_a, slope_b = info_nce(a, b, 0.2, hard=False)
     assert loss == pytest.approx(float(expected.detach()), rel=1e-5)
     np.testing.assert_allclose(slope_a, x.grad.numpy(), atol=1e-6)

@@ -63,7 +63,7 @@ class PosteriorLSH(Hasher):
             )
             scores[name] = [*layers, affine]
             means.append(posteriors(affine(F), multi_label=multi_label).mean(axis=0))
-        mean = np.mean(means, axis=0, dtype=np.float64)
+        mean = np.asarray(np.mean(means, axis=0), np.float64)
         P = random.standard_normal((self.n_bits, len(mean))).T
         hyperplanes = _hyperplanes(P, mean, multi_label)
         return HashModel({name: [*scores[name], *hyperplanes] for name in data.views}, self.n_bits)

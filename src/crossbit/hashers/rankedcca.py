@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import combinations, permutations
 from pathlib import Path
 from typing import ClassVar
@@ -194,7 +195,8 @@ class RankedCCA(Hasher):
             batch = order[: self.batch]
             order = order[self.batch :]
             cosine = (1 + np.cos(np.pi * step / steps)) / 2
-            x, loss = adam.step(x, lambda p, b=batch: gradient(p, b), rate_factor=float(cosine))
+            objective = partial(gradient, batch=batch)
+            x, loss = adam.step(x, objective, rate_factor=float(cosine))
             if on_step is not None:
                 on_step(Step(step + 1, steps, loss=loss))
         return unpack(x)
