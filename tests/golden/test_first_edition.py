@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from crossbit import CCAITQ, LSH, Codes, Collection, Dataset, HammingIndex, HashModel, hamming
 from crossbit.cli.app import app
 from crossbit.collection.copy import contents
-from crossbit.collection.milvus.schema import MilvusState, group_rows
+from crossbit.collection.milvus.schema import MilvusState, StoredItem
 from crossbit.evaluation.results import read_result
 from crossbit.features import load_extractor as open_recipe
 from crossbit.metrics import AveragePrecision, evaluate_ranking
@@ -358,9 +358,8 @@ def test_rows_of_a_server_are_read() -> None:
     first, *rows = ({**row, "code": [bytes.fromhex(row["code"])]} for row in expected["rows"])
     state = MilvusState.from_row("a server", first)
     assert (state.n_bits, state.fingerprint) == (expected["n_bits"], expected["model"])
-    items = [
-        stored.to_item(key, state) for key, stored in group_rows(rows, state.modalities.values())
-    ]
+    grouped = StoredItem.group(rows, state.modalities.values())
+    items = [stored.to_item(key, state) for key, stored in grouped]
     assert [
         [item.id, item.payload, {name: spelled(code)[0] for name, code in item.codes.items()}]
         for item in items

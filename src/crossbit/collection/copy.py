@@ -1,6 +1,7 @@
 """Copy a collection from one store to another, and verify that both hold the same items."""
 
 import hashlib
+import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -9,11 +10,14 @@ import numpy as np
 from crossbit._progress import batches
 from crossbit.codes import Codes
 from crossbit.collection.collection import Collection
-from crossbit.collection.payloads import canonical_json
 from crossbit.collection.types import Item
 from crossbit.errors import BackendError, DataError
 
 BATCH = 1000
+# The order of fields in a payload does not count.
+_canonical = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True
+)
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,7 @@ def contents(collection: Iterable[Item], on_items: Callable[[int], None] | None 
 
 def _digest(item: Item) -> int:
     codes = {name: item.codes[name].to_bytes().tobytes().hex() for name in sorted(item.codes)}
-    text = canonical_json([item.id, item.payload, codes])
+    text = _canonical.encode([item.id, item.payload, codes])
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 

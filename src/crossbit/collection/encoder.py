@@ -212,13 +212,11 @@ class Encoder:
         Text of a client may therefore only reach extractors of text, and all other extractors are
         given the bytes of a file, never its path.
         """
-        extractor = self._extractor_class(modality)
-        if extractor is not None and extractor.accepts == "text":
-            expected, is_allowed = "text", _is_text
-        elif extractor is not None and extractor.accepts_uploads:
-            expected, is_allowed = f"the contents of a file ({extractor.accepts})", _is_contents
-        else:
+        kind = self.accepts(modality, trusted=False)
+        if kind is None:
             raise DataError(f"{modality!r} accepts no raw inputs from clients; {_ALTERNATIVES}")
+        is_allowed = _is_text if kind == "text" else _is_contents
+        expected = "text" if kind == "text" else f"the contents of a file ({kind})"
         for raw in inputs:
             if not is_allowed(raw):
                 given = "text" if _is_text(raw) else type(raw).__name__

@@ -18,9 +18,6 @@ MAX_DEPTH = 64
 _LONG_NUMBER = b"0" * 19  # every longer number contains it once all digits are replaced by zeros
 _DIGITS_TO_ZEROS = bytes.maketrans(b"123456789", b"000000000")
 _encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-_sorting_encoder = json.JSONEncoder(
-    ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True
-)
 
 
 def check_text(text: str, what: str) -> str:
@@ -159,8 +156,3 @@ def _check_value(value: object, id_: Id, depth: int) -> None:
 def json_length(payload: object) -> int:
     """Return the number of characters of a payload's JSON text; a string counts as that text."""
     return len(payload if isinstance(payload, str) else _encoder.encode(payload))
-
-
-def canonical_json(value: object) -> str:
-    """Return JSON text that does not depend on the order of an object's fields."""
-    return _sorting_encoder.encode(value)

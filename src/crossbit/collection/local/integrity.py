@@ -14,7 +14,7 @@ import numpy as np
 from crossbit.collection.local.database import Database
 from crossbit.collection.local.index_cache import IndexCache, IndexView, build_index
 from crossbit.collection.local.schema import MODEL, DbState
-from crossbit.collection.local.tables import Tables, item_checksum
+from crossbit.collection.local.tables import Tables
 from crossbit.collection.local.transaction import Transaction
 from crossbit.collection.types import Finding, Stats
 from crossbit.errors import CrossbitError, FormatError
@@ -166,7 +166,7 @@ def _is_valid_item(row: Any, id_: Any, payload: Any, checksum: Any) -> bool:  # 
     return (
         isinstance(payload, str)
         and isinstance(id_, str | int)
-        and item_checksum(row, id_, payload) == checksum
+        and Tables.item_checksum(row, id_, payload) == checksum
     )
 
 

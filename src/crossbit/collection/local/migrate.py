@@ -13,12 +13,7 @@ import numpy as np
 
 from crossbit.collection.local.database import Database
 from crossbit.collection.local.schema import CODES, FEATURES, DbState
-from crossbit.collection.local.tables import (
-    RowNumbers,
-    Tables,
-    features_from_blobs,
-    features_to_blobs,
-)
+from crossbit.collection.local.tables import RowNumbers, Tables
 from crossbit.collection.local.transaction import Transaction
 from crossbit.collection.store import FeatureBatches, Rows
 from crossbit.collection.types import Id
@@ -60,9 +55,10 @@ def upgrade(
         The state after the switch.
     """
     with database.writing() as connection:
-        before = DbState.read(connection)
+        transaction = Transaction(connection)
+        before = transaction.state
         _check_possible(connection, before, model, has_batches=batches is not None)
-        drop_leftovers(connection, before)
+        transaction.drop_unused_tables()  # of an upgrade that did not finish
         plan = _begin(connection, before, model)
     model.save(folder / str(plan.version))
     if batches is None:
@@ -76,18 +72,6 @@ def upgrade(
         if batches is None:
             _encode_changed(transaction, plan, before.generation)
         return _switch(transaction, plan)
-
-
-def drop_leftovers(connection: sqlite3.Connection, state: DbState) -> None:
-    """Drop the tables of upgrades that did not finish."""
-    used = {
-        *(f"codes_{number}" for number in state.codes.values()),
-        *(f"features_{number}" for number, _ in state.features.values()),
-    }
-    tables = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
-    for (name,) in tables:
-        if name.startswith(("codes_", "features_")) and name not in used:
-            connection.execute(f"DROP TABLE {name}")
 
 
 def _check_possible(
@@ -145,7 +129,7 @@ def _kept_features(
             rows, blobs = tables.blobs_after(f"features_{number}", width, last, _BLOCK)
         if not len(rows):
             return
-        yield rows, features_from_blobs(blobs, state.feature_type, shape)
+        yield rows, Tables.features_from_blobs(blobs, state.feature_type, shape)
         last = int(rows[-1])
 
 
@@ -167,7 +151,7 @@ def _encode_changed(transaction: Transaction, plan: _UpgradePlan, since: int) ->
             else [tables.blobs(table, "feature", width, changed)]
         )
         for rows, blobs in blocks:
-            features = features_from_blobs(blobs, state.feature_type, shape)
+            features = Tables.features_from_blobs(blobs, state.feature_type, shape)
             codes = plan.model.encode(modality, features)
             table_of_codes = f"codes_{plan.codes[modality]}"
             tables.write_blobs(table_of_codes, rows.tolist(), codes.to_bytes())
@@ -209,7 +193,7 @@ def _replace_features(
             f"rows of {modality!r}: expected shape {shape} as in the previous batches, got"
             f" {features.shape[1:]}"
         )
-    blobs = features_to_blobs(features, state.feature_type)
+    blobs = Tables.features_to_blobs(features, state.feature_type)
     tables.write_blobs(f"features_{number}", rows, blobs)
     return plan
 
@@ -243,6 +227,6 @@ def _switch(transaction: Transaction, plan: _UpgradePlan) -> DbState:
         codes=dict(plan.codes),
         features=dict(plan.features),
     )
-    drop_leftovers(connection, after)
     transaction.advance([], after)
+    transaction.drop_unused_tables()
     return transaction.state

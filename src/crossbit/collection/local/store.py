@@ -269,7 +269,7 @@ class LocalStore:
         """Delete what an unfinished upgrade has left behind."""
         with self._write_transaction() as transaction:
             state = transaction.state
-            migrate.drop_leftovers(transaction.connection, state)
+            transaction.drop_unused_tables()
         self._delete_outdated(state)
 
     def _delete_outdated(self, state: DbState) -> None:

@@ -78,12 +78,20 @@ class Tables:
         self.connection.executemany(
             "INSERT INTO items VALUES (?, ?, ?, ?) ON CONFLICT (row)"
             " DO UPDATE SET payload = excluded.payload, checksum = excluded.checksum",
-            ((row, id_, payload, item_checksum(row, id_, payload)) for row, id_, payload in items),
+            (
+                (row, id_, payload, self.item_checksum(row, id_, payload))
+                for row, id_, payload in items
+            ),
         )
 
     def delete_rows(self, table: str, rows: Iterable[int]) -> None:
         """Delete rows of a table by number."""
         self.connection.executemany(f"DELETE FROM {table} WHERE row = ?", ((row,) for row in rows))
+
+    @staticmethod
+    def item_checksum(row: int, id_: Id, payload: str) -> int:
+        """Return the CRC-32 of an item's id and payload, started from its row number."""
+        return zlib.crc32(f"{id_}{payload}".encode(), row & _LOW)
 
     def _select(self, sql: str, keys: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
         """Select the rows whose key is among ``keys``; ``{}`` in the statement is the list.
@@ -100,7 +108,7 @@ class Tables:
 
     def _verify_items(self, selected: Iterable[tuple[Any, ...]]) -> Iterator[tuple[int, Id, str]]:
         for row, id_, payload, checksum in selected:
-            if not isinstance(payload, str) or item_checksum(row, id_, payload) != checksum:
+            if not isinstance(payload, str) or self.item_checksum(row, id_, payload) != checksum:
                 raise corrupted(self.connection, f"item {id_!r} does not match its checksum")
             yield row, id_, payload
 
@@ -159,6 +167,18 @@ class Tables:
         table = f"codes_{state.codes[modality]}"
         numbers, blobs = self.blobs(table, "code", state.code_bytes, rows)
         return numbers, Codes.from_bytes(blobs, state.n_bits)
+
+    @staticmethod
+    def features_to_blobs(features: Rows, dtype: str | None) -> Blobs:
+        """Return feature rows as bytes of a little-endian data type."""
+        narrow = np.ascontiguousarray(features, np.dtype(dtype).newbyteorder("<"))
+        return narrow.reshape(len(narrow), -1).view(np.uint8).reshape(len(narrow), -1)
+
+    @staticmethod
+    def features_from_blobs(blobs: Blobs, dtype: str | None, shape: tuple[int, ...]) -> Rows:
+        """Return feature rows from their bytes."""
+        flat = np.ascontiguousarray(blobs).view(np.dtype(dtype).newbyteorder("<"))
+        return flat.reshape(len(blobs), *shape)
 
     def _joined_blobs(
         self, table: str, column: str, width: int, limits: tuple[int, int]
@@ -240,23 +260,6 @@ class Tables:
             offsets = np.repeat(first - np.cumsum(count) + count, count)
             changed.append(offsets + np.arange(count.sum()))
         return np.unique(np.concatenate(changed))
-
-
-def item_checksum(row: int, id_: Id, payload: str) -> int:
-    """Return the CRC-32 of an item's id and payload, started from its row number."""
-    return zlib.crc32(f"{id_}{payload}".encode(), row & _LOW)
-
-
-def features_to_blobs(features: Rows, dtype: str | None) -> Blobs:
-    """Return feature rows as bytes of a little-endian data type."""
-    narrow = np.ascontiguousarray(features, np.dtype(dtype).newbyteorder("<"))
-    return narrow.reshape(len(narrow), -1).view(np.uint8).reshape(len(narrow), -1)
-
-
-def features_from_blobs(blobs: Blobs, dtype: str | None, shape: tuple[int, ...]) -> Rows:
-    """Return feature rows from their bytes."""
-    flat = np.ascontiguousarray(blobs).view(np.dtype(dtype).newbyteorder("<"))
-    return flat.reshape(len(blobs), *shape)
 
 
 def _no_blobs(width: int) -> tuple[RowNumbers, Blobs]:

@@ -13,7 +13,7 @@ from crossbit.collection.filters import matches_all
 from crossbit.collection.local.index_cache import IndexView
 from crossbit.collection.local.payload_index import PayloadIndex
 from crossbit.collection.local.schema import FEATURES, DbState, corrupted
-from crossbit.collection.local.tables import RowNumbers, Tables, features_to_blobs
+from crossbit.collection.local.tables import RowNumbers, Tables
 from crossbit.collection.store import EncodedView, Query, WriteBatch
 from crossbit.collection.types import Hit, Id, Item, Payload
 from crossbit.errors import DataError
@@ -54,6 +54,17 @@ class Transaction:
         rows = np.concatenate([np.empty(0, np.int64), *changed])
         self.tables.log_change(state.generation, rows)
         self.set_state(state)
+
+    def drop_unused_tables(self) -> None:
+        """Drop tables of codes and features that the state does not name."""
+        used = {
+            *(f"codes_{number}" for number in self.state.codes.values()),
+            *(f"features_{number}" for number, _ in self.state.features.values()),
+        }
+        sql = "SELECT name FROM sqlite_schema WHERE type = 'table'"
+        for (name,) in self.connection.execute(sql).fetchall():
+            if name.startswith(("codes_", "features_")) and name not in used:
+                self.connection.execute(f"DROP TABLE {name}")
 
     # --- writing ---
 
@@ -118,7 +129,7 @@ class Transaction:
                 f"rows of {modality!r}: the collection keeps features of shape {expected}, got"
                 f" {shape}"
             )
-        blobs = features_to_blobs(view.features, state.feature_type)
+        blobs = self.tables.features_to_blobs(view.features, state.feature_type)
         self.tables.write_blobs(f"features_{number}", rows, blobs)
         return state
 
@@ -200,15 +211,26 @@ class Transaction:
         sources: list[int],
     ) -> list[Hit]:
         n_bits = query.codes.n_bits
-        targets = query.targets
+        codes = _codes(view, query.targets, rows, sources) if query.with_codes else {}
         hits = []
         for row, distance, source in zip(rows, distances, sources, strict=True):
             id_, payload = items[row]
-            modality = targets[source]
-            code = view.index(modality).get([row]) if query.with_codes else None
             similarity = (n_bits - distance) / n_bits
-            hits.append(Hit(id_, distance, similarity, modality, payload, code))
+            modality = query.targets[source]
+            hits.append(Hit(id_, distance, similarity, modality, payload, codes.get(row)))
         return hits
+
+
+def _codes(
+    view: IndexView, targets: Sequence[str], rows: Sequence[int], sources: Sequence[int]
+) -> dict[int, Codes]:
+    """Return the code of each row in the modality that found it, with one lookup per modality."""
+    codes: dict[int, Codes] = {}
+    for source in set(sources):
+        own = [row for row, other in zip(rows, sources, strict=True) if other == source]
+        found = view.index(targets[source]).get(own)
+        codes.update((row, found[i]) for i, row in enumerate(own))
+    return codes
 
 
 def _merge_modalities(

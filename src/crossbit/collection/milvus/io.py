@@ -13,7 +13,6 @@ from crossbit.collection.milvus.schema import (
     STATE_KEY,
     MilvusState,
     StoredItem,
-    group_rows,
     item_id,
     item_key,
     pack_codes,
@@ -89,7 +88,7 @@ class MilvusTable:
         numbers = [NO_MODALITY, *state.modalities.values()]
         rows = self.rows([STATE_KEY, *_row_keys(ids, numbers)], level=level)
         own = (row for row in rows if row["key"] != STATE_KEY)
-        return self._find_state(rows), dict(group_rows(own, numbers))
+        return self._find_state(rows), dict(StoredItem.group(own, numbers))
 
     def scan_rows(self, condition: str, fields: Sequence[str] = FIELDS) -> Iterator[Row]:
         """Iterate over the rows that meet a condition, by key, each page as of its own request."""
@@ -122,7 +121,7 @@ class MilvusTable:
 
     def scan_items(self, state: MilvusState) -> Iterator[tuple[str, StoredItem]]:
         """Iterate over all items, by key."""
-        return group_rows(self.scan_rows(state.filter), state.modalities.values())
+        return StoredItem.group(self.scan_rows(state.filter), state.modalities.values())
 
     def count(self, condition: str, level: str | None = None) -> int:
         """Return the number of rows that meet a condition."""
@@ -134,7 +133,55 @@ class MilvusTable:
         )
         return int(rows[0]["count(*)"])
 
+    def count_items(self, state: MilvusState) -> int:
+        """Return the number of items."""
+        return self.count(f"first == true and {state.filter}")
+
     # --- writing ---
+
+    @staticmethod
+    def check_payloads(batch: WriteBatch) -> None:
+        """Refuse payloads that the server would refuse, before anything is written."""
+        for id_, text in zip(batch.ids, batch.texts or (), strict=False):
+            if text is None or len(text) <= _MAX_PAYLOAD // 4:  # a character has up to 4 bytes
+                continue
+            size = len(text.encode())
+            if size > _MAX_PAYLOAD:
+                raise DataError(
+                    f"payload of {id_!r}: {size} bytes of JSON; Milvus stores at most"
+                    f" {_MAX_PAYLOAD}; keep large values in files"
+                )
+
+    @staticmethod
+    def is_complete(batch: WriteBatch, state: MilvusState) -> bool:
+        """Return whether a batch replaces its items: payloads, and codes of every modality."""
+        has_all_codes = all(
+            name in batch.views and len(batch.views[name].positions) == len(batch.ids)
+            for name in state.modalities
+        )
+        return has_all_codes and batch.texts is not None and None not in batch.texts
+
+    @staticmethod
+    def merge(
+        batch: WriteBatch, state: MilvusState, stored: Mapping[str, StoredItem]
+    ) -> Iterator[Change]:
+        """Apply a batch to the stored items."""
+        codes: list[dict[int, bytes]] = [{} for _ in batch.ids]
+        for modality, view in batch.views.items():
+            number = state.modalities[modality]
+            for position, code in zip(view.positions.tolist(), pack_codes(view.codes), strict=True):
+                codes[position][number] = code
+        texts = batch.texts if batch.texts is not None else [None] * len(batch.ids)
+        for id_, new_codes, text in zip(batch.ids, codes, texts, strict=True):
+            key = item_key(id_)
+            before = stored.get(key)
+            after = (
+                StoredItem() if before is None else StoredItem(before.payload, dict(before.codes))
+            )
+            after.codes |= new_codes
+            if text is not None:
+                after.payload = text
+            yield key, after, before
 
     def write(self, state: MilvusState, changes: Iterable[Change], n_items: int) -> None:
         """Write changed items; all rows of an item go into one request, so it is never torn."""
@@ -155,6 +202,13 @@ class MilvusTable:
         """Delete all rows that items can have."""
         self.delete_rows(_row_keys(ids, [NO_MODALITY, *state.modalities.values()]))
 
+    def drop_leftovers(self, state: MilvusState) -> None:
+        """Delete rows of modality numbers that a state does not use."""
+        numbers = state.modalities.values()
+        condition = f"modality >= 0 and (modality < {min(numbers)} or modality > {max(numbers)})"
+        for page in batches(self.scan_rows(condition, ["modality"]), PAGE):
+            self.delete_rows([row["key"] for row in page])
+
     def repair(self, state: MilvusState) -> Iterator[Finding]:
         """Rewrite items whose rows disagree, as an interrupted write may leave them.
 
@@ -173,48 +227,6 @@ class MilvusTable:
                     f"the rows of item {item_id(key)!r} disagreed",
                     repaired=True,
                 )
-
-
-def check_payloads(batch: WriteBatch) -> None:
-    """Refuse payloads that the server would refuse, before anything is written."""
-    for id_, text in zip(batch.ids, batch.texts or (), strict=False):
-        if text is None or len(text) <= _MAX_PAYLOAD // 4:  # four bytes per character at most
-            continue
-        size = len(text.encode())
-        if size > _MAX_PAYLOAD:
-            raise DataError(
-                f"payload of {id_!r}: {size} bytes of JSON; Milvus stores at most {_MAX_PAYLOAD};"
-                " keep large values in files"
-            )
-
-
-def is_complete(batch: WriteBatch, state: MilvusState) -> bool:
-    """Return whether a batch replaces its items: payloads, and codes of every modality."""
-    has_all_codes = all(
-        name in batch.views and len(batch.views[name].positions) == len(batch.ids)
-        for name in state.modalities
-    )
-    return has_all_codes and batch.texts is not None and None not in batch.texts
-
-
-def merge(
-    batch: WriteBatch, state: MilvusState, stored: Mapping[str, StoredItem]
-) -> Iterator[Change]:
-    """Apply a batch to the stored items."""
-    codes: list[dict[int, bytes]] = [{} for _ in batch.ids]
-    for modality, view in batch.views.items():
-        number = state.modalities[modality]
-        for position, code in zip(view.positions.tolist(), pack_codes(view.codes), strict=True):
-            codes[position][number] = code
-    texts = batch.texts if batch.texts is not None else [None] * len(batch.ids)
-    for id_, new_codes, text in zip(batch.ids, codes, texts, strict=True):
-        key = item_key(id_)
-        before = stored.get(key)
-        after = StoredItem() if before is None else StoredItem(before.payload, dict(before.codes))
-        after.codes |= new_codes
-        if text is not None:
-            after.payload = text
-        yield key, after, before
 
 
 def _requests(

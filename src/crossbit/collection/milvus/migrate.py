@@ -3,12 +3,10 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
-from crossbit._progress import batches
-from crossbit.collection.milvus.io import PAGE, Change, MilvusTable
+from crossbit.collection.milvus.io import Change, MilvusTable
 from crossbit.collection.milvus.schema import (
     MilvusState,
     StoredItem,
-    group_rows,
     item_id,
     item_key,
     pack_codes,
@@ -26,17 +24,17 @@ def upgrade(
 ) -> MilvusState:
     """Write new codes of all items, and switch; return the state afterward."""
     after = _plan(table, state, model)
-    drop_leftovers(table, state)  # an interrupted upgrade may have used the same numbers
+    table.drop_leftovers(state)  # an interrupted upgrade may have used the same numbers
     try:
         for ids, views in feature_batches:
             _write_codes(table, state, after, model, ids, views)
         _check_complete(table, state, after)
     except Exception:
-        drop_leftovers(table, state)
+        table.drop_leftovers(state)
         raise
     table.connection.call("upsert", [after.row()])
     time.sleep(GRACE_SECONDS)
-    drop_leftovers(table, after)
+    table.drop_leftovers(after)
     return after
 
 
@@ -91,7 +89,7 @@ def _check_complete(table: MilvusTable, state: MilvusState, after: MilvusState) 
     """Check that every item has a new code for each of its old ones."""
     missing: dict[str, list[str]] = {}
     numbers = [*state.modalities.values(), *after.modalities.values()]
-    for key, item in group_rows(table.scan_rows(f"modality in {numbers}"), numbers):
+    for key, item in StoredItem.group(table.scan_rows(f"modality in {numbers}"), numbers):
         for name, number in state.modalities.items():
             if number in item.codes and after.modalities[name] not in item.codes:
                 missing.setdefault(name, []).append(key)
@@ -100,11 +98,3 @@ def _check_complete(table: MilvusTable, state: MilvusState, after: MilvusState) 
             f"{len(keys)} items have no new features of {name!r}, the first is"
             f" {item_id(keys[0])!r}; nothing was changed. Pass the features of every item"
         )
-
-
-def drop_leftovers(table: MilvusTable, state: MilvusState) -> None:
-    """Delete rows of modality numbers that a state does not use."""
-    numbers = state.modalities.values()
-    condition = f"modality >= 0 and (modality < {min(numbers)} or modality > {max(numbers)})"
-    for page in batches(table.scan_rows(condition, ["modality"]), PAGE):
-        table.delete_rows([row["key"] for row in page])

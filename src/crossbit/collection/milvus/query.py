@@ -230,11 +230,6 @@ def search_rows(table: MilvusTable, state: MilvusState, query: Query) -> list[li
 # --- statistics ---
 
 
-def count_items(table: MilvusTable, state: MilvusState) -> int:
-    """Return the number of items."""
-    return table.count(f"first == true and {state.filter}")
-
-
 def compute_stats(table: MilvusTable, state: MilvusState) -> Stats:
     """Return the statistics of a collection."""
     samples = {
@@ -253,7 +248,7 @@ def compute_stats(table: MilvusTable, state: MilvusState) -> Stats:
     if state.index == "ivf":
         recall = {name: _recall(table, state, name, own) for name, own in codes.items()}
     return Stats(
-        items=count_items(table, state),
+        items=table.count_items(state),
         modalities=counts,
         n_bits=state.n_bits,
         nbytes=_nbytes(table, samples, counts),

@@ -131,6 +131,24 @@ class StoredItem:
     keys: dict[str, bool] = field(default_factory=dict)
     consistent: bool = True
 
+    @classmethod
+    def group(
+        cls, rows: Iterable[Mapping[str, Any]], numbers: Iterable[int]
+    ) -> Iterator[tuple[str, Self]]:
+        """Group rows, ordered by key, into items; rows of other modality numbers are skipped."""
+        wanted = {NO_MODALITY, *numbers}
+        own = (row for row in rows if row["modality"] in wanted)
+        for key, group in groupby(own, lambda row: str(row["key"]).partition("/")[0]):
+            item = cls()
+            for row in group:
+                item.consistent &= not item.keys or row["payload"] == item.payload
+                if not item.keys or (row["first"] and not any(item.keys.values())):
+                    item.payload = row["payload"]
+                item.keys[row["key"]] = row["first"]
+                if row["modality"] != NO_MODALITY:
+                    item.codes[row["modality"]] = row_code(row)
+            yield key, item
+
     def without(self, number: int) -> "StoredItem":
         """Return the item without the code of a modality."""
         codes = {other: code for other, code in self.codes.items() if other != number}
@@ -174,24 +192,6 @@ def item_id(key: str) -> Id:
 def row_key(key: str, number: int) -> str:
     """Return the key of an item's row."""
     return f"{key}/{'-' if number == NO_MODALITY else number}"
-
-
-def group_rows(
-    rows: Iterable[Mapping[str, Any]], numbers: Iterable[int]
-) -> Iterator[tuple[str, StoredItem]]:
-    """Group rows, ordered by key, into items; rows of other modality numbers are skipped."""
-    wanted = {NO_MODALITY, *numbers}
-    own = (row for row in rows if row["modality"] in wanted)
-    for key, group in groupby(own, lambda row: str(row["key"]).partition("/")[0]):
-        item = StoredItem()
-        for row in group:
-            item.consistent &= not item.keys or row["payload"] == item.payload
-            if not item.keys or (row["first"] and not any(item.keys.values())):
-                item.payload = row["payload"]
-            item.keys[row["key"]] = row["first"]
-            if row["modality"] != NO_MODALITY:
-                item.codes[row["modality"]] = row_code(row)
-        yield key, item
 
 
 def row_code(row: Mapping[str, Any]) -> bytes:

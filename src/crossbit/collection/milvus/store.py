@@ -13,7 +13,7 @@ from crossbit.collection.milvus.client import (
     MissingCollectionError,
     RecentWrites,
 )
-from crossbit.collection.milvus.query import compute_stats, count_items, search_rows
+from crossbit.collection.milvus.query import compute_stats, search_rows
 from crossbit.collection.milvus.schema import (
     NO_MODALITY,
     MilvusState,
@@ -149,11 +149,11 @@ class MilvusStore:
 
     def write(self, batch: WriteBatch, model: str) -> None:
         """Add items, or update the given parts of existing ones."""
-        io.check_payloads(batch)
+        self._table.check_payloads(batch)
         with self._write_lock:
             stored = self._stored_before(batch)
             _check_model(self._state, model)
-            self._apply(io.merge(batch, self._state, stored), batch.ids)
+            self._apply(self._table.merge(batch, self._state, stored), batch.ids)
 
     def _apply(self, changes: Iterable[io.Change], ids: Sequence[Id]) -> None:
         try:
@@ -170,7 +170,7 @@ class MilvusStore:
             return self._read_stored(batch.ids)
         level = self._connection.settled_level
         self._set_state(self._table.state(level))
-        if io.is_complete(batch, self._state) and not self._table.count(
+        if self._table.is_complete(batch, self._state) and not self._table.count(
             f"modality == {NO_MODALITY}", level
         ):
             return {}
@@ -225,7 +225,7 @@ class MilvusStore:
 
     def count(self) -> int:
         """Return the number of items."""
-        return count_items(self._table, self._current_state())
+        return self._table.count_items(self._current_state())
 
     def search(self, query: Query, model: str) -> list[list[Hit]]:
         """Return the nearest items of each query, each item once, by its nearest modality."""
@@ -247,7 +247,7 @@ class MilvusStore:
     def compact(self) -> None:
         """Ask the server to free the space of deleted rows."""
         with self._write_lock:
-            migrate.drop_leftovers(self._table, self._current_state())
+            self._table.drop_leftovers(self._current_state())
         if not self._connection.address.embedded:
             self._connection.call("compact")
 
