@@ -8,7 +8,7 @@ from crossbit import CCAITQ, DataError, Hasher, HashModel, Pairs, RankedCCA
 from crossbit._progress import Step
 from crossbit.data import training_set
 from crossbit.hashers._correspondence import Bags, group_rows
-from crossbit.hashers.rankedcca import info_nce, reciprocal_rank
+from crossbit.hashers.rankedcca import _reciprocal_rank, info_nce
 from crossbit.linalg.cca import CCA
 from crossbit.metrics import mean_average_precision, same_class
 
@@ -139,7 +139,7 @@ def test_a_ranking_loss_that_does_not_help_is_skipped() -> None:
 
 def test_the_rank_of_a_counterpart_is_in_the_middle_of_its_ties() -> None:
     Z = {"a": np.array([[1.0, 0], [0, 1], [0, 1]]), "b": np.array([[1.0, 0], [0, 1], [0, 1]])}
-    assert reciprocal_rank(Z) == pytest.approx((1 + 2 * 2 / 3) / 3)
+    assert _reciprocal_rank(Z) == pytest.approx((1 + 2 * 2 / 3) / 3)
 
 
 def test_landmarks_are_chosen_where_linear_features_fail() -> None:

@@ -6,7 +6,7 @@ import pytest
 from crossbit import HASHERS, ClassRidge, Codes, DataError, PosteriorLSH, hamming
 from crossbit.data import synthetic
 from crossbit.evaluation import evaluate_model
-from crossbit.hashers.classridge import spread_codes
+from crossbit.hashers.classridge import _spread_codes
 
 methods = pytest.mark.parametrize("method", ["posteriorlsh", "classridge"])
 
@@ -65,7 +65,7 @@ def test_posterior_bits_are_sides_of_hyperplanes() -> None:
 
 
 def test_class_codes_are_spread() -> None:
-    codes = spread_codes(10, 32, np.random.default_rng(0))
+    codes = _spread_codes(10, 32, np.random.default_rng(0))
     packed = Codes.pack(codes > 0)
     nearest = hamming(packed, packed)[np.triu_indices(10, 1)].min()
     assert nearest >= 9  # random codes of 32 bits come within 6 of each other for one draw in two

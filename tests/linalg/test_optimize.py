@@ -16,9 +16,9 @@ from crossbit.linalg.optimize import (
     ConjugateGradients,
     Objective,
     Optimizer,
-    Trial,
-    dot,
-    strong_wolfe,
+    _dot,
+    _strong_wolfe,
+    _Trial,
 )
 
 libraries = pytest.mark.parametrize("xp", [np, torch], ids=["numpy", "torch"])
@@ -120,9 +120,9 @@ def test_the_rate_factor_multiplies_the_learning_rate(make: Callable[[float], Op
 def test_a_line_search_satisfies_the_strong_wolfe_conditions(xp: ModuleType) -> None:
     x = xp.asarray([-1.2, 1.0], dtype=xp.float64)
     value, gradient = rosenbrock(x)
-    slope = -dot(gradient, gradient)
-    start = Trial(0.0, value, slope, gradient)
-    accepted = strong_wolfe(rosenbrock, x, -gradient, start, 1.0, 0.1)
+    slope = -_dot(gradient, gradient)
+    start = _Trial(0.0, value, slope, gradient)
+    accepted = _strong_wolfe(rosenbrock, x, -gradient, start, 1.0, 0.1)
     assert accepted.value <= value + 1e-4 * accepted.length * slope
     assert abs(accepted.slope) <= 0.1 * abs(slope)
 

@@ -184,7 +184,7 @@ def test_losses_and_slopes_by_definition(multi_label: bool) -> None:
     expected = -(T * np.log(p)).sum(axis=1)
     if multi_label:
         expected -= ((1 - T) * np.log(1 - p)).sum(axis=1)
-    losses = logistic.log_losses(scores, T, multi_label=multi_label)
+    losses = logistic._log_losses(scores, T, multi_label=multi_label)
     np.testing.assert_allclose(losses, expected, rtol=1e-4, atol=1e-6)
 
 

@@ -14,12 +14,12 @@ from crossbit.model import RBF
 from crossbit.model.preprocessing import apply_layers
 from crossbit.neural.pairs import DensePairs, _pair_weights
 from crossbit.neural.stacking import (
-    Prepared,
     _best,
+    _mask_self_similarity,
+    _prepare,
+    _Prepared,
     can_stack,
     fit_posteriors,
-    mask_self_similarity,
-    prepare,
     stack,
 )
 from crossbit.neural.supervision import _SoftLabels
@@ -44,7 +44,7 @@ def test_landmarks_are_tried_where_classes_are_not_half_spaces() -> None:
     X = random.normal(size=(120, 3))
     T = np.eye(2, dtype=np.float32)[(np.linalg.norm(X, axis=1) > 1.5).astype(int)]
     folds = make_folds(T, random, 5)
-    candidates = prepare(X, T, folds, random, n_landmarks=500)
+    candidates = _prepare(X, T, folds, random, n_landmarks=500)
     kinds = ["rbf" in prepared.name for prepared in candidates]
     assert kinds == sorted(kinds)
     assert (kinds[0], kinds.count(True)) == (False, 2)
@@ -82,7 +82,7 @@ def test_self_similarities_are_masked() -> None:
     X = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
     plain = RBF(X[:5], 0.5)(X)
     masked = plain.copy()
-    mask_self_similarity(masked, np.arange(5), np.arange(5))
+    _mask_self_similarity(masked, np.arange(5), np.arange(5))
     assert np.allclose(np.diag(plain), 1)
     np.testing.assert_array_equal(masked[5:], plain[5:])
     np.testing.assert_allclose(np.diag(masked), np.sort(plain[:5], axis=1)[:, -2], rtol=1e-6)
@@ -194,9 +194,9 @@ def test_directions_and_penalties_of_many_rows_are_chosen_on_a_sample(
 
 
 def test_with_few_rows_landmarks_must_win_by_more_than_chance() -> None:
-    def candidate(losses: list[float], landmarks: bool) -> tuple[Validation, Prepared]:
+    def candidate(losses: list[float], landmarks: bool) -> tuple[Validation, _Prepared]:
         origin = np.arange(1) if landmarks else None
-        prepared = Prepared("", [], np.zeros((4, 1), np.float32), 0.0, 1.0, origin)
+        prepared = _Prepared("", [], np.zeros((4, 1), np.float32), 0.0, 1.0, origin)
         scores = np.zeros((4, 2), np.float32)
         return Validation(np.array(losses, np.float32), 1.0, scores), prepared
 

@@ -60,7 +60,7 @@ class ClassRidge(Hasher):
     ) -> HashModel:
         random = np.random.default_rng(self.seed)
         one_hot = data.one_hot()
-        codes = spread_codes(next(iter(one_hot.values())).shape[1], self.n_bits, random)
+        codes = _spread_codes(next(iter(one_hot.values())).shape[1], self.n_bits, random)
         encoders = {}
         for name, member in one_hot.items():
             rows = member.any(axis=1)
@@ -75,7 +75,7 @@ class ClassRidge(Hasher):
         return HashModel(encoders, self.n_bits)
 
 
-def spread_codes(n_classes: int, n_bits: int, random: np.random.Generator) -> NDArray[np.float64]:
+def _spread_codes(n_classes: int, n_bits: int, random: np.random.Generator) -> NDArray[np.float64]:
     """Random codes of ±1: of several draws, the one whose closest two codes are farthest apart."""
     best = np.ones((n_classes, n_bits))
     widest = -1

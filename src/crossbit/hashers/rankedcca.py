@@ -219,7 +219,7 @@ class RankedCCA(Hasher):
             cca = CCA({name: rows[train] for name, rows in means.items()}, max_axes=_MAX_AXES)
             for regularization in regularizations:
                 _, Z = self._project(cca, means, regularization)
-                score = reciprocal_rank({name: rows[held_out] for name, rows in Z.items()})
+                score = _reciprocal_rank({name: rows[held_out] for name, rows in Z.items()})
                 if score > best_score:
                     best_score = score
                     choice = _Choice(inputs, regularization, self.steps)
@@ -239,7 +239,7 @@ class RankedCCA(Hasher):
                 name: np.copysign(1.0, Z[name][held_out] @ weight + bias)
                 for name, (weight, bias) in self._rank(known, bags, steps).items()
             }
-            scores[steps] = reciprocal_rank(codes)
+            scores[steps] = _reciprocal_rank(codes)
         return max(scores, key=lambda steps: scores[steps])
 
 
@@ -345,7 +345,7 @@ def _log_softmax(x: _Floats, axis: int) -> _Floats:
     return out
 
 
-def reciprocal_rank(Z: Mapping[str, _Matrix]) -> float:
+def _reciprocal_rank(Z: Mapping[str, _Matrix]) -> float:
     """Mean of 1 / rank of the counterpart by cosine, over all directions; ties rank in the middle.
 
     Args:

@@ -95,7 +95,7 @@ def cross_validate(
     for share in shares:
         parameters = problem.minimize(share * decay, parameters)
         scores = problem.predict_held_out(parameters)
-        result = Validation(log_losses(scores, T, multi_label=multi_label), share, scores)
+        result = Validation(_log_losses(scores, T, multi_label=multi_label), share, scores)
         if result.loss >= best.loss:
             break
         best = result
@@ -161,7 +161,7 @@ def posteriors(scores: NDArray[Any], *, multi_label: bool) -> NDArray[Any]:
     return np.asarray(powers / powers.sum(axis=1, keepdims=True))
 
 
-def log_losses(scores: Floats, T: Floats, *, multi_label: bool) -> Floats:
+def _log_losses(scores: Floats, T: Floats, *, multi_label: bool) -> Floats:
     """Log-loss of each row, for scores of shape (n, classes)."""
     losses, _ = _losses(np.ascontiguousarray(scores.T), np.ascontiguousarray(T.T), multi_label)
     return losses

@@ -73,12 +73,12 @@ class _LineSearchOptimizer(Optimizer):
             value = float(self.state["value"])
             gradient = self.state["gradient"]
             direction = -gradient if restarted else self._direction(gradient)
-            slope = dot(gradient, direction)
+            slope = _dot(gradient, direction)
             if slope >= 0:
                 continue
-            start = Trial(0.0, value, slope, gradient)
+            start = _Trial(0.0, value, slope, gradient)
             first = self._first_length(direction, slope, restarted)
-            trial = strong_wolfe(objective, x, direction, start, first, self.c2)
+            trial = _strong_wolfe(objective, x, direction, start, first, self.c2)
             if trial is not start:
                 self._update(trial, direction, slope)
                 self.converged = value - trial.value <= _epsilon(x) * abs(value)
@@ -87,7 +87,7 @@ class _LineSearchOptimizer(Optimizer):
         self.converged = True
         return x, value
 
-    def _update(self, trial: "Trial", direction: Array, slope: float) -> None:
+    def _update(self, trial: "_Trial", direction: Array, slope: float) -> None:
         """Store the accepted step."""
         self.state |= {
             "value": _scalar(trial.value, direction),
@@ -100,7 +100,7 @@ class _LineSearchOptimizer(Optimizer):
 
     def _first_length(self, direction: Array, slope: float, restarted: bool) -> float:
         """Step length to try first: without history, one that moves x by at most 1."""
-        return min(1.0, 1.0 / max(math.sqrt(dot(direction, direction)), 1e-30))
+        return min(1.0, 1.0 / max(math.sqrt(_dot(direction, direction)), 1e-30))
 
     @abstractmethod
     def _direction(self, gradient: Array) -> Array:
@@ -125,9 +125,9 @@ class ConjugateGradients(_LineSearchOptimizer):
         if "previous" not in self.state:
             return -gradient
         previous = self.state["previous"]
-        beta = max(0.0, dot(gradient, gradient - previous) / max(dot(previous, previous), 1e-300))
+        beta = max(0.0, _dot(gradient, gradient - previous) / max(_dot(previous, previous), 1e-300))
         direction = beta * self.state["direction"] - gradient
-        return direction if dot(gradient, direction) < 0 else -gradient
+        return direction if _dot(gradient, direction) < 0 else -gradient
 
     def _first_length(self, direction: Array, slope: float, restarted: bool) -> float:
         """Step length with the same first-order change as the last step."""
@@ -150,12 +150,12 @@ class LBFGS(_LineSearchOptimizer):
         super().__init__()
         self.history = history
 
-    def _update(self, trial: "Trial", direction: Array, slope: float) -> None:
+    def _update(self, trial: "_Trial", direction: Array, slope: float) -> None:
         xp = _library(direction)
         s = trial.length * direction
         y = trial.gradient - self.state["gradient"]
         super()._update(trial, direction, slope)
-        if dot(s, y) > 1e-10 * dot(y, y):
+        if _dot(s, y) > 1e-10 * _dot(y, y):
             for name, row in (("s", s), ("y", y)):
                 rows = [self.state[name], row[None]] if name in self.state else [row[None]]
                 self.state[name] = xp.concatenate(rows)[-self.history :]
@@ -231,7 +231,7 @@ class SGD(Optimizer):
 
 
 @dataclass(frozen=True)
-class Trial:
+class _Trial:
     """A point on the search line: step length, value, slope along the line and gradient."""
 
     length: float
@@ -240,9 +240,9 @@ class Trial:
     gradient: Array
 
 
-def strong_wolfe(
-    objective: Objective, x: Array, direction: Array, start: Trial, first: float, c2: float
-) -> Trial:
+def _strong_wolfe(
+    objective: Objective, x: Array, direction: Array, start: _Trial, first: float, c2: float
+) -> _Trial:
     r"""Find a step length $t$ that satisfies the strong Wolfe conditions.
 
     $$ \varphi(t) \le \varphi(0) + c_1 t\, \varphi'(0)
@@ -262,18 +262,18 @@ def strong_wolfe(
         The accepted trial; after 25 evaluations the lowest one, and ``start`` if none is lower.
     """
 
-    def decreases(trial: Trial) -> bool:
+    def decreases(trial: _Trial) -> bool:
         # Near a minimum the expected decrease drowns in rounding; the slope is still reliable.
         rounding = 4 * _epsilon(x) * abs(start.value)
         bound = start.value + _SUFFICIENT_DECREASE * trial.length * start.slope
         return trial.value <= bound + rounding
 
     low = best = start
-    high: Trial | None = None
+    high: _Trial | None = None
     for _ in range(_MAX_EVALUATIONS):
         length = _next_length(low, high, first)
         value, gradient = objective(x + length * direction)
-        trial = Trial(length, value, dot(gradient, direction), gradient)
+        trial = _Trial(length, value, _dot(gradient, direction), gradient)
         if trial.value < best.value:
             best = trial
         if not decreases(trial) or (low is not start and trial.value >= low.value):
@@ -289,7 +289,7 @@ def strong_wolfe(
     return best
 
 
-def _next_length(low: Trial, high: Trial | None, first: float) -> float:
+def _next_length(low: _Trial, high: _Trial | None, first: float) -> float:
     """Grow until a minimum is bracketed, then interpolate away from the ends of the bracket."""
     if high is None:
         return first if low.length == 0 else 4 * low.length
@@ -299,7 +299,7 @@ def _next_length(low: Trial, high: Trial | None, first: float) -> float:
     return min(max(t, a + margin), b - margin)
 
 
-def _cubic_minimum(a: Trial, b: Trial) -> float:
+def _cubic_minimum(a: _Trial, b: _Trial) -> float:
     """Minimum of the cubic through two values and slopes; the midpoint if it has none."""
     width = b.length - a.length
     d1 = a.slope + b.slope - 3 * (b.value - a.value) / width
@@ -313,7 +313,7 @@ def _cubic_minimum(a: Trial, b: Trial) -> float:
     return b.length - width * (b.slope + d2 - d1) / denominator
 
 
-def dot(a: Array, b: Array) -> float:
+def _dot(a: Array, b: Array) -> float:
     """Inner product, accumulated in double precision."""
     return float((a * b).sum(dtype=_library(a).float64))
 

@@ -133,7 +133,7 @@ def _targets(data: TrainingSet) -> dict[str, _Floats]:
 
 
 @dataclass(frozen=True, eq=False)
-class Posteriors:
+class _Posteriors:
     """A logistic regression as layers, with cross-validated scores of its training rows.
 
     Attributes:
@@ -156,7 +156,7 @@ def fit_posteriors(
     multi_label: bool,
     seed: int,
     n_landmarks: int = 500,
-) -> Posteriors:
+) -> _Posteriors:
     """Choose features and penalty by cross-validation and fit on all rows.
 
     Args:
@@ -171,7 +171,7 @@ def fit_posteriors(
     rows = np.sort(random.permutation(len(X))[:_SELECTION_ROWS])
     candidates = [
         (_cross_validate(prepared, T, folds, multi_label, rows), prepared)
-        for prepared in prepare(X, T, folds, random, n_landmarks=n_landmarks)
+        for prepared in _prepare(X, T, folds, random, n_landmarks=n_landmarks)
     ]
     validation, best = _best(candidates)
     if len(rows) < len(X):
@@ -182,11 +182,11 @@ def fit_posteriors(
             best.features, T, decay=best.decay, share=validation.share, multi_label=multi_label
         )
     )
-    return Posteriors(best.name, [*best.layers, affine], validation.scores, validation.loss)
+    return _Posteriors(best.name, [*best.layers, affine], validation.scores, validation.loss)
 
 
 def _cross_validate(
-    prepared: "Prepared",
+    prepared: "_Prepared",
     T: _Floats,
     folds: _Ints,
     multi_label: bool,
@@ -205,8 +205,8 @@ def _cross_validate(
 
 
 def _best(
-    candidates: Sequence[tuple[Validation, "Prepared"]],
-) -> tuple[Validation, "Prepared"]:
+    candidates: Sequence[tuple[Validation, "_Prepared"]],
+) -> tuple[Validation, "_Prepared"]:
     """Return the candidate of least loss.
 
     With few rows, landmarks must beat linear features by more than the standard error of the gain.
@@ -220,7 +220,7 @@ def _best(
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
+class _Prepared:
     """Prepared features of the training rows.
 
     Attributes:
@@ -240,14 +240,14 @@ class Prepared:
     origin: _Ints | None = None
 
 
-def prepare(
+def _prepare(
     X: NDArray[np.floating],
     T: _Floats,
     folds: _Ints,
     random: np.random.Generator,
     *,
     n_landmarks: int,
-) -> list[Prepared]:
+) -> list[_Prepared]:
     """Prepare linear and RBF features and return those that ridge regression finds promising.
 
     Ridge regression underrates linear features, because their scores need not be near 0 and 1 to
@@ -266,7 +266,7 @@ def prepare(
         key=lambda prepared: prepared.error,
     )
     landmarks = random.permutation(len(X))[:n_landmarks]
-    rbf: Sequence[Prepared] = min(
+    rbf: Sequence[_Prepared] = min(
         (_rbf_features(prepared, landmarks, T, folds, rows) for prepared in linear[:2]),
         key=lambda pair: pair[0].error,
     )
@@ -281,16 +281,16 @@ def prepare(
 
 def _linear_features(
     steps: str, X: NDArray[np.floating], T: _Floats, rows: _Ints, random: np.random.Generator
-) -> Prepared:
+) -> _Prepared:
     layers = fit_preprocessing(steps, X, random)
     F = apply_layers(layers, X)
     error, decay = Ridge(F[rows], T[rows]).leave_one_out()
-    return Prepared(steps, layers, F, error, decay * len(X) / len(rows))
+    return _Prepared(steps, layers, F, error, decay * len(X) / len(rows))
 
 
 def _rbf_features(
-    linear: Prepared, landmarks: _Ints, T: _Floats, folds: _Ints, rows: _Ints
-) -> tuple[Prepared, Prepared]:
+    linear: _Prepared, landmarks: _Ints, T: _Floats, folds: _Ints, rows: _Ints
+) -> tuple[_Prepared, _Prepared]:
     """RBF features at the best bandwidth: as they are, and with self-similarities masked."""
     few = landmarks[:_RIDGE_LANDMARKS]
     squares = _squared_distances(linear.features[rows], linear.features[few])
@@ -302,7 +302,7 @@ def _rbf_features(
         for bandwidth in _BANDWIDTHS:
             F = np.exp(-bandwidth * unit * squares)
             if masked:
-                mask_self_similarity(F, *itself)
+                _mask_self_similarity(F, *itself)
             error, decay = leave_folds_out(F, T[rows], folds[rows], folds[few])
             trials.append((error, decay, bandwidth))
         error, decay, bandwidth = min(trials)
@@ -311,10 +311,10 @@ def _rbf_features(
         F = apply_layers([layer], linear.features)
         name = f"{linear.name}+rbf({len(landmarks)}, {bandwidth:g})"
         if masked:
-            mask_self_similarity(F, *_self_indices(np.arange(len(F)), landmarks))
+            _mask_self_similarity(F, *_self_indices(np.arange(len(F)), landmarks))
             name += ", self-similarity masked"
         layers = [*linear.layers, layer]
-        best.append(Prepared(name, layers, F, error, decay, folds[landmarks]))
+        best.append(_Prepared(name, layers, F, error, decay, folds[landmarks]))
     return best[0], best[1]
 
 
@@ -330,7 +330,7 @@ def _self_indices(rows: _Ints, landmarks: _Ints) -> tuple[_Ints, _Ints]:
     return position[same], same
 
 
-def mask_self_similarity(F: _Floats, rows: _Ints, columns: _Ints) -> None:
+def _mask_self_similarity(F: _Floats, rows: _Ints, columns: _Ints) -> None:
     """Replace each landmark's self-similarity with that to the nearest other landmark, in place.
 
     New rows are never landmarks, so a regression must not rely on similarities of 1.
