@@ -27,7 +27,7 @@ def client(gallery: Path) -> Iterator[Client]:
 
         def create(path: Path = gallery, **fields: object) -> TestClient:
             collection = stack.enter_context(Collection.open(path))
-            fields = {"images": gallery.parent / "pictures", **fields}
+            fields = {"images": gallery.parent / "images", **fields}
             app = create_app(collection, ServerConfig(**fields))  # type: ignore[arg-type]
             return stack.enter_context(
                 TestClient(app, base_url="http://localhost", raise_server_exceptions=False)

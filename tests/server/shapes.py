@@ -67,28 +67,26 @@ def draw(color: str, form: str, radius: int, shift: int = 0) -> Image.Image:
 
 
 def make_gallery(folder: Path) -> Path:
-    """Create images in ``folder/pictures`` and a collection of them in ``folder/collection``."""
-    pictures = folder / "pictures"
-    pictures.mkdir(parents=True)
+    """Create images in ``folder/images`` and a collection of them in ``folder/collection``."""
+    images = folder / "images"
+    images.mkdir(parents=True)
     payloads: list[dict[str, Any]] = []
     for color, form, size, shift in product(COLORS, FORMS, SIZES, (-6, 0, 6)):
         name = f"{size}-{color}-{form}{shift:+d}.png"
-        draw(color, form, SIZES[size], shift).save(pictures / name)
+        draw(color, form, SIZES[size], shift).save(images / name)
         payloads.append({"picture": name, "tags": [color, form, size], "label": form})
     extractors = {
         "image": ColorHistogram(),
         "text": BagOfTags.fit(payload["tags"] for payload in payloads),
     }
     views = {
-        "image": extractors["image"].extract(
-            [pictures / payload["picture"] for payload in payloads]
-        ),
+        "image": extractors["image"].extract([images / payload["picture"] for payload in payloads]),
         "text": extractors["text"].extract([payload["tags"] for payload in payloads]),
     }
     trained = CCAITQ(n_bits=32).fit(views)
     recipes = {name: extractor.recipe() for name, extractor in extractors.items()}
     model = HashModel(
-        trained.encoders, trained.n_bits, recipes, {**trained.card, "media": str(pictures)}
+        trained.encoders, trained.n_bits, recipes, {**trained.card, "media": str(images)}
     )
     with Collection.create(folder / "collection", model) as collection:
         collection.upsert(
