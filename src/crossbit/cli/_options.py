@@ -110,7 +110,7 @@ def make_hasher(
         method: Name of the method.
         config: TOML file with fields.
         settings: Values of ``--set``.
-        **options: Fields that have an option of their own; None means that it was not given.
+        **options: Fields that have a separate option; None if the option is absent.
     """
     fields = {} if config is None else read_toml(config)
     fields |= {name: value for name, value in options.items() if value is not None}

@@ -73,6 +73,7 @@ class _Group(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401
         """Return the command to run; a plug-in is imported here."""
         name = args[0]
+        # Entry points are looked up only for unknown names: it reads all installed metadata.
         if super().get_command(ctx, name) is None:
             if entry := _plugins().get(name):
                 return name, _load_plugin(entry), args[1:]
@@ -119,6 +120,7 @@ def renamed_hint(arguments: Sequence[str]) -> str | None:
     command = " ".join(arguments[: 2 if arguments[:1] == ["data"] else 1])
     names = RENAMED.get(command, {})
     rest = list(arguments[len(command.split()) :])
+    # After -- everything is positional; a request for help is never an error.
     if "--" in rest:
         rest = rest[: rest.index("--")]
     if {"-h", "--help"} & set(rest):

@@ -39,7 +39,7 @@ _ATTRIBUTION = {
     "license": "CC BY-SA 4.0",
     "url": "https://openmoji.org",
 }
-# Words of emoji names that say nothing about the picture.
+# Words of emoji names that say nothing about the image.
 _STOP_WORDS = frozenset(
     {"a", "and", "at", "for", "in", "of", "on", "the", "to", "with", "button", "symbol", "symbols"}
 )

@@ -12,7 +12,7 @@ import typer
 from crossbit._io.files import write_json
 from crossbit._validation import check_known
 from crossbit.cli import console
-from crossbit.cli._input import DEFAULT_ID_COLUMN, STDIN, Batch, ItemReader, read_lines
+from crossbit.cli._input import DEFAULT_ID_COLUMN, STDIN, ItemBatch, ItemReader, read_lines
 from crossbit.cli._options import (
     CollectionModel,
     CollectionPath,
@@ -139,6 +139,7 @@ class _Progress:
     def __init__(self, collection: str, source: str, settings: object) -> None:
         folder = Path(collection)
         if not is_folder(collection):
+            # A server has no folder for the record, so it goes to the user's cache.
             name = hashlib.sha256(display_path(collection).encode()).hexdigest()[:16]
             folder = cache_folder() / name
             folder.mkdir(parents=True, exist_ok=True)
@@ -170,7 +171,7 @@ class _Progress:
 
 def _write(
     collection: Collection,
-    batches: Iterable[Batch],
+    batches: Iterable[ItemBatch],
     start: int,
     total: int | None,
     progress: _Progress,

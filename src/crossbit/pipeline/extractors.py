@@ -165,6 +165,7 @@ def make_extractor(
     if entry is None or (entry.argument and not argument):
         known = ", ".join(EXTRACTORS[accepts])
         raise DataError(f"unknown {accepts} extractor {name!r}; known: {known}")
+    # Imports of torch happen inside `build`, only when a network must be converted.
     extractor = entry.build(_Request(name, argument, samples, cache, seed))
     if extractor.accepts != accepts:
         raise DataError(f"{name!r} accepts {extractor.accepts}, expected {accepts}")

@@ -150,6 +150,7 @@ def pool_codes(
     """
     if np.array_equal(owners, np.arange(n_items)):
         return model.encode(modality, rows)
+    # The sum has the sign of the mean; 0 gives bit 1, as in `encode`.
     total = np.zeros((n_items, model.n_bits))
     np.add.at(total, owners, model.scores(modality, rows))
     return Codes.pack(total >= 0)
