@@ -9,8 +9,7 @@ from crossbit import CCAITQ, LSH, Dataset
 from crossbit._progress import Step
 from crossbit.data import read, synthetic
 from crossbit.errors import FormatError
-from crossbit.evaluation.evaluate import Evaluation
-from crossbit.evaluation.protocol import Protocol
+from crossbit.evaluation.evaluate import Evaluation, Protocol
 from crossbit.evaluation.results import read_result
 from crossbit.metrics import AveragePrecision, evaluate_ranking, mean_over_queries
 from crossbit_experiments.methods import (

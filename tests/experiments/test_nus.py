@@ -12,7 +12,7 @@ from crossbit.cli import main
 from crossbit.data import Dataset
 from crossbit.data.conversion.distributions import read_concepts
 from crossbit.errors import DataError
-from crossbit.evaluation.protocol import Protocol
+from crossbit.evaluation.evaluate import Protocol
 from crossbit.evaluation.results import read_result
 from crossbit.metrics import AveragePrecision, mean_over_queries, rank_vectors
 from crossbit_experiments.nus import run, simulation

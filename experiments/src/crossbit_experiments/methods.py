@@ -13,8 +13,7 @@ import numpy as np
 from crossbit._io.files import check_version, read_json, write_json
 from crossbit._progress import OnStep, Step
 from crossbit.data import Dataset
-from crossbit.evaluation.evaluate import Evaluation, evaluate_model
-from crossbit.evaluation.protocol import Protocol
+from crossbit.evaluation.evaluate import Evaluation, Protocol, evaluate_model
 from crossbit.evaluation.results import read_result, write_result
 from crossbit.hashers import Hasher
 from crossbit.tune import Supervise, Trial, by_labels, compare

@@ -1,6 +1,6 @@
 """Evaluation protocols of the experiments, by name."""
 
-from crossbit.evaluation.protocol import Protocol
+from crossbit.evaluation.evaluate import Protocol
 from crossbit.metrics import AveragePrecision, Measure, Precision
 
 _WIKI = (

@@ -12,8 +12,7 @@ from crossbit._io.files import ArrayFile
 from crossbit._progress import OnStep, Step
 from crossbit.codes import Codes
 from crossbit.data import Dataset
-from crossbit.evaluation.evaluate import self_matches
-from crossbit.evaluation.protocol import Protocol
+from crossbit.evaluation.evaluate import Protocol, self_matches
 from crossbit.evaluation.results import CODES_FORMAT, CODES_SUFFIX
 from crossbit.metrics import (
     AveragePrecision,

@@ -1,7 +1,6 @@
 """Evaluate hash models between all modalities, by explicit protocols, and store the results."""
 
-from crossbit.evaluation.evaluate import Evaluation, evaluate_model
-from crossbit.evaluation.protocol import Protocol, default_protocol
+from crossbit.evaluation.evaluate import Evaluation, Protocol, default_protocol, evaluate_model
 from crossbit.evaluation.results import format_direction, read_result, result_path, write_result
 
 __all__ = [

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from crossbit._validation import check_bits, check_integer, check_matrix
 from crossbit.codes import Codes, Matches
-from crossbit.errors import DataError
+from crossbit.errors import DataError, MissingExtraError
 from crossbit.index.planner import Search, use_multi_index
 from crossbit.index.segment import MAX_ID, MAX_ROWS, Segment, id_array
 
@@ -273,9 +273,7 @@ class HammingIndex:
 
     def to_faiss(self) -> Any:  # noqa: ANN401 - faiss is not typed
         """Return a flat faiss index of the same codes and ids, zero-padded to whole bytes."""
-        from crossbit.index.faiss import to_faiss
-
-        return to_faiss(self)
+        return _to_faiss(self)
 
     @classmethod
     def from_faiss(cls, index: Any, n_bits: int | None = None) -> Self:  # noqa: ANN401
@@ -285,9 +283,7 @@ class HammingIndex:
             index: ``IndexBinaryFlat``, whose row numbers become ids, or an ID map of one.
             n_bits: Length of a code, if the last byte is not full; None: the length in faiss.
         """
-        from crossbit.index.faiss import from_faiss
-
-        ids, codes = from_faiss(index, n_bits)
+        ids, codes = _from_faiss(index, n_bits)
         converted = cls(codes.n_bits)
         converted.add(ids, codes)
         return converted
@@ -298,3 +294,39 @@ def weighted_hamming(scores: NDArray[Any], codes: Codes) -> NDArray[np.float64]:
     differs = codes.unpack() != (scores >= 0)
     costs: NDArray[np.float64] = differs @ np.abs(scores).astype(np.float64)
     return costs
+
+
+def _to_faiss(index: "HammingIndex") -> Any:  # noqa: ANN401 - faiss is not typed
+    """Return a flat faiss index with an ID map."""
+    faiss = _faiss()
+    ids = index.ids()
+    flat = faiss.IndexBinaryFlat(-(-index.n_bits // 8) * 8)
+    mapped = faiss.IndexBinaryIDMap(flat)
+    flat.this.disown()  # the ID map owns the flat index from here on
+    mapped.own_fields = True
+    mapped.add_with_ids(index.get(ids).to_bytes(), ids)
+    return mapped
+
+
+def _from_faiss(index: Any, n_bits: int | None) -> tuple[NDArray[np.int64], Codes]:  # noqa: ANN401
+    """Return ids and codes of a flat faiss index, with or without an ID map."""
+    faiss = _faiss()
+    ids = np.arange(index.ntotal, dtype=np.int64)
+    if hasattr(index, "id_map"):
+        ids = faiss.vector_to_array(index.id_map).astype(np.int64)
+        index = faiss.downcast_IndexBinary(index.index)
+    if not isinstance(index, faiss.IndexBinaryFlat):
+        raise DataError(
+            f"faiss's {type(index).__name__} does not store plain codes;"
+            " pass an IndexBinaryFlat or an ID map of one"
+        )
+    as_bytes = faiss.vector_to_array(index.xb).reshape(index.ntotal, index.code_size)
+    return ids, Codes.from_bytes(as_bytes, index.d if n_bits is None else n_bits)
+
+
+def _faiss() -> Any:  # noqa: ANN401
+    try:
+        import faiss
+    except ImportError as error:
+        raise MissingExtraError("faiss", "faiss") from error
+    return faiss

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbit.kernels import dispatch, reference
+from crossbit.kernels import dispatch
 
 SCAN, BLOCK, BITSLICE, MULTI = range(4)
 NO_BUDGET = (1 << 64) - 1
 GIVEN_UP = -2  # first distance of a query that exceeded its budget
 _READ_AHEAD = 16  # the kernels read heads and tails 16 at a time
+_REFERENCE_BLOCK = 1 << 20  # distances per block, so that their words stay in the cache
 
 IdDistances = tuple[NDArray[np.int64], NDArray[np.int32]]
 
@@ -134,7 +135,7 @@ class CodeArray:
         distances.fill(-1)
         living_ids, words = self._living()
         for i in range(len(queries)):
-            rows, row_distances = reference.neighbors(words, queries[i : i + 1], k=k)
+            rows, row_distances = _reference_neighbors(words, queries[i : i + 1], k=k)
             ids[i, : len(rows)] = living_ids[rows]
             distances[i, : len(rows)] = row_distances
         return ids, distances, 0
@@ -152,7 +153,7 @@ class CodeArray:
         if not dispatch.compiled():
             living_ids, words = self._living()
             by_query = [
-                reference.neighbors(words, queries[i : i + 1], radius=radius)
+                _reference_neighbors(words, queries[i : i + 1], radius=radius)
                 for i in range(len(queries))
             ]
             return [(living_ids[rows], distances) for rows, distances in by_query], 0
@@ -177,7 +178,7 @@ class CodeArray:
 def hamming_matrix(a: NDArray[np.uint64], b: NDArray[np.uint64]) -> NDArray[np.uint16]:
     """Return the Hamming distance of each row of ``a`` to each row of ``b``, shape (n, m)."""
     if not dispatch.compiled():
-        return reference.hamming_matrix(a, b)
+        return _reference_matrix(a, b)
     distances = np.empty((len(a), len(b)), np.uint16)
     dispatch.native.matrix(  # type: ignore[union-attr]
         dispatch.level_index(),
@@ -204,3 +205,41 @@ def _pack_bitmap(mask: NDArray[np.bool_]) -> NDArray[np.uint64]:
     packed = np.zeros(-(-len(mask) // 64) * 8, np.uint8)
     packed[: -(-len(mask) // 8)] = np.packbits(mask, bitorder="little")
     return packed.view("<u8").astype(np.uint64, copy=False)
+
+
+# The NumPy reference: it serves where nothing is compiled, and is the oracle of the tests.
+def _reference_matrix(a: NDArray[np.uint64], b: NDArray[np.uint64]) -> NDArray[np.uint16]:
+    r"""Return $d_{ij} = \sum_w \operatorname{popcount}(a_{iw} \oplus b_{jw})$ for words (n, w)."""
+    distances = np.zeros((len(a), len(b)), np.uint16)
+    step = max(1, _REFERENCE_BLOCK // max(1, len(b)))
+    for start in range(0, len(a), step):
+        rows = slice(start, start + step)
+        for word in range(a.shape[1]):
+            distances[rows] += np.bitwise_count(a[rows, word, None] ^ b[None, :, word])
+    return distances
+
+
+def _reference_neighbors(
+    words: NDArray[np.uint64],
+    query: NDArray[np.uint64],
+    *,
+    k: int | None = None,
+    radius: int | None = None,
+) -> tuple[NDArray[np.intp], NDArray[np.int32]]:
+    """Return rows and distances of the words near one query, ordered by (distance, row).
+
+    Args:
+        words: Codes, shape (n, w).
+        query: One code, shape (1, w).
+        k: Keep the k nearest; None: no limit.
+        radius: Keep the words at most this many bits away; None: no limit.
+    """
+    # Distance and row in one integer: sorting the integers sorts by (distance, row).
+    distances = _reference_matrix(query, words)[0].astype(np.int64)
+    keys = distances << 32 | np.arange(len(words))
+    if radius is not None:
+        keys = keys[keys >> 32 <= radius]
+    if k is not None and 0 < k < len(keys):
+        keys = np.partition(keys, k - 1)
+    keys = np.sort(keys[:k])
+    return (keys & 0xFFFFFFFF).astype(np.intp), (keys >> 32).astype(np.int32)

@@ -12,7 +12,7 @@ from crossbit._io.files import read_json, write_json
 from crossbit._validation import check_known
 from crossbit.cli import console
 from crossbit.data import Dataset
-from crossbit.evaluation.protocol import Protocol
+from crossbit.evaluation.evaluate import Protocol
 from crossbit_experiments.cli._shared import Bits, Seeds, print_methods
 from crossbit_experiments.protocols import PROTOCOLS
 

@@ -19,8 +19,7 @@ import numpy as np
 from crossbit._progress import OnStep
 from crossbit.codes import Codes
 from crossbit.data import Dataset
-from crossbit.evaluation.evaluate import Evaluation, dataset_relevance
-from crossbit.evaluation.protocol import Protocol
+from crossbit.evaluation.evaluate import Evaluation, Protocol, dataset_relevance
 from crossbit.evaluation.results import read_result
 from crossbit.evaluation.topk import TopKRanking
 from crossbit.hashers import HASHERS

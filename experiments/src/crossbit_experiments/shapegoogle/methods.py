@@ -10,8 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbit.data import Dataset, Pairs
-from crossbit.evaluation.evaluate import Evaluation, dataset_relevance, self_matches, split_rows
-from crossbit.evaluation.protocol import Protocol
+from crossbit.evaluation.evaluate import (
+    Evaluation,
+    Protocol,
+    dataset_relevance,
+    self_matches,
+    split_rows,
+)
 from crossbit.hashers import HASHERS
 from crossbit.metrics import evaluate_ranking, rank_vectors
 from crossbit_experiments.methods import Method

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 from crossbit._progress import OnStep
 from crossbit.data import Dataset
-from crossbit.evaluation.protocol import Protocol
+from crossbit.evaluation.evaluate import Protocol
 from crossbit_experiments.methods import Method, run_methods
 from crossbit_experiments.shapegoogle import descriptors, figures, methods, results
 from crossbit_experiments.shapegoogle.methods import SPLITS, Split, protocol_for

@@ -9,8 +9,7 @@ import numpy as np
 
 from crossbit._progress import OnStep, Step
 from crossbit.data import Dataset
-from crossbit.evaluation.evaluate import evaluate_model
-from crossbit.evaluation.protocol import Protocol
+from crossbit.evaluation.evaluate import Protocol, evaluate_model
 from crossbit.evaluation.results import read_result, write_result
 from crossbit.metrics import AveragePrecision, Ranking, mean_over_queries, precision_recall_curve
 from crossbit.metrics.measures import Measure
