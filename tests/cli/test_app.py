@@ -9,7 +9,7 @@ import typer
 
 from crossbit.cli import app as app_module
 from crossbit.cli import main
-from crossbit.cli.app import RENAMED, renamed_hint
+from crossbit.cli.app import RENAMED, _renamed_hint
 
 ROWS = [(command, old, new) for command, names in RENAMED.items() for old, new in names.items()]
 
@@ -70,7 +70,7 @@ def test_the_new_name_exists_and_the_old_one_does_not(command: str, old: str, ne
     ],
 )
 def test_hints(line: str, hint: str | None) -> None:
-    answer = renamed_hint(line.split())
+    answer = _renamed_hint(line.split())
     assert (answer is None) if hint is None else (answer is not None and hint in answer)
 
 

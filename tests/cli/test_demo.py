@@ -9,7 +9,7 @@ from PIL import Image
 from crossbit.cli import console, demo, main
 from crossbit.collection import Collection
 
-EMOJIS = demo.load_emojis()
+EMOJIS = demo._load_emojis()
 
 
 def run(folder: Path, *arguments: str) -> int:
@@ -26,7 +26,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Use cats, hearts, moons and flags: similar enough to be learned from a few."""
     chosen = [emoji for emoji in EMOJIS if {"cat", "heart", "moon"} & set(emoji.tags)]
     chosen += [emoji for emoji in EMOJIS if emoji.category == "Flags"][:60]
-    monkeypatch.setattr(demo, "load_emojis", lambda: chosen)
+    monkeypatch.setattr(demo, "_load_emojis", lambda: chosen)
 
 
 def test_every_emoji_has_words_and_an_image() -> None:
@@ -53,7 +53,7 @@ def test_words_find_images_and_the_test_images_are_evaluated(
 def test_a_second_run_trains_nothing_again(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(demo, "draw_emojis", lambda *_: pytest.fail("drawn again"))
+    monkeypatch.setattr(demo, "_draw_emojis", lambda *_: pytest.fail("drawn again"))
     assert run(folder, "--words", "heart") == 0
     assert "text heart finds images" in capsys.readouterr().out
 

