@@ -13,7 +13,7 @@ from benchmarks._standalone import Standalone
 from crossbit import Collection
 from crossbit.cli import items
 from tests.browser.conftest import browser, gallery, page  # noqa: F401
-from tests.browser.test_page import test_words_find_pictures  # noqa: F401
+from tests.browser.test_page import test_text_finds_images  # noqa: F401
 from tests.cli.test_collection import EXPECTED, N, lines, model, run  # noqa: F401
 from tests.engines.relay import Relay
 from tests.server.running import Running, running
@@ -25,7 +25,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
-def told(capsys: pytest.CaptureFixture[str]) -> list[Any]:
+def json_lines(capsys: pytest.CaptureFixture[str]) -> list[Any]:
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
@@ -54,15 +54,15 @@ def test_every_command(
         )
         == 0
     )
-    (hits,) = told(capsys)
+    (hits,) = json_lines(capsys)
     assert len(hits) == 10
     assert all(
         hit["payload"] == EXPECTED[hit["id"]][0] and hit["payload"]["year"] >= 2010 for hit in hits
     )
     assert run("annotate", address, "red", "-m", "text", *with_model) == 0
-    assert told(capsys)[0][0]["name"] in ("red", "food")
+    assert json_lines(capsys)[0][0]["name"] in ("red", "food")
     assert run("stats", address, "--json", *with_model) == 0
-    assert told(capsys)[0]["modalities"] == {"image": N, "text": N}
+    assert json_lines(capsys)[0]["modalities"] == {"image": N, "text": N}
     assert run("stats", address, *with_model) == 0
     assert run("check", address, *with_model) == 0
     assert run("compact", address, *with_model) == 0
@@ -82,7 +82,7 @@ def test_every_command(
     )
 
 
-def test_an_interrupted_add_goes_on(
+def test_an_interrupted_add_continues(
     address: str,
     model: Path,  # noqa: F811
     lines: Path,  # noqa: F811
@@ -91,7 +91,8 @@ def test_an_interrupted_add_goes_on(
 ) -> None:
     monkeypatch.setattr(items, "_SAVE_EVERY", -1.0)
     assert run("create", address, "--model", model) == 0
-    upsert, written = Collection.upsert, list[str]()
+    upsert = Collection.upsert
+    written: list[str] = []
 
     def interrupted(self: Collection, ids: list[str], *arguments: Any) -> None:  # noqa: ANN401
         if len(written) == 20:
@@ -139,7 +140,7 @@ def ask(service: Running) -> Any:  # noqa: ANN401 - JSON
         return json.loads(answer.read())
 
 
-def test_the_service_tells_when_the_server_is_away_and_goes_on(
+def test_the_service_reports_an_unreachable_server_and_recovers(
     service: Running, line: Relay
 ) -> None:
     expected = ask(service)["hits"]

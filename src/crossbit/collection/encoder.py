@@ -219,8 +219,8 @@ class Encoder:
         expected = "text" if kind == "text" else f"the contents of a file ({kind})"
         for raw in inputs:
             if not is_allowed(raw):
-                given = "text" if _is_text(raw) else type(raw).__name__
-                raise DataError(f"{modality!r} accepts {expected}, got {given}; {_ALTERNATIVES}")
+                actual = "text" if _is_text(raw) else type(raw).__name__
+                raise DataError(f"{modality!r} accepts {expected}, got {actual}; {_ALTERNATIVES}")
 
     def _extractor(self, modality: str) -> Extractor:
         with self._lock:  # loading a network takes seconds and must happen once

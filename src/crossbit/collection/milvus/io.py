@@ -63,7 +63,7 @@ class MilvusTable:
     def rows(
         self, keys: Sequence[str], fields: Sequence[str] = FIELDS, level: str | None = None
     ) -> list[Row]:
-        """Return the existing rows of some keys, ordered by key."""
+        """Return the existing rows of keys, ordered by key."""
         level = level or self.connection.level
         pages = (self._query(page, list(fields), level) for page in batches(keys, _KEYS_PER_READ))
         return sorted(chain.from_iterable(pages), key=lambda row: str(row["key"]))
@@ -84,7 +84,7 @@ class MilvusTable:
     def items(
         self, state: MilvusState, ids: Sequence[Id], level: str | None = None
     ) -> tuple[MilvusState, dict[str, StoredItem]]:
-        """Return the current state, and the existing items of some ids by key."""
+        """Return the current state, and the existing items of ids by key."""
         numbers = [NO_MODALITY, *state.modalities.values()]
         rows = self.rows([STATE_KEY, *_row_keys(ids, numbers)], level=level)
         own = (row for row in rows if row["key"] != STATE_KEY)

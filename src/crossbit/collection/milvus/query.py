@@ -128,10 +128,10 @@ class _Search:
         # Every modality may return the same item, so room is needed for all of them.
         limit = min(self._query.k * len(self._query.targets), _MAX_LIMIT)
         size = max(1, min(_QUERIES_PER_REQUEST, _NEIGHBORS_PER_REQUEST // limit))
-        found: list[list[_Candidate]] = []
+        nearest: list[list[_Candidate]] = []
         for rows in batches(range(len(codes)), size):
-            found += self._nearest(codes[rows], limit)
-        return [self._hits(candidates) for candidates in found]
+            nearest += self._nearest(codes[rows], limit)
+        return [self._hits(candidates) for candidates in nearest]
 
     def _nearest(self, codes: Codes, limit: int) -> list[list[_Candidate]]:
         """Return the k nearest items per query, widening the limit while the filter drops many."""
@@ -142,13 +142,13 @@ class _Search:
             if not half:
                 return [self._scan(codes)]
             return self._nearest(codes[:half], limit) + self._nearest(codes[half:], limit)
-        found = []
+        nearest = []
         for i, response in enumerate(responses):
             items = self._select(self._candidate(hit) for hit in response)
             if len(items) < self._query.k and len(response) == limit:  # there may be more
                 items = self._nearest_beyond(codes[[i]], limit)
-            found.append(items)
-        return found
+            nearest.append(items)
+        return nearest
 
     def _nearest_beyond(self, code: Codes, limit: int) -> list[_Candidate]:
         if limit < _MAX_LIMIT:
@@ -286,8 +286,8 @@ def _recall(table: MilvusTable, state: MilvusState, modality: str, codes: Codes)
     approximate = _distances(table, state, modality, codes[sample], nprobe)
     exact = _distances(table, state, modality, codes[sample], state.nlist)
     shares = [
-        sum(distance <= best[-1] for distance in found) / len(best)
-        for found, best in zip(approximate, exact, strict=True)
+        sum(distance <= best[-1] for distance in distances) / len(best)
+        for distances, best in zip(approximate, exact, strict=True)
     ]
     return float(np.mean(shares))
 
