@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-# The first call of a kernel compiles or loads something, so no deadline; derandomized, so a failure returns.
+# No deadline: the first call of a kernel loads it. Derandomized: a failure comes back.
 settings.register_profile(
     "crossbit",
     deadline=None,

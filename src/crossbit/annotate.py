@@ -106,9 +106,7 @@ class TagQuality:
     skipped: int
 
 
-def tag_quality(
-    assigned: Sequence[Iterable[str]], correct: Sequence[Iterable[str]]
-) -> TagQuality:
+def tag_quality(assigned: Sequence[Iterable[str]], correct: Sequence[Iterable[str]]) -> TagQuality:
     r"""Return precision and recall of tags, computed per item and then averaged.
 
     For an item with assigned tags $A$ and correct tags $T$, precision is $|A \cap T| / |A|$ (0 if

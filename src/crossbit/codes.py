@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from crossbit._io.files import ArrayFile
 from crossbit._validation import check_bits
 from crossbit.errors import DataError
-from crossbit.kernels import hamming_matrix
+from crossbit.kernels.search import hamming_matrix
 
 FORMAT = "crossbit.codes/1"
 

@@ -14,10 +14,10 @@ from typing import Any, TextIO
 import numpy as np
 
 from crossbit._progress import batches
-from crossbit.collection import Id
-from crossbit.data import Dataset, read_array
+from crossbit.collection.types import Id
 from crossbit.data.captions import parse_cell
-from crossbit.data.conversion.readers import open_parquet
+from crossbit.data.conversion.readers import open_parquet, read_array
+from crossbit.data.dataset import Dataset
 from crossbit.errors import DataError, FormatError
 
 STDIN = "-"

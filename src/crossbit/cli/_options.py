@@ -9,10 +9,11 @@ import typer
 
 from crossbit._io.files import read_toml
 from crossbit._validation import check_known
-from crossbit.collection import Collection, Id
+from crossbit.collection.collection import Collection
+from crossbit.collection.types import Id
 from crossbit.errors import DataError
-from crossbit.hashers import HASHERS, Hasher
-from crossbit.model import HashModel
+from crossbit.hashers.base import HASHERS, Hasher
+from crossbit.model.hashmodel import HashModel
 
 CollectionPath = Annotated[
     str,

@@ -22,10 +22,13 @@ from crossbit.cli._options import (
     RayWorkers,
 )
 from crossbit.codes import FORMAT, Codes
-from crossbit.data import Dataset, read_array
+from crossbit.data.conversion.readers import read_array
+from crossbit.data.dataset import Dataset
 from crossbit.errors import DataError
-from crossbit.metrics import Divisor, Empty, Report, Ties
-from crossbit.model import HashModel
+from crossbit.metrics.average import Divisor
+from crossbit.metrics.evaluate import Empty, Report
+from crossbit.metrics.tie_counts import Ties
+from crossbit.model.hashmodel import HashModel
 
 commands = typer.Typer()
 _ENCODE_ROWS = 1 << 16  # rows per block: bounds the memory of `crossbit encode`

@@ -21,12 +21,13 @@ from crossbit.cli._options import (
 )
 from crossbit.cli.items import item_to_json
 from crossbit.codes import Codes
-from crossbit.collection import Collection, Stats
+from crossbit.collection.collection import Collection
 from crossbit.collection.copy import copy as copy_items
 from crossbit.collection.copy import verify
 from crossbit.collection.store import display_path, is_folder
+from crossbit.collection.types import Stats
 from crossbit.errors import CrossbitError, DataError, FormatError
-from crossbit.model import HashModel
+from crossbit.model.hashmodel import HashModel
 
 commands = typer.Typer()
 _PANEL = "Collections"

@@ -22,7 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from crossbit._progress import OnStep, Step
-from crossbit.metrics import Report
+from crossbit.metrics.evaluate import Report
 
 _FILE_WIDTH = 120  # columns of output that goes to a file or a pipe
 _WIDE = 100  # columns of a terminal that fits all columns of a report

@@ -9,7 +9,11 @@ import typer
 
 from crossbit.cli import console
 from crossbit.cli._options import DatasetFolder
-from crossbit.data import CATALOG, Dataset, convert, find, parse_map, synthetic
+from crossbit.data import synthetic
+from crossbit.data.catalog import CATALOG, find
+from crossbit.data.conversion import convert
+from crossbit.data.conversion.columns import parse_map
+from crossbit.data.dataset import Dataset
 from crossbit.errors import DataError
 
 app = typer.Typer(help="Create, convert and inspect data sets.", no_args_is_help=True)

@@ -19,13 +19,13 @@ from crossbit._io.files import atomic_write, write_json
 from crossbit._progress import OnStep, Step
 from crossbit.cli import console
 from crossbit.cli.serve import run_server
-from crossbit.collection import Collection
+from crossbit.collection.collection import Collection
 from crossbit.collection.types import IMAGE_FIELD, REPORT_FILE, Results
 from crossbit.errors import DataError, MissingExtraError
 from crossbit.features.image import decode_image
 from crossbit.features.text import words
 from crossbit.hashers.rankedcca import RankedCCA
-from crossbit.metrics import Report
+from crossbit.metrics.evaluate import Report
 from crossbit.pipeline import learn
 
 commands = typer.Typer()

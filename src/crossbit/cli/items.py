@@ -19,10 +19,11 @@ from crossbit.cli._options import (
     open_collection,
     resolve_ids,
 )
-from crossbit.collection import Collection, Item
+from crossbit.collection.collection import Collection
 from crossbit.collection.store import display_path, is_folder
+from crossbit.collection.types import Item
 from crossbit.errors import DataError
-from crossbit.pipeline import cache_folder
+from crossbit.pipeline.extractors import cache_folder
 
 commands = typer.Typer()
 _PANEL = "Collections"

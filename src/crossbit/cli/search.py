@@ -11,8 +11,9 @@ from rich.markup import escape
 from crossbit.annotate import Tag
 from crossbit.cli import console
 from crossbit.cli._options import CollectionModel, CollectionPath, open_collection, resolve_ids
-from crossbit.collection import Collection, Hit
-from crossbit.data import read_array
+from crossbit.collection.collection import Collection
+from crossbit.collection.types import Hit
+from crossbit.data.conversion.readers import read_array
 from crossbit.errors import DataError
 
 commands = typer.Typer()

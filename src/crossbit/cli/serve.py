@@ -8,7 +8,7 @@ import typer
 
 from crossbit.cli import console
 from crossbit.cli._options import CollectionModel, CollectionPath, open_collection
-from crossbit.collection import Collection
+from crossbit.collection.collection import Collection
 from crossbit.errors import DataError, MissingExtraError
 
 commands = typer.Typer()

@@ -22,10 +22,14 @@ from crossbit.cli._options import (
     parse_fields,
 )
 from crossbit.collection.types import REPORT_FILE
-from crossbit.data import Dataset
-from crossbit.hashers import HASHERS
-from crossbit.pipeline import EXTRACTORS, LearnResult, learn
-from crossbit.tune import SearchResult, Trial, nested_score, search
+from crossbit.data.dataset import Dataset
+from crossbit.hashers.base import HASHERS
+from crossbit.pipeline import learn
+from crossbit.pipeline.extractors import EXTRACTORS
+from crossbit.pipeline.learn import LearnResult
+from crossbit.tune import search
+from crossbit.tune.search import SearchResult, nested_score
+from crossbit.tune.validation import Trial
 
 commands = typer.Typer()
 _SHOWN_TRIALS = 8  # the best of a search

@@ -24,7 +24,7 @@ from crossbit.collection.store import (
 )
 from crossbit.collection.types import Finding, Id, Item, Results, Stats
 from crossbit.errors import DataError
-from crossbit.model import HashModel
+from crossbit.model.hashmodel import HashModel
 
 T = TypeVar("T")
 _FEATURE_TYPES = {False: None, True: "float32", "float32": "float32", "float16": "float16"}

@@ -21,7 +21,7 @@ _canonical = json.JSONEncoder(
 
 
 @dataclass(frozen=True)
-class Contents:
+class _Contents:
     """Number of items of a collection and a checksum over them.
 
     Args:
@@ -38,7 +38,9 @@ class Contents:
         return f"{self.items:,} items, checksum {self.checksum:016x}"
 
 
-def contents(collection: Iterable[Item], on_items: Callable[[int], None] | None = None) -> Contents:
+def contents(
+    collection: Iterable[Item], on_items: Callable[[int], None] | None = None
+) -> _Contents:
     """Read a whole collection and return its size and checksum."""
     count = 0
     total = 0
@@ -47,7 +49,7 @@ def contents(collection: Iterable[Item], on_items: Callable[[int], None] | None 
         total += sum(map(_digest, batch))
         if on_items is not None:
             on_items(len(batch))
-    return Contents(count, total % 2**64)
+    return _Contents(count, total % 2**64)
 
 
 def _digest(item: Item) -> int:
@@ -94,7 +96,7 @@ def copy(
 
 def verify(
     source: Collection, target: Collection, on_items: Callable[[int], None] | None = None
-) -> Contents:
+) -> _Contents:
     """Check that two collections hold the same items, and return their contents.
 
     Raises:

@@ -16,10 +16,10 @@ from crossbit.codes import Codes
 from crossbit.collection.store import EncodedView
 from crossbit.collection.types import Hit, Results
 from crossbit.errors import DataError
-from crossbit.features import Extractor, RawInput
-from crossbit.index import weighted_hamming
-from crossbit.kernels import pack_signs
-from crossbit.model import HashModel
+from crossbit.features.extractor import Extractor, RawInput
+from crossbit.index.hamming import weighted_hamming
+from crossbit.kernels.matmul import pack_signs
+from crossbit.model.hashmodel import HashModel
 
 Inputs: TypeAlias = "ArrayLike | Codes | Sequence[RawInput | None]"
 """Rows of numbers, codes, or raw inputs of a modality whose model has a recipe."""
@@ -28,7 +28,7 @@ _ALTERNATIVES = "choose another modality, or pass vectors or an item's id"
 
 
 @dataclass(frozen=True)
-class EncodedQueries:
+class _EncodedQueries:
     """Queries of one search after encoding.
 
     Args:
@@ -124,14 +124,14 @@ class Encoder:
 
     def encode_queries(
         self, modality: str, inputs: Inputs, *, with_scores: bool = False, trusted: bool = True
-    ) -> EncodedQueries:
+    ) -> _EncodedQueries:
         """Encode the queries of a search, with their scores if they will be reranked."""
         if isinstance(inputs, Codes):
             if with_scores:
                 raise DataError(
                     "rerank needs real-valued scores; pass rows of numbers instead of Codes"
                 )
-            return EncodedQueries(self._check_codes(modality, inputs))
+            return _EncodedQueries(self._check_codes(modality, inputs))
         rows = self.features(modality, inputs, trusted=trusted)
         scores: NDArray[np.float32] | None = None
         if with_scores:
@@ -141,10 +141,10 @@ class Encoder:
         else:
             codes = self.model.encode(modality, rows)
         if not _are_raw(inputs):
-            return EncodedQueries(codes, scores)
+            return _EncodedQueries(codes, scores)
         extractor = self._extractor(modality)
         terms = [extractor.terms(raw) for raw in inputs]  # type: ignore[union-attr,arg-type]
-        return EncodedQueries(codes, scores, terms, extractor.exact_terms)
+        return _EncodedQueries(codes, scores, terms, extractor.exact_terms)
 
     def encode_views(
         self, views: Mapping[str, Inputs], n_items: int, *, trusted: bool = True

@@ -16,7 +16,7 @@ from crossbit.codes import Codes
 from crossbit.collection.filters import Conditions
 from crossbit.collection.types import Finding, Hit, Id, Item, Stats
 from crossbit.errors import CrossbitError, DataError
-from crossbit.model import HashModel
+from crossbit.model.hashmodel import HashModel
 
 Rows: TypeAlias = NDArray[Any]
 StorePath: TypeAlias = str | PathLike[str]

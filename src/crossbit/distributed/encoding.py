@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 from crossbit._validation import check_known, present_rows
 from crossbit.codes import Codes
-from crossbit.collection import Collection, Id
-from crossbit.data import read_array
-from crossbit.data.conversion.readers import open_parquet, rows_from_lists
+from crossbit.collection.collection import Collection
+from crossbit.collection.types import Id
+from crossbit.data.conversion.readers import open_parquet, read_array, rows_from_lists
 from crossbit.distributed.cluster import LOCAL, connected
 from crossbit.errors import BackendError, CrossbitError, DataError
-from crossbit.model import HashModel
+from crossbit.model.hashmodel import HashModel
 
 BLOCK_ROWS = 1 << 16
 """Rows per block of a ``.npy`` file; in a parquet file a block is a row group."""

@@ -13,12 +13,12 @@ from typing import Any
 
 from crossbit._io.files import atomic_write
 from crossbit._progress import OnStep, Step
-from crossbit.data import Dataset
+from crossbit.data.dataset import Dataset
 from crossbit.distributed.cluster import LOCAL, connected
 from crossbit.errors import BackendError, CrossbitError, DataError
-from crossbit.hashers import HASHERS, Hasher
+from crossbit.hashers.base import HASHERS, Hasher
 from crossbit.hashers.mmnn import MMNN
-from crossbit.model import HashModel
+from crossbit.model.hashmodel import HashModel
 
 _REPORT_SECONDS = 0.2  # between two progress reports
 

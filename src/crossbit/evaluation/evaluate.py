@@ -9,24 +9,15 @@ from numpy.typing import NDArray
 
 from crossbit._validation import check_known, present_rows
 from crossbit.codes import Codes
-from crossbit.data import Dataset
+from crossbit.data.dataset import Dataset
 from crossbit.errors import DataError
 from crossbit.evaluation.topk import TopKRanking
-from crossbit.metrics import (
-    CodeHealth,
-    Exclude,
-    Measure,
-    Ranking,
-    Relevance,
-    Report,
-    code_health,
-    evaluate_ranking,
-    from_labels,
-    rank_codes,
-    same_class,
-    standard_measures,
-)
-from crossbit.model import HashModel
+from crossbit.metrics.evaluate import Report, evaluate_ranking, standard_measures
+from crossbit.metrics.health import CodeHealth, code_health
+from crossbit.metrics.measures import Measure
+from crossbit.metrics.ranking import Exclude, Ranking, rank_codes
+from crossbit.metrics.relevance import Relevance, from_labels, same_class
+from crossbit.model.hashmodel import HashModel
 
 Rows = NDArray[np.int64]
 ALL_ROWS = "all rows"

@@ -13,8 +13,11 @@ from numpy.typing import ArrayLike, NDArray
 from crossbit._validation import check_matrix
 from crossbit.codes import Codes
 from crossbit.errors import DataError
-from crossbit.index import HammingIndex
-from crossbit.metrics import Exclude, Measure, Ranking, Relevance, TieCounts
+from crossbit.index.hamming import HammingIndex
+from crossbit.metrics.measures import Measure
+from crossbit.metrics.ranking import Exclude, Ranking
+from crossbit.metrics.relevance import Relevance
+from crossbit.metrics.tie_counts import TieCounts
 
 _CELLS = 1 << 18  # pairs of a query and a base item whose relevance is computed at a time
 _ROWS = 128  # queries per block: their distances to 2·10⁵ vectors take 100 MB

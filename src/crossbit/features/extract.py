@@ -21,7 +21,7 @@ from crossbit._progress import OnStep, Step
 from crossbit._validation import check_integer
 from crossbit.errors import BackendError, CrossbitError, DataError
 from crossbit.features.extractor import Extractor, RawInput, Rows, load_extractor
-from crossbit.model import Recipe
+from crossbit.model.recipe import Recipe
 
 _BLOCK = 64  # inputs per task of a worker process, and per progress report
 _FORMAT = "crossbit.rows/1"  # of cache files

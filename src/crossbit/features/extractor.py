@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from crossbit._validation import check_known
 from crossbit.errors import DataError, FormatError
-from crossbit.model import Recipe
+from crossbit.model.recipe import Recipe
 
 Rows: TypeAlias = NDArray[np.float32]
 RawInput: TypeAlias = str | bytes | PathLike[str] | Sequence[str]

@@ -16,7 +16,7 @@ from crossbit.errors import DataError, FormatError, MissingExtraError
 from crossbit.features.extractor import Extractor, RawInput, Rows
 from crossbit.features.image import decode_image
 from crossbit.features.text import words
-from crossbit.model import Onnx
+from crossbit.model.layers import Onnx
 
 _FITS = ("squash", "crop")
 _LAYOUTS = ("nchw", "nhwc")

@@ -8,9 +8,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbit.data import TrainingSet
+from crossbit.data.training_set import TrainingSet
 from crossbit.errors import DataError
-from crossbit.model import Affine, HashModel
+from crossbit.model.hashmodel import HashModel
+from crossbit.model.layers import Affine
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]

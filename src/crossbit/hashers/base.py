@@ -11,9 +11,12 @@ import numpy as np
 
 from crossbit._progress import OnStep
 from crossbit._validation import check_bits
-from crossbit.data import LabelsArgument, Pairs, TrainingSet, Views, is_known, training_set
+from crossbit.data import training_set
+from crossbit.data.labels import LabelsArgument, is_known
+from crossbit.data.pairs import Pairs
+from crossbit.data.training_set import TrainingSet, Views
 from crossbit.errors import DataError
-from crossbit.model import HashModel
+from crossbit.model.hashmodel import HashModel
 
 HASHERS: dict[str, type["Hasher"]] = {}
 """Name → class of every method; filled when `crossbit.hashers` is imported."""

@@ -7,12 +7,12 @@ from typing import ClassVar
 import numpy as np
 
 from crossbit._progress import OnStep
-from crossbit.data import TrainingSet
+from crossbit.data.training_set import TrainingSet
 from crossbit.hashers._correspondence import linked_rows
 from crossbit.hashers.base import Hasher
 from crossbit.linalg.cca import CCA
 from crossbit.linalg.itq import itq, random_rotation
-from crossbit.model import HashModel
+from crossbit.model.hashmodel import HashModel
 from crossbit.model.preprocessing import projection_layers
 
 

@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 
 from crossbit._progress import OnStep
 from crossbit.codes import Codes, hamming
-from crossbit.data import TrainingSet
+from crossbit.data.training_set import TrainingSet
 from crossbit.hashers.base import Hasher
 from crossbit.linalg.ridge import Ridge
-from crossbit.model import Affine, HashModel
+from crossbit.model.hashmodel import HashModel
+from crossbit.model.layers import Affine
 from crossbit.model.preprocessing import apply_layers, fit_preprocessing
 
 _SHARES = 10.0 ** np.arange(-4, 4.5, 0.5)  # decays, as shares of the mean eigenvalue

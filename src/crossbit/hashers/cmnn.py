@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from crossbit.data import TrainingSet
+from crossbit.data.training_set import TrainingSet
 from crossbit.errors import DataError
 from crossbit.hashers.mmnn import MMNN
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import ClassVar
 
 from crossbit._progress import OnStep, Step
-from crossbit.data import TrainingSet
+from crossbit.data.training_set import TrainingSet
 from crossbit.errors import DataError
 from crossbit.hashers._pairwise import Bit, Boosting, Floats, PairedRows
 from crossbit.hashers.base import Hasher
 from crossbit.linalg.pca import singular_pairs
-from crossbit.model import HashModel
+from crossbit.model.hashmodel import HashModel
 
 _Direction = tuple[Floats, Floats]
 

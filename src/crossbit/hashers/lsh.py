@@ -7,9 +7,9 @@ from typing import ClassVar
 import numpy as np
 
 from crossbit._progress import OnStep
-from crossbit.data import TrainingSet
+from crossbit.data.training_set import TrainingSet
 from crossbit.hashers.base import Hasher
-from crossbit.model import HashModel
+from crossbit.model.hashmodel import HashModel
 from crossbit.model.preprocessing import projection_layers
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from crossbit._progress import OnStep
-from crossbit.data import TrainingSet
+from crossbit.data.training_set import TrainingSet
 from crossbit.errors import DataError
 from crossbit.hashers.base import Hasher
-from crossbit.model import HashModel
+from crossbit.model.hashmodel import HashModel
 
 if TYPE_CHECKING:
     from torch import nn

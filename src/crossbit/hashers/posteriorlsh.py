@@ -8,10 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbit._progress import OnStep
-from crossbit.data import TrainingSet
+from crossbit.data.training_set import TrainingSet
 from crossbit.hashers.base import Hasher
 from crossbit.linalg.logistic import fit_validated, posteriors
-from crossbit.model import Affine, HashModel, Layer, Softmax, Tanh
+from crossbit.model.hashmodel import HashModel
+from crossbit.model.layers import Affine, Layer, Softmax, Tanh
 from crossbit.model.preprocessing import apply_layers, fit_preprocessing
 
 

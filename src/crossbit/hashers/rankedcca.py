@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 
 from crossbit._progress import OnStep, Step
 from crossbit._validation import present_rows
-from crossbit.data import TrainingSet
+from crossbit.data.training_set import TrainingSet
 from crossbit.hashers._correspondence import Bags, group_rows
 from crossbit.hashers.base import Hasher
 from crossbit.linalg.cca import CCA
 from crossbit.linalg.itq import itq, random_rotation
 from crossbit.linalg.optimize import Adam
-from crossbit.model import Affine, HashModel, Layer, Standardize, Tanh
+from crossbit.model.hashmodel import HashModel
+from crossbit.model.layers import Affine, Layer, Standardize, Tanh
 from crossbit.model.preprocessing import apply_layers, fit_preprocessing
 
 _Ints = NDArray[np.int64]

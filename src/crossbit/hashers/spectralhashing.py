@@ -8,11 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbit._progress import OnStep
-from crossbit.data import TrainingSet
+from crossbit.data.training_set import TrainingSet
 from crossbit.hashers._correspondence import linked_rows
 from crossbit.hashers.base import Hasher
 from crossbit.linalg.cca import CCA
-from crossbit.model import Affine, HashModel, Sine
+from crossbit.model.hashmodel import HashModel
+from crossbit.model.layers import Affine, Sine
 
 _Matrix = NDArray[np.float64]
 

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from crossbit._validation import check_integer, check_known, check_matrix
 from crossbit.codes import Codes
 from crossbit.errors import DataError
-from crossbit.kernels import hamming_matrix
+from crossbit.kernels.search import hamming_matrix
 from crossbit.metrics.measures import Measure
 from crossbit.metrics.relevance import Levels, Relevance
 from crossbit.metrics.tie_counts import Floats, TieCounts

@@ -13,7 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from crossbit._validation import check_bits, check_known, check_modality, check_rows
 from crossbit.codes import Codes
 from crossbit.errors import DataError, FormatError
-from crossbit.kernels import compiled, pack_signs
+from crossbit.kernels.dispatch import compiled
+from crossbit.kernels.matmul import pack_signs
 from crossbit.model import storage
 from crossbit.model.layers import Affine, Layer, Onnx, Rows, Tanh
 from crossbit.model.recipe import Recipe

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbit.errors import DataError, FormatError, MissingExtraError
-from crossbit.kernels import Matmul
+from crossbit.kernels.matmul import Matmul
 
 Rows: TypeAlias = NDArray[np.float32]
 

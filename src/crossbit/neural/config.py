@@ -7,7 +7,7 @@ from typing import Any, Self, TypeVar
 
 import torch
 
-from crossbit.data import TrainingSet
+from crossbit.data.training_set import TrainingSet
 from crossbit.errors import DataError
 from crossbit.neural.losses import LOSSES, Loss
 

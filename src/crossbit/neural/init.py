@@ -13,7 +13,7 @@ from crossbit._validation import present_rows
 from crossbit.errors import DataError
 from crossbit.linalg.cca import CCA
 from crossbit.linalg.itq import itq, random_rotation
-from crossbit.model import Affine, Layer
+from crossbit.model.layers import Affine, Layer
 from crossbit.model.preprocessing import apply_layers, fit_preprocessing, projection_layers
 from crossbit.neural.config import TrainConfig
 from crossbit.neural.networks import Network

@@ -13,11 +13,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from crossbit.data import TrainingSet
+from crossbit.data.training_set import TrainingSet
 from crossbit.errors import DataError, MissingExtraError
 from crossbit.linalg.itq import itq
-from crossbit.metrics import code_health
-from crossbit.model import Affine, HashModel, Layer, Onnx, Tanh
+from crossbit.metrics.health import code_health
+from crossbit.model.hashmodel import HashModel
+from crossbit.model.layers import Affine, Layer, Onnx, Tanh
 from crossbit.neural.splits import Features, Subset
 
 _LOG = logging.getLogger(__name__)

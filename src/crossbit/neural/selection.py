@@ -11,9 +11,9 @@ from typing import Any, TypeAlias
 from torch import nn
 
 from crossbit._progress import OnStep, Step
-from crossbit.data import TrainingSet
+from crossbit.data.training_set import TrainingSet
 from crossbit.errors import DataError
-from crossbit.model import HashModel
+from crossbit.model.hashmodel import HashModel
 from crossbit.neural.batches import make_batches
 from crossbit.neural.config import TrainConfig
 from crossbit.neural.distributed import current_group, make_objective

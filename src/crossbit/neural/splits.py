@@ -11,9 +11,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from crossbit.codes import Codes
-from crossbit.data import Pairs, TrainingSet, is_known
-from crossbit.metrics import Relevance, from_labels, mean_average_precision, same_class
-from crossbit.model import Layer
+from crossbit.data.labels import is_known
+from crossbit.data.pairs import Pairs
+from crossbit.data.training_set import TrainingSet
+from crossbit.metrics.evaluate import mean_average_precision
+from crossbit.metrics.relevance import Relevance, from_labels, same_class
+from crossbit.model.layers import Layer
 from crossbit.model.preprocessing import apply_layers
 
 Ints = NDArray[np.int64]

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbit.data import TrainingSet, is_known
+from crossbit.data.labels import is_known
+from crossbit.data.training_set import TrainingSet
 from crossbit.linalg.logistic import SHARES, Validation, cross_validate, fit_logistic, make_folds
 from crossbit.linalg.ridge import Ridge, leave_folds_out
-from crossbit.model import RBF, Affine, Layer, Softmax, Tanh
+from crossbit.model.layers import RBF, Affine, Layer, Softmax, Tanh
 from crossbit.model.preprocessing import apply_layers, fit_preprocessing
 
 _Ints = NDArray[np.int64]

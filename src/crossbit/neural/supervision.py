@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from crossbit.data import is_known, pairs_from_labels
+from crossbit.data.labels import is_known
+from crossbit.data.pairs import pairs_from_labels
 from crossbit.neural.pairs import DensePairs, PairList, PairSet
 from crossbit.neural.splits import Ints, Subset
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from crossbit._io.files import ArrayFile
 from crossbit._progress import OnStep, Step
-from crossbit.data import TrainingSet
+from crossbit.data.training_set import TrainingSet
 from crossbit.errors import DataError
 from crossbit.linalg.optimize import LBFGS, SGD, Adam, ConjugateGradients, Optimizer
 from crossbit.neural.batches import Batches

@@ -21,7 +21,7 @@ from torch.nn import functional
 
 from crossbit._io.files import read_json
 from crossbit.errors import DataError, FormatError, MissingExtraError
-from crossbit.model import Onnx
+from crossbit.model.layers import Onnx
 from crossbit.neural.networks import to_onnx
 
 _IMAGE_SIZE = 224

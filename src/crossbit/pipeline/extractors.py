@@ -8,16 +8,10 @@ from pathlib import Path
 from crossbit._io.files import atomic_write
 from crossbit._validation import check_known
 from crossbit.errors import DataError
-from crossbit.features import (
-    BagOfSift,
-    BagOfTags,
-    ColorHistogram,
-    Extractor,
-    ImageNetwork,
-    RawInput,
-    SentenceNetwork,
-    Tfidf,
-)
+from crossbit.features.extractor import Extractor, RawInput
+from crossbit.features.image import BagOfSift, ColorHistogram
+from crossbit.features.onnx import ImageNetwork, SentenceNetwork
+from crossbit.features.text import BagOfTags, Tfidf
 from crossbit.pipeline.table import tags_of
 
 _VOCABULARY_IMAGES = 2000  # images whose SIFT features make a vocabulary: more change little

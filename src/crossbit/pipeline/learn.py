@@ -19,16 +19,17 @@ from crossbit._io.folders import replace_folder
 from crossbit._progress import OnStep, batches
 from crossbit._validation import check_integer, check_known
 from crossbit.codes import Codes
-from crossbit.collection import Collection
+from crossbit.collection.collection import Collection
 from crossbit.collection.payloads import check_ids, payloads_to_json
 from crossbit.collection.types import REPORT_FILE
-from crossbit.data import Pairs
+from crossbit.data.pairs import Pairs
 from crossbit.errors import DataError
-from crossbit.features import Extractor, RawInput, extract
-from crossbit.hashers import HASHERS, Hasher
+from crossbit.features import extract
+from crossbit.features.extractor import Extractor, RawInput
+from crossbit.hashers.base import HASHERS, Hasher
 from crossbit.hashers.rankedcca import RankedCCA
-from crossbit.metrics import Report
-from crossbit.model import HashModel
+from crossbit.metrics.evaluate import Report
+from crossbit.model.hashmodel import HashModel
 from crossbit.pipeline.extractors import cache_folder, make_extractor
 from crossbit.pipeline.quality import measure
 from crossbit.pipeline.table import ItemTable

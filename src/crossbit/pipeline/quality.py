@@ -8,16 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbit.codes import Codes
-from crossbit.metrics import (
-    AveragePrecision,
-    Report,
-    Success,
-    evaluate_ranking,
-    mean_average_precision,
-    precision_recall_curve,
-    rank_codes,
-    same_class,
-)
+from crossbit.metrics.average import AveragePrecision
+from crossbit.metrics.curve import precision_recall_curve
+from crossbit.metrics.evaluate import Report, evaluate_ranking, mean_average_precision
+from crossbit.metrics.measures import Success
+from crossbit.metrics.ranking import rank_codes
+from crossbit.metrics.relevance import same_class
 
 _MEASURES = (AveragePrecision(), Success(at=1), Success(at=5), Success(at=10))
 _CODE_LENGTHS = (8, 16, 32, 64, 128, 256, 512, 1024)

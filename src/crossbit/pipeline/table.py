@@ -10,7 +10,7 @@ from typing import Any, Self
 from crossbit.collection.types import IMAGE_FIELD
 from crossbit.data.captions import Captioned, read_captions
 from crossbit.errors import DataError
-from crossbit.features import RawInput
+from crossbit.features.extractor import RawInput
 from crossbit.features.text import STOP_WORDS, words
 
 _IMAGE_SUFFIXES = frozenset(

@@ -11,13 +11,12 @@ from fastapi import APIRouter, FastAPI, Query, Request
 from fastapi.responses import FileResponse, PlainTextResponse, Response
 from fastapi.staticfiles import StaticFiles
 
-from crossbit.collection import Collection
+from crossbit.collection.collection import Collection
 from crossbit.errors import DataError
 from crossbit.server import schemas
 from crossbit.server.batching import MicroBatcher, WorkerPool
 from crossbit.server.errors import register_error_handlers
-from crossbit.server.metrics import RequestMetrics
-from crossbit.server.middleware import SecurityMiddleware
+from crossbit.server.middleware import RequestMetrics, SecurityMiddleware
 from crossbit.server.run import ServerConfig
 from crossbit.server.service import Service, key_to_id
 

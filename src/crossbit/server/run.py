@@ -12,7 +12,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from crossbit._validation import check_integer
 from crossbit.errors import BackendError, DataError
-from crossbit.kernels import available_cores
+from crossbit.kernels.dispatch import available_cores
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 """Host names of this machine."""

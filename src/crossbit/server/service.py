@@ -14,9 +14,9 @@ import numpy as np
 
 from crossbit._validation import check_known
 from crossbit.codes import Codes
-from crossbit.collection import Collection, Hit, Id, Item, Results
+from crossbit.collection.collection import Collection
 from crossbit.collection.encoder import Inputs
-from crossbit.collection.types import REPORT_FILE
+from crossbit.collection.types import REPORT_FILE, Hit, Id, Item, Results
 from crossbit.errors import CrossbitError, DataError
 from crossbit.features.text import normalize_tag
 from crossbit.server.errors import UnknownItemError

@@ -15,9 +15,9 @@ from crossbit._io.files import atomic_write
 from crossbit._io.folders import dir_lock
 from crossbit._progress import OnStep, Step
 from crossbit._validation import check_integer
-from crossbit.data import Dataset
+from crossbit.data.dataset import Dataset
 from crossbit.errors import DataError
-from crossbit.hashers import Hasher
+from crossbit.hashers.base import Hasher
 from crossbit.tune.journal import NAME, Journal
 from crossbit.tune.sampler import Sampler
 from crossbit.tune.space import Space, default_space, method_class, parse_space

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias, get_args, get_origin
 from crossbit._io.files import read_toml
 from crossbit._validation import check_known
 from crossbit.errors import DataError
-from crossbit.hashers import HASHERS, Hasher
+from crossbit.hashers.base import HASHERS, Hasher
 
 _INPUTS = ("standardize", "unit", "sqrt+standardize", "standardize+rbf")
 _DIGITS = 3  # of a proposed number: more digits make a setting harder to read, not better

@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbit._progress import OnStep, Step
-from crossbit.data import Dataset
+from crossbit.data.dataset import Dataset
 from crossbit.errors import DataError
-from crossbit.hashers import Hasher
-from crossbit.metrics import from_labels, mean_average_precision
-from crossbit.model import HashModel
+from crossbit.hashers.base import Hasher
+from crossbit.metrics.evaluate import mean_average_precision
+from crossbit.metrics.relevance import from_labels
+from crossbit.model.hashmodel import HashModel
 
 Supervise: TypeAlias = Callable[[Dataset, int], Mapping[str, Any]]
 """Training rows and a seed → the arguments of `Hasher.fit`."""

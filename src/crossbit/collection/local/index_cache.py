@@ -14,7 +14,7 @@ from crossbit.codes import Codes
 from crossbit.collection.local.schema import DbState
 from crossbit.collection.local.tables import RowNumbers, Tables
 from crossbit.errors import CrossbitError
-from crossbit.index import HammingIndex
+from crossbit.index.hamming import HammingIndex
 
 _log = logging.getLogger(__name__)
 FOLDER = "index"

@@ -18,9 +18,9 @@ from crossbit.collection.local.tables import Tables
 from crossbit.collection.local.transaction import Transaction
 from crossbit.collection.types import Finding, Stats
 from crossbit.errors import CrossbitError, FormatError
-from crossbit.index import HammingIndex
+from crossbit.index.hamming import HammingIndex
 from crossbit.metrics.health import CodeHealth, code_health
-from crossbit.model import HashModel
+from crossbit.model.hashmodel import HashModel
 
 _HEALTH_SAMPLE = 1 << 16  # codes
 _MAX_NAMED = 5  # corrupted items that a finding names

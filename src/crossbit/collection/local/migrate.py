@@ -18,7 +18,7 @@ from crossbit.collection.local.transaction import Transaction
 from crossbit.collection.store import FeatureBatches, Rows
 from crossbit.collection.types import Id
 from crossbit.errors import DataError
-from crossbit.model import HashModel
+from crossbit.model.hashmodel import HashModel
 
 _BLOCK = 4096  # rows per transaction, so that other writers get their turn in between
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from crossbit._io.files import check_version, sync_folder
 from crossbit.errors import DataError, FormatError
-from crossbit.model import HashModel
+from crossbit.model.hashmodel import HashModel
 
 FORMAT = "crossbit.collection/1"
 DATABASE = "items.sqlite"

@@ -27,7 +27,7 @@ from crossbit.collection.store import (
 )
 from crossbit.collection.types import Finding, Hit, Id, Item, Stats
 from crossbit.errors import BackendError, CrossbitError, DataError
-from crossbit.model import HashModel
+from crossbit.model.hashmodel import HashModel
 
 SCAN_LIMIT = 10_000  # items; in a larger collection a filter needs an index of its fields
 _TRIM_EVERY = 1024  # generations between two attempts to shorten the log of changes

@@ -21,11 +21,11 @@ class MissingCollectionError(BackendError):
     """There is no such collection on the server."""
 
 
-class RefusedError(BackendError):
+class _RefusedError(BackendError):
     """The server rejects the request, and a retry would not help."""
 
 
-class TooLargeError(RefusedError):
+class TooLargeError(_RefusedError):
     """The response is larger than the server sends; request less at once."""
 
 
@@ -130,7 +130,7 @@ class MilvusConnection:
                 f"{self.address}: there is no such collection; create one with Collection.create"
             ) from error
         if code in ("UNAUTHENTICATED", "PERMISSION_DENIED"):
-            raise RefusedError(
+            raise _RefusedError(
                 f"{self.address}: the server denied access ({reason}); put user:password@ into the"
                 " address, or set CROSSBIT_MILVUS_TOKEN"
             ) from error
@@ -139,7 +139,7 @@ class MilvusConnection:
                 f"{self.address}: the server refused: {reason}; request less at once"
             ) from error
         if code in _REFUSED or code in ("UNIMPLEMENTED", "INVALID_ARGUMENT"):
-            raise RefusedError(f"{self.address}: the server refused: {reason}") from error
+            raise _RefusedError(f"{self.address}: the server refused: {reason}") from error
 
     def _timeout_error(self, error: Exception) -> BackendError:
         _, reason = _code_and_reason(error)

@@ -19,7 +19,7 @@ from crossbit.collection.milvus.uri import INDEX_TYPES
 from crossbit.collection.payloads import MAX_ID
 from crossbit.collection.types import Id, Item
 from crossbit.errors import FormatError
-from crossbit.model import HashModel
+from crossbit.model.hashmodel import HashModel
 
 FORMAT = "crossbit.milvus/1"
 FIELDS = ["key", "modality", "first", "payload", "code"]

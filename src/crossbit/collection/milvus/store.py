@@ -2,17 +2,18 @@
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
 from crossbit._validation import check_known
-from crossbit.collection.milvus import io, migrate
+from crossbit.collection.milvus import io
 from crossbit.collection.milvus.client import (
     MilvusConnection,
     MissingCollectionError,
     RecentWrites,
 )
+from crossbit.collection.milvus.io import Change, MilvusTable
 from crossbit.collection.milvus.query import compute_stats, search_rows
 from crossbit.collection.milvus.schema import (
     NO_MODALITY,
@@ -20,21 +21,24 @@ from crossbit.collection.milvus.schema import (
     StoredItem,
     item_id,
     item_key,
+    pack_codes,
 )
 from crossbit.collection.milvus.uri import MilvusAddress
 from crossbit.collection.store import (
     Capabilities,
     FeatureBatches,
     Query,
+    Rows,
     StaleModelError,
     StorePath,
     WriteBatch,
 )
 from crossbit.collection.types import Finding, Hit, Id, Item, Stats
 from crossbit.errors import DataError
-from crossbit.model import HashModel
+from crossbit.model.hashmodel import HashModel
 
-_STATE_SECONDS = migrate.GRACE_SECONDS / 2  # a search trusts the state that it knows for this long
+GRACE_SECONDS = 1.0  # old codes stay for readers that have not seen the new state
+_STATE_SECONDS = GRACE_SECONDS / 2  # a search trusts the state that it knows for this long
 
 
 class MilvusStore:
@@ -260,7 +264,7 @@ class MilvusStore:
                 f" upgrade(model, [(ids, {{{first!r}: X}}), …])"
             )
         with self._write_lock:
-            self._set_state(migrate.upgrade(self._table, self._table.state(), model, batches))
+            self._set_state(_upgrade(self._table, self._table.state(), model, batches))
             self._model = model
 
     def close(self) -> None:
@@ -271,3 +275,84 @@ class MilvusStore:
 def _check_model(state: MilvusState, fingerprint: str) -> None:
     if state.fingerprint != fingerprint:
         raise StaleModelError("the collection was upgraded to another model; open it again")
+
+
+def _upgrade(
+    table: MilvusTable, state: MilvusState, model: HashModel, feature_batches: FeatureBatches
+) -> MilvusState:
+    """Write new codes of all items, and switch; return the state afterward."""
+    after = _plan(table, state, model)
+    table.drop_leftovers(state)  # an interrupted upgrade may have used the same numbers
+    try:
+        for ids, views in feature_batches:
+            _write_codes(table, state, after, model, ids, views)
+        _check_complete(table, state, after)
+    except Exception:
+        table.drop_leftovers(state)
+        raise
+    table.connection.call("upsert", [after.row()])
+    time.sleep(GRACE_SECONDS)
+    table.drop_leftovers(after)
+    return after
+
+
+def _plan(table: MilvusTable, state: MilvusState, model: HashModel) -> MilvusState:
+    """Return the new state, whose modality numbers differ from the present ones."""
+    for name, number in state.modalities.items():
+        if name not in model.modalities and table.count(f"modality == {number}"):
+            raise DataError(
+                f"the new model has no modality {name!r}, which items have; it has"
+                f" {model.modalities}"
+            )
+    if -(-model.n_bits // 8) != state.code_bytes:
+        raise DataError(
+            f"{table.connection.address} holds codes of {state.code_bytes} bytes, the new model"
+            f" makes {model.n_bits} bits; create another collection for them"
+        )
+    numbers = state.modalities.values()
+    first = 0 if min(numbers) >= len(model.modalities) else max(numbers) + 1
+    return MilvusState.of(model, first, index=state.index, nlist=state.nlist)
+
+
+def _write_codes(
+    table: MilvusTable,
+    state: MilvusState,
+    after: MilvusState,
+    model: HashModel,
+    ids: Sequence[Id],
+    views: Mapping[str, Rows],
+) -> None:
+    """Write new codes for the modalities that items have; unknown items are skipped."""
+    _, old = table.items(state, ids)
+    _, new = table.items(after, ids)
+    codes = {name: pack_codes(model.encode(name, rows)) for name, rows in views.items()}
+
+    def changes() -> Iterator[Change]:
+        for i, key in enumerate(map(item_key, ids)):
+            old_codes = old[key].codes if key in old else {}
+            own = {
+                after.modalities[name]: packed[i]
+                for name, packed in codes.items()
+                if state.modalities.get(name) in old_codes
+            }
+            if own:
+                before = new.get(key)
+                earlier = {} if before is None else before.codes
+                yield key, StoredItem(old[key].payload, {**earlier, **own}), before
+
+    table.write(after, changes(), len(ids))
+
+
+def _check_complete(table: MilvusTable, state: MilvusState, after: MilvusState) -> None:
+    """Check that every item has a new code for each of its old ones."""
+    missing: dict[str, list[str]] = {}
+    numbers = [*state.modalities.values(), *after.modalities.values()]
+    for key, item in StoredItem.group(table.scan_rows(f"modality in {numbers}"), numbers):
+        for name, number in state.modalities.items():
+            if number in item.codes and after.modalities[name] not in item.codes:
+                missing.setdefault(name, []).append(key)
+    for name, keys in missing.items():
+        raise DataError(
+            f"{len(keys)} items have no new features of {name!r}, the first is"
+            f" {item_id(keys[0])!r}; nothing was changed. Pass the features of every item"
+        )
