@@ -108,7 +108,8 @@ def test_directions_equal_the_textbook_definition(wide: bool) -> None:
     roots = {}
     for name, rows in X.items():
         C = rows.T @ rows / n
-        values, vectors = np.linalg.eigh(C + 0.5 * np.trace(C) / len(C) * np.eye(len(C)))
+        r = 0.5 * np.trace(C) / np.linalg.matrix_rank(C)
+        values, vectors = np.linalg.eigh(C + r * np.eye(len(C)))
         roots[name] = (vectors / np.sqrt(values)) @ vectors.T
     correlations = np.linalg.svd(roots["a"] @ X["a"].T @ X["b"] / n @ roots["b"])[1][:3]
     ours = np.diag(W["a"].T @ X["a"].T @ X["b"] @ W["b"] / n)

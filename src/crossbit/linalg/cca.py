@@ -80,7 +80,8 @@ class CCA:
             w, V = np.zeros(1), np.eye(d, 1)
         w, V = w[::-1][:max_axes] / n, V[:, ::-1][:, :max_axes]
         self._variance[name] = w
-        self._mean_variance[name] = float(w.sum() / d)
+        # Wide rows span fewer axes than they have columns; the mean is over the axes that exist.
+        self._mean_variance[name] = float(w.sum() / (d if d <= n else len(w)))
         self._axes[name] = scale[:, None] * V
         self._orientation[name] = V.sum(axis=0)
         projected: Matrix = centered @ V
@@ -91,7 +92,7 @@ class CCA:
 
         Args:
             n: The number of directions; k is smaller if a modality has fewer axes.
-            regularization: $r$, as a multiple of the mean variance of a modality's columns.
+            regularization: $r$, as a multiple of the mean variance of a modality's axes.
             power: Directions of unit variance are multiplied by their correlation to this power.
         """
         names = list(self._axes)
