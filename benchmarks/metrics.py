@@ -9,6 +9,7 @@ import json
 import resource
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from statistics import median
 
 import numpy as np
@@ -83,8 +84,8 @@ def main() -> None:
         what = f"mAP, {len(queries)} × {len(validation)}, 1 thread"
         cost(
             what,
-            lambda q=queries, r=relevant: mean_average_precision(q, validation, r),
-            repeats=9,  # type: ignore[misc]
+            partial(mean_average_precision, queries, validation, relevant),
+            repeats=9,
         )
     queries = random_codes(options.queries, 0)
     base = random_codes(options.base, 1)

@@ -57,11 +57,12 @@ def run(title: str, **names: object) -> dict[str, Any]:
 @pytest.fixture
 def registries() -> Iterator[None]:
     """Forget afterward what a how-to registered."""
-    before = [(registry, dict(registry)) for registry in (HASHERS, LOSSES, _STORES)]
+    registries: list[dict[str, Any]] = [HASHERS, LOSSES, _STORES]  # type: ignore[list-item]
+    before = [dict(registry) for registry in registries]
     yield
-    for registry, values in before:
-        registry.clear()  # type: ignore[attr-defined]
-        registry.update(values)  # type: ignore[attr-defined]
+    for registry, values in zip(registries, before, strict=True):
+        registry.clear()
+        registry.update(values)
 
 
 def test_there_are_six_how_tos_of_25_lines_at_most() -> None:
@@ -104,8 +105,8 @@ def test_a_loss() -> None:
     whole = loss(u, v, pairs, options)
     assert whole.item() == pytest.approx(np.mean(expected))
     halves = (lambda n: slice(0, n // 2), lambda n: slice(n // 2, n))
-    shares = sum(loss.shard(u, v, pairs, options, half) for half in halves)
-    assert shares.item() == pytest.approx(whole.item())
+    shares = [loss.shard(u, v, pairs, options, half).item() for half in halves]
+    assert sum(shares) == pytest.approx(whole.item())
     data = synthetic(n=60, classes=3)
     model = MMNN(n_bits=8, loss="cosine", steps=5).fit(data.views, labels=data.labels)
     assert model.n_bits == 8

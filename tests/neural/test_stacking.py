@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from crossbit import CMNN, MMNN
 from crossbit.data import training_set
@@ -94,7 +95,7 @@ def test_the_probability_of_similarity(multi_label: bool) -> None:
     p = random.random((3, 4)).astype(np.float32)
     q = random.random((2, 4)).astype(np.float32)
     if multi_label:
-        labels = np.zeros((3, 4), bool)
+        labels: NDArray[Any] = np.zeros((3, 4), bool)
         posteriors = (2 * p - 1, 2 * q - 1)
         expected = 1 - np.prod(1 - p[:, None] * q, axis=2)
     else:

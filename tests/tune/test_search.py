@@ -23,8 +23,8 @@ from crossbit.tune import (
     nested_score,
     search,
 )
-from crossbit.tune.sampler import Sampler, _quasirandom
 from crossbit.tune.search import _is_hopeless
+from crossbit.tune.trials import Sampler, _quasirandom
 
 data = synthetic(n=90, classes=3)
 SPACE = {"regularization": Range(1e-3, 10, log=True), "power": [0.5, 1.0, 2.0]}

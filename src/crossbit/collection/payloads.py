@@ -1,6 +1,7 @@
 """Validation of ids and payloads, and their JSON text."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
@@ -45,8 +46,7 @@ def check_ids(ids: Iterable[object], *, allow_repeats: bool = False) -> list[Id]
         for id_ in ids
     ]
     if not allow_repeats and len(set(checked)) < len(checked):
-        seen: set[Id] = set()
-        repeated = next(id_ for id_ in checked if id_ in seen or seen.add(id_))  # type: ignore[func-returns-value]
+        repeated = next(id_ for id_, count in Counter(checked).items() if count > 1)
         raise DataError(f"id {repeated!r} is given twice; a call writes each item once")
     return checked
 

@@ -54,8 +54,12 @@ WIKI = KnownSet(
     " query's own counterpart",
     files={
         "raw_features.mat": "ca628f765a69575e168ab29eb97f5ade12fadf47b31de1328c7ff631c7f225ae",
-        "trainset_txt_img_cat.list": "30c1ba8afbe90da5986de9b12496b6dd2e4680d3876b79ab7aae2e437d5819a3",  # noqa: E501
-        "testset_txt_img_cat.list": "ec3123ee31cc89dd95fbeb23eb73b2ecfd1d8909bba863723471aad99408c1eb",  # noqa: E501
+        "trainset_txt_img_cat.list": (
+            "30c1ba8afbe90da5986de9b12496b6dd2e4680d3876b79ab7aae2e437d5819a3"
+        ),
+        "testset_txt_img_cat.list": (
+            "ec3123ee31cc89dd95fbeb23eb73b2ecfd1d8909bba863723471aad99408c1eb"
+        ),
         "categories.list": "4929f3ee00e9de9ffe11f9ab18fc8919b0f6182cc801309409df2f2d05e2b0f5",
     },
 )
@@ -72,9 +76,15 @@ FLICKR8K = KnownSet(
     " and its captions are similar",
     files={
         "Flickr8k.token.txt": "1e1f3a371ba1a1bf742e6930521c037e046b2bf3fcc2390ba8405e0301ed7689",
-        "Flickr_8k.trainImages.txt": "e330ddd5156a4c2d2e2b67bc587e70e588f2d132bd8a10dc54dcb71e58115d8e",  # noqa: E501
-        "Flickr_8k.devImages.txt": "18ba829f47f6df1cb830bf7f0506e2ddf333818925299babbd1bbcaf50fdc504",  # noqa: E501
-        "Flickr_8k.testImages.txt": "c0924146c131458ceba45da59670fe9520eadce1e5cafffa16a817672a9b1f17",  # noqa: E501
+        "Flickr_8k.trainImages.txt": (
+            "e330ddd5156a4c2d2e2b67bc587e70e588f2d132bd8a10dc54dcb71e58115d8e"
+        ),
+        "Flickr_8k.devImages.txt": (
+            "18ba829f47f6df1cb830bf7f0506e2ddf333818925299babbd1bbcaf50fdc504"
+        ),
+        "Flickr_8k.testImages.txt": (
+            "c0924146c131458ceba45da59670fe9520eadce1e5cafffa16a817672a9b1f17"
+        ),
     },
     folders=("images",),
 )

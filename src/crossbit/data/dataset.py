@@ -103,7 +103,7 @@ class Dataset:
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
 
-    def _check(self, value: Any, what: str, check: Any) -> Any:  # noqa: ANN401 - labels, rows, payload
+    def _check(self, value: Any, what: str, check: Any) -> Any:  # noqa: ANN401
         """Validate a value that belongs to the aligned views, or one value per modality."""
         if value is None:
             return None
@@ -332,7 +332,7 @@ def _take(array: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[Any]:
     return array[rows]
 
 
-def _take_each(value: Any, rows: Mapping[str, NDArray[np.int64]]) -> Any:  # noqa: ANN401 - labels or payload
+def _take_each(value: Any, rows: Mapping[str, NDArray[np.int64]]) -> Any:  # noqa: ANN401
     """Select rows of labels or payload, of the aligned views or per modality."""
     if value is None:
         return None

@@ -136,7 +136,7 @@ def _are_words(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(word, str) for word in value)
 
 
-def _files_of(name: str, value: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - labels or payload
+def _files_of(name: str, value: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
     """File stem → value, for a value of the aligned views or one value per modality."""
     if isinstance(value, Mapping):
         yield from ((f"{name}-{modality}", part) for modality, part in value.items())
@@ -148,7 +148,7 @@ def _stems(name: str, modalities: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [("", name), *((modality, f"{name}-{modality}") for modality in modalities)]
 
 
-def _merge(values: Mapping[str, Any]) -> Any:  # noqa: ANN401 - labels or payload
+def _merge(values: Mapping[str, Any]) -> Any:  # noqa: ANN401
     """Inverse of `_files_of`."""
     if values[""] is not None:
         return values[""]
@@ -263,13 +263,13 @@ def _parse_rows(text: str, n: int) -> NDArray[np.int64]:
     return np.concatenate(runs)
 
 
-def _format_each(rows: Any) -> Any:  # noqa: ANN401 - rows, or modality → rows
+def _format_each(rows: Any) -> Any:  # noqa: ANN401
     if isinstance(rows, Mapping):
         return {modality: _format_rows(part) for modality, part in rows.items()}
     return _format_rows(rows)
 
 
-def _parse_each(text: Any, sizes: Mapping[str, int]) -> Any:  # noqa: ANN401 - rows, or modality → rows
+def _parse_each(text: Any, sizes: Mapping[str, int]) -> Any:  # noqa: ANN401
     if isinstance(text, Mapping):
         return {modality: _parse_rows(part, sizes[modality]) for modality, part in text.items()}
     return _parse_rows(text, min(sizes.values()))

@@ -166,7 +166,7 @@ def _throttled(report: OnStep) -> OnStep:
 
 
 @contextmanager
-def _progress_queue(ray: Any, on_step: OnStep | None) -> Iterator[Any]:  # noqa: ANN401 - Ray is not typed
+def _progress_queue(ray: Any, on_step: OnStep | None) -> Iterator[Any]:  # noqa: ANN401
     """Yield a queue for the workers; a thread passes the latest step to the callback."""
     if on_step is None:
         yield None

@@ -138,10 +138,11 @@ class TopKRanking(Ranking):
         n_levels = len(self.relevance.gains)
         n_queries = rows.stop - rows.start
         levels = self._levels_in_parts(rows)
-        included = levels[query, item] < n_levels  # all but excluded self-matches
-        query, item, distance = (values[included] for values in (query, item, distance))
-        order = np.lexsort((item, distance, query))
-        query, item, distance = (values[order] for values in (query, item, distance))
+        included = np.flatnonzero(levels[query, item] < n_levels)  # all but excluded self-matches
+        order = included[np.lexsort((item[included], distance[included], query[included]))]
+        query = query[order]
+        item = item[order]
+        distance = distance[order]
         is_first = np.diff(query, prepend=-1) > 0
         starts_group = is_first | stable | (np.diff(distance, prepend=-1.0) != 0)
         group = np.cumsum(starts_group) - 1

@@ -46,7 +46,9 @@ class SubstringTable:
         heads = _padded(n, np.uint32)
         tails = _padded(n, np.uint16)
         rows = np.empty(n, np.uint32)
-        dispatch.native.table(words, shift, width, starts, heads, tails, rows)  # type: ignore[union-attr]
+        dispatch.native.table(  # type: ignore[union-attr]
+            words, shift, width, starts, heads, tails, rows
+        )
         return cls(shift, width, starts, heads, tails, rows)
 
     @property

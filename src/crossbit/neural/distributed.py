@@ -151,7 +151,9 @@ class _ShardedObjective(Objective):
             own_slices.append(slice(start + shard.start, start + shard.stop))
             slices[name] = slice(start, start + n)
             start += n
-        gathered: Tensor = _AllGather.apply(self.group, start, own_slices, *own)  # type: ignore[no-untyped-call]
+        gathered: Tensor = _AllGather.apply(  # type: ignore[no-untyped-call]
+            self.group, start, own_slices, *own
+        )
         return {name: gathered[rows] for name, rows in slices.items()}
 
     def _cost(self, term: Term, u: Tensor, v: Tensor, pairs: PairSet) -> Tensor:

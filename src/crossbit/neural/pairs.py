@@ -100,7 +100,9 @@ class PairList:
             )
             grad_u = self._gradient(self._by_left, c, u, v)
             grad_v = self._gradient(self._by_right, c, v, u)
-        result: Tensor = _WithGradient.apply(loss, u, v, grad_u, grad_v)  # type: ignore[no-untyped-call]
+        result: Tensor = _WithGradient.apply(  # type: ignore[no-untyped-call]
+            loss, u, v, grad_u, grad_v
+        )
         return result
 
     def _distances(self, u: Tensor, v: Tensor) -> Tensor:
@@ -229,7 +231,9 @@ class DensePairs:
                 loss += cost
                 grad_u[rows] = torch.addmm(c.sum(dim=1)[:, None] * block, c, v, alpha=-1)
                 grad_v += torch.addmm(c.sum(dim=0)[:, None] * v, c.T, block, alpha=-1)
-        result: Tensor = _WithGradient.apply(loss, u, v, grad_u, grad_v)  # type: ignore[no-untyped-call]
+        result: Tensor = _WithGradient.apply(  # type: ignore[no-untyped-call]
+            loss, u, v, grad_u, grad_v
+        )
         return result
 
     def _block_cost(

@@ -24,6 +24,7 @@ from crossbit.collection.payloads import check_ids, payloads_to_json
 from crossbit.collection.types import REPORT_FILE
 from crossbit.data.pairs import Pairs
 from crossbit.errors import DataError
+from crossbit.evaluation.evaluate import evaluate_codes
 from crossbit.features import extract
 from crossbit.features.extractor import Extractor, RawInput
 from crossbit.hashers.base import HASHERS, Hasher
@@ -31,7 +32,6 @@ from crossbit.hashers.rankedcca import RankedCCA
 from crossbit.metrics.evaluate import Report
 from crossbit.model.hashmodel import HashModel
 from crossbit.pipeline.extractors import cache_folder, make_extractor
-from crossbit.pipeline.quality import measure
 from crossbit.pipeline.table import ItemTable
 
 Ints = NDArray[np.int64]
@@ -115,7 +115,7 @@ def learn(
     card = {**model.card, "media": str(table.folder.resolve())}
     model = replace(model, recipes=recipes, card=card)
     with work.timed("evaluating"):
-        reports, content = measure(
+        reports, content = evaluate_codes(
             {name: features.encode(model, name, test) for name in features.rows}
         )
     content |= {"learned from": len(train), "held out": len(test)}

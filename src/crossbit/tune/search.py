@@ -18,9 +18,8 @@ from crossbit._validation import check_integer
 from crossbit.data.dataset import Dataset
 from crossbit.errors import DataError
 from crossbit.hashers.base import Hasher
-from crossbit.tune.journal import NAME, Journal
-from crossbit.tune.sampler import Sampler
 from crossbit.tune.space import Space, default_space, method_class, parse_space
+from crossbit.tune.trials import NAME, Journal, Sampler
 from crossbit.tune.validation import CrossValidation, Supervise, Trial, by_labels
 
 _BEST_FILE = "best.toml"

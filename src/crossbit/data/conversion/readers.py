@@ -176,7 +176,12 @@ def _h5py(path: Path, stack: ExitStack) -> Any:  # noqa: ANN401 - h5py has no ty
     return stack.enter_context(h5py.File(path, "r"))
 
 
-def _walk(group: Any, prefix: str, *, reverse: bool) -> Iterator[tuple[str, Readable]]:  # noqa: ANN401
+def _walk(
+    group: Any,  # noqa: ANN401
+    prefix: str,
+    *,
+    reverse: bool,
+) -> Iterator[tuple[str, Readable]]:
     """Arrays of an HDF5 file; those of inner groups get dotted names."""
     for name, value in group.items():
         if name.startswith("#"):  # where MATLAB keeps the contents of cells
