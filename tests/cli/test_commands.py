@@ -552,4 +552,4 @@ def test_reproduce_prints_ours_beside_the_papers(
 
 def test_reproduce_knows_its_rows(wiki_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("reproduce", "wiki", "--data", wiki_folder, "--only", "nonsense") == 1
-    assert "unknown row 'nonsense'; known: ['ccaitq'" in capsys.readouterr().err
+    assert "unknown method 'nonsense'; known: ['ccaitq'" in capsys.readouterr().err
