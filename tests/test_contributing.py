@@ -57,7 +57,7 @@ def run(title: str, **names: object) -> dict[str, Any]:
 @pytest.fixture
 def registries() -> Iterator[None]:
     """Forget afterward what a how-to registered."""
-    registries: list[dict[str, Any]] = [HASHERS, LOSSES, _STORES]  # type: ignore[list-item]
+    registries: list[dict[str, Any]] = [HASHERS, LOSSES, _STORES]
     before = [dict(registry) for registry in registries]
     yield
     for registry, values in zip(registries, before, strict=True):
