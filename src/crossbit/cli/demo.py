@@ -1,7 +1,6 @@
 """``crossbit demo``: learn emojis and their words, and search each with the other."""
 
 import json
-import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from crossbit.errors import DataError, MissingExtraError
 from crossbit.features.image import decode_image
 from crossbit.features.text import words
 from crossbit.hashers.rankedcca import RankedCCA
+from crossbit.kernels.dispatch import available_cores
 from crossbit.metrics.evaluate import Report
 from crossbit.pipeline import learn
 
@@ -122,7 +122,7 @@ def _learn_emojis(
         hasher=hasher,
         test_size=_TEST_SIZE,
         seed=hasher.seed,
-        workers=min(os.cpu_count() or 1, 4),
+        workers=min(available_cores(), 4),
         cache=folder / "cache",
         progress=console.steps,
     )

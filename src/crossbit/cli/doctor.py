@@ -1,6 +1,5 @@
 """``crossbit doctor``: what this installation can do, and how to get the rest."""
 
-import os
 import platform
 import sys
 from importlib.metadata import PackageNotFoundError, version
@@ -39,7 +38,10 @@ def _doctor() -> None:
         [
             ("python", f"{platform.python_version()} ({sys.executable})"),
             ("numpy", version("numpy")),
-            ("machine", f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"),
+            (
+                "machine",
+                f"{platform.system()} {platform.machine()}, {kernels.available_cores()} cores",
+            ),
             ("kernels", _kernels()),
             ("training on", _device()),
         ],

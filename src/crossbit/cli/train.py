@@ -1,7 +1,6 @@
 """``crossbit fit``, ``tune``, ``learn`` and ``methods``: train models."""
 
 import json
-import os
 import shlex
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,6 +23,7 @@ from crossbit.cli._options import (
 from crossbit.collection.types import REPORT_FILE
 from crossbit.data.dataset import Dataset
 from crossbit.hashers.base import HASHERS
+from crossbit.kernels.dispatch import available_cores
 from crossbit.pipeline import learn
 from crossbit.pipeline.extractors import EXTRACTORS
 from crossbit.pipeline.learn import LearnResult
@@ -275,7 +275,7 @@ def _learn(
         test_size=test_size,
         test_names=None if test_names is None else read_lines(test_names),
         seed=seed,
-        workers=workers or os.cpu_count() or 1,
+        workers=workers or available_cores(),
         cache=cache,
         progress=console.steps,
     )
