@@ -3,6 +3,7 @@
 from crossbit.kernels.dispatch import available_cores, compiled, forced, level, levels
 from crossbit.kernels.matmul import Matmul, pack_signs
 from crossbit.kernels.search import CodeArray, SubstringTable, hamming_matrix
+from crossbit.kernels.selfcheck import choose_level
 
 __all__ = [
     "hamming_matrix",
@@ -16,3 +17,5 @@ __all__ = [
     "forced",
     "available_cores",
 ]
+
+choose_level()

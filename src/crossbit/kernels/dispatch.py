@@ -68,6 +68,11 @@ def _use(index: int) -> None:
     _compiled = levels()[index] != _NUMPY
 
 
+def use(name: str) -> None:
+    """Use another level from now on, in all threads."""
+    _use(_find(name))
+
+
 @contextmanager
 def forced(name: str) -> Iterator[None]:
     """Run a block at another level, in all threads; for tests and benchmarks."""
