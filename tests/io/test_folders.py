@@ -190,3 +190,13 @@ def test_a_manifest_without_a_list_of_files_is_rejected(tmp_path: Path, files: o
     (tmp_path / "manifest.json").write_text(json.dumps({**content, "checksum": _checksum(content)}))
     with pytest.raises(FormatError, match="has no valid list of files"):
         read_manifest(tmp_path, "manifest.json", "test/1")
+
+
+@pytest.mark.parametrize("name", ["../secret.txt", "/etc/hostname", "a/../../secret.txt"])
+def test_a_manifest_that_lists_files_outside_is_rejected(tmp_path: Path, name: str) -> None:
+    from crossbit._io.folders import _checksum
+
+    content = {"format": "test/1", "files": {name: {"bytes": 1, "sha256": ""}}}
+    (tmp_path / "manifest.json").write_text(json.dumps({**content, "checksum": _checksum(content)}))
+    with pytest.raises(FormatError, match="outside the folder"):
+        read_manifest(tmp_path, "manifest.json", "test/1")

@@ -304,6 +304,17 @@ def rewrite_config(folder: Path, **changes: object) -> None:
     folders.write_manifest(folder, "config.json", {**content, **changes})
 
 
+@pytest.mark.parametrize("name", ["/../../secret.txt", "missing", "../secret.txt"])
+def test_a_recipe_reads_only_files_of_the_model(name: str, tmp_path: Path) -> None:
+    HashModel({"x": [Affine(np.eye(2), np.zeros(2))]}, n_bits=2).save(tmp_path / "model")
+    (tmp_path / "secret.txt").write_text("secret")
+    (tmp_path / "model" / "recipe.x.").mkdir()
+    recipe = {"kind": "tags", "settings": {}, "arrays": [], "files": [name]}
+    rewrite_config(tmp_path / "model", recipes={"x": recipe})
+    with pytest.raises(FormatError, match="which is not part of the model"):
+        HashModel.load(tmp_path / "model")
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -6,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
+from onnx import TensorProto, helper
 
 from crossbit import DataError, FormatError
 from crossbit.model import (
@@ -102,3 +104,28 @@ def test_invalid_layers_are_rejected(make: Callable[[], object], message: str) -
 def test_a_corrupted_network_is_a_format_error() -> None:
     with pytest.raises(FormatError, match="onnx: the network cannot be loaded"):
         Onnx(b"not a network")(np.zeros((1, 3), np.float32))
+
+
+@pytest.mark.parametrize("nested", [False, True], ids=["initializer", "attribute"])
+def test_a_network_with_weights_in_another_file_is_refused(
+    nested: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "weights.bin").write_bytes(np.ones((3, 2), np.float32).tobytes())
+    outside = TensorProto(name="W", data_type=TensorProto.FLOAT, dims=[3, 2])
+    outside.data_location = TensorProto.EXTERNAL
+    for key, value in (("location", "weights.bin"), ("offset", "0"), ("length", "24")):
+        outside.external_data.add(key=key, value=value)
+    nodes = [helper.make_node("MatMul", ["x", "W"], ["y"])]
+    if nested:
+        nodes.insert(0, helper.make_node("Constant", [], ["W"], value=outside))
+    graph = helper.make_graph(
+        nodes,
+        "outside",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [None, 3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [None, 2])],
+        [] if nested else [outside],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    with pytest.raises(FormatError, match="'W' is stored in another file; save the network as one"):
+        Onnx(model.SerializeToString())(np.ones((1, 3), np.float32))

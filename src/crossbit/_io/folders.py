@@ -161,6 +161,8 @@ def read_manifest(
     if not isinstance(files, dict) or not all(isinstance(entry, dict) for entry in files.values()):
         raise FormatError(f"{path}: has no valid list of files")
     for name, entry in files.items():
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            raise FormatError(f"{path}: lists {name!r}, which is outside the folder")
         _check_file(Path(folder) / name, entry, verify=verify)
     return content
 

@@ -284,9 +284,41 @@ class Onnx(Layer):
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3
+        _reject_external_data(self.model)
         try:
             return onnxruntime.InferenceSession(
                 self.model, options, providers=["CPUExecutionProvider"]
             )
         except Exception as error:  # the errors of onnxruntime share no other base class
             raise FormatError(f"onnx: the network cannot be loaded ({error})") from error
+
+
+def _reject_external_data(model: bytes) -> None:
+    """Reject a network whose weights are in other files.
+
+    onnxruntime would read any file that the network names, relative to the working directory; no
+    checksum covers it.
+    """
+    try:
+        import onnx
+        from google.protobuf.message import Message
+    except ImportError as error:
+        raise MissingExtraError("onnx", "onnx") from error
+    try:
+        network = onnx.load_model_from_string(model)
+    except Exception as error:  # protobuf raises several types
+        raise FormatError(f"onnx: the network cannot be loaded ({error})") from error
+    # A tensor can be an initializer or an attribute, in any nested graph: search all messages.
+    pending: list[Any] = [network]
+    while pending:
+        message = pending.pop()
+        if isinstance(message, onnx.TensorProto):
+            if message.data_location == onnx.TensorProto.EXTERNAL or message.external_data:
+                raise FormatError(
+                    f"onnx: the tensor {message.name!r} is stored in another file;"
+                    " save the network as one file, without external data"
+                )
+            continue
+        for field, value in message.ListFields():
+            if field.type == field.TYPE_MESSAGE:
+                pending.extend([value] if isinstance(value, Message) else value)

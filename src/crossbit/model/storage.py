@@ -72,15 +72,16 @@ def _load(folder: Path) -> tuple[Encoders, int, dict[str, Recipe], dict[str, Any
     config = read_manifest(folder, CONFIG, FORMAT)
     try:
         tensors = decode_tensors((folder / WEIGHTS).read_bytes())
+        files = _Files(folder, config["files"])
         encoders = {
             name: [
-                _layer_from_json(f"{name}.{i}", entry, tensors, folder)
+                _layer_from_json(f"{name}.{i}", entry, tensors, files)
                 for i, entry in enumerate(layers)
             ]
             for name, layers in config["modalities"].items()
         }
         recipes = {
-            name: _recipe_from_json(f"recipe.{name}", entry, tensors, folder)
+            name: _recipe_from_json(f"recipe.{name}", entry, tensors, files)
             for name, entry in config["recipes"].items()
         }
         return encoders, config["n_bits"], recipes, config["card"]
@@ -102,17 +103,32 @@ def _layer_to_json(
     }
 
 
+class _Files:
+    """The files that the manifest lists; nothing else of the folder or outside it is read."""
+
+    def __init__(self, folder: Path, listed: Mapping[str, Any]) -> None:
+        self.folder = folder
+        self._listed = listed
+
+    def __getitem__(self, name: str) -> bytes:
+        if not _FILE_NAME.fullmatch(name) or name not in self._listed:
+            raise FormatError(
+                f"{self.folder / CONFIG}: names the file {name!r}, which is not part of the model"
+            )
+        return (self.folder / name).read_bytes()
+
+
 def _layer_from_json(
-    prefix: str, entry: Mapping[str, Any], tensors: Tensors, folder: Path
+    prefix: str, entry: Mapping[str, Any], tensors: Tensors, files: _Files
 ) -> Layer:
     if entry["kind"] not in LAYERS:
         raise FormatError(
-            f"{folder / CONFIG}: unknown layer {entry['kind']!r};"
+            f"{files.folder / CONFIG}: unknown layer {entry['kind']!r};"
             f" this version knows {sorted(LAYERS)}"
         )
     weights = {key: tensors[f"{prefix}.{key}"] for key in entry["weights"]}
-    files = {key: (folder / f"{prefix}.{key}").read_bytes() for key in entry["files"]}
-    return LAYERS[entry["kind"]](**entry["settings"], **weights, **files)
+    blobs = {key: files[f"{prefix}.{key}"] for key in entry["files"]}
+    return LAYERS[entry["kind"]](**entry["settings"], **weights, **blobs)
 
 
 def _recipe_to_json(
@@ -138,13 +154,13 @@ def _recipe_to_json(
 
 
 def _recipe_from_json(
-    prefix: str, entry: Mapping[str, Any], tensors: Tensors, folder: Path
+    prefix: str, entry: Mapping[str, Any], tensors: Tensors, files: _Files
 ) -> Recipe:
     return Recipe(
         entry["kind"],
         entry["settings"],
         {key: tensors[f"{prefix}.{key}"] for key in entry["arrays"]},
-        {key: (folder / f"{prefix}.{key}").read_bytes() for key in entry["files"]},
+        {key: files[f"{prefix}.{key}"] for key in entry["files"]},
     )
 
 
