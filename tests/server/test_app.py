@@ -441,6 +441,20 @@ def test_an_unknown_host_name_is_rejected(client: Client, host: str) -> None:
     assert client(allowed_hosts=("*",)).get("/healthz", headers={"Host": host}).status_code == 200
 
 
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://localhost:3000", ""])
+def test_a_page_of_another_origin_may_not_search_or_write(client: Client, origin: str) -> None:
+    service = client(allowed_hosts=("localhost", "search.example"))
+    query = {"text": "red"}
+    for method, path in (("POST", "/api/search"), ("DELETE", "/api/items")):
+        answer = service.request(method, path, headers={"Origin": origin})
+        assert answer.status_code == 403
+        assert "another origin" in answer.json()["error"]
+    for own in ("http://localhost", "https://search.example"):
+        assert service.post("/api/search", json=query, headers={"Origin": own}).is_success
+    assert service.post("/api/search", json=query).is_success
+    assert service.get("/healthz", headers={"Origin": origin}).is_success
+
+
 @pytest.mark.parametrize("host", ["localhost:8000", "127.0.0.1", "[::1]:99", "LOCALHOST"])
 def test_every_name_of_this_machine_is_allowed(client: Client, host: str) -> None:
     assert client().get("/healthz", headers={"Host": host}).status_code == 200

@@ -6,13 +6,14 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from crossbit.server.errors import error_response
-from crossbit.server.run import ServerConfig
+from crossbit.server.run import LOOPBACK, ServerConfig
 
 # The page loads nothing from other origins, so nothing is allowed, whatever a payload contains.
 _HEADERS = {
@@ -151,11 +152,31 @@ class SecurityMiddleware:
                 "this service needs a token; send it as 'Authorization: Bearer TOKEN'",
                 {"WWW-Authenticate": "Bearer"},
             )
+        if scope["method"] not in ("GET", "HEAD") and not self._same_origin(headers):
+            return HTTPException(
+                403,
+                "a page of another origin may not send this request; use the service's own page",
+            )
         length = headers.get("content-length", "0")
         is_number = length.isascii() and length.isdigit()
         if not is_number or int(length[:20]) > self._config.max_body_bytes:
             return self._too_large()
         return None
+
+    def _same_origin(self, headers: Headers) -> bool:
+        """Whether a request comes from the service's own page, or from no page at all.
+
+        Browsers name the page that sends a request; a page of another site could otherwise write
+        to a service on this machine in the name of its user.
+        """
+        origin = headers.get("origin")
+        if origin is None:
+            return True
+        place = urlsplit(origin).netloc.lower()
+        # Behind a proxy the Host header can differ; its public name is then an allowed host. Other
+        # ports of this machine are other origins.
+        public = set(self._config.allowed_hosts) - set(LOOPBACK) - {"*"}
+        return place == headers.get("host", "").lower() or _host_name(place) in public
 
     def _has_token(self, headers: Headers) -> bool:
         if self._config.token is None:
