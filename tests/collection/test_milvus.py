@@ -149,9 +149,9 @@ def test_keys_contain_their_ids(id_: int | str, number: int) -> None:
     ],
 )
 def test_filters_as_milvus_expressions(filter: dict[str, object], expected: str) -> None:
-    assert query.filter_expression(parse_filter(filter)) == expected
+    assert query._filter_expression(parse_filter(filter)) == expected
 
 
 def test_an_empty_list_of_alternatives_is_unsatisfiable() -> None:
-    assert query.is_unsatisfiable(parse_filter({"a": 1, "b": {"in": []}}))
-    assert not query.is_unsatisfiable(parse_filter({"b": {"in": [1]}}))
+    assert query._is_unsatisfiable(parse_filter({"a": 1, "b": {"in": []}}))
+    assert not query._is_unsatisfiable(parse_filter({"b": {"in": [1]}}))

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from crossbit import CCAITQ, LSH, Codes, Collection, Dataset, HammingIndex, HashModel, hamming
 from crossbit.cli.app import app
-from crossbit.collection.copy import contents
+from crossbit.collection.copy import _contents
 from crossbit.collection.milvus.schema import MilvusState, StoredItem
 from crossbit.evaluation.results import read_result
 from crossbit.features import load_extractor as open_recipe
@@ -223,7 +223,7 @@ def items_of(collection: Collection) -> list[Any]:
 def check_answers(collection: Collection, rows: dict[str, NDArray[Any]], expected: Any) -> None:  # noqa: ANN401
     assert len(collection) == len(expected["items"])
     assert items_of(collection) == expected["items"]
-    assert str(contents(collection)) == expected["contents"]
+    assert str(_contents(collection)) == expected["contents"]
     for asked in expected["searches"]:
         hits = collection.search(
             asked["modality"],
@@ -372,7 +372,7 @@ def test_rows_of_a_server_are_read() -> None:
 def test_a_learnt_collection_is_asked_with_words_and_pictures(tmp_path: Path) -> None:
     expected, picture = told("learnt"), (GOLDEN / "learnt" / "picture.png").read_bytes()
     with Collection.open(copied("learnt/collection", tmp_path)) as collection:
-        assert str(contents(collection)) == expected["contents"]
+        assert str(_contents(collection)) == expected["contents"]
         by_words = collection.search("text", expected["texts"], 6, target="image")
         assert [[[hit.id, hit.distance] for hit in own] for own in by_words] == expected[
             "text to image"

@@ -8,7 +8,7 @@ from crossbit import CCAITQ, DataError, Hasher, HashModel, Pairs, RankedCCA
 from crossbit._progress import Step
 from crossbit.data import training_set
 from crossbit.hashers._correspondence import Bags, group_rows
-from crossbit.hashers.rankedcca import _reciprocal_rank, info_nce
+from crossbit.hashers.rankedcca import _info_nce, _reciprocal_rank
 from crossbit.linalg.cca import CCA
 from crossbit.metrics import mean_average_precision, same_class
 
@@ -46,13 +46,13 @@ def precision(model: HashModel) -> float:
 
 def test_the_gradient_is_that_of_the_loss() -> None:
     a, b = (random.normal(size=(5, 4)).astype(np.float32) for _ in range(2))
-    _, of_a, of_b = info_nce(a, b, 0.3, hard=False)
+    _, of_a, of_b = _info_nce(a, b, 0.3, hard=False)
     for x, slope in ((a, of_a), (b, of_b)):
         for place in np.ndindex(x.shape):
             values = []
             for change in (1e-3, -1e-3):
                 x[place] += change
-                values.append(info_nce(a, b, 0.3, hard=False)[0])
+                values.append(_info_nce(a, b, 0.3, hard=False)[0])
                 x[place] -= change
             assert slope[place] == pytest.approx((values[0] - values[1]) / 2e-3, abs=2e-4)
 
@@ -65,7 +65,7 @@ def test_the_loss_by_definition() -> None:
         for l in (logits, logits.T)  # noqa: E741
         for i in range(6)
     ]
-    assert info_nce(a, b, 0.1)[0] == pytest.approx(np.mean(ways), rel=1e-5)
+    assert _info_nce(a, b, 0.1)[0] == pytest.approx(np.mean(ways), rel=1e-5)
 
 
 def test_the_loss_and_its_gradient_equal_those_of_torch() -> None:
@@ -76,7 +76,7 @@ def test_the_loss_and_its_gradient_equal_those_of_torch() -> None:
     x, y = (torch.from_numpy(each.copy()).requires_grad_() for each in (a, b))
     expected = ranking(x.tanh(), y.tanh(), torch.eye(6, dtype=torch.bool), temperature=0.2)
     expected.backward()  # type: ignore[no-untyped-call]
-    loss, slope_a, slope_b = info_nce(a, b, 0.2, hard=False)
+    loss, slope_a, slope_b = _info_nce(a, b, 0.2, hard=False)
     assert loss == pytest.approx(float(expected.detach()), rel=1e-5)
     np.testing.assert_allclose(slope_a, x.grad.numpy(), atol=1e-6)
     np.testing.assert_allclose(slope_b, y.grad.numpy(), atol=1e-6)

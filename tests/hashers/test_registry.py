@@ -8,7 +8,7 @@ import pytest
 
 from crossbit import HASHERS, LSH
 from crossbit import hashers as package
-from crossbit.hashers import register_entry_points
+from crossbit.hashers import _register_entry_points
 
 
 class ThirdParty(LSH):
@@ -52,7 +52,7 @@ def install(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
 
 def test_a_method_of_another_package_is_registered(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, "thirdparty", f"{__name__}:ThirdParty")
-    register_entry_points()
+    _register_entry_points()
     assert HASHERS["thirdparty"] is ThirdParty
 
 
@@ -76,7 +76,7 @@ def test_an_unusable_entry_point_is_ignored_with_a_warning(
     with pytest.warns(
         RuntimeWarning, match=f"hasher '{name}' .* of acme-hashing is ignored: {problem}"
     ):
-        register_entry_points()
+        _register_entry_points()
     assert HASHERS["lsh"] is LSH
 
 

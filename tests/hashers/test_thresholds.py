@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from crossbit.hashers._pairwise import best_thresholds
+from crossbit.hashers._pairwise import _best_thresholds
 
 Array = NDArray[Any]
 Problem = tuple[Array, Array, Array, Array]
@@ -45,7 +45,7 @@ def best_of_all(problem: Problem) -> float | None:
 
 @given(problems())
 def test_the_thresholds_are_the_best_of_all(problem: Problem) -> None:
-    thresholds = best_thresholds(*problem)
+    thresholds = _best_thresholds(*problem)
     best = best_of_all(problem)
     if thresholds is None:
         assert best is None
@@ -59,14 +59,14 @@ def test_the_thresholds_are_the_best_of_all(problem: Problem) -> None:
 @given(problems())
 def test_no_bit_is_constant(problem: Problem) -> None:
     for cells in (1 << 24, 0):
-        if thresholds := best_thresholds(*problem, cells=cells):
+        if thresholds := _best_thresholds(*problem, cells=cells):
             assert len(np.unique(problem[0] >= thresholds.left)) == 2
             assert len(np.unique(problem[1] >= thresholds.right)) == 2
 
 
 @given(problems())
 def test_no_single_change_improves_the_result_of_coordinate_ascent(problem: Problem) -> None:
-    thresholds = best_thresholds(*problem, cells=0, quantiles=4)
+    thresholds = _best_thresholds(*problem, cells=0, quantiles=4)
     if thresholds is None:
         assert best_of_all(problem) is None
         return
@@ -98,8 +98,8 @@ def noisy(n: int, seed: int) -> Problem:
 @pytest.mark.parametrize("seed", range(5))
 def test_coordinate_ascent_is_nearly_optimal(seed: int) -> None:
     problem = noisy(800, seed)
-    exact = best_thresholds(*problem)
-    ascent = best_thresholds(*problem, cells=0)
+    exact = _best_thresholds(*problem)
+    ascent = _best_thresholds(*problem, cells=0)
     assert exact is not None
     assert ascent is not None
     assert exact.correlation >= ascent.correlation >= 0.99 * exact.correlation
@@ -108,7 +108,7 @@ def test_coordinate_ascent_is_nearly_optimal(seed: int) -> None:
 
 def test_neighboring_numbers_are_separated() -> None:
     u = np.array([1.0, np.nextafter(1.0, 2)])
-    thresholds = best_thresholds(
+    thresholds = _best_thresholds(
         u, np.array([0.0, 1.0]), np.array([[0, 0], [1, 1]]), np.array([0.5, 0.5])
     )
     assert thresholds is not None

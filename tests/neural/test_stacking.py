@@ -16,11 +16,11 @@ from crossbit.model.preprocessing import apply_layers
 from crossbit.neural.pairs import DensePairs, _pair_weights
 from crossbit.neural.stacking import (
     _best,
+    _fit_posteriors,
     _mask_self_similarity,
     _prepare,
     _Prepared,
     can_stack,
-    fit_posteriors,
     stack,
 )
 from crossbit.neural.supervision import _SoftLabels
@@ -49,7 +49,7 @@ def test_landmarks_are_tried_where_classes_are_not_half_spaces() -> None:
     kinds = ["rbf" in prepared.name for prepared in candidates]
     assert kinds == sorted(kinds)
     assert (kinds[0], kinds.count(True)) == (False, 2)
-    assert fit_posteriors(X, T, multi_label=False, seed=0).preparation.count("rbf") == 1
+    assert _fit_posteriors(X, T, multi_label=False, seed=0).preparation.count("rbf") == 1
     assert candidates[-1].origin is not None
     np.testing.assert_array_equal(np.bincount(candidates[-1].origin), np.bincount(folds))
 
@@ -57,7 +57,7 @@ def test_landmarks_are_tried_where_classes_are_not_half_spaces() -> None:
 def test_linear_features_suffice_for_half_spaces() -> None:
     X = np.random.default_rng(0).normal(size=(120, 3))
     T = np.eye(2, dtype=np.float32)[(X[:, 0] > 0).astype(int)]
-    assert "rbf" not in fit_posteriors(X, T, multi_label=False, seed=0).preparation
+    assert "rbf" not in _fit_posteriors(X, T, multi_label=False, seed=0).preparation
 
 
 @pytest.mark.parametrize("multi_label", [False, True])
@@ -66,7 +66,7 @@ def test_out_of_fold_posteriors_are_as_accurate_as_the_model_on_new_rows(
 ) -> None:
     views, labels = clouds(240, 0, multi_label)
     T = (labels if multi_label else np.eye(3)[labels]).astype(np.float32)
-    fitted = fit_posteriors(views["image"], T, multi_label=multi_label, seed=0)
+    fitted = _fit_posteriors(views["image"], T, multi_label=multi_label, seed=0)
     new_views, new_labels = clouds(240, 1, multi_label)
 
     def accuracy(scores: Any, expected: Any) -> float:  # noqa: ANN401
@@ -189,7 +189,7 @@ def test_directions_and_penalties_of_many_rows_are_chosen_on_a_sample(
     monkeypatch.setattr("crossbit.neural.stacking._LARGE", 200)
     views, labels = clouds(150, 0)
     T = np.eye(3, dtype=np.float32)[labels]
-    fitted = fit_posteriors(views["image"], T, multi_label=False, seed=0)
+    fitted = _fit_posteriors(views["image"], T, multi_label=False, seed=0)
     assert (fitted.out_of_fold.argmax(axis=1) == labels).mean() > 0.7
     assert fitted.loss < 0.8
 
@@ -214,5 +214,5 @@ def test_the_number_of_landmarks_can_be_limited() -> None:
     # A disk, which no hyperplane separates.
     T = np.eye(2, dtype=np.float32)[(np.hypot(*X.T) > 1.2).astype(int)]
     for n_landmarks, expected in ((40, 40), (500, 120)):
-        fitted = fit_posteriors(X, T, multi_label=False, seed=0, n_landmarks=n_landmarks)
+        fitted = _fit_posteriors(X, T, multi_label=False, seed=0, n_landmarks=n_landmarks)
         assert f"rbf({expected}, " in fitted.preparation

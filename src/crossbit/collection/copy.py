@@ -38,7 +38,7 @@ class _Contents:
         return f"{self.items:,} items, checksum {self.checksum:016x}"
 
 
-def contents(
+def _contents(
     collection: Iterable[Item], on_items: Callable[[int], None] | None = None
 ) -> _Contents:
     """Read a whole collection and return its size and checksum."""
@@ -102,8 +102,8 @@ def verify(
     Raises:
         BackendError: They differ; the message names both sizes and checksums.
     """
-    expected = contents(source, on_items)
-    actual = contents(target, on_items)
+    expected = _contents(source, on_items)
+    actual = _contents(target, on_items)
     if expected != actual:
         raise BackendError(
             f"{target.path} holds {actual}, {source.path} {expected}; one of them was written"

@@ -11,14 +11,14 @@ from pkgutil import iter_modules
 
 from crossbit.hashers.base import HASHERS, Hasher
 
-__all__ = ["HASHERS", "Hasher", "register_entry_points"]
+__all__ = ["HASHERS", "Hasher"]
 
 for _module in iter_modules(__path__):
     if not _module.name.startswith("_"):
         import_module(f"{__name__}.{_module.name}")
 
 
-def register_entry_points() -> None:
+def _register_entry_points() -> None:
     """Import the methods that installed packages declare; called once, on import.
 
     An entry that cannot be used is skipped with a warning, because one broken package must not
@@ -49,4 +49,4 @@ def _problem(entry: EntryPoint) -> str | None:
     return None
 
 
-register_entry_points()
+_register_entry_points()

@@ -96,7 +96,7 @@ class PairedRows:
 
     def bit(self, p: Floats, q: Floats, signed: Floats) -> Bit | None:
         """Find the best thresholds on two directions; None if they do not separate the pairs."""
-        thresholds = best_thresholds(_project(self.X, p), _project(self.Y, q), self.index, signed)
+        thresholds = _best_thresholds(_project(self.X, p), _project(self.Y, q), self.index, signed)
         if thresholds is None or thresholds.correlation <= _MIN_CORRELATION:
             return None
         return Bit(p, q, thresholds.left, thresholds.right, thresholds.correlation)
@@ -230,7 +230,7 @@ class Boosting:
 
 
 @dataclass(frozen=True)
-class Thresholds:
+class _Thresholds:
     """Thresholds of two projections and their correlation.
 
     Attributes:
@@ -244,7 +244,7 @@ class Thresholds:
     correlation: float
 
 
-def best_thresholds(
+def _best_thresholds(
     u: NDArray[Any],
     v: NDArray[Any],
     index: Ints,
@@ -252,7 +252,7 @@ def best_thresholds(
     *,
     cells: int = _MAX_CELLS,
     quantiles: int = _QUANTILES,
-) -> Thresholds | None:
+) -> _Thresholds | None:
     r"""Return the thresholds $c, d$ that maximize the weighted correlation of the bits with pairs.
 
     $$ r(c, d) = \sum_k \omega_k \operatorname{sign}(u_i - c) \operatorname{sign}(v_j - d) $$
@@ -280,8 +280,8 @@ def best_thresholds(
     Example:
         >>> index = np.array([[0, 0], [1, 1], [0, 1], [1, 0]])
         >>> weights = np.array([1.0, 1.0, -1.0, -1.0])
-        >>> best_thresholds(np.array([0.0, 2.0]), np.array([5.0, 7.0]), index, weights)
-        Thresholds(left=1.0, right=6.0, correlation=4.0)
+        >>> _best_thresholds(np.array([0.0, 2.0]), np.array([5.0, 7.0]), index, weights)
+        _Thresholds(left=1.0, right=6.0, correlation=4.0)
     """
     u_values, u_rank = np.unique(u, return_inverse=True)
     v_values, v_rank = np.unique(v, return_inverse=True)
@@ -296,7 +296,7 @@ def best_thresholds(
     else:
         c, d = _coordinate_ascent(i, j, signed, n, m, quantiles)
     r = float(np.where((i > c) == (j > d), signed, -signed).sum())
-    return Thresholds(_midpoint(u_values, c), _midpoint(v_values, d), r)
+    return _Thresholds(_midpoint(u_values, c), _midpoint(v_values, d), r)
 
 
 def _midpoint(values: NDArray[Any], c: int) -> float:

@@ -296,7 +296,7 @@ def _batch_gradient(
             present[a], present[b], assume_unique=True, return_indices=True
         )
         if len(left) > 1:
-            loss, slope_a, slope_b = info_nce(outputs[a][left], outputs[b][right], temperature)
+            loss, slope_a, slope_b = _info_nce(outputs[a][left], outputs[b][right], temperature)
             slopes[a][left] += slope_a
             slopes[b][right] += slope_b
             total += loss
@@ -305,7 +305,7 @@ def _batch_gradient(
     }
 
 
-def info_nce(
+def _info_nce(
     a: _Floats, b: _Floats, temperature: float, *, hard: bool = True
 ) -> tuple[float, _Floats, _Floats]:
     r"""InfoNCE loss of matching rows and its gradient with respect to both arguments.

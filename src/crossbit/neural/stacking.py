@@ -101,7 +101,7 @@ def stack(data: TrainingSet, seed: int, n_landmarks: int = 500) -> Stacked:
         random = np.random.default_rng([seed, 8, number])
         size = _sample_size(len(known), view.shape[1], T.shape[1])
         sample = np.sort(random.permutation(known)[:size])
-        fitted = fit_posteriors(
+        fitted = _fit_posteriors(
             np.asarray(view[sample], np.float32),
             T[sample],
             multi_label=multi_label,
@@ -150,7 +150,7 @@ class _Posteriors:
     loss: float
 
 
-def fit_posteriors(
+def _fit_posteriors(
     X: NDArray[np.floating],
     T: _Floats,
     *,

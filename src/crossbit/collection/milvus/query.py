@@ -52,12 +52,12 @@ _RECALL_K = 10
 # --- filters ---
 
 
-def is_unsatisfiable(conditions: Conditions) -> bool:
+def _is_unsatisfiable(conditions: Conditions) -> bool:
     """Return whether no payload can meet the conditions."""
     return any(condition.operator == "in" and not condition.values for condition in conditions)
 
 
-def filter_expression(conditions: Conditions) -> str:
+def _filter_expression(conditions: Conditions) -> str:
     """Return an expression that holds for every payload that meets the conditions.
 
     It is empty if no condition can be expressed.
@@ -118,12 +118,12 @@ class _Search:
         self._state = state
         self._query = query
         numbers = [state.modalities[name] for name in query.targets]
-        extra = filter_expression(query.filter)
+        extra = _filter_expression(query.filter)
         self._condition = f"modality in {numbers}{f' and {extra}' if extra else ''}"
 
     def run(self) -> list[list[Hit]]:
         codes = self._query.codes
-        if is_unsatisfiable(self._query.filter):
+        if _is_unsatisfiable(self._query.filter):
             return [[] for _ in range(len(codes))]
         # Every modality may return the same item, so room is needed for all of them.
         limit = min(self._query.k * len(self._query.targets), _MAX_LIMIT)
