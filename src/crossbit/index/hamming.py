@@ -80,10 +80,10 @@ class HammingIndex:
         return Segment.sort(id_array(ids), self._checked_words(codes), self.n_bits)
 
     def _without(self, ids: NDArray[np.int64]) -> tuple[Segment, ...]:
-        rows = [segment.find(ids) for segment in self._segments]
+        segment_rows = [segment.find(ids) for segment in self._segments]
         return tuple(
-            segment.without(found[found >= 0]) if (found >= 0).any() else segment
-            for segment, found in zip(self._segments, rows, strict=True)
+            segment.without(rows[rows >= 0]) if (rows >= 0).any() else segment
+            for segment, rows in zip(self._segments, segment_rows, strict=True)
         )
 
     def _checked_words(self, codes: object) -> NDArray[np.uint64]:
@@ -209,9 +209,9 @@ class HammingIndex:
         missing = np.ones(len(wanted), np.bool_)
         for segment in self._segments:
             rows = segment.find(wanted)
-            here = rows >= 0
-            words[here] = segment.codes.words[rows[here]]
-            missing &= ~here
+            in_segment = rows >= 0
+            words[in_segment] = segment.codes.words[rows[in_segment]]
+            missing &= ~in_segment
         if missing.any():
             raise DataError(f"id {wanted[missing.argmax()]} is not in the index")
         return Codes(words, self.n_bits)

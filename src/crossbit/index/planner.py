@@ -72,8 +72,10 @@ class Search:
 
     def nearest(self, queries: Words, k: int) -> Matches:
         """Return the k nearest rows per query, ordered by (distance, id), padded with -1."""
+        if len(self._segments) == 1:
+            return Matches(*self._nearest_in_batches(self._segments[0], queries, k))
         parts = [self._nearest_in_batches(segment, queries, k) for segment in self._segments]
-        return Matches(*parts[0]) if len(parts) == 1 else _merge_nearest(parts, len(queries), k)
+        return _merge_nearest(parts, len(queries), k)
 
     def within(self, queries: Words, radius: int) -> list[Matches]:
         """Return the rows at most ``radius`` away, one `Matches` per query."""
@@ -81,6 +83,8 @@ class Search:
         return [_merge_within([part[i] for part in parts]) for i in range(len(queries))]
 
     def _nearest_in_batches(self, segment: Segment, queries: Words, k: int) -> IdDistances:
+        if len(queries) == 1:  # a call takes microseconds, so its overhead counts
+            return self._nearest(segment, queries, k)
         step = max(1, min(BATCH_QUERIES, BATCH_KEYS // k))
         if len(queries) <= step:
             return self._nearest(segment, queries, k)
@@ -148,7 +152,7 @@ class Search:
     def _n_threads(self, segment: Segment, n_queries: int) -> int:
         """Return how many threads an exhaustive search is worth."""
         useful = segment.codes.words.size * n_queries // WORDS_PER_THREAD
-        return max(1, min(self._threads, useful))
+        return min(self._threads, useful) if useful > 1 else 1
 
 
 def use_multi_index(segment: Segment) -> bool:
