@@ -409,11 +409,64 @@ def test_a_full_disk_or_forbidden_folder_is_one_line(
     assert "No space left on device" in capsys.readouterr().err
 
 
-def test_absent_rows_can_be_skipped(tmp_path: Path, model: Path, toy: Path) -> None:
+def test_a_row_that_is_not_finite_is_named_by_its_number_in_the_file(
+    tmp_path: Path,
+    model: Path,
+    toy: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("crossbit.cli.codes._ENCODE_ROWS", 16)
+    X = np.load(toy / "image.npy")
+    X[2] = np.nan
+    X[50, 0] = np.inf
+    np.save(tmp_path / "X.npy", X)
+    command = ["encode", model, tmp_path / "X.npy", "-m", "image", "-o", tmp_path / "x.codes"]
+    assert run(*command, "--skip-absent") == 1
+    assert capsys.readouterr().err == (
+        f"crossbit: {tmp_path / 'X.npy'}: row 50 contains NaN, infinity or numbers beyond float32;"
+        " remove or impute it\n"
+    )
+
+
+def test_a_missing_file_is_named_without_an_error_number(
+    tmp_path: Path, model: Path, toy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("create", tmp_path / "items", "--model", model) == 0
+    capsys.readouterr()
+    assert run("add", tmp_path / "items", tmp_path / "none.jsonl") == 1
+    assert capsys.readouterr().err == (
+        f"crossbit: {tmp_path / 'none.jsonl'}: No such file or directory\n"
+    )
+    assert run("encode", model, toy, "-m", "image", "-o", tmp_path / "x.codes") == 1
+    assert f"{toy}: a folder; expected a file that ends with" in capsys.readouterr().err
+
+
+def test_add_says_which_batch_an_error_is_in(
+    tmp_path: Path, model: Path, toy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    X = np.load(toy / "image.npy")
+    X[70, 0] = np.nan
+    np.save(tmp_path / "X.npy", X)
+    assert run("create", tmp_path / "items", "--model", model) == 0
+    capsys.readouterr()
+    command = ["add", tmp_path / "items", tmp_path / "X.npy", "-m", "image"]
+    assert run(*command, "--batch", 50) == 1
+    printed = capsys.readouterr().err
+    assert "in the batch after 50 items: rows of 'image': row 20 contains NaN" in printed
+    assert run(*command) == 1
+    assert "crossbit: rows of 'image': row 70 contains NaN" in capsys.readouterr().err
+
+
+def test_absent_rows_can_be_skipped(
+    tmp_path: Path, model: Path, toy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     X = np.load(toy / "image.npy")
     X[::3] = np.nan
     np.save(tmp_path / "X.npy", X)
     assert run("encode", model, tmp_path / "X.npy", "-m", "image", "-o", tmp_path / "a.codes") == 1
+    assert "row 0 contains NaN" in (printed := capsys.readouterr().err)
+    assert "or skip rows that are all NaN with --skip-absent" in printed
     assert (
         run(
             "encode",

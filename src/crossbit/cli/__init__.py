@@ -21,8 +21,10 @@ def main(arguments: list[str] | None = None) -> int:
             stream.reconfigure(errors="replace")
     try:
         return _run(arguments)
-    except (CrossbitError, OSError) as error:
+    except CrossbitError as error:
         return _fail(str(error))
+    except OSError as error:
+        return _fail(_describe(error))
     except KeyboardInterrupt:
         _fail("stopped; no partial files were left behind")
         return _INTERRUPTED
@@ -58,6 +60,13 @@ def _run(arguments: list[str] | None) -> int:
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
     """Handle SIGTERM like Ctrl-C, so that commands clean up."""
     raise KeyboardInterrupt
+
+
+def _describe(error: OSError) -> str:
+    """Return the file and the reason, without the number of the error."""
+    if error.filename is None or error.strerror is None:
+        return str(error)
+    return f"{os.fsdecode(error.filename)}: {error.strerror}"
 
 
 def _fail(message: str) -> int:

@@ -32,18 +32,27 @@ RENAMED = {
     "add": {"--id": "--id-column", "--ids": "--ids-file", "--view": "--column"},
     "delete": {"--file": "--ids-file"},
     "search": {"--among": "--target", "--where": "--filter", "--rescore": "--rerank"},
-    "annotate": {"--from": "--target", "--where": "--filter", "--tags": "--max-tags"},
+    "annotate": {
+        "--from": "--target",
+        "--where": "--filter",
+        "--tags": "--max-tags",
+        "--neighbours": "--neighbors",
+    },
     "serve": {"--media": "--images", "--name": "--allowed-host"},
     "demo": {"--folder": "--out"},
-    "data convert": {"OUT": "--out"},
+    "data convert": {"OUT": "--out", "--licence": "--license"},
     "data synthetic": {"OUT": "--out"},
     "reproduce": {
         "photographs": "flickr8k --part qualitative",
         "pages": "docs",
         "scale": "capacity",
     },
+    "reproduce wiki": {"--part scarce": "--part few-pairs"},
+    "reproduce shapegoogle": {"--part scarce": "--part few-pairs"},
+    "reproduce flickr8k": {"--pictures": "--encoder"},
 }
-"""Command → option, positional argument or subcommand of the first edition → its new name."""
+"""Command → option, option with a value, positional argument or subcommand of the first edition →
+its new name."""
 
 
 class _Group(TyperGroup):
@@ -117,7 +126,9 @@ def _renamed_hint(arguments: Sequence[str]) -> str | None:
         >>> _renamed_hint(["search", "photos", "--among", "text"])
         '--among is now --target'
     """
-    command = " ".join(arguments[: 2 if arguments[:1] == ["data"] else 1])
+    command = " ".join(arguments[:2])
+    if command not in RENAMED:
+        command = " ".join(arguments[:1])
     names = RENAMED.get(command, {})
     rest = list(arguments[len(command.split()) :])
     # After -- everything is positional; a request for help is never an error.
@@ -125,19 +136,28 @@ def _renamed_hint(arguments: Sequence[str]) -> str | None:
         rest = rest[: rest.index("--")]
     if {"-h", "--help"} & set(rest):
         return None
-    if "OUT" in names:
-        return _out_hint(command, rest)
-    for position, argument in enumerate(rest):
-        option = argument.partition("=")[0]
-        if option.startswith("-") and not option.startswith("--"):
-            option = option[:2]  # short options may be written together with their value
-        if option not in names or (not option.startswith("-") and position > 0):
+    if "OUT" in names and (hint := _out_hint(command, rest)):
+        return hint
+    words = [part for argument in rest for part in _split_option(argument)]
+    for position, option in enumerate(words):
+        setting = " ".join(words[position : position + 2])
+        old = setting if setting in names else option
+        if old not in names or old == "OUT" or (not old.startswith("-") and position > 0):
             continue
-        if option == "-m":
-            value = argument[2:] or " ".join(rest[position + 1 : position + 2])
+        if old == "-m":
+            value = " ".join(words[position + 1 : position + 2])
             return f"-m means --modality in all commands now; use --method {value}".rstrip()
-        return f"{option} is now {names[option]}"
+        return f"{old} is now {names[old]}"
     return None
+
+
+def _split_option(argument: str) -> list[str]:
+    """Split an option from the value that is written together with it: --at=10, -k10."""
+    if argument.startswith("--"):
+        return argument.split("=", 1)
+    if argument.startswith("-") and len(argument) > 2:
+        return [argument[:2], argument[2:]]
+    return [argument]
 
 
 def _out_hint(command: str, rest: list[str]) -> str | None:

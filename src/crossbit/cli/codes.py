@@ -61,10 +61,16 @@ ResultOut = Annotated[
 ]
 CodesFile = Annotated[
     str,
-    typer.Argument(help="Codes of the queries: a codes file, .npy, file.npz:KEY or file.mat:KEY."),
+    typer.Argument(
+        metavar="CODES",
+        help="Codes of the queries: a codes file, .npy, file.npz:KEY or file.mat:KEY.",
+    ),
 ]
 LabelsFile = Annotated[
-    str, typer.Argument(help="Labels of the queries: classes, or zeros and ones (n, classes).")
+    str,
+    typer.Argument(
+        metavar="LABELS", help="Labels of the queries: classes, or zeros and ones (n, classes)."
+    ),
 ]
 
 
@@ -125,9 +131,29 @@ def _encode(
         for start in range(0, len(numbers), _ENCODE_ROWS):
             part = slice(start, start + _ENCODE_ROWS)
             block = X[numbers[part]] if skip_absent else X[part]
-            words[part] = loaded.encode(modality, block).words
+            try:
+                words[part] = loaded.encode(modality, block).words
+            except DataError:
+                _check_block(block, numbers[part], rows, skip_absent=skip_absent)
+                raise
             advance(len(block))
     _write_codes(Codes(words, loaded.n_bits), out, numbers if skip_absent else None)
+
+
+def _check_block(
+    block: NDArray[Any], numbers: NDArray[np.intp], source: str, *, skip_absent: bool
+) -> None:
+    """Raise an error that gives the number in the file of the first row that is not finite."""
+    if block.dtype.kind not in "biuf":
+        return
+    with np.errstate(over="ignore"):
+        bad = ~np.isfinite(block.astype(np.float32)).reshape(len(block), -1).all(axis=1)
+    if bad.any():
+        absent = "" if skip_absent else ", or skip rows that are all NaN with --skip-absent"
+        raise DataError(
+            f"{source}: row {numbers[bad.argmax()]} contains NaN, infinity or numbers beyond"
+            f" float32; remove or impute it{absent}"
+        )
 
 
 def _encode_on_ray(job: distributed.EncodingJob, out: Path | None, into: str | None) -> None:

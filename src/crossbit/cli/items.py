@@ -184,7 +184,12 @@ def _write(
     with console.counting("adding", total) as advance:
         advance(start)
         for batch in batches:
-            collection.upsert(batch.ids, batch.views, batch.payload)
+            try:
+                collection.upsert(batch.ids, batch.views, batch.payload)
+            except DataError as error:
+                if start + count == 0:
+                    raise
+                raise DataError(f"in the batch after {start + count} items: {error}") from error
             count += len(batch.ids)
             modalities |= batch.views.keys()
             advance(len(batch.ids))

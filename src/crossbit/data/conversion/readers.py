@@ -32,8 +32,8 @@ _COMPLEX_FLAG = 0x800
 def open_source(path: Path, stack: ExitStack) -> Source:
     """Open a file by its suffix; ``stack`` closes the files behind its arrays."""
     if (reader := READERS.get(path.suffix.lower())) is None:
-        missing = "" if path.is_file() else "no such file; "
-        raise DataError(f"{path}: {missing}expected a file that ends with one of {sorted(READERS)}")
+        problem = "a folder; " if path.is_dir() else "" if path.is_file() else "no such file; "
+        raise DataError(f"{path}: {problem}expected a file that ends with one of {sorted(READERS)}")
     if not path.is_file():
         raise DataError(f"{path}: no such file")
     try:
