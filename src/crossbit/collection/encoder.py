@@ -199,7 +199,8 @@ class Encoder:
         if modality not in self.model.recipes:
             raise DataError(
                 f"the model has no recipe for raw inputs of {modality!r}; pass rows of numbers or"
-                " Codes, or train the model from raw inputs"
+                " Codes (on the command line --rows or --like), or use a model that"
+                " 'crossbit learn' trained"
             )
         if not trusted:
             self._check_untrusted(modality, inputs)

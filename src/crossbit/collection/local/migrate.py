@@ -90,7 +90,8 @@ def _check_possible(
         if not has_batches and modality not in state.features:
             raise DataError(
                 f"features of {modality!r} were not kept; pass them:"
-                f" upgrade(model, [(ids, {{{modality!r}: X}}), …])"
+                f" upgrade(model, [(ids, {{{modality!r}: X}}), …]); a collection created with"
+                " --keep-features keeps them"
             )
 
 
