@@ -307,7 +307,9 @@ def evaluate_codes(
         direction = f"{left} → {right}"
         queries, query_items = codes[left]
         base, base_items = codes[right]
-        relevant = same_class(query_items, base_items)
+        relevant = replace(
+            same_class(query_items, base_items), definition="codes of the query's item"
+        )
         ranking = rank_codes(queries, base, relevant, threads=threads)
         report = evaluate_ranking(ranking, measures=_MEASURES)
         curve = precision_recall_curve(ranking, points=np.linspace(0.05, 1, 20).tolist())
