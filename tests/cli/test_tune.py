@@ -49,7 +49,7 @@ def test_tune_then_fit(toy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     )
     printed = capsys.readouterr()
     assert "default" in printed.out
-    assert "optimistic" in printed.out
+    assert "optimistic.\n" in printed.out  # without advice to use --nested
     assert "on rows that no search saw" in printed.err
     assert (out / "search.svg").read_text().count("<svg") == 1
     lines = [json.loads(line) for line in (out / "trials.jsonl").read_text().splitlines()]

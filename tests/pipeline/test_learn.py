@@ -81,6 +81,7 @@ def test_the_result_counts_items_rows_and_skipped_inputs(learned: LearnResult) -
     assert "broken.png: not an image" in learned.skipped[1]
     assert list(learned.reports) == ["text → image", "image → text"]
     assert learned.reports["text → image"]["success@10"].value > 0.9
+    assert learned.reports["text → image"].relevance == "codes of the query's item"
     assert list(learned.seconds)[-1] == "writing the collection"
 
 

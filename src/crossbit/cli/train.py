@@ -166,7 +166,7 @@ def _tune(
         result = search(method, rows, folder=out, on_step=on_step, **options)
     result.write_best(out)
     _plot(result, out / "search.svg")
-    _print_trials(result)
+    _print_trials(result, nested=nested)
     if nested:
         with console.steps(f"tuning {method}, nested") as on_step:
             score = nested_score(method, rows, folder=out / "nested", on_step=on_step, **options)
@@ -187,7 +187,7 @@ def _plot(result: SearchResult, path: Path) -> None:
         console.say(f"no figure: {error}")
 
 
-def _print_trials(result: SearchResult) -> None:
+def _print_trials(result: SearchResult, *, nested: bool) -> None:
     """Print the best trials and the default setting."""
     table = console.table("", "mAP", "setting", left=3, wrap=1)
     ranked = result.ranked
@@ -201,8 +201,8 @@ def _print_trials(result: SearchResult) -> None:
     console.out.print(
         f"[dim]mAP in percent, mean ± standard error of {result.folds} folds of the training rows;"
         f" {len(result.trials)} trials, {stopped} stopped early.\n"
-        "The best was selected for its score, which is therefore optimistic; --nested estimates"
-        " the score on new rows.[/dim]"
+        "The best was selected for its score, which is therefore optimistic"
+        f"{'' if nested else '; --nested estimates the score on new rows'}.[/dim]"
     )
 
 

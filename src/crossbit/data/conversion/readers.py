@@ -32,6 +32,8 @@ _COMPLEX_FLAG = 0x800
 def open_source(path: Path, stack: ExitStack) -> Source:
     """Open a file by its suffix; ``stack`` closes the files behind its arrays."""
     if (reader := READERS.get(path.suffix.lower())) is None:
+        if not path.exists() and not path.suffix:
+            raise DataError(f"{path}: no such file or folder")
         problem = "a folder; " if path.is_dir() else "" if path.is_file() else "no such file; "
         raise DataError(f"{path}: {problem}expected a file that ends with one of {sorted(READERS)}")
     if not path.is_file():
@@ -83,7 +85,9 @@ def _map_npy(path: Path) -> NDArray[Any]:
     try:
         array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
-        raise FormatError(f"{path}: not a complete .npy file of numbers ({error})") from error
+        # NumPy takes any other content for a pickle and recommends to load it unsafely.
+        reason = "" if "pickle" in str(error) else f" ({error})"
+        raise FormatError(f"{path}: not a complete .npy file of numbers{reason}") from error
     return array
 
 
