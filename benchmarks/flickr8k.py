@@ -71,20 +71,21 @@ def load(folder: Path, cache: Path) -> dict[str, Part]:
         image.name: image.captions for image in read_captions(folder / "Flickr8k.token.txt")
     }
     paths = [folder / "images" / name for name in captioned if (folder / "images" / name).is_file()]
-    pictures = extract(
+    image_features = extract(
         make_extractor("image", "efficientnet", paths, cache=cache), paths, cache=cache / "rows"
     )
     texts = [(name, caption) for name, captions in captioned.items() for caption in captions]
-    described = extract(
+    text_features = extract(
         make_extractor("text", "minilm", [], cache=cache),
         [text for _, text in texts],
         cache=cache / "rows",
     )
     image = {
-        paths[number].name: row for number, row in zip(pictures.kept, pictures.rows, strict=True)
+        paths[number].name: row
+        for number, row in zip(image_features.positions, image_features.rows, strict=True)
     }
     text: dict[str, list[Rows]] = {}
-    for number, row in zip(described.kept, described.rows, strict=True):
+    for number, row in zip(text_features.positions, text_features.rows, strict=True):
         text.setdefault(texts[number][0], []).append(row)
     stacked = {name: np.stack(rows) for name, rows in text.items()}
     parts = {

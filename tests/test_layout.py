@@ -34,7 +34,7 @@ def test_unrelated_values_are_assigned_on_separate_lines(package: Path) -> None:
 def test_the_package_keeps_its_shape() -> None:
     shape = figures()
     assert shape["modules"] <= 150
-    assert shape["module-level public names"] <= 400
+    assert shape["module-level public names"] <= 395
     # The rest are steps of one pipeline that together would exceed the longest module.
     assert shape["modules with a single importer, %"] <= 20
     assert shape["tests : source"] >= 0.65
@@ -45,6 +45,7 @@ def test_a_class_name_means_one_thing() -> None:
     for package in (PACKAGE, EXPERIMENTS):
         for name, path in modules(package).items():
             for line in path.read_text().splitlines():
-                if line.startswith("class ") and not line.startswith("class _"):
-                    places.setdefault(line[6:].split("(")[0].split(":")[0], []).append(name)
+                if line.startswith("class "):
+                    class_name = line[6:].split("(")[0].split(":")[0].lstrip("_")
+                    places.setdefault(class_name, []).append(name)
     assert {name: where for name, where in places.items() if len(where) > 1} == {}

@@ -65,15 +65,15 @@ def test_invalid_pairs_are_rejected(left: str, index: Any, similar: Any, message
     st.lists(st.integers(0, 9), unique=True),
     st.lists(st.integers(0, 9), unique=True),
 )
-def test_pairs_among_rows_refer_to_the_same_items(
+def test_pairs_of_a_subset_refer_to_the_same_items(
     rows: list[tuple[int, int, bool]], left: list[int], right: list[int]
 ) -> None:
     index = np.array([row[:2] for row in rows], np.int64).reshape(-1, 2)
     pairs = Pairs("image", "text", index, np.array([row[2] for row in rows], bool))
     taken = {"image": np.array(left, np.int64), "text": np.array(right, np.int64)}
-    among = pairs.among(taken)
+    subset = pairs.take(taken)
     back = [
         (int(taken["image"][i]), int(taken["text"][j]), bool(s))
-        for (i, j), s in zip(among.index, among.similar, strict=True)
+        for (i, j), s in zip(subset.index, subset.similar, strict=True)
     ]
     assert back == [row for row in rows if row[0] in left and row[1] in right]

@@ -43,14 +43,14 @@ def _clear_seen() -> None:
 def test_unusable_inputs_are_skipped_and_named() -> None:
     extraction = extract(Length(), ["a", "bad", "abc"])
     np.testing.assert_array_equal(extraction.rows, [[1], [3]])
-    np.testing.assert_array_equal(extraction.kept, [0, 2])
+    np.testing.assert_array_equal(extraction.positions, [0, 2])
     assert extraction.skipped == ["bad: cannot be measured"]
 
 
 def test_no_usable_input_gives_no_rows() -> None:
     extraction = extract(Length(), ["bad"])
     assert extraction.rows.shape == (0, 1)
-    assert len(extraction.kept) == 0
+    assert len(extraction.positions) == 0
     assert extract(Length(), []).rows.shape == (0, 1)
 
 

@@ -187,7 +187,7 @@ def test_many_meshes_are_extracted_and_corrupted_ones_named(tmp_path: Path) -> N
     result = features.extract(
         extractor, [meshes[0], tmp_path / "corrupted.off", meshes[1]], cache=tmp_path / "cache"
     )
-    assert result.kept.tolist() == [0, 2]
+    assert result.positions.tolist() == [0, 2]
     assert result.skipped == [
         f"{tmp_path / 'corrupted.off'}: truncated: expected 3 vertices, got 1"
     ]

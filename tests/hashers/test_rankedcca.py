@@ -165,10 +165,10 @@ def test_pairs_may_name_the_modalities_in_either_order() -> None:
     image, text, pairs = captioned(60)
     reversed_pairs = Pairs("text", "image", pairs.index[:, ::-1], pairs.similar)
     views = {"image": image, "text": text}
-    one, other = (
+    first, second = (
         RankedCCA(n_bits=8, steps=5).fit(views, pairs=each) for each in (pairs, reversed_pairs)
     )
-    assert one.encode("text", text) == other.encode("text", text)
+    assert first.encode("text", text) == second.encode("text", text)
 
 
 def test_pairs_must_link_one_modality_with_all_others() -> None:

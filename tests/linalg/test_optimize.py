@@ -17,8 +17,8 @@ from crossbit.linalg.optimize import (
     Objective,
     Optimizer,
     _dot,
+    _LinePoint,
     _strong_wolfe,
-    _Trial,
 )
 
 libraries = pytest.mark.parametrize("xp", [np, torch], ids=["numpy", "torch"])
@@ -121,7 +121,7 @@ def test_a_line_search_satisfies_the_strong_wolfe_conditions(xp: ModuleType) -> 
     x = xp.asarray([-1.2, 1.0], dtype=xp.float64)
     value, gradient = rosenbrock(x)
     slope = -_dot(gradient, gradient)
-    start = _Trial(0.0, value, slope, gradient)
+    start = _LinePoint(0.0, value, slope, gradient)
     accepted = _strong_wolfe(rosenbrock, x, -gradient, start, 1.0, 0.1)
     assert accepted.value <= value + 1e-4 * accepted.length * slope
     assert abs(accepted.slope) <= 0.1 * abs(slope)

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
 from crossbit.linalg import logistic
-from crossbit.linalg.logistic import cross_validate, fit_logistic, make_folds, posteriors
+from crossbit.linalg.logistic import choose_penalty, fit_logistic, make_folds, posteriors
 from crossbit.linalg.pca import principal, singular_pairs
 from crossbit.linalg.ridge import Ridge, leave_folds_out
 
@@ -142,7 +142,7 @@ def test_noise_gets_a_larger_penalty(rows: tuple[Floats, NDArray[np.int64]]) -> 
     folds = make_folds(T, np.random.default_rng(0))
     noise = np.random.default_rng(1).normal(size=(300, 100))
     shares = [
-        cross_validate(F.astype(np.float32), T, folds, decay=1e3, multi_label=False).share
+        choose_penalty(F.astype(np.float32), T, folds, decay=1e3, multi_label=False).share
         for F in (noise, X)
     ]
     assert shares[0] > shares[1]
@@ -157,7 +157,7 @@ def test_all_folds_at_once_equal_each_fold_alone(multi_label: bool, separate: bo
     F = (T @ random.normal(size=(3, 12)) + random.normal(size=(60, 12))).astype(np.float32)
     folds = np.arange(60) % 2
     origin = np.arange(12) % 4 if separate else None  # folds 2 and 3 do not exist: shared columns
-    joint = cross_validate(
+    joint = choose_penalty(
         F, T, folds, decay=1.0, multi_label=multi_label, origin=origin, shares=[1.0]
     )
     for k in range(2):

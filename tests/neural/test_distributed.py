@@ -18,7 +18,7 @@ from crossbit.data import TrainingSet, training_set
 from crossbit.neural.batches import make_batches
 from crossbit.neural.config import TrainConfig
 from crossbit.neural.distributed import (
-    _Group,
+    _ProcessGroup,
     _ShardedObjective,
     current_group,
     data_parallel,
@@ -39,12 +39,12 @@ def data(**supervision: Any) -> TrainingSet:  # noqa: ANN401
     )
 
 
-def make(given: TrainingSet, fields: dict[str, Any]) -> tuple[Objective, Evaluation]:
+def make(training: TrainingSet, fields: dict[str, Any]) -> tuple[Objective, Evaluation]:
     """An objective, and its evaluation for the first batch."""
     hasher = MMNN(n_bits=6, alpha={"image": 0.1, "text": 0.4}, **fields)
-    config = TrainConfig.resolve(vars(hasher), given)
+    config = TrainConfig.resolve(vars(hasher), training)
     random = np.random.default_rng(1)
-    subset = Subset.whole(given)
+    subset = Subset.whole(training)
     networks = {
         name: Network.random([width, 7, 6], random, dropout=config.dropout)
         for name, width in VIEWS.items()
@@ -127,9 +127,11 @@ def test_the_sharded_gradient_is_that_of_one_process(size: int) -> None:
 
 
 def fitted(fields: dict[str, Any], checkpoint: Path | None) -> Any:  # noqa: ANN401
-    given = data(labels=LABELS)
-    model = MMNN(n_bits=8, seed=1, **fields).fit(given.views, labels=LABELS, checkpoint=checkpoint)
-    return model.scores("image", given.views["image"]), model.fingerprint()
+    training = data(labels=LABELS)
+    model = MMNN(n_bits=8, seed=1, **fields).fit(
+        training.views, labels=LABELS, checkpoint=checkpoint
+    )
+    return model.scores("image", training.views["image"]), model.fingerprint()
 
 
 @pytest.mark.parametrize(
@@ -170,12 +172,14 @@ def test_processes_with_different_parameters_are_detected() -> None:
 
 def test_shard_slices_cover_all_elements_once() -> None:
     for n, size in ((0, 2), (1, 3), (7, 3), (12, 4)):
-        covered = [i for rank in range(size) for i in range(n)[_Group(rank, size).shard_slice(n)]]
+        covered = [
+            i for rank in range(size) for i in range(n)[_ProcessGroup(rank, size).shard_slice(n)]
+        ]
         assert covered == list(range(n))
 
 
 def test_a_single_process_is_not_sharded() -> None:
-    assert current_group() == _Group(0, 1)
+    assert current_group() == _ProcessGroup(0, 1)
     objective, _ = make(data(labels=LABELS), {"loss": "contrastive"})
     assert not isinstance(objective, _ShardedObjective)
     with (

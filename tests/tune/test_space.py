@@ -24,8 +24,8 @@ def test_every_method_accepts_the_values_of_its_default_space(method: str) -> No
 
 @given(st.floats(0, 1), st.sampled_from([(1e-4, 0.5, True), (0.0, 1.0, False), (3, 700, True)]))
 def test_a_range_never_leaves_its_ends(position: float, ends: tuple[float, float, bool]) -> None:
-    for whole, percent in ((False, False), (ends[0] == 3, False), (False, True)):
-        dimension = Range(*ends, whole=whole, percent=percent)
+    for integer, percent in ((False, False), (ends[0] == 3, False), (False, True)):
+        dimension = Range(*ends, integer=integer, percent=percent)
         assert dimension.low <= dimension.number(dimension.at(position)) <= dimension.high
 
 
@@ -40,7 +40,7 @@ def test_a_space_is_parsed_from_a_toml_file(tmp_path: Path) -> None:
     )
     assert parse_space(path, "mmnn") == {
         "hidden": Choice(([], [64])),
-        "steps": Range(10, 500, log=True, whole=True),
+        "steps": Range(10, 500, log=True, integer=True),
         "alpha": Range(0, 1),
         "margin.image-text": Range(40, 110, percent=True),
         "margin.default": Choice(("50%", "90%")),

@@ -55,7 +55,7 @@ RENAMED = {
 its new name."""
 
 
-class _Group(TyperGroup):
+class _CommandGroup(TyperGroup):
     """The top-level group: answers renamed options, and imports plug-ins only when they run."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - click
@@ -184,7 +184,7 @@ def _positional(arguments: Sequence[str]) -> Iterator[str]:
 
 app = typer.Typer(
     name="crossbit",
-    cls=_Group,
+    cls=_CommandGroup,
     help=_SUMMARY,
     epilog="Start with: crossbit demo",
     no_args_is_help=True,

@@ -230,9 +230,8 @@ def _evaluate(
         result = evaluation.evaluate_model(loaded, data, protocol, threads=_THREADS)
     seconds = time.perf_counter() - start
     evaluation.write_result(path, result, card=loaded.card, dataset=facts, seconds=seconds)
-    console.reports(
-        {f"{left} → {right}": report for (left, right), report in result.reports.items()}
-    )
+    reports = result.reports.items()
+    console.reports({evaluation.format_direction(pair): report for pair, report in reports})
     _print_health(result)
     console.say(f"{protocol.summary}; definitions, bounds and codes in {path}")
     if queries is None and not {"query", "test"} & data.splits.keys():

@@ -188,7 +188,7 @@ class Dataset:
         return self._replace_validated(
             views={m: _take(view, by_modality[m]) for m, view in self.views.items()},
             labels=_take_each(self.labels, by_modality),
-            pairs=tuple(pairs.among(by_modality) for pairs in self.pairs),
+            pairs=tuple(pairs.take(by_modality) for pairs in self.pairs),
             payload=_take_each(self.payload, by_modality),
             splits={},
         )
@@ -214,7 +214,7 @@ class Dataset:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the data set to a folder atomically; an existing data set there is replaced."""
-        storage.write(Path(path), self, self.views)
+        storage.save(Path(path), self, self.views)
 
     @classmethod
     def load(cls, path: str | PathLike[str], *, verify: bool = True) -> Self:
@@ -229,7 +229,7 @@ class Dataset:
             DataError: There is no data set at this path.
             FormatError: A file is truncated, modified, missing, or of an unknown version.
         """
-        parts = storage.read(Path(path), verify=verify)
+        parts = storage.load(Path(path), verify=verify)
         try:
             return cls(**parts)
         except DataError as error:

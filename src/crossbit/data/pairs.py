@@ -66,12 +66,12 @@ class Pairs:
         """Name of the two modalities together, such as ``"image-text"``."""
         return f"{self.left}-{self.right}"
 
-    def among(self, rows: Mapping[str, NDArray[np.int64]]) -> "Pairs":
+    def take(self, rows: Mapping[str, NDArray[np.int64]]) -> "Pairs":
         """Return the pairs inside a subset of rows: row ``rows[modality][k]`` becomes row k.
 
         Example:
             >>> pairs = Pairs("image", "text", index=[[5, 9], [6, 9]], similar=[True, False])
-            >>> pairs.among({"image": np.array([4, 5]), "text": np.array([9])}).index
+            >>> pairs.take({"image": np.array([4, 5]), "text": np.array([9])}).index
             array([[1, 0]])
         """
         left = _positions(rows[self.left], self.index[:, 0])

@@ -56,7 +56,7 @@ class Readable(Protocol):
         ...
 
 
-def write(folder: Path, data: "Dataset", views: Mapping[str, Readable]) -> None:
+def save(folder: Path, data: "Dataset", views: Mapping[str, Readable]) -> None:
     """Write a data set folder atomically.
 
     Args:
@@ -86,7 +86,7 @@ def write(folder: Path, data: "Dataset", views: Mapping[str, Readable]) -> None:
         write_manifest(fresh, MANIFEST, manifest)
 
 
-def read(folder: Path, *, verify: bool) -> dict[str, Any]:
+def load(folder: Path, *, verify: bool) -> dict[str, Any]:
     """Return the content of a folder as the arguments of `Dataset`, its views memory-mapped."""
     manifest = read_manifest(folder, MANIFEST, FORMAT, verify=verify)
     _check_manifest(folder, manifest)
@@ -116,7 +116,7 @@ def read(folder: Path, *, verify: bool) -> dict[str, Any]:
 
 
 def _check_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Reject a manifest whose entries have other types than `write` writes."""
+    """Reject a manifest whose entries have other types than `save` writes."""
     views = manifest.get("views")
     pairs = manifest.get("pairs")
     valid = {

@@ -175,7 +175,7 @@ class TrainingSet:
     def _other_pairs(self, similar: Pairs, n: int, rng: np.random.Generator) -> _Ints:
         """At most ``n`` distinct random pairs of present rows that are not among ``similar``."""
         rows = {name: np.flatnonzero(self.present[name]) for name in (similar.left, similar.right)}
-        excluded = similar.among(rows).index @ np.array([len(rows[similar.right]), 1])
+        excluded = similar.take(rows).index @ np.array([len(rows[similar.right]), 1])
         total = len(rows[similar.left]) * len(rows[similar.right])
         # Draw as many more as may turn out to be similar.
         keys = rng.choice(total, min(total, n + len(excluded)), replace=False)
@@ -252,15 +252,15 @@ def check_view(name: str, rows: NDArray[Any], *, first: int = 0) -> NDArray[np.b
         return present
     for start in range(0, len(rows), _BLOCK):
         block = np.asarray(rows[start : start + _BLOCK])
-        there = present_rows(block)
+        block_present = present_rows(block)
         values = np.abs(block.reshape(len(block), math.prod(block.shape[1:])))
-        if (bad := there & ~(values <= _LARGEST).all(axis=1)).any():
+        if (bad := block_present & ~(values <= _LARGEST).all(axis=1)).any():
             raise DataError(
                 f"view {name!r}: row {first + start + int(bad.argmax())} contains NaN or infinity"
                 f" beside numbers, or a number beyond ±{_LARGEST:.0e};"
                 " an absent row is NaN in every column"
             )
-        present[start : start + _BLOCK] = there
+        present[start : start + _BLOCK] = block_present
     return present
 
 

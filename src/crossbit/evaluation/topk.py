@@ -22,7 +22,7 @@ from crossbit.metrics.tie_counts import TieCounts
 _CELLS = 1 << 18  # pairs of a query and a base item whose relevance is computed at a time
 _ROWS = 128  # queries per block: their distances to 2·10⁵ vectors take 100 MB
 
-_Near = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]
+_NearItems = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]
 """Query within its block, base row and distance of every item near enough, in any order."""
 
 
@@ -37,7 +37,7 @@ class TopKRanking(Ranking):
 
     def __init__(
         self,
-        near: Callable[[slice], _Near],
+        find_nearest: Callable[[slice], _NearItems],
         relevance: Relevance,
         k: int,
         *,
@@ -50,7 +50,7 @@ class TopKRanking(Ranking):
         """
         super().__init__(_no_distances, relevance, n_bits=n_bits, exclude=exclude, threads=1)
         self.k = k
-        self._near = near
+        self._find_nearest = find_nearest
 
     @staticmethod
     def cutoff(measures: Sequence[Measure]) -> int | None:
@@ -83,7 +83,7 @@ class TopKRanking(Ranking):
         index.add(np.arange(len(base)), base)
         needed = min(k + (exclude is not None), len(base))
 
-        def near(rows: slice) -> _Near:
+        def find_nearest(rows: slice) -> _NearItems:
             block = queries[rows]
             radii = index.search(block, needed, threads=threads).distances[:, -1]
             parts = [(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))]
@@ -97,7 +97,7 @@ class TopKRanking(Ranking):
             query, item, distance = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
             return query, item, distance
 
-        return cls(near, relevance, k, n_bits=base.n_bits, exclude=exclude)
+        return cls(find_nearest, relevance, k, n_bits=base.n_bits, exclude=exclude)
 
     @classmethod
     def of_vectors(
@@ -115,14 +115,14 @@ class TopKRanking(Ranking):
         squares = np.square(right).sum(axis=1)
         needed = min(k + (exclude is not None), len(right))
 
-        def near(rows: slice) -> _Near:
+        def find_nearest(rows: slice) -> _NearItems:
             # ‖x − y‖² without ‖x‖², which is the same for all base items.
             distances = squares - 2 * (left[rows] @ right.T)
             last = np.partition(distances, needed - 1, axis=1)[:, needed - 1]
             query, item = np.nonzero(distances <= last[:, None])
             return query, item, distances[query, item].astype(np.float64)
 
-        return cls(near, relevance, k, n_bits=None, exclude=exclude)
+        return cls(find_nearest, relevance, k, n_bits=None, exclude=exclude)
 
     def check(self, measure: Measure) -> None:
         """Raise an error for a measure that needs more than k places."""
@@ -134,7 +134,7 @@ class TopKRanking(Ranking):
 
     def counts(self, rows: slice, *, stable: bool = False) -> TieCounts:
         """Return the tie counts of the first places of a slice of queries."""
-        query, item, distance = self._near(rows)
+        query, item, distance = self._find_nearest(rows)
         n_levels = len(self.relevance.gains)
         n_queries = rows.stop - rows.start
         levels = self._levels_in_parts(rows)

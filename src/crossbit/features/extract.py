@@ -35,13 +35,13 @@ class Extraction:
     """The feature rows of the usable inputs.
 
     Args:
-        rows: Shape (len(kept), width).
-        kept: Positions of the inputs that the rows belong to, ascending.
+        rows: Shape (len(positions), width).
+        positions: Positions of the inputs that the rows belong to, ascending.
         skipped: One line per unusable input: its name and the reason.
     """
 
     rows: Rows
-    kept: NDArray[np.int64]
+    positions: NDArray[np.int64]
     skipped: list[str]
 
 
@@ -70,7 +70,7 @@ def extract(
     Example:
         >>> from crossbit.features import BagOfTags
         >>> extraction = extract(BagOfTags(("dog", "cat")), ["a dog", "a cow", "cat + dog"])
-        >>> extraction.kept
+        >>> extraction.positions
         array([0, 2])
         >>> extraction.skipped
         ['a cow: none of its words is in the vocabulary of 2 words; it has: dog, cat, ...']
@@ -107,7 +107,7 @@ def extract(
 def _gather(
     extractor: Extractor, inputs: Sequence[RawInput], outcomes: Sequence[_Outcome | None]
 ) -> Extraction:
-    kept = [i for i, outcome in enumerate(outcomes) if isinstance(outcome, np.ndarray)]
+    positions = [i for i, outcome in enumerate(outcomes) if isinstance(outcome, np.ndarray)]
     rows = [outcome for outcome in outcomes if isinstance(outcome, np.ndarray)]
     skipped = [
         f"{extractor.input_name(raw)}: {outcome}"
@@ -115,7 +115,7 @@ def _gather(
         if isinstance(outcome, str)
     ]
     matrix = np.stack(rows) if rows else np.empty((0, extractor.width), np.float32)
-    return Extraction(matrix, np.array(kept, np.int64), skipped)
+    return Extraction(matrix, np.array(positions, np.int64), skipped)
 
 
 def _extract_block(extractor: Extractor, inputs: Iterable[RawInput]) -> list[_Outcome]:

@@ -145,9 +145,9 @@ class MMNN(Hasher):
     def _learn(
         self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
     ) -> HashModel:
-        from crossbit.neural.selection import learn
+        from crossbit.neural.selection import fit_networks
 
-        return learn(
+        return fit_networks(
             data,
             vars(self),
             configuration=self.configuration(),

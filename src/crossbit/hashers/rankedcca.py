@@ -106,7 +106,7 @@ class RankedCCA(Hasher):
         self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
     ) -> HashModel:
         bags = group_rows(data)
-        choice = _Choice(self.inputs, self.regularization, self.steps)
+        choice = _TunedSettings(self.inputs, self.regularization, self.steps)
         if self.inputs == "auto":
             choice = self._choose(data, bags)
         layers = {}
@@ -202,13 +202,13 @@ class RankedCCA(Hasher):
                 on_step(Step(step + 1, steps, loss=loss))
         return unpack(x)
 
-    def _choose(self, data: TrainingSet, bags: Mapping[str, Bags]) -> "_Choice":
+    def _choose(self, data: TrainingSet, bags: Mapping[str, Bags]) -> "_TunedSettings":
         """Choose inputs, regularization and whether to rank, by the ranks of held-out items."""
         n = len(next(iter(bags.values())).counts)
         n_held_out = min(int(_HELD_OUT * n), _MAX_HELD_OUT)
         held_out = np.random.default_rng([self.seed, 1]).permutation(n)[:n_held_out]
         if len(held_out) < _MIN_HELD_OUT:
-            return _Choice("standardize", self.regularization, self.steps)
+            return _TunedSettings("standardize", self.regularization, self.steps)
         train = np.setdiff1d(np.arange(n), held_out)
         best_score = -1.0
         for inputs, regularizations in _CANDIDATES.items():
@@ -223,7 +223,7 @@ class RankedCCA(Hasher):
                 score = _reciprocal_rank({name: rows[held_out] for name, rows in Z.items()})
                 if score > best_score:
                     best_score = score
-                    choice = _Choice(inputs, regularization, self.steps)
+                    choice = _TunedSettings(inputs, regularization, self.steps)
                     best = Z
         return replace(choice, steps=self._useful_steps(best, train, held_out))
 
@@ -245,7 +245,7 @@ class RankedCCA(Hasher):
 
 
 @dataclass(frozen=True)
-class _Choice:
+class _TunedSettings:
     """Settings chosen by held-out items."""
 
     inputs: str
@@ -360,8 +360,8 @@ def _reciprocal_rank(Z: Mapping[str, _Matrix]) -> float:
             for rows in (Z[a][both], Z[b][both])
         )
         cosines = (A @ B.T).round(9)
-        own = np.diag(cosines)[:, None]
-        rank = (cosines > own).sum(axis=1) + ((cosines == own).sum(axis=1) + 1) / 2
+        matching = np.diag(cosines)[:, None]
+        rank = (cosines > matching).sum(axis=1) + ((cosines == matching).sum(axis=1) + 1) / 2
         values.append(1 / rank)
     ranks = np.concatenate(values)
     return float(ranks.mean()) if len(ranks) else 0.0

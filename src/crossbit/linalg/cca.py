@@ -53,7 +53,7 @@ class CCA:
             scores[name] = self._fit_axes(
                 name, np.asarray(rows[present[name]], np.float64), standardize, max_axes
             )
-        position = {name: np.cumsum(there) - 1 for name, there in present.items()}
+        position = {name: np.cumsum(mask) - 1 for name, mask in present.items()}
         self._cross = {}
         for a, b in combinations(X, 2):
             if links is None:

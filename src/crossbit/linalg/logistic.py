@@ -63,7 +63,7 @@ def make_folds(T: Floats, random: np.random.Generator, n_folds: int | None = Non
     return folds
 
 
-def cross_validate(
+def choose_penalty(
     F: Floats,
     T: Floats,
     folds: Ints,
@@ -149,7 +149,7 @@ def fit_validated(
     T = np.asarray(T, np.float32)
     _, decay = Ridge(F, T).leave_one_out()
     folds = make_folds(T, np.random.default_rng(seed))
-    share = cross_validate(F, T, folds, decay=decay, multi_label=multi_label).share
+    share = choose_penalty(F, T, folds, decay=decay, multi_label=multi_label).share
     return fit_logistic(F, T, decay=decay, share=share, multi_label=multi_label)
 
 

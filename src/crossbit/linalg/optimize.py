@@ -76,7 +76,7 @@ class _LineSearchOptimizer(Optimizer):
             slope = _dot(gradient, direction)
             if slope >= 0:
                 continue
-            start = _Trial(0.0, value, slope, gradient)
+            start = _LinePoint(0.0, value, slope, gradient)
             first = self._first_length(direction, slope, restarted)
             trial = _strong_wolfe(objective, x, direction, start, first, self.c2)
             if trial is not start:
@@ -87,7 +87,7 @@ class _LineSearchOptimizer(Optimizer):
         self.converged = True
         return x, value
 
-    def _update(self, trial: "_Trial", direction: Array, slope: float) -> None:
+    def _update(self, trial: "_LinePoint", direction: Array, slope: float) -> None:
         """Store the accepted step."""
         self.state |= {
             "value": _scalar(trial.value, direction),
@@ -150,7 +150,7 @@ class LBFGS(_LineSearchOptimizer):
         super().__init__()
         self.history = history
 
-    def _update(self, trial: "_Trial", direction: Array, slope: float) -> None:
+    def _update(self, trial: "_LinePoint", direction: Array, slope: float) -> None:
         xp = _library(direction)
         s = trial.length * direction
         y = trial.gradient - self.state["gradient"]
@@ -231,7 +231,7 @@ class SGD(Optimizer):
 
 
 @dataclass(frozen=True)
-class _Trial:
+class _LinePoint:
     """A point on the search line: step length, value, slope along the line and gradient."""
 
     length: float
@@ -241,8 +241,8 @@ class _Trial:
 
 
 def _strong_wolfe(
-    objective: Objective, x: Array, direction: Array, start: _Trial, first: float, c2: float
-) -> _Trial:
+    objective: Objective, x: Array, direction: Array, start: _LinePoint, first: float, c2: float
+) -> _LinePoint:
     r"""Find a step length $t$ that satisfies the strong Wolfe conditions.
 
     $$ \varphi(t) \le \varphi(0) + c_1 t\, \varphi'(0)
@@ -262,18 +262,18 @@ def _strong_wolfe(
         The accepted trial; after 25 evaluations the lowest one, and ``start`` if none is lower.
     """
 
-    def decreases(trial: _Trial) -> bool:
+    def decreases(trial: _LinePoint) -> bool:
         # Near a minimum the expected decrease drowns in rounding; the slope is still reliable.
         rounding = 4 * _epsilon(x) * abs(start.value)
         bound = start.value + _SUFFICIENT_DECREASE * trial.length * start.slope
         return trial.value <= bound + rounding
 
     low = best = start
-    high: _Trial | None = None
+    high: _LinePoint | None = None
     for _ in range(_MAX_EVALUATIONS):
         length = _next_length(low, high, first)
         value, gradient = objective(x + length * direction)
-        trial = _Trial(length, value, _dot(gradient, direction), gradient)
+        trial = _LinePoint(length, value, _dot(gradient, direction), gradient)
         if trial.value < best.value:
             best = trial
         if not decreases(trial) or (low is not start and trial.value >= low.value):
@@ -289,7 +289,7 @@ def _strong_wolfe(
     return best
 
 
-def _next_length(low: _Trial, high: _Trial | None, first: float) -> float:
+def _next_length(low: _LinePoint, high: _LinePoint | None, first: float) -> float:
     """Grow until a minimum is bracketed, then interpolate away from the ends of the bracket."""
     if high is None:
         return first if low.length == 0 else 4 * low.length
@@ -299,7 +299,7 @@ def _next_length(low: _Trial, high: _Trial | None, first: float) -> float:
     return min(max(t, a + margin), b - margin)
 
 
-def _cubic_minimum(a: _Trial, b: _Trial) -> float:
+def _cubic_minimum(a: _LinePoint, b: _LinePoint) -> float:
     """Minimum of the cubic through two values and slopes; the midpoint if it has none."""
     width = b.length - a.length
     d1 = a.slope + b.slope - 3 * (b.value - a.value) / width

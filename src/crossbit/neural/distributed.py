@@ -31,7 +31,7 @@ from crossbit.neural.splits import Features
 
 
 @dataclass(frozen=True)
-class _Group:
+class _ProcessGroup:
     """The processes that share a training.
 
     Args:
@@ -51,11 +51,11 @@ class _Group:
         distributed.all_reduce(x)
 
 
-_GROUP: ContextVar[_Group | None] = ContextVar("group", default=None)
+_GROUP: ContextVar[_ProcessGroup | None] = ContextVar("group", default=None)
 
 
 @contextmanager
-def data_parallel() -> Iterator[_Group]:
+def data_parallel() -> Iterator[_ProcessGroup]:
     """Distribute every training inside the block over the processes of torch's process group.
 
     All processes must run the same code: the same data, the same hasher, and the same checkpoint on
@@ -68,7 +68,7 @@ def data_parallel() -> Iterator[_Group]:
         raise DataError(
             "there is no process group; call torch.distributed.init_process_group first"
         )
-    group = _Group(distributed.get_rank(), distributed.get_world_size())
+    group = _ProcessGroup(distributed.get_rank(), distributed.get_world_size())
     token = _GROUP.set(group)
     try:
         yield group
@@ -76,9 +76,9 @@ def data_parallel() -> Iterator[_Group]:
         _GROUP.reset(token)
 
 
-def current_group() -> _Group:
+def current_group() -> _ProcessGroup:
     """Return the group of the enclosing `data_parallel` block, or a group of one process."""
-    return _GROUP.get() or _Group()
+    return _GROUP.get() or _ProcessGroup()
 
 
 def make_objective(
@@ -103,7 +103,7 @@ class _ShardedObjective(Objective):
         terms: Sequence[Term],
         features: Features,
         config: TrainConfig,
-        group: _Group,
+        group: _ProcessGroup,
     ) -> None:
         super().__init__(networks, terms, features, config)
         self.group = group
@@ -140,19 +140,19 @@ class _ShardedObjective(Objective):
         # Dropout is one draw for all rows, and a custom network may mix rows: both need all rows.
         if self.noisy:
             return super()._outputs(batch, beta)
-        own = []
-        own_slices = []
+        shards = []
+        shard_slices = []
         slices = {}
         start = 0
         for name, positions in batch.positions.items():
             n = len(self.features.subset.rows[name]) if positions is None else len(positions)
             shard = self.group.shard_slice(n)
-            own.append(self._embed(name, shard if positions is None else positions[shard], beta))
-            own_slices.append(slice(start + shard.start, start + shard.stop))
+            shards.append(self._embed(name, shard if positions is None else positions[shard], beta))
+            shard_slices.append(slice(start + shard.start, start + shard.stop))
             slices[name] = slice(start, start + n)
             start += n
         gathered: Tensor = _AllGather.apply(  # type: ignore[no-untyped-call]
-            self.group, start, own_slices, *own
+            self.group, start, shard_slices, *shards
         )
         return {name: gathered[rows] for name, rows in slices.items()}
 
@@ -175,13 +175,13 @@ class _AllGather(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,  # noqa: ANN401
-        group: _Group,
+        group: _ProcessGroup,
         n: int,
         slices: Sequence[slice],
-        *own: Tensor,
+        *shards: Tensor,
     ) -> Tensor:
-        gathered = own[0].new_zeros(n, own[0].shape[1])
-        for rows, values in zip(slices, own, strict=True):
+        gathered = shards[0].new_zeros(n, shards[0].shape[1])
+        for rows, values in zip(slices, shards, strict=True):
             gathered[rows] = values
         group.all_reduce_(gathered)  # exact, because the rows of other processes are zero here
         ctx.group = group

@@ -269,7 +269,7 @@ class Loss(ABC):
         """
 
 
-class _Contrastive(Loss):
+class _ContrastiveLoss(Loss):
     name = "contrastive"
     needs_all_pairs = False
 
@@ -332,7 +332,7 @@ class _RowLoss(Loss):
         return 0.5 * (one_way(u, v, dense) + one_way(v, u, dense.transposed))
 
 
-class _Ranking(_RowLoss):
+class _RankingLoss(_RowLoss):
     name = "ranking"
 
     def _loss(
@@ -342,7 +342,7 @@ class _Ranking(_RowLoss):
         return ranking(u, v, pairs.similar, pairs.mask, temperature=temperature, both=both)
 
 
-class _Precision(_RowLoss):
+class _PrecisionLoss(_RowLoss):
     name = "precision"
     one_way_within = True
 

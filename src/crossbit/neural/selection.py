@@ -97,7 +97,7 @@ class _Trained:
         return summary
 
 
-def learn(
+def fit_networks(
     data: TrainingSet,
     options: Mapping[str, Any],
     *,
@@ -265,9 +265,9 @@ class _Selection:
         """Train all candidates, choose by validation, and train the best on all rows."""
         first = plan.candidates[0]
         seed = first.config.seed
-        whole = Subset.whole(self.data)
+        all_rows = Subset.whole(self.data)
         if plan.validation is None:
-            return self._compare(plan, whole, Subset.sample(self.data, _JUDGED_ROWS, seed))
+            return self._compare(plan, all_rows, Subset.sample(self.data, _JUDGED_ROWS, seed))
         metric = None
         if plan.validation:
             training, validation = Subset.split(self.data, plan.validation, seed)
@@ -277,11 +277,13 @@ class _Selection:
                 _LOG.warning(
                     "too little supervision for a validation split; training without early stopping"
                 )
-            trained = self._train(first, whole)
+            trained = self._train(first, all_rows)
             return replace(trained, card={"training": trained.history()})
         best = self._compare(plan, training, validation)
         history = best.card["training"] | {"validated by": metric.name}
-        return replace(self._refit(best, training, whole), card={**best.card, "training": history})
+        return replace(
+            self._refit(best, training, all_rows), card={**best.card, "training": history}
+        )
 
     def _compare(self, plan: _SearchPlan, training: Subset, validation: Subset) -> _Trained:
         """Return the best of the candidates and of those of further rounds."""
@@ -298,15 +300,15 @@ class _Selection:
             card["candidates"] = {t.candidate.name: f"{t.score:.2f}" for t in trained}
         return replace(best, card=card)
 
-    def _refit(self, best: _Trained, training: Subset, whole: Subset) -> _Trained:
+    def _refit(self, best: _Trained, training: Subset, all_rows: Subset) -> _Trained:
         """Train the selected candidate on all rows for its best number of steps.
 
         Mini-batches need more steps for more rows.
         """
         config = best.candidate.config
-        factor = 1.0 if config.batch is None else whole.n_rows / training.n_rows
+        factor = 1.0 if config.batch is None else all_rows.n_rows / training.n_rows
         config = replace(config, steps=round(factor * best.state.best_step))
-        return self._train(replace(best.candidate, name="all rows", config=config), whole)
+        return self._train(replace(best.candidate, name="all rows", config=config), all_rows)
 
     def _train(
         self, candidate: _Candidate, subset: Subset, validation: Subset | None = None

@@ -51,7 +51,7 @@ class Subset:
     ) -> "Subset":
         """Return some rows, and the pairs (by default those of the set) between them."""
         all_pairs = data.pairs if pairs is None else pairs
-        return cls(data, rows, tuple(_restrict(pairs, rows) for pairs in all_pairs))
+        return cls(data, rows, tuple(pairs.take(rows) for pairs in all_pairs))
 
     @classmethod
     def split(cls, data: TrainingSet, share: float, seed: int) -> "tuple[Subset, Subset]":
@@ -111,19 +111,6 @@ class Subset:
 
 def _present_rows(data: TrainingSet) -> dict[str, Ints]:
     return {name: np.flatnonzero(present) for name, present in data.present.items()}
-
-
-def _restrict(pairs: Pairs, rows: dict[str, Ints]) -> Pairs:
-    """Return the pairs whose rows are both in ``rows``, renumbered to positions."""
-    inside = np.ones(len(pairs), np.bool_)
-    positions = []
-    for column, side in enumerate((pairs.left, pairs.right)):
-        numbers = pairs.index[:, column]
-        position = np.searchsorted(rows[side], numbers)
-        inside &= rows[side][np.minimum(position, len(rows[side]) - 1)] == numbers
-        positions.append(position)
-    index = np.stack(positions, axis=1)[inside]
-    return replace(pairs, index=index, similar=pairs.similar[inside])
 
 
 def _split_aligned(

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from crossbit.data.labels import is_known
 from crossbit.data.training_set import TrainingSet
-from crossbit.linalg.logistic import SHARES, Validation, cross_validate, fit_logistic, make_folds
+from crossbit.linalg.logistic import SHARES, Validation, choose_penalty, fit_logistic, make_folds
 from crossbit.linalg.ridge import Ridge, leave_folds_out
 from crossbit.model.layers import RBF, Affine, Layer, Softmax, Tanh
 from crossbit.model.preprocessing import apply_layers, fit_preprocessing
@@ -194,7 +194,7 @@ def _cross_validate(
     rows: _Ints,
     shares: Sequence[float] = SHARES,
 ) -> Validation:
-    return cross_validate(
+    return choose_penalty(
         prepared.features[rows],
         T[rows],
         folds[rows],
@@ -293,10 +293,10 @@ def _rbf_features(
     linear: _Prepared, landmarks: _Ints, T: _Floats, folds: _Ints, rows: _Ints
 ) -> tuple[_Prepared, _Prepared]:
     """RBF features at the best bandwidth: as they are, and with self-similarities masked."""
-    few = landmarks[:_RIDGE_LANDMARKS]
-    squares = _squared_distances(linear.features[rows], linear.features[few])
+    subset = landmarks[:_RIDGE_LANDMARKS]
+    squares = _squared_distances(linear.features[rows], linear.features[subset])
     unit = 1 / max(float(np.median(squares)), 1e-12)
-    itself = _self_indices(rows, few)
+    itself = _self_indices(rows, subset)
     best = []
     for masked in (False, True):
         trials = []
@@ -304,10 +304,10 @@ def _rbf_features(
             F = np.exp(-bandwidth * unit * squares)
             if masked:
                 _mask_self_similarity(F, *itself)
-            error, decay = leave_folds_out(F, T[rows], folds[rows], folds[few])
+            error, decay = leave_folds_out(F, T[rows], folds[rows], folds[subset])
             trials.append((error, decay, bandwidth))
         error, decay, bandwidth = min(trials)
-        decay *= len(T) / len(rows) * len(landmarks) / len(few)
+        decay *= len(T) / len(rows) * len(landmarks) / len(subset)
         layer = RBF(linear.features[landmarks], bandwidth * unit)
         F = apply_layers([layer], linear.features)
         name = f"{linear.name}+rbf({len(landmarks)}, {bandwidth:g})"

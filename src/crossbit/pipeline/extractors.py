@@ -18,7 +18,7 @@ _VOCABULARY_IMAGES = 2000  # images whose SIFT features make a vocabulary: more 
 
 
 @dataclass(frozen=True)
-class _Request:
+class _ExtractorArguments:
     """What an extractor is built from: ``name:argument``, sample inputs, cache folder and seed."""
 
     name: str
@@ -49,8 +49,8 @@ class _Request:
             out.write(content)
 
 
-def _efficientnet(request: _Request) -> Extractor:
-    return ImageNetwork(network=request.cached("efficientnet-lite0.onnx", _convert_efficientnet))
+def _efficientnet(arguments: _ExtractorArguments) -> Extractor:
+    return ImageNetwork(network=arguments.cached("efficientnet-lite0.onnx", _convert_efficientnet))
 
 
 def _convert_efficientnet() -> bytes:
@@ -59,12 +59,12 @@ def _convert_efficientnet() -> bytes:
     return efficientnet_lite0().model
 
 
-def _sift(request: _Request) -> Extractor:
-    step = max(1, len(request.samples) // _VOCABULARY_IMAGES)
-    return BagOfSift.fit(request.samples[::step], size=request.size(500), seed=request.seed)
+def _sift(arguments: _ExtractorArguments) -> Extractor:
+    step = max(1, len(arguments.samples) // _VOCABULARY_IMAGES)
+    return BagOfSift.fit(arguments.samples[::step], size=arguments.size(500), seed=arguments.seed)
 
 
-def _minilm(request: _Request) -> Extractor:
+def _minilm(arguments: _ExtractorArguments) -> Extractor:
     tokenizer_file = "minilm-l6-v2.tokenizer.json"
 
     def convert() -> bytes:
@@ -72,21 +72,21 @@ def _minilm(request: _Request) -> Extractor:
 
         network, tokenizer = minilm()
         # Tokenizer first: if the network is in the cache, so is its tokenizer.
-        request.store(tokenizer_file, tokenizer)
+        arguments.store(tokenizer_file, tokenizer)
         return network.model
 
-    network = request.cached("minilm-l6-v2.onnx", convert)
-    tokenizer = (request.cache / tokenizer_file).read_bytes()
+    network = arguments.cached("minilm-l6-v2.onnx", convert)
+    tokenizer = (arguments.cache / tokenizer_file).read_bytes()
     return SentenceNetwork(network=network, tokenizer=tokenizer)
 
 
-def _tags(request: _Request) -> Extractor:
+def _tags(arguments: _ExtractorArguments) -> Extractor:
     # A list of separated tags is taken as it is; of a sentence, only the content words.
     texts = (
         text if any(sign in str(text) for sign in "+,;|") else tags_of([str(text)])
-        for text in request.samples
+        for text in arguments.samples
     )
-    return BagOfTags.fit(texts, size=request.size(1000))
+    return BagOfTags.fit(texts, size=arguments.size(1000))
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class _Entry:
     """A named extractor: help text, and a function that builds it."""
 
     help: str
-    build: Callable[[_Request], Extractor]
+    build: Callable[[_ExtractorArguments], Extractor]
     argument: str = ""  # metavariable of a required argument
 
 
@@ -105,7 +105,7 @@ _REGISTRY: Mapping[str, Mapping[str, _Entry]] = {
         "histograms": _Entry("colors and gradients, 192 numbers", lambda _: ColorHistogram()),
         "onnx": _Entry(
             "any ONNX image network, preprocessing in FILE.json",
-            lambda request: ImageNetwork.from_file(request.argument),
+            lambda arguments: ImageNetwork.from_file(arguments.argument),
             "FILE",
         ),
     },
@@ -113,12 +113,12 @@ _REGISTRY: Mapping[str, Mapping[str, _Entry]] = {
         "minilm": _Entry("MiniLM, a pretrained sentence encoder: 384 numbers", _minilm),
         "tfidf": _Entry(
             "TF-IDF, 2000 words or tfidf:WORDS",
-            lambda request: Tfidf.fit(map(str, request.samples), size=request.size(2000)),
+            lambda arguments: Tfidf.fit(map(str, arguments.samples), size=arguments.size(2000)),
         ),
         "tags": _Entry("bag of tags, 1000 tags or tags:NUMBER", _tags),
         "onnx": _Entry(
             "any ONNX sentence encoder with its tokenizer.json",
-            lambda request: SentenceNetwork.from_folder(request.argument),
+            lambda arguments: SentenceNetwork.from_folder(arguments.argument),
             "FOLDER",
         ),
     },
@@ -160,7 +160,7 @@ def make_extractor(
         known = ", ".join(EXTRACTORS[accepts])
         raise DataError(f"unknown {accepts} extractor {name!r}; known: {known}")
     # Imports of torch happen inside `build`, only when a network must be converted.
-    extractor = entry.build(_Request(name, argument, samples, cache, seed))
+    extractor = entry.build(_ExtractorArguments(name, argument, samples, cache, seed))
     if extractor.accepts != accepts:
         raise DataError(f"{name!r} accepts {extractor.accepts}, expected {accepts}")
     return extractor

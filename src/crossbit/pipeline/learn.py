@@ -106,7 +106,7 @@ def learn(
     _check_options(target, hasher, test_size, seed)
     table = ItemTable.from_captioned_images(images, captions)
     payloads_to_json(table.payloads, check_ids(table.ids))  # fail before hours of extraction
-    work = _Extraction(table, workers, Path(cache) if cache else cache_folder(), progress)
+    work = _FeatureExtraction(table, workers, Path(cache) if cache else cache_folder(), progress)
     features = work.run({**DEFAULT_EXTRACTORS, **(extractors or {})}, seed)
     train, test = _split(table, features, test_size, test_names, seed)
     with work.timed("training") as on_step:
@@ -178,7 +178,7 @@ def _check_options(target: Path, hasher: Hasher, test_size: float, seed: int) ->
 
 
 @dataclass(frozen=True, eq=False)
-class _Features:
+class _TableFeatures:
     """Feature rows of all modalities.
 
     Args:
@@ -207,7 +207,7 @@ class _Features:
 
 
 @dataclass
-class _Extraction:
+class _FeatureExtraction:
     """Extracts the features of a table and measures the time of each step."""
 
     table: ItemTable
@@ -224,7 +224,7 @@ class _Extraction:
             yield on_step
         self.seconds[title] = time.perf_counter() - start
 
-    def run(self, names: Mapping[str, str], seed: int) -> _Features:
+    def run(self, names: Mapping[str, str], seed: int) -> _TableFeatures:
         """Extract all modalities with extractors of these names.
 
         An item whose primary input is unusable is left out, with its inputs of other modalities.
@@ -243,12 +243,12 @@ class _Extraction:
                 )
                 for modality in inputs
             }
-        features = _Features(np.arange(len(self.table.ids)), {}, {}, extractors, [])
+        features = _TableFeatures(np.arange(len(self.table.ids)), {}, {}, extractors, [])
         for modality in inputs:
             features = self._extract(features, modality, primary=not features.rows)
         return features
 
-    def _extract(self, features: _Features, modality: str, *, primary: bool) -> _Features:
+    def _extract(self, features: _TableFeatures, modality: str, *, primary: bool) -> _TableFeatures:
         """Add the rows of a modality; the primary one decides which items are kept."""
         inputs: list[RawInput] = []
         positions: list[int] = []
@@ -264,7 +264,7 @@ class _Extraction:
                 cache=self.cache / "rows",
                 on_step=on_step,
             )
-        owners = np.array(positions, np.int64)[extraction.kept]
+        owners = np.array(positions, np.int64)[extraction.positions]
         items = features.items
         if primary:
             items = items[owners]
@@ -280,7 +280,7 @@ class _Extraction:
 
 def _split(
     table: ItemTable,
-    features: _Features,
+    features: _TableFeatures,
     test_size: float,
     test_names: Names[str] | None,
     seed: int,
@@ -306,7 +306,9 @@ def _split(
     return np.setdiff1d(complete, test), test
 
 
-def _fit(hasher: Hasher, features: _Features, train: Ints, on_step: OnStep | None) -> HashModel:
+def _fit(
+    hasher: Hasher, features: _TableFeatures, train: Ints, on_step: OnStep | None
+) -> HashModel:
     """Train on pairs of the primary modality with each other one."""
     numbers = {modality: features.rows_of(modality, train) for modality in features.rows}
     views = {modality: features.rows[modality][rows] for modality, rows in numbers.items()}
@@ -320,7 +322,7 @@ def _fit(hasher: Hasher, features: _Features, train: Ints, on_step: OnStep | Non
 
 
 def _write_items(
-    folder: Path, model: HashModel, table: ItemTable, features: _Features, test: Ints
+    folder: Path, model: HashModel, table: ItemTable, features: _TableFeatures, test: Ints
 ) -> None:
     """Write all items into a collection, one transaction per batch."""
     n = len(features.items)

@@ -51,7 +51,7 @@ def create_app(collection: Collection, config: ServerConfig | None = None) -> Fa
 
     Args:
         collection: The collection; the caller closes it after the application has stopped.
-        config: Access and limits; by default anybody on this machine may search, nobody may write.
+        config: Access and limits; by default, clients on this machine can search but not write.
 
     Example:
         >>> import numpy as np, tempfile

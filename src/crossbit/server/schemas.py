@@ -55,11 +55,11 @@ class _QueryRequest(_Request):
     @model_validator(mode="after")
     def _check_one_query(self) -> Self:
         names = ("features", "text", "tags", "id")
-        given = [name for name in names if getattr(self, name) is not None]
-        if len(given) != 1:
+        present = [name for name in names if getattr(self, name) is not None]
+        if len(present) != 1:
             raise ValueError(
                 "expected exactly one of features, text, tags and id,"
-                f" got {', '.join(given) or 'none'}"
+                f" got {', '.join(present) or 'none'}"
             )
         return self
 

@@ -33,7 +33,7 @@ _to_json = json.JSONEncoder(ensure_ascii=False).encode
 
 
 @dataclass(frozen=True)
-class _Query:
+class _EncodableQuery:
     """One query: its modality, a batch of one input, and the item it came from, if any."""
 
     modality: str
@@ -42,7 +42,7 @@ class _Query:
 
 
 @dataclass(frozen=True)
-class _Relevance:
+class _Criterion:
     """A criterion that decides which hits are relevant, and its description."""
 
     description: str
@@ -90,10 +90,9 @@ class Service:
             terms = results.terms
             relevance = _tagged(terms) if results.exact_terms else None
         else:
-            own = query.item
-            terms = _tags(own.payload)
-            relevance = _labeled(own.payload.get("label"))
-            results[:] = [hit for hit in results if hit.id != own.id][: request.k]
+            terms = _tags(query.item.payload)
+            relevance = _labeled(query.item.payload.get("label"))
+            results[:] = [hit for hit in results if hit.id != query.item.id][: request.k]
         answer = self._answer(query.modality, results, terms, relevance)
         if request.codes:
             answer["query"]["code"] = _bits(results.code)
@@ -128,13 +127,15 @@ class Service:
         )
         return {"tags": [vars(tag) for tag in tags]}
 
-    def _query(self, request: SearchRequest | AnnotateRequest, upload: bytes | None) -> _Query:
+    def _query(
+        self, request: SearchRequest | AnnotateRequest, upload: bytes | None
+    ) -> _EncodableQuery:
         modality = request.modality
         if upload is not None:
             accepting = [
                 name for name, kind in self._accepts().items() if kind not in (None, _TEXT)
             ]
-            return _Query(_choose(modality, accepting, "uploaded files"), [upload])
+            return _EncodableQuery(_choose(modality, accepting, "uploaded files"), [upload])
         if request.id is not None:
             item = self._item(request.id)
             if not item.codes:
@@ -142,14 +143,14 @@ class Service:
             if modality is None:
                 modality = item.modalities[0]
             check_known(modality, item.codes, "modality of the item")
-            return _Query(modality, item.codes[modality], item)
+            return _EncodableQuery(modality, item.codes[modality], item)
         if request.features is not None:
             if modality is None:
                 modalities = self.collection.model.modalities
                 raise DataError(f"features need a modality, one of {modalities}; got none")
-            return _Query(modality, np.array([request.features], np.float64))
+            return _EncodableQuery(modality, np.array([request.features], np.float64))
         text = request.tags if request.text is None else request.text
-        return _Query(_choose(modality, self._text_modalities(), "text"), [text])
+        return _EncodableQuery(_choose(modality, self._text_modalities(), "text"), [text])
 
     def _accepts(self) -> dict[str, str | None]:
         """Modality → kind of raw input that it accepts from clients."""
@@ -188,7 +189,7 @@ class Service:
         return [self._answer(modality, hits, [], None) for hits in results]
 
     def _answer(
-        self, modality: str, results: Results, terms: list[str], relevance: _Relevance | None
+        self, modality: str, results: Results, terms: list[str], relevance: _Criterion | None
     ) -> Answer:
         criterion = None if relevance is None else relevance.description
         return {
@@ -197,7 +198,7 @@ class Service:
             "n_bits": self.collection.model.n_bits,
         }
 
-    def _hit(self, hit: Hit, relevance: _Relevance | None) -> Answer:
+    def _hit(self, hit: Hit, relevance: _Criterion | None) -> Answer:
         key = _to_json(hit.id)
         return {
             "id": hit.id,
@@ -329,15 +330,15 @@ def _batch_key(request: SearchRequest) -> Hashable | None:
     return request.modality, len(request.features), request.k, target, request.min_similarity
 
 
-def _tagged(tags: list[str]) -> _Relevance:
+def _tagged(tags: list[str]) -> _Criterion:
     description = f"items tagged {' + '.join(tags)}"
-    return _Relevance(description, lambda payload: set(tags) <= set(_tags(payload)))
+    return _Criterion(description, lambda payload: set(tags) <= set(_tags(payload)))
 
 
-def _labeled(label: object) -> _Relevance | None:
+def _labeled(label: object) -> _Criterion | None:
     if not isinstance(label, str | int) or isinstance(label, bool):
         return None
-    return _Relevance(f"items labeled {label}", lambda payload: bool(payload.get("label") == label))
+    return _Criterion(f"items labeled {label}", lambda payload: bool(payload.get("label") == label))
 
 
 def _tags(payload: dict[str, Any]) -> list[str]:
@@ -362,8 +363,8 @@ def _view(name: str, items: list[UpsertRequest.NewItem]) -> Inputs:
     for row in rows:
         # An all-NaN row would mean that the item lacks the modality; a client leaves it out.
         if row is not None and (len(row) != width or np.isnan(row).all()):
-            given = len(row) if len(row) != width else "only NaN"
-            raise DataError(f"rows of {name!r}: expected {width} numbers, got {given}")
+            actual = len(row) if len(row) != width else "only NaN"
+            raise DataError(f"rows of {name!r}: expected {width} numbers, got {actual}")
     return np.array([[np.nan] * width if row is None else row for row in rows])
 
 

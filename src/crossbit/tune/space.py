@@ -26,7 +26,7 @@ class Range:
         low: The smallest value.
         high: The largest value.
         log: Uniform on a logarithmic scale.
-        whole: Integers only.
+        integer: Integers only.
         percent: Values are text such as ``"75%"``.
 
     Example:
@@ -37,7 +37,7 @@ class Range:
     low: float
     high: float
     log: bool = False
-    whole: bool = False
+    integer: bool = False
     percent: bool = False
 
     def at(self, position: float) -> Any:  # noqa: ANN401 - a number or a percentage
@@ -50,19 +50,19 @@ class Range:
 
     def value(self, number: float) -> Any:  # noqa: ANN401 - a number or a percentage
         """Round a number of the range and return it in the form that the method takes."""
-        rounded = float(round(number)) if self.whole else float(f"{number:.{_DIGITS}g}")
+        rounded = float(round(number)) if self.integer else float(f"{number:.{_DIGITS}g}")
         inside = min(max(rounded, self.low), self.high)
-        return f"{inside:g}%" if self.percent else int(inside) if self.whole else inside
+        return f"{inside:g}%" if self.percent else int(inside) if self.integer else inside
 
     def number(self, value: Any) -> float:  # noqa: ANN401 - a number or a percentage
         """Return the number behind a value; the inverse of `value`."""
         number = float(str(value).removesuffix("%"))
-        return int(number) if self.whole else number
+        return int(number) if self.integer else number
 
     def plain(self) -> dict[str, Any]:
         """Return the form that TOML and JSON files use."""
         low, high = (
-            f"{end:g}%" if self.percent else int(end) if self.whole else end
+            f"{end:g}%" if self.percent else int(end) if self.integer else end
             for end in (self.low, self.high)
         )
         return {"low": low, "high": high} | ({"log": True} if self.log else {})
@@ -114,7 +114,7 @@ def default_space(method: str | type[Hasher]) -> dict[str, Range | Choice]:
 
     Example:
         >>> default_space("ccaitq")["regularization"]
-        Range(low=0.001, high=0.1, log=True, whole=False, percent=False)
+        Range(low=0.001, high=0.1, log=True, integer=False, percent=False)
     """
     hasher = method_class(method)
     if hasher.name() in ("mmnn", "cmnn"):
@@ -150,7 +150,7 @@ def _around_default(name: str, type_: Any, default: Any) -> Range | Choice | Non
     if type_ is bool:
         return Choice((False, True))
     if type_ is int:
-        return Range(max(1, default // 4), max(2, 4 * default), log=True, whole=True)
+        return Range(max(1, default // 4), max(2, 4 * default), log=True, integer=True)
     return Range(default / 10, default * 10, log=True) if default > 0 else Range(0.0, 1.0)
 
 
@@ -190,8 +190,8 @@ def _parse(values: Mapping[str, Any], hasher: type[Hasher]) -> dict[str, Range |
     names = {name.partition(".")[0] for name in values}
     if unknown := sorted(names - set(searchable)):
         raise DataError(f"{hasher.name()}: cannot search {unknown}; its fields: {searchable}")
-    whole = {f.name for f in fields(hasher) if _is_integer(f.type)}
-    space = dict(_flatten(values, whole))
+    integer_fields = {f.name for f in fields(hasher) if _is_integer(f.type)}
+    space = dict(_flatten(values, integer_fields))
     if not space:
         raise DataError(f"the space is empty; {hasher.name()} has the fields {searchable}")
     return space
@@ -203,19 +203,19 @@ def _is_integer(type_: Any) -> bool:  # noqa: ANN401 - any type
 
 
 def _flatten(
-    values: Mapping[str, Any], whole: Collection[str], prefix: str = ""
+    values: Mapping[str, Any], integer_fields: Collection[str], prefix: str = ""
 ) -> Iterator[tuple[str, Range | Choice]]:
     for key, value in values.items():
         name = prefix + key
         if isinstance(value, Range | Choice):
             yield name, value
         elif isinstance(value, Mapping) and not _DIMENSION_KEYS & set(value):
-            yield from _flatten(value, whole, f"{name}.")
+            yield from _flatten(value, integer_fields, f"{name}.")
         else:
-            yield name, _dimension(name, value, whole=name in whole)
+            yield name, _dimension(name, value, integer=name in integer_fields)
 
 
-def _dimension(name: str, value: Any, *, whole: bool) -> Range | Choice:  # noqa: ANN401 - any TOML
+def _dimension(name: str, value: Any, *, integer: bool) -> Range | Choice:  # noqa: ANN401 - any TOML
     """Return a range or a choice from plain values."""
     is_table = isinstance(value, Mapping)
     options = value["choices"] if is_table and set(value) == {"choices"} else value
@@ -238,4 +238,4 @@ def _dimension(name: str, value: Any, *, whole: bool) -> Range | Choice:  # noqa
         raise DataError(
             f"{name}: low must be less than high, and above 0 with log; got {dict(value)!r}"
         )
-    return Range(low, high, log, whole, percent)
+    return Range(low, high, log, integer, percent)

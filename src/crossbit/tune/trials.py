@@ -121,7 +121,7 @@ class Sampler:
         for name, dimension in self.space.items():
             if isinstance(dimension, Choice):
                 distributions[name] = CategoricalDistribution(range(len(dimension.options)))
-            elif dimension.whole:
+            elif dimension.integer:
                 low = int(dimension.low)
                 distributions[name] = IntDistribution(low, int(dimension.high), log=dimension.log)
             else:

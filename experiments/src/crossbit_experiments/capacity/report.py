@@ -242,8 +242,8 @@ def plot_tails(rows: Sequence[Sequence[Any]], path: Path) -> None:
     """Plot median and 99th percentile against the number of shards, one color per scenario."""
     with svg_figure(path, 9, 4.2) as (axis,):
         for scenario, color in zip(SCENARIOS, COLORS, strict=False):
-            own = [row for row in rows if row[0] == scenario.title]
-            shards, medians, tails = ([row[k] for row in own] for k in (1, 2, 3))
+            points = [row for row in rows if row[0] == scenario.title]
+            shards, medians, tails = ([row[k] for row in points] for k in (1, 2, 3))
             axis.plot(shards, tails, color=color, marker="o", markersize=3.5, label=scenario.title)
             axis.plot(shards, medians, color=color, linestyle=":", linewidth=1)
         axis.set(xscale="log", yscale="log", xlabel="shards per query", ylabel="ms")

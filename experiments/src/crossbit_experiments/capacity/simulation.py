@@ -127,7 +127,7 @@ class _Servers:
         self.random = random
         up = random.random((cluster.shards, cluster.replicas)) >= cluster.down
         self.complete = float(up.any(axis=1).mean())
-        alive = up[up.any(axis=1)]  # shards without replicas delay nobody
+        alive = up[up.any(axis=1)]  # shards without replicas delay no query
         self._n_alive = alive.sum(axis=1)
         # Replicas of each shard, those that are up first.
         self._order = np.argsort(~alive, axis=1, kind="stable")

@@ -95,7 +95,7 @@ def load(
     images = make_extractor("image", encoder, training_paths, cache=cache)
     extraction = extract(images, paths, workers=workers, cache=cache / "rows", on_step=on_step)
     excluded["without features"] = len(extraction.skipped)
-    names = [names[number] for number in extraction.kept]
+    names = [names[number] for number in extraction.positions]
 
     bag = BagOfTags(tags)
     labels = np.stack([vocabulary.shown(captions[name]) for name in names])

@@ -107,13 +107,13 @@ class Vocabulary:
     ) -> tuple[tuple[str, ...], Leaks]:
         """Return the most frequent words without stop words and concepts, and what was removed."""
         counts = Counter(word for texts in captions for text in texts for word in words(text))
-        own = {word for word in counts if self._is_concept(word)}
-        compounds = {word for word in counts if word not in own and self._is_compound(word)}
-        removed = own | compounds | STOP_WORDS
+        concepts = {word for word in counts if self._is_concept(word)}
+        compounds = {word for word in counts if word not in concepts and self._is_compound(word)}
+        removed = concepts | compounds | STOP_WORDS
         candidates = [word for word in counts if len(word) > 1 and word not in removed]
         chosen = sorted(candidates, key=lambda word: (-counts[word], word))[:size]
-        occurrences = sum(counts[word] for word in own | compounds)
-        return tuple(chosen), Leaks(len(own), len(compounds), occurrences, ())
+        occurrences = sum(counts[word] for word in concepts | compounds)
+        return tuple(chosen), Leaks(len(concepts), len(compounds), occurrences, ())
 
     def _is_concept(self, word: str) -> bool:
         return any(word in forms for forms in self.concepts.values())

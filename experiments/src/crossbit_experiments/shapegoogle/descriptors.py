@@ -71,7 +71,7 @@ def compute_heat(
     paths = write_meshes(shapes, data, cache, strength=strength, on_step=on_step)
     extraction = extract(_EXTRACTOR, paths, workers=workers, cache=cache / "heat", on_step=on_step)
     heat = [_EXTRACTOR.from_row(row) for row in extraction.rows]
-    return ShapeHeat([shapes[k] for k in extraction.kept], heat, extraction.skipped)
+    return ShapeHeat([shapes[k] for k in extraction.positions], heat, extraction.skipped)
 
 
 def write_meshes(

@@ -100,15 +100,15 @@ class IndexCache:
             self._view = IndexView(state.uuid, state.model_version, state.generation, parts)
             return self._view
 
-    def save(self, *, worth: bool = False) -> None:
-        """Save unsaved indexes; with ``worth``, only those that speed up the next open."""
+    def save(self, *, worthwhile_only: bool = False) -> None:
+        """Save unsaved indexes: all, or only those that speed up the next open."""
         with self._lock:
             view = self._view
             if view is None or self._read_only:
                 return
             parts = {
                 modality: self._save(view.uuid, part)
-                if part.pending and (not worth or part.is_worth_saving)
+                if part.pending and (not worthwhile_only or part.is_worth_saving)
                 else part
                 for modality, part in view.parts.items()
             }

@@ -169,8 +169,8 @@ def _encode_batch(
         known = tables.rows_of(ids)
         is_known = np.array([id_ in known for id_ in ids], np.bool_)
         rows = [known[id_] for id_ in ids if id_ in known]
-        for modality, own in codes.items():
-            blobs = own[is_known].to_bytes()
+        for modality, new_codes in codes.items():
+            blobs = new_codes[is_known].to_bytes()
             tables.write_blobs(f"codes_{plan.codes[modality]}", rows, blobs)
             if state.feature_type is not None:
                 features = np.asarray(views[modality])[is_known]

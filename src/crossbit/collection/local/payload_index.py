@@ -152,8 +152,8 @@ def _equals_any(values: Sequence[Scalar]) -> tuple[str, list[Any]]:
     by_kind: dict[int, list[str | int | float]] = {}
     for value in values:
         by_kind.setdefault(_KINDS[value_kind(value)], []).append(_sql_value(value))
-    tests = [f"kind = ? AND value IN ({', '.join('?' * len(own))})" for own in by_kind.values()]
-    parameters = [part for kind, own in by_kind.items() for part in (kind, *own)]
+    tests = [f"kind = ? AND value IN ({', '.join('?' * len(group))})" for group in by_kind.values()]
+    parameters = [part for kind, group in by_kind.items() for part in (kind, *group)]
     return " OR ".join(tests) or "FALSE", parameters
 
 

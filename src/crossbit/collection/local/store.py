@@ -294,7 +294,7 @@ class LocalStore:
 
     def close(self) -> None:
         """Save large unsaved indexes, and release all files."""
-        self._cache.save(worth=True)
+        self._cache.save(worthwhile_only=True)
         self._cache.clear()
         self._database.close()
 

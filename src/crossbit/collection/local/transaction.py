@@ -166,9 +166,9 @@ class Transaction:
         """Return items with their codes, by row number."""
         codes: dict[int, dict[str, Codes]] = {row: {} for row in rows.tolist()}
         for modality in self.state.codes:
-            existing, own = self.tables.codes(self.state, modality, rows)
+            existing, stored = self.tables.codes(self.state, modality, rows)
             for i, row in enumerate(existing.tolist()):
-                codes[row][modality] = own[i]
+                codes[row][modality] = stored[i]
         contents = self.tables.read_items(rows.tolist())
         return {row: Item(id_, payload, codes[row]) for row, (id_, payload) in contents.items()}
 
@@ -182,8 +182,8 @@ class Transaction:
             matches[modality] = index.search(query.codes, k, threads=query.threads, ids=allowed)
         nearest = []
         for i in range(len(query.codes)):
-            own = {name: (found.ids[i], found.distances[i]) for name, found in matches.items()}
-            rows, distances, sources = _merge_modalities(own, query.k)
+            ith = {name: (match.ids[i], match.distances[i]) for name, match in matches.items()}
+            rows, distances, sources = _merge_modalities(ith, query.k)
             nearest.append((rows.tolist(), distances.tolist(), sources.tolist()))
         items = self._matched_items(query, set(chain.from_iterable(rows for rows, _, _ in nearest)))
         return [self._hits(view, query, items, *match) for match in nearest]
@@ -227,9 +227,9 @@ def _codes(
     """Return the code of each row in the modality that found it, with one lookup per modality."""
     codes: dict[int, Codes] = {}
     for source in set(sources):
-        own = [row for row, other in zip(rows, sources, strict=True) if other == source]
-        found = view.index(targets[source]).get(own)
-        codes.update((row, found[i]) for i, row in enumerate(own))
+        of_source = [row for row, other in zip(rows, sources, strict=True) if other == source]
+        source_codes = view.index(targets[source]).get(of_source)
+        codes.update((row, source_codes[i]) for i, row in enumerate(of_source))
     return codes
 
 
@@ -261,6 +261,6 @@ def _merge_modalities(
     distances = distances[is_match]
     sources = sources[is_match]
     order = np.lexsort((sources, rows, distances))
-    _, nearest = np.unique(rows[order], return_index=True)  # the first, hence nearest, of each
-    selected = order[np.sort(nearest)[:k]]
+    _, first = np.unique(rows[order], return_index=True)  # the first of each row is its nearest
+    selected = order[np.sort(first)[:k]]
     return rows[selected], distances[selected], sources[selected]

@@ -87,8 +87,8 @@ class MilvusTable:
         """Return the current state, and the existing items of ids by key."""
         numbers = [NO_MODALITY, *state.modalities.values()]
         rows = self.rows([STATE_KEY, *_row_keys(ids, numbers)], level=level)
-        own = (row for row in rows if row["key"] != STATE_KEY)
-        return self._find_state(rows), dict(StoredItem.group(own, numbers))
+        item_rows = (row for row in rows if row["key"] != STATE_KEY)
+        return self._find_state(rows), dict(StoredItem.group(item_rows, numbers))
 
     def scan_rows(self, condition: str, fields: Sequence[str] = FIELDS) -> Iterator[Row]:
         """Iterate over the rows that meet a condition, by key, each page as of its own request."""

@@ -96,7 +96,7 @@ def _literal(value: Scalar) -> str:
 
 
 @dataclass(frozen=True)
-class _Candidate:
+class _NearRow:
     """A row near the query: distance, key of the item, rank of the modality, payload."""
 
     distance: int
@@ -110,7 +110,7 @@ class _Candidate:
         return self.distance, self.key, self.rank
 
 
-class _Search:
+class _MilvusSearch:
     """One search: the server finds the nearest codes, everything it cannot decide happens here."""
 
     def __init__(self, table: MilvusTable, state: MilvusState, query: Query) -> None:
@@ -128,12 +128,12 @@ class _Search:
         # Every modality may return the same item, so room is needed for all of them.
         limit = min(self._query.k * len(self._query.targets), _MAX_LIMIT)
         size = max(1, min(_QUERIES_PER_REQUEST, _NEIGHBORS_PER_REQUEST // limit))
-        nearest: list[list[_Candidate]] = []
+        nearest: list[list[_NearRow]] = []
         for rows in batches(range(len(codes)), size):
             nearest += self._nearest(codes[rows], limit)
         return [self._hits(candidates) for candidates in nearest]
 
-    def _nearest(self, codes: Codes, limit: int) -> list[list[_Candidate]]:
+    def _nearest(self, codes: Codes, limit: int) -> list[list[_NearRow]]:
         """Return the k nearest items per query, widening the limit while the filter drops many."""
         try:
             responses = self._request(codes, limit)
@@ -150,7 +150,7 @@ class _Search:
             nearest.append(items)
         return nearest
 
-    def _nearest_beyond(self, code: Codes, limit: int) -> list[_Candidate]:
+    def _nearest_beyond(self, code: Codes, limit: int) -> list[_NearRow]:
         if limit < _MAX_LIMIT:
             return self._nearest(code, min(_WIDEN * limit, _MAX_LIMIT))[0]
         return self._scan(code)
@@ -168,9 +168,9 @@ class _Search:
             consistency_level=connection.level,
         )
 
-    def _scan(self, code: Codes) -> list[_Candidate]:
+    def _scan(self, code: Codes) -> list[_NearRow]:
         """Compare all rows here: for a k or a filter that the server cannot serve."""
-        best: list[_Candidate] = []
+        best: list[_NearRow] = []
         for page in batches(self._table.scan_rows(self._condition), PAGE):
             codes = unpack_codes([row_code(row) for row in page], self._state.n_bits)
             distances = hamming(code, codes)[0].tolist()
@@ -181,21 +181,21 @@ class _Search:
             best = self._select([*best, *rows])
         return best
 
-    def _candidate(self, hit: Mapping[str, Any]) -> _Candidate:
+    def _candidate(self, hit: Mapping[str, Any]) -> _NearRow:
         row = hit["entity"]
         rank = self._query.targets.index(self._state.names[row["modality"]])
         key = str(hit["id"]).partition("/")[0]
-        return _Candidate(round(hit["distance"]), key, rank, row["payload"])
+        return _NearRow(round(hit["distance"]), key, rank, row["payload"])
 
-    def _select(self, rows: Iterable[_Candidate]) -> list[_Candidate]:
+    def _select(self, rows: Iterable[_NearRow]) -> list[_NearRow]:
         """Return the k nearest items that meet the filter, each by its nearest row."""
         matching = (row for row in rows if matches_all(self._query.filter, row.payload))
-        nearest: dict[str, _Candidate] = {}
+        nearest: dict[str, _NearRow] = {}
         for row in sorted(matching, key=lambda row: row.order):
             nearest.setdefault(row.key, row)
         return list(nearest.values())[: self._query.k]
 
-    def _hits(self, candidates: Sequence[_Candidate]) -> list[Hit]:
+    def _hits(self, candidates: Sequence[_NearRow]) -> list[Hit]:
         n_bits = self._state.n_bits
         codes = self._codes(candidates) if self._query.with_codes else None
         return [
@@ -210,7 +210,7 @@ class _Search:
             for i, candidate in enumerate(candidates)
         ]
 
-    def _codes(self, candidates: Sequence[_Candidate]) -> Codes:
+    def _codes(self, candidates: Sequence[_NearRow]) -> Codes:
         """Return the codes of candidates, which a search does not return."""
         state = self._state
         numbers = [state.modalities[name] for name in self._query.targets]
@@ -224,7 +224,7 @@ class _Search:
 
 def search_rows(table: MilvusTable, state: MilvusState, query: Query) -> list[list[Hit]]:
     """Return the nearest items of each query."""
-    return _Search(table, state, query).run()
+    return _MilvusSearch(table, state, query).run()
 
 
 # --- statistics ---
@@ -246,7 +246,7 @@ def compute_stats(table: MilvusTable, state: MilvusState) -> Stats:
     }
     recall = {}
     if state.index == "ivf":
-        recall = {name: _recall(table, state, name, own) for name, own in codes.items()}
+        recall = {name: _recall(table, state, name, sample) for name, sample in codes.items()}
     return Stats(
         items=table.count_items(state),
         modalities=counts,
@@ -256,7 +256,7 @@ def compute_stats(table: MilvusTable, state: MilvusState) -> Stats:
         features=None,
         generation=0,
         model=state.fingerprint,
-        health={name: code_health(own) for name, own in codes.items()},
+        health={name: code_health(sample) for name, sample in codes.items()},
         recall=recall,
     )
 

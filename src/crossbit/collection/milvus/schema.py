@@ -137,8 +137,8 @@ class StoredItem:
     ) -> Iterator[tuple[str, Self]]:
         """Group rows, ordered by key, into items; rows of other modality numbers are skipped."""
         wanted = {NO_MODALITY, *numbers}
-        own = (row for row in rows if row["modality"] in wanted)
-        for key, group in groupby(own, lambda row: str(row["key"]).partition("/")[0]):
+        known = (row for row in rows if row["modality"] in wanted)
+        for key, group in groupby(known, lambda row: str(row["key"]).partition("/")[0]):
             item = cls()
             for row in group:
                 item.consistent &= not item.keys or row["payload"] == item.payload

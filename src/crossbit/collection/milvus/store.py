@@ -200,10 +200,10 @@ class MilvusStore:
                 return len(existing)
             numbers = self._state.modalities
             number = numbers[check_known(modality, numbers)]
-            own = {key: item for key, item in stored.items() if number in item.codes}
-            changes = ((key, item.without(number), item) for key, item in own.items())
-            self._apply(changes, [item_id(key) for key in own])
-            return len(own)
+            changed = {key: item for key, item in stored.items() if number in item.codes}
+            changes = ((key, item.without(number), item) for key, item in changed.items())
+            self._apply(changes, [item_id(key) for key in changed])
+            return len(changed)
 
     def index_field(self, field: str) -> None:
         """Do nothing: the server filters without an index."""
@@ -256,7 +256,7 @@ class MilvusStore:
             self._connection.call("compact")
 
     def upgrade(self, model: HashModel, batches: FeatureBatches | None) -> None:
-        """Switch to another model; nobody else may write meanwhile."""
+        """Switch to another model; there must be no other writer meanwhile."""
         if batches is None:
             first = next(iter(self._state.modalities))
             raise DataError(
@@ -330,15 +330,15 @@ def _write_codes(
     def changes() -> Iterator[Change]:
         for i, key in enumerate(map(item_key, ids)):
             old_codes = old[key].codes if key in old else {}
-            own = {
+            new_codes = {
                 after.modalities[name]: packed[i]
                 for name, packed in codes.items()
                 if state.modalities.get(name) in old_codes
             }
-            if own:
+            if new_codes:
                 before = new.get(key)
                 earlier = {} if before is None else before.codes
-                yield key, StoredItem(old[key].payload, {**earlier, **own}), before
+                yield key, StoredItem(old[key].payload, {**earlier, **new_codes}), before
 
     table.write(after, changes(), len(ids))
 

@@ -27,14 +27,14 @@ from crossbit.data.conversion.readers import READERS, open_source
 from crossbit.data.dataset import Dataset
 from crossbit.errors import DataError
 
-_LOGGER = logging.getLogger(__name__)
+_LOG = logging.getLogger(__name__)
 PathArgument = str | PathLike[str]
 OnUnused = Callable[[Sequence[str]], None]
 """Callback that receives the arrays without a role, such as ``["y (200,)"]``."""
 
 
 def _log_unused(unused: Sequence[str]) -> None:
-    _LOGGER.warning("not used: %s; assign them with a map", ", ".join(unused))
+    _LOG.warning("not used: %s; assign them with a map", ", ".join(unused))
 
 
 def convert(
@@ -47,7 +47,7 @@ def convert(
     license: str = "",
     classes: Sequence[str] = (),
     on_unused: OnUnused = _log_unused,
-    on_note: OnNote = _LOGGER.info,
+    on_note: OnNote = _LOG.info,
 ) -> Dataset:
     """Convert files to a data set folder and load it; a source that is a data set is copied.
 
@@ -110,7 +110,7 @@ def read(
     if (dataset := _as_dataset(paths, map)) is not None:
         return dataset
     if (folder := _as_nus(paths, map)) is not None:
-        return read_nus(folder, on_note=_LOGGER.info)
+        return read_nus(folder, on_note=_LOG.info)
     with ExitStack() as stack:
         fields = _fields(paths, map, stack, _log_unused)
         views = {modality: view[:] for modality, view in fields["views"].items()}
@@ -131,7 +131,7 @@ def _convert_files(
         outline = Dataset(
             **fields | {"views": {m: _outline(view) for m, view in fields["views"].items()}}
         )
-        storage.write(out, outline, fields["views"])
+        storage.save(out, outline, fields["views"])
 
 
 def _outline(view: storage.Readable) -> Any:  # noqa: ANN401 - an array

@@ -54,8 +54,8 @@ def _recognize(raw: bytes) -> Callable[[bytes], _Parsed] | None:
 def _parse_off(raw: bytes) -> _Parsed:
     variant, _, rest = re.sub(rb"#[^\n]*", b"", raw).lstrip().partition(b"OFF")
     if variant or b"BINARY" in rest[:16]:
-        given = (variant + b"OFF" + rest[:8]).split()[:2]
-        raise DataError(f"an OFF file of the variant {given}; expected plain text OFF")
+        header = (variant + b"OFF" + rest[:8]).split()[:2]
+        raise DataError(f"an OFF file of the variant {header}; expected plain text OFF")
     words = rest.split()
     n = int(words[0])
     m = int(words[1])
