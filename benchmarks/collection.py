@@ -153,10 +153,10 @@ class LanceDB:
         self.table.optimize()
 
     def nearest(self, word: Words, year: int | None) -> list[str]:
-        found = self.table.search(word.view(np.uint8)).distance_type("hamming").limit(K)
+        results = self.table.search(word.view(np.uint8)).distance_type("hamming").limit(K)
         if year is not None:
-            found = found.where(f"year = {year}", prefilter=True)
-        return [row["id"] for row in found.to_list()]
+            results = results.where(f"year = {year}", prefilter=True)
+        return [row["id"] for row in results.to_list()]
 
 
 class SqliteVec:
@@ -267,8 +267,8 @@ class MilvusLite:
             "output_fields": ["payload"],
             "search_params": {"metric_type": "HAMMING"},
         }
-        found = self.client.search("items", data=[word.tobytes()], limit=K, filter=where, **how)
-        return [hit["id"] for hit in found[0]]
+        results = self.client.search("items", data=[word.tobytes()], limit=K, filter=where, **how)
+        return [hit["id"] for hit in results[0]]
 
 
 STORES: dict[str, type[Store]] = {

@@ -175,7 +175,7 @@ def clouds(
     return make
 
 
-def several(
+def multi_label(
     n: int, n_classes: int, widths: Sequence[int], apart: float, tail: float = 0.0
 ) -> Maker:
     """Rows with one to four classes, each of which adds its center."""
@@ -291,11 +291,11 @@ SETS: dict[str, Maker] = {
     "missing rows": missing(clouds(900, 10, (100, 60), 0.4), 0.35),
     "unpaired, 900 and 300": unpaired(clouds(1200, 10, (100, 60), 0.4), 900, 300),
     "three modalities": clouds(700, 12, (80, 60, 40), 0.4),
-    "20 classes, several a row": several(1500, 20, (100, 50), 0.25),
+    "20 classes, several a row": multi_label(1500, 20, (100, 50), 0.25),
     "12 classes, several a row, 300 rows": with_views(
-        several(300, 12, (512, 300), 0.25), tags, "second"
+        multi_label(300, 12, (512, 300), 0.25), tags, "second"
     ),
-    "40 long-tailed classes, several a row": several(1500, 40, (200, 300), 0.2, tail=0.7),
+    "40 long-tailed classes, several a row": multi_label(1500, 40, (200, 300), 0.2, tail=0.7),
 }
 
 

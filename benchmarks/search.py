@@ -173,10 +173,10 @@ def batch(n: int) -> Iterator[Row]:
             yield contest.line(
                 "batch", level=level, ratio=round(took["faiss"] / took["ours"], 1), **rounded(took)
             )
-        yield from few(contest)
+        yield from small_batches(contest)
 
 
-def few(contest: Contest) -> Iterator[Row]:
+def small_batches(contest: Contest) -> Iterator[Row]:
     """Measure small batches with blocks and bit slices, to find where they cross."""
     for queries in (2, 8, 16, 24, 32, 64):
         codes = contest.queries[:queries]
@@ -201,7 +201,7 @@ def bandwidth(nbytes: int) -> float:
     return nbytes / min(cpu(lambda: memchr(memory.ctypes.data, 2, nbytes)) for _ in range(9))
 
 
-def one(n: int) -> Iterator[Row]:
+def single_query(n: int) -> Iterator[Row]:
     """Measure one query by scanning, on one thread and on two."""
     contest = Contest("random", n, 64)
     took = {"ours": 9.0, "faiss": 9.0}
@@ -508,7 +508,7 @@ def plot(rows: list[Row], path: Path) -> None:
 
 SECTIONS = {
     "batch": batch,
-    "one": one,
+    "one": single_query,
     "sublinear": sublinear,
     "within": within,
     "call": call,

@@ -12,14 +12,14 @@ tag_lists = st.lists(st.lists(st.sampled_from("abcdef")), max_size=6)
 
 @given(tag_lists, st.integers(1, 8))
 def test_votes_equal_the_definition(lists: list[list[str]], tags: int) -> None:
-    found = vote(lists, max_tags=tags)
+    voted = vote(lists, max_tags=tags)
     names = {name for each in lists for name in each}
-    assert len(found) == min(tags, len(names))
-    for tag in found:
+    assert len(voted) == min(tags, len(names))
+    for tag in voted:
         assert tag.votes == sum(tag.name in each for each in lists)
         assert math.isclose(tag.score, tag.votes / len(lists))
-    left_out = names - {tag.name for tag in found}
-    fewest = min((tag.votes for tag in found), default=0)
+    left_out = names - {tag.name for tag in voted}
+    fewest = min((tag.votes for tag in voted), default=0)
     assert all(sum(name in each for each in lists) <= fewest for name in left_out)
 
 

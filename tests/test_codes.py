@@ -149,7 +149,7 @@ def test_any_flipped_bit_of_a_file_is_detected(tmp_path: Path) -> None:
     length = int.from_bytes(raw[8:12], "little")
     padding = range(
         16 + length, 16 + length + -(16 + length) % 64
-    )  # between header and arrays, read by nobody
+    )  # between header and arrays, never read
     for position in set(range(len(raw))) - set(padding):
         flipped = bytearray(raw)
         flipped[position] ^= 1 << position % 8

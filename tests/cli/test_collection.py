@@ -277,7 +277,7 @@ def test_delete_takes_ids_and_files(
     filled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "unwanted.txt").write_text("p2\np3\n")
-    assert run("delete", filled, "p1", "nobody", "--ids-file", tmp_path / "unwanted.txt") == 0
+    assert run("delete", filled, "p1", "absent", "--ids-file", tmp_path / "unwanted.txt") == 0
     assert f"3 items deleted; {N - 3} in" in capsys.readouterr().err
     assert run("delete", filled, "p4", "--modality", "image") == 0
     assert stored(filled)["p4"][1] == ["text"]
@@ -327,10 +327,10 @@ def test_get_prints_items_and_names_missing_ones(
     assert item is not None
     assert shown[0]["payload"] == item.payload
     assert shown[0]["codes"]["image"] == item.codes["image"].to_bytes().tobytes().hex()
-    assert run("get", filled, "p7", "nobody") == 1
+    assert run("get", filled, "p7", "absent") == 1
     printed = capsys.readouterr()
     assert json.loads(printed.out)["id"] == "p7"
-    assert "nobody" in printed.err
+    assert "absent" in printed.err
 
 
 def test_an_output_that_is_not_utf8_loses_nothing(

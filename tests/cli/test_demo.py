@@ -22,7 +22,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def few(monkeypatch: pytest.MonkeyPatch) -> None:
+def fewer_emojis(monkeypatch: pytest.MonkeyPatch) -> None:
     """Use cats, hearts, moons and flags: similar enough to be learned from a few."""
     chosen = [emoji for emoji in EMOJIS if {"cat", "heart", "moon"} & set(emoji.tags)]
     chosen += [emoji for emoji in EMOJIS if emoji.category == "Flags"][:60]

@@ -69,13 +69,13 @@ def test_a_saved_index_is_updated_without_reading_all_codes(
 
 
 def test_k_may_exceed_the_number_of_items(tmp_path: Path) -> None:
-    asked = np.ones((2, WIDTHS["text"]))
+    queries = np.ones((2, WIDTHS["text"]))
     with Collection.create(tmp_path / "c", model(0)) as collection:
-        assert collection.search("text", asked, k=10**30) == [[], []]
+        assert collection.search("text", queries, k=10**30) == [[], []]
         fill(collection, 50)
-        assert [len(hits) for hits in collection.search("text", asked, k=10**30)] == [50, 50]
-        found = collection.search("text", asked, k=10**15, rerank=10**15, filter={"n": 3})
-        assert [len(hits) for hits in found] == [5, 5]
+        assert [len(hits) for hits in collection.search("text", queries, k=10**30)] == [50, 50]
+        results = collection.search("text", queries, k=10**15, rerank=10**15, filter={"n": 3})
+        assert [len(hits) for hits in results] == [5, 5]
 
 
 def test_a_string_is_not_a_model(tmp_path: Path) -> None:
@@ -204,11 +204,11 @@ def test_large_collections_index_the_fields_of_a_filter(
     with Collection.create(tmp_path / "c", model(0)) as collection:
         fill(collection, 30)
         query = np.ones((1, WIDTHS["text"]))
-        found = collection.search("text", query, k=50, filter={"n": {"in": [3, 4]}})[0]
-        assert {hit.payload["n"] for hit in found} == {3, 4}
+        results = collection.search("text", query, k=50, filter={"n": {"in": [3, 4]}})[0]
+        assert {hit.payload["n"] for hit in results} == {3, 4}
         assert collection.stats().fields == ("n",)
         other = sqlite3.connect(tmp_path / "c" / "items.sqlite", isolation_level=None)
-        other.execute("BEGIN IMMEDIATE")  # nobody else can write now; filters still work
+        other.execute("BEGIN IMMEDIATE")  # blocks other writers; filters still work
         with Collection.open(tmp_path / "c", timeout=0.01) as waiting:
             assert (
                 len(waiting.search("text", query, k=50, filter={"of": "i", "n": {"!=": 3}})[0])
@@ -287,8 +287,8 @@ def test_writes_during_an_upgrade_are_not_lost(
         fill(collection, 6)
         collection.upgrade(model(1))
         expected = model(1).encode("text", X)
-        found = collection.get(["meanwhile image", "meanwhile text", "i1", "i2"])
-        assert [item and item.codes["text"] for item in found] == [
+        results = collection.get(["meanwhile image", "meanwhile text", "i1", "i2"])
+        assert [item and item.codes["text"] for item in results] == [
             expected[0],
             expected[0],
             expected[1],

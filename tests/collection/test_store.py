@@ -113,8 +113,8 @@ class MemoryStore:
             if distances and matches_all(query.filter, item.payload):
                 name = min(distances, key=distances.__getitem__)
                 similarity = (code.n_bits - distances[name]) / code.n_bits
-                found = item.codes[name] if query.with_codes else None
-                hits.append(Hit(item.id, distances[name], similarity, name, item.payload, found))
+                hit_code = item.codes[name] if query.with_codes else None
+                hits.append(Hit(item.id, distances[name], similarity, name, item.payload, hit_code))
         return sorted(hits, key=lambda hit: hit.distance)[: query.k]
 
     def index_field(self, field: str) -> None: ...
@@ -164,12 +164,12 @@ def test_a_registered_store_serves_a_collection(tmp_path: Path) -> None:
             collection.upsert(range(20), X, payload)
             collection.delete([3])
             collection.delete([4], modality="image")
-        asked = random.normal(size=(4, WIDTHS["text"]))
+        queries = random.normal(size=(4, WIDTHS["text"]))
         condition = {"n": {"<": 15}}
         for options in ({}, {"rerank": 15}, {"target": "image"}, {"min_similarity": 0.6}):
-            expected = here.search("text", asked, 5, filter=condition, **options)
-            assert there.search("text", asked, 5, filter=condition, **options) == expected
-        assert there.annotate("text", asked) == here.annotate("text", asked)
+            expected = here.search("text", queries, 5, filter=condition, **options)
+            assert there.search("text", queries, 5, filter=condition, **options) == expected
+        assert there.annotate("text", queries) == here.annotate("text", queries)
         assert there.stats().modalities == here.stats().modalities
     assert len(Collection.open("memory://a")) == 19
     with pytest.raises(DataError, match="memory://b: this store cannot keep features; leave"):

@@ -70,7 +70,7 @@ def test_an_empty_collection_finds_nothing(empty: Collection) -> None:
 def test_items_are_returned_as_they_were_written(filled: Collection) -> None:
     assert len(filled) == N
     assert {item.id for item in filled} == set(IDS)
-    first, missing, last = filled.get([IDS[0], "nobody", IDS[-1]])
+    first, missing, last = filled.get([IDS[0], "absent", IDS[-1]])
     assert missing is None
     assert first == Item(IDS[0], PAYLOAD[0], {"image": codes("image")[0], "text": codes("text")[0]})
     assert last == Item(IDS[-1], PAYLOAD[-1], {"text": codes("text")[N - 1]})
@@ -94,9 +94,9 @@ def test_search_agrees_with_a_plain_loop_in_every_direction(
 ) -> None:
     X = random.normal(size=(3, WIDTHS[query]))
     expected = np.sort(hamming(model(0).encode(query, X), codes(target)), axis=1)[:, :9]
-    found = filled.search(query, X, k=9, target=target)
-    assert [[hit.distance for hit in hits] for hits in found] == expected.tolist()
-    for hits in found:
+    results = filled.search(query, X, k=9, target=target)
+    assert [[hit.distance for hit in hits] for hits in results] == expected.tolist()
+    for hits in results:
         assert len({hit.id for hit in hits}) == 9
         assert {hit.modality for hit in hits} == {target}
         assert all(hit.similarity == (20 - hit.distance) / 20 for hit in hits)
@@ -105,9 +105,9 @@ def test_search_agrees_with_a_plain_loop_in_every_direction(
 
 def test_without_a_target_an_item_is_found_once_by_its_nearest_modality(filled: Collection) -> None:
     X = random.normal(size=(4, WIDTHS["text"]))
-    asked = model(0).encode("text", X)
-    text = hamming(asked, codes("text")).astype(int)
-    image = hamming(asked, codes("image")).astype(int)
+    query_codes = model(0).encode("text", X)
+    text = hamming(query_codes, codes("text")).astype(int)
+    image = hamming(query_codes, codes("image")).astype(int)
     best = text.copy()
     best[:, : N // 2] = np.minimum(best[:, : N // 2], image)
     for i, hits in enumerate(filled.search("text", X, k=N)):
@@ -120,8 +120,8 @@ def test_without_a_target_an_item_is_found_once_by_its_nearest_modality(filled: 
 
 
 def test_codes_may_be_given_instead_of_rows(filled: Collection) -> None:
-    asked = model(0).encode("text", VIEWS["text"][:2])
-    assert filled.search("text", asked, k=5) == filled.search("text", VIEWS["text"][:2], k=5)
+    query_codes = model(0).encode("text", VIEWS["text"][:2])
+    assert filled.search("text", query_codes, k=5) == filled.search("text", VIEWS["text"][:2], k=5)
     filled.upsert(["coded"], {"image": codes("image")[:1]})
     assert got(filled, "coded").codes == {"image": codes("image")[0]}
 
@@ -153,9 +153,9 @@ def test_items_are_updated_and_deleted(filled: Collection) -> None:
     filled.upsert(IDS[:2], payload=[{"new": True}, None])
     assert [got(filled, id_).payload for id_ in IDS[:2]] == [{"new": True}, PAYLOAD[1]]
     assert filled.delete([IDS[0]], modality="image") == 1
-    assert filled.delete([IDS[0], IDS[-1], "nobody"], modality="image") == 0
+    assert filled.delete([IDS[0], IDS[-1], "absent"], modality="image") == 0
     assert got(filled, IDS[0]).modalities == ["text"]
-    assert filled.delete([IDS[0], "nobody"]) == 1
+    assert filled.delete([IDS[0], "absent"]) == 1
     assert IDS[0] not in filled
     assert len(filled) == N - 1
     assert IDS[0] not in {hit.id for hit in filled.search("text", VIEWS["text"][:1], k=N)[0]}
@@ -267,7 +267,7 @@ FIELDS = st.sampled_from(["a", "b", "a.b", "it's", '"', "$", ""])
 
 def conditions() -> st.SearchStrategy[dict[str, Any]]:
     ordered = st.one_of(st.integers(-3, 3), st.floats(allow_nan=False), st.text("ab", max_size=2))
-    one = st.one_of(
+    condition = st.one_of(
         SCALARS,
         st.fixed_dictionaries({}, optional={"==": SCALARS, "!=": SCALARS}).filter(bool),
         st.fixed_dictionaries(
@@ -276,7 +276,7 @@ def conditions() -> st.SearchStrategy[dict[str, Any]]:
         st.fixed_dictionaries({"in": st.lists(SCALARS, max_size=3)}),
         st.fixed_dictionaries({"has": st.one_of(SCALARS, st.lists(SCALARS, max_size=2))}),
     )
-    return st.dictionaries(FIELDS, one, max_size=2)
+    return st.dictionaries(FIELDS, condition, max_size=2)
 
 
 def same(a: object, b: object) -> bool:
@@ -287,17 +287,18 @@ def same(a: object, b: object) -> bool:
 def meets(payload: dict[str, Any], where: dict[str, Any]) -> bool:
     """A second, independent implementation of filters."""
     return all(
-        field in payload and compared(payload[field], asked) for field, asked in where.items()
+        field in payload and satisfies(payload[field], condition)
+        for field, condition in where.items()
     )
 
 
-def compared(value: Any, asked: Any) -> bool:  # noqa: ANN401 - anything JSON
-    if not isinstance(asked, dict):
-        return same(value, asked)
-    return all(one(value, sign, bound) for sign, bound in asked.items())
+def satisfies(value: Any, condition: Any) -> bool:  # noqa: ANN401 - anything JSON
+    if not isinstance(condition, dict):
+        return same(value, condition)
+    return all(holds(value, sign, bound) for sign, bound in condition.items())
 
 
-def one(value: Any, sign: str, bound: Any) -> bool:  # noqa: ANN401
+def holds(value: Any, sign: str, bound: Any) -> bool:  # noqa: ANN401
     numeric = (
         isinstance(value, int | float)
         and not isinstance(value, bool)
@@ -342,8 +343,8 @@ def test_filters_are_exact(
             empty.index_field(field)
     empty.upsert(ids, {"text": VIEWS["text"][: len(ids)]}, payload)
     assert [item.payload for item in empty] == payload
-    found = {hit.id for hit in empty.search("text", VIEWS["text"][:1], k=100, filter=where)[0]}
-    assert found == {id_ for id_, own in zip(ids, payload, strict=True) if meets(own, where)}
+    results = {hit.id for hit in empty.search("text", VIEWS["text"][:1], k=100, filter=where)[0]}
+    assert results == {id_ for id_, own in zip(ids, payload, strict=True) if meets(own, where)}
     assert empty.check() == []
 
 

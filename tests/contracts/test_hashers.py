@@ -120,18 +120,18 @@ def test_the_card_records_the_configuration(method: str, fitted: dict[str, HashM
 @pytest.mark.parametrize("kind", SUPERVISION)
 def test_every_accepted_supervision_works(method: str, kind: str) -> None:
     needed = HASHERS[method].supervision
-    given = dict(SUPERVISION[kind])
+    supervision = dict(SUPERVISION[kind])
     if kind == "pairs":
-        given["pairs"] = cross_pairs(views_for(method), classes)
+        supervision["pairs"] = cross_pairs(views_for(method), classes)
     # Labels in one array imply that the views are aligned.
     provides = {"pairs"} if kind == "pairs" else {"aligned"}
     if kind.endswith("labels"):
         provides.add("labels")
     if needed and not needed & provides:
         with pytest.raises(DataError, match=f"{method} learns from"):
-            make(method).fit(views_for(method), **given)
+            make(method).fit(views_for(method), **supervision)
     else:
-        model = make(method).fit(views_for(method), **given)
+        model = make(method).fit(views_for(method), **supervision)
         assert model.modalities == list(views_for(method))
 
 
@@ -140,8 +140,8 @@ def test_rows_of_nan_are_absent(method: str) -> None:
     views = {name: view.copy() for name, view in views_for(method).items()}
     for i, view in enumerate(views.values()):
         view[i :: 2 + len(views)] = np.nan
-    given = {k: v for k, v in supervision_for(method).items() if k != "pairs"}
-    model = make(method).fit(views, **given)
+    supervision = {k: v for k, v in supervision_for(method).items() if k != "pairs"}
+    model = make(method).fit(views, **supervision)
     for name in views:
         assert len(np.unique(model.encode(name, VIEWS[name]).words)) > 1
 
@@ -159,12 +159,12 @@ def test_three_modalities_where_the_method_allows(method: str) -> None:
 
 @methods
 def test_too_few_modalities_are_rejected(method: str) -> None:
-    one = {"image": VIEWS["image"]}
+    image_only = {"image": VIEWS["image"]}
     if HASHERS[method].modalities[0] > 1:
         with pytest.raises(DataError, match=f"{method} needs .* modalities, got 1"):
-            make(method).fit(one, labels=classes)
+            make(method).fit(image_only, labels=classes)
     else:
-        assert make(method).fit(one, labels=classes).modalities == ["image"]
+        assert make(method).fit(image_only, labels=classes).modalities == ["image"]
 
 
 @methods
@@ -209,17 +209,17 @@ def test_columns_may_have_any_scale_and_offset(method: str) -> None:
 @methods
 def test_invalid_data_is_rejected(method: str) -> None:
     views = views_for(method)
-    given = {k: v for k, v in supervision_for(method).items() if k != "pairs"}
+    supervision = {k: v for k, v in supervision_for(method).items() if k != "pairs"}
     harmed = {name: view.copy() for name, view in views.items()}
     harmed["image"][3, 2] = np.nan
     with pytest.raises(
         DataError, match="view 'image': row 3 contains NaN or infinity beside numbers"
     ):
-        make(method).fit(harmed, **given)
+        make(method).fit(harmed, **supervision)
     with pytest.raises(DataError, match=r"view 'image': an array of shape \(0, 12\) is empty"):
-        make(method).fit({**views, "image": np.zeros((0, 12))}, **given)
+        make(method).fit({**views, "image": np.zeros((0, 12))}, **supervision)
     with pytest.raises(DataError, match="views must map modalities to arrays"):
-        make(method).fit({}, **given)
+        make(method).fit({}, **supervision)
 
 
 @methods
@@ -232,10 +232,13 @@ def test_progress_is_reported(method: str) -> None:
 
 @methods
 def test_features_of_other_types_and_orders_give_the_same_codes(method: str) -> None:
-    views, given = views_for(method), supervision_for(method)
+    views, supervision = views_for(method), supervision_for(method)
     as_float32 = {name: np.asfortranarray(view.astype(np.float32)) for name, view in views.items()}
     as_lists = {name: view.astype(np.float32).tolist() for name, view in views.items()}
-    model, other = make(method).fit(as_float32, **given), make(method).fit(as_lists, **given)
+    model, other = (
+        make(method).fit(as_float32, **supervision),
+        make(method).fit(as_lists, **supervision),
+    )
     agreement = np.mean(
         model.encode("image", views["image"]).unpack()
         == other.encode("image", views["image"]).unpack()

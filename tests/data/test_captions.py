@@ -33,10 +33,14 @@ def test_all_formats_give_the_same_captions(text: str, tmp_path: Path) -> None:
 
 def test_other_columns_are_kept(tmp_path: Path) -> None:
     table = "year;tags;file;code;by;place\n2012;dog, wet;dog.jpg;007;nan;\n"
-    (one,) = read_captions(written(tmp_path, table))
-    assert one == Captioned("dog.jpg", ("dog, wet",), {"year": 2012, "code": "007", "by": "nan"})
-    (one,) = read_captions(written(tmp_path, '{"name": "dog.jpg", "title": "A dog", "year": 2012}'))
-    assert one.fields == {"year": 2012}
+    (captioned,) = read_captions(written(tmp_path, table))
+    assert captioned == Captioned(
+        "dog.jpg", ("dog, wet",), {"year": 2012, "code": "007", "by": "nan"}
+    )
+    (captioned,) = read_captions(
+        written(tmp_path, '{"name": "dog.jpg", "title": "A dog", "year": 2012}')
+    )
+    assert captioned.fields == {"year": 2012}
 
 
 def test_an_image_without_captions_is_left_out(tmp_path: Path) -> None:

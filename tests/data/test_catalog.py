@@ -115,7 +115,15 @@ def test_the_catalog_says_how_to_get_a_missing_data_set(
 
 
 def test_every_known_set_is_fully_described() -> None:
-    for name, some in catalog.CATALOG.items():
-        assert some.name == name
-        assert all((some.title, some.source, some.license, some.how_to_get, some.protocol))
-        assert some.files or some.folders
+    for name, known_set in catalog.CATALOG.items():
+        assert known_set.name == name
+        assert all(
+            (
+                known_set.title,
+                known_set.source,
+                known_set.license,
+                known_set.how_to_get,
+                known_set.protocol,
+            )
+        )
+        assert known_set.files or known_set.folders

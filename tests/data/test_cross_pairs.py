@@ -27,9 +27,9 @@ def drawn(
 
 
 def as_set(pairs: Pairs, *, similar: bool) -> set[tuple[int, int]]:
-    found = [(int(i), int(j)) for i, j in pairs.index[pairs.similar == similar]]
-    assert len(found) == len(set(found))
-    return set(found)
+    drawn_pairs = [(int(i), int(j)) for i, j in pairs.index[pairs.similar == similar]]
+    assert len(drawn_pairs) == len(set(drawn_pairs))
+    return set(drawn_pairs)
 
 
 def test_labels_give_all_existing_pairs_if_more_are_requested() -> None:
@@ -61,9 +61,9 @@ def test_aligned_rows_are_similar_and_all_others_are_not() -> None:
     pairs = drawn()
     assert as_set(pairs, similar=True) == {(i, i) for i in range(7)}
     assert as_set(pairs, similar=False) == {(i, j) for i in range(7) for j in range(7) if i != j}
-    few = drawn(n_similar=3, n_dissimilar=10)
-    assert (few.similar.sum(), (~few.similar).sum()) == (3, 10)
-    assert not {(i, i) for i in range(7)} & as_set(few, similar=False)
+    small = drawn(n_similar=3, n_dissimilar=10)
+    assert (small.similar.sum(), (~small.similar).sum()) == (3, 10)
+    assert not {(i, i) for i in range(7)} & as_set(small, similar=False)
 
 
 def test_absent_rows_are_ignored() -> None:
@@ -85,11 +85,11 @@ def test_explicit_pairs_are_all_used_in_either_order() -> None:
 
 
 def test_similar_pairs_alone_get_random_dissimilar_pairs() -> None:
-    given = Pairs("image", "text", np.array([[0, 1], [2, 3]]), np.ones(2, bool))
-    pairs = drawn(pairs=given, n_dissimilar=20)
+    explicit = Pairs("image", "text", np.array([[0, 1], [2, 3]]), np.ones(2, bool))
+    pairs = drawn(pairs=explicit, n_dissimilar=20)
     assert as_set(pairs, similar=True) == {(0, 1), (2, 3)}
     assert len(as_set(pairs, similar=False) - {(0, 1), (2, 3)}) == 20
-    assert len(drawn(pairs=given)) == 49
+    assert len(drawn(pairs=explicit)) == 49
 
 
 def test_pairs_within_a_modality_do_not_replace_labels() -> None:
@@ -118,9 +118,9 @@ def test_missing_kinds_of_pairs_are_reported() -> None:
         DataError, match="there are no similar pairs of 'image' and 'text'; training needs both"
     ):
         drawn(pairs=dissimilar)
-    one = {name: view[:1] for name, view in VIEWS.items()}
+    single_row = {name: view[:1] for name, view in VIEWS.items()}
     with pytest.raises(DataError, match="there are no dissimilar pairs of 'image' and 'text'"):
-        drawn(views=one)
+        drawn(views=single_row)
     with pytest.raises(DataError, match="1000 dissimilar pairs were requested, but only 0 exist"):
         drawn(labels=np.zeros(7, int))
     with pytest.raises(

@@ -31,7 +31,7 @@ def aligned(**changes: object) -> Dataset:
         "splits": {"train": np.array([0, 1, 2, 3]), "test": np.array([5, 4])},
         "payload": [{"title": f"№ {k}\u2028"} for k in range(6)],
         "name": "toy",
-        "source": "made up",
+        "source": "synthetic",
         "license": "none",
         "classes": ["art", "biology", "sport"],
     }
@@ -56,10 +56,10 @@ def same(a: Dataset, b: Dataset) -> None:
         assert a.views[name].dtype == b.views[name].dtype
     for name, labels in a.labels_by_modality().items():
         np.testing.assert_array_equal(labels, b.labels_by_modality()[name])
-    for one, other in zip(a.pairs, b.pairs, strict=True):
-        assert one.key == other.key
-        np.testing.assert_array_equal(one.index, other.index)
-        np.testing.assert_array_equal(one.similar, other.similar)
+    for first, other in zip(a.pairs, b.pairs, strict=True):
+        assert first.key == other.key
+        np.testing.assert_array_equal(first.index, other.index)
+        np.testing.assert_array_equal(first.similar, other.similar)
     for split, rows in a.splits.items():
         np.testing.assert_equal(b.splits[split], rows)
     assert a.payload == b.payload

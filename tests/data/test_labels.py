@@ -11,7 +11,7 @@ from crossbit.errors import DataError
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("raw", "expected"),
     [
         ([0, 2, -1], [0, 2, -1]),
         ([0.0, 2.0, -1.0], [0, 2, -1]),
@@ -22,14 +22,14 @@ from crossbit.errors import DataError
         (np.array([[True], [False]]), [[True], [False]]),
     ],
 )
-def test_labels_take_one_of_two_forms(given: Any, expected: Any) -> None:  # noqa: ANN401
-    labels = check_labels(given, len(given))
+def test_labels_take_one_of_two_forms(raw: Any, expected: Any) -> None:  # noqa: ANN401
+    labels = check_labels(raw, len(raw))
     assert labels.tolist() == expected
     assert labels.dtype == (np.int64 if labels.ndim == 1 else np.bool_)
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("raw", "message"),
     [
         ([0, 1], r"labels: expected one for each of 3 rows, got shape \(2,\)"),
         (["a", "b", "c"], "classes must be integers, −1 for unknown, got <U1"),
@@ -49,9 +49,9 @@ def test_labels_take_one_of_two_forms(given: Any, expected: Any) -> None:  # noq
         (np.zeros((3, 2, 2)), r"expected classes of shape \(n,\)"),
     ],
 )
-def test_other_labels_are_rejected(given: Any, message: str) -> None:  # noqa: ANN401
+def test_other_labels_are_rejected(raw: Any, message: str) -> None:  # noqa: ANN401
     with pytest.raises(DataError, match=message):
-        check_labels(given, 3)
+        check_labels(raw, 3)
 
 
 def test_known_rows() -> None:

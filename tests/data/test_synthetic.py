@@ -14,12 +14,12 @@ def labels_of(**settings: Any) -> Any:  # noqa: ANN401
 
 
 def test_the_seed_determines_the_data() -> None:
-    one, two, three = synthetic(n=50, seed=3), synthetic(n=50, seed=3), synthetic(n=50, seed=4)
-    for m in one.views:
-        np.testing.assert_array_equal(one.views[m], two.views[m])
-        assert not np.array_equal(one.views[m], three.views[m])
-    np.testing.assert_equal(one.labels, two.labels)
-    np.testing.assert_equal(one.splits, two.splits)
+    first, second, third = synthetic(n=50, seed=3), synthetic(n=50, seed=3), synthetic(n=50, seed=4)
+    for m in first.views:
+        np.testing.assert_array_equal(first.views[m], second.views[m])
+        assert not np.array_equal(first.views[m], third.views[m])
+    np.testing.assert_equal(first.labels, second.labels)
+    np.testing.assert_equal(first.splits, second.splits)
 
 
 def test_streams_are_independent() -> None:
@@ -100,7 +100,7 @@ def test_a_nonlinear_view_is_not_a_linear_map_of_another() -> None:
 def test_splits_have_the_requested_shares_and_do_not_overlap() -> None:
     data = synthetic(n=100, splits={"train": 0.5, "validation": 0.2, "test": 0.2})
     rows = [np.asarray(data.splits[part]) for part in ("train", "validation", "test")]
-    assert [len(some) for some in rows] == [50, 20, 20]
+    assert [len(split_rows) for split_rows in rows] == [50, 20, 20]
     assert len(np.unique(np.concatenate(rows))) == 90
 
 

@@ -71,7 +71,7 @@ def test_pairs_alone_do_not_imply_aligned_views() -> None:
         {"image": X, "text": Y}, pairs=[pair(), pair("image", "image")], aligned=True
     )
     assert both.aligned_supervision
-    assert [some.key for some in both.pairs] == ["image-text", "image-image"]
+    assert [listed.key for listed in both.pairs] == ["image-text", "image-image"]
 
 
 def test_any_mixture_with_a_third_modality() -> None:
@@ -89,10 +89,10 @@ def test_a_row_of_nan_is_absent_from_its_view_only() -> None:
     known = train.labels_present()
     assert known["image"].tolist() == [0, -1, 0, 1, 0]
     assert known["text"].tolist() == [0, 1, 0, -1, -1]
-    several = training_set({"image": without(X, 1)}, labels=np.ones((5, 2), bool)).labels_present()[
-        "image"
-    ]
-    assert several.any(axis=1).tolist() == [True, False, True, True, True]
+    multi_label = training_set(
+        {"image": without(X, 1)}, labels=np.ones((5, 2), bool)
+    ).labels_present()["image"]
+    assert multi_label.any(axis=1).tolist() == [True, False, True, True, True]
 
 
 def test_views_may_be_images_and_integers() -> None:

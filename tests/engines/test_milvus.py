@@ -86,14 +86,14 @@ def test_a_collection_of_another_program_is_not_touched(address: str) -> None:
 
 def test_an_upgrade_invalidates_other_open_objects(address: str) -> None:
     X = views(4)
-    with Collection.create(address, model(0)) as one, Collection.open(address, model(0)) as other:
-        one.upsert(range(4), X)
+    with Collection.create(address, model(0)) as first, Collection.open(address, model(0)) as other:
+        first.upsert(range(4), X)
         with pytest.raises(DataError, match="Milvus does not keep features; pass them: upgrade"):
-            one.upgrade(model(1))
+            first.upgrade(model(1))
         with pytest.raises(
             DataError, match="holds codes of 3 bytes, the new model makes 100 bits; create another"
         ):
-            one.upgrade(
+            first.upgrade(
                 HashModel(
                     {
                         name: [Affine(np.ones((w, 100)), np.zeros(100))]
@@ -106,12 +106,12 @@ def test_an_upgrade_invalidates_other_open_objects(address: str) -> None:
         with pytest.raises(
             DataError, match="the new model has no modality 'image', which items have"
         ):
-            one.upgrade(HashModel({"text": [Affine(np.ones((4, 20)), np.zeros(20))]}, 20), [])
-        one.upgrade(model(1), [(range(4), X)])
+            first.upgrade(HashModel({"text": [Affine(np.ones((4, 20)), np.zeros(20))]}, 20), [])
+        first.upgrade(model(1), [(range(4), X)])
         for call in (lambda: other.search("text", X["text"]), lambda: other.upsert(range(4), X)):
             with pytest.raises(DataError, match="open it with the model of its codes"):
                 call()
-        assert len(one.search("text", X["text"][:1])[0]) == 4
+        assert len(first.search("text", X["text"][:1])[0]) == 4
 
 
 # --- search ---
@@ -119,12 +119,12 @@ def test_an_upgrade_invalidates_other_open_objects(address: str) -> None:
 
 @pytest.mark.parametrize("n_bits", [1, 7, 8, 20, 64, 65, 200])
 def test_any_number_of_bits(tmp_path: Path, n_bits: int) -> None:
-    X, asked = random.normal(size=(30, n_bits)), random.normal(size=(3, n_bits))
+    X, queries = random.normal(size=(30, n_bits)), random.normal(size=(3, n_bits))
     with Collection.create(f"milvus://{tmp_path}/items.db/bits", signs(n_bits)) as collection:
         collection.upsert(range(30), {"x": X})
-        expected = np.sort(((asked[:, None] >= 0) ^ (X[None] >= 0)).sum(axis=2), axis=1)
-        found = collection.search("x", asked, k=30)
-        assert [[hit.distance for hit in hits] for hits in found] == expected.tolist()
+        expected = np.sort(((queries[:, None] >= 0) ^ (X[None] >= 0)).sum(axis=2), axis=1)
+        results = collection.search("x", queries, k=30)
+        assert [[hit.distance for hit in hits] for hits in results] == expected.tolist()
         assert [item.codes["x"] for item in collection.get(range(30)) if item] == [
             Codes.pack(x[None] >= 0) for x in X
         ]
@@ -154,8 +154,8 @@ def test_the_server_returns_everything_that_meets_a_filter(address: str) -> None
 
     @settings(max_examples=3)
     @given(payloads)
-    def draw(found: list[dict[str, object]]) -> None:
-        texts[:] = found
+    def draw(results: list[dict[str, object]]) -> None:
+        texts[:] = results
 
     draw()
     with Collection.create(address, model(0)) as collection:

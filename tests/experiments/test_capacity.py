@@ -62,7 +62,8 @@ def test_replicas_that_are_down_leave_gaps_and_load_the_others() -> None:
     times = np.full((1, 1), 0.001)
     cluster = Cluster(shards=4000, replicas=2, load=0.4, late=0.0, down=0.1)
     down, up = (
-        simulate(one, times, queries=400, seed=1) for one in (cluster, replace(cluster, down=0.0))
+        simulate(variant, times, queries=400, seed=1)
+        for variant in (cluster, replace(cluster, down=0.0))
     )
     assert down.complete == pytest.approx(1 - 0.1**2, abs=0.01)
     assert up.complete == 1.0
@@ -77,7 +78,8 @@ def test_hedging_cuts_the_tail_of_stragglers() -> None:
     times = np.full((1, 1), 0.001)
     cluster = Cluster(shards=100, load=0.1, late=0.002, lateness=0.1)
     plain, hedged = (
-        simulate(one, times, queries=3000) for one in (cluster, replace(cluster, hedge=0.004))
+        simulate(variant, times, queries=3000)
+        for variant in (cluster, replace(cluster, hedge=0.004))
     )
     assert plain.hedged == 0.0
     assert 0.0 < hedged.hedged < 0.05

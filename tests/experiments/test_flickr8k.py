@@ -127,12 +127,12 @@ def test_photographs_become_a_data_set(photographs: Path, tmp_path: Path) -> Non
 
 
 def test_loading_twice_gives_the_same_data_set(photographs: Path, tmp_path: Path) -> None:
-    one, two = (
+    first, second = (
         load(photographs, cache=tmp_path / "cache", encoder="sift:8").data for _ in range(2)
     )
-    assert np.array_equal(one.views["image"], two.views["image"])
-    assert {k: list(v) for k, v in one.splits.items()} == {
-        k: list(v) for k, v in two.splits.items()
+    assert np.array_equal(first.views["image"], second.views["image"])
+    assert {k: list(v) for k, v in first.splits.items()} == {
+        k: list(v) for k, v in second.splits.items()
     }
 
 
@@ -148,15 +148,15 @@ def test_the_report_shows_the_results(photographs: Path, tmp_path: Path) -> None
     for method in METHODS:
         right = [match for match in results.free_text[method][0].matches if match.relevant]
         assert all("dog" in tags_of(loaded.data, np.array([match.row]))[0] for match in right)
-        for one in [
+        for result in [
             *results.free_text[method],
             *results.text_to_image[method],
             *results.image_to_text[method],
         ]:
-            assert [match.distance for match in one.matches] == [
-                int((match.bits != one.bits).sum()) for match in one.matches
+            assert [match.distance for match in result.matches] == [
+                int((match.bits != result.bits).sum()) for match in result.matches
             ]
-        assert all(len(one.tags) <= 10 for one in results.annotated[method])
+        assert all(len(result.tags) <= 10 for result in results.annotated[method])
     assert results.quality["always"]["precision"] > 0
     html = HtmlReport(results, photographs / "images", 8).render()
     assert html.count("<article>") == 2 + 3 * 3

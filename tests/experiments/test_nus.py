@@ -73,7 +73,9 @@ def test_rows_have_concepts_and_queries_are_not_in_training(split: str, simulate
 
 def test_rows_keep_their_features_and_concepts(simulated: Dataset) -> None:
     data = apply_split(simulated, "labeled")
-    before, after = ([row.tobytes() for row in one.views["tags"]] for one in (simulated, data))
+    before, after = (
+        [row.tobytes() for row in dataset.views["tags"]] for dataset in (simulated, data)
+    )
     once = {row for row, times in Counter(before).items() if times == 1}
     place = {row: number for number, row in enumerate(before) if row in once}
     moved = [(number, place[row]) for number, row in enumerate(after) if row in once]
@@ -161,7 +163,8 @@ def test_features_are_ranked_by_euclidean_distance(simulated: Dataset) -> None:
         view = data.views[name].astype(np.float64)
         theirs = rank_vectors(view[query_rows], view[base_rows], ours.relevance, metric="euclidean")
         value, expected = (
-            mean_over_queries(one.measure(AveragePrecision(at=10))) for one in (ours, theirs)
+            mean_over_queries(dataset.measure(AveragePrecision(at=10)))
+            for dataset in (ours, theirs)
         )
         assert value == pytest.approx(expected, abs=1e-3 if name == "image" else 1e-9)
     with pytest.raises(ValueError, match="needs more than the first places"):

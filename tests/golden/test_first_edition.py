@@ -38,31 +38,33 @@ from crossbit_experiments.summary import method_row, read_summary
 GOLDEN = Path(__file__).parent / "first_edition"
 
 
-def told(place: str) -> Any:  # noqa: ANN401 - whatever JSON holds
+def expected_json(place: str) -> Any:  # noqa: ANN401 - any JSON value
     return json.loads((GOLDEN / place / "expected.json").read_text(encoding="utf-8"))
 
 
 def arrays(place: str) -> dict[str, NDArray[Any]]:
-    with np.load(GOLDEN / place, allow_pickle=False) as found:
-        return dict(found)
+    with np.load(GOLDEN / place, allow_pickle=False) as archive:
+        return dict(archive)
 
 
-def spelled(codes: Codes) -> list[str]:
+def to_hex(codes: Codes) -> list[str]:
     return [row.tobytes().hex() for row in codes.to_bytes()]
 
 
-def unspelled(digits: list[str], n_bits: int) -> Codes:
+def from_hex(digits: list[str], n_bits: int) -> Codes:
     packed = np.frombuffer(bytes.fromhex("".join(digits)), np.uint8)
     return Codes.from_bytes(packed.reshape(len(digits), -1), n_bits)
 
 
 # --- models ---
 
-MODELS = told("models")
+MODELS = expected_json("models")
 
 
 def test_there_are_models_of_every_kind() -> None:
-    layers = {kind for one in MODELS.values() for own in one["layers"].values() for kind in own}
+    layers = {
+        kind for entry in MODELS.values() for kinds in entry["layers"].values() for kind in kinds
+    }
     assert layers == {
         "affine",
         "normalise",
@@ -74,23 +76,23 @@ def test_there_are_models_of_every_kind() -> None:
         "standardise",
         "tanh",
     }
-    recipes = {kind for one in MODELS.values() for kind in one["recipes"].values()}
+    recipes = {kind for entry in MODELS.values() for kind in entry["recipes"].values()}
     assert len(recipes) == 9
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))
 def test_a_model_gives_the_same_codes_and_scores(name: str) -> None:
-    expected, kept = MODELS[name], arrays(f"models/{name}.npz")
+    expected, stored = MODELS[name], arrays(f"models/{name}.npz")
     model = HashModel.load(GOLDEN / "models" / name)
     assert model.n_bits == expected["n_bits"]
     assert model.modalities == list(expected["layers"])
     for modality in model.modalities:
         assert model.width(modality) == expected["widths"][modality]
-        rows, scores = kept[f"{modality}.rows"], kept[f"{modality}.scores"]
+        rows, scores = stored[f"{modality}.rows"], stored[f"{modality}.scores"]
         codes = model.encode(modality, rows)
-        np.testing.assert_array_equal(codes.to_bytes(), kept[f"{modality}.codes"])
-        found = model.scores(modality, rows)
-        np.testing.assert_allclose(found, scores, rtol=1e-5, atol=1e-5 * np.abs(scores).max())
+        np.testing.assert_array_equal(codes.to_bytes(), stored[f"{modality}.codes"])
+        actual = model.scores(modality, rows)
+        np.testing.assert_allclose(actual, scores, rtol=1e-5, atol=1e-5 * np.abs(scores).max())
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))
@@ -114,19 +116,19 @@ def test_a_model_that_is_written_again_is_the_same(name: str, tmp_path: Path) ->
     ("name", "tolerance"),
     [("recipes-text", 1e-6), ("recipes-image", 1e-5), ("recipes-shape", 1e-4)],
 )
-def test_a_recipe_describes_raw_things_alike(name: str, tolerance: float) -> None:
+def test_a_recipe_extracts_the_same_features(name: str, tolerance: float) -> None:
     model, rows = HashModel.load(GOLDEN / "models" / name), arrays(f"things/{name}.npz")
-    for modality, given in told("things")[name].items():
-        things = given
+    for modality, raw_inputs in expected_json("things")[name].items():
+        inputs = raw_inputs
         if name != "recipes-text":
-            things = [GOLDEN / "things" / file for file in given]
-        found = open_recipe(model.recipes[modality]).extract(things)
-        np.testing.assert_allclose(found, rows[modality], rtol=tolerance, atol=tolerance)
+            inputs = [GOLDEN / "things" / file for file in raw_inputs]
+        extracted = open_recipe(model.recipes[modality]).extract(inputs)
+        np.testing.assert_allclose(extracted, rows[modality], rtol=tolerance, atol=tolerance)
 
 
 # --- data sets ---
 
-DATASETS = told("datasets")
+DATASETS = expected_json("datasets")
 
 
 @pytest.mark.parametrize("name", sorted(DATASETS))
@@ -142,37 +144,38 @@ def test_a_data_set_holds_the_same(name: str) -> None:
         rows, facts = np.ascontiguousarray(view), expected["views"][modality]
         assert (rows.dtype.str, list(rows.shape)) == (facts["dtype"], facts["shape"])
         assert sha256(rows.tobytes()).hexdigest() == facts["sha256"]
-    labels = {m: some.astype(int).tolist() for m, some in data.labels_by_modality().items()}
+    labels = {m: values.astype(int).tolist() for m, values in data.labels_by_modality().items()}
     assert labels == expected["labels"]
     assert {part: plain(rows) for part, rows in data.splits.items()} == expected["splits"]
     assert objects(data.payload) == expected["payload"]
     assert [
-        [some.left, some.right, some.index.tolist(), some.similar.tolist()] for some in data.pairs
+        [pairs.left, pairs.right, pairs.index.tolist(), pairs.similar.tolist()]
+        for pairs in data.pairs
     ] == expected["pairs"]
 
 
 def plain(rows: Any) -> Any:  # noqa: ANN401 - rows, or modality → rows
     if isinstance(rows, dict):
-        return {modality: some.tolist() for modality, some in rows.items()}
+        return {modality: values.tolist() for modality, values in rows.items()}
     return rows.tolist()
 
 
 def objects(payload: Any) -> Any:  # noqa: ANN401 - objects, or modality → objects
     if isinstance(payload, dict):
-        return {modality: list(some) for modality, some in payload.items()}
+        return {modality: list(values) for modality, values in payload.items()}
     return None if payload is None else list(payload)
 
 
 # --- codes and indexes ---
 
-CODES, INDEXES = told("codes"), told("indexes")
+CODES, INDEXES = expected_json("codes"), expected_json("indexes")
 
 
 @pytest.mark.parametrize("name", sorted(CODES))
 def test_codes_are_the_same_bits(name: str) -> None:
     expected, codes = CODES[name], Codes.load(GOLDEN / "codes" / name)
     assert codes.n_bits == expected["n_bits"]
-    assert spelled(codes) == expected["bytes"]
+    assert to_hex(codes) == expected["bytes"]
     assert hamming(codes, codes).tolist() == expected["distances"]
 
 
@@ -181,26 +184,26 @@ def test_an_index_finds_the_same(name: str) -> None:
     expected, index = INDEXES[name], HammingIndex.load(GOLDEN / "indexes" / name)
     assert (index.n_bits, index.meta) == (expected["n_bits"], expected["meta"])
     assert index.ids().tolist() == expected["ids"]
-    assert spelled(index.get(index.ids())) == expected["codes"]
-    queries = unspelled(expected["queries"], index.n_bits)
-    for optimised in (False, True):
-        if optimised:
+    assert to_hex(index.get(index.ids())) == expected["codes"]
+    queries = from_hex(expected["queries"], index.n_bits)
+    for optimized in (False, True):
+        if optimized:
             index.optimize()
-        found = index.search(queries, 5)
-        assert [found.ids.tolist(), found.distances.tolist()] == expected["search"]
+        matches = index.search(queries, 5)
+        assert [matches.ids.tolist(), matches.distances.tolist()] == expected["search"]
         chosen = index.search(queries, 3, ids=[7, 14, 15, 20, 50, 1000])
         assert [chosen.ids.tolist(), chosen.distances.tolist()] == expected["where"]
-        again = index.rerank(found, expected["scores"], k=3)
+        again = index.rerank(matches, expected["scores"], k=3)
         assert [again.ids.tolist(), again.distances.tolist()] == expected["rerank"]
         near = index.within(queries, index.n_bits // 2 - 1)
-        assert [[one.ids[0].tolist(), one.distances[0].tolist()] for one in near] == expected[
+        assert [[match.ids[0].tolist(), match.distances[0].tolist()] for match in near] == expected[
             "within"
         ]
 
 
 # --- collections ---
 
-COLLECTIONS = told("collections")
+COLLECTIONS = expected_json("collections")
 
 
 @pytest.fixture
@@ -215,7 +218,7 @@ def copied(name: str, tmp_path: Path) -> Path:
 
 def items_of(collection: Collection) -> list[Any]:
     return [
-        [item.id, item.payload, {name: spelled(code)[0] for name, code in item.codes.items()}]
+        [item.id, item.payload, {name: to_hex(code)[0] for name, code in item.codes.items()}]
         for item in collection
     ]
 
@@ -224,34 +227,36 @@ def check_answers(collection: Collection, rows: dict[str, NDArray[Any]], expecte
     assert len(collection) == len(expected["items"])
     assert items_of(collection) == expected["items"]
     assert str(_contents(collection)) == expected["contents"]
-    for asked in expected["searches"]:
+    for query in expected["searches"]:
         hits = collection.search(
-            asked["modality"],
-            rows[asked["modality"]],
-            asked["k"],
-            target=asked["among"],
-            filter=asked["where"],
-            min_similarity=asked["min_similarity"],
-            rerank=asked["rescore"],
+            query["modality"],
+            rows[query["modality"]],
+            query["k"],
+            target=query["among"],
+            filter=query["where"],
+            min_similarity=query["min_similarity"],
+            rerank=query["rescore"],
         )
-        found = [[[hit.id, hit.distance, hit.modality] for hit in own] for own in hits]
-        assert found == asked["hits"], asked
+        actual = [[[hit.id, hit.distance, hit.modality] for hit in results] for results in hits]
+        assert actual == query["hits"], query
         payloads = {item[0]: item[1] for item in expected["items"]}
-        assert all(hit.payload == payloads[hit.id] for own in hits for hit in own)
-    for asked in expected["annotations"]:
+        assert all(hit.payload == payloads[hit.id] for results in hits for hit in results)
+    for query in expected["annotations"]:
         tags = collection.annotate(
-            asked["modality"],
-            rows[asked["modality"]],
-            target=asked["from"],
-            neighbors=asked["neighbours"],
-            max_tags=asked["tags"],
-            filter=asked["where"],
+            query["modality"],
+            rows[query["modality"]],
+            target=query["from"],
+            neighbors=query["neighbours"],
+            max_tags=query["tags"],
+            filter=query["where"],
         )
-        assert [[(tag.name, tag.votes) for tag in own] for own in tags] == [
-            [(name, votes) for name, _, votes in own] for own in asked["found"]
+        assert [[(tag.name, tag.votes) for tag in results] for results in tags] == [
+            [(name, votes) for name, _, votes in results] for results in query["found"]
         ]
-        for own, wanted in zip(tags, asked["found"], strict=True):
-            assert [tag.score for tag in own] == pytest.approx([score for _, score, _ in wanted])
+        for results, wanted in zip(tags, query["found"], strict=True):
+            assert [tag.score for tag in results] == pytest.approx(
+                [score for _, score, _ in wanted]
+            )
 
 
 @pytest.mark.parametrize("name", sorted(COLLECTIONS))
@@ -337,7 +342,7 @@ def test_an_export_is_what_is_written_now(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_add_goes_on_where_it_was(tmp_path: Path) -> None:
-    note = told("adding")
+    note = expected_json("adding")
     place, source = copied("adding/collection", tmp_path), tmp_path / "items.jsonl"
     shutil.copy(GOLDEN / "adding" / "items.jsonl", source)
     os.utime(source, ns=(note["modified"], note["modified"]))
@@ -354,14 +359,14 @@ def test_an_interrupted_add_goes_on_where_it_was(tmp_path: Path) -> None:
 
 
 def test_rows_of_a_server_are_read() -> None:
-    expected = told("milvus")
+    expected = expected_json("milvus")
     first, *rows = ({**row, "code": [bytes.fromhex(row["code"])]} for row in expected["rows"])
     state = MilvusState.from_row("a server", first)
     assert (state.n_bits, state.fingerprint) == (expected["n_bits"], expected["model"])
     grouped = StoredItem.group(rows, state.modalities.values())
     items = [stored.to_item(key, state) for key, stored in grouped]
     assert [
-        [item.id, item.payload, {name: spelled(code)[0] for name, code in item.codes.items()}]
+        [item.id, item.payload, {name: to_hex(code)[0] for name, code in item.codes.items()}]
         for item in items
     ] == expected["items"]
 
@@ -370,7 +375,7 @@ def test_rows_of_a_server_are_read() -> None:
 
 
 def test_a_learnt_collection_is_asked_with_words_and_pictures(tmp_path: Path) -> None:
-    expected, picture = told("learnt"), (GOLDEN / "learnt" / "picture.png").read_bytes()
+    expected, picture = expected_json("learnt"), (GOLDEN / "learnt" / "picture.png").read_bytes()
     with Collection.open(copied("learnt/collection", tmp_path)) as collection:
         assert str(_contents(collection)) == expected["contents"]
         by_words = collection.search("text", expected["texts"], 6, target="image")
@@ -389,7 +394,7 @@ def test_a_learnt_collection_is_asked_with_words_and_pictures(tmp_path: Path) ->
 
 
 def test_the_report_of_a_learnt_collection_is_read() -> None:
-    assert read_report(GOLDEN / "learnt" / "collection") == told("learnt")["report"]
+    assert read_report(GOLDEN / "learnt" / "collection") == expected_json("learnt")["report"]
 
 
 # --- results ---
@@ -414,18 +419,23 @@ def test_results_are_not_run_again_and_are_summed_up_alike(tmp_path: Path) -> No
     run_methods(METHODS, data, folder, n_bits=16, seeds=[0, 1])
     search_settings(METHODS[0], data.part("train"), folder, 16)
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
-    found = summarize(METHODS, folder, DIRECTIONS, n_bits=16, seeds=[0, 1])
-    assert json.loads(json.dumps([method_row(one) for one in found])) == told("results")["rows"]
+    summaries = summarize(METHODS, folder, DIRECTIONS, n_bits=16, seeds=[0, 1])
+    assert (
+        json.loads(json.dumps([method_row(summary) for summary in summaries]))
+        == expected_json("results")["rows"]
+    )
 
 
 @pytest.mark.parametrize("name", ["ccaitq-16-0", "ccaitq-16-1", "lsh-16-0", "lsh-16-1"])
 def test_numbers_of_a_result_are_computed_again_from_its_codes(name: str) -> None:
     path, data = GOLDEN / "results" / f"{name}.json", Dataset.load(GOLDEN / "datasets" / "dense")
-    result, kept = read_result(path), StoredCodes.load(path)
-    assert kept.n_bits == 16
-    for way in DIRECTIONS:
-        report = evaluate_ranking(kept.ranking(way, data), measures=(AveragePrecision(),))
-        (stored,) = (one for one in result["directions"][way]["results"] if one["name"] == "mAP")
+    result, codes = read_result(path), StoredCodes.load(path)
+    assert codes.n_bits == 16
+    for direction in DIRECTIONS:
+        report = evaluate_ranking(codes.ranking(direction, data), measures=(AveragePrecision(),))
+        (stored,) = (
+            entry for entry in result["directions"][direction]["results"] if entry["name"] == "mAP"
+        )
         assert report["mAP"].value == pytest.approx(stored["value"], rel=1e-9)
 
 
@@ -434,11 +444,13 @@ def test_the_search_of_candidates_is_read() -> None:
     train = Dataset.load(GOLDEN / "datasets" / "dense").part("train")
     trials = search_settings(METHODS[0], train, GOLDEN / "results", 16)
     stored = json.loads(path.read_text(encoding="utf-8"))["trials"]
-    assert [{"fields": dict(one.fields), "scores": list(one.scores)} for one in trials] == stored
+    assert [
+        {"fields": dict(trial.fields), "scores": list(trial.scores)} for trial in trials
+    ] == stored
 
 
 def test_a_summary_is_read() -> None:
-    assert read_summary(GOLDEN / "results" / "summary.json") == told("results")["summary"]
+    assert read_summary(GOLDEN / "results" / "summary.json") == expected_json("results")["summary"]
 
 
 # --- measurements ---

@@ -9,7 +9,7 @@ def test_hamming_distance_estimates_the_angle() -> None:
     codes = LSH(n_bits=1024, center=False).fit({"x": X}).encode("x", X)
     unit = X / np.linalg.norm(X, axis=1, keepdims=True)
     angle = np.arccos(np.clip(unit @ unit.T, -1, 1)) / np.pi
-    # A share of 1024 trials: standard deviation at most 1/64, 1225 pairs looked at.
+    # A share of 1024 trials: standard deviation at most 1/64, 1225 pairs.
     assert np.abs(hamming(codes, codes) / 1024 - angle).max() < 5 / 64
 
 

@@ -105,8 +105,8 @@ def test_one_modality_is_the_siamese_network() -> None:
 
 def test_three_modalities_meet_in_one_space() -> None:
     labels = classes()
-    given = dict(zip(("image", "text", "sound"), views(labels, 12, 7, 9), strict=True))
-    model = MMNN(**QUICK).fit(given, labels=labels)
+    raw_views = dict(zip(("image", "text", "sound"), views(labels, 12, 7, 9), strict=True))
+    model = MMNN(**QUICK).fit(raw_views, labels=labels)
     for left, right in (("image", "sound"), ("sound", "text"), ("text", "image")):
         assert quality(model, left, right) > 95
 
@@ -114,19 +114,19 @@ def test_three_modalities_meet_in_one_space() -> None:
 def test_unpaired_views_have_separate_labels() -> None:
     a = classes(90, seed=2)
     b = classes(150, seed=3)
-    given = {"image": views(a, 12)[0], "text": views(b, 12, 7)[1]}
-    model = MMNN(**QUICK).fit(given, labels={"image": a, "text": b})
+    raw_views = {"image": views(a, 12)[0], "text": views(b, 12, 7)[1]}
+    model = MMNN(**QUICK).fit(raw_views, labels={"image": a, "text": b})
     assert quality(model) > 95
 
 
 def test_absent_rows_and_unknown_labels_are_ignored() -> None:
     labels = classes()
-    given = two_views(labels)
-    given["image"][:20] = np.nan
-    given["text"][10:30] = np.nan  # rows 10 … 19 are absent from both views
+    raw_views = two_views(labels)
+    raw_views["image"][:20] = np.nan
+    raw_views["text"][10:30] = np.nan  # rows 10 … 19 are absent from both views
     partly = labels.copy()
     partly[100:] = -1
-    model = MMNN(**QUICK).fit(given, labels=partly)
+    model = MMNN(**QUICK).fit(raw_views, labels=partly)
     assert quality(model) > 95
 
 
@@ -164,14 +164,14 @@ def latent_views(n: int = 500, missing: int = 0) -> tuple[Views, Views]:
     """Training and test rows of three noisy views of common factors, with some absent rows."""
     random = np.random.default_rng(0)
     latent = random.normal(size=(n + 200, 8))
-    given = {
+    raw_views = {
         name: latent @ random.normal(size=(8, width)) + 2 * random.normal(size=(n + 200, width))
         for name, width in (("image", 40), ("text", 30), ("sound", 20))
     }
-    train = {name: X[:n].copy() for name, X in given.items()}
+    train = {name: X[:n].copy() for name, X in raw_views.items()}
     for number, X in enumerate(train.values()):
         X[number * missing : (number + 1) * missing] = np.nan
-    return train, {name: X[n:] for name, X in given.items()}
+    return train, {name: X[n:] for name, X in raw_views.items()}
 
 
 def counterpart_precision(model: HashModel, new: Views, left: str, right: str) -> float:

@@ -37,5 +37,5 @@ def test_a_flat_direction_gives_none() -> None:
 def test_modalities_share_a_box() -> None:
     data = synthetic(n=600, classes=5, seed=3)
     model = SpectralHashing(n_bits=32).fit(**data.fit_arguments("train"))
-    found = evaluate_model(model, data).reports["image", "text"]["mAP"]
-    assert found.value > 2 * (found.chance or 1)
+    result = evaluate_model(model, data).reports["image", "text"]["mAP"]
+    assert result.value > 2 * (result.chance or 1)

@@ -105,12 +105,12 @@ def test_arrays_survive_a_round_trip(
 ) -> None:
     path = tmp_path_factory.mktemp("arrays") / "file"
     ArrayFile.write(path, FORMAT, {"n": 3}, arrays)
-    found = ArrayFile.read(path, FORMAT)
-    assert found.meta == {"n": 3}
-    assert list(found.arrays) == list(arrays)
+    stored = ArrayFile.read(path, FORMAT)
+    assert stored.meta == {"n": 3}
+    assert list(stored.arrays) == list(arrays)
     for name, array in arrays.items():
-        np.testing.assert_array_equal(found.arrays[name], array)
-        assert found.arrays[name].dtype == array.dtype.newbyteorder("<")
+        np.testing.assert_array_equal(stored.arrays[name], array)
+        assert stored.arrays[name].dtype == array.dtype.newbyteorder("<")
 
 
 def test_arrays_are_mapped_aligned_and_read_only(tmp_path: Path) -> None:

@@ -74,5 +74,5 @@ def test_unknown_steps_are_named(steps: str) -> None:
 
 def test_columns_in_quite_different_units_are_all_standardized() -> None:
     X = np.random.default_rng(0).normal(size=(50, 4)) * [1e-4, 1.0, 1e5, 0] + [0, 0, 0, 1e6]
-    found = apply_layers(fit_preprocessing("standardize", X, random()), X)
-    np.testing.assert_allclose(found.std(axis=0), [1, 1, 1, 0], rtol=1e-5)
+    actual = apply_layers(fit_preprocessing("standardize", X, random()), X)
+    np.testing.assert_allclose(actual.std(axis=0), [1, 1, 1, 0], rtol=1e-5)

@@ -116,8 +116,8 @@ def test_a_list_of_many_pairs_becomes_dense_with_the_same_loss() -> None:
         assert dense.contrastive(u, v, margin=2.0, sums=sums) == pytest.approx(
             listed.contrastive(u, v, margin=2.0, sums=sums).item()
         )
-    few = PairList.from_index(index[:8], similar[:8])
-    assert few.densify((12, 9)) is few
+    short_list = PairList.from_index(index[:8], similar[:8])
+    assert short_list.densify((12, 9)) is short_list
     repeated = PairList.from_index(np.concatenate([index, index]), np.r_[similar, similar])
     assert repeated.densify((12, 9)) is repeated  # a dense matrix has each pair once
 

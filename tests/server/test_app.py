@@ -30,21 +30,21 @@ def ids(answer: Any) -> list[Any]:  # noqa: ANN401 - JSON
 
 
 def test_text_finds_images(client: Client) -> None:
-    found = (
+    answer = (
         client()
         .post("/api/search", json={"text": "red + circle", "k": 6, "target": ["image"]})
         .json()
     )
-    assert found["query"] == {
+    assert answer["query"] == {
         "modality": "text",
         "terms": ["circle", "red"],
         "relevance": "items tagged circle + red",
     }
-    assert {hit["modality"] for hit in found["hits"]} == {"image"}
-    assert [hit["relevant"] for hit in found["hits"]][:3] == [True] * 3
-    first = found["hits"][0]
+    assert {hit["modality"] for hit in answer["hits"]} == {"image"}
+    assert [hit["relevant"] for hit in answer["hits"]][:3] == [True] * 3
+    first = answer["hits"][0]
     assert first["payload"]["tags"][:2] == ["red", "circle"]
-    assert first["similarity"] == 1 - first["distance"] / found["n_bits"]
+    assert first["similarity"] == 1 - first["distance"] / answer["n_bits"]
 
 
 def test_tags_search_like_text(client: Client) -> None:
@@ -59,11 +59,11 @@ def test_tags_search_like_text(client: Client) -> None:
 def test_features_search_like_the_library(client: Client, gallery: Path) -> None:
     row = [0.0] * 12
     row[3] = 1.0
-    found = client().post("/api/search", json={"features": row, "modality": "text", "k": 5}).json()
+    answer = client().post("/api/search", json={"features": row, "modality": "text", "k": 5}).json()
     with Collection.open(gallery) as collection:
         (expected,) = collection.search("text", [row], 5)
-    assert ids(found) == [hit.id for hit in expected]
-    assert [hit["payload"] for hit in found["hits"]] == [hit.payload for hit in expected]
+    assert ids(answer) == [hit.id for hit in expected]
+    assert [hit["payload"] for hit in answer["hits"]] == [hit.payload for hit in expected]
 
 
 def test_concurrent_searches_get_their_own_answers(client: Client, gallery: Path) -> None:
@@ -98,30 +98,30 @@ def test_a_batch_gives_the_same_answers_as_single_searches(gallery: Path) -> Non
 
 def test_an_image_finds_similar_images(client: Client) -> None:
     image = encoded(draw("blue", "bar", 26))
-    found = client().post("/api/search/picture?k=3&target=image&codes=true", content=image).json()
-    assert found["hits"][0]["payload"]["tags"] == ["blue", "bar", "large"]
-    assert found["hits"][0]["distance"] == 0
-    assert found["query"]["code"] == found["hits"][0]["code"]
+    answer = client().post("/api/search/picture?k=3&target=image&codes=true", content=image).json()
+    assert answer["hits"][0]["payload"]["tags"] == ["blue", "bar", "large"]
+    assert answer["hits"][0]["distance"] == 0
+    assert answer["query"]["code"] == answer["hits"][0]["code"]
 
 
 def test_an_item_finds_others_and_not_itself(client: Client) -> None:
-    found = (
+    answer = (
         client()
         .post("/api/search", json={"id": "large-red-circle+0", "k": 5, "target": ["image"]})
         .json()
     )
-    assert len(ids(found)) == 5
-    assert "large-red-circle+0" not in ids(found)
-    assert found["query"]["terms"] == ["red", "circle", "large"]
-    assert found["query"]["relevance"] == "items labeled circle"
-    assert all(hit["relevant"] == (hit["payload"]["label"] == "circle") for hit in found["hits"])
+    assert len(ids(answer)) == 5
+    assert "large-red-circle+0" not in ids(answer)
+    assert answer["query"]["terms"] == ["red", "circle", "large"]
+    assert answer["query"]["relevance"] == "items labeled circle"
+    assert all(hit["relevant"] == (hit["payload"]["label"] == "circle") for hit in answer["hits"])
 
 
 def test_codes_are_returned_on_request(client: Client) -> None:
-    found = client().post("/api/search", json={"text": "green", "codes": True, "k": 4}).json()
-    query = found["query"]["code"]
-    assert len(query) == found["n_bits"] == 32
-    for hit in found["hits"]:
+    answer = client().post("/api/search", json={"text": "green", "codes": True, "k": 4}).json()
+    query = answer["query"]["code"]
+    assert len(query) == answer["n_bits"] == 32
+    for hit in answer["hits"]:
         assert sum(a != b for a, b in zip(query, hit["code"], strict=True)) == hit["distance"]
     assert "code" not in client().post("/api/search", json={"text": "green"}).json()["hits"][0]
 
@@ -129,20 +129,20 @@ def test_codes_are_returned_on_request(client: Client) -> None:
 def test_filter_min_similarity_and_rerank(client: Client) -> None:
     tested = client()
     large = {"text": "red", "filter": {"tags": {"has": "large"}}, "k": 50}
-    found = tested.post("/api/search", json=large).json()
-    assert found["hits"]
-    assert all("large" in hit["payload"]["tags"] for hit in found["hits"])
+    answer = tested.post("/api/search", json=large).json()
+    assert answer["hits"]
+    assert all("large" in hit["payload"]["tags"] for hit in answer["hits"])
     near = tested.post("/api/search", json={**large, "min_similarity": 0.9}).json()
-    assert ids(near) == [hit["id"] for hit in found["hits"] if hit["similarity"] >= 0.9]
+    assert ids(near) == [hit["id"] for hit in answer["hits"] if hit["similarity"] >= 0.9]
     reranked = tested.post("/api/search", json={"text": "red", "k": 5, "rerank": 50}).json()
     assert len(ids(reranked)) == 5
 
 
 def test_numbers_and_strings_are_different_ids(client: Client) -> None:
     tested = client()
-    found = tested.get("/api/items", params={"id": ["7", '"7"']}).json()
-    assert [item["id"] for item in found["items"]] == [7, "7"]
-    assert [item["key"] for item in found["items"]] == ["7", '"7"']
+    answer = tested.get("/api/items", params={"id": ["7", '"7"']}).json()
+    assert [item["id"] for item in answer["items"]] == [7, "7"]
+    assert [item["key"] for item in answer["items"]] == ["7", '"7"']
     assert tested.post("/api/search", json={"id": 7, "k": 1}).json()["query"]["terms"] == ["red"]
 
 
@@ -263,7 +263,7 @@ REJECTED: list[tuple[int, str, dict[str, Any]]] = [
     (422, "rerank must be at least k = 10, got 5", {"text": "red", "k": 10, "rerank": 5}),
     (422, "pass rows of numbers instead of Codes", {"id": 7, "rerank": 50}),
     (422, "unknown modality of the item 'image'", {"id": 7, "modality": "image"}),
-    (404, "there is no item 'nobody'", {"id": "nobody"}),
+    (404, "there is no item 'absent'", {"id": "absent"}),
     (422, "filter", {"text": "red", "filter": {"year": {"~": 3}}}),
 ]
 
@@ -366,7 +366,7 @@ def test_items_are_written_and_deleted(client: Client, gallery: Path, tmp_path: 
     ]
     assert tested.post("/api/items", json={"items": rows}).json() == {"changed": 2}
     assert tested.get("/api/items?id=4").json()["items"][0]["modalities"] == ["text"]
-    assert tested.post("/api/items/delete", json={"ids": ["a", 4, "nobody"]}).json() == {
+    assert tested.post("/api/items/delete", json={"ids": ["a", 4, "absent"]}).json() == {
         "changed": 2
     }
     assert tested.get("/healthz").json()["items"] == 3
@@ -397,9 +397,9 @@ def test_rejected_items(client: Client, gallery: Path, items: list[Any], message
 
 def test_clients_cannot_build_indexes(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Collection, "unindexed_fields", lambda _, filter: list(filter))
-    answer = client().post("/api/search", json={"text": "red", "filter": {"made up": {"==": 1}}})
+    answer = client().post("/api/search", json={"text": "red", "filter": {"unknown": {"==": 1}}})
     assert answer.status_code == 422
-    assert "filter: field 'made up' has no index; indexed fields: []" in answer.json()["error"]
+    assert "filter: field 'unknown' has no index; indexed fields: []" in answer.json()["error"]
 
 
 def test_an_upgrade_by_another_process_is_noticed(gallery: Path, tmp_path: Path) -> None:

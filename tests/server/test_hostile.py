@@ -41,7 +41,7 @@ def service(gallery: Path) -> Iterator[Running]:
 
 def test_random_requests_conform_to_the_openapi_description(service: Running) -> None:
     schema = schemathesis.openapi.from_url(service.address + "/openapi.json")
-    operations = [found.ok() for found in schema.get_all_operations()]  # type: ignore[union-attr]
+    operations = [result.ok() for result in schema.get_all_operations()]  # type: ignore[union-attr]
     assert len(operations) == 9
     for operation in operations:
 

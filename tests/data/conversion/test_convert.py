@@ -290,10 +290,10 @@ def test_labels_narrow_views_and_unused_arrays(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     np.savez(tmp_path / "set.npz", **arrays)
-    told: list[str] = []
-    data = convert(tmp_path / "set.npz", tmp_path / "out", on_unused=told.extend)
+    reported: list[str] = []
+    data = convert(tmp_path / "set.npz", tmp_path / "out", on_unused=reported.extend)
     assert data.modalities == modalities
-    assert told == unused
+    assert reported == unused
     if labels is None:
         assert data.labels is None
     else:

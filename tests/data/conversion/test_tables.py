@@ -29,16 +29,16 @@ def table(**columns: Any) -> pyarrow.Table:  # noqa: ANN401
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_numbered_columns_labels_splits_and_payload_of_a_table(suffix: str, tmp_path: Path) -> None:
-    some = table(
+    rows_table = table(
         label=["dog", "cat", None, "cat", "dog", "dog", "cat"],
         split=["train"] * 5 + ["test"] * 2,
         year2=range(7),
     )
     path = tmp_path / f"set.{suffix}"
     if suffix == "csv":
-        pyarrow.csv.write_csv(some, path)
+        pyarrow.csv.write_csv(rows_table, path)
     else:
-        pyarrow.parquet.write_table(some, path)
+        pyarrow.parquet.write_table(rows_table, path)
     data = convert(path, tmp_path / "out")
     np.testing.assert_array_equal(data.views["image"], IMAGES)
     np.testing.assert_array_equal(data.views["text"], TEXTS)
@@ -79,13 +79,13 @@ def test_lists_in_a_parquet_file(kind: str, tmp_path: Path) -> None:
     rows: list[list[float] | None] = IMAGES.tolist()
     rows[2] = None
     width = -1 if kind == "list" else 4
-    some = pyarrow.table(
+    rows_table = pyarrow.table(
         {"image": pyarrow.array(rows, pyarrow.list_(pyarrow.float64(), width)), "label": CLASSES}
     )
-    pyarrow.parquet.write_table(some, tmp_path / "set.parquet")
-    found = read(tmp_path / "set.parquet").views["image"]
-    assert np.isnan(found[2]).all()
-    np.testing.assert_array_equal(np.delete(found, 2, axis=0), np.delete(IMAGES, 2, axis=0))
+    pyarrow.parquet.write_table(rows_table, tmp_path / "set.parquet")
+    view = read(tmp_path / "set.parquet").views["image"]
+    assert np.isnan(view[2]).all()
+    np.testing.assert_array_equal(np.delete(view, 2, axis=0), np.delete(IMAGES, 2, axis=0))
     pyarrow.parquet.write_table(
         pyarrow.table({"image": [[1.0], [1.0, 2.0]]}), tmp_path / "ragged.parquet"
     )
@@ -96,7 +96,7 @@ def test_lists_in_a_parquet_file(kind: str, tmp_path: Path) -> None:
 
 
 def test_lists_of_words_are_multiple_labels_and_other_columns_payload(tmp_path: Path) -> None:
-    some = pyarrow.table(
+    rows_table = pyarrow.table(
         {
             "image": [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]],
             "labels": [["dog", "cat"], None, ["cat"]],
@@ -105,7 +105,7 @@ def test_lists_of_words_are_multiple_labels_and_other_columns_payload(tmp_path: 
             "tags": [["a"], [], None],
         }
     )
-    pyarrow.parquet.write_table(some, tmp_path / "set.parquet")
+    pyarrow.parquet.write_table(rows_table, tmp_path / "set.parquet")
     data = convert(tmp_path / "set.parquet", tmp_path / "out")
     assert data.classes == ("cat", "dog")
     assert data.labels_by_modality()["image"].tolist() == [
