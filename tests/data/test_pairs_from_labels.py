@@ -51,14 +51,14 @@ def existing(
     a: Labels, b: Labels, *, within: bool
 ) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
     """Enumerate all similar and all dissimilar pairs."""
-    found: tuple[set[tuple[int, int]], set[tuple[int, int]]] = (set(), set())
+    seen: tuple[set[tuple[int, int]], set[tuple[int, int]]] = (set(), set())
     for i, x in enumerate(a):
         for j, y in enumerate(b):
             known = (x.any() and y.any()) if a.ndim == 2 else (x >= 0 and y >= 0)
             if known and not (within and i >= j):
                 share = bool((x & y).any()) if a.ndim == 2 else bool(x == y)
-                found[0 if share else 1].add((i, j))
-    return found
+                seen[0 if share else 1].add((i, j))
+    return seen
 
 
 @given(two_sides(), st.booleans(), st.floats(0, 1), st.integers(0, 2**32))
@@ -127,13 +127,13 @@ def test_a_large_share_of_all_pairs_is_drawn_exactly(right: str, share: float) -
 
 def test_the_seed_determines_the_pairs() -> None:
     labels = np.arange(200) % 5
-    one, two, three = (
+    first, second, third = (
         pairs_from_labels(labels, "image", "text", n_similar=50, n_dissimilar=50, seed=seed)
         for seed in (1, 1, 2)
     )
-    np.testing.assert_array_equal(one.index, two.index)
-    np.testing.assert_array_equal(one.similar, two.similar)
-    assert not np.array_equal(one.index, three.index)
+    np.testing.assert_array_equal(first.index, second.index)
+    np.testing.assert_array_equal(first.similar, second.similar)
+    assert not np.array_equal(first.index, third.index)
 
 
 def test_similar_pairs_are_spread_evenly_and_small_classes_are_exhausted() -> None:
