@@ -215,7 +215,7 @@ def _flatten(
             yield name, _dimension(name, value, integer=name in integer_fields)
 
 
-def _dimension(name: str, value: Any, *, integer: bool) -> Range | Choice:  # noqa: ANN401 - any TOML
+def _dimension(name: str, value: Any, *, integer: bool) -> Range | Choice:  # noqa: ANN401
     """Return a range or a choice from plain values."""
     is_table = isinstance(value, Mapping)
     options = value["choices"] if is_table and set(value) == {"choices"} else value
