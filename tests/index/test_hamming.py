@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from crossbit import kernels
 from crossbit.codes import Codes, Matches
 from crossbit.errors import DataError
-from crossbit.index import HammingIndex, planner
+from crossbit.index import HammingIndex, bit_weights, planner
 
 N_BITS = 5  # only 32 different codes: ties everywhere
-METHODS = ("auto", "scan", "block", "bitslice", "multi")
+METHODS = ("auto", "scan", "block", "bitslice", "rings", "multi")
 
 
 def codes_of(values: list[int], n_bits: int = N_BITS) -> Codes:
@@ -141,7 +141,7 @@ def test_every_method_and_number_of_threads_gives_the_same_result(
     queries = random_codes(n_queries, n_bits, seed + 1)
     with kernels.forced("numpy"):
         expected = index.search(queries, 7)
-    for method in METHODS if n_bits <= 64 else METHODS[:-1]:
+    for method in METHODS if n_bits <= 64 else METHODS[:-1]:  # without "multi"
         for threads in (1, 2):
             assert index.search(queries, 7, method=method, threads=threads) == expected
     index.optimize()
@@ -162,12 +162,98 @@ def test_the_budget_of_the_multi_index_does_not_change_results(
     for queries in (near, far, mixed, near[:3], far[:3], mixed[18:22]):
         expected = index.search(queries, 5, method="scan")
         for budget in (0, 3000, 50_000, 1 << 40):
-            monkeypatch.setattr(planner, "_budget", lambda n, q, budget=budget: budget)
+            monkeypatch.setattr(planner, "_multi_budget", lambda n, q, budget=budget: budget)
             assert index.search(queries, 5) == expected
             assert index.within(queries, 9) == index.within(queries, 9, method="scan")
     index.delete(np.arange(0, 3000, 3))
     assert index.search(near, 5) == index.search(near, 5, method="scan")
     assert index.nbytes > 8 * 3000
+
+
+@pytest.mark.parametrize("n_bits", [65, 128, 256, 300])
+def test_lists_around_centers_answer_like_a_scan(
+    n_bits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After `optimize`, with any budget, after changes and with filters."""
+    monkeypatch.setattr(planner, "RINGS_MIN_ROWS", 100)
+    index = HammingIndex(n_bits)
+    rng = np.random.default_rng(n_bits)
+    centers = rng.random((20, n_bits)) < 0.5
+    bits = centers[rng.integers(0, 20, 3000)] ^ (rng.random((3000, n_bits)) < 0.1)
+    base = Codes.pack(bits)
+    index.add(np.arange(3000) * 2, base)
+    before = index.nbytes
+    near = Codes.pack(bits[:40] ^ (rng.random((40, n_bits)) < 0.05))
+    far = Codes.pack(~bits[:40])
+    mixed = Codes(np.concatenate((near.words[:20], far.words[:20])), n_bits)
+    assert index.search(near, 5) == index.search(near, 5, method="scan")
+    assert index.nbytes == before  # a search does not build lists
+    index.optimize()
+    if kernels.compiled():
+        assert index.nbytes > before
+    radius = n_bits // 5
+
+    def check(ids: NDArray[Any] | None = None) -> None:
+        for queries in (near, far, mixed, near[:3], far[:1], mixed[18:22]):
+            expected = index.search(queries, 5, method="scan", ids=ids)
+            radius_expected = index.within(queries, radius, method="scan", ids=ids)
+            for threads in (1, 2):
+                assert index.search(queries, 5, ids=ids, threads=threads) == expected
+                assert index.within(queries, radius, ids=ids, threads=threads) == radius_expected
+
+    for budget in (0, 200, 1 << 40):
+        monkeypatch.setattr(planner, "_rings_budget", lambda n, q, t, budget=budget: budget)
+        check()
+        check(np.arange(0, 6000, 4))
+        check(np.arange(6000) < 100)
+    index.delete(np.arange(0, 6000, 6))
+    index.upsert(np.arange(500, 700), Codes.pack(bits[:200]))
+    check()
+
+
+@given(st.sampled_from([5, 64, 100, 256]), st.integers(0, 60), st.integers(0, 99))
+@settings(max_examples=30)
+def test_a_weighted_search_equals_the_definition(n_bits: int, n: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    index = HammingIndex(n_bits)
+    ids = rng.permutation(1000)[:n]
+    codes = random_codes(n, n_bits, seed)
+    for part in np.array_split(np.arange(n), 3):
+        index.add(ids[part], codes[part])
+    scores = rng.normal(size=(4, n_bits))
+    weights = bit_weights(scores)
+    assert weights.max(axis=1).tolist() == [255] * 4
+    queries = Codes.pack(scores >= 0)
+    allowed = np.sort(ids[: n // 2])
+    for restricted in (None, allowed):
+        matches = index.search(queries, 7, weights=weights, ids=restricted)
+        kept = range(n) if restricted is None else range(n // 2)
+        for i, query in enumerate(queries.unpack()):
+            costs = (codes.unpack() != query) @ weights[i].astype(np.int64)
+            nearest = sorted((int(costs[row]), int(ids[row])) for row in kept)[:7]
+            found = matches.ids[i] >= 0
+            pairs = zip(matches.distances[i][found], matches.ids[i][found], strict=True)
+            assert list(pairs) == nearest
+
+
+def test_weights_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    index = HammingIndex(4)
+    codes = random_codes(5, 4, 0)
+    index.add(np.arange(5), codes)
+    with pytest.raises(DataError, match=r"integers of shape \(5, 4\).* got float64 of shape"):
+        index.search(codes, 2, weights=np.ones((5, 4)))
+    with pytest.raises(DataError, match=r"got int64 of shape \(4,\); bit_weights makes them"):
+        index.search(codes, 2, weights=np.ones(4, np.int64))
+    with pytest.raises(DataError, match="weights must be from 0 to 255, got 0 to 256"):
+        index.search(codes, 2, weights=np.array([[0, 1, 2, 256]] * 5))
+    with pytest.raises(DataError, match="weights need method 'auto' or 'scan'"):
+        index.search(codes, 2, weights=np.ones((5, 4), np.uint8), method="rings")
+    ones = index.search(codes, 3, weights=np.ones((5, 4), np.uint8))
+    assert ones == index.search(codes, 3)
+    assert not bit_weights(np.zeros((2, 3))).any()
+    monkeypatch.setattr(planner, "BATCH_KEYS", 1)  # one query at a time
+    assert index.search(codes, 3, weights=np.ones((5, 4), np.uint8)) == ones
+    assert index.search(codes[:0], 3, weights=np.ones((0, 4), np.uint8)).ids.shape == (0, 3)
 
 
 def test_many_queries_are_searched_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,7 +374,7 @@ def test_invalid_arguments_are_rejected() -> None:
         index.search(codes, 1, threads=0)
     with pytest.raises(DataError, match=r"radius .* at least 0, got -1"):
         index.within(codes, -1)
-    with pytest.raises(DataError, match=r"unknown method 'tree'; known: \['auto', 'scan'"):
+    with pytest.raises(DataError, match=r"unknown method 'tree'; known: \['auto', 'ready', 'scan'"):
         index.search(codes, 1, method="tree")
     with pytest.raises(DataError, match="'multi' supports up to 64 bits, the index has 70"):
         index.search(codes, 1, method="multi")

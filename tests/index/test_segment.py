@@ -5,8 +5,8 @@ import pytest
 
 from crossbit import kernels
 from crossbit.codes import Codes
-from crossbit.index import HammingIndex, planner, segment
-from crossbit.index.segment import MultiIndex
+from crossbit.index import HammingIndex, planner, structures
+from crossbit.index.structures import MultiIndex
 
 
 @pytest.mark.parametrize("n", [10, 10**7, 10**9])
@@ -20,7 +20,7 @@ def test_keys_cover_a_code_and_leave_at_most_48_bits(n: int) -> None:
 
 @pytest.mark.skipif(kernels.levels() == ("numpy",), reason="the kernels are not compiled")
 def test_wide_keys_give_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segment, "_WIDE_KEY_ROWS", 1000)
+    monkeypatch.setattr(structures, "_WIDE_KEY_ROWS", 1000)
     index = HammingIndex(64)
     codes = Codes.pack(np.random.default_rng(0).random((3000, 64)) < 0.2)
     index.add(np.arange(3000), codes)

@@ -1,15 +1,20 @@
 """Saving and loading an index, and detecting corrupted files."""
 
 import errno
+import itertools
 import json
 import os
 import struct
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from crossbit._io import files
 from crossbit._io.files import ArrayFile
 from crossbit.codes import Codes
 from crossbit.errors import FormatError
@@ -122,6 +127,79 @@ def test_inconsistent_contents_are_detected(
     ArrayFile.write(path, FORMAT, meta, arrays)
     with pytest.raises(FormatError, match=message):
         HammingIndex.load(path)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=5,
+)
+places = st.sampled_from(
+    [
+        ("meta",),
+        ("meta", "n_bits"),
+        ("meta", "meta"),
+        ("arrays",),
+        ("arrays", "ids"),
+        ("arrays", "words"),
+        *(("arrays", name, key) for name in ("ids", "words") for key in ("dtype", "shape")),
+        *(("arrays", name, key) for name in ("ids", "words") for key in ("offset", "bytes")),
+    ]
+)
+values = st.integers(0, 200) | st.sampled_from(["<i8", "<u8", "<f8", [172], [2, 86]]) | json_values
+
+
+@given(changes=st.lists(st.tuples(places, values), min_size=1, max_size=3))
+def test_a_crafted_header_is_a_format_error_or_gives_a_usable_index(
+    tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[tuple[str, ...], object]]
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "crafted.index"
+    if not path.exists():
+        make().save(path.with_suffix(".original"))
+    raw = path.with_suffix(".original").read_bytes()
+    (length,) = struct.unpack_from("<I", raw, 8)
+    header = json.loads(raw[16 : 16 + length])
+    for (*parents, key), value in changes:
+        entry = header
+        for name in parents:
+            entry = entry.get(name) if isinstance(entry, dict) else None
+        if isinstance(entry, dict):
+            entry[key] = value
+    text = json.dumps(header).encode()
+    prefix = struct.pack("<8sII", b"crossbit", len(text), zlib.crc32(text)) + text
+    start = 16 + length
+    path.write_bytes(prefix + b"\0" * (-len(prefix) % 64) + raw[start + (-start % 64) :])
+    try:
+        index = HammingIndex.load(path)
+    except FormatError:
+        return
+    queries = Codes.pack(np.zeros((2, index.n_bits), bool))
+    assert len(index.search(queries, 3).ids) == 2
+
+
+def test_an_index_whose_file_was_truncated_raises_an_error(
+    saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "_MAP_BYTES", 0)
+    index = HammingIndex.load(saved)
+    changed = index.copy()
+    changed.delete(changed.ids()[:3])  # shares the memory map
+    assert index.is_intact
+    os.truncate(saved, 500)
+    queries = Codes.pack(np.zeros((1, 70), bool))
+    calls: list[Callable[[HammingIndex], object]] = [
+        lambda broken: broken.search(queries, 3),
+        lambda broken: broken.within(queries, 3),
+        lambda broken: broken.get([1]),
+        lambda broken: broken.ids(),
+        lambda broken: broken.upsert([1], queries),
+        lambda broken: broken.delete([1]),
+        lambda broken: broken.save(saved),
+    ]
+    for broken, call in itertools.product((index, changed), calls):
+        assert not broken.is_intact
+        with pytest.raises(FormatError, match="was truncated while the index was in use"):
+            call(broken)
 
 
 def test_a_crash_while_saving_leaves_the_old_file(

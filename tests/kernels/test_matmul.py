@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crossbit import kernels
-from crossbit.kernels import Matmul, dispatch, matmul, pack_signs
+from crossbit.kernels import Matmul, matmul, pack_signs
 
 LEVELS = kernels.levels()
 
@@ -89,29 +89,3 @@ def test_omp_num_threads_limits_the_threads(monkeypatch: pytest.MonkeyPatch) -> 
         matmul._max_threads.cache_clear()
         assert matmul._max_threads() == expected
     matmul._max_threads.cache_clear()
-
-
-@pytest.mark.skipif(dispatch.native is None, reason="the kernels are not compiled")
-def test_buffers_that_are_too_small_are_refused() -> None:
-    X, multiply = case(4, 5, 6)
-    native = dispatch.native
-    assert native is not None
-    panels = multiply._panels
-    bias = multiply._bias
-    out = np.zeros((4, 6), np.float32)
-    assert native.product(0, 1, 4, 5, 6, X, panels, bias, out, None) == 4
-    for name, arguments in {
-        "x": (X[:3], panels, bias, out, None),
-        "panels": (X, panels[:, :4], bias, out, None),
-        "bias": (X, panels, bias[:6], out, None),
-        "out": (X, panels, bias, out[:3], None),
-        "words": (X, panels, bias, None, np.zeros((3, 1), np.uint64)),
-    }.items():
-        with pytest.raises(ValueError, match=f"{name}: .* bytes expected"):
-            native.product(
-                0, 1, 4, 5, 6, *(a if a is None else np.ascontiguousarray(a) for a in arguments)
-            )
-    with pytest.raises(ValueError, match="sizes ≥ 0"):
-        native.product(0, 0, 4, 5, 6, X, panels, bias, out, None)
-    with pytest.raises(ValueError, match="no level"):
-        native.product(9, 1, 4, 5, 6, X, panels, bias, out, None)

@@ -8,9 +8,10 @@ from numpy.typing import NDArray
 
 from crossbit import kernels
 from crossbit.codes import Codes
-from crossbit.index.segment import MultiIndex
-from crossbit.kernels import dispatch, search
-from crossbit.kernels.search import BITSLICE, BLOCK, GIVEN_UP, MULTI, SCAN, CodeArray
+from crossbit.index.structures import MultiIndex
+from crossbit.kernels import search
+from crossbit.kernels.rings import RingLists
+from crossbit.kernels.search import BITSLICE, BLOCK, GIVEN_UP, MULTI, RINGS, SCAN, CodeArray
 
 Bits = NDArray[np.bool_]
 WIDTHS = (1, 8, 12, 31, 64, 65, 100, 128, 256, 300, 1024)
@@ -49,14 +50,17 @@ def padded(values: list[list[int]], k: int) -> list[list[int]]:
 
 def methods(level: str, n_bits: int) -> tuple[int, ...]:
     exhaustive = (SCAN, BLOCK, BITSLICE)
-    return (*exhaustive, MULTI) if n_bits <= 64 and level != "numpy" else exhaustive
+    if level == "numpy":
+        return exhaustive
+    return (*exhaustive, RINGS, MULTI) if n_bits <= 64 else (*exhaustive, RINGS)
 
 
 def make_codes(base: Bits, n_bits: int, alive: Bits | None) -> CodeArray:
     words = Codes.pack(base).words if len(base) else np.empty((0, -(-n_bits // 64)), np.uint64)
-    indexable = n_bits <= 64 and kernels.levels() != ("numpy",)
-    tables = MultiIndex().tables(words, n_bits) if indexable else ()
-    return CodeArray(np.arange(len(base)), words, n_bits, alive, tables)
+    compiled = kernels.levels() != ("numpy",)
+    tables = MultiIndex().tables(words, n_bits) if compiled and n_bits <= 64 else ()
+    rings = RingLists.build(words, n_bits) if compiled else None
+    return CodeArray(np.arange(len(base)), words, n_bits, alive, tables, rings)
 
 
 @LEVELS
@@ -111,6 +115,49 @@ def test_within_equals_the_definition_with_every_method(
 
 
 @LEVELS
+@given(
+    st.sampled_from(WIDTHS),
+    st.sampled_from([0, 1, 3, 50, 700]),
+    st.sampled_from([1, 4, 900]),
+    st.sampled_from([0, 1, 7, 255]),
+    st.integers(0, 99),
+)
+def test_weighted_distances_equal_the_definition(
+    level: str, n_bits: int, n: int, k: int, largest: int, seed: int
+) -> None:
+    base = random_bits(n, n_bits, seed)
+    queries = random_bits(3, n_bits, seed + n)
+    rng = np.random.default_rng(seed)
+    weights = rng.integers(0, largest + 1, (3, n_bits)).astype(np.uint8)
+    alive = None if seed % 2 else rng.random(n) < 0.6
+    rows = range(n) if alive is None else np.flatnonzero(alive).tolist()
+    costs = (queries[:, None] != base[None]) @ weights[:, :, None].astype(np.int64)
+    nearest = [sorted((int(cost[row, 0]), row) for row in rows)[:k] for cost in costs]
+    codes = make_codes(base, n_bits, alive)
+    with kernels.forced(level):
+        for threads in (1, 2):
+            ids, distances = codes.weighted(Codes.pack(queries).words, weights, k, threads=threads)
+            assert ids.tolist() == padded([[row for _, row in pairs] for pairs in nearest], k)
+            assert distances.tolist() == padded([[d for d, _ in pairs] for pairs in nearest], k)
+
+
+@LEVELS
+@pytest.mark.parametrize("n_bits", [64, 128, 192, 256])
+def test_weighted_distances_of_many_codes_agree_with_numpy(level: str, n_bits: int) -> None:
+    base = random_bits(20_000, n_bits, 1, centers=50)
+    codes = make_codes(base, n_bits, None)
+    words = Codes.pack(random_bits(5, n_bits, 1, centers=50)).words
+    weights = np.random.default_rng(1).integers(0, 256, (5, n_bits), dtype=np.uint8)
+    with kernels.forced("numpy"):
+        expected = codes.weighted(words, weights, 20)
+    with kernels.forced(level):
+        for threads in (1, 3):
+            ids, distances = codes.weighted(words, weights, 20, threads=threads)
+            np.testing.assert_array_equal(ids, expected[0])
+            np.testing.assert_array_equal(distances, expected[1])
+
+
+@LEVELS
 @pytest.mark.parametrize("n_bits", [16, 64, 128, 192, 256])
 def test_large_batches_agree_with_numpy(level: str, n_bits: int) -> None:
     base = random_bits(40_000, n_bits, 1, centers=50)
@@ -151,40 +198,8 @@ def test_a_query_beyond_its_budget_is_given_up() -> None:
     assert (distances[:, 0] == GIVEN_UP).all()
     assert ids.shape == (2, 5)
     assert codes.within(queries, 30, method=MULTI, budget=100)[1] == 2
-
-
-@pytest.mark.skipif(kernels.levels() == ("numpy",), reason="the kernels are not compiled")
-def test_the_extension_checks_sizes() -> None:
-    native = dispatch.native
-    assert native is not None
-    words = np.zeros((2, 1), np.uint64)
-    ids = np.arange(2)
-    with pytest.raises(ValueError, match="words: 40 bytes expected, got 16"):
-        native.segment(5, 64, words, ids, None, ())
-    with pytest.raises(ValueError, match="1 to 1024 bits"):
-        native.segment(2, 1025, words, ids, None, ())
-    with pytest.raises(ValueError, match="at most 30"):
-        native.segment(2, 64, words, ids, None, ((40, 31, ids, ids, ids, ids),))
-    with pytest.raises(ValueError, match="tuple of at most 8 tuples"):
-        native.segment(2, 64, words, ids, None, (7,))
-    with pytest.raises(ValueError, match="starts: 12 bytes expected"):
-        native.segment(2, 64, words, ids, None, ((0, 1, ids[:1].astype(np.int32), ids, ids, ids),))
-    segment = native.segment(2, 64, words, ids, None, ())
-    out = np.empty(2, np.int64)
-    with pytest.raises(ValueError, match="distances: 8 bytes expected, got 2"):
-        native.search(segment, 0, words, 1, 1, SCAN, 0, out, np.empty(2, np.uint8))
-    with pytest.raises(ValueError, match="k ≥ 1"):
-        native.search(segment, 0, words, 0, 1, SCAN, 0, out, out)
-    with pytest.raises(ValueError, match="a path that the segment is ready for"):
-        native.search(segment, 0, words, 1, 1, MULTI, 0, out, out)
-    with pytest.raises(ValueError, match="no level 9"):
-        native.within(segment, 9, words, 1, 1, SCAN, 0)
-    with pytest.raises(ValueError, match="heads: 72 bytes expected"):
-        native.table(words, 0, 1, np.empty(3, np.uint32), out[:1], out, out)
-    with pytest.raises(ValueError, match="at most 30"):
-        native.table(words, 60, 9, out, out, out, out)
-    with pytest.raises(ValueError, match="width ≥ 1"):
-        native.matrix(0, words, words, 0, out)
+    assert codes.nearest(queries, 5, method=RINGS, budget=100)[2] == 2
+    assert codes.within(queries, 30, method=RINGS, budget=100)[1] == 2
 
 
 @given(st.lists(st.booleans(), max_size=200))

@@ -25,8 +25,8 @@ class _Miscompiled:
         function = getattr(self._native, name)
         if name != self._kernel:
             return function
-        # The level is the first argument of all kernels but `search`, whose first is the segment.
-        position = 1 if name == "search" else 0
+        # The level is the first argument of all kernels but those whose first is the segment.
+        position = 1 if name in ("search", "weighted") else 0
 
         def run(*arguments: Any) -> Any:  # noqa: ANN401
             result = function(*arguments)
@@ -53,7 +53,7 @@ def test_the_levels_of_this_build_are_correct(level: str) -> None:
 
 
 @pytest.mark.skipif(len(COMPILED) < 2, reason="needs two compiled levels")
-@pytest.mark.parametrize("kernel", ["search", "matrix", "product"])
+@pytest.mark.parametrize("kernel", ["search", "weighted", "matrix", "product"])
 def test_a_wrong_level_gives_way_to_the_next(kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatch, "native", _Miscompiled(dispatch.native, kernel, (0,)))
     dispatch.use(COMPILED[0])

@@ -1,5 +1,7 @@
 """Exact nearest-neighbor search over binary codes."""
 
-from crossbit.index.hamming import HammingIndex, weighted_hamming
+from crossbit.index.budget import Budget
+from crossbit.index.hamming import HammingIndex
+from crossbit.index.weights import bit_weights, weighted_hamming
 
-__all__ = ["HammingIndex", "weighted_hamming"]
+__all__ = ["Budget", "HammingIndex", "bit_weights", "weighted_hamming"]

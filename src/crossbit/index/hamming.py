@@ -11,9 +11,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from crossbit._validation import check_bits, check_integer, check_matrix
 from crossbit.codes import Codes, Matches
-from crossbit.errors import DataError, MissingExtraError
-from crossbit.index.planner import Search, use_multi_index
+from crossbit.errors import DataError, FormatError, MissingExtraError
+from crossbit.index.budget import Budget, RecallCurve
+from crossbit.index.planner import Search, build_structure, is_built
 from crossbit.index.segment import MAX_ID, MAX_ROWS, Segment, id_array
+from crossbit.index.weights import reorder, weighted_hamming
+
+__all__ = ["HammingIndex", "weighted_hamming"]
 
 
 class HammingIndex:
@@ -21,8 +25,9 @@ class HammingIndex:
 
     Results are ordered by (distance, id), for every search method and number of threads. The index
     chooses the method from the sizes: a scan for one query, blocks for a few, bit-sliced blocks for
-    many, and for at least 10⁶ codes of up to 64 bits a multi-index, with a budget after which it
-    falls back to a scan.
+    many, for at least 10⁶ codes of up to 64 bits a multi-index, and for longer codes, once
+    `optimize` has built them, lists around centers; both with a budget after which a query is
+    scanned.
 
     Any number of threads may search while others add and delete: a search sees the index as it was
     when the search began.
@@ -43,6 +48,7 @@ class HammingIndex:
         # Writers hold the lock and replace the tuple; readers take the current tuple without it.
         self._lock = threading.Lock()
         self._segments: tuple[Segment, ...] = ()
+        self._curve: RecallCurve | None = None
 
     def add(self, ids: ArrayLike, codes: Codes) -> None:
         """Add codes under new ids.
@@ -53,7 +59,7 @@ class HammingIndex:
         segment = self._new_segment(ids, codes)
         new_ids = segment.codes.ids
         with self._lock:
-            for other in self._segments:
+            for other in self._intact_segments():
                 if (taken := other.find(new_ids) >= 0).any():
                     raise DataError(
                         f"id {new_ids[taken.argmax()]} is already in the index;"
@@ -80,10 +86,11 @@ class HammingIndex:
         return Segment.sort(id_array(ids), self._checked_words(codes), self.n_bits)
 
     def _without(self, ids: NDArray[np.int64]) -> tuple[Segment, ...]:
-        segment_rows = [segment.find(ids) for segment in self._segments]
+        segments = self._intact_segments()
+        segment_rows = [segment.find(ids) for segment in segments]
         return tuple(
             segment.without(rows[rows >= 0]) if (rows >= 0).any() else segment
-            for segment, rows in zip(self._segments, segment_rows, strict=True)
+            for segment, rows in zip(segments, segment_rows, strict=True)
         )
 
     def _checked_words(self, codes: object) -> NDArray[np.uint64]:
@@ -100,6 +107,8 @@ class HammingIndex:
         threads: int | None = None,
         ids: ArrayLike | None = None,
         method: str = "auto",
+        weights: ArrayLike | None = None,
+        budget: Budget | None = None,
     ) -> Matches:
         """Find the k nearest codes of each query.
 
@@ -109,8 +118,15 @@ class HammingIndex:
             threads: Maximum number of threads; None: all available cores.
             ids: Search only these: an array of ids, or an array of booleans of which element i says
                 whether id i is allowed.
-            method: ``"scan"``, ``"block"``, ``"bitslice"`` or ``"multi"`` (up to 64 bits) forces a
-                search method; the result is the same.
+            method: ``"scan"``, ``"block"``, ``"bitslice"``, ``"multi"`` (up to 64 bits) or
+                ``"rings"`` forces a search method; ``"ready"`` builds nothing that `optimize`
+                has not built yet. The result is the same.
+            weights: Weight of each bit of each query, integers from 0 to 255 of shape (queries,
+                n_bits), for instance from `bit_weights`. The distance is then the sum of the
+                weights of the bits that differ, and the search is exact for it; None: every
+                bit counts 1.
+            budget: Stop each query early; the matches then have a certificate that says what is
+                proven about them. None: exact.
 
         Returns:
             Ids and distances of shape (queries, k), ordered by (distance, id).
@@ -121,8 +137,17 @@ class HammingIndex:
             raise DataError(
                 f"k must be at most {MAX_ROWS}, got {k}; the result has k columns in any case"
             )
-        search = Search(self._segments, self.n_bits, ids=ids, threads=threads, method=method)
-        return search.nearest(queries, k)
+        search = Search(
+            self._intact_segments(), self.n_bits, ids=ids, threads=threads, method=method
+        )
+        if weights is None and budget is None:
+            return search.nearest(queries, k)
+        if weights is None and budget is not None:
+            matches, radii, gaps = search.certified(queries, k, **budget.limits(self._curve))
+            return budget.certify(matches, radii, gaps, self._curve)
+        if weights is None or budget is not None:
+            raise DataError("a search has either weights or a budget, got both")
+        return search.weighted(queries, weights, k)
 
     def within(
         self,
@@ -147,8 +172,31 @@ class HammingIndex:
         """
         queries = np.ascontiguousarray(self._checked_words(codes))
         radius = min(check_integer(radius, "radius"), self.n_bits)
-        search = Search(self._segments, self.n_bits, ids=ids, threads=threads, method=method)
+        search = Search(
+            self._intact_segments(), self.n_bits, ids=ids, threads=threads, method=method
+        )
         return search.within(queries, radius)
+
+    def calibrate(self, codes: Codes, k: int = 10) -> None:
+        """Learn from held-out queries what searches with a budget probably find.
+
+        Queries must be of the kind that will ask and not be in the index: codes of another
+        modality, or those of the index itself, have nearer neighbors. A hundred are enough;
+        it costs about fifty searches per query. The result is not saved with the index.
+        """
+        queries = np.ascontiguousarray(self._checked_words(codes))
+        if not len(queries):
+            raise DataError("calibration needs at least one query, got none")
+        exact = self.search(codes, k)
+
+        def stopped(gap: int) -> tuple[Matches, NDArray[np.int32]]:
+            search = Search(
+                self._intact_segments(), self.n_bits, ids=None, threads=None, method="auto"
+            )
+            matches, _, gaps = search.certified(queries, k, gap=gap)
+            return matches, gaps
+
+        self._curve = RecallCurve.fit(stopped, exact, self.n_bits)
 
     def rerank(
         self, matches: Matches, scores: ArrayLike, *, k: int | None = None, ties_only: bool = False
@@ -174,29 +222,37 @@ class HammingIndex:
                 f"expected one row of scores per query, got {len(s)} rows for {len(matches)}"
                 " queries"
             )
-        all_ids = np.empty_like(matches.ids)
-        all_distances = np.empty_like(matches.distances)
-        for i, (ids, distances) in enumerate(zip(matches.ids, matches.distances, strict=True)):
-            n = int(np.count_nonzero(ids >= 0))  # the padding comes last and stays last
-            cost = weighted_hamming(s[i], self.get(ids[:n]))
-            primary, secondary = (distances[:n], cost) if ties_only else (cost, distances[:n])
-            order = np.concatenate(
-                (np.lexsort((ids[:n], secondary, primary)), np.arange(n, len(ids)))
-            )
-            all_ids[i] = ids[order]
-            all_distances[i] = distances[order]
-        return Matches(all_ids[:, :k].copy(), all_distances[:, :k].copy())
+        return reorder(matches, s, self.get, k=k, ties_only=ties_only)
 
-    def optimize(self) -> None:
-        """Merge all codes into one segment and build the structures that searches would use."""
+    def optimize(self, *, merge: bool = True) -> None:
+        """Merge all codes into one segment and build the structures that searches would use.
+
+        Lists that `save` or `save_lists` has written beside a file are loaded instead of built.
+
+        Args:
+            merge: False leaves the segments as they are; codes may be added meanwhile.
+        """
+        if not merge:
+            for segment in self._intact_segments():
+                build_structure(segment)
+            return
         with self._lock:
             has_deleted = any(segment.codes.alive is not None for segment in self._segments)
             if len(self._segments) > 1 or has_deleted:
-                merged = Segment.merge(self._segments, self.n_bits)
+                merged = Segment.merge(self._intact_segments(), self.n_bits)
                 self._segments = (merged,) if len(self) else ()
             for segment in self._segments:
-                if use_multi_index(segment):
-                    segment.indexed()
+                build_structure(segment)
+
+    @property
+    def is_optimized(self) -> bool:
+        """Whether every segment has the structure that searches would use."""
+        return all(is_built(segment) for segment in self._segments)
+
+    def save_lists(self) -> None:
+        """Write lists that `optimize` has built for a loaded index beside its file."""
+        for segment in self._intact_segments():
+            segment.save_lists()
 
     def get(self, ids: ArrayLike) -> Codes:
         """Return the codes of these ids, in their order.
@@ -207,7 +263,7 @@ class HammingIndex:
         wanted = id_array(ids)
         words = np.empty((len(wanted), -(-self.n_bits // 64)), np.uint64)
         missing = np.ones(len(wanted), np.bool_)
-        for segment in self._segments:
+        for segment in self._intact_segments():
             rows = segment.find(wanted)
             in_segment = rows >= 0
             words[in_segment] = segment.codes.words[rows[in_segment]]
@@ -216,16 +272,31 @@ class HammingIndex:
             raise DataError(f"id {wanted[missing.argmax()]} is not in the index")
         return Codes(words, self.n_bits)
 
+    @property
+    def is_intact(self) -> bool:
+        """False if the file that the index was loaded from has been truncated since."""
+        return all(segment.is_intact for segment in self._segments)
+
+    def _intact_segments(self) -> tuple[Segment, ...]:
+        segments = self._segments
+        if not all(segment.is_intact for segment in segments):
+            raise FormatError(
+                "the file of the index was truncated while the index was in use; build the index"
+                " again, or restore the file and load it again"
+            )
+        return segments
+
     def copy(self) -> "HammingIndex":
         """Return a copy in constant time; both share their arrays until one of them is changed."""
         other = HammingIndex(self.n_bits)
         other.meta = dict(self.meta)
         other._segments = self._segments
+        other._curve = self._curve
         return other
 
     def ids(self) -> NDArray[np.int64]:
         """Return all ids, ascending."""
-        parts = [segment.living()[0] for segment in self._segments]
+        parts = [segment.living()[0] for segment in self._intact_segments()]
         return np.sort(np.concatenate([np.empty(0, np.int64), *parts]))
 
     def __len__(self) -> int:
@@ -249,21 +320,22 @@ class HammingIndex:
         return sum(segment.nbytes for segment in self._segments)
 
     def save(self, path: str | PathLike[str], meta: Mapping[str, Any] | None = None) -> None:
-        """Write the index to one file, atomically.
+        """Write the index to a file, atomically; lists around centers go into a second, beside it.
 
         Args:
             path: The file.
             meta: Metadata for the header, as JSON; `load` returns it as ``index.meta``.
         """
-        segment = Segment.merge(self._segments, self.n_bits)
+        segment = Segment.merge(self._intact_segments(), self.n_bits)
         segment.save(Path(path), self.meta if meta is None else meta)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
-        """Load a saved index with memory-mapped codes.
+        """Load a saved index; the codes of a file above 16 MiB are memory-mapped.
 
         Raises:
-            FormatError: The file is corrupted, or not an index.
+            FormatError: The file is corrupted, or not an index. Later calls raise it, too, if the
+                file was truncated meanwhile; replace a file by renaming instead of overwriting it.
         """
         segment, meta = Segment.load(Path(path))
         index = cls(segment.codes.n_bits)
@@ -287,13 +359,6 @@ class HammingIndex:
         converted = cls(codes.n_bits)
         converted.add(ids, codes)
         return converted
-
-
-def weighted_hamming(scores: NDArray[Any], codes: Codes) -> NDArray[np.float64]:
-    r"""Return $\sum_i |s_i| [\operatorname{sign} s_i \ne b_i]$ for each code."""
-    differs = codes.unpack() != (scores >= 0)
-    costs: NDArray[np.float64] = differs @ np.abs(scores).astype(np.float64)
-    return costs
 
 
 def _to_faiss(index: "HammingIndex") -> Any:  # noqa: ANN401 - faiss is not typed

@@ -1,7 +1,7 @@
 """Query planner: choose a kernel from the sizes; the choice never changes the result."""
 
-import math
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -9,31 +9,39 @@ from numpy.typing import ArrayLike, NDArray
 from crossbit._validation import check_integer
 from crossbit.codes import Matches
 from crossbit.errors import DataError
-from crossbit.index.segment import MultiIndex, Segment, Words, id_array
+from crossbit.index.restrict import AllowedIds
+from crossbit.index.segment import Segment
+from crossbit.index.structures import MultiIndex, Words
+from crossbit.index.weights import checked_weights
 from crossbit.kernels import dispatch
 from crossbit.kernels.search import (
     BITSLICE,
     BLOCK,
+    FINISHED,
     GIVEN_UP,
     MULTI,
+    NO_BUDGET,
+    RINGS,
     SCAN,
     CodeArray,
     IdDistances,
 )
 
-METHODS = {"scan": SCAN, "block": BLOCK, "bitslice": BITSLICE, "multi": MULTI}
+METHODS = {"scan": SCAN, "block": BLOCK, "bitslice": BITSLICE, "multi": MULTI, "rings": RINGS}
 AUTO = "auto"
+_READY = "ready"
 
 MULTI_MAX_BITS = 64  # a multi-index keeps a code in one word
 MULTI_MIN_ROWS = 1_000_000  # with fewer rows a scan is as fast
+RINGS_MIN_ROWS = 100_000
 BITSLICE_MIN_QUERIES = 24  # with fewer queries transposing does not pay off
 UNCACHED_ROWS = 1 << 22  # from here on a scan is bound by memory
 SAMPLE_QUERIES = 8  # queries of a batch that try the multi-index first
 WORDS_PER_THREAD = 1 << 18  # about 60 µs of work, a few times the cost of starting a thread
-GROUP_COST = 64  # cost of looking up one group in a table, in compared codes
+_WEIGHTED_COST = 2  # cost of a weighted scan, in scans
+_STRUCTURE_GAIN = 20  # least cost of a scan, in searches with a structure, on data that suits it
 BATCH_QUERIES = 1024  # queries per kernel call
 BATCH_KEYS = 1 << 24  # results that the collectors of one kernel call may hold
-_GATHER_SHARE = 16  # if fewer than 1/16 of the rows are allowed, their codes are copied
 
 
 class Search:
@@ -44,7 +52,7 @@ class Search:
         n_bits: Length of a code.
         ids: Search only these: an array of ids, or booleans indexed by id; None: all.
         threads: Maximum number of threads; None: all available cores.
-        method: ``"auto"``, or a key of `METHODS`.
+        method: ``"auto"``, ``"ready"``, or a key of `METHODS`.
     """
 
     def __init__(
@@ -56,8 +64,8 @@ class Search:
         threads: int | None,
         method: str,
     ) -> None:
-        if method != AUTO and method not in METHODS:
-            raise DataError(f"unknown method {method!r}; known: {[AUTO, *METHODS]}")
+        if method not in (AUTO, _READY, *METHODS):
+            raise DataError(f"unknown method {method!r}; known: {[AUTO, _READY, *METHODS]}")
         if method == "multi" and n_bits > MULTI_MAX_BITS:
             raise DataError(
                 f"method 'multi' supports up to {MULTI_MAX_BITS} bits, the index has {n_bits}"
@@ -67,15 +75,103 @@ class Search:
             if threads is None
             else check_integer(threads, "threads", least=1)
         )
-        self._method = None if method == AUTO else METHODS[method]
-        self._segments = segments if ids is None else _restrict(segments, ids)
+        self._n_bits = n_bits
+        self._method = METHODS.get(method)
+        self._builds = method != _READY
+        self._all_segments = segments
+        self._allowed = None if ids is None else AllowedIds(ids)
+
+    @cached_property
+    def _segments(self) -> Sequence[Segment]:
+        """The segments, restricted to the allowed ids."""
+        if self._allowed is None:
+            return self._all_segments
+        return self._allowed.restrict(self._all_segments)
 
     def nearest(self, queries: Words, k: int) -> Matches:
         """Return the k nearest rows per query, ordered by (distance, id), padded with -1."""
-        if len(self._segments) == 1:
-            return Matches(*self._nearest_in_batches(self._segments[0], queries, k))
-        parts = [self._nearest_in_batches(segment, queries, k) for segment in self._segments]
+        if self._allowed is not None and self._method is None:
+            return self._nearest_allowed(self._allowed, queries, k)
+        return self._nearest_in(self._segments, queries, k)
+
+    def _nearest_allowed(self, allowed: AllowedIds, queries: Words, k: int) -> Matches:
+        """Check the nearest of all codes if that is cheaper than a search of the allowed ones.
+
+        The allowed ones among them, if there are k, are the k nearest allowed ones.
+        """
+        n = sum(map(len, self._all_segments))
+        number = allowed.number_to_check(n, k, self._unrestricted_cost(len(queries)))
+        while number is not None:
+            found = self._nearest_in(self._all_segments, queries, number)
+            if (matches := allowed.select(found, k)) is not None:
+                return matches
+            number = allowed.widen(number, k)
+        return self._nearest_in(self._segments, queries, k)
+
+    def _unrestricted_cost(self, n_queries: int) -> float:
+        """Return the cost of a search of all codes per query, in codes compared by a scan."""
+        shared = 1 if n_queries == 1 else 2 if n_queries < BITSLICE_MIN_QUERIES else 8
+        return sum(
+            len(segment) / (shared if self._structure(segment) is None else _STRUCTURE_GAIN)
+            for segment in self._all_segments
+        )
+
+    def _nearest_in(self, segments: Sequence[Segment], queries: Words, k: int) -> Matches:
+        if len(segments) == 1:
+            return Matches(*self._nearest_in_batches(segments[0], queries, k))
+        parts = [self._nearest_in_batches(segment, queries, k) for segment in segments]
         return _merge_nearest(parts, len(queries), k)
+
+    def weighted(self, queries: Words, weights: ArrayLike, k: int) -> Matches:
+        """Return the k rows of the smallest weighted distances, ordered by (distance, id)."""
+        if self._method not in (None, SCAN):
+            raise DataError("weights need method 'auto' or 'scan'")
+        checked = checked_weights(weights, len(queries), self._n_bits)
+        parts = [
+            _weighted_in_batches(
+                segment.codes, queries, checked, k, self._n_threads(segment, _WEIGHTED_COST)
+            )
+            for segment in self._segments
+        ]
+        return _merge_nearest(parts, len(queries), k)
+
+    def certified(
+        self,
+        queries: Words,
+        k: int,
+        *,
+        share: float = 1.0,
+        nanoseconds: int = NO_BUDGET,
+        gap: int = FINISHED,
+    ) -> tuple[Matches, NDArray[np.int32], NDArray[np.int32]]:
+        """Return the matches of a search with limits, the proven radius and the gap per query.
+
+        Lists around centers serve segments of at least `RINGS_MIN_ROWS` rows, whatever the length
+        of their codes; the first such search builds them, unless it takes only what is ready.
+        Others are searched exactly.
+        """
+        if self._method is not None:
+            raise DataError("a budget needs method 'auto'")
+        radii = np.full(len(queries), self._n_bits, np.int32)
+        gaps = np.full(len(queries), FINISHED, np.int32)
+        parts = []
+        for segment in self._segments:
+            is_ready = self._builds or segment.has_rings
+            if len(segment) < RINGS_MIN_ROWS or not dispatch.compiled() or not is_ready:
+                parts.append(self._nearest_in_batches(segment, queries, k))
+                continue
+            ids, distances, part_radii, part_gaps = segment.ringed().certified(
+                queries,
+                k,
+                rows=NO_BUDGET if share == 1 else max(1, int(share * len(segment))),
+                nanoseconds=nanoseconds,
+                gap=gap,
+                threads=min(self._threads, max(1, len(queries))),
+            )
+            parts.append((ids, distances))
+            radii = np.minimum(radii, part_radii)
+            gaps = np.minimum(gaps, part_gaps)
+        return _merge_nearest(parts, len(queries), k), radii, gaps
 
     def within(self, queries: Words, radius: int) -> list[Matches]:
         """Return the rows at most ``radius`` away, one `Matches` per query."""
@@ -96,28 +192,30 @@ class Search:
         return ids, distances
 
     def _nearest(self, segment: Segment, queries: Words, k: int) -> IdDistances:
-        if self._method is None and use_multi_index(segment):
-            return self._nearest_with_budget(segment, queries, k)
+        if self._method is None and (structure := self._structure(segment)) is not None:
+            return self._nearest_with_budget(segment, structure, queries, k)
         method = _exhaustive(len(queries)) if self._method is None else self._method
         ids, distances, _ = _codes_for(segment, method).nearest(
             queries, k, threads=self._n_threads(segment, len(queries)), method=method
         )
         return ids, distances
 
-    def _nearest_with_budget(self, segment: Segment, queries: Words, k: int) -> IdDistances:
-        """Try the multi-index; scan for the queries that exceed their budget.
+    def _nearest_with_budget(
+        self, segment: Segment, structure: int, queries: Words, k: int
+    ) -> IdDistances:
+        """Try the structure of a segment; scan for the queries that exceed their budget.
 
         In a large batch a sample goes first: if most of it exceeds the budget, the rest is scanned.
         """
-        codes = segment.indexed()
-        budget = _budget(len(segment), len(queries))
+        codes = _codes_for(segment, structure)
+        budget = self._budget(segment, structure, len(queries))
         sample = queries if len(queries) < BITSLICE_MIN_QUERIES else queries[:SAMPLE_QUERIES]
         ids, distances, given_up = codes.nearest(
-            sample, k, threads=min(self._threads, len(sample)), method=MULTI, budget=budget
+            sample, k, threads=min(self._threads, len(sample)), method=structure, budget=budget
         )
         if n_rest := len(queries) - len(sample):
-            method = MULTI if 2 * given_up < len(sample) else _exhaustive(n_rest)
-            threads = self._threads if method == MULTI else self._n_threads(segment, n_rest)
+            method = structure if 2 * given_up < len(sample) else _exhaustive(n_rest)
+            threads = self._threads if method == structure else self._n_threads(segment, n_rest)
             rest_ids, rest_distances, rest_given_up = codes.nearest(
                 queries[len(sample) :], k, threads=threads, method=method, budget=budget
             )
@@ -135,11 +233,14 @@ class Search:
         return ids, distances
 
     def _within(self, segment: Segment, queries: Words, radius: int) -> Sequence[IdDistances]:
-        if self._method is None and use_multi_index(segment):
-            budget = _budget(len(segment), len(queries))
-            if _radius_cost(segment, radius) < budget:
-                matches, given_up = segment.indexed().within(
-                    queries, radius, threads=self._threads, method=MULTI, budget=budget
+        if self._method is None and (structure := self._structure(segment)) is not None:
+            budget = self._budget(segment, structure, len(queries))
+            if (
+                structure == RINGS
+                or MultiIndex.radius_cost(self._n_bits, len(segment), radius) < budget
+            ):
+                matches, given_up = _codes_for(segment, structure).within(
+                    queries, radius, threads=self._threads, method=structure, budget=budget
                 )
                 if not given_up:
                     return matches
@@ -149,13 +250,41 @@ class Search:
         )
         return matches
 
+    def _structure(self, segment: Segment) -> int | None:
+        """Return the structure that a search tries first; None: it scans."""
+        if _use_multi_index(segment):
+            return MULTI if self._builds or segment.has_tables else None
+        return RINGS if _use_rings(segment) and segment.has_rings else None
+
+    def _budget(self, segment: Segment, structure: int, n_queries: int) -> int:
+        """Return the cost at which the structure gives a query up."""
+        n = len(segment)
+        if structure == MULTI:
+            return _multi_budget(n, n_queries)
+        return _rings_budget(n, n_queries, self._n_threads(segment, n_queries))
+
     def _n_threads(self, segment: Segment, n_queries: int) -> int:
         """Return how many threads an exhaustive search is worth."""
         useful = segment.codes.words.size * n_queries // WORDS_PER_THREAD
         return min(self._threads, useful) if useful > 1 else 1
 
 
-def use_multi_index(segment: Segment) -> bool:
+def build_structure(segment: Segment) -> None:
+    """Build the structure that searches of this segment would use, if any."""
+    if _use_multi_index(segment):
+        segment.indexed()
+    elif _use_rings(segment):
+        segment.ringed()
+
+
+def is_built(segment: Segment) -> bool:
+    """Return whether a segment has the structure that `build_structure` would build."""
+    if _use_multi_index(segment):
+        return segment.has_tables
+    return segment.has_rings or not _use_rings(segment)
+
+
+def _use_multi_index(segment: Segment) -> bool:
     """Return whether a multi-index of this segment is worth building."""
     return (
         len(segment) >= MULTI_MIN_ROWS
@@ -171,12 +300,35 @@ def _exhaustive(n_queries: int) -> int:
     return BLOCK if n_queries < BITSLICE_MIN_QUERIES else BITSLICE
 
 
+def _use_rings(segment: Segment) -> bool:
+    """Return whether lists around centers of this segment are worth building."""
+    return (
+        len(segment) >= RINGS_MIN_ROWS
+        and segment.codes.n_bits > MULTI_MAX_BITS
+        and dispatch.compiled()
+    )
+
+
 def _codes_for(segment: Segment, method: int) -> CodeArray:
-    """Return the codes of a segment, with tables if the method needs them."""
-    return segment.indexed() if method == MULTI and dispatch.compiled() else segment.codes
+    """Return the codes of a segment, with the structure that the method needs."""
+    if method == MULTI and dispatch.compiled():
+        return segment.indexed()
+    return segment.ringed() if method == RINGS and dispatch.compiled() else segment.codes
 
 
-def _budget(n: int, n_queries: int) -> int:
+def _rings_budget(n: int, n_queries: int, threads: int) -> int:
+    """Return how many codes a search in lists may compare per query before a scan is better.
+
+    A query is given up after 1/64 of the codes, or never. Reading lists costs about as much per
+    code as a scan, which all threads of a single query share; blocks and bit slices share the codes
+    among the queries.
+    """
+    if n_queries >= BITSLICE_MIN_QUERIES:
+        return n // 16
+    return 5 * n // (8 * threads) if n_queries == 1 else n // 6
+
+
+def _multi_budget(n: int, n_queries: int) -> int:
     """Return how many codes the multi-index may compare per query before a scan is better.
 
     For single queries, an attempt followed by a scan takes at most 1.2 times the scan plus 20 µs: a
@@ -188,15 +340,18 @@ def _budget(n: int, n_queries: int) -> int:
     return n // (14 if n >= UNCACHED_ROWS else 40) + 8_000
 
 
-def _radius_cost(segment: Segment, radius: int) -> float:
-    """Return the cost of a radius search on evenly spread codes, in compared codes."""
-    keys = MultiIndex.keys(segment.codes.n_bits, len(segment))
-    cost = 0.0
-    for t, (_, width) in enumerate(keys):
-        max_flips = (radius - t) // len(keys)
-        groups = sum(math.comb(width, flips) for flips in range(max_flips + 1))
-        cost += groups * (GROUP_COST + len(segment) / 2**width)
-    return cost
+def _weighted_in_batches(
+    codes: CodeArray, queries: Words, weights: NDArray[np.uint8], k: int, threads: int
+) -> IdDistances:
+    """Search by weighted distance, with a bounded memory for the candidates."""
+    held = 255 * codes.n_bits + 2 * k  # numbers per query: a count per distance, and candidates
+    step = max(1, BATCH_KEYS // (held * threads))
+    parts = [
+        codes.weighted(queries[i : i + step], weights[i : i + step], k, threads=threads)
+        for i in range(0, max(1, len(queries)), step)
+    ]
+    ids, distances = zip(*parts, strict=True)
+    return np.concatenate(ids), np.concatenate(distances)
 
 
 def _merge_nearest(parts: Sequence[IdDistances], n_queries: int, k: int) -> Matches:
@@ -224,44 +379,3 @@ def _merge_within(parts: Sequence[IdDistances]) -> Matches:
     distances = np.concatenate([np.empty(0, np.int32), *(part for _, part in parts)])
     order = np.lexsort((ids, distances))
     return Matches(ids[order][None], distances[order][None])
-
-
-def _restrict(segments: Sequence[Segment], ids: ArrayLike) -> tuple[Segment, ...]:
-    """Return segments that hold only the allowed ids."""
-    allowed = np.asarray(ids)
-    if allowed.dtype == np.bool_ and allowed.ndim != 1:
-        raise DataError(
-            "ids must be an array of ids, or booleans indexed by id, in one dimension;"
-            f" got shape {allowed.shape}"
-        )
-    if allowed.dtype != np.bool_:
-        allowed = id_array(allowed)
-        if not (allowed[1:] > allowed[:-1]).all():
-            allowed = np.unique(allowed)
-    parts = (_restrict_segment(segment, allowed) for segment in segments)
-    return tuple(part for part in parts if part.n_living)
-
-
-def _restrict_segment(segment: Segment, allowed: NDArray[np.bool_] | NDArray[np.int64]) -> Segment:
-    rows = _allowed_rows(segment, allowed)
-    codes = segment.codes
-    if len(rows) * _GATHER_SHARE < len(segment):
-        return Segment(codes.ids[rows], codes.words[rows], codes.n_bits)
-    mask = np.zeros(len(segment), np.bool_)
-    mask[rows] = True
-    return segment.only(mask)
-
-
-def _allowed_rows(
-    segment: Segment, allowed: NDArray[np.bool_] | NDArray[np.int64]
-) -> NDArray[np.intp]:
-    """Return the living rows that are allowed, ascending."""
-    if allowed.dtype != np.bool_:
-        rows = segment.find(allowed.astype(np.int64, copy=False))
-        return rows[rows >= 0]
-    codes = segment.codes
-    n_covered = int(np.searchsorted(codes.ids, len(allowed)))  # ids past the booleans: not allowed
-    mask = allowed[codes.ids[:n_covered]].astype(np.bool_, copy=False)
-    if codes.alive is not None:
-        mask = mask & codes.alive[:n_covered]
-    return np.flatnonzero(mask)

@@ -1,8 +1,7 @@
 """Segments: the immutable parts of an index, each sorted by id, and their file format."""
 
-import threading
+import mmap
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +12,14 @@ from crossbit._io.files import ArrayFile
 from crossbit._validation import check_bits
 from crossbit.codes import Codes
 from crossbit.errors import DataError, FormatError
-from crossbit.kernels.search import CodeArray, SubstringTable
+from crossbit.index.structures import MultiIndex, RingIndex, Words, lists_path
+from crossbit.kernels.search import CodeArray
 
 FORMAT = "crossbit.index/1"
 MAX_ID = 2**63 - 1
 MAX_ROWS = 2**32 - 1  # the kernels number rows with 32 bits
 
 Ids = NDArray[np.int64]
-Words = NDArray[np.uint64]
-
-# Tables of 16-bit keys stay in the second-level cache, and their groups are long enough to read
-# sequentially. From 2²⁶ codes on those groups get too long, and keys of about 21 bits are faster.
-_KEY_BITS = 16
-_WIDE_KEY_BITS = 22
-_WIDE_KEY_ROWS = 1 << 26
 
 
 def id_array(ids: ArrayLike) -> Ids:
@@ -38,43 +31,11 @@ def id_array(ids: ArrayLike) -> Ids:
         raise DataError(
             f"ids must be integers in one dimension, got {array.dtype} of shape {array.shape}"
         )
-    if array.min() < 0 or array.max() > MAX_ID:
-        bad = array.min() if array.min() < 0 else array.max()
+    least = array.min()
+    if least < 0 or (array.dtype == np.uint64 and array.max() > MAX_ID):
+        bad = least if least < 0 else array.max()
         raise DataError(f"ids must be from 0 to 2⁶³ - 1, got {bad}")
-    return array.astype(np.int64)
-
-
-class MultiIndex:
-    """Multi-index of one set of codes (Norouzi et al. 2012), built on first use.
-
-    The first caller builds the tables in its own thread; others wait for it.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._tables: tuple[SubstringTable, ...] = ()
-
-    @property
-    def nbytes(self) -> int:
-        """Size of the tables built so far, in bytes."""
-        return sum(table.nbytes for table in self._tables)
-
-    def tables(self, words: Words, n_bits: int) -> tuple[SubstringTable, ...]:
-        """Return the tables of these codes."""
-        with self._lock:
-            if not self._tables:
-                self._tables = tuple(
-                    SubstringTable.build(words, shift, width)
-                    for shift, width in self.keys(n_bits, len(words))
-                )
-            return self._tables
-
-    @staticmethod
-    def keys(n_bits: int, n: int) -> list[tuple[int, int]]:
-        """Cut ``n_bits`` ≤ 64 bits into keys of nearly equal widths: (shift, width) of each."""
-        count = -(-n_bits // (_KEY_BITS if n < _WIDE_KEY_ROWS else _WIDE_KEY_BITS))
-        cuts = [n_bits * i // count for i in range(count + 1)]
-        return [(begin, end - begin) for begin, end in pairwise(cuts)]
+    return array.astype(np.int64, copy=False)
 
 
 class Segment:
@@ -86,6 +47,8 @@ class Segment:
         n_bits: Length of a code.
         alive: False for deleted rows; None: no row is deleted.
         multi_index: Multi-index of a segment with the same rows, to share it.
+        ring_index: Lists around centers of a segment with the same rows, to share them.
+        mapping: The memory-mapped file that ids and words are views of, if any.
     """
 
     def __init__(
@@ -96,11 +59,22 @@ class Segment:
         *,
         alive: NDArray[np.bool_] | None = None,
         multi_index: MultiIndex | None = None,
+        ring_index: RingIndex | None = None,
+        mapping: mmap.mmap | None = None,
     ) -> None:
         self.codes = CodeArray(ids, words, n_bits, alive)
         self.n_living = len(ids) if alive is None else int(np.count_nonzero(alive))
         self._multi_index = multi_index or MultiIndex()
+        self._ring_index = ring_index or RingIndex()
         self._indexed: CodeArray | None = None
+        self._ringed: CodeArray | None = None
+        self._mapping = mapping
+
+    @property
+    def is_intact(self) -> bool:
+        """False if the file was truncated: reading the missing part would end the process."""
+        is_complete = self._mapping is None or self._mapping.size() >= len(self._mapping)
+        return is_complete and self._ring_index.is_intact
 
     @classmethod
     def sort(cls, ids: Ids, words: Words, n_bits: int) -> "Segment":
@@ -124,6 +98,8 @@ class Segment:
     @classmethod
     def merge(cls, segments: Sequence["Segment"], n_bits: int) -> "Segment":
         """Return one segment with the living rows of all segments."""
+        if len(segments) == 1 and segments[0].codes.alive is None:
+            return segments[0]
         parts = [segment.living() for segment in segments]
         ids = np.concatenate([np.empty(0, np.int64), *(ids for ids, _ in parts)])
         no_words = np.empty((0, -(-n_bits // 64)), np.uint64)
@@ -150,17 +126,35 @@ class Segment:
 
     @property
     def nbytes(self) -> int:
-        """Size of codes, ids, the bitmap of deleted rows and the multi-index, in bytes."""
+        """Size of codes, ids, the bitmap of deleted rows and search structures, in bytes."""
         codes = self.codes
         alive = 0 if codes.alive is None else len(codes.alive) + len(codes.alive) // 8
-        return codes.ids.nbytes + codes.words.nbytes + alive + self._multi_index.nbytes
+        structures = self._multi_index.nbytes + self._ring_index.nbytes
+        return codes.ids.nbytes + codes.words.nbytes + alive + structures
 
     def indexed(self) -> CodeArray:
         """Return the codes with their multi-index; the first call builds it."""
         if self._indexed is None:
             tables = self._multi_index.tables(self.codes.words, self.codes.n_bits)
-            self._indexed = self.codes.with_tables(tables)
+            self._indexed = self.codes.indexed(tables)
         return self._indexed
+
+    @property
+    def has_tables(self) -> bool:
+        """Whether the tables of the multi-index are built."""
+        return self._multi_index.is_built
+
+    @property
+    def has_rings(self) -> bool:
+        """Whether lists around centers are built."""
+        return self._ring_index.is_built
+
+    def ringed(self) -> CodeArray:
+        """Return the codes with their lists around centers; the first call builds them."""
+        if self._ringed is None:
+            lists = self._ring_index.lists(self.codes.words, self.codes.n_bits)
+            self._ringed = self.codes.indexed(rings=lists)
+        return self._ringed
 
     def find(self, ids: Ids) -> NDArray[np.intp]:
         """Return the row of each id, -1 for ids that are not in this segment."""
@@ -195,7 +189,13 @@ class Segment:
     def _masked(self, alive: NDArray[np.bool_]) -> "Segment":
         codes = self.codes
         return Segment(
-            codes.ids, codes.words, codes.n_bits, alive=alive, multi_index=self._multi_index
+            codes.ids,
+            codes.words,
+            codes.n_bits,
+            alive=alive,
+            multi_index=self._multi_index,
+            ring_index=self._ring_index,
+            mapping=self._mapping,
         )
 
     def living(self) -> tuple[Ids, Words]:
@@ -206,13 +206,22 @@ class Segment:
         return codes.ids[codes.alive], codes.words[codes.alive]
 
     def save(self, path: Path, meta: Mapping[str, Any]) -> None:
-        """Write a segment without deleted rows to a file; the multi-index is not stored."""
+        """Write a segment without deleted rows to a file, and its lists, if any, beside it."""
         header = {"n_bits": self.codes.n_bits, "meta": dict(meta)}
-        ArrayFile.write(path, FORMAT, header, {"ids": self.codes.ids, "words": self.codes.words})
+        arrays = {"ids": self.codes.ids, "words": self.codes.words}
+        checksums = ArrayFile.write(path, FORMAT, header, arrays)
+        if self.has_rings:
+            self._ring_index.save(lists_path(path), checksums)
+        else:
+            lists_path(path).unlink(missing_ok=True)
+
+    def save_lists(self) -> None:
+        """Write lists around centers beside the file that the segment was loaded from."""
+        self._ring_index.save()
 
     @classmethod
     def load(cls, path: Path) -> tuple["Segment", dict[str, Any]]:
-        """Map what `save` wrote into memory, validate it, and return it with its metadata."""
+        """Load what `save` wrote, validate it, and return it with its metadata."""
         file = ArrayFile.read(path, FORMAT)
         try:
             n_bits = check_bits(file.meta["n_bits"])
@@ -227,4 +236,5 @@ class Segment:
             )
         if len(ids) and (ids[0] < 0 or not (ids[1:] > ids[:-1]).all()):
             raise FormatError(f"{path}: the ids are not ascending and ≥ 0")
-        return cls(ids, words, n_bits), meta
+        lists = RingIndex(lists_path(path), file.checksums)
+        return cls(ids, words, n_bits, ring_index=lists, mapping=file.mapping), meta

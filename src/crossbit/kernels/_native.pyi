@@ -1,4 +1,4 @@
-"""The compiled kernels; `native/module.c` checks sizes, `search.py` and `matmul.py` call it."""
+"""The compiled kernels, for `search.py` and `matmul.py`; they check every argument."""
 
 from typing import Any
 
@@ -12,6 +12,7 @@ def segment(
     ids: NDArray[Any],
     alive: NDArray[Any] | None,
     tables: tuple[tuple[int, int, NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]], ...],
+    rings: tuple[NDArray[Any], ...] | None,
 ) -> object: ...
 def search(
     segment: object,
@@ -24,6 +25,30 @@ def search(
     ids: NDArray[Any],
     distances: NDArray[Any],
 ) -> int: ...
+def weighted(
+    segment: object,
+    level: int,
+    queries: NDArray[Any],
+    weights: NDArray[Any],
+    k: int,
+    threads: int,
+    ids: NDArray[Any],
+    distances: NDArray[Any],
+) -> None: ...
+def certified(
+    segment: object,
+    level: int,
+    queries: NDArray[Any],
+    k: int,
+    threads: int,
+    rows: int,
+    nanoseconds: int,
+    gap: int,
+    ids: NDArray[Any],
+    distances: NDArray[Any],
+    radii: NDArray[Any],
+    gaps: NDArray[Any],
+) -> None: ...
 def within(
     segment: object,
     level: int,
@@ -41,6 +66,25 @@ def table(
     heads: NDArray[Any],
     tails: NDArray[Any],
     rows: NDArray[Any],
+) -> None: ...
+def assign(
+    level: int,
+    threads: int,
+    words: NDArray[Any],
+    width: int,
+    centers: NDArray[Any],
+    lists: NDArray[Any],
+    radii: NDArray[Any],
+) -> None: ...
+def rings(
+    words: NDArray[Any],
+    n_bits: int,
+    lists: NDArray[Any],
+    radii: NDArray[Any],
+    outer: NDArray[Any],
+    starts: NDArray[Any],
+    rows: NDArray[Any],
+    sorted: NDArray[Any],
 ) -> None: ...
 def product(
     level: int,

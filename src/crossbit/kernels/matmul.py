@@ -58,7 +58,7 @@ class Matmul:
             out = self(X)
             bad = ~np.isfinite(out).all(axis=1)
             return pack_signs(out), int(bad.argmax()) if bad.any() else len(X)
-        words = np.zeros((len(X), -(-self.columns // 64)), np.uint64)
+        words = np.empty((len(X), -(-self.columns // 64)), np.uint64)
         return words, self._run(X, None, words)
 
     def _run(self, X: Floats, out: Floats | None, words: NDArray[np.uint64] | None) -> int:

@@ -8,9 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbit.kernels import dispatch
+from crossbit.kernels.rings import RingLists
 
-SCAN, BLOCK, BITSLICE, MULTI = range(4)
-NO_BUDGET = (1 << 64) - 1
+SCAN, BLOCK, BITSLICE, MULTI, RINGS = range(5)
+NO_BUDGET = (1 << 63) - 1
+FINISHED = (1 << 31) - 1  # gap of a search that read all lists
 GIVEN_UP = -2  # first distance of a query that exceeded its budget
 _READ_AHEAD = 16  # the kernels read heads and tails 16 at a time
 _REFERENCE_BLOCK = 1 << 20  # distances per block, so that their words stay in the cache
@@ -66,6 +68,7 @@ class CodeArray:
         n_bits: Length of a code.
         alive: Boolean array of shape (n,), False for deleted rows; None: all rows exist.
         tables: Multi-index of the codes; empty: none.
+        rings: Lists of the codes around centers; None: none.
     """
 
     def __init__(
@@ -75,22 +78,27 @@ class CodeArray:
         n_bits: int,
         alive: NDArray[np.bool_] | None = None,
         tables: Sequence[SubstringTable] = (),
+        rings: RingLists | None = None,
     ) -> None:
         self.ids = ids
         self.words = words
         self.n_bits = n_bits
         self.alive = alive
         self._bitmap = None if alive is None else _pack_bitmap(alive)
-        self._handle = self._native_view(tables)
+        self._handle = self._native_view(tables, rings)
 
-    def with_tables(self, tables: Sequence[SubstringTable]) -> "CodeArray":
-        """Return the same codes with a multi-index; all arrays are shared."""
+    def indexed(
+        self, tables: Sequence[SubstringTable] = (), rings: RingLists | None = None
+    ) -> "CodeArray":
+        """Return the same codes with a multi-index or lists; all arrays are shared."""
         other = object.__new__(CodeArray)
         other.__dict__.update(self.__dict__)
-        other._handle = other._native_view(tables)
+        other._handle = other._native_view(tables, rings)
         return other
 
-    def _native_view(self, tables: Sequence[SubstringTable]) -> object | None:
+    def _native_view(
+        self, tables: Sequence[SubstringTable], rings: RingLists | None
+    ) -> object | None:
         """Return the view of the compiled kernels, which keeps the arrays alive."""
         if dispatch.native is None:
             return None
@@ -101,6 +109,7 @@ class CodeArray:
             self.ids,
             self._bitmap,
             tuple((t.shift, t.width, t.starts, t.heads, t.tails, t.rows) for t in tables),
+            None if rings is None else rings.arrays,
         )
         return view
 
@@ -115,8 +124,9 @@ class CodeArray:
     ) -> tuple[NDArray[np.int64], NDArray[np.int32], int]:
         """Return ids (q, k), distances (q, k) and the number of queries that were given up.
 
-        Results are ordered by (distance, id) and padded with -1. With ``MULTI`` a query whose cost
-        would exceed the budget is given up: its first distance is `GIVEN_UP`.
+        Results are ordered by (distance, id) and padded with -1. A query whose cost with
+        ``MULTI`` or ``RINGS`` would exceed the budget is given up: its first distance becomes
+        `GIVEN_UP`.
         """
         ids = np.empty((len(queries), k), np.int64)
         distances = np.empty((len(queries), k), np.int32)
@@ -141,6 +151,83 @@ class CodeArray:
             ids[i, : len(rows)] = living_ids[rows]
             distances[i, : len(rows)] = row_distances
         return ids, distances, 0
+
+    def weighted(
+        self,
+        queries: NDArray[np.uint64],
+        weights: NDArray[np.uint8],
+        k: int,
+        *,
+        threads: int = 1,
+    ) -> IdDistances:
+        r"""Return the k smallest weighted distances per query: ids and distances of shape (q, k).
+
+        The distance of a code b to the query q is $\sum_i w_i [q_i \ne b_i]$ with the weights of
+        that query, shape (q, n_bits). Results are ordered by (distance, id) and padded with -1.
+        """
+        ids = np.empty((len(queries), k), np.int64)
+        distances = np.empty((len(queries), k), np.int32)
+        if dispatch.compiled():
+            dispatch.native.weighted(  # type: ignore[union-attr]
+                self._handle,
+                dispatch.level_index(),
+                queries,
+                weights,
+                k,
+                threads,
+                ids,
+                distances,
+            )
+            return ids, distances
+        ids.fill(-1)
+        distances.fill(-1)
+        living_ids, words = self._living()
+        for i in range(len(queries)):
+            all_distances = _reference_weighted(words, queries[i], weights[i])
+            rows, row_distances = _nearest_rows(all_distances, k=k)
+            ids[i, : len(rows)] = living_ids[rows]
+            distances[i, : len(rows)] = row_distances
+        return ids, distances
+
+    def certified(
+        self,
+        queries: NDArray[np.uint64],
+        k: int,
+        *,
+        rows: int = NO_BUDGET,
+        nanoseconds: int = NO_BUDGET,
+        gap: int = FINISHED,
+        threads: int = 1,
+    ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
+        """Search lists around centers up to limits; needs compiled kernels and lists.
+
+        A query ends before a list once ``rows`` rows are compared, ``nanoseconds`` have passed, or
+        the next center is at least ``gap`` farther away than the k-th result.
+
+        Returns:
+            Ids and distances as in `nearest`; per query the radius within which no code is missing
+            that would rank before the last result; and the gap at which it ended, `FINISHED` if all
+            lists were read.
+        """
+        ids = np.empty((len(queries), k), np.int64)
+        distances = np.empty((len(queries), k), np.int32)
+        radii = np.empty(len(queries), np.int32)
+        gaps = np.empty(len(queries), np.int32)
+        dispatch.native.certified(  # type: ignore[union-attr]
+            self._handle,
+            dispatch.level_index(),
+            queries,
+            k,
+            threads,
+            rows,
+            nanoseconds,
+            gap,
+            ids,
+            distances,
+            radii,
+            gaps,
+        )
+        return ids, distances, radii, gaps
 
     def within(
         self,
@@ -236,9 +323,26 @@ def _reference_neighbors(
         k: Keep the k nearest; None: no limit.
         radius: Keep the words at most this many bits away; None: no limit.
     """
+    return _nearest_rows(_reference_matrix(query, words)[0].astype(np.int64), k=k, radius=radius)
+
+
+def _reference_weighted(
+    words: NDArray[np.uint64], query: NDArray[np.uint64], weights: NDArray[np.uint8]
+) -> NDArray[np.int64]:
+    r"""Return $\sum_i w_i [q_i \ne b_i]$ for words (n, w), a query (w,) and weights (n_bits,)."""
+    distances = np.zeros(len(words), np.int64)
+    for i, weight in enumerate(weights.tolist()):
+        differs = (words[:, i // 64] ^ query[i // 64]) >> np.uint64(i % 64) & np.uint64(1)
+        distances += weight * differs.astype(np.int64)
+    return distances
+
+
+def _nearest_rows(
+    distances: NDArray[np.int64], *, k: int | None = None, radius: int | None = None
+) -> tuple[NDArray[np.intp], NDArray[np.int32]]:
+    """Return rows and distances ordered by (distance, row); see `_reference_neighbors`."""
     # Distance and row in one integer: sorting the integers sorts by (distance, row).
-    distances = _reference_matrix(query, words)[0].astype(np.int64)
-    keys = distances << 32 | np.arange(len(words))
+    keys = distances << 32 | np.arange(len(distances))
     if radius is not None:
         keys = keys[keys >> 32 <= radius]
     if k is not None and 0 < k < len(keys):

@@ -10,12 +10,15 @@ import numpy as np
 
 from crossbit.kernels import dispatch
 from crossbit.kernels.matmul import Matmul
+from crossbit.kernels.rings import RingLists
 from crossbit.kernels.search import (
     BITSLICE,
     BLOCK,
     MULTI,
+    RINGS,
     SCAN,
     CodeArray,
+    IdDistances,
     SubstringTable,
     hamming_matrix,
 )
@@ -58,20 +61,26 @@ def _searches_correctly(n_bits: int) -> bool:
         half = n_bits // 2
         tables = tuple(SubstringTable.build(words, shift, half) for shift in (0, half))
     alive = random.random(_ROWS) < 0.8
-    codes = CodeArray(np.arange(_ROWS) * 2, words, n_bits, alive, tables)
+    rings = RingLists.build(words, n_bits)
+    codes = CodeArray(np.arange(_ROWS) * 2, words, n_bits, alive, tables, rings)
+    weights = random.integers(256, size=(_QUERIES, n_bits), dtype=np.uint8)
     name = dispatch.level()
     with dispatch.forced(dispatch.levels()[-1]):
         expected = codes.nearest(queries, 7)
+        expected_weighted = codes.weighted(queries, weights, 7)
         matrix = hamming_matrix(queries, words)
     with dispatch.forced(name):
         if not np.array_equal(hamming_matrix(queries, words), matrix):
             return False
-        methods = (SCAN, BLOCK, BITSLICE, *((MULTI,) if tables else ()))
+        methods = (SCAN, BLOCK, BITSLICE, RINGS, *((MULTI,) if tables else ()))
+        if not _same(codes.weighted(queries, weights, 7), expected_weighted):
+            return False
         answers = [codes.nearest(queries, 7, method=method) for method in methods]
-    return all(
-        np.array_equal(ids, expected[0]) and np.array_equal(distances, expected[1])
-        for ids, distances, _ in answers
-    )
+    return all(_same((ids, distances), expected[:2]) for ids, distances, _ in answers)
+
+
+def _same(answer: IdDistances, expected: IdDistances) -> bool:
+    return np.array_equal(answer[0], expected[0]) and np.array_equal(answer[1], expected[1])
 
 
 def _multiplies_correctly() -> bool:

@@ -4,28 +4,28 @@
 #include <string.h>
 
 #define FEW 64 /* keys: with fewer, insertion sort is faster than counting sort */
-#define KEY_BYTES 6 /* four of the row, two of the distance */
+#define KEY_BYTES 7 /* four of the row, three of the distance */
 
 static size_t capacity_for(size_t k)
 {
     return k + (k > FEW ? k : FEW);
 }
 
-size_t collector_bytes(size_t k, int n_bits)
+size_t collector_bytes(size_t k, int largest)
 {
-    /* The histogram has n_bits + 2 counts, rounded up so that keys stay aligned to 8 bytes. */
-    return capacity_for(k) * sizeof(uint64_t) + ((size_t)n_bits + 3) / 2 * 2 * sizeof(uint32_t);
+    /* The histogram has largest + 2 counts, rounded up so that keys stay aligned to 8 bytes. */
+    return capacity_for(k) * sizeof(uint64_t) + ((size_t)largest + 3) / 2 * 2 * sizeof(uint32_t);
 }
 
-void collectors_nearest(Collector *collectors, size_t n, size_t k, int n_bits, bool ties, void *memory)
+void collectors_nearest(Collector *collectors, size_t n, size_t k, int largest, bool ties, void *memory)
 {
-    size_t bytes = collector_bytes(k, n_bits);
+    size_t bytes = collector_bytes(k, largest);
     for (size_t i = 0; i < n; i++) {
         uint64_t *keys = (uint64_t *)((char *)memory + i * bytes);
         uint32_t *histogram = (uint32_t *)(keys + capacity_for(k));
-        memset(histogram, 0, ((size_t)n_bits + 2) * sizeof *histogram);
+        memset(histogram, 0, ((size_t)largest + 2) * sizeof *histogram);
         collectors[i] = (Collector){.keys = keys, .histogram = histogram, .capacity = capacity_for(k), .k = k,
-                                    .kth = n_bits + 1, .reach = n_bits, .ties = ties};
+                                    .kth = largest + 1, .reach = largest, .ties = ties};
     }
 }
 

@@ -20,6 +20,7 @@ typedef struct {
     uint64_t *keys;
     uint32_t *histogram; /* NULL: radius search, no k */
     size_t held, capacity, k;
+    uint64_t offers; /* so far */
     size_t below; /* number of held items with a distance < kth */
     int kth;
     int reach;
@@ -27,11 +28,11 @@ typedef struct {
     bool failed; /* out of memory */
 } Collector;
 
-/* Bytes that `collectors_nearest` needs per collector. */
-size_t collector_bytes(size_t k, int n_bits);
+/* Bytes that `collectors_nearest` needs per collector, for distances up to `largest`. */
+size_t collector_bytes(size_t k, int largest);
 
 /* Initialize n collectors of the k nearest in `memory`, which the caller owns and frees. */
-void collectors_nearest(Collector *collectors, size_t n, size_t k, int n_bits, bool ties, void *memory);
+void collectors_nearest(Collector *collectors, size_t n, size_t k, int largest, bool ties, void *memory);
 
 /* Initialize a collector for a radius search; its buffer grows, and `collector_free` frees it. */
 void collector_within(Collector *collector, int radius);
@@ -51,6 +52,7 @@ static inline __attribute__((always_inline, unused)) void collector_offer(Collec
 {
     if (__builtin_expect(c->held == c->capacity, 0) && !collector_make_room(c))
         return;
+    c->offers++;
     c->keys[c->held++] = (uint64_t)distance << 32 | row;
     if (!c->histogram)
         return;

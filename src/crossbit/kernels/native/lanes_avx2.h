@@ -34,6 +34,14 @@ KERNEL INLINE __m256i count_bytes(__m256i x)
     return _mm256_add_epi8(low, high);
 }
 
+#define LANE_NUMBERS ((V){0, 1, 2, 3})
+
+/* The smaller number of each lane; numbers are below 2⁶³. */
+KERNEL INLINE V least(V a, V b)
+{
+    return (V)_mm256_blendv_epi8((__m256i)a, (__m256i)b, _mm256_cmpgt_epi64((__m256i)a, (__m256i)b));
+}
+
 KERNEL INLINE V popcount(V x)
 {
     return (V)_mm256_sad_epu8(count_bytes((__m256i)x), _mm256_setzero_si256());

@@ -24,6 +24,14 @@ KERNEL INLINE V gather(const uint64_t *p, size_t stride)
     return (V)_mm512_i64gather_epi64((__m512i)(lanes * stride), p, 8);
 }
 
+#define LANE_NUMBERS ((V){0, 1, 2, 3, 4, 5, 6, 7})
+
+/* The smaller number of each lane; numbers are below 2⁶³. */
+KERNEL INLINE V least(V a, V b)
+{
+    return (V)_mm512_min_epu64((__m512i)a, (__m512i)b);
+}
+
 KERNEL INLINE V popcount(V x)
 {
     return (V)_mm512_popcnt_epi64((__m512i)x);

@@ -21,6 +21,14 @@ INLINE V gather(const uint64_t *p, size_t stride)
     return (V){p[0], p[stride]};
 }
 
+#define LANE_NUMBERS ((V){0, 1})
+
+/* The smaller number of each lane; numbers are below 2⁶³. */
+INLINE V least(V a, V b)
+{
+    return (V){a[0] < b[0] ? a[0] : b[0], a[1] < b[1] ? a[1] : b[1]};
+}
+
 INLINE V popcount(V x)
 {
     x -= (x >> 1) & splat(0x5555555555555555u);

@@ -9,8 +9,12 @@
 
 #include "probe_body.h"
 
+#include "rings_body.h"
+
+#include "weigh_body.h"
+
 #include "product_body.h"
 
-const Level level_avx2 = {"avx2", scan, bitslice, probe, multiply, matrix};
+const Level level_avx2 = {"avx2", scan, bitslice, probe, ring_search, assign, weigh, multiply, matrix};
 
 #endif

@@ -9,7 +9,11 @@
 
 #include "probe_body.h"
 
+#include "rings_body.h"
+
+#include "weigh_body.h"
+
 #include "product_body.h"
 
-const Level level_generic = {"generic", scan, bitslice, probe, multiply, matrix};
+const Level level_generic = {"generic", scan, bitslice, probe, ring_search, assign, weigh, multiply, matrix};
 

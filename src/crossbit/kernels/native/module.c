@@ -1,25 +1,16 @@
-/* Python interface: unpacks buffers, checks all sizes, releases the GIL, calls kernels, packs results. */
-#define Py_LIMITED_API 0x030B0000
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+/* Python interface: checks all arguments, releases the GIL, calls kernels, packs results. */
+#include "arguments.h"
+
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "parallel.h"
 #include "product.h"
-#include "search.h"
+#include "rings.h"
+#include "segment.h"
 
-#define SEGMENT "crossbit.kernels.segment"
-#define NO_BUDGET UINT64_MAX
-
-/* A segment: pointers into arrays, which it keeps alive by holding their buffers. */
-typedef struct {
-    Rows rows;
-    const int64_t *ids;
-    Tables tables;
-    Py_buffer buffers[3 + 4 * MAX_TABLES];
-    int n_buffers;
-} Segment;
-
+/* The levels that this processor can run, fastest first, then NULL. */
 static const Level *const *levels(void)
 {
     static const Level *usable[4];
@@ -52,141 +43,88 @@ static PyObject *levels_py(PyObject *self, PyObject *unused)
 }
 
 /* Kernels of a level by its index in levels(); NULL with an exception set. */
-static const Level *level_at(int place)
+static const Level *get_level(PyObject *object)
 {
-    const Level *const *level = levels();
-    for (int i = 0; level[i]; i++)
-        if (i == place)
-            return level[i];
-    PyErr_Format(PyExc_ValueError, "no level %d", place);
-    return NULL;
+    int count = 0;
+    while (levels()[count])
+        count++;
+    long long index;
+    return get_integer(object, "level", 0, count - 1, &index) ? levels()[index] : NULL;
 }
 
-static bool has_bytes(const Py_buffer *buffer, size_t bytes, const char *what)
+/* The number of threads; more than MAX_THREADS are never started. */
+static bool get_threads(PyObject *object, size_t *threads)
 {
-    if ((size_t)buffer->len >= bytes)
-        return true;
-    PyErr_Format(PyExc_ValueError, "%s: %zu bytes expected, got %zd", what, bytes, buffer->len);
-    return false;
-}
-
-static void segment_free(Segment *segment)
-{
-    for (int i = 0; i < segment->n_buffers; i++)
-        PyBuffer_Release(&segment->buffers[i]);
-    free(segment);
-}
-
-static void segment_delete(PyObject *capsule)
-{
-    segment_free(PyCapsule_GetPointer(capsule, SEGMENT));
-}
-
-/* Hold a buffer of at least `bytes` bytes for the lifetime of the segment; NULL with an exception
- * set. */
-static const void *hold(Segment *segment, PyObject *object, size_t bytes, const char *what)
-{
-    Py_buffer *buffer = &segment->buffers[segment->n_buffers];
-    if (PyObject_GetBuffer(object, buffer, PyBUF_SIMPLE) < 0)
-        return NULL;
-    segment->n_buffers++;
-    return has_bytes(buffer, bytes, what) ? buffer->buf : NULL;
-}
-
-/* One table from a tuple (shift, width, starts, heads, tails, rows). */
-static bool hold_table(Segment *segment, PyObject *item, size_t n)
-{
-    PyObject *starts, *heads, *tails, *rows;
-    Table *table = &segment->tables.table[segment->tables.count];
-    if (segment->tables.count == MAX_TABLES || !PyTuple_Check(item)) {
-        PyErr_SetString(PyExc_ValueError, "tables: a tuple of at most 8 tuples expected");
+    long long most;
+    if (!get_integer(object, "threads", 1, LLONG_MAX, &most))
         return false;
-    }
-    if (!PyArg_ParseTuple(item, "iiOOOO", &table->shift, &table->width, &starts, &heads, &tails, &rows))
-        return false;
-    if (table->width < 1 || table->width > 30 || table->shift < 0 || table->shift + table->width > 64) {
-        PyErr_SetString(PyExc_ValueError, "a table's key lies within 64 bits and has at most 30");
-        return false;
-    }
-    table->starts = hold(segment, starts, (((size_t)1 << table->width) + 1) * sizeof *table->starts, "starts");
-    table->heads = table->starts ? hold(segment, heads, (n + 16) * sizeof *table->heads, "heads") : NULL;
-    table->tails = table->heads ? hold(segment, tails, (n + 16) * sizeof *table->tails, "tails") : NULL;
-    table->rows = table->tails ? hold(segment, rows, n * sizeof *table->rows, "rows") : NULL;
-    segment->tables.count++;
-    return table->rows != NULL;
+    *threads = most < MAX_THREADS ? (size_t)most : MAX_THREADS;
+    return true;
 }
 
-static bool hold_all(Segment *segment, PyObject *words, PyObject *ids, PyObject *alive, PyObject *tables)
-{
-    Rows *rows = &segment->rows;
-    size_t n = rows->n;
-    rows->words = hold(segment, words, n * (size_t)rows->width * sizeof *rows->words, "words");
-    if (!rows->words || !(segment->ids = hold(segment, ids, n * sizeof *segment->ids, "ids")))
-        return false;
-    if (alive != Py_None && !(rows->alive = hold(segment, alive, (n + 63) / 64 * sizeof *rows->alive, "alive")))
-        return false;
-    Py_ssize_t count = PyTuple_Size(tables);
-    for (Py_ssize_t i = 0; i < count; i++)
-        if (!hold_table(segment, PyTuple_GetItem(tables, i), n))
-            return false;
-    return count >= 0;
-}
-
-static PyObject *segment_py(PyObject *self, PyObject *args)
-{
-    (void)self;
-    PyObject *words, *ids, *alive, *tables;
-    Py_ssize_t n;
-    int n_bits;
-    if (!PyArg_ParseTuple(args, "niOOOO", &n, &n_bits, &words, &ids, &alive, &tables))
-        return NULL;
-    if (n < 0 || (uint64_t)n > UINT32_MAX || n_bits < 1 || n_bits > MAX_BITS)
-        return PyErr_Format(PyExc_ValueError, "a segment has up to 2^32 - 1 codes of 1 to 1024 bits");
-    Segment *segment = calloc(1, sizeof *segment);
-    if (!segment)
-        return PyErr_NoMemory();
-    segment->rows = (Rows){.n = (size_t)n, .n_bits = n_bits, .width = (n_bits + 63) / 64};
-    PyObject *capsule = hold_all(segment, words, ids, alive, tables) ? PyCapsule_New(segment, SEGMENT, segment_delete) : NULL;
-    if (!capsule)
-        segment_free(segment);
-    return capsule;
-}
-
-/* Shared by search and within. */
+/* Shared by search and within: (segment, level, queries, k or radius, threads, path, budget). */
 typedef struct {
     const Segment *segment;
     Plan plan;
-    Py_buffer queries;
+    Array arrays[5]; /* queries, outputs, and what a function adds */
     Found found;
 } Call;
 
-/* Check the arguments and run the plan without the GIL; false with an exception set. */
-static bool run(Call *call, PyObject *capsule, int level, int threads, int path, unsigned long long budget)
+/* Segment, level and queries: the first arguments. */
+static bool call_queries(Call *call, PyObject *const *args)
 {
     Plan *plan = &call->plan;
-    call->segment = PyCapsule_GetPointer(capsule, SEGMENT);
-    plan->level = call->segment ? level_at(level) : NULL;
-    if (!plan->level)
+    Array *queries = &call->arrays[0];
+    call->segment = segment_get(args[0]);
+    if (!call->segment)
         return false;
     plan->rows = call->segment->rows;
     plan->tables = &call->segment->tables;
-    plan->path = (Path)path;
-    if (threads < 1 || path < PATH_SCAN || path > PATH_MULTI ||
-        (path == PATH_MULTI && (!plan->tables->count || plan->rows.n_bits > 64))) {
-        PyErr_SetString(PyExc_ValueError, "threads ≥ 1 and a path that the segment is ready for expected");
+    plan->rings = &call->segment->rings;
+    plan->level = get_level(args[1]);
+    if (!plan->level || !get_array(args[2], "queries", &type_uint64, queries) ||
+        !get_rows(queries, (size_t)plan->rows.width, &plan->n_queries))
+        return false;
+    plan->queries = queries->view.buf;
+    return true;
+}
+
+static bool call_prepare(Call *call, PyObject *const *args)
+{
+    Plan *plan = &call->plan;
+    long long path, budget;
+    if (!call_queries(call, args) || !get_threads(args[4], &plan->threads) || !get_integer(args[5], "path", PATH_SCAN, PATH_RINGS, &path) ||
+        !get_integer(args[6], "budget", 0, LLONG_MAX, &budget))
+        return false;
+    if (path == PATH_MULTI && !plan->tables->count) {
+        PyErr_Format(PyExc_ValueError, "path %d needs a segment with tables, got none", PATH_MULTI);
         return false;
     }
-    plan->threads = (size_t)threads;
-    plan->budget = budget;
-    plan->queries = call->queries.buf;
-    plan->n_queries = (size_t)call->queries.len / ((size_t)plan->rows.width * sizeof *plan->queries);
+    if (path == PATH_RINGS && !plan->rings->lists) {
+        PyErr_Format(PyExc_ValueError, "path %d needs a segment with rings, got none", PATH_RINGS);
+        return false;
+    }
+    plan->path = (Path)path;
+    plan->budget = (uint64_t)budget;
+    return true;
+}
+
+/* Run the plan without the GIL; false with an exception set. */
+static bool call_run(Call *call)
+{
     bool done;
     Py_BEGIN_ALLOW_THREADS
-    done = search(plan, &call->found);
+    done = search(&call->plan, &call->found);
     Py_END_ALLOW_THREADS
     if (!done)
         PyErr_NoMemory();
     return done;
+}
+
+static void call_free(Call *call)
+{
+    found_free(&call->found);
+    release(call->arrays, sizeof call->arrays / sizeof *call->arrays);
 }
 
 /* Write the result of a query: ids and distances of its n keys, padded with −1 up to k. */
@@ -202,38 +140,158 @@ static void write_matches(const Segment *segment, const uint64_t *keys, size_t n
     }
 }
 
-static PyObject *search_py(PyObject *self, PyObject *args)
+/* Hold the outputs of a search: n_queries · k elements each, apart from everything that is read. */
+static bool search_outputs(Call *call, PyObject *ids_object, PyObject *distances_object)
+{
+    const Array *queries = &call->arrays[0];
+    Array *ids = &call->arrays[1], *distances = &call->arrays[2];
+    size_t count = times(call->plan.n_queries, call->plan.k);
+    if (!get_output(ids_object, "ids", &type_int64, ids) || !has_count(ids, count) ||
+        !get_output(distances_object, "distances", &type_int32, distances) || !has_count(distances, count))
+        return false;
+    const Segment *segment = call->segment;
+    return is_separate(ids, queries, 1) && is_separate(distances, queries, 2) &&
+           is_separate(ids, segment->arrays, segment->n_arrays) && is_separate(distances, segment->arrays, segment->n_arrays);
+}
+
+static PyObject *search_py(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
 {
     (void)self;
-    PyObject *capsule, *answer = NULL;
-    Py_buffer ids, distances;
-    Py_ssize_t k;
-    int level, threads, path;
-    unsigned long long budget;
-    Call call = {0};
-    if (!PyArg_ParseTuple(args, "Oiy*niiKw*w*", &capsule, &level, &call.queries, &k, &threads, &path, &budget, &ids, &distances))
+    if (!has_arguments("search", 9, n_args))
         return NULL;
-    call.plan.k = (size_t)k;
-    if (k < 1)
-        PyErr_SetString(PyExc_ValueError, "k ≥ 1 expected");
-    else if (run(&call, capsule, level, threads, path, budget) &&
-             has_bytes(&ids, call.plan.n_queries * (size_t)k * sizeof(int64_t), "ids") &&
-             has_bytes(&distances, call.plan.n_queries * (size_t)k * sizeof(int32_t), "distances")) {
-        Py_ssize_t given_up = 0;
-        for (size_t i = 0; i < call.plan.n_queries; i++) {
-            int32_t *own = (int32_t *)distances.buf + i * (size_t)k;
-            write_matches(call.segment, call.found.keys[i], call.found.n[i], (size_t)k, (int64_t *)ids.buf + i * (size_t)k, own);
-            if (call.found.given_up[i]) {
-                own[0] = -2;
-                given_up++;
+    PyObject *answer = NULL;
+    long long k;
+    Call call = {0};
+    if (call_prepare(&call, args) && get_integer(args[3], "k", 1, PY_SSIZE_T_MAX, &k)) {
+        call.plan.k = (size_t)k;
+        if (search_outputs(&call, args[7], args[8]) && call_run(&call)) {
+            int64_t *ids = call.arrays[1].view.buf;
+            int32_t *distances = call.arrays[2].view.buf;
+            Py_ssize_t given_up = 0;
+            for (size_t i = 0; i < call.plan.n_queries; i++, ids += k, distances += k) {
+                write_matches(call.segment, call.found.keys[i], call.found.n[i], (size_t)k, ids, distances);
+                if (call.found.given_up[i]) {
+                    distances[0] = -2;
+                    given_up++;
+                }
             }
+            answer = PyLong_FromSsize_t(given_up);
         }
-        answer = PyLong_FromSsize_t(given_up);
     }
-    found_free(&call.found);
-    PyBuffer_Release(&call.queries);
-    PyBuffer_Release(&ids);
-    PyBuffer_Release(&distances);
+    call_free(&call);
+    return answer;
+}
+
+/* Limits of 0 … 2⁶³ − 1, where the last means none. */
+static bool get_limit(PyObject *object, const char *name, uint64_t *limit)
+{
+    long long value;
+    if (!get_integer(object, name, 0, LLONG_MAX, &value))
+        return false;
+    *limit = value == LLONG_MAX ? UINT64_MAX : (uint64_t)value;
+    return true;
+}
+
+/* Hold the outputs radii and gaps, one element per query each. */
+static bool certified_outputs(Call *call, PyObject *radii_object, PyObject *gaps_object)
+{
+    Array *radii = &call->arrays[3], *gaps = &call->arrays[4];
+    const Segment *segment = call->segment;
+    return get_output(radii_object, "radii", &type_int32, radii) && has_count(radii, call->plan.n_queries) &&
+           get_output(gaps_object, "gaps", &type_int32, gaps) && has_count(gaps, call->plan.n_queries) &&
+           is_separate(radii, call->arrays, 3) && is_separate(gaps, call->arrays, 4) &&
+           is_separate(radii, segment->arrays, segment->n_arrays) && is_separate(gaps, segment->arrays, segment->n_arrays);
+}
+
+/* certified(segment, level, queries, k, threads, rows, nanoseconds, gap, ids, distances, radii, gaps) */
+static PyObject *certified_py(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
+{
+    (void)self;
+    if (!has_arguments("certified", 12, n_args))
+        return NULL;
+    PyObject *answer = NULL;
+    Certificate *certificates = NULL;
+    Limits limits;
+    long long k, gap;
+    Call call = {.plan = {.path = PATH_RINGS, .budget = UINT64_MAX, .limits = &limits}};
+    bool valid = call_queries(&call, args) && get_integer(args[3], "k", 1, PY_SSIZE_T_MAX, &k) &&
+                 get_threads(args[4], &call.plan.threads) && get_limit(args[5], "rows", &limits.rows) &&
+                 get_limit(args[6], "nanoseconds", &limits.nanoseconds) &&
+                 get_integer(args[7], "gap", -MAX_BITS, FINISHED, &gap);
+    if (valid && !call.plan.rings->lists) {
+        PyErr_SetString(PyExc_ValueError, "certified needs a segment with rings, got none");
+        valid = false;
+    }
+    if (valid) {
+        call.plan.k = (size_t)k;
+        limits.gap = (int)gap;
+        valid = search_outputs(&call, args[8], args[9]) && certified_outputs(&call, args[10], args[11]);
+    }
+    if (valid) {
+        size_t n = call.plan.n_queries;
+        int64_t *ids = call.arrays[1].view.buf;
+        int32_t *distances = call.arrays[2].view.buf, *radii = call.arrays[3].view.buf, *gaps = call.arrays[4].view.buf;
+        call.plan.certificates = certificates = malloc(times(n + 1, sizeof *certificates));
+        for (size_t i = 0; certificates && i < n; i++) /* they stay if there are no rows */
+            certificates[i] = (Certificate){.radius = call.plan.rows.n_bits, .gap = FINISHED};
+        if (!certificates)
+            PyErr_NoMemory();
+        else if (call_run(&call)) {
+            for (size_t i = 0; i < n; i++, ids += k, distances += k) {
+                write_matches(call.segment, call.found.keys[i], call.found.n[i], (size_t)k, ids, distances);
+                radii[i] = certificates[i].radius;
+                gaps[i] = certificates[i].gap;
+            }
+            answer = Py_NewRef(Py_None);
+        }
+    }
+    call_free(&call);
+    free(certificates);
+    return answer;
+}
+
+/* The planes of all weights; false with an exception set. */
+static bool call_weights(Call *call, PyObject *object, Weights **weights)
+{
+    Array *values = &call->arrays[3];
+    size_t n = call->plan.n_queries, n_bits = (size_t)call->plan.rows.n_bits;
+    if (!get_array(object, "weights", &type_uint8, values) || !has_count(values, times(n, n_bits)))
+        return false;
+    *weights = malloc(times(n + 1, sizeof **weights));
+    if (!*weights) {
+        PyErr_NoMemory();
+        return false;
+    }
+    for (size_t i = 0; i < n; i++)
+        weights_make((const uint8_t *)values->view.buf + i * n_bits, (int)n_bits, &(*weights)[i]);
+    call->plan.weights = *weights;
+    return true;
+}
+
+static PyObject *weighted_py(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
+{
+    (void)self;
+    if (!has_arguments("weighted", 8, n_args))
+        return NULL;
+    PyObject *answer = NULL;
+    Weights *weights = NULL;
+    long long k;
+    Call call = {.plan = {.path = PATH_WEIGHTED}};
+    if (call_queries(&call, args) && get_integer(args[4], "k", 1, PY_SSIZE_T_MAX, &k) &&
+        get_threads(args[5], &call.plan.threads)) {
+        call.plan.k = (size_t)k;
+        if (search_outputs(&call, args[6], args[7]) && call_weights(&call, args[3], &weights) &&
+            is_separate(&call.arrays[1], &call.arrays[3], 1) && is_separate(&call.arrays[2], &call.arrays[3], 1) &&
+            call_run(&call)) {
+            int64_t *ids = call.arrays[1].view.buf;
+            int32_t *distances = call.arrays[2].view.buf;
+            for (size_t i = 0; i < call.plan.n_queries; i++, ids += k, distances += k)
+                write_matches(call.segment, call.found.keys[i], call.found.n[i], (size_t)k, ids, distances);
+            answer = Py_NewRef(Py_None);
+        }
+    }
+    call_free(&call);
+    free(weights);
     return answer;
 }
 
@@ -268,128 +326,241 @@ static PyObject *pack_found(const Call *call)
     return answer;
 }
 
-static PyObject *within_py(PyObject *self, PyObject *args)
+static PyObject *within_py(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
 {
     (void)self;
-    PyObject *capsule;
-    int level, threads, path;
-    unsigned long long budget;
-    Call call = {0};
-    if (!PyArg_ParseTuple(args, "Oiy*iiiK", &capsule, &level, &call.queries, &call.plan.radius, &threads, &path, &budget))
+    if (!has_arguments("within", 7, n_args))
         return NULL;
-    PyObject *answer = run(&call, capsule, level, threads, path, budget) ? pack_found(&call) : NULL;
-    found_free(&call.found);
-    PyBuffer_Release(&call.queries);
+    PyObject *answer = NULL;
+    long long radius;
+    Call call = {0};
+    if (call_prepare(&call, args) && get_integer(args[3], "radius", 0, LLONG_MAX, &radius)) {
+        call.plan.radius = radius < MAX_BITS ? (int)radius : MAX_BITS;
+        answer = call_run(&call) ? pack_found(&call) : NULL;
+    }
+    call_free(&call);
     return answer;
 }
 
-static PyObject *table_py(PyObject *self, PyObject *args)
+static bool table_checked(PyObject *const *args, Array arrays[5], int *shift, int *width)
+{
+    static const char *const names[] = {"starts", "heads", "tails", "rows"};
+    const Type *types[] = {&type_uint32, &type_uint32, &type_uint16, &type_uint32};
+    long long first, bits;
+    if (!get_array(args[0], "words", &type_uint64, &arrays[0]) || !get_integer(args[1], "shift", 0, 63, &first) ||
+        !get_integer(args[2], "width", 1, 64 - first < MAX_KEY ? 64 - first : MAX_KEY, &bits))
+        return false;
+    size_t n = arrays[0].count;
+    if (n > UINT32_MAX) {
+        PyErr_Format(PyExc_ValueError, "words must have at most %lld elements, got %zu", (long long)UINT32_MAX, n);
+        return false;
+    }
+    const size_t counts[] = {((size_t)1 << bits) + 1, n + READ_AHEAD, n + READ_AHEAD, n};
+    for (size_t i = 0; i < 4; i++)
+        if (!get_output(args[3 + i], names[i], types[i], &arrays[1 + i]) || !has_count(&arrays[1 + i], counts[i]) ||
+            !is_separate(&arrays[1 + i], arrays, 1 + i))
+            return false;
+    *shift = (int)first;
+    *width = (int)bits;
+    return true;
+}
+
+static PyObject *table_py(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
 {
     (void)self;
-    Py_buffer words, starts, heads, tails, rows;
+    if (!has_arguments("table", 7, n_args))
+        return NULL;
+    Array arrays[5] = {{0}};
     int shift, width;
-    if (!PyArg_ParseTuple(args, "y*iiw*w*w*w*", &words, &shift, &width, &starts, &heads, &tails, &rows))
-        return NULL;
-    size_t n = (size_t)words.len / sizeof(uint64_t);
-    bool fits = shift >= 0 && width >= 1 && width <= 30 && shift + width <= 64;
-    if (!fits)
-        PyErr_SetString(PyExc_ValueError, "a table's key lies within 64 bits and has at most 30");
-    fits = fits && has_bytes(&starts, (((size_t)1 << width) + 1) * sizeof(uint32_t), "starts") &&
-           has_bytes(&heads, (n + 16) * sizeof(uint32_t), "heads") && has_bytes(&tails, (n + 16) * sizeof(uint16_t), "tails") &&
-           has_bytes(&rows, n * sizeof(uint32_t), "rows");
-    if (fits) {
+    bool valid = table_checked(args, arrays, &shift, &width);
+    if (valid) {
         Py_BEGIN_ALLOW_THREADS
-        table_fill(words.buf, n, shift, width, starts.buf, heads.buf, tails.buf, rows.buf);
+        table_fill(arrays[0].view.buf, arrays[0].count, shift, width, arrays[1].view.buf, arrays[2].view.buf,
+                   arrays[3].view.buf, arrays[4].view.buf);
         Py_END_ALLOW_THREADS
     }
-    Py_buffer *held[] = {&words, &starts, &heads, &tails, &rows};
-    for (size_t i = 0; i < sizeof held / sizeof *held; i++)
-        PyBuffer_Release(held[i]);
-    if (!fits)
-        return NULL;
-    Py_RETURN_NONE;
+    release(arrays, 5);
+    return valid ? Py_NewRef(Py_None) : NULL;
 }
 
-static PyObject *matrix_py(PyObject *self, PyObject *args)
+/* assign(level, threads, words, width, centers, lists, radii) */
+static PyObject *assign_py(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
 {
     (void)self;
-    Py_buffer a, b, distances;
-    int place, width;
-    if (!PyArg_ParseTuple(args, "iy*y*iw*", &place, &a, &b, &width, &distances))
+    if (!has_arguments("assign", 7, n_args))
         return NULL;
-    const Level *level = level_at(place);
-    size_t bytes = (size_t)(width > 0 ? width : 1) * sizeof(uint64_t), n_a = (size_t)a.len / bytes, n_b = (size_t)b.len / bytes;
-    bool fits = level && width > 0 && has_bytes(&distances, n_a * n_b * sizeof(uint16_t), "distances");
-    if (fits) {
+    Array arrays[4] = {{0}};
+    Array *words = &arrays[0], *centers = &arrays[1], *lists = &arrays[2], *radii = &arrays[3];
+    long long width;
+    Assignment task = {0};
+    size_t threads;
+    const Level *level = get_level(args[0]);
+    bool valid = level && get_threads(args[1], &threads) && get_array(args[2], "words", &type_uint64, words) &&
+                 get_integer(args[3], "width", 1, MAX_BITS / 64, &width) && get_rows(words, (size_t)width, &task.n) &&
+                 get_array(args[4], "centers", &type_uint64, centers) && get_lists(centers, (size_t)width, &task.lists) &&
+                 get_output(args[5], "lists", &type_uint16, lists) && has_count(lists, task.n) &&
+                 get_output(args[6], "radii", &type_uint16, radii) && has_count(radii, task.n) &&
+                 is_separate(lists, arrays, 2) && is_separate(radii, arrays, 3);
+    if (valid) {
+        task.words = words->view.buf;
+        task.centers = centers->view.buf;
+        task.assigned = lists->view.buf;
+        task.radii = radii->view.buf;
+        task.width = (int)width;
         Py_BEGIN_ALLOW_THREADS
-        level->matrix(a.buf, n_a, b.buf, n_b, width, distances.buf);
+        rings_assign(level, &task, threads);
         Py_END_ALLOW_THREADS
     }
-    PyBuffer_Release(&a);
-    PyBuffer_Release(&b);
-    PyBuffer_Release(&distances);
-    if (!fits) {
-        if (!PyErr_Occurred())
-            PyErr_SetString(PyExc_ValueError, "width ≥ 1 expected");
-        return NULL;
-    }
-    Py_RETURN_NONE;
+    release(arrays, 4);
+    return valid ? Py_NewRef(Py_None) : NULL;
 }
 
-/* An optional writable buffer. */
-static bool get_writable(PyObject *object, Py_buffer *buffer, size_t bytes, const char *what)
+/* Check (words, n_bits, lists, radii, outer, starts, rows, sorted) and fill the task. */
+static bool rings_checked(PyObject *const *args, Array arrays[7], Sorting *sorting)
 {
-    *buffer = (Py_buffer){0};
-    if (object == Py_None)
-        return true;
-    return PyObject_GetBuffer(object, buffer, PyBUF_WRITABLE) == 0 && has_bytes(buffer, bytes, what);
+    static const char *const names[] = {"words", "lists", "radii", "outer", "starts", "rows", "sorted"};
+    const Type *types[] = {&type_uint64, &type_uint16, &type_uint16, &type_uint16, &type_uint32, &type_uint32, &type_uint64};
+    long long n_bits;
+    if (!get_array(args[0], names[0], types[0], &arrays[0]) || !get_integer(args[1], "n_bits", 1, MAX_BITS, &n_bits))
+        return false;
+    sorting->n_bits = (int)n_bits;
+    sorting->width = (int)(n_bits + 63) / 64;
+    if (!get_rows(&arrays[0], (size_t)sorting->width, &sorting->n))
+        return false;
+    if (sorting->n > UINT32_MAX) {
+        PyErr_Format(PyExc_ValueError, "words must have at most %lld rows, got %zu", (long long)UINT32_MAX, sorting->n);
+        return false;
+    }
+    for (int i = 1; i < 7; i++)
+        if (!(i < 3 ? get_array : get_output)(args[1 + i], names[i], types[i], &arrays[i]))
+            return false;
+    size_t n = sorting->n, lists = arrays[3].count;
+    const size_t counts[] = {arrays[0].count, n, n, lists, times(lists, (size_t)n_bits + 1) + 1, n, arrays[0].count};
+    for (int i = 1; i < 7; i++)
+        if (!has_count(&arrays[i], counts[i]) || (i > 2 && !is_separate(&arrays[i], arrays, (size_t)i)))
+            return false;
+    sorting->lists = lists;
+    sorting->words = arrays[0].view.buf;
+    sorting->assigned = arrays[1].view.buf;
+    sorting->radii = arrays[2].view.buf;
+    sorting->outer = arrays[3].view.buf;
+    sorting->starts = arrays[4].view.buf;
+    sorting->rows = arrays[5].view.buf;
+    sorting->sorted = arrays[6].view.buf;
+    return true;
 }
 
-static PyObject *product_py(PyObject *self, PyObject *args)
+static PyObject *rings_py(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
 {
     (void)self;
-    Py_buffer x, panels, bias, out = {0}, words = {0};
-    PyObject *out_object, *words_object;
-    int place, threads;
-    Py_ssize_t n, depth, columns;
-    if (!PyArg_ParseTuple(args, "iinnny*y*y*OO", &place, &threads, &n, &depth, &columns, &x, &panels, &bias, &out_object,
-                          &words_object))
+    if (!has_arguments("rings", 8, n_args))
         return NULL;
-    const Level *level = level_at(place);
-    bool fits = level && n >= 0 && depth >= 0 && columns > 0 && threads > 0;
-    if (level && !fits)
-        PyErr_SetString(PyExc_ValueError, "sizes ≥ 0, columns and threads ≥ 1 expected");
-    size_t all = fits ? ((size_t)columns + PANEL - 1) / PANEL * PANEL : 0;
-    Product product = {.n = (size_t)n, .depth = (size_t)depth, .columns = (size_t)columns, .width = ((size_t)columns + 63) / 64};
-    fits = fits && has_bytes(&x, product.n * product.depth * sizeof(float), "x") &&
-           has_bytes(&panels, all * product.depth * sizeof(float), "panels") &&
-           has_bytes(&bias, all * sizeof(float), "bias") &&
-           get_writable(out_object, &out, product.n * product.columns * sizeof(float), "out") &&
-           get_writable(words_object, &words, product.n * product.width * sizeof(uint64_t), "words");
-    size_t bad = 0;
-    if (fits) {
-        product.x = x.buf, product.panels = panels.buf, product.bias = bias.buf, product.out = out.buf, product.words = words.buf;
+    Array arrays[7] = {{0}};
+    Sorting sorting;
+    bool valid = rings_checked(args, arrays, &sorting), filled = true;
+    if (valid) {
         Py_BEGIN_ALLOW_THREADS
-        bad = product_run(level, &product, (size_t)threads);
+        filled = rings_fill(&sorting);
         Py_END_ALLOW_THREADS
     }
-    Py_buffer *held[] = {&x, &panels, &bias, &out, &words};
-    for (size_t i = 0; i < sizeof held / sizeof *held; i++)
-        if (held[i]->obj)
-            PyBuffer_Release(held[i]);
-    return fits ? PyLong_FromSize_t(bad) : NULL;
+    if (!filled)
+        PyErr_Format(PyExc_ValueError, "lists must be below %zu and radii at most %d", sorting.lists, sorting.n_bits);
+    release(arrays, 7);
+    return valid && filled ? Py_NewRef(Py_None) : NULL;
 }
+
+static PyObject *matrix_py(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
+{
+    (void)self;
+    if (!has_arguments("matrix", 5, n_args))
+        return NULL;
+    Array arrays[3] = {{0}};
+    Array *a = &arrays[0], *b = &arrays[1], *distances = &arrays[2];
+    long long width;
+    size_t n_a, n_b;
+    const Level *level = get_level(args[0]);
+    bool valid = level && get_array(args[1], "a", &type_uint64, a) && get_array(args[2], "b", &type_uint64, b) &&
+                 get_integer(args[3], "width", 1, MAX_BITS / 64, &width) && get_rows(a, (size_t)width, &n_a) &&
+                 get_rows(b, (size_t)width, &n_b) && get_output(args[4], "distances", &type_uint16, distances) &&
+                 has_count(distances, times(n_a, n_b)) && is_separate(distances, arrays, 2);
+    if (valid) {
+        Py_BEGIN_ALLOW_THREADS
+        level->matrix(a->view.buf, n_a, b->view.buf, n_b, (int)width, distances->view.buf);
+        Py_END_ALLOW_THREADS
+    }
+    release(arrays, 3);
+    return valid ? Py_NewRef(Py_None) : NULL;
+}
+
+/* An output of a product, which may be None. */
+static bool product_output(PyObject *object, const char *name, const Type *type, size_t count, Array *output)
+{
+    return object == Py_None || (get_output(object, name, type, output) && has_count(output, count));
+}
+
+/* Check (n, depth, columns, x, panels, bias, out, words) and fill the product. */
+static bool product_checked(PyObject *const *args, Array arrays[5], Product *product)
+{
+    Array *x = &arrays[0], *panels = &arrays[1], *bias = &arrays[2], *out = &arrays[3], *words = &arrays[4];
+    long long n, depth, columns;
+    if (!get_integer(args[0], "n", 0, PY_SSIZE_T_MAX, &n) || !get_integer(args[1], "depth", 0, PY_SSIZE_T_MAX, &depth) ||
+        !get_integer(args[2], "columns", 1, PY_SSIZE_T_MAX, &columns))
+        return false;
+    *product = (Product){.n = (size_t)n, .depth = (size_t)depth, .columns = (size_t)columns, .width = ((size_t)columns + 63) / 64};
+    size_t padded = ((size_t)columns + PANEL - 1) / PANEL * PANEL;
+    if (!get_array(args[3], "x", &type_float32, x) || !has_count(x, times(product->n, product->depth)) ||
+        !get_array(args[4], "panels", &type_float32, panels) || !has_count(panels, times(padded, product->depth)) ||
+        !get_array(args[5], "bias", &type_float32, bias) || !has_count(bias, padded) ||
+        !product_output(args[6], "out", &type_float32, times(product->n, product->columns), out) ||
+        !product_output(args[7], "words", &type_uint64, times(product->n, product->width), words))
+        return false;
+    if (args[6] == Py_None && args[7] == Py_None) { /* the size of an output also bounds n */
+        PyErr_SetString(PyExc_TypeError, "out or words must be an array, got None for both");
+        return false;
+    }
+    product->x = x->view.buf;
+    product->panels = panels->view.buf;
+    product->bias = bias->view.buf;
+    product->out = out->view.buf;
+    product->words = words->view.buf;
+    return is_separate(out, arrays, 3) && is_separate(words, arrays, 4);
+}
+
+static PyObject *product_py(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
+{
+    (void)self;
+    if (!has_arguments("product", 10, n_args))
+        return NULL;
+    Array arrays[5] = {{0}};
+    Product product;
+    size_t threads, bad = 0;
+    const Level *level = get_level(args[0]);
+    bool valid = level && get_threads(args[1], &threads) && product_checked(args + 2, arrays, &product);
+    if (valid) {
+        Py_BEGIN_ALLOW_THREADS
+        bad = product_run(level, &product, threads);
+        Py_END_ALLOW_THREADS
+    }
+    release(arrays, 5);
+    return valid ? PyLong_FromSize_t(bad) : NULL;
+}
+
+#define FUNCTION(name) #name, (PyCFunction)(void (*)(void))name##_py, METH_FASTCALL
 
 static PyMethodDef methods[] = {
     {"levels", levels_py, METH_NOARGS, "Names of the instruction sets of this processor, fastest first."},
-    {"segment", segment_py, METH_VARARGS, "segment(n, n_bits, words, ids, alive, tables) -> handle"},
-    {"search", search_py, METH_VARARGS,
-     "search(segment, level, queries, k, threads, path, budget, ids, distances) -> queries given up"},
-    {"within", within_py, METH_VARARGS,
+    {FUNCTION(segment), "segment(n, n_bits, words, ids, alive, tables, rings) -> handle"},
+    {FUNCTION(search), "search(segment, level, queries, k, threads, path, budget, ids, distances) -> queries given up"},
+    {FUNCTION(within),
      "within(segment, level, queries, radius, threads, path, budget) -> (given up, counts, ids, distances)"},
-    {"table", table_py, METH_VARARGS, "table(words, shift, width, starts, heads, tails, rows): fill one table"},
-    {"matrix", matrix_py, METH_VARARGS, "matrix(level, a, b, width, distances): fill all distances"},
-    {"product", product_py, METH_VARARGS,
+    {FUNCTION(weighted), "weighted(segment, level, queries, weights, k, threads, ids, distances): search by weighted distance"},
+    {FUNCTION(certified), "certified(segment, level, queries, k, threads, rows, nanoseconds, gap, ids, distances, radii, gaps):"
+                          " search lists up to limits"},
+    {FUNCTION(table), "table(words, shift, width, starts, heads, tails, rows): fill one table"},
+    {FUNCTION(assign), "assign(level, threads, words, width, centers, lists, radii): find the nearest center of every code"},
+    {FUNCTION(rings), "rings(words, n_bits, lists, radii, outer, starts, rows, sorted): sort codes by list and radius"},
+    {FUNCTION(matrix), "matrix(level, a, b, width, distances): fill all distances"},
+    {FUNCTION(product),
      "product(level, threads, n, depth, columns, x, panels, bias, out, words) -> first row that is not finite, or n"},
     {NULL, NULL, 0, NULL},
 };

@@ -4,6 +4,8 @@
 
 #include <stddef.h>
 
+#define MAX_THREADS 256 /* per call */
+
 /* Call work(task, worker) for the workers 0 … workers − 1, each on its own thread; worker 0 runs on
  * the calling thread.
  *

@@ -47,9 +47,22 @@ static int tie_limit(Collector *collector, uint32_t row)
     return row > (uint32_t)collector->keys[collector->held - 1] ? collector->kth : -1;
 }
 
-/* Compare the codes begin … end − 1 of the table: first their heads and, where one is near, the
- * tails. Returns the cost of comparing single codes; stops when it exceeds the allowance. */
-KERNEL INLINE uint64_t look(const Round *round, uint32_t begin, uint32_t end, uint64_t allowance)
+/* The codes of a key, begin … end − 1 of the table. */
+typedef struct {
+    uint32_t begin, end;
+} Group;
+
+/* The group of a key, within the n codes of the table for any content of `starts`. */
+INLINE Group group_of(const Table *table, uint32_t key, size_t n)
+{
+    uint32_t begin = table->starts[key], end = table->starts[key + 1];
+    end = end < n ? end : (uint32_t)n;
+    return (Group){begin < end ? begin : end, end};
+}
+
+/* Compare the codes of a group: first their heads and, where one is near, the tails. Returns the
+ * cost of comparing single codes; stops when it exceeds the allowance. */
+KERNEL INLINE uint64_t look(const Round *round, Group group, uint64_t allowance)
 {
     const Table *table = &round->tables->table[round->t];
     Collector *collector = round->collector;
@@ -58,18 +71,19 @@ KERNEL INLINE uint64_t look(const Round *round, uint32_t begin, uint32_t end, ui
     const uint32_t rest = (uint32_t)round->rest;
     const int tail_least = round->tail_least;
     int most = collector->reach - round->flips, decided = -1; /* distance at which ties are decided */
-    for (uint32_t i = begin; i < end; i += HEADS) {
+    for (size_t i = group.begin; i < group.end; i += HEADS) {
         if (!RARELY(heads_within(heads + i, rest, most - tail_least)))
             continue;
         uint32_t near = codes_within(table->heads + i, table->tails + i, round->rest, most);
-        if (end - i < HEADS)
-            near &= (1u << (end - i)) - 1;
+        if (group.end - i < HEADS)
+            near &= (1u << (group.end - i)) - 1;
         for (; near; near &= near - 1) {
-            uint32_t place = i + (uint32_t)__builtin_ctz(near);
+            size_t place = i + (size_t)__builtin_ctz(near);
+            uint32_t row = table->rows[place];
             uint64_t difference = ((uint64_t)table->tails[place] << 32 | table->heads[place]) ^ round->rest;
             int d = round->flips + __builtin_popcountll(difference);
-            if (d <= collector->reach && is_first(round, difference) && is_alive(round->rows, table->rows[place]))
-                collector_offer(collector, d, table->rows[place]);
+            if (d <= collector->reach && is_first(round, difference) && row < round->rows->n && is_alive(round->rows, row))
+                collector_offer(collector, d, row);
             cost += SINGLE_COST;
         }
         if (RARELY(cost > check)) { /* this many near codes are probably ties */
@@ -84,13 +98,12 @@ KERNEL INLINE uint64_t look(const Round *round, uint32_t begin, uint32_t end, ui
 }
 
 /* Prefetch the first codes of a group, and their tails if many are likely to be near. */
-KERNEL INLINE void ask(const Table *table, uint32_t begin, uint32_t end, bool tails)
+KERNEL INLINE void ask(const Table *table, Group group, bool tails)
 {
-    if (end > begin + AHEAD)
-        end = begin + AHEAD;
-    for (uint32_t i = begin; i < end; i += 16)
+    size_t end = group.end - group.begin > AHEAD ? (size_t)group.begin + AHEAD : group.end;
+    for (size_t i = group.begin; i < end; i += 16)
         __builtin_prefetch(&table->heads[i]);
-    for (uint32_t i = begin; tails && i < end; i += 32)
+    for (size_t i = group.begin; tails && i < end; i += 32)
         __builtin_prefetch(&table->tails[i]);
 }
 
@@ -101,14 +114,14 @@ INLINE uint32_t key_of(uint64_t code, const Table *table)
 }
 
 /* Prefetch the groups of the query's own keys in all tables; they are always read. */
-KERNEL INLINE void ask_first(const Tables *tables, uint64_t query)
+KERNEL INLINE void ask_first(const Tables *tables, size_t n, uint64_t query)
 {
     for (int t = 0; t < tables->count; t++)
         __builtin_prefetch(&tables->table[t].starts[key_of(query, &tables->table[t])]);
     for (int t = 0; t < tables->count; t++) {
         const Table *table = &tables->table[t];
-        uint32_t key = key_of(query, table);
-        ask(table, table->starts[key], table->starts[key + 1], true);
+        Group group = group_of(table, key_of(query, table), n);
+        ask(table, group, true);
     }
 }
 
@@ -117,25 +130,28 @@ KERNEL INLINE void ask_first(const Tables *tables, uint64_t query)
 KERNEL static uint64_t look_at_groups(const Round *round, const uint32_t *keys, int n, uint64_t budget)
 {
     const Table *table = &round->tables->table[round->t];
-    uint32_t begin[BATCH], end[BATCH];
+    Group groups[BATCH];
+    uint32_t ends[BATCH];
     uint64_t cost = GROUP_COST * (uint64_t)n;
     for (int i = 0; i < n; i++)
         __builtin_prefetch(&table->starts[keys[i]]);
     for (int i = 0; i < n; i++) {
-        begin[i] = table->starts[keys[i]];
-        end[i] = begin[i] + (uint32_t)((double)(table->starts[keys[i] + 1] - begin[i]) * round->share);
-        cost += end[i] - begin[i];
-        ask(table, begin[i], end[i], round->flips < 2);
+        Group group = group_of(table, keys[i], round->rows->n);
+        ends[i] = group.end;
+        group.end = group.begin + (uint32_t)((double)(group.end - group.begin) * round->share);
+        groups[i] = group;
+        cost += group.end - group.begin;
+        ask(table, group, round->flips < 2);
     }
     for (int i = 0; i < n && cost <= budget; i++) {
+        Group group = groups[i];
         /* Rows ascend within a group: if the estimate was too small, read the whole group. */
-        uint32_t whole = table->starts[keys[i] + 1];
-        if (end[i] < whole && table->rows[end[i]] <= round->last_row) {
-            cost += whole - end[i];
-            end[i] = whole;
+        if (group.end < ends[i] && table->rows[group.end] <= round->last_row) {
+            cost += ends[i] - group.end;
+            group.end = ends[i];
         }
         if (cost <= budget)
-            cost += look(round, begin[i], end[i], budget - cost);
+            cost += look(round, group, budget - cost);
     }
     return cost;
 }
@@ -193,7 +209,7 @@ KERNEL static bool probe(const Tables *tables, const Rows *rows, const uint64_t 
     for (int t = 0; t < m; t++)
         widest = tables->table[t].width > widest ? tables->table[t].width : widest;
     uint64_t cost = 0;
-    ask_first(tables, query[0]);
+    ask_first(tables, rows->n, query[0]);
     for (int flips = 0; flips <= widest; flips++)
         for (int t = 0; t < m; t++) {
             int unseen = flips * m + t;

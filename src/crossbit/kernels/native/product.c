@@ -34,6 +34,8 @@ size_t product_run(const Level *level, const Product *product, size_t threads)
     size_t piece = TILES * (tiles < 1 ? 1 : tiles > 20 ? 20 : tiles);
     Task task = {.level = level, .product = product, .piece = piece, .bad = product->n};
     size_t pieces = (product->n + piece - 1) / piece;
+    if (product->words)
+        memset(product->words, 0, product->n * product->width * sizeof *product->words);
     parallel(work, &task, threads < pieces ? threads : pieces ? pieces : 1);
     return task.bad;
 }

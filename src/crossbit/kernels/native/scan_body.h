@@ -76,8 +76,8 @@ KERNEL static void scan_long(const Rows *rows, size_t begin, size_t end, const u
         int d = total(counts);
         for (int w = whole; w < width; w++)
             d += __builtin_popcountll(words[w] ^ query[w]);
-        if (d <= collector->reach && is_alive(rows, row))
-            collector_offer(collector, d, (uint32_t)row);
+        if (d <= collector->reach)
+            offer_place(rows, row, d, collector);
     }
 }
 

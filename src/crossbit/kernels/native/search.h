@@ -4,20 +4,24 @@
 
 #include "common.h"
 
-typedef enum { PATH_SCAN, PATH_BLOCK, PATH_BITSLICE, PATH_MULTI } Path;
+typedef enum { PATH_SCAN, PATH_BLOCK, PATH_BITSLICE, PATH_MULTI, PATH_RINGS, PATH_WEIGHTED } Path;
 
 /* What to search and how. The caller owns all memory it points to. */
 typedef struct {
     const Level *level;
     Rows rows;
     const Tables *tables; /* for PATH_MULTI */
+    const Rings *rings;   /* for PATH_RINGS */
     const uint64_t *queries;
     size_t n_queries;
-    size_t k;   /* 0: all rows within `radius` */
+    const Weights *weights; /* for PATH_WEIGHTED: one per query */
+    size_t k; /* 0: all rows within `radius` */
     int radius;
     size_t threads;
     Path path;
-    uint64_t budget; /* PATH_MULTI: cost at which a query is given up */
+    const Limits *limits; /* PATH_RINGS; NULL: none */
+    Certificate *certificates; /* one per query, if there are limits */
+    uint64_t budget; /* PATH_MULTI and PATH_RINGS: cost at which a query is given up */
 } Plan;
 
 /* Results: n[i] keys (distance << 32 | row) in ascending order for query i, or given_up[i]. */
@@ -30,6 +34,9 @@ typedef struct {
     size_t n_collectors;
     bool grown; /* the collectors own their keys */
 } Found;
+
+/* The bit planes of n_bits weights. */
+void weights_make(const uint8_t *values, int n_bits, Weights *weights);
 
 /* Search; false if out of memory. Call `found_free` in either case. */
 bool search(const Plan *plan, Found *found);
