@@ -1,5 +1,7 @@
 """Ridge and logistic regression against refits and scikit-learn; PCA against its definition."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -184,7 +186,7 @@ def test_losses_and_slopes_by_definition(multi_label: bool) -> None:
     expected = -(T * np.log(p)).sum(axis=1)
     if multi_label:
         expected -= ((1 - T) * np.log(1 - p)).sum(axis=1)
-    losses = logistic._log_losses(scores, T, multi_label=multi_label)
+    losses = logistic.log_losses(scores, T, multi_label=multi_label)
     np.testing.assert_allclose(losses, expected, rtol=1e-4, atol=1e-6)
 
 
@@ -205,3 +207,27 @@ def test_folds_contain_every_class() -> None:
     for fold in range(5):
         counts = np.bincount(labels[folds == fold], minlength=4)
         assert (np.abs(counts - [4, 2, 1, 1]) <= 1).all()
+
+
+@pytest.mark.parametrize("multi_label", [False, True])
+def test_weights_of_classifiers_minimize_the_log_loss(multi_label: bool) -> None:
+    random = np.random.default_rng(0)
+    T = np.eye(3, dtype=np.float32)[np.arange(300) % 3]
+    scores = [
+        (T * strength + random.normal(size=T.shape)).astype(np.float32) for strength in (2, 1)
+    ]
+    scores.append(random.normal(size=T.shape).astype(np.float32))  # knows nothing
+
+    def loss(weights: NDArray[np.float64]) -> float:
+        total = np.tensordot(weights, np.stack(scores), axes=1).astype(np.float32)
+        return float(logistic.log_losses(total, T, multi_label=multi_label).mean())
+
+    weights = logistic.fit_weights(scores, T, multi_label=multi_label, prior=0.0)
+    assert (weights >= 0).all()
+    assert weights[0] > weights[1] > 10 * weights[2]
+    for i, step in product(range(3), (-0.05, 0.05)):
+        moved = weights.copy()
+        moved[i] = max(0, moved[i] + step)
+        assert loss(moved) > loss(weights) - 1e-6
+    equal = logistic.fit_weights(scores, T, multi_label=multi_label, prior=1e6)
+    np.testing.assert_allclose(equal, 1 / 3, atol=1e-3)

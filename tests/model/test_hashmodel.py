@@ -146,7 +146,10 @@ def test_large_but_finite_numbers_are_no_error() -> None:
 def test_a_row_that_is_not_finite_is_named(modality: str, bad: float) -> None:
     X = inputs(modality, 3000)
     X[2345, 1] = bad
-    with pytest.raises(DataError, match=f"rows of '{modality}': row 2345 contains NaN, infinity"):
+    with pytest.raises(
+        DataError,
+        match=rf"rows of '{modality}': row 2345 \(counted from 0\) contains NaN, infinity",
+    ):
         every_layer().encode(modality, X)
 
 

@@ -13,9 +13,11 @@ from crossbit import DataError, FormatError
 from crossbit.model import (
     RBF,
     Affine,
+    Forest,
     Layer,
     Normalize,
     Onnx,
+    Parallel,
     Power,
     Sine,
     Softmax,
@@ -29,6 +31,27 @@ Rows = NDArray[np.float32]
 rows = hnp.arrays(np.float32, (4, 3), elements=st.floats(-50, 50, width=16))
 random = np.random.default_rng(0)
 W, b, C = random.normal(size=(3, 5)), random.normal(size=5), random.normal(size=(6, 3))
+
+# One tree that is a leaf, and one that splits at x₁ < 0.5.
+LEAVES = np.array([[0.5, 0.5], [0.75, 0.25], [0.125, 0.875]], np.float16)
+TREES = Forest(
+    column=np.array([0, 1, 0, 0]),
+    threshold=np.array([np.inf, 0.5, np.inf, np.inf], np.float32),
+    child=np.array([0, 2, 2, 3]),
+    leaf=np.array([0, 0, 1, 2]),
+    values=LEAVES,
+    prior=np.array([0.25, 0.75], np.float32),
+    n_trees=2,
+    n_columns=3,
+    multi_label=False,
+)
+
+
+def mean_leaf(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Logarithm of the mean of both leaves and the prior."""
+    shares = [LEAVES[0], LEAVES[1 if x[1] < 0.5 else 2], TREES.prior]
+    return np.asarray(np.log(np.mean(np.asarray(shares, np.float64), axis=0)))
+
 
 # Each layer beside its definition, written out in float64.
 DEFINITIONS: dict[str, tuple[Layer, Callable[[NDArray[np.float64]], NDArray[np.float64]]]] = {
@@ -45,6 +68,11 @@ DEFINITIONS: dict[str, tuple[Layer, Callable[[NDArray[np.float64]], NDArray[np.f
     "sine": (Sine(), np.sin),
     "softmax": (Softmax(), lambda x: np.exp(x - x.max()) / np.exp(x - x.max()).sum()),
     "onnx": (Onnx(onnx_affine(W, b)), lambda x: x @ W + b),
+    "forest": (TREES, mean_leaf),
+    "parallel": (
+        Parallel(((Tanh(beta=2.0), Affine(W, b)), (TREES,))),
+        lambda x: np.concatenate([np.tanh(2 * x) @ W + b, mean_leaf(x)]),
+    ),
 }
 
 

@@ -66,7 +66,7 @@ def test_large_views_are_fitted_on_some_rows_and_applied_in_blocks() -> None:
     assert apply_layers(layers, X[:0]).shape[0] == 0
 
 
-@pytest.mark.parametrize("steps", ["whiten", "unit+", "unit(3)", "rbf(many)", "rbf(1"])
+@pytest.mark.parametrize("steps", ["bleach", "unit+", "unit(3)", "rbf(many)", "rbf(1"])
 def test_unknown_steps_are_named(steps: str) -> None:
     with pytest.raises(DataError, match=r"unknown input step .* known, joined by '\+'"):
         fit_preprocessing(steps, np.ones((3, 2)), np.random.default_rng(0))
@@ -76,3 +76,15 @@ def test_columns_in_quite_different_units_are_all_standardized() -> None:
     X = np.random.default_rng(0).normal(size=(50, 4)) * [1e-4, 1.0, 1e5, 0] + [0, 0, 0, 1e6]
     actual = apply_layers(fit_preprocessing("standardize", X, random()), X)
     np.testing.assert_allclose(actual.std(axis=0), [1, 1, 1, 0], rtol=1e-5)
+
+
+def test_whitened_columns_are_uncorrelated() -> None:
+    turn = np.linalg.qr(np.random.default_rng(1).normal(size=(6, 6)))[0]
+    mixed = rows(500) @ turn * np.arange(1, 7) + 3
+    mixed = np.hstack([mixed, mixed[:, :1]])  # a column that is redundant
+    white = apply_layers(fit_preprocessing("whiten", mixed, random()), mixed)
+    np.testing.assert_allclose(white.mean(axis=0), 0, atol=1e-3)
+    variances = np.linalg.eigvalsh(np.cov(white, rowvar=False))
+    np.testing.assert_allclose(variances[1:], 1, atol=0.05)
+    assert variances[0] < 0.01  # what has no variance gets none
+    assert apply_layers(fit_preprocessing("whiten", mixed[:, :1], random()), mixed[:, :1]).shape

@@ -1,6 +1,6 @@
 """Data-parallel training: the shards add up to the objective of a single process."""
 
-import socket
+import tempfile
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
@@ -84,10 +84,10 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
-def in_process(rank: int, size: int, port: int, work: Callable[[], Any], results: Any) -> None:  # noqa: ANN401
+def in_process(rank: int, size: int, file: str, work: Callable[[], Any], results: Any) -> None:  # noqa: ANN401
     torch.set_num_threads(1)
     distributed.init_process_group(
-        "gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=size, timeout=timedelta(seconds=60)
+        "gloo", f"file://{file}", rank=rank, world_size=size, timeout=timedelta(minutes=5)
     )
     with data_parallel():
         results.put((rank, work()))
@@ -97,14 +97,13 @@ def in_process(rank: int, size: int, port: int, work: Callable[[], Any], results
 
 def in_processes(size: int, work: Callable[[], Any]) -> list[Any]:
     """The results of a function in each process of a data-parallel group."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     context = multiprocessing.get_context("forkserver")
     # Without the preload each process would import torch again.
     context.set_forkserver_preload(["crossbit.neural.selection"])
     results = context.SimpleQueue()
-    start_processes(in_process, (size, port, work, results), nprocs=size, start_method="forkserver")  # type: ignore[no-untyped-call]
+    with tempfile.TemporaryDirectory() as folder:  # a file, as another process could take a port
+        arguments = (size, f"{folder}/rendezvous", work, results)
+        start_processes(in_process, arguments, nprocs=size, start_method="forkserver")  # type: ignore[no-untyped-call]
     by_rank = dict(results.get() for _ in range(size))
     return [by_rank[rank] for rank in range(size)]
 

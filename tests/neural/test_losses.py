@@ -268,3 +268,48 @@ def test_the_shares_of_all_processes_add_up_to_the_loss(name: str, size: int) ->
     for a, b, pairs in cases:
         whole = loss(a, b, pairs, LossOptions(margin=MARGIN, temperature=0.3))
         torch.testing.assert_close(sum(shards(loss, a, b, pairs, size)), whole)
+
+
+@pytest.mark.parametrize("sums", [False, True])
+def test_the_unhinged_loss_equals_a_plain_loop(sums: bool) -> None:
+    u, v, left, right, similar = case()
+    options = LossOptions(margin=MARGIN, sums=sums)
+    unhinged = LOSSES["unhinged"]
+
+    def expected(left: Tensor, right: Tensor, similar: Tensor) -> float:
+        pull = push = 0.0
+        for i, j, s in zip(left.tolist(), right.tolist(), similar.tolist(), strict=True):
+            distance = math.dist(u[i].tolist(), v[j].tolist())
+            pull += 0.5 * distance**2 * s
+            push += 0.5 * distance**2 * (not s)
+        n_similar = int(similar.sum())
+        return pull - push if sums else pull / n_similar - push / (len(similar) - n_similar)
+
+    listed = pair_list(left, right, similar)
+    value = expected(left, right, similar)
+    assert unhinged(u, v, listed, options).item() == pytest.approx(value, rel=1e-12)
+    random = torch.Generator().manual_seed(5)
+    grid = torch.rand(6, 7, generator=random) < 0.4
+    mask = torch.rand(6, 7, generator=random) < 0.8
+    rows, columns = torch.nonzero(mask, as_tuple=True)
+    value = expected(rows, columns, grid[rows, columns])
+    dense = DensePairs(grid, mask)
+    assert unhinged(u, v, dense, options).item() == pytest.approx(value, rel=1e-12)
+    inputs = (u.clone().requires_grad_(), v.clone().requires_grad_())
+    for pairs in (listed, dense):
+        assert torch.autograd.gradcheck(lambda a, b, p=pairs: unhinged(a, b, p, options), inputs)
+
+
+def test_without_a_hinge_collapse_is_not_optimal() -> None:
+    """With margins of 0 the contrastive loss cannot tell collapse from good codes; eq. 1 can."""
+    labels = torch.arange(8) % 2
+    good = torch.where(labels[:, None] == 1, 1.0, -1.0).expand(8, 4)
+    collapsed = torch.ones(8, 4)
+    pairs = DensePairs(labels[:, None] == labels)
+    options = LossOptions(margin=0.0)
+    hinged, unhinged = (
+        [LOSSES[name](codes, codes, pairs, options).item() for codes in (good, collapsed)]
+        for name in ("contrastive", "unhinged")
+    )
+    assert hinged == [0, 0]
+    assert unhinged == [-8, 0]  # half of the squared distance of opposite codes of 4 bits

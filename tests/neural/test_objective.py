@@ -38,7 +38,7 @@ def make_objective(data: TrainingSet, config: TrainConfig) -> Objective:
     random = np.random.default_rng(1)
     subset = Subset.whole(data)
     networks = {
-        name: Network.random([view.shape[1], 7, 6], random, dropout=config.dropout)
+        name: Network.random([view.shape[1], 7, config.n_bits], random, dropout=config.dropout)
         for name, view in data.views.items()
     }
     features = Features(subset, {}, torch.device("cpu"), lazy=False)
@@ -73,6 +73,39 @@ def test_the_objective_of_two_modalities_is_the_formula_of_the_paper(sums: bool)
     slopes = torch.autograd.grad(expected, objective.parameters)
     wanted = torch.cat([slope.reshape(-1) for slope in slopes])
     torch.testing.assert_close(gradient, wanted, rtol=1e-4, atol=1e-4 * float(wanted.abs().max()))
+
+
+@pytest.mark.parametrize("loss", ["contrastive", "ranking", "precision"])
+def test_the_objective_of_nested_codes_is_the_mean_over_prefixes(loss: str) -> None:
+    data = make_data()
+    options = {"n_bits": 40, "alpha": 0.5, "margin": "80%", "loss": loss, "temperature": 0.3}
+    objective = make_objective(data, make_config(data, nested=True, **options))
+    x, y = (
+        torch.tanh(objective.networks[name](torch.tensor(view, dtype=torch.float32)))
+        for name, view in data.views.items()
+    )
+    similar = (torch.arange(12) % 3)[:, None] == torch.arange(12) % 3
+    others = ~torch.eye(12, dtype=torch.bool)
+
+    def cost(u: Tensor, v: Tensor, mask: Tensor, n_bits: int) -> Tensor:
+        if loss == "ranking":  # the temperature falls with the root of the number of bits
+            temperature = 0.3 * (40 / n_bits) ** 0.5
+            return losses.ranking(u, v, similar, mask, temperature=temperature)
+        if loss == "precision":
+            return losses.precision(u, v, similar, mask)
+        i, j = mask.nonzero().T
+        margin = 0.8 * 2 * n_bits**0.5
+        return losses.contrastive(u[i], v[j], similar[i, j], margin=margin) * 40 / n_bits
+
+    means = []
+    for n_bits in (16, 32, 40):
+        u = x[:, :n_bits]
+        v = y[:, :n_bits]
+        across = cost(u, v, torch.ones_like(similar), n_bits)
+        within = cost(u, u, others, n_bits) + cost(v, v, others, n_bits)
+        means.append((across + 0.5 * within).item())
+    value, _ = at_first_batch(objective)(objective.vector())
+    assert value == pytest.approx(np.mean(means), rel=1e-5)
 
 
 def test_the_gradient_of_all_terms_agrees_with_finite_differences() -> None:
@@ -123,7 +156,7 @@ def test_weights_decay_to_zero_or_to_their_initial_values(decay_to_init: bool) -
 
 
 def test_an_unknown_loss_is_rejected_with_the_known_ones() -> None:
-    known = r"\['auto', 'contrastive', 'ranking', 'precision'\]"
+    known = r"\['auto', 'contrastive', 'unhinged', 'ranking', 'precision'\]"
     with pytest.raises(DataError, match=f"unknown loss 'hinge'; known: {known}"):
         make_config(make_data(), loss="hinge")
 

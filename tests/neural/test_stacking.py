@@ -9,20 +9,18 @@ from numpy.typing import NDArray
 
 from crossbit import CMNN, MMNN
 from crossbit.data import training_set
-from crossbit.linalg.logistic import Validation, make_folds
+from crossbit.linalg.logistic import make_folds
 from crossbit.metrics import from_labels, mean_average_precision
 from crossbit.model import RBF
 from crossbit.model.preprocessing import apply_layers
 from crossbit.neural.pairs import DensePairs, _pair_weights
-from crossbit.neural.stacking import (
-    _best,
-    _fit_posteriors,
+from crossbit.neural.preparation import (
     _mask_self_similarity,
-    _prepare,
-    _Prepared,
-    can_stack,
-    stack,
+    close_to_best,
+    linear_features,
+    rbf_features,
 )
+from crossbit.neural.stacking import _fit_posteriors, can_stack, stack
 from crossbit.neural.supervision import _SoftLabels
 
 
@@ -45,19 +43,51 @@ def test_landmarks_are_tried_where_classes_are_not_half_spaces() -> None:
     X = random.normal(size=(120, 3))
     T = np.eye(2, dtype=np.float32)[(np.linalg.norm(X, axis=1) > 1.5).astype(int)]
     folds = make_folds(T, random, 5)
-    candidates = _prepare(X, T, folds, random, n_landmarks=500)
-    kinds = ["rbf" in prepared.name for prepared in candidates]
-    assert kinds == sorted(kinds)
-    assert (kinds[0], kinds.count(True)) == (False, 2)
-    assert _fit_posteriors(X, T, multi_label=False, seed=0).preparation.count("rbf") == 1
-    assert candidates[-1].origin is not None
-    np.testing.assert_array_equal(np.bincount(candidates[-1].origin), np.bincount(folds))
+    everything = np.arange(len(X))
+    linear = linear_features(X, T, everything, random)
+    assert [prepared.error for prepared in linear] == sorted(prepared.error for prepared in linear)
+    assert close_to_best(linear)[0] is linear[0]
+    rbf = rbf_features(linear, random.permutation(len(X)), T, folds, everything)
+    assert len(rbf) == 2
+    assert rbf[0].error < linear[0].error
+    assert all(prepared.origin is None for prepared in linear)
+    assert rbf[0].origin is not None
+    np.testing.assert_array_equal(np.bincount(rbf[0].origin), np.bincount(folds))
+    assert _fit_posteriors(X, T, multi_label=False, seed=0)[0].name.count("rbf") == 1
 
 
-def test_linear_features_suffice_for_half_spaces() -> None:
-    X = np.random.default_rng(0).normal(size=(120, 3))
-    T = np.eye(2, dtype=np.float32)[(X[:, 0] > 0).astype(int)]
-    assert "rbf" not in _fit_posteriors(X, T, multi_label=False, seed=0).preparation
+def test_scales_of_columns_are_kept_where_they_carry_information() -> None:
+    random = np.random.default_rng(0)
+    labels = np.arange(200) % 4
+    X = random.normal(size=(200, 42))
+    X[:, :2] = 3 * np.array([[0, 0], [0, 2], [2, 0], [2, 2]])[labels] + X[:, :2]
+    X[:, 2:] *= 0.2  # noise in small columns, which standardizing would enlarge
+    X[:, 0] = np.abs(X[:, 0])
+    T = np.eye(4, dtype=np.float32)[labels]
+    everything = np.arange(len(X))
+    linear = linear_features(X, T, everything, random)
+    rbf = rbf_features(linear, everything, T, make_folds(T, random), everything)
+    assert rbf[0].name.startswith(("center", "sqrt+center"))
+
+
+def test_nothing_else_is_tried_where_linear_features_solve_the_problem() -> None:
+    labels = np.arange(120) % 3
+    X = 20 * np.eye(3)[labels] + np.random.default_rng(0).normal(size=(120, 3))
+    fitted, loss = _fit_posteriors(
+        X, np.eye(3, dtype=np.float32)[labels], multi_label=False, seed=0
+    )
+    assert loss < 0.02
+    assert "rbf" not in fitted.name
+    assert "trees" not in fitted.name
+
+
+def test_a_forest_joins_where_classes_are_boxes() -> None:
+    X = np.random.default_rng(0).uniform(-1, 1, size=(400, 8))
+    T = np.eye(4, dtype=np.float32)[(X[:, 0] > 0.3).astype(int) + 2 * (X[:, 1] * X[:, 2] > 0)]
+    fitted, loss = _fit_posteriors(X, T, multi_label=False, seed=0)
+    assert "trees" in fitted.name
+    assert fitted.layers[0].kind == "parallel"
+    assert loss < 1.0
 
 
 @pytest.mark.parametrize("multi_label", [False, True])
@@ -66,7 +96,7 @@ def test_out_of_fold_posteriors_are_as_accurate_as_the_model_on_new_rows(
 ) -> None:
     views, labels = clouds(240, 0, multi_label)
     T = (labels if multi_label else np.eye(3)[labels]).astype(np.float32)
-    fitted = _fit_posteriors(views["image"], T, multi_label=multi_label, seed=0)
+    fitted, loss = _fit_posteriors(views["image"], T, multi_label=multi_label, seed=0)
     new_views, new_labels = clouds(240, 1, multi_label)
 
     def accuracy(scores: Any, expected: Any) -> float:  # noqa: ANN401
@@ -76,7 +106,7 @@ def test_out_of_fold_posteriors_are_as_accurate_as_the_model_on_new_rows(
     on_new_rows = accuracy(apply_layers(fitted.layers, new_views["image"]), new_labels)
     assert on_new_rows > 0.75
     assert accuracy(fitted.out_of_fold, labels) == pytest.approx(on_new_rows, abs=0.08)
-    assert 0 < fitted.loss < 1.0 + multi_label
+    assert 0 < loss < 1.0 + multi_label
 
 
 def test_self_similarities_are_masked() -> None:
@@ -135,10 +165,10 @@ def test_the_default_needs_no_settings(method: type[MMNN], multi_label: bool) ->
     labels[140:] = False if multi_label else -1
     model = method(n_bits=24, steps=20).fit(views, labels=labels)
     kinds = [layer.kind for layer in model.encoders["image"]]
-    squash = "tanh" if multi_label else "softmax"
-    assert kinds[-5:] == ["affine", squash, "standardise", "affine", "tanh"]
+    squash = ["tanh"] if multi_label else ["softmax", "power"]
+    assert kinds[-4 - len(squash) :] == ["affine", *squash, "standardise", "affine", "tanh"]
     assert "posteriors of 3 classes" in model.card["inputs"]["image"]
-    assert len(model.card["candidates"]) == 8
+    assert len(model.card["candidates"]) == 7
     new_views, new_labels = clouds(150, 1, multi_label)
     relevant = from_labels(new_labels, new_labels)
     codes = [model.encode(name, new_views[name]) for name in ("image", "text")]
@@ -189,23 +219,9 @@ def test_directions_and_penalties_of_many_rows_are_chosen_on_a_sample(
     monkeypatch.setattr("crossbit.neural.stacking._LARGE", 200)
     views, labels = clouds(150, 0)
     T = np.eye(3, dtype=np.float32)[labels]
-    fitted = _fit_posteriors(views["image"], T, multi_label=False, seed=0)
+    fitted, loss = _fit_posteriors(views["image"], T, multi_label=False, seed=0)
     assert (fitted.out_of_fold.argmax(axis=1) == labels).mean() > 0.7
-    assert fitted.loss < 0.8
-
-
-def test_with_few_rows_landmarks_must_win_by_more_than_chance() -> None:
-    def candidate(losses: list[float], landmarks: bool) -> tuple[Validation, _Prepared]:
-        origin = np.arange(1) if landmarks else None
-        prepared = _Prepared("", [], np.zeros((4, 1), np.float32), 0.0, 1.0, origin)
-        scores = np.zeros((4, 2), np.float32)
-        return Validation(np.array(losses, np.float32), 1.0, scores), prepared
-
-    linear = candidate([1.0, 1.0, 1.0, 1.0], False)
-    by_chance = candidate([0.2, 1.6, 0.3, 1.7], True)  # better by 0.05, standard error 0.35
-    assert _best([linear, by_chance]) is linear
-    clear = candidate([0.8, 0.9, 0.8, 0.9], True)
-    assert _best([linear, clear]) is clear
+    assert loss < 0.8
 
 
 def test_the_number_of_landmarks_can_be_limited() -> None:
@@ -214,5 +230,32 @@ def test_the_number_of_landmarks_can_be_limited() -> None:
     # A disk, which no hyperplane separates.
     T = np.eye(2, dtype=np.float32)[(np.hypot(*X.T) > 1.2).astype(int)]
     for n_landmarks, expected in ((40, 40), (500, 120)):
-        fitted = _fit_posteriors(X, T, multi_label=False, seed=0, n_landmarks=n_landmarks)
-        assert f"rbf({expected}, " in fitted.preparation
+        fitted, _ = _fit_posteriors(X, T, multi_label=False, seed=0, n_landmarks=n_landmarks)
+        assert f"rbf({expected}, " in fitted.name
+
+
+@pytest.mark.parametrize("multi_label", [False, True])
+def test_labels_have_codes_near_those_of_rows_that_are_classified_alike(multi_label: bool) -> None:
+    views, labels = clouds(120, 0, multi_label)
+    model = MMNN(n_bits=16, steps=20).fit(views, labels=labels)
+    views, labels = clouds(120, 1, multi_label)
+    codes = {name: model.encode(name, rows, labels=labels) for name, rows in views.items()}
+    assert codes["image"] == codes["text"]
+    relevant = from_labels(labels, labels)
+    queries = model.encode("text", views["text"])
+    by_labels = mean_average_precision(queries, codes["image"], relevant)
+    by_features = mean_average_precision(queries, model.encode("image", views["image"]), relevant)
+    assert by_labels > by_features
+    n_kinds = len(np.unique(labels, axis=0))
+    assert len(np.unique(codes["image"].words, axis=0)) <= n_kinds
+
+
+def test_words_of_the_training_labels_are_known_to_the_model() -> None:
+    views, labels = clouds(60, 0)
+    words = np.array(["bird", "cat", "dog"])[labels]
+    model = MMNN(n_bits=8, steps=5).fit(views, labels=words)
+    assert model.label_encoder is not None
+    assert list(model.label_encoder.names) == ["bird", "cat", "dog"]
+    by_words = model.encode("image", views["image"], labels=words.tolist())
+    by_numbers = model.encode("image", views["image"], labels=labels)
+    assert by_words == by_numbers

@@ -1,5 +1,7 @@
 """Iterative quantization: the rotation that brings projections near the corners of the cube."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from crossbit._progress import OnStep, Step
@@ -34,3 +36,28 @@ def itq(V: Matrix, start: Matrix, *, rounds: int = 50, on_step: OnStep | None = 
         if on_step is not None:
             on_step(Step(number, rounds, loss=float(np.square(B - V @ R).mean())))
     return R
+
+
+def nested_itq(
+    V: Matrix, lengths: Sequence[int], random: np.random.Generator, *, rounds: int = 50
+) -> Matrix:
+    """Find columns of which the first ones are a rotation for short codes.
+
+    Each length has a rotation by `itq`, of which the columns beyond the length before it are used.
+    So the first bits are those of a short code, and all others mix as many leading directions as a
+    code of their length does: columns of two blocks are not orthogonal, but no bit is left with
+    weak directions only. Projections on each block are of unit size.
+
+    Args:
+        V: Projections, shape (n, k).
+        lengths: Increasing numbers of columns, the last of them the width of the result.
+        random: Draws the initial rotations.
+        rounds: Number of alternations for each length.
+    """
+    blocks = []
+    n_done = 0
+    for length in lengths:
+        R = itq(V, random_rotation(V.shape[1], length, random), rounds=rounds)[:, n_done:]
+        blocks.append(R / max(float(np.sqrt(np.square(V @ R).mean())), 1e-12))
+        n_done = length
+    return np.hstack(blocks)

@@ -21,9 +21,10 @@ Ints: TypeAlias = NDArray[np.int64]
 
 SHARES = (1.0, 0.25, 0.06, 0.015, 0.004, 0.001, 0.00025)
 """Penalties to try, as shares of the decay of a ridge regression on the same features."""
-_MAX_DIRECTIONS = 400
+_MAX_DIRECTIONS = 1200
 _SAMPLE = 2500  # rows from which the principal directions are computed
 _STEPS = 22
+_WEIGHT_STEPS = 40
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +96,7 @@ def choose_penalty(
     for share in shares:
         parameters = problem.minimize(share * decay, parameters)
         scores = problem.predict_held_out(parameters)
-        result = Validation(_log_losses(scores, T, multi_label=multi_label), share, scores)
+        result = Validation(log_losses(scores, T, multi_label=multi_label), share, scores)
         if result.loss >= best.loss:
             break
         best = result
@@ -153,6 +154,39 @@ def fit_validated(
     return fit_logistic(F, T, decay=decay, share=share, multi_label=multi_label)
 
 
+def fit_weights(
+    scores: Sequence[Floats], T: Floats, *, multi_label: bool, prior: float
+) -> NDArray[np.float64]:
+    r"""Return weights $w \ge 0$ of classifiers whose weighted sum of scores has the least log-loss.
+
+    Args:
+        scores: Held-out scores of each classifier, shape (n, classes).
+        T: Class membership, zeros and ones, shape (n, classes).
+        multi_label: Whether a row may have several classes.
+        prior: Weight of a penalty $\|w - 1/k\|^2$ beside the sum of the losses of all rows, for
+            $k$ classifiers.
+    """
+    stacked = np.stack([np.asarray(part.T, np.float64) for part in scores])
+    targets = np.ascontiguousarray(T.T, np.float64)
+    equal = 1 / len(scores)
+
+    def objective(logarithms: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        w = np.exp(logarithms)
+        losses, slope = _losses(np.tensordot(w, stacked, axes=1), targets, multi_label)
+        value = losses.mean() + prior / len(T) * np.square(w - equal).sum()
+        gradient = np.tensordot(stacked, slope, axes=2) / len(T)
+        return float(value), w * (gradient + 2 * prior / len(T) * (w - equal))
+
+    method = LBFGS()
+    x: NDArray[np.float64] = np.full(len(scores), np.log(equal))
+    for _ in range(_WEIGHT_STEPS):
+        if method.converged:
+            break
+        x, _ = method.step(x, objective)
+    weights: NDArray[np.float64] = np.exp(x)
+    return weights
+
+
 def posteriors(scores: NDArray[Any], *, multi_label: bool) -> NDArray[Any]:
     """Class probabilities of scores: the softmax of each row, or the sigmoid of each score."""
     if multi_label:
@@ -161,8 +195,8 @@ def posteriors(scores: NDArray[Any], *, multi_label: bool) -> NDArray[Any]:
     return np.asarray(powers / powers.sum(axis=1, keepdims=True))
 
 
-def _log_losses(scores: Floats, T: Floats, *, multi_label: bool) -> Floats:
-    """Log-loss of each row, for scores of shape (n, classes)."""
+def log_losses(scores: Floats, T: Floats, *, multi_label: bool) -> Floats:
+    """Return the log-loss of each row, for scores of shape (n, classes)."""
     losses, _ = _losses(np.ascontiguousarray(scores.T), np.ascontiguousarray(T.T), multi_label)
     return losses
 
@@ -306,7 +340,9 @@ class _Problem:
         return scores
 
 
-def _losses(scores: Floats, T: Floats, multi_label: bool) -> tuple[Floats, Floats]:
+def _losses(
+    scores: NDArray[Any], T: NDArray[Any], multi_label: bool
+) -> tuple[NDArray[Any], NDArray[Any]]:
     """Log-loss (…, n) and its derivative (…, classes, n); overwrites ``scores`` of that shape."""
     target_scores = T * scores
     if multi_label:

@@ -1,5 +1,6 @@
 """The trained model: layers, the model that chains them, and recipes of its inputs."""
 
+from crossbit.model.ensemble import Forest, Parallel
 from crossbit.model.hashmodel import HashModel
 from crossbit.model.layers import (
     RBF,
@@ -28,4 +29,6 @@ __all__ = [
     "Sine",
     "Softmax",
     "Onnx",
+    "Parallel",
+    "Forest",
 ]

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self
@@ -12,10 +13,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from crossbit._validation import check_bits, check_known, check_modality, check_rows
 from crossbit.codes import Codes
-from crossbit.errors import DataError, FormatError
+from crossbit.data.labels import RowLabels
+from crossbit.errors import DataError, FormatError, RowError
 from crossbit.kernels.dispatch import compiled
 from crossbit.kernels.matmul import pack_signs
 from crossbit.model import storage
+from crossbit.model.label_encoder import LabelEncoder
 from crossbit.model.layers import Affine, Layer, Onnx, Rows, Tanh
 from crossbit.model.recipe import Recipe
 
@@ -37,6 +40,7 @@ class HashModel:
         n_bits: Length of a code, 1 to 1024.
         recipes: Modality → how its rows are extracted from raw inputs, if known.
         card: Facts about the model: method, fields, data, metrics.
+        label_encoder: Makes codes of rows whose classes are known; None if the method has none.
 
     Example:
         >>> import numpy as np
@@ -51,6 +55,7 @@ class HashModel:
     n_bits: int
     recipes: Mapping[str, Recipe] = field(default_factory=dict)
     card: Mapping[str, Any] = field(default_factory=dict)
+    label_encoder: LabelEncoder | None = None
 
     def __post_init__(self) -> None:
         """Reject chains of layers whose widths do not match."""
@@ -60,6 +65,8 @@ class HashModel:
         encoders = {check_modality(name): tuple(layers) for name, layers in self.encoders.items()}
         for name, layers in encoders.items():
             _check_widths(name, layers, self.n_bits)
+        if self.label_encoder is not None:
+            _check_widths("labels", self.label_encoder.layers, self.n_bits)
         for name in self.recipes:
             check_known(name, encoders)
         object.__setattr__(self, "encoders", encoders)
@@ -78,7 +85,7 @@ class HashModel:
                 return width
         return None
 
-    def encode(self, modality: str, X: ArrayLike) -> Codes:
+    def encode(self, modality: str, X: ArrayLike, *, labels: RowLabels | None = None) -> Codes:
         """Encode rows as binary codes: a bit is 1 where the output is ≥ 0.
 
         A row's code does not depend on the other rows: the kernels sum every product in a fixed
@@ -87,6 +94,9 @@ class HashModel:
         Args:
             modality: Modality of the rows.
             X: Rows, shape (n, width); a memory-mapped array is read one block at a time.
+            labels: Known classes of the rows, in the form of the training labels. A row with a
+                class gets the code of its class, whatever its features, and matches queries that
+                are classified alike; rows of an unknown class are encoded from their features.
         """
         layers = self.encoders[check_known(modality, self.encoders)]
         if isinstance(layers[-1], Tanh):  # keeps the sign of its input
@@ -104,16 +114,48 @@ class HashModel:
             words[rows] = signs[:n]
             if bad < len(outputs) and not before:
                 _check_finite(array[rows], rows.start, modality)
-        return Codes(words, self.n_bits)
+        if labels is not None:
+            labeled, outputs = self.label_scores(labels, len(array))
+            words[labeled] = pack_signs(outputs)
+        return Codes(words, self.n_bits, model=self.fingerprint())
 
-    def scores(self, modality: str, X: ArrayLike) -> NDArray[np.float32]:
-        """Return the real-valued outputs whose signs are the bits, shape (n, n_bits)."""
+    def scores(
+        self, modality: str, X: ArrayLike, *, labels: RowLabels | None = None
+    ) -> NDArray[np.float32]:
+        """Return the real-valued outputs whose signs are the bits, shape (n, n_bits).
+
+        Arguments are those of `encode`.
+        """
         layers = self.encoders[check_known(modality, self.encoders)]
         array = self._check(modality, X)
         scores = np.empty((len(array), self.n_bits), np.float32)
         for rows, outputs in self._run(modality, layers, array):
             scores[rows] = outputs[: rows.stop - rows.start]
+        if labels is not None:
+            labeled, outputs = self.label_scores(labels, len(array))
+            scores[labeled] = outputs
         return scores
+
+    def label_scores(self, labels: RowLabels, n: int) -> tuple[NDArray[np.int64], Rows]:
+        """Return the rows whose classes are known, and outputs whose signs are their codes.
+
+        Args:
+            labels: Labels of n rows, in the form of the training labels.
+            n: Number of rows.
+
+        Raises:
+            DataError: The model has no label encoder, or the labels do not match it.
+        """
+        encoder = self.label_encoder
+        if encoder is None:
+            raise DataError(
+                "this model makes no codes from labels; leave labels out, or train MMNN with its"
+                " default options and labels of every modality"
+            )
+        rows, outputs = encoder.membership(labels, n)
+        for layer in encoder.layers:
+            outputs = layer(outputs)
+        return rows, outputs
 
     def _check(self, modality: str, X: ArrayLike) -> NDArray[Any]:
         """Check type and width of the rows; each block is checked for finite values later."""
@@ -150,8 +192,28 @@ class HashModel:
 
     def fingerprint(self) -> str:
         """Return a SHA-256 of all that determines the codes: equal fingerprint, equal codes."""
+        return self._fingerprint
+
+    def modality_fingerprint(self, modality: str) -> str:
+        """Return a SHA-256 of all that determines the codes of one modality, whatever its name.
+
+        Two modalities with equal fingerprints make equal codes of equal rows, also in models that
+        differ otherwise. A model extends another if it has the modalities of the other, each with
+        the same fingerprint: codes of both then are comparable.
+        """
+        layers = self.encoders[check_known(modality, self.encoders)]
+        return self._digest({"": layers})
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        if self.label_encoder is None:
+            return self._digest(self.encoders)
+        facts = repr(sorted(self.label_encoder.facts().items()))
+        return self._digest({**self.encoders, f"labels {facts}": self.label_encoder.layers})
+
+    def _digest(self, encoders: Mapping[str, Sequence[Layer]]) -> str:
         digest = hashlib.sha256(repr(self.n_bits).encode())
-        for name, layers in sorted(self.encoders.items()):
+        for name, layers in sorted(encoders.items()):
             for layer in layers:
                 digest.update(repr((name, layer.kind, sorted(layer.settings().items()))).encode())
                 for key, value in sorted(layer.weights().items()):
@@ -164,7 +226,9 @@ class HashModel:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the model to a folder atomically; an existing model there is replaced."""
-        storage.save(Path(path), self.encoders, self.n_bits, self.recipes, self.card)
+        storage.save(
+            Path(path), self.encoders, self.n_bits, self.recipes, self.card, self.label_encoder
+        )
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
@@ -184,6 +248,7 @@ class HashModel:
             and self.encoders == other.encoders
             and dict(self.recipes) == dict(other.recipes)
             and dict(self.card) == dict(other.card)
+            and self.label_encoder == other.label_encoder
         )
 
     def __repr__(self) -> str:
@@ -226,7 +291,8 @@ def _check_finite(X: NDArray[Any], start: int, modality: str) -> None:
     with np.errstate(over="ignore"):
         bad = ~np.isfinite(X.astype(np.float32)).reshape(len(X), -1).all(axis=1)
     if bad.any():
-        raise DataError(
-            f"rows of {modality!r}: row {start + int(bad.argmax())} contains NaN, infinity or"
-            " numbers beyond float32; remove or impute it"
+        raise RowError(
+            modality,
+            start + int(bad.argmax()),
+            "contains NaN, infinity or numbers beyond float32; remove or impute it",
         )

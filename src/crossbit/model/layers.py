@@ -9,11 +9,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from crossbit._validation import check_number
 from crossbit.errors import DataError, FormatError, MissingExtraError
 from crossbit.kernels.matmul import Matmul
 
@@ -70,6 +71,11 @@ class Layer(ABC):
             f.name: value for f in fields(self) if isinstance(value := getattr(self, f.name), bytes)
         }
 
+    @classmethod
+    def restore(cls, settings: Mapping[str, Any], values: Mapping[str, Any]) -> Self:
+        """Make the layer from its `settings`, and from its `weights` and `blobs` together."""
+        return cls(**settings, **values)
+
     def __eq__(self, other: object) -> bool:
         """Whether both have the same kind and equal fields."""
         if type(self) is not type(other):
@@ -87,6 +93,12 @@ def _float32(value: NDArray[Any], ndim: int, what: str) -> Rows:
             f"{what}: expected {ndim} dimensions of finite numbers, got shape {array.shape}"
         )
     return array
+
+
+def _check_factor(value: float, what: str) -> None:
+    """Reject what is not a finite float32."""
+    if abs(check_number(value, what)) > float(np.finfo(np.float32).max):
+        raise DataError(f"{what} must be a finite float32, got {value!r}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,6 +124,12 @@ class Power(Layer):
     r"""$\operatorname{sign}(x)\,|x|^p$; $p = \tfrac12$ suits histograms (Hellinger distance)."""
 
     exponent: float = 0.5
+
+    def __post_init__(self) -> None:
+        """Accept exponents that keep numbers finite."""
+        check_number(self.exponent, "exponent")
+        if not 0 <= self.exponent <= 2:
+            raise DataError(f"power: the exponent must be between 0 and 2, got {self.exponent!r}")
 
     def __call__(self, X: Rows) -> Rows:
         """Raise each value to the power, keeping its sign."""
@@ -161,6 +179,7 @@ class RBF(Layer):
     def __post_init__(self) -> None:
         """Check the landmarks (m, d)."""
         object.__setattr__(self, "landmarks", _float32(self.landmarks, 2, "rbf: landmarks"))
+        _check_factor(self.gamma, "rbf: gamma")
 
     @cached_property
     def _product(self) -> Matmul:
@@ -172,7 +191,8 @@ class RBF(Layer):
         distances = self._product(X)
         distances += np.square(X).sum(axis=1, keepdims=True)
         np.maximum(distances, 0, out=distances)
-        distances *= np.float32(-self.gamma)
+        with np.errstate(over="ignore"):  # farther than any number: similarity 0
+            distances *= np.float32(-self.gamma)
         np.exp(distances, out=distances)
         return distances
 
@@ -225,9 +245,14 @@ class Tanh(Layer):
 
     beta: float = 1.0
 
+    def __post_init__(self) -> None:
+        """Validate the slope."""
+        _check_factor(self.beta, "tanh: beta")
+
     def __call__(self, X: Rows) -> Rows:
         """Squash every value into −1 … 1."""
-        out: Rows = np.tanh(X * np.float32(self.beta))
+        with np.errstate(over="ignore"):  # steeper than any number: ±1
+            out: Rows = np.tanh(X * np.float32(self.beta))
         return out
 
 
@@ -270,6 +295,11 @@ class Onnx(Layer):
     def inputs(self) -> list[str]:
         """Names of its inputs, for networks with several inputs."""
         return [each.name for each in self._session.get_inputs()]
+
+    @property
+    def rank(self) -> int:
+        """Number of axes of its first input."""
+        return len(self._session.get_inputs()[0].shape)
 
     def run(self, values: Mapping[str, NDArray[Any]]) -> Rows:
         """Run the network on named inputs; return its first output as float32."""

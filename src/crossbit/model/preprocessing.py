@@ -14,6 +14,7 @@ _BLOCK = 4096
 _SAMPLE = 20_000  # rows used to estimate means and scales
 _LANDMARKS = 600
 _BANDWIDTH_SAMPLE = 500  # rows used to estimate the RBF bandwidth
+_RIDGE = 1e-3  # of whitening, relative to the mean variance
 _FAR = 100.0  # largest |mean| / deviation at which one affine layer keeps float32 precision
 
 KNOWN = {
@@ -23,6 +24,7 @@ KNOWN = {
     "sqrt": "signed square roots, for histograms",
     "standardize": "columns with mean 0 and standard deviation 1",
     "center": "columns with mean 0, all divided by one common scale",
+    "whiten": "uncorrelated columns with mean 0 and variance 1",
     "tags": "0, 1 become −1, 1",
     "rbf": "RBF features: rbf, rbf(landmarks) or rbf(landmarks, scale)",
 }
@@ -79,6 +81,8 @@ def _fit_step(
             mean = Standardize.fit(X).mean
             common = np.sqrt(np.square(X - mean).mean())
             return [Standardize(mean, np.full(X.shape[1], max(float(common), 1e-12)))]
+        case "whiten":
+            return [_fit_whitening(X)]
         case "tags":
             half = np.full(X.shape[1], 0.5)
             return [Standardize(half, half)]
@@ -86,6 +90,18 @@ def _fit_step(
             landmarks, scale = [*arguments, *(_LANDMARKS, 1.0)[len(arguments) :]][:2]
             return [_fit_rbf(X, int(landmarks), scale, random)]
     return []
+
+
+def _fit_whitening(X: Rows) -> Affine:
+    r"""$(x - m)\,(C + \varepsilon I)^{-1/2}$, where directions without variance stay small."""
+    rows = X.astype(np.float64)
+    mean = rows.mean(axis=0)
+    variances, directions = np.linalg.eigh(
+        np.cov(rows - mean, rowvar=False, ddof=0).reshape(X.shape[1], X.shape[1])
+    )
+    ridge = max(_RIDGE * float(variances.mean()), 1e-30)
+    W = (directions / np.sqrt(np.maximum(variances, 0) + ridge)) @ directions.T
+    return Affine(W, -mean @ W)
 
 
 def _fit_rbf(X: Rows, landmarks: int, scale: float, random: np.random.Generator) -> RBF:

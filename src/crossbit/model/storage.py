@@ -15,6 +15,8 @@ from safetensors.numpy import save as encode_tensors
 from crossbit._io.files import atomic_write
 from crossbit._io.folders import read_manifest, replace_folder, retry_read, write_manifest
 from crossbit.errors import DataError, FormatError
+from crossbit.model import ensemble  # noqa: F401 - registers its layers
+from crossbit.model.label_encoder import LabelEncoder
 from crossbit.model.layers import LAYERS, Layer
 from crossbit.model.recipe import Recipe
 
@@ -25,6 +27,9 @@ _FILE_NAME = re.compile(r"\w[\w.-]*")
 
 Tensors = dict[str, NDArray[Any]]
 Encoders = Mapping[str, Sequence[Layer]]
+Parts = tuple[Encoders, int, dict[str, Recipe], dict[str, Any], LabelEncoder | None]
+"""What a model consists of: the arguments of `HashModel`."""
+_LABELS = "label-encoder"  # no modality has this name
 
 
 def save(
@@ -33,20 +38,17 @@ def save(
     n_bits: int,
     recipes: Mapping[str, Recipe],
     card: Mapping[str, Any],
+    label_encoder: LabelEncoder | None = None,
 ) -> None:
     """Write a model folder atomically."""
     tensors: Tensors = {}
     blobs: dict[str, bytes] = {}
-    config = {
+    config: dict[str, Any] = {
         "format": FORMAT,
         "crossbit": version("crossbit"),
         "n_bits": n_bits,
         "modalities": {
-            name: [
-                _layer_to_json(f"{name}.{i}", layer, tensors, blobs)
-                for i, layer in enumerate(layers)
-            ]
-            for name, layers in encoders.items()
+            name: _layers_to_json(name, layers, tensors, blobs) for name, layers in encoders.items()
         },
         "recipes": {
             name: _recipe_to_json(f"recipe.{name}", recipe, tensors, blobs)
@@ -54,6 +56,9 @@ def save(
         },
         "card": dict(card),
     }
+    if label_encoder is not None:
+        layers = _layers_to_json(_LABELS, label_encoder.layers, tensors, blobs)
+        config["label_encoder"] = {"layers": layers, **label_encoder.facts()}
     blobs[WEIGHTS] = encode_tensors(tensors)
     blobs["README.md"] = _model_card(encoders, n_bits, card).encode()
     with replace_folder(folder, CONFIG, FORMAT) as fresh:
@@ -63,30 +68,48 @@ def save(
         write_manifest(fresh, CONFIG, config)
 
 
-def load(folder: Path) -> tuple[Encoders, int, dict[str, Recipe], dict[str, Any]]:
+def load(folder: Path) -> Parts:
     """Read a model folder; raise a `FormatError` that names a corrupted or unknown file."""
     return retry_read(Path(folder), CONFIG, lambda: _load(Path(folder)))
 
 
-def _load(folder: Path) -> tuple[Encoders, int, dict[str, Recipe], dict[str, Any]]:
+def _load(folder: Path) -> Parts:
     config = read_manifest(folder, CONFIG, FORMAT)
+    for key in ("modalities", "recipes", "card"):
+        if not isinstance(config.get(key), dict):
+            raise FormatError(
+                f"{folder / CONFIG}: not a valid model ({key!r} must be a JSON object)"
+            )
     try:
         tensors = decode_tensors((folder / WEIGHTS).read_bytes())
         files = _Files(folder, config["files"])
         encoders = {
-            name: [
-                _layer_from_json(f"{name}.{i}", entry, tensors, files)
-                for i, entry in enumerate(layers)
-            ]
+            name: _layers_from_json(name, layers, tensors, files)
             for name, layers in config["modalities"].items()
         }
         recipes = {
             name: _recipe_from_json(f"recipe.{name}", entry, tensors, files)
             for name, entry in config["recipes"].items()
         }
-        return encoders, config["n_bits"], recipes, config["card"]
+        label_encoder = None
+        if (entry := config.get("label_encoder")) is not None:
+            label_encoder = LabelEncoder(
+                _layers_from_json(_LABELS, entry["layers"], tensors, files),
+                np.array(entry["classes"], np.int64),
+                entry["n_columns"],
+                tuple(entry["names"]),
+            )
+        return encoders, config["n_bits"], recipes, config["card"], label_encoder
     except (KeyError, TypeError, AttributeError, ValueError, OSError, SafetensorError) as error:
         raise FormatError(f"{folder / CONFIG}: not a valid model ({error!r})") from error
+
+
+def _layers_to_json(
+    prefix: str, layers: Sequence[Layer], tensors: Tensors, blobs: dict[str, bytes]
+) -> list[dict[str, Any]]:
+    return [
+        _layer_to_json(f"{prefix}.{i}", layer, tensors, blobs) for i, layer in enumerate(layers)
+    ]
 
 
 def _layer_to_json(
@@ -118,6 +141,14 @@ class _Files:
         return (self.folder / name).read_bytes()
 
 
+def _layers_from_json(
+    prefix: str, entries: Sequence[Mapping[str, Any]], tensors: Tensors, files: _Files
+) -> list[Layer]:
+    return [
+        _layer_from_json(f"{prefix}.{i}", entry, tensors, files) for i, entry in enumerate(entries)
+    ]
+
+
 def _layer_from_json(
     prefix: str, entry: Mapping[str, Any], tensors: Tensors, files: _Files
 ) -> Layer:
@@ -128,7 +159,7 @@ def _layer_from_json(
         )
     weights = {key: tensors[f"{prefix}.{key}"] for key in entry["weights"]}
     blobs = {key: files[f"{prefix}.{key}"] for key in entry["files"]}
-    return LAYERS[entry["kind"]](**entry["settings"], **weights, **blobs)
+    return LAYERS[entry["kind"]].restore(entry["settings"], weights | blobs)
 
 
 def _recipe_to_json(
@@ -156,6 +187,8 @@ def _recipe_to_json(
 def _recipe_from_json(
     prefix: str, entry: Mapping[str, Any], tensors: Tensors, files: _Files
 ) -> Recipe:
+    if not isinstance(entry["kind"], str) or not isinstance(entry["settings"], dict):
+        raise TypeError(f"{prefix} has no kind or no settings")
     return Recipe(
         entry["kind"],
         entry["settings"],

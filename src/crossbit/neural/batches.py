@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
+from crossbit.codes import prefix_lengths
 from crossbit.errors import DataError
 from crossbit.neural.config import MAX_DENSE_PAIRS, TrainConfig
 from crossbit.neural.losses import Loss, LossOptions
@@ -18,13 +19,21 @@ _DRAWN_PAIRS = (500_000, 500_000)  # similar and dissimilar, where all pairs are
 
 
 @dataclass(frozen=True, eq=False)
+class Prefix:
+    """The first bits of a code, the weight of their loss, and its options."""
+
+    n_bits: int
+    weight: float
+    options: LossOptions
+
+
+@dataclass(frozen=True, eq=False)
 class Term:
-    """One term of the objective: supervision, weight, loss and its options."""
+    """One term of the objective: supervision and loss, of whole codes or also of prefixes."""
 
     supervision: Supervision
-    weight: float
     loss: Loss
-    options: LossOptions
+    prefixes: Sequence[Prefix]
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,18 +203,35 @@ def _make_terms(subset: Subset, config: TrainConfig) -> list[Term]:
     """Return a term for all supervision that has a weight."""
     terms = []
     for supervision in supervision_of(subset, soft_labels=config.soft_labels):
-        sides = (supervision.left, supervision.right)
-        options = LossOptions(
-            margin=config.margin(*sides),
-            temperature=config.temperature,
-            sums=config.sums,
-            class_balance=config.class_balance,
-        )
-        if weight := config.weight(*sides):
-            terms.append(Term(supervision, weight, config.losses[supervision.kind], options))
+        if config.weight(supervision.left, supervision.right):
+            prefixes = _make_prefixes(supervision, config)
+            terms.append(Term(supervision, config.losses[supervision.kind], prefixes))
     if not terms:
         raise DataError(
             "nothing to learn from: labels, pairs or aligned rows must relate the modalities to"
             " each other, or a modality to itself with alpha above 0"
         )
     return terms
+
+
+def _make_prefixes(supervision: Supervision, config: TrainConfig) -> list[Prefix]:
+    """Return the parts of a code that have a loss: the whole, and shorter ones if it is nested.
+
+    Margin, temperature and size of the loss are those of a code of that length, and the weights add
+    up to the weight of the supervision.
+    """
+    sides = (supervision.left, supervision.right)
+    loss = config.losses[supervision.kind]
+    lengths = prefix_lengths(config.n_bits) if config.nested else [config.n_bits]
+    prefixes = []
+    for n_bits in lengths:
+        share = n_bits / config.n_bits
+        options = LossOptions(
+            margin=config.margin(*sides) * share**0.5,
+            temperature=config.temperature / share**0.5,
+            sums=config.sums,
+            class_balance=config.class_balance,
+        )
+        weight = config.weight(*sides) / len(lengths)
+        prefixes.append(Prefix(n_bits, weight / share if loss.grows else weight, options))
+    return prefixes

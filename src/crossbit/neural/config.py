@@ -37,6 +37,7 @@ class TrainConfig:
         class_balance: 1 gives similar and dissimilar pairs the same total weight, 0 gives every
             pair the same weight.
         soft_labels: Use pairwise similarity probabilities from class posteriors instead of labels.
+        nested: Prefixes of the code have losses too.
         beta: Steepness of the tanh at the beginning and at the end.
         n_pairs: Numbers of similar and dissimilar pairs to draw from labels for each pair of
             modalities; None uses all pairs.
@@ -66,6 +67,8 @@ class TrainConfig:
     sums: bool
     class_balance: float = 1.0
     soft_labels: bool = False
+    straight_through: bool = False
+    nested: bool = False
     beta: tuple[float, float]
     n_pairs: tuple[int, int] | None
     quantization: float
@@ -201,12 +204,13 @@ def _losses(name: str, data: TrainingSet) -> dict[str, Loss]:
     if name != "auto":
         if name not in LOSSES:
             raise DataError(f"unknown loss {name!r}; known: {['auto', *LOSSES]}")
-        return dict.fromkeys(("labels", "pairs", "aligned"), LOSSES[name])
+        return dict.fromkeys(("labels", "pairs", "aligned", "neighbors"), LOSSES[name])
     only_similar = all(pairs.similar.all() for pairs in data.pairs)
     return {
         "labels": LOSSES["contrastive"],
         "aligned": LOSSES["ranking"],
         "pairs": LOSSES["ranking" if only_similar else "contrastive"],
+        "neighbors": LOSSES["ranking"],
     }
 
 

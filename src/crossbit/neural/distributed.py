@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, distributed, nn
 
 from crossbit.errors import BackendError, DataError
-from crossbit.neural.batches import Batch, Term
+from crossbit.neural.batches import Batch, Prefix, Term
 from crossbit.neural.config import TrainConfig
 from crossbit.neural.objective import Objective
 from crossbit.neural.pairs import PairList, PairSet
@@ -156,8 +156,8 @@ class _ShardedObjective(Objective):
         )
         return {name: gathered[rows] for name, rows in slices.items()}
 
-    def _cost(self, term: Term, u: Tensor, v: Tensor, pairs: PairSet) -> Tensor:
-        return term.loss.shard(u, v, pairs, term.options, self.group.shard_slice)
+    def _cost(self, term: Term, prefix: Prefix, u: Tensor, v: Tensor, pairs: PairSet) -> Tensor:
+        return term.loss.shard(u, v, pairs, prefix.options, self.group.shard_slice)
 
     def _add_penalties(self, loss: Tensor, outputs: Mapping[str, Tensor]) -> Tensor:
         """Add all penalties in the first process; they are cheap."""

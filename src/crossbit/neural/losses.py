@@ -238,6 +238,8 @@ class Loss(ABC):
     """The name in `LOSSES` and of ``MMNN(loss=...)``."""
     needs_all_pairs: ClassVar[bool]
     """Whether it compares each row with all rows of the other side and needs `DensePairs`."""
+    grows: ClassVar[bool] = False
+    """Whether its value is proportional to the number of bits."""
 
     def __init_subclass__(cls) -> None:
         """Register the loss under its name."""
@@ -272,6 +274,7 @@ class Loss(ABC):
 class _ContrastiveLoss(Loss):
     name = "contrastive"
     needs_all_pairs = False
+    grows = True
 
     def __call__(self, u: Tensor, v: Tensor, pairs: PairSet, options: LossOptions) -> Tensor:
         return pairs.contrastive(
@@ -294,6 +297,27 @@ class _ContrastiveLoss(Loss):
             return self(u, v, pairs, options)
         rows = shard_slice(len(u))
         return self(u[rows], v, pairs.shard(rows), options)
+
+
+class _UnhingedLoss(_ContrastiveLoss):
+    r"""Eq. (1) of the paper: $\tfrac12 E_P \|u - v\|^2 - \tfrac12 E_N \|u - v\|^2$.
+
+    It has no margin: every dissimilar pair is pushed as far as tanh allows.
+    """
+
+    name = "unhinged"
+
+    def __call__(self, u: Tensor, v: Tensor, pairs: PairSet, options: LossOptions) -> Tensor:
+        n_similar, n_dissimilar = (1, 1) if options.sums else pairs.counts
+        if isinstance(pairs, PairList):
+            squared = (u[pairs.left] - v[pairs.right]).square().sum(dim=1)
+        else:
+            norms = u.square().sum(dim=1)[:, None] + v.square().sum(dim=1)
+            squared = norms - 2 * u @ v.T
+            squared = squared if pairs.mask is None else squared * pairs.mask
+        attract = pairs.similar.to(u.dtype)
+        pull = (squared * attract).sum() / max(n_similar, 1)
+        return 0.5 * (pull - (squared * (1 - attract)).sum() / max(n_dissimilar, 1))
 
 
 class _RowLoss(Loss):

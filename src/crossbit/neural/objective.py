@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from crossbit.neural.batches import Batch, Term
+from crossbit.neural.batches import Batch, Prefix, Term
 from crossbit.neural.config import TrainConfig
 from crossbit.neural.losses import balance, quantization
 from crossbit.neural.networks import Network
@@ -102,13 +102,16 @@ class Objective:
         outputs = self._outputs(batch, beta)
         loss = torch.zeros((), device=self.features.device)
         for term, pairs in zip(self.terms, batch.pairs, strict=True):
-            u = outputs[term.supervision.left]
-            v = outputs[term.supervision.right]
-            loss = loss + term.weight * self._cost(term, u, v, pairs)
+            for prefix in term.prefixes:
+                u = outputs[term.supervision.left][:, : prefix.n_bits]
+                v = u
+                if term.supervision.left != term.supervision.right:
+                    v = outputs[term.supervision.right][:, : prefix.n_bits]
+                loss = loss + prefix.weight * self._cost(term, prefix, u, v, pairs)
         return self._add_penalties(loss, outputs)
 
-    def _cost(self, term: Term, u: Tensor, v: Tensor, pairs: PairSet) -> Tensor:
-        return term.loss(u, v, pairs, term.options)
+    def _cost(self, term: Term, prefix: Prefix, u: Tensor, v: Tensor, pairs: PairSet) -> Tensor:
+        return term.loss(u, v, pairs, prefix.options)
 
     def _outputs(self, batch: Batch, beta: float) -> dict[str, Tensor]:
         """Return the outputs for the rows of a batch by modality."""
@@ -116,7 +119,10 @@ class Objective:
 
     def _embed(self, name: str, positions: Ints | slice | None, beta: float) -> Tensor:
         scores = self.networks[name](self.features.take(name, positions))
-        return torch.tanh(beta * scores.reshape(len(scores), -1))
+        outputs = torch.tanh(beta * scores.reshape(len(scores), -1))
+        if not self.config.straight_through:
+            return outputs
+        return outputs + (torch.where(outputs >= 0, 1.0, -1.0) - outputs).detach()
 
     def _add_penalties(self, loss: Tensor, outputs: Mapping[str, Tensor]) -> Tensor:
         config = self.config

@@ -11,28 +11,31 @@ from typing import Any, TypeAlias
 from torch import nn
 
 from crossbit._progress import OnStep, Step
+from crossbit.codes import prefix_lengths
 from crossbit.data.training_set import TrainingSet
 from crossbit.errors import DataError
 from crossbit.model.hashmodel import HashModel
 from crossbit.neural.batches import make_batches
 from crossbit.neural.config import TrainConfig
 from crossbit.neural.distributed import current_group, make_objective
-from crossbit.neural.init import CCAInit, RandomInit
+from crossbit.neural.init import CCAInit, PCAInit, RandomInit
 from crossbit.neural.networks import to_model
 from crossbit.neural.splits import Features, Subset, ValidationMetric
 from crossbit.neural.stacking import can_stack, stack
 from crossbit.neural.trainer import Checkpoint, TrainState, train
 
 _LOG = logging.getLogger(__name__)
+_PERFECT = 99.99  # validation score, in percent, at which no other candidate is tried
 _JUDGED_ROWS = 2000  # rows whose labels compare candidates that are trained without labels
 _FULL_BATCH_ROWS = 256  # up to this many rows, a step on posteriors uses all of them
 
 # Class balance, margin in percent of the maximum distance, β: noisy classes need balanced weights
 # and large margins, clean ones the opposite.
-_ON_POSTERIORS = ((0.0, 71, 4.0), (1.0, 71, 1.0), (1.0, 90, 1.0), (1.0, 100, 1.0))
+_ON_POSTERIORS = ((0.0, 71, 4.0), (1.0, 90, 1.0), (1.0, 100, 1.0))
 _PRECISION_BETAS = (2.0, 4.0)
 _REGULARIZATIONS = (0.1, 0.01, 1.0, 10.0)
 _POWERS = (2.0, 0.5)
+_NEIGHBOR_SHARPNESS = (1.13, 0.8, 1.6)  # temperature times the root of the number of bits
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ class _Candidate:
 
     name: str
     config: TrainConfig
-    init: RandomInit | CCAInit
+    init: RandomInit | CCAInit | PCAInit
 
 
 _Round: TypeAlias = Callable[[Sequence[_Candidate]], list[_Candidate]]
@@ -119,7 +122,7 @@ def fit_networks(
     """
     custom = options["networks"] or options["online"] or options["inputs"] != "auto"
     stacked = None
-    if not custom and can_stack(data):
+    if not custom and not data.neighbors and can_stack(data):
         stacked = stack(data, options["seed"], options["landmarks"])
     inputs = data if stacked is None else stacked.data
     plan = _make_plan(inputs, options, stacked=stacked is not None)
@@ -137,13 +140,15 @@ def fit_networks(
         rotation_seed=config.seed if options["rotate"] else None,
         before=None if stacked is None else stacked.layers,
     )
-    inputs_card = {} if stacked is None else {"inputs": stacked.summary}
-    return replace(model, card={**inputs_card, **trained.card, **model.card})
+    if stacked is None:
+        return replace(model, card={**trained.card, **model.card})
+    card = {"inputs": stacked.summary, **trained.card, **model.card}
+    return replace(model, card=card, label_encoder=stacked.label_encoder(model))
 
 
 def _make_plan(data: TrainingSet, options: Mapping[str, Any], *, stacked: bool) -> _SearchPlan:
     """Return the candidates: on posteriors, from CCA, or the networks that the options describe."""
-    default_inputs = "center" if stacked else "standardize"
+    default_inputs = _default_inputs(data) if stacked else "standardize"
     config = TrainConfig.resolve(options, data, default_inputs=default_inputs)
     init = RandomInit(networks=options["networks"] or {}, tied=stacked)
     automatic = options["loss"] == "auto" and options["margin"] == "auto"
@@ -160,11 +165,23 @@ def _make_plan(data: TrainingSet, options: Mapping[str, Any], *, stacked: bool) 
     only_aligned = data.aligned_supervision and not data.labels and not data.pairs
     if automatic and plain and only_aligned and len(data.views) > 1:
         return _plan_from_cca(replace(config, steps=options["steps"] or 300), validation)
+    within = all(pairs.left == pairs.right for pairs in data.pairs)
+    if automatic and plain and data.neighbors and within and not data.labels:
+        return _plan_from_neighbors(config, options["steps"], validation)
     candidates = [_Candidate("network", config, init)]
     if automatic and data.labels:
         ranking = config.with_loss("labels", "ranking")
         candidates.append(_Candidate("network, ranking", ranking, init))
     return _SearchPlan(candidates, validation=validation)
+
+
+def _default_inputs(data: TrainingSet) -> str:
+    """Return the preparation of posteriors: square roots where each row has one class.
+
+    Inner products of the roots measure the Hellinger distance of two posteriors.
+    """
+    multi_label = next(iter(data.labels.values())).ndim == 2
+    return "center" if multi_label else "sqrt+center"
 
 
 def _plan_on_posteriors(
@@ -219,6 +236,18 @@ def _plan_from_cca(base: TrainConfig, validation: float) -> _SearchPlan:
     return _SearchPlan(candidates, rounds, validation)
 
 
+def _plan_from_neighbors(base: TrainConfig, steps: int | None, validation: float) -> _SearchPlan:
+    """Networks initialized by PCA + ITQ, as they are or trained to keep the order of near rows."""
+    adam = replace(base, optimizer="adam", learning_rate=0.001, batch=base.batch or 256)
+    trained = replace(adam, steps=steps or 600, eval_every=100, patience=2, straight_through=True)
+    candidates = [_Candidate("principal components", replace(trained, steps=0), PCAInit())]
+    for sharpness in _NEIGHBOR_SHARPNESS:
+        config = replace(trained, temperature=sharpness / base.n_bits**0.5)
+        name = f"near rows, temperature {config.temperature:.2g}"
+        candidates.append(_Candidate(name, config, PCAInit()))
+    return _SearchPlan(candidates, validation=validation)
+
+
 def _cca_candidate(base: TrainConfig, regularization: float, power: float) -> _Candidate:
     """CCA without training."""
     init = CCAInit(regularization=regularization, power=power)
@@ -260,6 +289,7 @@ class _Selection:
     checkpoint: Checkpoint
     on_step: OnStep | None
     steps_done: int = field(default=0, init=False)
+    runs_left: int = field(default=1, init=False)  # of those that are known so far
 
     def select(self, plan: _SearchPlan) -> _Trained:
         """Train all candidates, choose by validation, and train the best on all rows."""
@@ -267,6 +297,7 @@ class _Selection:
         seed = first.config.seed
         all_rows = Subset.whole(self.data)
         if plan.validation is None:
+            self.runs_left = 0
             return self._compare(plan, all_rows, Subset.sample(self.data, _JUDGED_ROWS, seed))
         metric = None
         if plan.validation:
@@ -287,13 +318,19 @@ class _Selection:
 
     def _compare(self, plan: _SearchPlan, training: Subset, validation: Subset) -> _Trained:
         """Return the best of the candidates and of those of further rounds."""
-        trained = [self._train(candidate, training, validation) for candidate in plan.candidates]
+        self.runs_left += len(plan.candidates)
+        trained: list[_Trained] = []
+        for candidate in plan.candidates:
+            trained.append(self._train(candidate, training, validation))
+            if trained[-1].score >= _PERFECT:
+                break
         for further in plan.rounds:
+            if max(t.score for t in trained) >= _PERFECT:
+                break
             trained.sort(key=lambda t: -t.score)
-            trained += [
-                self._train(candidate, training, validation)
-                for candidate in further([t.candidate for t in trained])
-            ]
+            candidates = further([t.candidate for t in trained])
+            self.runs_left += len(candidates)
+            trained += [self._train(candidate, training, validation) for candidate in candidates]
         best = max(trained, key=lambda t: t.score)
         card: dict[str, Any] = {"training": best.history()}
         if len(trained) > 1:
@@ -324,8 +361,9 @@ class _Selection:
         score = None
         if validation is not None and (metric := ValidationMetric.of(validation)) is not None:
             held_out = Features(validation, inputs, device, lazy=False)
-            measure = metric.measure
-            score = lambda: measure(held_out.encode(networks))  # noqa: E731
+            lengths = prefix_lengths(config.n_bits) if config.nested else [config.n_bits]
+            measure = metric.mean_over
+            score = lambda: measure(held_out.encode(networks), lengths)  # noqa: E731
         state = train(
             objective,
             batches,
@@ -336,6 +374,7 @@ class _Selection:
             score=score,
         )
         self.steps_done += state.step
+        self.runs_left -= 1
         return _Trained(candidate, networks, features, state)
 
     def _count_steps(self, config: TrainConfig) -> OnStep | None:
@@ -344,6 +383,6 @@ class _Selection:
             return None
         report = self.on_step
         before = self.steps_done
-        return lambda step: report(
-            Step(before + step.number, before + config.steps, step.loss, step.validation)
-        )
+        # Early stopping and the steps of a last run on all rows can only make it less.
+        most = before + max(1, self.runs_left) * config.steps
+        return lambda step: report(Step(before + step.number, most, step.loss, step.validation))

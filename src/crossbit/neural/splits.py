@@ -1,7 +1,7 @@
 """Subsets of a training set: training and validation split, validation metric, rows as tensors."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import permutations
 from typing import Any
 
@@ -12,10 +12,11 @@ from torch import Tensor, nn
 
 from crossbit.codes import Codes
 from crossbit.data.labels import is_known
+from crossbit.data.neighbors import find_neighbors
 from crossbit.data.pairs import Pairs
 from crossbit.data.training_set import TrainingSet
 from crossbit.metrics.evaluate import mean_average_precision
-from crossbit.metrics.relevance import Relevance, from_labels, same_class
+from crossbit.metrics.relevance import Relevance, from_labels, from_matrix, same_class
 from crossbit.model.layers import Layer
 from crossbit.model.preprocessing import apply_layers
 
@@ -24,6 +25,7 @@ _Mask = NDArray[np.bool_]
 
 _MAX_VALIDATION_ROWS = 2000  # enough to compare candidates, few enough to evaluate often
 _BLOCK_ROWS = 4096
+_MIN_NEIGHBOR_ROWS = 10  # rows per neighbor that a validation part must have
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,11 +36,13 @@ class Subset:
         data: The full training set.
         rows: Modality → increasing row numbers.
         pairs: Explicit pairs; their row numbers are positions within ``rows``.
+        neighbors: Modality → anchors with near and far rows, as positions within ``rows``.
     """
 
     data: TrainingSet
     rows: dict[str, Ints]
     pairs: tuple[Pairs, ...]
+    neighbors: dict[str, Pairs] = field(default_factory=dict)
 
     @classmethod
     def whole(cls, data: TrainingSet) -> "Subset":
@@ -51,7 +55,8 @@ class Subset:
     ) -> "Subset":
         """Return some rows, and the pairs (by default those of the set) between them."""
         all_pairs = data.pairs if pairs is None else pairs
-        return cls(data, rows, tuple(pairs.take(rows) for pairs in all_pairs))
+        neighbors = {name: found.pairs.take(rows) for name, found in data.neighbors.items()}
+        return cls(data, rows, tuple(pairs.take(rows) for pairs in all_pairs), neighbors)
 
     @classmethod
     def split(cls, data: TrainingSet, share: float, seed: int) -> "tuple[Subset, Subset]":
@@ -64,7 +69,7 @@ class Subset:
             The training part and the validation part.
         """
         random = np.random.default_rng([seed, 1])
-        if not data.labels and not data.aligned:
+        if data.pairs and not (data.labels or data.aligned or data.neighbors):
             return _split_pairs(data, share, random)
         split_items = _split_aligned if data.aligned else _split_unpaired
         held_out = split_items(data, share, random)
@@ -126,10 +131,10 @@ def _split_aligned(
 def _split_unpaired(
     data: TrainingSet, share: float, random: np.random.Generator
 ) -> dict[str, _Mask]:
-    """Choose rows of each labeled view independently."""
+    """Choose rows of each labeled view independently; with neighbors, of every view."""
     return {
-        name: _stratified(data.labels[name], present, share, random)
-        if name in data.labels
+        name: _stratified(data.labels.get(name), present, share, random)
+        if name in data.labels or data.neighbors
         else np.zeros(len(present), np.bool_)
         for name, present in data.present.items()
     }
@@ -236,14 +241,22 @@ class ValidationMetric:
     name: str
     measure: Callable[[Mapping[str, Codes]], float]
 
+    def mean_over(self, codes: Mapping[str, Codes], lengths: Sequence[int]) -> float:
+        """Return the mean of the metric over prefixes of the codes."""
+        values = [
+            self.measure({name: each.truncate(n_bits) for name, each in codes.items()})
+            for n_bits in lengths
+        ]
+        return float(np.mean(values))
+
     @classmethod
     def of(cls, subset: Subset) -> "ValidationMetric | None":
         """Return the metric that the supervision of a validation part allows.
 
         With labels or aligned rows it is the mean average precision of searching each modality with
         each other one (a single modality with itself), with ties in expectation. With pairs only it
-        is the probability that a similar pair is closer than a dissimilar one. None if the part is
-        too small for either.
+        is the probability that a similar pair is closer than a dissimilar one, and with neighbors
+        only the mean average precision of the nearest rows. None if the part is too small.
         """
         searches = {
             (left, right): relevance
@@ -262,6 +275,17 @@ class ValidationMetric:
             return cls(
                 "similar pairs nearer than dissimilar ones",
                 lambda codes: _pair_accuracy(subset.pairs, codes),
+            )
+        nearest = _nearest_rows(subset)
+        if nearest:
+            return cls(
+                "mean average precision of the nearest rows",
+                lambda codes: (
+                    100
+                    * float(
+                        np.mean([_search(codes, name, name, nearest[name]) for name in nearest])
+                    )
+                ),
             )
         return None
 
@@ -288,6 +312,22 @@ def _relevance(subset: Subset, left: str, right: str) -> Relevance | None:
     if len(np.intersect1d(rows[left], rows[right])) < 2:
         return None
     return same_class(rows[left], rows[right])
+
+
+def _nearest_rows(subset: Subset) -> dict[str, Relevance]:
+    """Modality → relevance of the nearest rows within the subset, where there are enough rows."""
+    relevant = {}
+    for name, found in subset.data.neighbors.items():
+        rows = subset.rows[name]
+        if len(rows) > _MIN_NEIGHBOR_ROWS:
+            inside = np.ones(len(rows), np.bool_)
+            view = found.rows[rows]
+            k = min(found.k, len(rows) // _MIN_NEIGHBOR_ROWS)
+            near = find_neighbors(name, view, inside, f"{found.metric}({k})").pairs
+            is_near = np.zeros((len(rows), len(rows)), np.bool_)
+            is_near[tuple(near.index[near.similar].T)] = True
+            relevant[name] = from_matrix(is_near)
+    return relevant
 
 
 def _search(codes: Mapping[str, Codes], left: str, right: str, relevance: Relevance) -> float:

@@ -1,13 +1,16 @@
 """Stacking: class posteriors of each modality become the input of the networks.
 
-A penalized logistic regression per modality estimates the class posteriors. Cross-validation
-chooses how its features are prepared and its penalty. The networks train on the *out-of-fold*
-posteriors, each from a regression that has not seen the row: so they see training rows as they will
-see new ones. A held-out fold also sees no landmark that is one of its rows.
+Three kinds of classifier estimate the posteriors of a modality: logistic regression on linear
+features, logistic regression on RBF features, and a forest of randomized trees. Cross-validation
+chooses the preparation of the features, the penalties, and the weights of the weighted sum of their
+scores. The networks train on the *out-of-fold* posteriors, each from classifiers that have not seen
+the row: so they see training rows as they will see new ones. A held-out fold also sees no landmark
+that is one of its rows.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,10 +18,23 @@ from numpy.typing import NDArray
 
 from crossbit.data.labels import is_known
 from crossbit.data.training_set import TrainingSet
-from crossbit.linalg.logistic import SHARES, Validation, choose_penalty, fit_logistic, make_folds
-from crossbit.linalg.ridge import Ridge, leave_folds_out
-from crossbit.model.layers import RBF, Affine, Layer, Softmax, Tanh
-from crossbit.model.preprocessing import apply_layers, fit_preprocessing
+from crossbit.linalg.forest import fit_forest
+from crossbit.linalg.logistic import (
+    SHARES,
+    Validation,
+    choose_penalty,
+    fit_logistic,
+    fit_weights,
+    log_losses,
+    make_folds,
+)
+from crossbit.model.ensemble import Parallel
+from crossbit.model.hashmodel import HashModel
+from crossbit.model.label_encoder import LabelEncoder
+from crossbit.model.layers import Affine, Layer, Softmax, Tanh
+from crossbit.model.preprocessing import apply_layers
+from crossbit.neural.label_noise import accuracy_of, correct_labels, estimate_noise
+from crossbit.neural.preparation import Prepared, close_to_best, linear_features, rbf_features
 
 _Ints = NDArray[np.int64]
 _Floats = NDArray[np.float32]
@@ -29,14 +45,19 @@ _MAX_SCORES = 2 * 10**6  # rows × classes that a regression fits in seconds
 _MIN_ROWS_PER_CLASS = 5  # on average
 _MAX_POSTERIORS = 10**8  # values kept in memory
 _SELECTION_ROWS = 5000  # rows on which preparations and penalties are compared
-_FEW_ROWS = 100  # below this, landmarks must win by more than chance
+_MAX_TREES = 100
+_TREE_ROWS = 150_000  # rows × trees beyond which fewer trees are grown
+_MIN_TREES = 30
+_LEAF_VALUES = 2 * 10**6  # values that the leaves of a forest may have
+_MIN_WEIGHT = 0.05  # share of the weights below which a classifier is dropped
+_WEIGHT_PRIOR = 2.0  # rows' worth of belief in equal weights that sum to 1
 
-_LINEAR = ("standardize", "sqrt+standardize", "unit+standardize")
-_BANDWIDTHS = (0.5, 1.0, 2.0, 4.0)
-_RIDGE_LANDMARKS = 300  # landmarks that suffice to compare bandwidths
-_RIDGE_ROWS = 2500  # rows that suffice to compare preparations by ridge regression
-_LANDMARK_TOLERANCE = 1.3  # landmarks whose ridge error is larger by this factor are dropped
-_LINEAR_TOLERANCE = 1.1  # the same for linear features beside the best of them
+
+_RIDGE_ROWS = 2500  # that suffice to compare features by ridge regression
+_SOLVED = 0.01  # log-loss of linear features below which nothing else is tried
+_MIN_NOISE = 0.15  # share of wrong labels from which on labels are corrected
+_MAX_CORRECTIONS = 3
+_FEW_CHANGES = 0.01  # share of changed labels at which they stay
 _LARGE = 100_000  # rows × classes above which only the best of each kind are cross-validated
 
 
@@ -48,11 +69,36 @@ class Stacked:
         layers: Modality → layers from raw rows to posteriors.
         data: The training set with every view replaced by its out-of-fold posteriors.
         summary: Modality → the chosen preparation and its loss, for the model card.
+        classes: The class number of each column of the posteriors.
     """
 
     layers: dict[str, list[Layer]]
     data: TrainingSet
     summary: dict[str, str]
+    classes: _Ints
+
+    def label_encoder(self, model: HashModel) -> LabelEncoder:
+        """Return the codes of labels: networks on certain posteriors, averaged over modalities.
+
+        Args:
+            model: Its encoders are these layers, then the networks on posteriors.
+        """
+        stages = []
+        for name, layers in model.encoders.items():
+            posteriors = next(i for i, layer in enumerate(layers) if layer is self.layers[name][-1])
+            stages.append(tuple(layers[posteriors + 1 :]))
+        labels = next(iter(self.data.labels.values()))
+        n_classes = len(self.classes)
+        certain: list[Layer] = []
+        if labels.ndim == 2:  # from 0 and 1 to the −1 and 1 of `stack`
+            certain.append(Affine(2 * np.eye(n_classes), -np.ones(n_classes)))
+        mean = np.tile(np.eye(model.n_bits), (len(stages), 1)) / len(stages)
+        return LabelEncoder(
+            [*certain, Parallel(tuple(stages)), Affine(mean, np.zeros(model.n_bits))],
+            self.classes,
+            labels.shape[1] if labels.ndim == 2 else None,
+            self.data.class_names,
+        )
 
 
 def can_stack(data: TrainingSet) -> bool:
@@ -82,15 +128,51 @@ def _sample_size(n: int, width: int, classes: int) -> int:
 
 
 def stack(data: TrainingSet, seed: int, n_landmarks: int = 500) -> Stacked:
-    """Fit the posteriors of every modality on its labeled rows, or on a sample of them.
+    """Fit the posteriors of every modality; correct labels if the views show that many are wrong.
+
+    Corrected labels are kept as long as posteriors that are learned from them predict the given
+    labels, of which most errors are random, better than before.
 
     Args:
         data: A training set for which `can_stack` is true.
         seed: Seed of samples, folds and landmarks.
         n_landmarks: Maximum number of landmarks of RBF features.
     """
+    stacked = _fit_stack(data, seed, n_landmarks)
+    labels, *others = data.labels.values()
+    one_array = all(np.array_equal(labels, other) for other in others)
+    if labels.ndim == 2 or not data.aligned or not one_array:
+        return stacked
+    given = np.where(labels < 0, -1, np.searchsorted(stacked.classes, labels))
+    noise = learned_noise = estimate_noise(stacked.data.views, given)
+    if noise < _MIN_NOISE:
+        return stacked
+    accuracy = accuracy_of(stacked.data.views, given)
+    learned = given
+    for _ in range(_MAX_CORRECTIONS):
+        corrected = correct_labels(stacked.data.views, given, noise, learned_noise)
+        if np.mean(corrected != learned) < _FEW_CHANGES:
+            break
+        classes = np.where(corrected < 0, -1, stacked.classes[corrected])
+        again = _fit_stack(
+            replace(data, labels=dict.fromkeys(data.labels, classes)), seed, n_landmarks
+        )
+        previous = accuracy
+        accuracy = accuracy_of(again.data.views, given)
+        if len(again.classes) < len(stacked.classes) or accuracy <= previous:
+            break
+        stacked = again
+        learned = corrected
+        learned_noise = min(estimate_noise(again.data.views, corrected), noise)
+    wrong = f"; {100 * np.mean(learned != given):.0f} % of the labels corrected"
+    summary = {name: text + wrong for name, text in stacked.summary.items()}
+    return replace(stacked, summary=summary)
+
+
+def _fit_stack(data: TrainingSet, seed: int, n_landmarks: int) -> Stacked:
+    """Fit the posteriors of every modality on its labeled rows, or on a sample of them."""
     multi_label = next(iter(data.labels.values())).ndim == 2
-    targets = _targets(data)
+    classes, targets = _targets(data)
     squash = Tanh(0.5) if multi_label else Softmax()  # tanh(s/2) is 2p − 1
     layers = {}
     views = {}
@@ -101,7 +183,7 @@ def stack(data: TrainingSet, seed: int, n_landmarks: int = 500) -> Stacked:
         random = np.random.default_rng([seed, 8, number])
         size = _sample_size(len(known), view.shape[1], T.shape[1])
         sample = np.sort(random.permutation(known)[:size])
-        fitted = _fit_posteriors(
+        fitted, loss = _fit_posteriors(
             np.asarray(view[sample], np.float32),
             T[sample],
             multi_label=multi_label,
@@ -114,40 +196,39 @@ def stack(data: TrainingSet, seed: int, n_landmarks: int = 500) -> Stacked:
         rest = np.setdiff1d(np.flatnonzero(data.present[name]), sample)
         posteriors[rest] = apply_layers(layers[name], view[rest]) if len(rest) else 0
         views[name] = posteriors
-        summary[name] = (
-            f"posteriors of {T.shape[1]} classes from {fitted.preparation}, loss {fitted.loss:.3f}"
-        )
-    return Stacked(layers, replace(data, views=views), summary)
+        summary[name] = f"posteriors of {T.shape[1]} classes from {fitted.name}, loss {loss:.3f}"
+    return Stacked(layers, replace(data, views=views), summary, classes)
 
 
-def _targets(data: TrainingSet) -> dict[str, _Floats]:
-    """Zeros and ones, with a column for every class that occurs in any modality."""
+def _targets(data: TrainingSet) -> tuple[_Ints, dict[str, _Floats]]:
+    """Classes that occur in any modality, and zeros and ones with a column for each of them."""
     by_modality: dict[str, NDArray[Any]] = data.labels
     if next(iter(by_modality.values())).ndim == 2:
         used = np.any([labels.any(axis=0) for labels in by_modality.values()], axis=0)
-        return {name: labels[:, used].astype(np.float32) for name, labels in by_modality.items()}
+        classes = np.flatnonzero(used)
+        return classes, {
+            name: labels[:, classes].astype(np.float32) for name, labels in by_modality.items()
+        }
     classes = np.unique(np.concatenate([labels[labels >= 0] for labels in by_modality.values()]))
-    return {
+    return classes, {
         name: (labels[:, None] == classes).astype(np.float32)
         for name, labels in by_modality.items()
     }
 
 
 @dataclass(frozen=True, eq=False)
-class _Posteriors:
-    """A logistic regression as layers, with cross-validated scores of its training rows.
+class _Classifier:
+    """A classifier as layers, with cross-validated scores of its training rows.
 
     Attributes:
-        preparation: How the features were prepared.
+        name: What it is.
         layers: From raw rows to class scores.
         out_of_fold: Scores of each training row by a fit that did not see it, (n, classes).
-        loss: Mean log-loss of those scores.
     """
 
-    preparation: str
+    name: str
     layers: list[Layer]
     out_of_fold: _Floats
-    loss: float
 
 
 def _fit_posteriors(
@@ -157,184 +238,158 @@ def _fit_posteriors(
     multi_label: bool,
     seed: int,
     n_landmarks: int = 500,
-) -> _Posteriors:
-    """Choose features and penalty by cross-validation and fit on all rows.
+) -> tuple[_Classifier, float]:
+    """Fit all kinds of classifier and join them.
 
     Args:
         X: Rows, shape (n, d).
         T: Class membership, zeros and ones, shape (n, classes).
         multi_label: Whether a row may have several classes.
-        seed: Seed of landmarks and folds.
+        seed: Seed of landmarks, folds and trees.
         n_landmarks: Maximum number of landmarks.
+
+    Returns:
+        The joint classifier and its log-loss on held-out folds.
     """
     random = np.random.default_rng(seed)
     folds = make_folds(T, random)
     rows = np.sort(random.permutation(len(X))[:_SELECTION_ROWS])
-    candidates = [
-        (_cross_validate(prepared, T, folds, multi_label, rows), prepared)
-        for prepared in _prepare(X, T, folds, random, n_landmarks=n_landmarks)
-    ]
-    validation, best = _best(candidates)
-    if len(rows) < len(X):
-        shares = [share for share in SHARES if share >= validation.share]
-        validation = _cross_validate(best, T, folds, multi_label, np.arange(len(X)), shares)
-    affine = Affine(
-        *fit_logistic(
-            best.features, T, decay=best.decay, share=validation.share, multi_label=multi_label
-        )
+    task = _Classification(X, T, folds, rows, multi_label)
+    n_each = 1 if T.size > _LARGE else 2
+    subset = np.sort(random.permutation(len(X))[:_RIDGE_ROWS])
+    linear = linear_features(X, T, subset, random)
+    logistic = [task.best(close_to_best(linear)[:n_each])]
+    forest = None
+    if logistic[0][1].loss > _SOLVED:
+        landmarks = random.permutation(len(X))[:n_landmarks]
+        if rbf := rbf_features(linear, landmarks, T, folds, subset):
+            logistic.append(task.best(rbf[:n_each]))
+        forest = task.fit_forest([validation.scores for _, validation in logistic], random)
+    scores = [validation.scores for _, validation in logistic]
+    if forest is not None:
+        scores.append(forest.out_of_fold[rows])
+    weights = fit_weights(scores, T[rows], multi_label=multi_label, prior=_WEIGHT_PRIOR)
+    keep = weights >= _MIN_WEIGHT * weights.sum()
+    kept = [task.fit_logistic(*pair) for pair, used in zip(logistic, keep, strict=False) if used]
+    if forest is not None and keep[-1]:
+        kept.append(forest)
+    return _join(kept, T, multi_label)
+
+
+def _join(
+    classifiers: Sequence[_Classifier], T: _Floats, multi_label: bool
+) -> tuple[_Classifier, float]:
+    """Add up the weighted scores of classifiers."""
+    scores = [classifier.out_of_fold for classifier in classifiers]
+    weights = fit_weights(scores, T, multi_label=multi_label, prior=_WEIGHT_PRIOR)
+    total = np.einsum("e,enc->nc", weights, np.stack(scores)).astype(np.float32)
+    n_classes = T.shape[1]
+    weighted = Affine(np.kron(weights[:, None], np.eye(n_classes)), np.zeros(n_classes))
+    if len(classifiers) == 1:
+        layers = [*classifiers[0].layers, weighted]
+    else:
+        layers = [Parallel(tuple(tuple(c.layers) for c in classifiers)), weighted]
+    name = " & ".join(
+        f"{weight:.2f} {classifier.name}"
+        for weight, classifier in zip(weights, classifiers, strict=True)
     )
-    return _Posteriors(best.name, [*best.layers, affine], validation.scores, validation.loss)
-
-
-def _cross_validate(
-    prepared: "_Prepared",
-    T: _Floats,
-    folds: _Ints,
-    multi_label: bool,
-    rows: _Ints,
-    shares: Sequence[float] = SHARES,
-) -> Validation:
-    return choose_penalty(
-        prepared.features[rows],
-        T[rows],
-        folds[rows],
-        decay=prepared.decay * len(rows) / len(T),
-        multi_label=multi_label,
-        origin=prepared.origin,
-        shares=shares,
-    )
-
-
-def _best(
-    candidates: Sequence[tuple[Validation, "_Prepared"]],
-) -> tuple[Validation, "_Prepared"]:
-    """Return the candidate of least loss.
-
-    With few rows, landmarks must beat linear features by more than the standard error of the gain.
-    """
-    best = min(candidates, key=lambda pair: pair[0].loss)
-    linear = [pair for pair in candidates if pair[1].origin is None]
-    simplest = min(linear, key=lambda pair: pair[0].loss)
-    gain = simplest[0].losses - best[0].losses
-    by_chance = gain.mean() < gain.std() / np.sqrt(len(gain))
-    return simplest if len(gain) < _FEW_ROWS and by_chance else best
+    loss = float(log_losses(total, T, multi_label=multi_label).mean())
+    return _Classifier(name, layers, total), loss
 
 
 @dataclass(frozen=True, eq=False)
-class _Prepared:
-    """Prepared features of the training rows.
+class _Classification:
+    """Rows and classes that classifiers learn.
 
     Attributes:
-        name: The preparation, such as ``"sqrt+standardize"``.
-        layers: From raw rows to features.
-        features: Features of the training rows, shape (n, m).
-        error: Squared error of ridge regression on held-out rows.
-        decay: The decay of that regression, for all rows.
-        origin: The fold of the row that each column was made from; None for linear features.
-    """
-
-    name: str
-    layers: list[Layer]
-    features: _Floats
-    error: float
-    decay: float
-    origin: _Ints | None = None
-
-
-def _prepare(
-    X: NDArray[np.floating],
-    T: _Floats,
-    folds: _Ints,
-    random: np.random.Generator,
-    *,
-    n_landmarks: int,
-) -> list[_Prepared]:
-    """Prepare linear and RBF features and return those that ridge regression finds promising.
-
-    Ridge regression underrates linear features, because their scores need not be near 0 and 1 to
-    separate classes. So the best linear features and those close to them always stay.
-
-    Args:
-        X: Raw rows, shape (n, d).
+        X: Rows, shape (n, d).
         T: Class membership, zeros and ones, shape (n, classes).
         folds: The fold of each row.
-        random: Draws landmarks.
-        n_landmarks: Maximum number of landmarks.
+        rows: Row numbers on which candidates are compared.
+        multi_label: Whether a row may have several classes.
     """
-    rows = np.sort(random.permutation(len(X))[:_RIDGE_ROWS])
-    linear = sorted(
-        (_linear_features(steps, X, T, rows, random) for steps in _LINEAR),
-        key=lambda prepared: prepared.error,
-    )
-    landmarks = random.permutation(len(X))[:n_landmarks]
-    rbf: Sequence[_Prepared] = min(
-        (_rbf_features(prepared, landmarks, T, folds, rows) for prepared in linear[:2]),
-        key=lambda pair: pair[0].error,
-    )
-    least = linear[0].error
-    if T.size > _LARGE:
-        linear = linear[:1]
-        rbf = [min(rbf, key=lambda prepared: prepared.error)]
-    promising = rbf[0].error <= _LANDMARK_TOLERANCE * least
-    close = [prepared for prepared in linear if prepared.error <= _LINEAR_TOLERANCE * least]
-    return [*close, *(rbf if promising else [])]
 
+    X: NDArray[np.floating]
+    T: _Floats
+    folds: _Ints
+    rows: _Ints
+    multi_label: bool
 
-def _linear_features(
-    steps: str, X: NDArray[np.floating], T: _Floats, rows: _Ints, random: np.random.Generator
-) -> _Prepared:
-    layers = fit_preprocessing(steps, X, random)
-    F = apply_layers(layers, X)
-    error, decay = Ridge(F[rows], T[rows]).leave_one_out()
-    return _Prepared(steps, layers, F, error, decay * len(X) / len(rows))
+    def best(self, candidates: Sequence[Prepared]) -> tuple[Prepared, Validation]:
+        """Choose features and penalty of a logistic regression by cross-validation."""
+        validated = [
+            (prepared, self._cross_validate(prepared, self.rows, SHARES)) for prepared in candidates
+        ]
+        return min(validated, key=lambda pair: pair[1].loss)
 
+    def _cross_validate(
+        self, prepared: Prepared, rows: _Ints, shares: Sequence[float]
+    ) -> Validation:
+        return choose_penalty(
+            prepared.features[rows],
+            self.T[rows],
+            self.folds[rows],
+            decay=prepared.decay * len(rows) / len(self.T),
+            multi_label=self.multi_label,
+            origin=prepared.origin,
+            shares=shares,
+        )
 
-def _rbf_features(
-    linear: _Prepared, landmarks: _Ints, T: _Floats, folds: _Ints, rows: _Ints
-) -> tuple[_Prepared, _Prepared]:
-    """RBF features at the best bandwidth: as they are, and with self-similarities masked."""
-    subset = landmarks[:_RIDGE_LANDMARKS]
-    squares = _squared_distances(linear.features[rows], linear.features[subset])
-    unit = 1 / max(float(np.median(squares)), 1e-12)
-    itself = _self_indices(rows, subset)
-    best = []
-    for masked in (False, True):
-        trials = []
-        for bandwidth in _BANDWIDTHS:
-            F = np.exp(-bandwidth * unit * squares)
-            if masked:
-                _mask_self_similarity(F, *itself)
-            error, decay = leave_folds_out(F, T[rows], folds[rows], folds[subset])
-            trials.append((error, decay, bandwidth))
-        error, decay, bandwidth = min(trials)
-        decay *= len(T) / len(rows) * len(landmarks) / len(subset)
-        layer = RBF(linear.features[landmarks], bandwidth * unit)
-        F = apply_layers([layer], linear.features)
-        name = f"{linear.name}+rbf({len(landmarks)}, {bandwidth:g})"
-        if masked:
-            _mask_self_similarity(F, *_self_indices(np.arange(len(F)), landmarks))
-            name += ", self-similarity masked"
-        layers = [*linear.layers, layer]
-        best.append(_Prepared(name, layers, F, error, decay, folds[landmarks]))
-    return best[0], best[1]
+    def fit_logistic(self, prepared: Prepared, validation: Validation) -> _Classifier:
+        """Fit on all rows; the penalty may become smaller than that of some rows."""
+        if len(self.rows) < len(self.X):
+            shares = [share for share in SHARES if share >= validation.share]
+            validation = self._cross_validate(prepared, np.arange(len(self.X)), shares)
+        weight, bias = fit_logistic(
+            prepared.features,
+            self.T,
+            decay=prepared.decay,
+            share=validation.share,
+            multi_label=self.multi_label,
+        )
+        layers = [*prepared.layers, Affine(weight, bias)]
+        return _Classifier(prepared.name, layers, validation.scores)
 
+    def fit_forest(
+        self, others: Sequence[_Floats], random: np.random.Generator
+    ) -> _Classifier | None:
+        """Fit a forest on the rows of the comparison; None if it adds nothing to the others.
 
-def _squared_distances(A: _Floats, B: _Floats) -> _Floats:
-    squares: _Floats = np.square(A).sum(axis=1)[:, None] + np.square(B).sum(axis=1) - 2 * A @ B.T
-    return np.maximum(squares, 0, out=squares)
+        The other rows are held out as they are.
 
+        Args:
+            others: Scores of the same rows by the other classifiers, each out of fold.
+            random: Draws the splits.
+        """
+        X = np.asarray(self.X[self.rows], np.float32)
+        T = self.T[self.rows]
+        folds = self.folds[self.rows]
+        n_trees = int(np.clip(_TREE_ROWS // len(X), _MIN_TREES, _MAX_TREES))
+        grow = partial(
+            fit_forest,
+            multi_label=self.multi_label,
+            random=random,
+            n_trees=n_trees,
+            max_leaves=max(2, _LEAF_VALUES // (n_trees * T.shape[1])),
+        )
+        scores = np.empty_like(T)
+        for k in range(int(folds.max()) + 1):
+            held_out = folds == k
+            scores[held_out] = grow(X[~held_out], T[~held_out])(X[held_out])
+            if k == 0 and not self._is_used(others, scores, held_out):
+                return None
+        forest = grow(X, T)
+        out_of_fold = np.empty_like(self.T)
+        rest = np.setdiff1d(np.arange(len(self.X)), self.rows)
+        out_of_fold[self.rows] = scores
+        out_of_fold[rest] = apply_layers([forest], self.X[rest]) if len(rest) else 0
+        return _Classifier(f"{n_trees} trees", [forest], out_of_fold)
 
-def _self_indices(rows: _Ints, landmarks: _Ints) -> tuple[_Ints, _Ints]:
-    """Positions in the increasing ``rows`` and in ``landmarks`` of the same training row."""
-    position = np.minimum(np.searchsorted(rows, landmarks), len(rows) - 1)
-    same = np.flatnonzero(rows[position] == landmarks)
-    return position[same], same
-
-
-def _mask_self_similarity(F: _Floats, rows: _Ints, columns: _Ints) -> None:
-    """Replace each landmark's self-similarity with that to the nearest other landmark, in place.
-
-    New rows are never landmarks, so a regression must not rely on similarities of 1.
-    """
-    F[rows, columns] = 0
-    F[rows, columns] = F[rows].max(axis=1)
+    def _is_used(
+        self, others: Sequence[_Floats], scores: _Floats, held_out: NDArray[np.bool_]
+    ) -> bool:
+        """Whether scores get a weight beside the scores of other classifiers on some rows."""
+        parts = [part[held_out] for part in [*others, scores]]
+        T = self.T[self.rows][held_out]
+        weights = fit_weights(parts, T, multi_label=self.multi_label, prior=_WEIGHT_PRIOR)
+        return bool(weights[-1] >= _MIN_WEIGHT * weights.sum())

@@ -10,9 +10,13 @@ import torch
 from numpy.typing import NDArray
 
 from crossbit.data.labels import is_known
+from crossbit.data.neighbors import Neighbors
 from crossbit.data.pairs import pairs_from_labels
 from crossbit.neural.pairs import DensePairs, PairList, PairSet
 from crossbit.neural.splits import Ints, Subset
+
+_SOFTNESS = 0.15  # of near rows: similarity falls to 1/e at this share of a k-th neighbor's d²
+_PAIRS_PER_ANCHOR = 8
 
 DrawnPairs = tuple[Ints, NDArray[np.bool_]]
 """Pairs of positions (p, 2), and whether they are similar (p,)."""
@@ -26,7 +30,7 @@ class Supervision(ABC):
     right: str
 
     kind: ClassVar[str]
-    """``"labels"``, ``"pairs"`` or ``"aligned"``."""
+    """``"labels"``, ``"pairs"``, ``"aligned"`` or ``"neighbors"``."""
     is_listed: ClassVar[bool] = False
     """Whether only listed pairs are known, so that random rows rarely form a known pair."""
 
@@ -207,6 +211,46 @@ class _ExplicitPairs(Supervision):
         return self.index[chosen], self.similar[chosen]
 
 
+@dataclass(frozen=True, eq=False)
+class _NearRows(_ExplicitPairs):
+    r"""Near rows of a modality are similar, by degrees.
+
+    Between the rows of a batch, similarity is $e^{-d^2 / (\sigma s)}$ with the squared distance
+    $d^2$ in the given features and $s$ that of a k-th neighbor: the ranking loss then learns the
+    order of all rows of the batch, not only of listed ones.
+    """
+
+    rows: Ints
+    neighbors: Neighbors
+
+    kind = "neighbors"
+
+    def dense(self, left: Ints, right: Ints) -> DensePairs:
+        squares = self.neighbors.squared_distances(self.rows[left], self.rows[right])
+        squares /= -_SOFTNESS * self.neighbors.scale
+        similar = torch.from_numpy(np.exp(squares))
+        return DensePairs(similar, _off_diagonal(self, left, right))
+
+    def draw(self, n: int, random: np.random.Generator) -> DrawnPairs:
+        """Draw a few pairs of each of some anchors, ``n`` near and far ones together."""
+        n_anchors = min(n // _PAIRS_PER_ANCHOR + 1, len(self._anchors))
+        anchors = random.choice(len(self._anchors), n_anchors, replace=False)
+        start, count = self._spans
+        offsets = random.random((n_anchors, _PAIRS_PER_ANCHOR)) * count[anchors][:, None]
+        chosen = np.unique(start[anchors][:, None] + offsets.astype(np.int64))
+        return self.index[chosen], self.similar[chosen]
+
+    @cached_property
+    def _anchors(self) -> Ints:
+        return np.unique(self.index[:, 0])
+
+    @cached_property
+    def _spans(self) -> tuple[Ints, Ints]:
+        """First pair and number of pairs of each anchor; pairs are sorted by anchors."""
+        start = np.searchsorted(self.index[:, 0], self._anchors)
+        return start, np.diff(start, append=len(self.index))
+
+
 def supervision_of(subset: Subset, *, soft_labels: bool = False) -> list[Supervision]:
     """Return all supervision of a subset, for every pair of modalities and each with itself.
 
@@ -233,6 +277,11 @@ def supervision_of(subset: Subset, *, soft_labels: bool = False) -> list[Supervi
         _ExplicitPairs(pairs.left, pairs.right, pairs.index, pairs.similar)
         for pairs in subset.pairs
         if len(pairs)
+    ]
+    supervision += [
+        _NearRows(name, name, p.index, p.similar, subset.rows[name], subset.data.neighbors[name])
+        for name, p in subset.neighbors.items()
+        if len(p)
     ]
     return supervision
 

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from crossbit._io.files import ArrayFile
+from crossbit._io.files import ArrayFile, make_folders
 from crossbit._progress import OnStep, Step
 from crossbit.data.training_set import TrainingSet
 from crossbit.errors import DataError
@@ -110,7 +110,7 @@ class Checkpoint:
             for key, array in run_arrays.items()
         }
         runs = {name: meta for name, (meta, _) in self._runs.items()}
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        make_folders(self.path.parent)
         header = {"fingerprint": self.fingerprint, "runs": runs}
         ArrayFile.write(self.path, _FORMAT, header, all_arrays)
         self._saved_at = monotonic()
@@ -122,6 +122,8 @@ def _fingerprint(data: TrainingSet, configuration: Mapping[str, Any]) -> str:
     arrays = [*data.views.items(), *data.labels.items()]
     for pairs in data.pairs:
         arrays += [(pairs.key, pairs.index), (pairs.key, pairs.similar)]
+    for name, found in data.neighbors.items():
+        arrays.append((f"{name}, {found.metric}({found.k})", found.pairs.index))
     for name, array in arrays:
         digest.update(repr((name, array.shape, array.dtype.str)).encode())
         if len(array):
