@@ -119,3 +119,26 @@ def test_aligned_rows_and_the_same_rows_as_pairs_give_one_model() -> None:
     by_pairs = CCAITQ(n_bits=16).fit(views, pairs=Pairs("image", "text", index, np.ones(400, bool)))
     agreement = CCAITQ(n_bits=16).fit(views).encode("image", views["image"]).unpack()
     assert np.mean(agreement == by_pairs.encode("image", views["image"]).unpack()) > 0.99
+
+
+def test_held_out_links_choose_the_regularization() -> None:
+    random = np.random.default_rng(0)
+    latent = random.normal(size=(500, 8))
+    views = {
+        name: latent @ random.normal(size=(8, d)) + 2 * random.normal(size=(500, d))
+        for name, d in (("image", 40), ("text", 30))
+    }
+    train = {name: view[:300] for name, view in views.items()}
+    new = {name: view[300:] for name, view in views.items()}
+    model = CCAITQ(n_bits=24).fit(train)
+    small = CCAITQ(n_bits=24, regularization=0.01).fit(train)
+    assert model.card["regularization"] in (0.1, 1.0, 10.0)
+    chosen = rank_of_own_row(model, new, "image", "text")
+    assert chosen < 0.8 * rank_of_own_row(small, new, "image", "text")
+    few = {name: view[:30] for name, view in views.items()}
+    assert CCAITQ(n_bits=8).fit(few).card["regularization"] == 0.1
+
+
+def test_a_regularization_below_zero_is_rejected() -> None:
+    with pytest.raises(DataError, match="regularization must not be negative, got -1"):
+        CCAITQ(regularization=-1).fit(shared_latent())

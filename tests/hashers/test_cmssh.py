@@ -222,3 +222,22 @@ def test_wiki_comes_within_two_points_of_the_printed_value(wiki_folder: Path) ->
             mean_average_precision(text, image, relevant),
         ]
     assert 100 * np.mean(values) == pytest.approx(20.3, abs=2)
+
+
+def test_preprocessing_is_stored_in_the_model() -> None:
+    """A column of huge variance hides the others, unless columns are standardized or whitened."""
+    data = synthetic(n=200, classes=4, seed=3)
+    noise = 1e3 * np.random.default_rng(0).normal(size=(200, 1))
+    views = {name: np.hstack([view, noise]) for name, view in data.views.items()}
+    views["image"][:5] = np.nan  # absent rows
+    relevant = from_labels(np.asarray(data.labels)[5:], np.asarray(data.labels))
+    scores = {}
+    for inputs in ("none", "standardize", "whiten"):
+        model = CMSSH(n_bits=16, inputs=inputs).fit(views, labels=data.labels)
+        queries = model.encode("image", views["image"][5:])
+        scores[inputs] = mean_average_precision(
+            queries, model.encode("text", views["text"]), relevant
+        )
+    assert min(scores["standardize"], scores["whiten"]) > scores["none"] + 0.1
+    with pytest.raises(DataError, match="unknown input step 'white'"):
+        CMSSH(inputs="white").fit(data.views, labels=data.labels)

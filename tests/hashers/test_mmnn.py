@@ -45,6 +45,19 @@ def quality(model: HashModel, left: str = "image", right: str = "text") -> float
     return 100 * mean_average_precision(*codes, same_class(labels, labels), exclude=exclude)
 
 
+def test_prefixes_of_nested_codes_are_good_codes() -> None:
+    labels = classes(n_classes=12)
+    data = dict(zip(("image", "text"), views(labels, 12, 7, noise=0.7), strict=True))
+    new_labels = classes(n_classes=12, seed=5)
+    new = dict(zip(("image", "text"), views(new_labels, 12, 7, noise=0.7, seed=6), strict=True))
+    scores = {}
+    for nested in (False, True):
+        model = MMNN(**{**QUICK, "n_bits": 64}, nested=nested).fit(data, labels=labels)
+        image, text = (model.encode(name, rows).truncate(16) for name, rows in new.items())
+        scores[nested] = mean_average_precision(image, text, same_class(new_labels, new_labels))
+    assert scores[True] > scores[False] + 0.02
+
+
 @pytest.mark.parametrize("method", ["mmnn", "cmnn"])
 @pytest.mark.parametrize("optimizer", ["cg", "lbfgs", "adam", "sgd"])
 def test_labels_are_learned_with_every_optimizer(method: str, optimizer: str) -> None:
@@ -187,7 +200,7 @@ def test_without_labels_the_default_starts_from_cca_and_improves_on_it() -> None
     model = MMNN(n_bits=24).fit(train)
     assert [layer.kind for layer in model.encoders["image"]] == ["standardise", "affine", "tanh"]
     assert len(model.card["candidates"]) == 10
-    baseline = CCAITQ(n_bits=24).fit(train)
+    baseline = CCAITQ(n_bits=24, regularization=0.01).fit(train)
     assert counterpart_precision(model, new, "image", "text") > 1.1 * counterpart_precision(
         baseline, new, "image", "text"
     )
@@ -240,7 +253,7 @@ def test_progress_is_reported_step_by_step() -> None:
     steps: list[Any] = []
     MMNN(**QUICK, patience=100).fit(two_views(labels), labels=labels, on_step=steps.append)
     assert [step.number for step in steps] == list(range(1, len(steps) + 1))
-    assert steps[0].of == 30
+    assert steps[0].of == 60  # with a part held out, then with all rows
     assert all(step.loss is not None for step in steps)
     assert max(step.validation for step in steps if step.validation is not None) > 90
 
@@ -285,10 +298,11 @@ def test_too_little_supervision_for_a_split_trains_on_all_rows(
             {"alpha": {"sound": 1.0}},
             r"alpha: unknown modalities \['sound'\]; known: \['image', 'text'\]",
         ),
-        ({"inputs": "whiten"}, "unknown input step 'whiten' in 'whiten'; known, joined by"),
+        ({"inputs": "blanch"}, "unknown input step 'blanch' in 'blanch'; known, joined by"),
         ({"optimizer": "newton"}, "unknown optimizer 'newton'"),
         ({"device": "tpu"}, "unknown device 'tpu'"),
         ({"device": "mps"}, "device 'mps' is not available on this machine"),
+        ({"nested": True, "rotate": True}, "set either nested or rotate"),
         ({"loss": "hinge"}, r"unknown loss 'hinge'; known: \['auto', 'contrastive', "),
         ({"validation": 1.5}, "validation must be at least 0 and below 1, got 1.5"),
         (
@@ -343,7 +357,7 @@ def test_listing_methods_works_without_torch() -> None:
         "assert 'mmnn' in HASHERS and repr(MMNN()) and MMNN().configuration()\n"
         "try:\n    MMNN().fit({'a': [[1.0], [2.0]], 'b': [[1.0], [2.0]]})\n"
         "except MissingExtraError as error:\n"
-        "    assert \"pip install 'crossbit[train]'\" in str(error)\n"
+        '    assert "[train]\'" in str(error)\n'
         "else:\n    raise SystemExit('no error')\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

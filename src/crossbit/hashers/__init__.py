@@ -9,9 +9,10 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pkgutil import iter_modules
 
+from crossbit.hashers._extend import extend
 from crossbit.hashers.base import HASHERS, Hasher
 
-__all__ = ["HASHERS", "Hasher"]
+__all__ = ["HASHERS", "Hasher", "extend"]
 
 for _module in iter_modules(__path__):
     if not _module.name.startswith("_"):

@@ -1,5 +1,6 @@
 """Hasher: the interface of every method, and the registry of methods."""
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -9,10 +10,11 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from crossbit._progress import OnStep
-from crossbit._validation import check_bits
+from crossbit._progress import OnStep, log_progress
+from crossbit._validation import check_bits, check_installed
 from crossbit.data import training_set
 from crossbit.data.labels import LabelsArgument, is_known
+from crossbit.data.neighbors import NeighborsArgument
 from crossbit.data.pairs import Pairs
 from crossbit.data.training_set import TrainingSet, Views
 from crossbit.errors import DataError
@@ -21,6 +23,7 @@ from crossbit.model.hashmodel import HashModel
 HASHERS: dict[str, type["Hasher"]] = {}
 """Name → class of every method; filled when `crossbit.hashers` is imported."""
 _BUILT_IN = f"{__package__}."
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True)
@@ -46,6 +49,8 @@ class Hasher(ABC):
     """Smallest and largest number of modalities."""
     accepts_tensors: ClassVar[bool] = False
     """Whether rows may have more than one dimension."""
+    libraries: ClassVar[tuple[str, ...]] = ()
+    """Optional libraries that training needs, such as ``("torch",)``; encoding needs none."""
 
     def __init_subclass__(cls) -> None:
         """Register the method; a class of another package never replaces a built-in one."""
@@ -62,8 +67,10 @@ class Hasher(ABC):
         labels: LabelsArgument | None = None,
         pairs: Pairs | Sequence[Pairs] | None = None,
         aligned: bool | None = None,
+        neighbors: NeighborsArgument | None = None,
         checkpoint: str | PathLike[str] | None = None,
         on_step: OnStep | None = None,
+        verbose: bool = False,
     ) -> HashModel:
         """Learn a model from views and their supervision.
 
@@ -75,19 +82,30 @@ class Hasher(ABC):
             pairs: Similar and dissimilar pairs of row numbers, within and across modalities.
             aligned: Row i of every view is the same item: learn from that. By default true if
                 neither labels nor pairs are given.
+            neighbors: Learn the neighborhoods of the given features: ``"cosine"`` or
+                ``"euclidean"``, for all modalities or ``{modality: metric}``. The k nearest rows
+                are similar and far ones dissimilar; ``"cosine(20)"`` sets k, by default 10. Of more
+                than 20,000 rows, the neighbors of a random sample of that size are used.
             checkpoint: File that stores the progress; training resumes from it if it exists.
             on_step: Progress callback, called after every step.
+            verbose: Show progress on stderr every few seconds. The same lines always go to the
+                logger ``crossbit`` at level INFO.
 
         Raises:
             DataError: The data or a field of this hasher is invalid.
+            MissingExtraError: A library that training needs is not installed.
         """
+        check_installed(*self.libraries)
         self._check_fields()
+        neighbors = self._accepted_neighbors(neighbors)
         if not self.supervision and labels is None and pairs is None and aligned is None:
             aligned = False
-        data = training_set(views, labels=labels, pairs=pairs, aligned=aligned)
+        data = training_set(views, labels=labels, pairs=pairs, aligned=aligned, neighbors=neighbors)
         self._check(data)
         path = None if checkpoint is None else Path(checkpoint)
-        model = self._learn(data, checkpoint=path, on_step=on_step)
+        title = f"training {self.name()}"
+        with log_progress(title, _LOG, on_step, verbose=verbose) as report:
+            model = self._learn(data, checkpoint=path, on_step=report)
         card = {"method": self.name(), "fields": self.configuration(), "data": _summary(data)}
         return replace(model, card={**card, **model.card})
 
@@ -114,6 +132,22 @@ class Hasher(ABC):
             if expected is int and int(value) != value:
                 raise DataError(f"{self.name()}: {name} must be an integer, got {value!r}")
 
+    def _accepted_neighbors(self, neighbors: NeighborsArgument | None) -> NeighborsArgument | None:
+        """Return the neighbors to search; none for a method that needs no supervision.
+
+        Raises:
+            DataError: The method learns from other supervision only.
+        """
+        if neighbors is None or "neighbors" in self.supervision:
+            return neighbors
+        if not self.supervision:
+            return None
+        able = sorted(name for name, kind in HASHERS.items() if "neighbors" in kind.supervision)
+        raise DataError(
+            f"{self.name()} does not learn from neighbors; use one of {able},"
+            " or fit it without neighbors="
+        )
+
     def _check(self, data: TrainingSet) -> None:
         """Reject data that this method cannot learn from."""
         for name, view in data.views.items():
@@ -132,7 +166,8 @@ class Hasher(ABC):
             raise DataError(
                 f"{self.name()} needs {limits} modalities, got {len(data.views)}: {data.modalities}"
             )
-        available = {name for name in ("labels", "pairs") if getattr(data, name)}
+        kinds = ("labels", "pairs", "neighbors")
+        available = {name for name in kinds if getattr(data, name)}
         if data.aligned:
             available.add("aligned")
         if self.supervision and not available & self.supervision:
@@ -148,6 +183,17 @@ class Hasher(ABC):
     def configuration(self) -> dict[str, Any]:
         """Return the fields as plain data, for TOML and result files."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the fields, as scikit-learn expects it: ``sklearn.base.clone(hasher)`` works."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def set_params(self, **params: Any) -> Self:  # noqa: ANN401 - the fields of any method
+        """Change fields and return the hasher; unknown fields are rejected."""
+        type(self).from_configuration({**self.get_params(), **params})
+        for name, value in params.items():
+            setattr(self, name, value)
+        return self
 
     @classmethod
     def from_configuration(cls, values: Mapping[str, Any]) -> Self:
@@ -174,6 +220,11 @@ def _summary(data: TrainingSet) -> dict[str, Any]:
     for pairs in data.pairs:
         n_similar = int(pairs.similar.sum())
         summary[f"pairs {pairs.key}"] = f"{n_similar} similar, {len(pairs) - n_similar} dissimilar"
+    for name, neighbors in data.neighbors.items():
+        n_anchors = len(np.unique(neighbors.pairs.index[:, 0]))
+        summary[f"neighbors of {name}"] = (
+            f"{neighbors.k} nearest by {neighbors.metric} of {n_anchors} rows"
+        )
     if data.aligned_supervision:
         summary["aligned"] = "row i of every view is the same item"
     return summary

@@ -31,6 +31,7 @@ class CMNN(MMNN):
     alpha: float | dict[str, float] = 0.0
 
     title: ClassVar[str] = "coupled networks, across modalities only"
+    supervision: ClassVar[frozenset[str]] = frozenset({"labels", "pairs", "aligned"})
     modalities: ClassVar[tuple[int, int | None]] = (2, None)
 
     def _check(self, data: TrainingSet) -> None:

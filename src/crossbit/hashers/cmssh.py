@@ -1,8 +1,10 @@
 """Cross-modality similarity-sensitive hashing: boosted pairs of half-spaces."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Literal
+
+import numpy as np
 
 from crossbit._progress import OnStep, Step
 from crossbit.data.training_set import TrainingSet
@@ -11,6 +13,8 @@ from crossbit.hashers._pairwise import Bit, Boosting, Floats, PairedRows
 from crossbit.hashers.base import Hasher
 from crossbit.linalg.pca import singular_pairs
 from crossbit.model.hashmodel import HashModel
+from crossbit.model.layers import Layer
+from crossbit.model.preprocessing import apply_layers, fit_preprocessing
 
 
 @dataclass(kw_only=True)
@@ -39,6 +43,8 @@ class CMSSH(Hasher):
             pairs are all used.
         n_dissimilar: Maximum number of dissimilar pairs drawn.
         step: ``"adaboost"`` for the $\alpha$ above, or a number that every bit uses.
+        inputs: Preprocessing steps of the features, as in `MMNN`. The directions depend on the
+            scales of the columns, so that ``"standardize"`` or ``"whiten"`` may be much better.
 
     Example:
         >>> from crossbit import CMSSH
@@ -55,6 +61,7 @@ class CMSSH(Hasher):
     n_similar: int = 10_000
     n_dissimilar: int = 100_000
     step: Literal["adaboost"] | float = "adaboost"
+    inputs: str = "none"
 
     title: ClassVar[str] = "boosted half-spaces of two modalities, from signed pairs"
     modalities: ClassVar[tuple[int, int | None]] = (2, 2)
@@ -62,6 +69,9 @@ class CMSSH(Hasher):
     def _learn(
         self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
     ) -> HashModel:
+        layers: dict[str, list[Layer]] = {}
+        if self.inputs != "none":
+            layers, data = _preprocess(data, self.inputs, self.seed)
         rows = PairedRows.of(
             data, n_similar=self.n_similar, n_dissimilar=self.n_dissimilar, seed=self.seed
         )
@@ -80,7 +90,7 @@ class CMSSH(Hasher):
             boosting.update(rows.agreement(bit))
             if on_step is not None:
                 on_step(Step(len(bits), self.n_bits, loss=boosting.bound))
-        return rows.model(bits)
+        return rows.model(bits, layers)
 
     def _alpha(self) -> float | None:
         """The fixed α of all bits; None for AdaBoost's."""
@@ -91,6 +101,22 @@ class CMSSH(Hasher):
         if not is_number or not 0 < step < float("inf"):  # type: ignore[operator]
             raise DataError(f"cmssh: step must be 'adaboost' or a number above 0, got {step!r}")
         return float(step)  # type: ignore[arg-type]
+
+
+def _preprocess(
+    data: TrainingSet, inputs: str, seed: int
+) -> tuple[dict[str, list[Layer]], TrainingSet]:
+    """Fit the preprocessing on the rows that are present and apply it to them."""
+    layers = {}
+    views = {}
+    random = np.random.default_rng([seed, 2])
+    for name, view in data.views.items():
+        present = data.present[name]
+        layers[name] = fit_preprocessing(inputs, view[present], random)
+        rows = apply_layers(layers[name], view[present])
+        views[name] = np.full((len(view), rows.shape[1]), np.nan, np.float32)
+        views[name][present] = rows
+    return layers, replace(data, views=views)
 
 
 def _leading_bit(rows: PairedRows, signed: Floats) -> Bit | None:

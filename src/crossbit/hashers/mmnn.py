@@ -9,6 +9,7 @@ from crossbit._progress import OnStep
 from crossbit.data.training_set import TrainingSet
 from crossbit.errors import DataError
 from crossbit.hashers.base import Hasher
+from crossbit.hashers.ccaitq import fit_transfer
 from crossbit.model.hashmodel import HashModel
 
 if TYPE_CHECKING:
@@ -27,19 +28,27 @@ class MMNN(Hasher):
        \mathcal L_{ab} = \frac{1}{2|P|} \sum_{P} \|\xi_a - \xi_b\|^2
                        + \frac{1}{2|N|} \sum_{N} \max\{0, m_{ab} - \|\xi_a - \xi_b\|\}^2. $$
 
-    It learns from labels, pairs, aligned rows or any mixture of them, for any number of modalities.
+    It learns from labels, pairs, aligned rows, neighbors or any mixture of them, for any number of
+    modalities.
     With a single modality it is the siamese network.
 
     **The default options** need no tuning.
 
-    * With labels, each modality first gets a logistic regression; cross-validation chooses the
-      preprocessing (square roots, unit length, radial basis functions) and the weight decay. The
-      networks then learn from *out-of-fold* class posteriors, as soft labels. This second step does
-      not see the labels, so the labels of all rows can choose among margins, weights, steepness and
-      losses.
+    * With labels, each modality first gets classifiers: logistic regressions on linear and on RBF
+      features, and a forest of randomized trees. Cross-validation chooses the preprocessing (square
+      roots, unit length, scaled or only centered columns), the penalties, and the weights of the
+      classifiers. The networks then learn from *out-of-fold* class posteriors, as soft labels. This
+      second step does not see the labels, so the labels of all rows can choose among margins,
+      weights, steepness and losses.
     * With aligned rows only, networks start from the canonical correlations of `CCAITQ`, and a
       validation split chooses the regularization.
+    * With neighbors, such as those of embeddings of one kind, networks start from principal
+      components and ITQ, and learn the order of the rows of each batch by the given metric.
     * Otherwise networks learn from standardized features, and a validation split stops training.
+
+    Small sets (less than 50 million values in all views) are trained on one thread, so that the
+    same seed gives the same model on any number of cores; larger ones on the threads of torch, and
+    then models may differ in the last digits between machines.
 
     Args:
         hidden: Widths of hidden layers, for all modalities or ``{modality: widths}``; empty for one
@@ -55,8 +64,9 @@ class MMNN(Hasher):
             of that maximum such as ``"75%"``; for all, or a mapping with keys ``"image-text"`` (in
             either order), ``"image"`` and ``"default"``.
         loss: ``"contrastive"`` as above, ``"ranking"`` (a softmax over all pairs of a batch),
-            ``"precision"`` (a smooth average precision of the batch), or ``"auto"``: contrastive
-            for labels and pairs, ranking if only similar rows are known.
+            ``"precision"`` (a smooth average precision of the batch), ``"unhinged"`` (eq. 1 of the
+            paper: no margin), or ``"auto"``: contrastive for labels and pairs, ranking if only
+            similar rows are known.
         temperature: Temperature of the ranking loss.
         sums: Sum over pairs as printed in the paper, instead of averaging positives and negatives.
         n_pairs: Numbers of similar and dissimilar pairs to draw from labels for each loss; None for
@@ -67,6 +77,8 @@ class MMNN(Hasher):
         decay: Weight decay.
         dropout: Probability of zeroing a value that enters an affine layer, while training.
         rotate: Rotate the outputs of all modalities toward the corners of the cube after training.
+        nested: Make the first 16, 32, 64, … bits good codes of their own, by a loss for each of
+            these prefixes; candidates are then compared by the mean over prefixes.
         optimizer: ``"cg"`` (nonlinear conjugate gradients) or ``"lbfgs"`` on the full objective,
             ``"adam"`` or ``"sgd"`` on mini-batches with all pairs of the batch; ``"auto"`` uses
             conjugate gradients while the number of pairs of rows is small.
@@ -81,6 +93,9 @@ class MMNN(Hasher):
         patience: Evaluations on the validation part without improvement before training stops.
         networks: Custom torch modules for some modalities, which map rows to ``n_bits`` scores. A
             copy is trained, exported to ONNX and stored in the model.
+        transfer: Learn codes for classes that are not among the training labels: canonical
+            correlations of aligned rows, whose regularization is chosen on classes held out. All
+            other fields but ``n_bits`` and ``seed`` are then unused.
         device: ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"mps"``.
 
     Example:
@@ -112,6 +127,7 @@ class MMNN(Hasher):
     decay: float = 0.0
     dropout: float = 0.0
     rotate: bool = False
+    nested: bool = False
     optimizer: Literal["auto", "cg", "lbfgs", "adam", "sgd"] = "auto"
     learning_rate: float = 0.003
     batch: int | None = None
@@ -120,10 +136,13 @@ class MMNN(Hasher):
     validation: float = 0.2
     patience: int = 10
     networks: "dict[str, nn.Module] | None" = None
+    transfer: bool = False
     device: str = "auto"
 
     title: ClassVar[str] = "coupled siamese networks, within and across modalities"
+    supervision: ClassVar[frozenset[str]] = frozenset({"labels", "pairs", "aligned", "neighbors"})
     accepts_tensors: ClassVar[bool] = True
+    libraries: ClassVar[tuple[str, ...]] = ("torch", "threadpoolctl")
 
     def __post_init__(self) -> None:
         """Convert lists, which TOML and result files contain, to tuples."""
@@ -133,6 +152,11 @@ class MMNN(Hasher):
 
     def _check(self, data: TrainingSet) -> None:
         super()._check(data)
+        if self.nested and self.rotate:
+            raise DataError(
+                "a rotation after training mixes all bits, so codes cannot be nested; set either"
+                " nested or rotate"
+            )
         custom = self.networks or {}
         if unknown := sorted(set(custom) - set(data.views)):
             raise DataError(f"networks: unknown modalities {unknown}; known: {sorted(data.views)}")
@@ -145,15 +169,19 @@ class MMNN(Hasher):
     def _learn(
         self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
     ) -> HashModel:
+        if self.transfer:
+            return fit_transfer(data, self.n_bits, self.seed)
         from crossbit.neural.selection import fit_networks
+        from crossbit.neural.threads import training_threads
 
-        return fit_networks(
-            data,
-            vars(self),
-            configuration=self.configuration(),
-            checkpoint=checkpoint,
-            on_step=on_step,
-        )
+        with training_threads(sum(view.size for view in data.views.values())):
+            return fit_networks(
+                data,
+                vars(self),
+                configuration=self.configuration(),
+                checkpoint=checkpoint,
+                on_step=on_step,
+            )
 
     def configuration(self) -> dict[str, Any]:
         """Return the fields as JSON has them; a custom network is represented by its class name."""

@@ -10,13 +10,14 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbit._progress import OnStep, Step
+from crossbit._progress import OnStep, StepCounter
 from crossbit._validation import present_rows
+from crossbit.codes import prefix_lengths
 from crossbit.data.training_set import TrainingSet
 from crossbit.hashers._correspondence import Bags, group_rows
 from crossbit.hashers.base import Hasher
 from crossbit.linalg.cca import CCA
-from crossbit.linalg.itq import itq, random_rotation
+from crossbit.linalg.itq import itq, nested_itq, random_rotation
 from crossbit.linalg.optimize import Adam
 from crossbit.model.hashmodel import HashModel
 from crossbit.model.layers import Affine, Layer, Standardize, Tanh
@@ -33,6 +34,7 @@ _CANDIDATES = {
     "standardize": (0.1, 0.3, 1.0, 3.0),
     "standardize+rbf(1500)+standardize": (0.01, 0.03, 0.1, 0.3),
 }
+_N_CANDIDATES = sum(map(len, _CANDIDATES.values()))
 _HELD_OUT = 0.2
 _MAX_HELD_OUT = 1000
 _MIN_HELD_OUT = 10
@@ -73,6 +75,8 @@ class RankedCCA(Hasher):
         steps: Number of Adam steps.
         batch: Items per step.
         learning_rate: Initial learning rate of Adam; it decays to 0 as a cosine.
+        nested: Make the first 16, 32, 64, … bits good codes of their own: training starts from
+            blocks of rotations for these lengths, and every prefix has a loss.
 
     Example:
         >>> import numpy as np
@@ -97,6 +101,7 @@ class RankedCCA(Hasher):
     steps: int = 300
     batch: int = 1000
     learning_rate: float = 0.003
+    nested: bool = False
 
     title: ClassVar[str] = "canonical correlations refined by a ranking loss, from pairs alone"
     supervision: ClassVar[frozenset[str]] = frozenset({"pairs", "aligned"})
@@ -107,15 +112,18 @@ class RankedCCA(Hasher):
     ) -> HashModel:
         bags = group_rows(data)
         choice = _TunedSettings(self.inputs, self.regularization, self.steps)
+        report = StepCounter(on_step, self.steps)
         if self.inputs == "auto":
-            choice = self._choose(data, bags)
+            report.of = _N_CANDIDATES + 2 * self.steps  # compare, try the ranking loss, train
+            choice = self._choose(data, bags, report)
+            report.of -= self.steps - choice.steps
         layers = {}
         X = {}
         for name in data.views:
             layers[name], X[name] = _prepare(data, name, choice.inputs, bags[name].rows, self.seed)
         cca = CCA({name: bags[name].means(X[name]) for name in X}, max_axes=_MAX_AXES)
         W, Z = self._project(cca, X, choice.regularization)
-        learned = self._rank(Z, bags, choice.steps, on_step)
+        learned = self._rank(Z, bags, choice.steps, report)
         encoders: dict[str, list[Layer]] = {}
         for name, (M, bias) in learned.items():
             # The mean is a separate layer, because large means would cost precision in the bias.
@@ -141,17 +149,24 @@ class RankedCCA(Hasher):
         Z: Mapping[str, _Matrix],
         bags: Mapping[str, Bags],
         steps: int,
-        on_step: OnStep | None = None,
+        report: StepCounter,
     ) -> _Weights:
         """Rotate the directions toward the corners of the cube, then train the ranking loss."""
         random = np.random.default_rng(self.seed)
         means = [bags[name].means(rows) for name, rows in Z.items()]
         V = np.concatenate([rows[present_rows(rows)] for rows in means])
-        rotation = random_rotation(V.shape[1], self.n_bits, random)
-        start = itq(V, rotation, rounds=_ROUNDS)
+        if self.nested:
+            start = nested_itq(V, prefix_lengths(self.n_bits), random, rounds=_ROUNDS)
+        else:
+            start = itq(V, random_rotation(V.shape[1], self.n_bits, random), rounds=_ROUNDS)
         start /= max(float(np.sqrt(np.square(V @ start).mean())), 1e-12)
         rows = {name: projected.astype(np.float32) for name, projected in Z.items()}
-        return self._train_ranking(rows, bags, start.astype(np.float32), steps, random, on_step)
+        return self._train_ranking(rows, bags, start.astype(np.float32), steps, random, report)
+
+    def _temperatures(self) -> dict[int, float]:
+        """Length → temperature of the parts of a code that have a loss."""
+        lengths = prefix_lengths(self.n_bits) if self.nested else [self.n_bits]
+        return {length: 1 / (max(self.sharpness, 1e-6) * length**0.5) for length in lengths}
 
     def _train_ranking(
         self,
@@ -160,12 +175,12 @@ class RankedCCA(Hasher):
         start: _Floats,
         steps: int,
         random: np.random.Generator,
-        on_step: OnStep | None,
+        report: StepCounter,
     ) -> _Weights:
         """Train one affine layer per modality, all of them from the weights ``start``."""
         k, bits = start.shape
         size = start.size + bits
-        temperature = 1 / (max(self.sharpness, 1e-6) * self.n_bits**0.5)
+        temperatures = self._temperatures()
         initial = np.concatenate([start.ravel(), np.zeros(bits, np.float32)])
         x = np.tile(initial, len(Z))
 
@@ -177,7 +192,7 @@ class RankedCCA(Hasher):
             }
 
         def gradient(parameters: _Floats, batch: _Ints) -> tuple[float, _Floats]:
-            loss, slopes = _batch_gradient(Z, bags, unpack(parameters), batch, temperature, random)
+            loss, slopes = _batch_gradient(Z, bags, unpack(parameters), batch, temperatures, random)
             flat = []
             for name, (weight, _) in unpack(parameters).items():
                 slope, bias_slope = slopes[name]
@@ -198,16 +213,18 @@ class RankedCCA(Hasher):
             cosine = (1 + np.cos(np.pi * step / steps)) / 2
             objective = partial(gradient, batch=batch)
             x, loss = adam.step(x, objective, rate_factor=float(cosine))
-            if on_step is not None:
-                on_step(Step(step + 1, steps, loss=loss))
+            report(loss=loss)
         return unpack(x)
 
-    def _choose(self, data: TrainingSet, bags: Mapping[str, Bags]) -> "_TunedSettings":
+    def _choose(
+        self, data: TrainingSet, bags: Mapping[str, Bags], report: StepCounter
+    ) -> "_TunedSettings":
         """Choose inputs, regularization and whether to rank, by the ranks of held-out items."""
         n = len(next(iter(bags.values())).counts)
         n_held_out = min(int(_HELD_OUT * n), _MAX_HELD_OUT)
         held_out = np.random.default_rng([self.seed, 1]).permutation(n)[:n_held_out]
         if len(held_out) < _MIN_HELD_OUT:
+            report.of = self.steps
             return _TunedSettings("standardize", self.regularization, self.steps)
         train = np.setdiff1d(np.arange(n), held_out)
         best_score = -1.0
@@ -225,9 +242,12 @@ class RankedCCA(Hasher):
                     best_score = score
                     choice = _TunedSettings(inputs, regularization, self.steps)
                     best = Z
-        return replace(choice, steps=self._useful_steps(best, train, held_out))
+                report()
+        return replace(choice, steps=self._useful_steps(best, train, held_out, report))
 
-    def _useful_steps(self, Z: Mapping[str, _Matrix], train: _Ints, held_out: _Ints) -> int:
+    def _useful_steps(
+        self, Z: Mapping[str, _Matrix], train: _Ints, held_out: _Ints, report: StepCounter
+    ) -> int:
         """All steps, or none if held-out items rank better without the ranking loss."""
         known = {name: rows[train] for name, rows in Z.items()}
         bags = {}
@@ -238,9 +258,13 @@ class RankedCCA(Hasher):
         for steps in (0, self.steps):
             codes = {
                 name: np.copysign(1.0, Z[name][held_out] @ weight + bias)
-                for name, (weight, bias) in self._rank(known, bags, steps).items()
+                for name, (weight, bias) in self._rank(known, bags, steps, report).items()
             }
-            scores[steps] = _reciprocal_rank(codes)
+            by_length = [
+                _reciprocal_rank({name: rows[:, :n_bits] for name, rows in codes.items()})
+                for n_bits in self._temperatures()
+            ]
+            scores[steps] = float(np.mean(by_length))
         return max(scores, key=lambda steps: scores[steps])
 
 
@@ -277,7 +301,7 @@ def _batch_gradient(
     bags: Mapping[str, Bags],
     layers: _Weights,
     batch: _Ints,
-    temperature: float,
+    temperatures: Mapping[int, float],
     random: np.random.Generator,
 ) -> tuple[float, _Weights]:
     """Loss of a batch and its gradient, summed over pairs of modalities."""
@@ -296,10 +320,13 @@ def _batch_gradient(
             present[a], present[b], assume_unique=True, return_indices=True
         )
         if len(left) > 1:
-            loss, slope_a, slope_b = _info_nce(outputs[a][left], outputs[b][right], temperature)
-            slopes[a][left] += slope_a
-            slopes[b][right] += slope_b
-            total += loss
+            for n_bits, temperature in temperatures.items():
+                u = outputs[a][left, :n_bits]
+                v = outputs[b][right, :n_bits]
+                loss, slope_a, slope_b = _info_nce(u, v, temperature)
+                slopes[a][left, :n_bits] += slope_a / len(temperatures)
+                slopes[b][right, :n_bits] += slope_b / len(temperatures)
+                total += loss / len(temperatures)
     return total, {
         name: (mixtures[name].T @ slope, slope.sum(axis=0)) for name, slope in slopes.items()
     }

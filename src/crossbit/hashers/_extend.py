@@ -1,0 +1,191 @@
+"""New modalities, or new versions of old ones, beside the frozen modalities of a model."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossbit._validation import check_known
+from crossbit.data.pairs import Pairs
+from crossbit.data.training_set import TrainingSet, Views, training_set
+from crossbit.errors import DataError
+from crossbit.hashers._correspondence import linked_rows
+from crossbit.linalg.logistic import fit_validated
+from crossbit.linalg.ridge import Ridge
+from crossbit.model.hashmodel import HashModel
+from crossbit.model.layers import Affine, Layer, Softmax
+from crossbit.model.preprocessing import apply_layers, fit_preprocessing
+from crossbit.model.recipe import Recipe
+
+_CANDIDATES = (
+    "standardize",
+    "unit+standardize",
+    "standardize+rbf(1000)",
+    "standardize+rbf(1000,4)",
+)
+_CLASS_INPUTS = "standardize+rbf(1000)"  # features from which few distinct outputs are told apart
+_MAX_CLASSES = 256
+_ROWS_PER_CLASS = 4  # on average, at least
+_HELD_OUT = 0.2
+_MAX_ROWS = 20_000  # rows that a regression is fitted on
+_MIN_ROWS = 4
+
+_Floats = NDArray[np.float32]
+_Ints = NDArray[np.int64]
+_Fit = Callable[[_Floats, _Floats, np.random.Generator], list[Layer]]
+
+
+def extend(
+    model: HashModel,
+    views: Views,
+    *,
+    like: str | None = None,
+    pairs: Pairs | Sequence[Pairs] | None = None,
+    recipes: Mapping[str, Recipe] | None = None,
+    seed: int = 0,
+) -> HashModel:
+    r"""Let new modalities join a model; all others, and their codes, stay as they are.
+
+    A new modality may be another kind of things, or another encoder of the same things, such as the
+    next version of an embedding model. Its outputs are ridge regressions on the real-valued outputs
+    $y$ of the frozen modalities,
+
+    $$ \min_{W, b} \sum_i \|W^\top \varphi(x_i) + b - y_i\|^2 + \lambda \|W\|^2, $$
+
+    on linear features or similarities to landmarks $\varphi$. The closed-form leave-one-out error
+    chooses $\lambda$; the bits of a held-out fifth of the rows choose $\varphi$. Where the frozen
+    rows have few distinct outputs, such as those of a few words that many voices speak, the mean of
+    these outputs, weighted by the posteriors of a logistic regression, is tried too. It needs NumPy
+    only, and seconds. A few thousand rows suffice.
+
+    Args:
+        model: A trained model.
+        views: The new modalities, and at least one that the model knows, to learn from.
+        like: The known modality whose outputs are learned; None: the mean of all that are in
+            ``views``.
+        pairs: Similar pairs of rows of new and known modalities; None: row i of every view is the
+            same item.
+        recipes: New modality → how its rows are extracted from raw inputs.
+        seed: Seed of held-out rows and landmarks.
+
+    Returns:
+        A model with all modalities. Codes of the old ones are bit-identical to those of ``model``.
+
+    Raises:
+        DataError: No view is new, or nothing links a new view to a known one.
+
+    Example:
+        >>> import numpy as np
+        >>> from crossbit import ITQ, extend
+        >>> X = np.random.default_rng(0).normal(size=(100, 8))
+        >>> model = ITQ(n_bits=16).fit({"text": X})
+        >>> extend(model, {"text": X, "text_v2": X[:, ::-1] + 1}, like="text")
+        HashModel(text, text_v2 → 16 bits)
+    """
+    data = training_set(views, pairs=pairs)
+    new = [name for name in data.modalities if name not in model.encoders]
+    known = [name for name in data.modalities if name in model.encoders]
+    if not new or not known:
+        raise DataError(
+            "views must contain a new modality and one that the model knows;"
+            f" got {data.modalities}, the model knows {model.modalities}"
+        )
+    sources = known if like is None else [check_known(like, known, "modality to learn from")]
+    for name in recipes or {}:
+        check_known(name, new, "new modality")
+    joined = _Join(model, data, sources, seed)
+    encoders = dict(model.encoders)
+    card: dict[str, str] = dict(model.card.get("extended", {}))
+    for number, name in enumerate(new):
+        encoders[name], card[name] = joined.learn(name, number)
+    return replace(
+        model,
+        encoders=encoders,
+        recipes={**model.recipes, **(recipes or {})},
+        card={**model.card, "extended": card},
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Join:
+    """Regressions on the outputs of frozen modalities."""
+
+    model: HashModel
+    data: TrainingSet
+    sources: list[str]
+    seed: int
+
+    def learn(self, name: str, number: int) -> tuple[list[Layer], str]:
+        """Return the layers of a new modality and a description for the card."""
+        random = np.random.default_rng([self.seed, number])
+        rows, targets = self._targets(name, random)
+        X = np.asarray(self.data.views[name][rows], np.float32)
+        order = random.permutation(len(rows))
+        held_out = order[: int(_HELD_OUT * len(rows))]
+        train = np.sort(order[len(held_out) :])
+        scores = {}
+        fits = _fits(targets)
+        for about, fit in fits.items():
+            predicted = apply_layers(fit(X[train], targets[train], random), X[held_out])
+            scores[about] = float(np.mean((predicted >= 0) == (targets[held_out] >= 0)))
+        best = max(scores, key=lambda about: scores[about])
+        description = (
+            f"learned like {', '.join(self.sources)} from {len(rows)} rows, inputs {best},"
+            f" {100 * scores[best]:.1f} % equal bits on held-out rows"
+        )
+        return fits[best](X, targets, random), description
+
+    def _targets(self, name: str, random: np.random.Generator) -> tuple[_Ints, _Floats]:
+        """Return rows of a new modality and the mean output of the frozen rows linked to each."""
+        links = [self._links(name, source) for source in self.sources]
+        rows = np.unique(np.concatenate([index[:, 0] for index in links]))
+        if len(rows) < _MIN_ROWS:
+            raise DataError(
+                f"{len(rows)} rows of {name!r} are linked to {self.sources};"
+                f" at least {_MIN_ROWS} are needed, and a few thousand are better"
+            )
+        if len(rows) > _MAX_ROWS:
+            rows = np.sort(random.choice(rows, _MAX_ROWS, replace=False))
+        total = np.zeros((len(rows), self.model.n_bits), np.float32)
+        count = np.zeros(len(rows), np.float32)
+        for source, index in zip(self.sources, links, strict=True):
+            index = index[np.isin(index[:, 0], rows)]
+            used, position = np.unique(index[:, 1], return_inverse=True)
+            outputs = self.model.scores(source, self.data.views[source][used])
+            at = np.searchsorted(rows, index[:, 0])
+            np.add.at(total, at, outputs[position])
+            np.add.at(count, at, 1)
+        return rows, total / count[:, None]
+
+    def _links(self, name: str, source: str) -> _Ints:
+        """Linked rows of a new and a frozen modality, shape (links, 2)."""
+        links = linked_rows(self.data)
+        return links[name, source] if (name, source) in links else links[source, name][:, ::-1]
+
+
+def _fits(targets: _Floats) -> dict[str, _Fit]:
+    """Ways to learn these outputs, by a description of each."""
+    fits: dict[str, _Fit] = {steps: partial(_regress, steps) for steps in _CANDIDATES}
+    n_classes = len(np.unique(targets, axis=0))
+    if 1 < n_classes <= min(_MAX_CLASSES, len(targets) // _ROWS_PER_CLASS):
+        fits[f"{_CLASS_INPUTS}, posteriors of {n_classes} distinct outputs"] = _classify
+    return fits
+
+
+def _regress(steps: str, X: _Floats, targets: _Floats, random: np.random.Generator) -> list[Layer]:
+    layers = fit_preprocessing(steps, X, random)
+    ridge = Ridge(apply_layers(layers, X), targets)
+    _, decay = ridge.leave_one_out()
+    return [*layers, Affine(*ridge.solve(decay))]
+
+
+def _classify(X: _Floats, targets: _Floats, random: np.random.Generator) -> list[Layer]:
+    """Mean of the distinct outputs, weighted by the probability of each."""
+    outputs, classes = np.unique(targets, axis=0, return_inverse=True)
+    one_hot = np.eye(len(outputs), dtype=np.float32)[classes.reshape(-1)]
+    layers = fit_preprocessing(_CLASS_INPUTS, X, random)
+    seed = int(random.integers(1 << 31))
+    regression = fit_validated(apply_layers(layers, X), one_hot, multi_label=False, seed=seed)
+    return [*layers, Affine(*regression), Softmax(), Affine(outputs, np.zeros(outputs.shape[1]))]
