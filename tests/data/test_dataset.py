@@ -214,7 +214,7 @@ def test_only_a_data_set_is_overwritten(tmp_path: Path) -> None:
 def test_a_failed_save_leaves_the_old_data_set(tmp_path: Path) -> None:
     aligned().save(tmp_path / "set")
     for value in (object(), float("nan")):
-        with pytest.raises(DataError, match="payload: row 1 cannot be written as JSON"):
+        with pytest.raises(DataError, match=r"payload: row 1 .* cannot be written as JSON"):
             aligned(payload=[{}, {"k": value}, *[{}] * 4]).save(tmp_path / "set")
     same(aligned(), Dataset.load(tmp_path / "set"))
     assert [path.name for path in tmp_path.iterdir()] == ["set"]
@@ -236,7 +236,7 @@ def test_an_array_of_objects_is_never_unpickled(tmp_path: Path) -> None:
         "dataset.json",
         {k: v for k, v in facts.items() if k not in ("files", "checksum")},
     )
-    with pytest.raises(FormatError, match=r"image\.npy: cannot be read as an array"):
+    with pytest.raises(FormatError, match=r"image\.npy: .*it holds Python objects"):
         Dataset.load(tmp_path / "set")
 
 
@@ -279,7 +279,7 @@ def test_a_corrupted_archive_is_named(tmp_path: Path) -> None:
     path = tmp_path / "set" / "pairs.npz"
     path.write_bytes(path.read_bytes()[:-30])
     reseal(tmp_path / "set")
-    with pytest.raises(FormatError, match=r"pairs\.npz: cannot be read as an array"):
+    with pytest.raises(FormatError, match=r"pairs\.npz: cannot be read as \.npz"):
         Dataset.load(tmp_path / "set")
 
 

@@ -32,7 +32,7 @@ def test_labels_take_one_of_two_forms(raw: Any, expected: Any) -> None:  # noqa:
     ("raw", "message"),
     [
         ([0, 1], r"labels: expected one for each of 3 rows, got shape \(2,\)"),
-        (["a", "b", "c"], "classes must be integers, −1 for unknown, got <U1"),
+        (["a", "b", "c"], "classes must be integers, −1 for unknown, or words; got <U1"),
         ([0.5, 1, 2], "classes must be integers"),
         ([np.nan, 1, 2], "classes must be integers"),
         ([np.inf, 1, 2], "classes must be integers"),

@@ -119,17 +119,17 @@ def test_views_may_be_images_and_integers() -> None:
         (
             {"image": np.where([[1], [1], [0], [1], [1]], X, [[0.0, np.nan, 0.0]])},
             {},
-            "row 2 contains NaN or infinity",
+            r"row 2 \(counted from 0\) contains NaN or infinity",
         ),
         (
             {"image": np.where([[1], [0], [1], [1], [1]], X, np.inf)},
             {},
-            "row 1 contains NaN or infinity beside",
+            r"row 1 \(counted from 0\) contains NaN or infinity beside",
         ),
         (
             {"image": np.where([[1], [0], [1], [1], [1]], X, 1e19)},
             {},
-            r"row 1 contains .* a number beyond ±1e\+18",
+            r"row 1 .* contains .* a number beyond ±1e\+18",
         ),
         ({"image": np.full((5, 3), np.nan)}, {}, r"view 'image': every row is absent \(all NaN\)"),
         ({"image": X}, {"labels": [0, 1]}, "labels of 'image': expected one for each of 5 rows"),
@@ -142,12 +142,12 @@ def test_views_may_be_images_and_integers() -> None:
         (
             {"image": X, "text": Y},
             {"pairs": [pair(index=[[0, 5]])]},
-            "row 5 of 'text' is out of range, the view has 5",
+            "row 5 .* of 'text' is out of range, the view has 5",
         ),
         (
             {"image": X, "text": without(Y, 1)},
             {"pairs": pair()},
-            r"row 1 of 'text' is absent \(all NaN\)",
+            r"row 1 .* of 'text' is absent \(all NaN\)",
         ),
         ({"image": X}, {"pairs": pair()}, "unknown modality 'text'"),
         (
@@ -191,7 +191,7 @@ def test_a_bad_row_beyond_the_first_block_is_named(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(sys.modules[TrainingSet.__module__], "_BLOCK", 2)
     bad = X.copy()
     bad[3, 0] = np.nan
-    with pytest.raises(DataError, match="view 'image': row 3 contains NaN"):
+    with pytest.raises(DataError, match=r"rows of 'image': row 3 \(counted from 0\) contains NaN"):
         check_view("image", bad)
     assert check_view("image", without(X, 4)).tolist() == [True] * 4 + [False]
 

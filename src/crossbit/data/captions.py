@@ -4,13 +4,14 @@ import csv
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from io import StringIO
 from os import PathLike
 from pathlib import Path
 from typing import Any, NoReturn
 
-from crossbit.errors import DataError
+from crossbit.errors import DataError, FormatError
 
 IMAGE_COLUMNS = ("image", "picture", "file", "filename", "file_name", "path", "name", "photo")
 """Columns of a CSV file, or keys of JSON lines, that may hold the image; the first one is used."""
@@ -30,6 +31,7 @@ CAPTION_COLUMNS = (
 
 _TOKEN = re.compile(r"(\S.*?)#\d+\t(.*)")
 _DELIMITERS = ",\t;|"
+_MAX_CELL = 1 << 26  # characters: a row of a million numbers in one cell
 _INT64 = range(-(2**63), 2**63)
 _Row = tuple[str, list[str], dict[str, Any]]  # image, captions, other fields
 
@@ -118,17 +120,46 @@ def _json_rows(path: Path, text: str) -> Iterator[_Row]:
 
 
 def _csv_rows(path: Path, text: str) -> Iterator[_Row]:
-    header = text.lstrip("\n").splitlines()[0]
-    delimiter = max(_DELIMITERS, key=header.count)
-    rows = csv.DictReader(text.splitlines(keepends=True), delimiter=delimiter, restkey="")
-    for row in rows:
-        if "" in row or None in row.values():
+    first = next(line for _, line in _lines(text))
+    rows = csv_rows(StringIO(text, newline=""), path, max(_DELIMITERS, key=first.count))
+    header_line, header = next(rows)
+    for number, cells in rows:
+        if len(cells) != len(header):
             raise DataError(
-                f"{path}, line {rows.line_num}: expected {len(rows.fieldnames or ())} columns"
-                " as in line 1"
+                f"{path}, line {number}: expected {len(header)} columns as in line {header_line},"
+                f" got {len(cells)}"
             )
-        name, captions, fields = _parse_row(path, rows.line_num, row)
+        row = dict(zip(header, cells, strict=True))
+        name, captions, fields = _parse_row(path, number, row)
         yield name, captions, {key: parse_cell(cell) for key, cell in fields.items() if cell}
+
+
+def csv_rows(
+    lines: Iterable[str], name: str | PathLike[str], delimiter: str = ","
+) -> Iterator[tuple[int, list[str]]]:
+    r"""Read CSV and yield the cells of each record with the number of its first line, from 1.
+
+    Blank lines are skipped but counted; a quoted cell may contain line breaks.
+
+    Args:
+        lines: A text file opened with ``newline=""``, or its lines.
+        name: The file, for error messages.
+        delimiter: The character between two cells.
+
+    Example:
+        >>> list(csv_rows(["a,b\n", "\n", '"two\n', 'lines",1\n', "x,2\n"], "toy.csv"))
+        [(1, ['a', 'b']), (3, ['two\nlines', '1']), (5, ['x', '2'])]
+    """
+    csv.field_size_limit(_MAX_CELL)
+    reader = csv.reader(lines, delimiter=delimiter)
+    line = 1
+    try:
+        for cells in reader:
+            if cells:
+                yield line, cells
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise FormatError(f"{name}, line {line}: invalid CSV ({error})") from error
 
 
 def _parse_row(path: Path, number: int, row: Mapping[str, Any]) -> _Row:

@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from crossbit._frames import columns_of, to_frame
 from crossbit._validation import (
     check_array,
     check_known,
@@ -17,7 +18,13 @@ from crossbit._validation import (
     present_rows,
 )
 from crossbit.data import storage
-from crossbit.data.labels import check_labels, is_known
+from crossbit.data.labels import (
+    check_labels,
+    class_names,
+    class_sizes,
+    describe_labels,
+    number_words,
+)
 from crossbit.data.pairs import Pairs
 from crossbit.errors import DataError, FormatError
 
@@ -43,7 +50,7 @@ class Dataset:
 
     Args:
         views: Modality → rows of features, shape (n, d) or (n, …). A row that is all NaN is absent.
-        labels: Classes (n,) with −1 for unknown, or zeros and ones (n, classes); or
+        labels: Classes (n,) with −1 for unknown, words, or zeros and ones (n, classes); or
             ``{modality: labels}``.
         pairs: Similar and dissimilar pairs of rows.
         splits: Split name → its row numbers, or a boolean mask of all rows; or
@@ -86,6 +93,7 @@ class Dataset:
                 f" got {sorted(views)}"
             )
         self._set("views", views)
+        self._number_words()
         self._set("labels", self._check(self.labels, "labels", check_labels))
         self._set("pairs", Pairs.as_tuple(self.pairs))
         self._set(
@@ -99,6 +107,21 @@ class Dataset:
             for modality, rows in zip((pairs.left, pairs.right), pairs.index.T, strict=True):
                 n = len(views[check_known(modality, views)])
                 _check_range(rows, n, f"pairs {pairs.key!r} of {modality!r}")
+
+    def _number_words(self) -> None:
+        """Replace labels that are words by class numbers, and keep the words as class names."""
+        several = isinstance(self.labels, Mapping)
+        given = list(self.labels.values()) if isinstance(self.labels, Mapping) else [self.labels]
+        names, numbered = number_words(*given)
+        if names and self.labels is not None:
+            if self.classes and list(self.classes) != names:
+                raise DataError(
+                    f"classes: the labels are the words {names[:5]}, so leave classes out"
+                )
+            self._set(
+                "labels", dict(zip(self.labels, numbered, strict=True)) if several else numbered[0]
+            )
+            self._set("classes", names)
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
@@ -158,7 +181,7 @@ class Dataset:
         labels = list(self.labels_by_modality().values())
         if any(array.ndim == 2 for array in labels):
             return max(int(array.shape[1]) for array in labels if array.ndim == 2)
-        return len(_class_sizes(np.concatenate(labels))) if labels else 0
+        return len(class_sizes(np.concatenate(labels))) if labels else 0
 
     def labels_by_modality(self) -> dict[str, NDArray[Any]]:
         """Return modality → labels of its rows; empty without labels."""
@@ -254,7 +277,7 @@ class Dataset:
                 for m, view in self.views.items()
             },
             "labels": {
-                m: _describe_labels(labels) for m, labels in self.labels_by_modality().items()
+                m: describe_labels(labels) for m, labels in self.labels_by_modality().items()
             },
             "classes": list(self.classes),
             "pairs": [
@@ -270,6 +293,31 @@ class Dataset:
             "source": self.source,
             "license": self.license,
         }
+
+    def to_frame(self, library: str = "pandas") -> Any:  # noqa: ANN401 - a frame
+        """Return one row per item: a column of lists per view, labels, splits, and the payload.
+
+        `convert` reads the same columns from a parquet file.
+
+        Args:
+            library: ``"pandas"`` or ``"polars"``.
+        """
+        if not self.aligned:
+            raise DataError("to_frame needs aligned views; convert the views one by one")
+        columns: dict[str, Any] = {
+            m: [
+                row.tolist() if is_present else None
+                for row, is_present in zip(view, present_rows(view), strict=True)
+            ]
+            for m, view in self.views.items()
+        }
+        if self.labels is not None:
+            columns["label"] = class_names(np.asarray(self.labels), self.classes)
+        for split, rows in self.splits.items():
+            for row in np.asarray(rows).tolist():
+                columns.setdefault("split", [None] * len(self))[row] = split
+        payload: Any = self.payload or ()
+        return to_frame(columns_of(payload) | columns, library)
 
     def __repr__(self) -> str:
         """Such as ``Dataset(wiki: 2866 rows; image 128, text 10; 10 classes; train 2173)``."""
@@ -346,25 +394,6 @@ def _take_each(value: Any, rows: Mapping[str, NDArray[np.int64]]) -> Any:  # noq
 
 def _largest_class(labels: NDArray[Any]) -> int:
     return labels.shape[1] - 1 if labels.ndim == 2 else int(labels.max(initial=-1))
-
-
-def _class_sizes(labels: NDArray[Any]) -> NDArray[np.int64]:
-    """Number of rows per column of a matrix, or per class that occurs, by class number.
-
-    Class numbers may be identifiers such as 10¹²: memory depends on the number of classes only.
-    """
-    if labels.ndim == 2:
-        return np.asarray(labels.sum(axis=0), np.int64)
-    return np.unique(labels[labels >= 0], return_counts=True)[1]
-
-
-def _describe_labels(labels: NDArray[Any]) -> dict[str, Any]:
-    unknown = int((~is_known(labels)).sum())
-    return {
-        "multi_label": labels.ndim == 2,
-        "unknown": unknown,
-        "counts": _class_sizes(labels).tolist(),
-    }
 
 
 def _size(rows: Rows) -> int:

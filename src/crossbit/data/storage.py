@@ -13,18 +13,17 @@ payload.jsonl     one JSON object per row (payload-<modality>.jsonl if the views
 
 import json
 import re
-import zipfile
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from crossbit._io.arrays import check_memory, npz_arrays, read_npy
 from crossbit._io.files import atomic_write, read_json, write_json
 from crossbit._io.folders import read_manifest, replace_folder, write_manifest
+from crossbit._progress import OnStep, Step
 from crossbit._validation import check_modality
 from crossbit.data.pairs import Pairs
 from crossbit.errors import DataError, FormatError
@@ -56,17 +55,29 @@ class Readable(Protocol):
         ...
 
 
-def save(folder: Path, data: "Dataset", views: Mapping[str, Readable]) -> None:
+def save(
+    folder: Path,
+    data: "Dataset",
+    views: Mapping[str, Readable],
+    *,
+    on_step: OnStep | None = None,
+) -> None:
     """Write a data set folder atomically.
 
     Args:
         folder: The folder to write.
         data: Everything but the views.
         views: Modality → rows, copied to disk block by block.
+        on_step: Called with the number of rows that are written, over all views.
     """
+    total = sum(int(view.shape[0]) for view in views.values())
+    done = 0
     with replace_folder(folder, MANIFEST, FORMAT) as fresh:
         for name, view in views.items():
-            _write_view(fresh / f"{name}.npy", view)
+            for rows in _write_view(fresh / f"{name}.npy", view):
+                done += rows
+                if on_step is not None:
+                    on_step(Step(done, total))
         for stem, labels in _files_of("labels", data.labels):
             _write_labels(fresh, stem, labels)
         for stem, objects in _files_of("payload", data.payload):
@@ -91,7 +102,11 @@ def load(folder: Path, *, verify: bool) -> dict[str, Any]:
     manifest = read_manifest(folder, MANIFEST, FORMAT, verify=verify)
     _check_manifest(folder, manifest)
     try:
-        sizes = {check_modality(name): shape[0] for name, shape in manifest["views"].items()}
+        views = {
+            check_modality(name): _read_view(folder / f"{name}.npy", shape)
+            for name, shape in manifest["views"].items()
+        }
+        sizes = {name: len(view) for name, view in views.items()}
         labels = {
             m: _read_labels(folder, stem, manifest["files"]) for m, stem in _stems("labels", sizes)
         }
@@ -100,7 +115,7 @@ def load(folder: Path, *, verify: bool) -> dict[str, Any]:
             for m, stem in _stems("payload", sizes)
         }
         return {
-            "views": {name: _load(folder / f"{name}.npy", mapped=True) for name in sizes},
+            "views": views,
             "labels": _merge(labels),
             "pairs": _read_pairs(folder / "pairs.npz", manifest["pairs"]),
             "splits": {
@@ -113,6 +128,14 @@ def load(folder: Path, *, verify: bool) -> dict[str, Any]:
         }
     except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
         raise FormatError(f"{folder}: {MANIFEST} or splits.json is corrupted ({error})") from error
+
+
+def _read_view(path: Path, shape: Sequence[int]) -> NDArray[Any]:
+    """Map a view into memory; its shape must be the one in the manifest."""
+    view = read_npy(path, mapped=True)
+    if list(view.shape) != list(shape) or 0 in view.shape[1:]:
+        raise FormatError(f"{path}: expected shape {list(shape)}, got {list(view.shape)}")
+    return view
 
 
 def _check_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
@@ -155,14 +178,17 @@ def _merge(values: Mapping[str, Any]) -> Any:  # noqa: ANN401
     return {modality: value for modality, value in values.items() if value is not None} or None
 
 
-def _write_view(path: Path, view: Readable) -> None:
+def _write_view(path: Path, view: Readable) -> Iterator[int]:
+    """Write a view block by block, and yield the number of rows of each block."""
     dtype = view.dtype.newbyteorder("<")
     step = max(1, _BLOCK_BYTES // max(1, dtype.itemsize * int(np.prod(view.shape[1:]))))
     header = {"descr": dtype.str, "fortran_order": False, "shape": tuple(map(int, view.shape))}
     with atomic_write(path) as file:
         np.lib.format.write_array_header_1_0(file, header)
         for start in range(0, view.shape[0], step):
-            file.write(np.ascontiguousarray(view[start : start + step], dtype).data)
+            block = np.ascontiguousarray(view[start : start + step], dtype)
+            file.write(block.data)
+            yield len(block)
 
 
 def _write_labels(folder: Path, stem: str, labels: NDArray[Any]) -> None:
@@ -178,12 +204,16 @@ def _write_labels(folder: Path, stem: str, labels: NDArray[Any]) -> None:
 
 def _read_labels(folder: Path, stem: str, files: Mapping[str, Any]) -> NDArray[Any] | None:
     if f"{stem}.npy" in files:
-        classes: NDArray[Any] = _load(folder / f"{stem}.npy")
-        return classes
+        return read_npy(folder / f"{stem}.npy")
     if f"{stem}.npz" not in files:
         return None
-    stored = _load(folder / f"{stem}.npz")
-    return np.unpackbits(stored["packed"], axis=1, count=int(stored["n_classes"])).view(np.bool_)
+    stored = _read_npz(folder / f"{stem}.npz")
+    packed = stored["packed"]
+    count = int(stored["n_classes"])
+    if packed.ndim != 2 or not 0 <= 8 * packed.shape[1] - count < 8:
+        raise ValueError(f"{count} classes in an array of shape {packed.shape}")
+    check_memory(f"{folder / stem}.npz", len(packed) * count)
+    return np.unpackbits(packed, axis=1, count=count).view(np.bool_)
 
 
 def _write_pairs(path: Path, pairs: Sequence[Pairs]) -> None:
@@ -195,7 +225,7 @@ def _write_pairs(path: Path, pairs: Sequence[Pairs]) -> None:
 
 
 def _read_pairs(path: Path, kinds: Sequence[Sequence[str]]) -> list[Pairs]:
-    stored = _load(path) if kinds else {}
+    stored = _read_npz(path) if kinds else {}
     return [
         Pairs(left, right, stored[f"index{k}"], stored[f"similar{k}"])
         for k, (left, right) in enumerate(kinds)
@@ -210,7 +240,7 @@ def _write_lines(path: Path, objects: Sequence[Mapping[str, Any]]) -> None:
                 file.write((line + "\n").encode())
             except (TypeError, ValueError) as error:
                 raise DataError(
-                    f"payload: row {row} cannot be written as JSON ({error})"
+                    f"payload: row {row} (counted from 0) cannot be written as JSON ({error})"
                 ) from error
 
 
@@ -226,19 +256,13 @@ def _read_lines(path: Path, files: Mapping[str, Any]) -> list[dict[str, Any]] | 
         ) from error
 
 
-def _load(path: Path, *, mapped: bool = False) -> Any:  # noqa: ANN401 - an array or an archive
-    """Load an array, or the arrays of a small archive; pickles are rejected."""
-    try:
-        if mapped:
-            with suppress(ValueError):  # an array without elements cannot be mapped
-                return np.load(path, mmap_mode="r", allow_pickle=False)
-        with path.open("rb") as file:
-            loaded = np.load(file, allow_pickle=False)
-            return dict(loaded) if isinstance(loaded, np.lib.npyio.NpzFile) else loaded
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise FormatError(
-            f"{path}: cannot be read as an array ({error}); the file is corrupted"
-        ) from error
+def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
+    """Read the arrays of an archive; pickles are rejected."""
+    arrays = dict(npz_arrays(path))
+    pickles = [name for name, array in arrays.items() if array is None]
+    if pickles:
+        raise FormatError(f"{path}: {pickles} hold Python objects; the file is corrupted")
+    return {name: array for name, array in arrays.items() if array is not None}
 
 
 def _format_rows(rows: NDArray[np.int64]) -> str:

@@ -2,16 +2,22 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crossbit._validation import check_known, check_modality, check_rows, present_rows
-from crossbit.data.labels import LabelsArgument, check_labels
+from crossbit.data.labels import LabelsArgument, check_labels, number_words
+from crossbit.data.neighbors import (
+    Neighbors,
+    NeighborsArgument,
+    find_neighbors,
+    metrics_by_modality,
+)
 from crossbit.data.pairs import Pairs, pairs_from_labels
-from crossbit.errors import DataError
+from crossbit.errors import DataError, RowError
 
 Views = Mapping[str, ArrayLike]
 """Modality → rows of features, shape (n, d), or (n, …) for a custom network."""
@@ -34,6 +40,8 @@ class TrainingSet:
         pairs: Explicit pairs of rows, within and across modalities.
         aligned: Whether row i of every view is the same item.
         aligned_supervision: Whether the hasher should learn from that alignment.
+        neighbors: Modality → nearest and far rows of its anchors, empty without neighbors.
+        class_names: The word of each class number, if the labels were words.
     """
 
     views: dict[str, NDArray[Any]]
@@ -42,6 +50,8 @@ class TrainingSet:
     pairs: tuple[Pairs, ...]
     aligned: bool
     aligned_supervision: bool
+    neighbors: dict[str, Neighbors] = field(default_factory=dict)
+    class_names: tuple[str, ...] = ()
 
     @property
     def modalities(self) -> list[str]:
@@ -195,6 +205,7 @@ def training_set(
     labels: LabelsArgument | None = None,
     pairs: Pairs | Sequence[Pairs] | None = None,
     aligned: bool | None = None,
+    neighbors: NeighborsArgument | None = None,
 ) -> TrainingSet:
     """Validate views and their supervision.
 
@@ -204,6 +215,7 @@ def training_set(
         pairs: Similar and dissimilar pairs of row numbers.
         aligned: Row i of every view is the same item. By default true if neither labels nor pairs
             are given.
+        neighbors: Metric whose nearest rows are similar, for all modalities or by modality.
 
     Raises:
         DataError: A view, label or pair cannot be used; the message says which and why.
@@ -219,8 +231,21 @@ def training_set(
     same_rows = aligned_supervision or (labels is not None and not isinstance(labels, Mapping))
     if same_rows:
         _check_lengths(arrays)
-    by_modality = _labels_by_modality(labels, arrays)
-    return TrainingSet(arrays, present, by_modality, explicit, same_rows, aligned_supervision)
+    class_names, by_modality = _labels_by_modality(labels, arrays)
+    found = {
+        name: find_neighbors(name, arrays[name], present[name], metric)
+        for name, metric in metrics_by_modality(neighbors, arrays).items()
+    }
+    return TrainingSet(
+        arrays,
+        present,
+        by_modality,
+        explicit,
+        same_rows,
+        aligned_supervision,
+        found,
+        tuple(class_names),
+    )
 
 
 def _check_views(views: Views) -> dict[str, NDArray[Any]]:
@@ -255,10 +280,11 @@ def check_view(name: str, rows: NDArray[Any], *, first: int = 0) -> NDArray[np.b
         block_present = present_rows(block)
         values = np.abs(block.reshape(len(block), math.prod(block.shape[1:])))
         if (bad := block_present & ~(values <= _LARGEST).all(axis=1)).any():
-            raise DataError(
-                f"view {name!r}: row {first + start + int(bad.argmax())} contains NaN or infinity"
-                f" beside numbers, or a number beyond ±{_LARGEST:.0e};"
-                " an absent row is NaN in every column"
+            raise RowError(
+                name,
+                first + start + int(bad.argmax()),
+                f"contains NaN or infinity beside numbers, or a number beyond ±{_LARGEST:.0e};"
+                " remove or impute it; an absent row is NaN in every column",
             )
         present[start : start + _BLOCK] = block_present
     return present
@@ -272,13 +298,14 @@ def _check_pairs(
         check_known(name, arrays)
         if len(rows) and rows.max() >= len(arrays[name]):
             raise DataError(
-                f"pairs {pairs.key!r}: row {rows.max()} of {name!r} is out of range,"
-                f" the view has {len(arrays[name])} rows"
+                f"pairs {pairs.key!r}: row {rows.max()} (counted from 0) of {name!r} is out of"
+                f" range, the view has {len(arrays[name])} rows"
             )
         absent = ~present[name][rows]
         if absent.any():
             raise DataError(
-                f"pairs {pairs.key!r}: row {rows[absent.argmax()]} of {name!r} is absent (all NaN)"
+                f"pairs {pairs.key!r}: row {rows[absent.argmax()]} (counted from 0) of {name!r}"
+                " is absent (all NaN)"
             )
 
 
@@ -293,12 +320,15 @@ def _check_lengths(arrays: Mapping[str, NDArray[Any]]) -> None:
 
 def _labels_by_modality(
     labels: LabelsArgument | None, arrays: Mapping[str, NDArray[Any]]
-) -> dict[str, NDArray[Any]]:
+) -> tuple[list[str], dict[str, NDArray[Any]]]:
+    """Return the words of the classes, if labels are words, and the labels of each modality."""
     if labels is None:
-        return {}
-    by_modality = labels if isinstance(labels, Mapping) else dict.fromkeys(arrays, labels)
+        return [], {}
+    by_modality = dict(labels) if isinstance(labels, Mapping) else dict.fromkeys(arrays, labels)
     for name in by_modality:
         check_known(name, arrays)
+    class_names, numbered = number_words(*by_modality.values())
+    by_modality = dict(zip(by_modality, numbered, strict=True))
     checked = {
         name: check_labels(value, len(arrays[name]), f"labels of {name!r}")
         for name, value in by_modality.items()
@@ -308,4 +338,4 @@ def _labels_by_modality(
         raise DataError(
             f"labels of all modalities must use the same form and classes, got shapes {shapes}"
         )
-    return checked
+    return class_names, checked

@@ -1,5 +1,6 @@
 """Protocols, and the evaluation of a hash model from every modality to every modality."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import permutations
@@ -8,10 +9,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from crossbit._progress import OnStep, StepCounter, log_progress
 from crossbit._validation import check_known, present_rows
 from crossbit.codes import Codes
 from crossbit.data.dataset import Dataset
-from crossbit.errors import DataError
+from crossbit.data.neighbors import find_neighbors
+from crossbit.errors import DataError, RowError
 from crossbit.evaluation.topk import TopKRanking
 from crossbit.metrics.average import AveragePrecision
 from crossbit.metrics.curve import precision_recall_curve
@@ -24,10 +27,11 @@ from crossbit.metrics.evaluate import (
 from crossbit.metrics.health import CodeHealth, code_health
 from crossbit.metrics.measures import Measure, Success
 from crossbit.metrics.ranking import Exclude, Ranking, rank_codes
-from crossbit.metrics.relevance import Relevance, from_labels, same_class
+from crossbit.metrics.relevance import Relevance, from_labels, from_matrix, same_class
 from crossbit.model.hashmodel import HashModel
 
 Rows = NDArray[np.int64]
+_LOG = logging.getLogger(__name__)
 ALL_ROWS = "all rows"
 BaseCodes = Literal["hashed", "learned"]
 _MEASURES = (AveragePrecision(), Success(at=1), Success(at=5), Success(at=10))
@@ -148,7 +152,13 @@ class Evaluation:
 
 
 def evaluate_model(
-    model: HashModel, data: Dataset, protocol: Protocol | None = None, *, threads: int = 1
+    model: HashModel,
+    data: Dataset,
+    protocol: Protocol | None = None,
+    *,
+    threads: int = 1,
+    on_step: OnStep | None = None,
+    verbose: bool = False,
 ) -> Evaluation:
     """Evaluate retrieval between all modalities that the model and the data set share.
 
@@ -161,41 +171,49 @@ def evaluate_model(
         data: Views, and labels if available.
         protocol: Splits and measures; None: `default_protocol` of the data set.
         threads: Number of threads.
+        on_step: Called after the codes of each modality and after each direction.
+        verbose: Show progress on stderr every few seconds, as `Hasher.fit` does.
     """
-    names = [name for name in model.modalities if name in data.modalities]
-    if not names:
-        raise DataError(
-            f"the model has the modalities {model.modalities}, the data set {data.modalities};"
-            " they need at least one in common"
-        )
     protocol = default_protocol(data) if protocol is None else protocol
+    directions = shared_directions(model, data, protocol)
+    names = list(dict.fromkeys(left for left, _ in directions))
     query_rows = {name: split_rows(data, protocol.queries, name) for name in names}
     base_rows = {name: split_rows(data, protocol.base, name) for name in names}
-    query_codes = {name: _encode(model, data, name, rows) for name, rows in query_rows.items()}
     encode_base = _encode if protocol.base_codes == "hashed" else _label_codes
-    base_codes = {name: encode_base(model, data, name, rows) for name, rows in base_rows.items()}
+    query_codes = {}
+    base_codes = {}
     reports = {}
-    for left, right in _directions(data, names, include_self=protocol.include_self):
-        exclude_self = left == right or (data.aligned and not protocol.include_self)
-        ranking = _rank(
-            query_codes[left],
-            base_codes[right],
-            dataset_relevance(data, (left, query_rows[left]), (right, base_rows[right])),
-            exclude=self_matches(query_rows[left], base_rows[right]) if exclude_self else None,
-            k=TopKRanking.cutoff(protocol.measures),
-            threads=threads,
-        )
-        reports[left, right] = evaluate_ranking(ranking, measures=protocol.measures)
+    with log_progress("evaluating", _LOG, on_step, verbose=verbose) as step:
+        report = StepCounter(step, len(names) + len(directions))
+        for name in names:
+            query_codes[name] = _encode(model, data, name, query_rows[name])
+            base_codes[name] = encode_base(model, data, name, base_rows[name])
+            report()
+        for left, right in directions:
+            exclude_self = left == right or (data.aligned and not protocol.include_self)
+            ranking = _rank(
+                query_codes[left],
+                base_codes[right],
+                dataset_relevance(data, (left, query_rows[left]), (right, base_rows[right])),
+                exclude=self_matches(query_rows[left], base_rows[right]) if exclude_self else None,
+                k=TopKRanking.cutoff(protocol.measures),
+                threads=threads,
+            )
+            reports[left, right] = evaluate_ranking(ranking, measures=protocol.measures)
+            report()
     health = {name: code_health(codes) for name, codes in base_codes.items()}
     return Evaluation(reports, protocol, health, query_codes, base_codes, query_rows, base_rows)
 
 
 def _encode(model: HashModel, data: Dataset, modality: str, rows: Rows) -> Codes:
-    return model.encode(modality, data.views[modality][rows])
+    try:
+        return model.encode(modality, data.views[modality][rows])
+    except RowError as error:  # a split has its own numbers, the caller knows those of the data set
+        raise error.renumbered(int(rows[error.row])) from error
 
 
 def _label_codes(model: HashModel, data: Dataset, modality: str, rows: Rows) -> Codes:
-    """Return codes made from labels: the bitwise majority over all rows with the same classes.
+    """Return codes made from labels by the model, or else by a vote over rows of the same classes.
 
     This is what a base looks like whose codes were optimized together with its labels. It measures
     how well queries are classified, not how well features are hashed.
@@ -203,16 +221,27 @@ def _label_codes(model: HashModel, data: Dataset, modality: str, rows: Rows) -> 
     labels = data.labels_by_modality()
     if modality not in labels:
         raise DataError(f"base_codes='learned' needs labels, but {modality!r} has none")
-    bits = _encode(model, data, modality, rows).unpack()
     row_labels = labels[modality][rows]
+    if model.label_encoder is not None:
+        return model.encode(modality, data.views[modality][rows], labels=row_labels)
+    bits = _encode(model, data, modality, rows).unpack()
     member = row_labels if row_labels.ndim == 2 else row_labels[:, None] == np.unique(row_labels)
     votes = member.T.astype(np.float32) @ (2.0 * bits - 1.0)
     return Codes.pack(member @ np.where(votes >= 0, 1.0, -1.0) >= 0)
 
 
-def _directions(data: Dataset, names: list[str], *, include_self: bool) -> list[tuple[str, str]]:
-    """Return all pairs of modalities; without labels only pairs of different modalities."""
-    if data.labels is None and not (include_self and len(names) > 1):
+def shared_directions(model: HashModel, data: Dataset, protocol: Protocol) -> list[tuple[str, str]]:
+    """Return all pairs of modalities that the model and the data set share.
+
+    Without labels only pairs of different modalities are returned.
+    """
+    names = [name for name in model.modalities if name in data.modalities]
+    if not names:
+        raise DataError(
+            f"the model has the modalities {model.modalities}, the data set {data.modalities};"
+            " they need at least one in common"
+        )
+    if data.labels is None and not (protocol.include_self and len(names) > 1):
         raise DataError(
             "without labels only a query's own row is relevant:"
             " include it, and search across at least two modalities"
@@ -287,32 +316,53 @@ def self_matches(query_rows: Rows, base_rows: Rows) -> Rows:
 
 
 def evaluate_codes(
-    codes: OwnedCodes, *, threads: int = 1
+    codes: OwnedCodes,
+    *,
+    labels: Mapping[str, NDArray[Any]] | None = None,
+    features: Mapping[str, NDArray[Any]] | None = None,
+    threads: int = 1,
 ) -> tuple[dict[str, Report], dict[str, Any]]:
-    """Search each modality with each other one; codes of the same item are relevant.
+    """Search each modality with each other one; a single modality is searched with itself.
+
+    Codes of the same item are relevant; with labels, codes that share a class; with features, each
+    modality is searched with itself, and the nearest neighbors in its features are relevant.
 
     Args:
         codes: Codes of test items, the primary modality first.
+        labels: Modality → labels of its codes.
+        features: Modality → feature rows of its codes.
         threads: Number of threads.
 
     Returns:
         Direction, such as ``"text → image"``, → report; and the content of the report file: the
-        reports with precision-recall curves, and mAP of truncated codes.
+        reports with precision-recall curves, along ranks where a query has one right answer, and
+        mAP of truncated codes.
     """
     reports = {}
     directions = {}
     lengths = []
     # Reversed: queries of the other modalities against the primary one come first.
-    for left, right in permutations(reversed(list(codes)), 2):
+    names = list(reversed(list(codes)))
+    across = list(permutations(names, 2)) if features is None else []
+    for left, right in across or [(name, name) for name in names]:
         direction = f"{left} → {right}"
         queries, query_items = codes[left]
         base, base_items = codes[right]
         relevant = replace(
             same_class(query_items, base_items), definition="codes of the query's item"
         )
-        ranking = rank_codes(queries, base, relevant, threads=threads)
+        if features is not None:
+            relevant = _nearest_relevant(left, features[left])
+        elif labels is not None:
+            relevant = from_labels(labels[left], labels[right])
+        exclude: Exclude = "same-row" if left == right else None
+        ranking = rank_codes(queries, base, relevant, exclude=exclude, threads=threads)
         report = evaluate_ranking(ranking, measures=_MEASURES)
-        curve = precision_recall_curve(ranking, points=np.linspace(0.05, 1, 20).tolist())
+        has_one_answer = labels is None and len(np.unique(base_items)) == len(base_items)
+        if has_one_answer:  # precision says nothing then
+            curve = precision_recall_curve(ranking, along="rank")
+        else:
+            curve = precision_recall_curve(ranking, points=np.linspace(0.05, 1, 20).tolist())
         reports[direction] = report
         directions[direction] = {**report.to_dict(), "curve": curve.to_dict()}
         for n_bits in sorted({*(n for n in _CODE_LENGTHS if n < queries.n_bits), queries.n_bits}):
@@ -322,7 +372,16 @@ def evaluate_codes(
                     "n_bits": n_bits,
                     "direction": direction,
                     "name": "mAP of the first bits",
-                    "value": mean_average_precision(*truncated, relevant),
+                    "value": mean_average_precision(*truncated, relevant, exclude=exclude),
                 }
             )
     return reports, {"directions": directions, "bits": lengths}
+
+
+def _nearest_relevant(modality: str, rows: NDArray[Any]) -> Relevance:
+    """The nearest neighbors of each row by the cosine are relevant."""
+    found = find_neighbors(modality, rows, np.ones(len(rows), np.bool_), "cosine")
+    matrix = np.zeros((len(rows), len(rows)), np.bool_)
+    matrix[tuple(found.pairs.index[found.pairs.similar].T)] = True
+    definition = f"the {found.k} nearest neighbors of the query's features, by the cosine"
+    return replace(from_matrix(matrix), definition=definition)

@@ -3,7 +3,7 @@
 import os
 import platform
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbit._io.files import ArrayFile, check_version, read_json, write_json
+from crossbit._io.files import ArrayFile, check_version, make_folders, read_json, write_json
 from crossbit.errors import DataError
 from crossbit.evaluation.evaluate import Evaluation
+from crossbit.evaluation.stages import Stage
 
 FORMAT = "crossbit.result/1"
 CODES_FORMAT = "crossbit.result-codes/1"
@@ -63,16 +64,18 @@ def write_result(
     dataset: Mapping[str, Any],
     seconds: float,
     cpu_seconds: float | None = None,
+    stages: Sequence[Stage] = (),
 ) -> None:
     """Write a result file and, next to it, the codes with their rows.
 
-    With the codes any measure can be computed later.
+    With the codes any measure can be computed later. Quality after each stage, if it was measured,
+    is in the field ``stages``.
     """
     if path.suffix == CODES_SUFFIX:
         raise DataError(
             f"{path}: the suffix {CODES_SUFFIX} is reserved for the codes; name the result .json"
         )
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folders(path.parent)
     codes = path.with_name(path.name + CODES_SUFFIX)
     result = {
         "format": FORMAT,
@@ -91,6 +94,8 @@ def write_result(
         "cpu_seconds": cpu_seconds,
         "peak_gib": _peak_memory(),
     }
+    if stages:
+        result["stages"] = [stage.to_dict() for stage in stages]
     if evaluation.queries:
         result["codes"] = codes.name
         _write_codes(codes, evaluation)

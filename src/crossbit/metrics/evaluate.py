@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
+from crossbit._frames import columns_of, to_frame
 from crossbit.codes import Codes
 from crossbit.errors import DataError
 from crossbit.metrics.average import AveragePrecision, Divisor
@@ -99,6 +100,14 @@ class Report:
     def to_json(self) -> str:
         """Return the report as JSON text."""
         return json.dumps(self.to_dict(), indent=2, ensure_ascii=False, allow_nan=False)
+
+    def to_frame(self, library: str = "pandas") -> Any:  # noqa: ANN401 - a frame
+        """Return one row per measure: name, value, interval, tie bounds, chance and definition.
+
+        Args:
+            library: ``"pandas"`` or ``"polars"``.
+        """
+        return to_frame(columns_of([asdict(result) for result in self.results]), library)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Report":

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crossbit.data.labels import check_labels
+from crossbit.data.labels import check_labels, number_words
 from crossbit.errors import DataError
 
 Levels = NDArray[np.uint8]
@@ -275,6 +275,7 @@ class _ClassSets:
 
 
 def _check_both(queries: ArrayLike, base: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
+    _, (queries, base) = number_words(queries, base)
     left = check_labels(queries, None, "labels of the queries")
     right = check_labels(base, None, "labels of the base")
     if left.shape[1:] != right.shape[1:]:

@@ -66,7 +66,7 @@ def test_empty_fields_make_an_absent_row_and_half_a_row_is_rejected(tmp_path: Pa
     assert np.isnan(data.views["image"][1]).all()
     (tmp_path / "set.csv").write_text("image_0,image_1,text_0,text_1\n1,2,3,4\n7,,5,6\n")
     with pytest.raises(
-        DataError, match="view 'image': row 1 contains NaN or infinity beside numbers"
+        DataError, match="line 3: the row of 'image' contains NaN or infinity beside numbers"
     ):
         convert(tmp_path / "set.csv", tmp_path / "out")
     assert np.isnan(

@@ -3,6 +3,7 @@
 | module | job |
 | --- | --- |
 | `readers` | open a file by its suffix: named arrays and columns |
+| `tables` | .csv and .parquet: numbered columns and lists become arrays |
 | `lazy` | arrays that are read one block of rows at a time |
 | `columns` | decide which array is which view, label or split, by name or by ``--map`` |
 | `assemble` | build the fields of a `Dataset` from arrays with known roles |
@@ -20,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from crossbit._progress import OnStep, log_progress
 from crossbit.data import storage
 from crossbit.data.conversion.assemble import assemble
 from crossbit.data.conversion.distributions import OnNote, is_nus, read_nus, wiki_fields
@@ -48,6 +50,8 @@ def convert(
     classes: Sequence[str] = (),
     on_unused: OnUnused = _log_unused,
     on_note: OnNote = _LOG.info,
+    on_step: OnStep | None = None,
+    verbose: bool = False,
 ) -> Dataset:
     """Convert files to a data set folder and load it; a source that is a data set is copied.
 
@@ -72,6 +76,8 @@ def convert(
             default.
         on_note: Called with facts about a known distribution, such as rows without tags; logs them
             by default.
+        on_step: Called with the number of rows that are written, over all views.
+        verbose: Show progress on stderr every few seconds, as `Hasher.fit` does.
 
     Raises:
         DataError: An array is missing (the message names those present), lengths differ, or a row
@@ -85,16 +91,17 @@ def convert(
     _check_apart(paths, Path(out))
     about: dict[str, Any] = {"name": name, "source": origin, "license": license, "classes": classes}
     about = {key: value for key, value in about.items() if value}
-    if (dataset := _as_dataset(paths, map)) is not None:
-        replace(dataset, **about).save(out)
-    elif (folder := _as_nus(paths, map)) is not None:
-        Path(out).parent.mkdir(parents=True, exist_ok=True)
-        # Beside the output, which is on a disk that has room for the data set.
-        with TemporaryDirectory(dir=Path(out).parent) as scratch:
-            nus = read_nus(folder, on_note=on_note, scratch=Path(scratch))
-            replace(nus, **about).save(out)
-    else:
-        _convert_files(paths, Path(out), map, about, on_unused)
+    with log_progress(f"converting to {out}", _LOG, on_step, verbose=verbose) as report:
+        if (dataset := _as_dataset(paths, map)) is not None:
+            storage.save(Path(out), replace(dataset, **about), dataset.views, on_step=report)
+        elif (folder := _as_nus(paths, map)) is not None:
+            Path(out).parent.mkdir(parents=True, exist_ok=True)
+            # Beside the output, which is on a disk that has room for the data set.
+            with TemporaryDirectory(dir=Path(out).parent) as scratch:
+                nus = read_nus(folder, on_note=on_note, scratch=Path(scratch))
+                storage.save(Path(out), replace(nus, **about), nus.views, on_step=report)
+        else:
+            _convert_files(paths, Path(out), map, about, on_unused, report)
     return Dataset.load(out, verify=False)
 
 
@@ -123,6 +130,7 @@ def _convert_files(
     map: Mapping[str, str] | None,
     about: Mapping[str, Any],
     on_unused: OnUnused,
+    on_step: OnStep | None,
 ) -> None:
     with ExitStack() as stack:
         fields = _fields(paths, map, stack, on_unused) | dict(about)
@@ -131,7 +139,7 @@ def _convert_files(
         outline = Dataset(
             **fields | {"views": {m: _outline(view) for m, view in fields["views"].items()}}
         )
-        storage.save(out, outline, fields["views"])
+        storage.save(out, outline, fields["views"], on_step=on_step)
 
 
 def _outline(view: storage.Readable) -> Any:  # noqa: ANN401 - an array

@@ -1,21 +1,21 @@
 """Build the fields of a `Dataset` from named arrays: orientation, stacking, labels, splits."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbit.data.conversion.columns import Arrays, Columns, Role, assign_roles
+from crossbit.data.conversion.columns import Arrays, Columns, Role, assign_roles, select_columns
 from crossbit.data.conversion.lazy import Source, transposed
-from crossbit.data.labels import check_labels
+from crossbit.data.labels import check_labels, classes_from_words
 from crossbit.data.storage import Readable
 from crossbit.data.training_set import check_view
-from crossbit.errors import DataError
+from crossbit.errors import DataError, RowError
 
 _ORDER = ("train", "validation", "test", "query", "database")
-_Parts = dict[str, list[Readable]]
+_Parts = dict[str, list["_Part"]]
 
 
 def assemble(
@@ -31,15 +31,15 @@ def assemble(
         The arguments of `Dataset`, with lazily read views, and the arrays without a role such as
         ``"y (200,)"``.
     """
-    arrays, columns = _merge(sources)
+    arrays, columns = _merge([_with_selections(source, names or {}) for source in sources])
     assembly = _Assembly(first_class=max(source.first_row for source in sources))
     roles = assign_roles(arrays, columns, names)
     for role, name in roles:
         _place(assembly, role, name, arrays, columns)
     used = {name for _, name in roles}
-    assembly.payload = {
-        name: values for name, values in columns.items() if name not in used and name != "split"
-    }
+    members = {member for name in used & arrays.keys() for member in _members(name, arrays)}
+    taken = used | members | {"split"}
+    assembly.payload = {name: values for name, values in columns.items() if name not in taken}
     for split in dict.fromkeys(columns.get("split", ())):
         mask = np.array([value == split for value in columns["split"]])
         assembly.splits[str(split)] = _RowList("split", mask)
@@ -56,10 +56,51 @@ def assemble(
     return assembly.fields(), unused
 
 
-class _Stack:
-    """Arrays stacked along their rows, read one block at a time and validated on the way."""
+def _with_selections(source: Source, names: Mapping[str, str]) -> Source:
+    """Add arrays for the columns of a table that a map selects one by one, by range or by pattern.
 
-    def __init__(self, name: str, arrays: Sequence[Readable]) -> None:
+    The columns leave the numbered group that they belong to.
+    """
+    entries = {
+        entry.strip()
+        for target, listed in names.items()
+        for entry in listed.split(",")
+        if not (target.startswith("labels") and entry.strip() in source.columns)
+    }
+    selections = {
+        entry: columns
+        for entry in sorted(entries - source.arrays.keys())
+        if (columns := select_columns(entry, list(source.numbers)))
+    }
+    taken = {name for columns in selections.values() for name in columns}
+    groups = {
+        name: [member for member in members if member not in taken]
+        for name, members in source.groups.items()
+    }
+    arrays = dict(source.arrays)
+    for name, members in (groups | selections).items():
+        if not members:
+            del arrays[name]
+        elif members != source.groups.get(name):
+            arrays[name] = np.column_stack([source.numbers[member] for member in members])
+    return replace(source, arrays=arrays, groups=groups | selections)
+
+
+def _members(name: str, arrays: Arrays) -> list[str]:
+    """Return the columns of a table that an array is made of."""
+    return arrays[name][1].groups.get(name, [])
+
+
+class _Stack:
+    """Arrays stacked along their rows, read one block at a time and validated on the way.
+
+    Args:
+        name: Modality.
+        parts: Arrays, each with its name and file.
+    """
+
+    def __init__(self, name: str, parts: Sequence["_Part"]) -> None:
+        arrays = [part.array for part in parts]
         if any(len(array.shape) < 2 for array in arrays):
             raise DataError(
                 f"view {name!r}: expected arrays of shape (n, d), got {[a.shape for a in arrays]}"
@@ -70,7 +111,7 @@ class _Stack:
                 f" {[a.shape for a in arrays]}"
             )
         self._name = name
-        self._arrays = list(arrays)
+        self._parts = list(parts)
         self.shape: tuple[int, ...] = (sum(a.shape[0] for a in arrays), *arrays[0].shape[1:])
         self.dtype: np.dtype[Any] = np.result_type(*(array.dtype for array in arrays))
 
@@ -78,15 +119,33 @@ class _Stack:
         start, stop, _ = rows.indices(self.shape[0])
         blocks = [np.empty((0, *self.shape[1:]), self.dtype)]
         first = 0
-        for array in self._arrays:
+        for part in self._parts:
             low = max(0, start - first)
-            high = min(array.shape[0], stop - first)
+            high = min(part.array.shape[0], stop - first)
             if low < high:
-                blocks.append(np.asarray(array[low:high]))
-            first += array.shape[0]
-        block = np.concatenate(blocks)
-        check_view(self._name, block, first=start)
-        return block
+                block = np.asarray(part.array[low:high])
+                try:
+                    check_view(self._name, block, first=low)
+                except RowError as error:
+                    raise part.locate(error) from error
+                blocks.append(block)
+            first += part.array.shape[0]
+        return np.concatenate(blocks)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """An array of a view or of labels, and where it comes from."""
+
+    array: Readable
+    name: str
+    source: Source | None = None  # None for labels, which no error names
+
+    def locate(self, error: RowError) -> DataError:
+        return error if self.source is None else error.at(self.source.place(self.name, error.row))
+
+    def transposed(self) -> "_Part":
+        return replace(self, array=transposed(self.array), name=f"{self.name}.T")
 
 
 @dataclass(frozen=True)
@@ -197,7 +256,7 @@ class _Assembly:
         for m, parts in self.views.items():
             first = 0
             for split in sorted(parts, key=_split_order):
-                size = sum(array.shape[0] for array in parts[split])
+                size = sum(part.array.shape[0] for part in parts[split])
                 spans.setdefault(split, {})[m] = np.arange(first, first + size)
                 first += size
         return {
@@ -238,10 +297,11 @@ def _merge(
 def _place(assembly: _Assembly, role: Role, name: str, arrays: Arrays, columns: Columns) -> None:
     """Put an array, or a column of labels, where its role says."""
     if role.kind == "labels" and name in columns:
-        classes, labels = _labels_from_words(columns[name])
+        classes, labels = classes_from_words(columns[name])
         assembly.classes = assembly.classes or classes
         assembly.first_class = 0
-        assembly.labels.setdefault(role.modality, {}).setdefault(role.split, []).append(labels)
+        part = _Part(labels, name)
+        assembly.labels.setdefault(role.modality, {}).setdefault(role.split, []).append(part)
         return
     array, source = _find(name, arrays, columns)
     if array.dtype.kind not in "biuf":
@@ -256,9 +316,11 @@ def _place(assembly: _Assembly, role: Role, name: str, arrays: Arrays, columns: 
         labels = np.asarray(array[:])
         if labels.ndim == 2 and 1 in labels.shape:  # MATLAB has no vectors of one dimension
             labels = labels.reshape(-1)
-        assembly.labels.setdefault(role.modality, {}).setdefault(role.split, []).append(labels)
+        part = _Part(labels, name, source)
+        assembly.labels.setdefault(role.modality, {}).setdefault(role.split, []).append(part)
     else:
-        assembly.views.setdefault(role.kind, {}).setdefault(role.split, []).append(array)
+        part = _Part(array, name, source)
+        assembly.views.setdefault(role.kind, {}).setdefault(role.split, []).append(part)
 
 
 def _find(name: str, arrays: Arrays, columns: Columns) -> tuple[Readable, Source]:
@@ -271,35 +333,14 @@ def _find(name: str, arrays: Arrays, columns: Columns) -> tuple[Readable, Source
     return (transposed(array) if transpose else array), source
 
 
-def _labels_from_words(values: Sequence[Any]) -> tuple[list[str], NDArray[Any]]:
-    """Return class names and labels: numbers unchanged, words sorted, lists as multiple labels.
-
-    An empty value is unknown.
-    """
-    if any(isinstance(value, list) for value in values):
-        names, flat = _labels_from_words([word for value in values for word in value or ()])
-        rows = np.repeat(np.arange(len(values)), [len(value or ()) for value in values])
-        labels = np.zeros((len(values), flat.max(initial=-1) + 1), np.bool_)
-        labels[rows, flat] = True
-        return names, labels
-    if all(
-        value is None or (isinstance(value, int | float) and value == int(value))
-        for value in values
-    ):
-        return [], np.array([-1 if value is None else int(value) for value in values], np.int64)
-    names = sorted({str(value) for value in values if value not in (None, "")})
-    number = {name: k for k, name in enumerate(names)}
-    return names, np.array([number.get(str(value), -1) for value in values], np.int64)
-
-
-def _labels(arrays: Sequence[Readable], first_class: int) -> NDArray[Any]:
+def _labels(parts: Sequence[_Part], first_class: int) -> NDArray[Any]:
     """Classes from 0, or a boolean matrix if a row has several; MATLAB's classes count from 1."""
-    parts = [np.asarray(array[:]) for array in arrays]
-    if len({part.shape[1:] for part in parts}) > 1:
+    arrays = [np.asarray(part.array[:]) for part in parts]
+    if len({array.shape[1:] for array in arrays}) > 1:
         raise DataError(
-            f"labels: the splits have different shapes, {[part.shape for part in parts]}"
+            f"labels: the splits have different shapes, {[array.shape for array in arrays]}"
         )
-    labels = check_labels(np.concatenate(parts), None)
+    labels = check_labels(np.concatenate(arrays), None)
     if labels.ndim == 1:
         least = labels[labels >= 0].min(initial=np.iinfo(np.int64).max)
         from_one = first_class == 1 and least >= 1
@@ -309,14 +350,14 @@ def _labels(arrays: Sequence[Readable], first_class: int) -> NDArray[Any]:
     return labels
 
 
-def _rows_first(arrays: Mapping[str, list[Readable]], split: str) -> dict[str, list[Readable]]:
+def _rows_first(arrays: Mapping[str, list[_Part]], split: str) -> dict[str, list[_Part]]:
     """Arrays of one split with one item per row: unchanged, or all transposed if that fits."""
     if len({_length(parts, 0) for parts in arrays.values()}) == 1:
         return dict(arrays)
     if len({_length(parts, -1) for parts in arrays.values()}) == 1:
-        return {what: [transposed(array) for array in parts] for what, parts in arrays.items()}
+        return {what: [part.transposed() for part in parts] for what, parts in arrays.items()}
     shapes = ", ".join(
-        f"{what} {[tuple(array.shape) for array in parts]}" for what, parts in arrays.items()
+        f"{what} {[tuple(part.array.shape) for part in parts]}" for what, parts in arrays.items()
     )
     raise DataError(
         f"the numbers of rows differ{f' in {split!r}' if split else ''}: {shapes};"
@@ -324,12 +365,12 @@ def _rows_first(arrays: Mapping[str, list[Readable]], split: str) -> dict[str, l
     )
 
 
-def _length(arrays: Sequence[Readable], axis: int) -> int:
-    return sum(array.shape[axis] for array in arrays)
+def _length(parts: Sequence[_Part], axis: int) -> int:
+    return sum(part.array.shape[axis] for part in parts)
 
 
-def _stacked(parts: Mapping[str, list[Readable]]) -> list[Readable]:
-    return [array for split in sorted(parts, key=_split_order) for array in parts[split]]
+def _stacked(parts: Mapping[str, list[_Part]]) -> list[_Part]:
+    return [part for split in sorted(parts, key=_split_order) for part in parts[split]]
 
 
 def _split_order(split: str) -> tuple[int, str]:
@@ -342,10 +383,14 @@ def _quoted(splits: Sequence[str]) -> str:
 
 def _inventory(arrays: Arrays, columns: Columns) -> str:
     """List what the files hold, for error messages."""
-    shapes = ", ".join(_outline(name, array) for name, (array, _) in sorted(arrays.items()))
+    shapes = ", ".join(_outline(k, a) + _span(_members(k, arrays)) for k, (a, _) in arrays.items())
     parts = [f"the arrays are {shapes}"] if arrays else []
     parts += [f"the columns are {', '.join(sorted(columns))}"] if columns else []
     return ", ".join(parts) or "the files are empty"
+
+
+def _span(members: Sequence[str]) -> str:
+    return f" of columns {members[0]} … {members[-1]}" if members else ""
 
 
 def _outline(name: str, array: Readable) -> str:

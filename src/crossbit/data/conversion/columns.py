@@ -7,11 +7,16 @@
 | ``indexQuery``, ``train_idx``, ``param.indexDatabase``; ``train`` | row numbers of a split |
 | ``L``, ``y``, ``Y``: one integer per row of a view, or zeros and ones; ``y_train`` | labels |
 | any other name in .npz, .npy, .h5, .csv, .parquet: ``sound``, ``sound_train`` | a modality |
+| ``sound_tr`` beside ``sound_te``, in any file | a modality, in parts |
+
+A map that names a view is complete: arrays that it does not name have no role. A map of labels and
+splits alone adds to the conventions.
 """
 
+import fnmatch
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,9 +52,12 @@ _ROW_NUMBERS = re.compile(
     rf"(?:.*\.)?(?:(?:{_INDEX})_?({_ANY_SPLIT})|({_ANY_SPLIT})_?(?:{_INDEX}))", re.IGNORECASE
 )
 _FREE_NAME = re.compile(r"(\w+?)_(train|test|validation|val|query|database|retrieval)")
+_PART_NAME = re.compile(rf"(\w+?)_({_ANY_SPLIT})")  # sound_tr is a part only beside sound_te
+_NUMBERED_COLUMN = re.compile(r"(.*?)(\d+)")
 _TARGET = re.compile(
     r"(?:split:(?P<split>\w+))|(?P<what>[^.:]+)(?:\.(?P<modality>[^.:]+))?(?::(?P<part>\w+))?"
 )
+_NO_VIEWS = ("labels", "split")  # kinds of roles
 _LABEL_LETTERS = ("L", "y", "Y")  # mean labels if no longer name does
 
 
@@ -79,7 +87,8 @@ def parse_map(entries: Iterable[str]) -> dict[str, str]:
     | ``labels.image``, ``labels.image:train`` | labels of one modality, for unpaired views |
     | ``split:query`` | row numbers of the split ``query`` (from 1 in .mat files, else from 0) |
 
-    An array with one item per column is written ``XAll.T``.
+    An array with one item per column is written ``XAll.T``. Columns of a table are also written
+    as a range, ``left=p0:p31``, or as a pattern, ``left=p*``; they stand side by side in the view.
 
     Example:
         >>> parse_map(["image:train=I_tr", "labels=L_tr,L_te"])
@@ -112,23 +121,37 @@ def assign_roles(
         columns: All columns of tables.
         names: The user's map, target → array names; by default the conventions listed above.
     """
-    if names is not None:
-        return [
-            (_parse_target(target), name.strip())
-            for target, listed in names.items()
-            for name in listed.split(",")
-        ]
+    mapped = [
+        (_parse_target(target), name.strip())
+        for target, listed in (names or {}).items()
+        for name in listed.split(",")
+    ]
+    if any(role.kind not in _NO_VIEWS for role, _ in mapped):
+        return mapped
+    mapped_names = {name.removesuffix(".T") for _, name in mapped} | {name for _, name in mapped}
+    others = {name: array for name, array in arrays.items() if name not in mapped_names}
+    other_columns = {name: cells for name, cells in columns.items() if name not in mapped_names}
+    return [*_conventional_roles(others, other_columns, {role for role, _ in mapped}), *mapped]
+
+
+def _conventional_roles(
+    arrays: Arrays, columns: Columns, mapped: Set[Role]
+) -> list[tuple[Role, str]]:
+    """Return roles by naming convention, except labels and splits that a map assigns."""
+    labels_are_mapped = any(role.kind == "labels" for role in mapped)
     short_names = _short_names(arrays)
     roles = dict(_roles_by_name(arrays, short_names))
     for name in columns:
         role = _conventional_role(name, free_names=False, is_vector=False)
         if role is not None and role.kind == "labels":
             roles[name] = role
-    if all(role.kind != "labels" for role in roles.values()):
+    if not labels_are_mapped and all(role.kind != "labels" for role in roles.values()):
         roles |= dict.fromkeys(_lettered_labels(arrays, columns, roles), Role("labels"))
     roles |= dict(_narrow_views(arrays, short_names, roles))
     owners: dict[Role, str] = {}
     for name, role in roles.items():
+        if role in mapped or (labels_are_mapped and role.kind == "labels"):
+            continue
         if role in owners:
             raise DataError(
                 f"{owners[role]!r} and {name!r} both look like {role.kind};"
@@ -152,13 +175,55 @@ def _parse_target(target: str) -> Role:
     return Role(check_modality(match["what"]), match["part"] or "", modality)
 
 
-def _conventional_role(name: str, *, free_names: bool, is_vector: bool) -> Role | None:
+def select_columns(entry: str, names: Sequence[str]) -> list[str]:
+    """Return the columns that an entry of a map names: one, a range, or a pattern.
+
+    A range of numbered columns such as ``p0:p31`` goes by the numbers, any other range by the order
+    in the file. A pattern has ``*``, ``?`` or ``[…]`` and keeps the order in the file.
+
+    Args:
+        entry: Right-hand side of a map entry.
+        names: The numeric columns, in the order of the file.
+
+    Example:
+        >>> names = ["p0", "p10", "p2", "age"]
+        >>> select_columns("p0:p2", names), select_columns("p*", names)
+        (['p0', 'p2'], ['p0', 'p10', 'p2'])
+    """
+    if entry in names:
+        return [entry]
+    first, colon, last = entry.partition(":")
+    if colon and first in names and last in names:
+        ends = [_NUMBERED_COLUMN.fullmatch(name) for name in (first, last)]
+        if ends[0] and ends[1] and ends[0][1] == ends[1][1]:
+            numbers = range(int(ends[0][2]), int(ends[1][2]) + 1)
+            return sorted(_with_numbers(names, ends[0][1], numbers), key=_column_number)
+        return list(names[names.index(first) : names.index(last) + 1])
+    return fnmatch.filter(names, entry) if any(sign in entry for sign in "*?[") else []
+
+
+def _with_numbers(names: Sequence[str], prefix: str, numbers: range) -> Iterator[str]:
+    for name in names:
+        match = _NUMBERED_COLUMN.fullmatch(name)
+        if match and match[1] == prefix and int(match[2]) in numbers:
+            yield name
+
+
+def _column_number(name: str) -> int:
+    match = _NUMBERED_COLUMN.fullmatch(name)
+    return int(match[2]) if match else -1
+
+
+def _conventional_role(
+    name: str, *, free_names: bool, is_vector: bool, in_parts: Set[str] = frozenset()
+) -> Role | None:
     """Role of an array by its name, None for a name that implies none.
 
     Args:
         name: The name.
         free_names: Whether any other name is a modality.
         is_vector: Whether the array is a vector, as lists of row numbers are.
+        in_parts: Names that several arrays have in common, such as ``sound_tr`` and ``sound_te``.
     """
     if is_vector and (match := _ROW_NUMBERS.fullmatch(name)):
         return Role("split", _split_name(match[1] or match[2]))
@@ -169,6 +234,9 @@ def _conventional_role(name: str, *, free_names: bool, is_vector: bool) -> Role 
         pattern = rf"(?:{short})_?({_ANY_SPLIT})|(?:{long})(?:_?({_ANY_SPLIT}))?"
         if match := re.fullmatch(pattern, name, re.IGNORECASE):
             return Role(kind, _split_name(match[1] or match[2] or ""))
+    match = _PART_NAME.fullmatch(name)
+    if match and match[1] in in_parts and not is_vector:
+        return Role(check_modality(match[1]), _split_name(match[2]))
     if not free_names or is_vector:
         return None
     if match := _FREE_NAME.fullmatch(name):
@@ -203,7 +271,17 @@ def _short_names(arrays: Arrays) -> dict[str, str]:
     }
 
 
+def _names_in_parts(short_names: Iterable[str]) -> set[str]:
+    """Return the names that occur with two or more splits, such as sound_tr and sound_te."""
+    splits: dict[str, set[str]] = {}
+    for name in short_names:
+        if match := _PART_NAME.fullmatch(name):
+            splits.setdefault(match[1], set()).add(_split_name(match[2]))
+    return {name for name, parts in splits.items() if len(parts) > 1}
+
+
 def _roles_by_name(arrays: Arrays, short_names: Mapping[str, str]) -> Iterator[tuple[str, Role]]:
+    in_parts = _names_in_parts(short_names.values())
     for name, (array, source) in arrays.items():
         short = short_names[name]
         if not short:
@@ -213,13 +291,16 @@ def _roles_by_name(arrays: Arrays, short_names: Mapping[str, str]) -> Iterator[t
             )
         opaque = isinstance(array, Opaque)
         role = _conventional_role(
-            short, free_names=source.free_names and not opaque, is_vector=_is_vector(array)
+            short,
+            free_names=source.free_names and not opaque,
+            is_vector=_is_vector(array),
+            in_parts=in_parts,
         )
         # Y_tr is text if it is a matrix; y_train with one number per row is labels.
         if role is not None and role.kind == "text" and short[0] in "yY" and _is_column(array):
             role = Role("labels", role.split)
         # An array without numbers is an error if it is named like a view, otherwise it is unused.
-        if role is not None and not (opaque and role.kind in ("labels", "split")):
+        if role is not None and not (opaque and role.kind in _NO_VIEWS):
             yield name, role
 
 
@@ -236,11 +317,7 @@ def _lettered_labels(arrays: Arrays, columns: Columns, roles: Mapping[str, Role]
 
 
 def _view_lengths(arrays: Arrays, roles: Mapping[str, Role], *, exclude: str = "") -> set[int]:
-    views = [
-        name
-        for name, role in roles.items()
-        if role.kind not in ("labels", "split") and name != exclude
-    ]
+    views = [name for name, role in roles.items() if role.kind not in _NO_VIEWS and name != exclude]
     return {array.shape[0] for array, _ in (arrays[name] for name in views) if array.shape}
 
 

@@ -1,5 +1,7 @@
 """Arrays read one block of rows at a time: a file larger than memory is never loaded whole."""
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -7,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from crossbit._io.arrays import check_decoded, check_memory
 from crossbit.data.storage import Readable
 from crossbit.errors import DataError, FormatError
 
@@ -22,6 +25,9 @@ class Source:
         first_row: Number of the first row in lists of row numbers: 1 in MATLAB, else 0.
         free_names: Whether the author of the file chose the names, so that an unknown name is a
             modality.
+        numbers: Column → its numbers, for every numeric column of a table.
+        groups: Array → the numbered columns of the table that it is made of.
+        line_of: Row of a text file, from 0 → number of its line, from 1.
     """
 
     path: Path
@@ -29,6 +35,15 @@ class Source:
     columns: dict[str, list[Any]] = field(default_factory=dict)
     first_row: int = 0
     free_names: bool = True
+    numbers: dict[str, NDArray[Any]] = field(default_factory=dict)
+    groups: dict[str, list[str]] = field(default_factory=dict)
+    line_of: Callable[[int], int] | None = None
+
+    def place(self, name: str, row: int) -> str:
+        """Name a row of an array, such as ``set.csv, line 5``, for error messages."""
+        if self.line_of is not None:
+            return f"{self.path}, line {self.line_of(row)}"
+        return f"{self.path}: {name!r}, row {row} (counted from 0)"
 
 
 class Opaque:
@@ -72,6 +87,9 @@ class HDF5Array:
 
     def __getitem__(self, rows: slice, /) -> NDArray[Any]:
         """Read a block of rows; corruption only shows here, when the data is read."""
+        count = len(range(*rows.indices(self.shape[0])))
+        row_bytes = math.prod(self.shape[1:]) * self.dtype.itemsize
+        check_decoded(Path(self._stored.file.filename), count * row_bytes)
         try:
             if self._items_last:
                 block: NDArray[Any] = self._stored[rows]
@@ -96,13 +114,18 @@ class SparseArray:
     def __init__(self, matrix: Any) -> None:  # noqa: ANN401 - any of SciPy's sparse matrices
         """Convert to compressed rows, after checking the indices: SciPy does not check them."""
         matrix.check_format()
+        if (np.diff(matrix.indptr) < 0).any():  # not checked if the last of them is 0
+            raise FormatError("the rows or columns of a sparse matrix end before they begin")
+        check_memory("a sparse matrix", 8 * sum(matrix.shape))  # the ends of its rows or columns
         self._matrix = matrix.tocsr()
         self.shape: tuple[int, ...] = tuple(matrix.shape)
         self.dtype: np.dtype[Any] = np.dtype(matrix.dtype)
 
     def __getitem__(self, rows: slice, /) -> NDArray[Any]:
         """Read a block of rows."""
-        block: NDArray[Any] = self._matrix[rows].toarray()
+        selected = self._matrix[rows]
+        check_memory("a sparse matrix", math.prod(selected.shape) * self.dtype.itemsize)
+        block: NDArray[Any] = selected.toarray()
         return block
 
     def transposed(self) -> "SparseArray":
