@@ -57,7 +57,7 @@ def test_no_usable_input_gives_no_rows() -> None:
 def test_progress_is_reported() -> None:
     steps: list[Step] = []
     extract(Length(), ["a"] * 100, on_step=steps.append)
-    assert [(step.number, step.of) for step in steps] == [(64, 100), (100, 100)]
+    assert [(step.number, step.of) for step in steps] == [(0, 100), (64, 100), (100, 100)]
 
 
 def test_an_interrupted_extraction_resumes(tmp_path: Path) -> None:
@@ -82,7 +82,8 @@ def test_rows_are_cached_by_content(tmp_path: Path) -> None:
     extract(
         Length(), [second, tmp_path / "missing", b"changed", ["a", "b"]], cache=tmp_path / "cache"
     )
-    assert [second, tmp_path / "missing", b"changed", ["a", "b"]] == SEEN
+    # The content of the third input is that of the first: extracted once.
+    assert [second, tmp_path / "missing", ["a", "b"]] == SEEN
 
 
 def test_every_recipe_has_its_own_cache(tmp_path: Path) -> None:
@@ -123,3 +124,12 @@ def test_workers_are_at_least_one() -> None:
         DataError, match="the number of workers must be an integer of at least 1, got 0"
     ):
         extract(Length(), ["a"], workers=0)
+
+
+def test_equal_inputs_are_extracted_once(tmp_path: Path) -> None:
+    inputs = ["abc", "a", "abc", "bad", "abc", "bad"]
+    extraction = extract(Length(), inputs, cache=tmp_path)
+    assert SEEN == ["abc", "a", "bad"]
+    np.testing.assert_array_equal(extraction.rows[:, 0], [3, 1, 3, 3])
+    np.testing.assert_array_equal(extraction.positions, [0, 1, 2, 4])
+    assert len(extraction.skipped) == 2

@@ -74,7 +74,8 @@ def test_every_built_in_extractor_says_what_it_accepts() -> None:
 
 
 def test_only_bounded_extractors_accept_uploads() -> None:
-    kinds = {"sift", "colour-gradients", "image-network"}
+    kinds = {"sift", "colour-gradients", "image-network", "log-mel", "mfcc", "audio-network"}
+    kinds |= {"signal-statistics", "signal-convolutions", "vector"}
     built_in = {
         kind: cls for kind, cls in registry._KINDS.items() if cls.__module__.startswith("crossbit.")
     }

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from crossbit import DataError
-from crossbit.features.image import decode_image
+from crossbit.features.image import decode_image, limit_uploads
 from tests.features.images import encoded, gradient
 
 GRADIENT = gradient()
@@ -76,6 +76,22 @@ def test_paths_and_bytes_give_the_same_image(tmp_path: Path) -> None:
         np.testing.assert_array_equal(decode_image(raw), decode_image(FILES["png"]))
 
 
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
+def test_transparency_is_replaced_in_bands(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 30, 4), np.uint8)
+    options = {"transparency": 3} if mode == "P" else {}
+    raw = encoded(Image.fromarray(pixels).convert(mode), "PNG", **options)
+    whole = np.asarray(decode_image(raw))
+    monkeypatch.setattr("crossbit.features.image._BAND_PIXELS", 200)
+    np.testing.assert_array_equal(decode_image(raw), whole)
+
+
+def test_a_webp_file_may_have_fewer_pixels() -> None:
+    raw = encoded(Image.new("RGB", (5000, 5000)), "WEBP", lossless=True, quality=0)
+    with pytest.raises(DataError, match="an image of more than 20 million pixels"):
+        decode_image(raw)
+
+
 def _huge_png() -> bytes:
     """Return a small, valid PNG that would decode to gigabytes."""
 
@@ -112,6 +128,18 @@ def _huge_png() -> bytes:
 def test_unusable_images_are_rejected(raw: bytes | str, message: str) -> None:
     with pytest.raises(DataError, match=message):
         decode_image(raw)
+
+
+def test_uploads_may_have_fewer_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("crossbit.features.image._MAX_UPLOADED_PIXELS", 200_000)
+    large = {format_: encoded(gradient(1600, 800), format_) for format_ in ("PNG", "JPEG", "WEBP")}
+    with limit_uploads():
+        for format_ in ("PNG", "WEBP"):
+            with pytest.raises(DataError, match="more than 0 million pixels; reduce it first"):
+                decode_image(large[format_], side=100)
+        # A JPEG is decoded at a fraction of its size.
+        assert decode_image(large["JPEG"], side=100).size == (100, 50)
+    assert decode_image(large["PNG"], side=100).size == (100, 50)
 
 
 def test_a_folder_is_not_an_image(tmp_path: Path) -> None:

@@ -1,11 +1,14 @@
 """Meshes in all formats, valid and corrupted."""
 
+import contextlib
 import gzip
 import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from crossbit import DataError
 from crossbit.features.shape import Mesh
@@ -104,6 +107,19 @@ def test_a_ball_is_read_plain_and_gzipped(raw: bytes, tmp_path: Path) -> None:
         assert mesh.vertices.shape == BALL.vertices.shape
         assert mesh.faces.shape == BALL.faces.shape
         assert mesh.area == pytest.approx(BALL.area, rel=1e-6)
+
+
+@settings(max_examples=100)
+@given(data=st.data())
+def test_corrupted_files_are_rejected_or_decoded(data: st.DataObject) -> None:
+    files = [_off(CUBE, SQUARES), _obj(), _text_ply(), _big_ply(), _stl(binary=True)]
+    raw = bytearray(data.draw(st.sampled_from([*files, gzip.compress(files[0])])))
+    for _ in range(data.draw(st.integers(1, 8))):
+        raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(DataError):
+        mesh = Mesh.read(bytes(raw[: data.draw(st.integers(len(raw) // 2, len(raw)))]))
+        assert np.isfinite(mesh.vertices).all()
+        assert mesh.faces.max() < len(mesh.vertices)
 
 
 def test_degenerate_parts_are_removed() -> None:

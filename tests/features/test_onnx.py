@@ -109,6 +109,16 @@ def test_a_network_may_pool_by_itself() -> None:
     )
 
 
+def test_texts_of_equal_length_run_together_and_a_row_depends_on_its_text_alone() -> None:
+    texts = ["a dog", "cat", "a cat", "dog a cat", "dog dog"]
+    rows = SENTENCES.extract(texts)
+    for text, row in zip(texts, rows, strict=True):
+        np.testing.assert_array_equal(SENTENCES.extract_one(text), row)
+    good, bad = SENTENCES.extract_batch(["a dog", " "])
+    np.testing.assert_array_equal(good, rows[0])
+    assert isinstance(bad, DataError)
+
+
 def test_long_texts_are_truncated() -> None:
     short = SentenceNetwork(network=SENTENCES.network, tokenizer=SENTENCES.tokenizer, most=3)
     np.testing.assert_array_equal(short.extract(["a a a dog dog dog"]), short.extract(["a a a"]))

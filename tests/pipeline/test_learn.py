@@ -22,6 +22,7 @@ from crossbit import (
 from crossbit._progress import OnStep
 from crossbit.cli.app import app
 from crossbit.features import BagOfSift, BagOfTags, ImageNetwork, SentenceNetwork, Tfidf
+from crossbit.metrics.weak import thresholds
 from crossbit.model import Affine
 from crossbit.pipeline import (
     ItemTable,
@@ -74,6 +75,18 @@ def test_texts_find_images_and_images_find_texts(learned: LearnResult) -> None:
         assert "red" in [tag.name for tag in tags[:4]]
 
 
+def test_nonsense_is_marked_as_weak(learned: LearnResult) -> None:
+    # 36 held-out captions are enough for one direction, 12 held-out images not for the other.
+    assert list(thresholds(learned.model)) == [("text", "image")]
+    with Collection.open(learned.collection) as collection:
+        assert thresholds(collection.model) == thresholds(learned.model)
+        sense, nonsense = collection.search("text", ["a blue disc", "a is and"], 6)
+        assert not sense[0].weak
+        assert sum(hit.weak is True for hit in nonsense) >= 5
+        (kept,) = collection.search("text", ["a is and"], min_similarity="auto")
+        assert kept == [hit for hit in nonsense if not hit.weak]
+
+
 def test_the_result_counts_items_rows_and_skipped_inputs(learned: LearnResult) -> None:
     assert (learned.items, learned.test_items) == (61, 12)
     assert learned.rows == {"image": 61, "text": 180}
@@ -107,8 +120,13 @@ def test_the_report_file_has_curves_and_code_lengths(learned: LearnResult) -> No
         "mAP",
         "success@10",
     }
-    assert len(report["directions"]["text → image"]["curve"]["recall"]) == 20
+    curve = report["directions"]["text → image"]["curve"]  # a text has one image: along ranks
+    assert curve["points"][:4] == [1, 2, 5, 10]
+    assert curve["recall"] == sorted(curve["recall"])
+    assert curve["recall"][-1] == 1
     assert sorted({row["n_bits"] for row in report["bits"]}) == [8, 16, 32]
+    assert [row["stage"] for row in report["stages"]].count("projection") == 2
+    assert {row["name"] for row in report["stages"]} == {"recall@10"}
     assert (report["learned from"], report["held out"]) == (48, 12)
 
 
@@ -152,8 +170,13 @@ def test_the_same_seed_gives_the_same_test_images(gallery: Path, tmp_path: Path)
     assert held_out[0] == held_out[1]
 
 
-def test_progress_is_shown(gallery: Path, tmp_path: Path) -> None:
+def test_the_plan_comes_first_and_progress_is_shown(gallery: Path, tmp_path: Path) -> None:
     titles: list[str] = []
+    notes: list[str] = []
+
+    def on_note(text: str) -> None:
+        assert text.startswith("1/7 matching captions ") or titles == ["1/7 matching captions"]
+        notes.append(text)
 
     def progress(title: str) -> AbstractContextManager[OnStep | None]:
         titles.append(title)
@@ -165,15 +188,20 @@ def test_progress_is_shown(gallery: Path, tmp_path: Path) -> None:
         tmp_path / "out",
         **FEATURES,
         progress=progress,
+        on_note=on_note,
     )
     assert titles == [
-        "preparing features",
-        "extracting image",
-        "extracting text",
-        "training",
-        "evaluating",
-        "writing the collection",
+        "1/7 matching captions",
+        "2/7 preparing features",
+        "3/7 extracting image",
+        "4/7 extracting text",
+        "5/7 training",
+        "6/7 evaluating",
+        "7/7 writing the collection",
     ]
+    plan, counts = notes
+    assert [line.split("  ")[0].strip() for line in plan.splitlines()] == titles
+    assert " image inputs, " in counts
 
 
 def test_an_existing_folder_is_refused_before_any_work(gallery: Path, tmp_path: Path) -> None:
@@ -304,7 +332,7 @@ def test_a_file_name_that_is_not_unique_needs_its_path(tmp_path: Path) -> None:
     (tmp_path / "captions.csv").write_text("image,caption\nx.png,which?\na/x.png,This one\n")
     table = ItemTable.from_captioned_images(tmp_path / "pictures", tmp_path / "captions.csv")
     assert table.ids == ["a/x.png", "b/x.png"]
-    assert table.missing == ["x.png"]
+    assert table.missing == [f"x.png: is not in {tmp_path / 'pictures'}"]
 
 
 def test_captions_under_two_names_of_an_image_are_joined(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
-"""Feature extraction: texts, images and meshes to rows, in training and serving; without torch."""
+"""Feature extraction: texts, images, audio, signals and meshes to rows; without torch."""
 
+from crossbit.features.audio import LogMel, Mfcc
 from crossbit.features.extract import Extraction, extract
 from crossbit.features.extractor import (
     Extractor,
@@ -9,8 +10,9 @@ from crossbit.features.extractor import (
     load_extractor,
 )
 from crossbit.features.image import BagOfSift, ColorHistogram
-from crossbit.features.onnx import ImageNetwork, SentenceNetwork
+from crossbit.features.onnx import AudioNetwork, ImageNetwork, SentenceNetwork
 from crossbit.features.shape import BagOfGeometry, HeatKernelExtractor, SpatialBag
+from crossbit.features.signal import RandomConvolutions, SignalStatistics, Vector
 from crossbit.features.text import BagOfTags, Tfidf
 
 __all__ = [
@@ -27,6 +29,12 @@ __all__ = [
     "BagOfSift",
     "ColorHistogram",
     "ImageNetwork",
+    "Mfcc",
+    "LogMel",
+    "AudioNetwork",
+    "SignalStatistics",
+    "RandomConvolutions",
+    "Vector",
     "BagOfGeometry",
     "SpatialBag",
     "HeatKernelExtractor",

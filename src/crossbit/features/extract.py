@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import logging
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -17,14 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbit._io.files import ArrayFile, sha256
-from crossbit._progress import OnStep, Step
+from crossbit._progress import OnStep, Step, batches, log_progress
 from crossbit._validation import check_integer
 from crossbit.errors import BackendError, CrossbitError, DataError
 from crossbit.features.extractor import Extractor, RawInput, Rows, load_extractor
 from crossbit.model.recipe import Recipe
 
-_BLOCK = 64  # inputs per task of a worker process, and per progress report
 _FORMAT = "crossbit.rows/1"  # of cache files
+_LOG = logging.getLogger(__name__)
 
 _Outcome = Rows | str
 """The row of an input, or the reason why there is none."""
@@ -52,6 +53,7 @@ def extract(
     workers: int = 1,
     cache: str | PathLike[str] | None = None,
     on_step: OnStep | None = None,
+    verbose: bool = False,
 ) -> Extraction:
     """Extract the features of many inputs, skipping and reporting unusable ones.
 
@@ -63,6 +65,7 @@ def extract(
         cache: Folder for finished rows, keyed by the content of their inputs. A later call with the
             same folder extracts only what is new, also after an interruption.
         on_step: Called with the number of finished inputs.
+        verbose: Show progress on stderr every few seconds, as `Hasher.fit` does.
 
     Raises:
         BackendError: A worker process died.
@@ -81,12 +84,24 @@ def extract(
     outcomes: list[_Outcome | None] = [
         None if row_cache is None else row_cache.get(key) for key in keys
     ]
-    missing = [i for i, outcome in enumerate(outcomes) if outcome is None]
-    blocks = [missing[start : start + _BLOCK] for start in range(0, len(missing), _BLOCK)]
-    done = len(inputs) - len(missing)
-    with _outcomes(
-        extractor, [[inputs[i] for i in block] for block in blocks], workers
-    ) as block_outcomes:
+    # Equal inputs, such as a clip that several items share, are extracted once.
+    first = {key: i for i, key in reversed(list(enumerate(keys))) if key is not None}
+    missing = [
+        i for i, key in enumerate(keys) if outcomes[i] is None and first.get(key or b"", i) == i
+    ]
+    is_missing = set(missing)
+    repeated = [i for i, each in enumerate(outcomes) if each is None and i not in is_missing]
+    blocks = list(batches(missing, extractor.batch_size))
+    done = len(inputs) - len(missing)  # in the cache, or equal to another input
+    title = f"extracting {len(inputs):,} inputs ({done:,} in the cache)"
+    with (
+        log_progress(title, _LOG, on_step, verbose=verbose) as report,
+        _outcomes(
+            extractor, [[inputs[i] for i in block] for block in blocks], workers
+        ) as block_outcomes,
+    ):
+        if report is not None:
+            report(Step(done, len(inputs)))
         for block, results in zip(blocks, block_outcomes, strict=True):
             for i, outcome in zip(block, results, strict=True):
                 outcomes[i] = outcome
@@ -99,8 +114,10 @@ def extract(
                     }
                 )
             done += len(block)
-            if on_step is not None:
-                on_step(Step(done, len(inputs)))
+            if report is not None:
+                report(Step(done, len(inputs)))
+    for i in repeated:
+        outcomes[i] = outcomes[first[keys[i] or b""]]
     return _gather(extractor, inputs, outcomes)
 
 
@@ -118,15 +135,12 @@ def _gather(
     return Extraction(matrix, np.array(positions, np.int64), skipped)
 
 
-def _extract_block(extractor: Extractor, inputs: Iterable[RawInput]) -> list[_Outcome]:
-    """Extract inputs one by one; an unusable one yields its reason instead of a row."""
-    outcomes: list[_Outcome] = []
-    for raw in inputs:
-        try:
-            outcomes.append(extractor.extract_one(raw))
-        except DataError as error:
-            outcomes.append(str(error))
-    return outcomes
+def _extract_block(extractor: Extractor, inputs: Sequence[RawInput]) -> list[_Outcome]:
+    """Extract several inputs; an unusable one yields its reason instead of a row."""
+    return [
+        str(outcome) if isinstance(outcome, DataError) else outcome
+        for outcome in extractor.extract_batch(inputs)
+    ]
 
 
 @contextmanager

