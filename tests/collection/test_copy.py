@@ -8,11 +8,12 @@ import pytest
 from crossbit import BackendError, Collection, DataError
 from crossbit.cli import main
 from crossbit.collection import copy
-from tests.faults.operations import WIDTHS, model
+from crossbit.collection.store import StaleModelError
+from tests.faults.operations import WIDTHS, half, model
 
 N = 25
 random = np.random.default_rng(3)
-VIEWS = {name: random.normal(size=(N, width)) for name, width in WIDTHS.items()}
+VIEWS = {name: half(random.normal(size=(N, width))) for name, width in WIDTHS.items()}
 
 
 def fill(collection: Collection) -> None:
@@ -106,3 +107,45 @@ def test_the_command(
     assert "0 items copied; both hold 27 items" in capsys.readouterr().err
     assert main(["copy", str(tmp_path / "nowhere"), str(tmp_path / "again")]) == 1
     assert "not a collection" in capsys.readouterr().err
+
+
+def test_a_copy_is_of_one_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copy, "BATCH", 5)
+    monkeypatch.setattr("crossbit.collection.local.store._SCAN_BLOCK", 5)
+    with (
+        Collection.create(tmp_path / "source", model(0), keep="features") as source,
+        Collection.create(tmp_path / "target", model(0)) as target,
+        Collection.open(tmp_path / "source") as other,
+    ):
+        source.upsert(range(N), VIEWS)
+        before = list(source)
+
+        def upgrade(_: int) -> None:
+            if other.model == model(0):
+                other.upgrade(model(1))
+                other.upsert([N], payload=[{}])
+
+        assert copy.copy(source, target, upgrade) == N
+        assert list(target) == before
+        with pytest.raises(DataError, match="different models"):
+            copy.copy(source, target)
+
+
+def test_codes_are_not_written_into_a_collection_of_another_model(tmp_path: Path) -> None:
+    with (
+        Collection.create(tmp_path / "c", model(0), keep="features") as collection,
+        Collection.open(tmp_path / "c") as other,
+    ):
+        collection.upsert(range(N), VIEWS)
+        other.upgrade(model(1))
+        before = list(other)
+        codes = collection.model.encode("text", VIEWS["text"])
+        with pytest.raises(StaleModelError, match="upgraded to another model"):
+            collection.upsert(range(N), {"text": codes})
+        assert list(other) == before
+        codes = collection.model.encode("text", VIEWS["text"])
+        collection.upsert(range(N), {"text": codes})  # the next call uses the new model
+        assert list(other) == before
+        other.upgrade(model(2), [(range(N), VIEWS)])
+        with pytest.raises(StaleModelError, match="upgraded to another model"):
+            collection.search("text", codes)

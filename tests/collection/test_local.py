@@ -14,16 +14,17 @@ import numpy as np
 import pytest
 
 from crossbit import Codes, Collection, DataError, HammingIndex, HashModel
+from crossbit._io.folders import dir_lock
 from crossbit.collection.local import index_cache, migrate, store
 from crossbit.errors import FormatError
 from crossbit.model import Affine
-from tests.faults.operations import WIDTHS, model
+from tests.faults.operations import WIDTHS, half, model
 
 random = np.random.default_rng(0)
 
 
 def fill(collection: Collection, n: int, name: str = "i") -> None:
-    views = {modality: random.normal(size=(n, width)) for modality, width in WIDTHS.items()}
+    views = {modality: half(random.normal(size=(n, width))) for modality, width in WIDTHS.items()}
     collection.upsert(
         [f"{name}{i}" for i in range(n)], views, [{"n": i % 10, "of": name} for i in range(n)]
     )
@@ -100,6 +101,35 @@ def test_an_index_with_many_new_codes_is_saved(
         fill(collection, 30, "again ")
         all_hits(collection)
         assert index_files(tmp_path / "c") == ["1.3.index", "2.3.index"]
+
+
+def test_an_index_that_another_process_saved_is_not_saved_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_cache, "_MIN_PENDING", 20)
+    folder = tmp_path / "c"
+    saved: list[str] = []
+    save = HammingIndex.save
+
+    def count(index: HammingIndex, path: Path, *arguments: Any) -> None:  # noqa: ANN401
+        saved.append(path.name)
+        save(index, path, *arguments)
+
+    monkeypatch.setattr(HammingIndex, "save", count)
+    with Collection.create(folder, model(0)) as collection, Collection.open(folder) as other:
+        fill(collection, 19)
+        all_hits(other)
+        fill(collection, 20, "more ")
+        (folder / "index").mkdir()
+        with dir_lock(folder / "index"):  # another process is saving
+            assert len(all_hits(collection)) == 39
+        assert saved == []
+        fill(collection, 1, "last ")
+        all_hits(collection)
+        assert saved == ["1.3.index", "2.3.index"]
+        fill(collection, 1, "late ")
+        assert all_hits(other) == all_hits(collection)
+        assert saved == ["1.3.index", "2.3.index"]
 
 
 def test_the_log_drops_changes_that_index_files_contain(
@@ -215,7 +245,7 @@ def test_large_collections_index_the_fields_of_a_filter(
                 == 27
             )
         other.close()
-        with pytest.raises(DataError, match=r"filter: 'n' has 10001 values, at most 10000"):
+        with pytest.raises(DataError, match=r"filter: 'in' takes at most 10,000 values"):
             collection.search("text", query, filter={"n": {"in": list(range(10_001))}})
 
 
@@ -252,9 +282,9 @@ def test_the_index_of_a_field_follows_every_write(tmp_path: Path) -> None:
 
 def test_other_open_objects_switch_to_the_new_model(tmp_path: Path) -> None:
     folder = tmp_path / "c"
-    X = random.normal(size=(1, WIDTHS["text"]))
+    X = half(random.normal(size=(1, WIDTHS["text"])))
     with (
-        Collection.create(folder, model(0), keep_features=True) as first,
+        Collection.create(folder, model(0), keep="features") as first,
         Collection.open(folder) as other,
     ):
         fill(first, 5)
@@ -267,35 +297,6 @@ def test_other_open_objects_switch_to_the_new_model(tmp_path: Path) -> None:
         assert late is not None
         assert late.codes["text"] == model(2).encode("text", X)
         assert other.model == model(2)
-
-
-def test_writes_during_an_upgrade_are_not_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "c"
-    X = random.normal(size=(2, WIDTHS["text"]))
-    encode = migrate._encode_kept
-
-    def meanwhile(database: Any, plan: Any, modality: str, before: Any) -> None:  # noqa: ANN401
-        encode(database, plan, modality, before)
-        with Collection.open(folder) as other:
-            other.upsert([f"meanwhile {modality}", "i1"], {"text": X})
-            other.delete(["i2"])
-
-    monkeypatch.setattr(migrate, "_encode_kept", meanwhile)
-    with Collection.create(folder, model(0), keep_features=True) as collection:
-        fill(collection, 6)
-        collection.upgrade(model(1))
-        expected = model(1).encode("text", X)
-        results = collection.get(["meanwhile image", "meanwhile text", "i1", "i2"])
-        assert [item and item.codes["text"] for item in results] == [
-            expected[0],
-            expected[0],
-            expected[1],
-            None,
-        ]
-        assert len(all_hits(collection)) == 7
-        assert collection.check() == []
 
 
 def test_impossible_upgrades_are_refused_and_leave_no_files(tmp_path: Path) -> None:
@@ -326,7 +327,7 @@ def test_leftovers_of_an_interrupted_upgrade_are_dropped(
         raise KeyboardInterrupt
 
     folder = tmp_path / "c"
-    with Collection.create(folder, model(0), keep_features=True) as collection:
+    with Collection.create(folder, model(0), keep="features") as collection:
         fill(collection, 4)
         with monkeypatch.context() as patch:
             patch.setattr(migrate, "_switch", interrupted)
@@ -356,7 +357,7 @@ def test_leftovers_of_an_interrupted_upgrade_are_dropped(
 
 
 def test_features_are_kept_in_their_type_and_shape(tmp_path: Path) -> None:
-    with Collection.create(tmp_path / "c", model(0), keep_features="float16") as collection:
+    with Collection.create(tmp_path / "c", model(0), keep="features") as collection:
         fill(collection, 3)
         assert collection.stats().features == "float16"
         collection.upgrade(model(5))
@@ -378,10 +379,10 @@ def test_features_are_kept_in_their_type_and_shape(tmp_path: Path) -> None:
             collection.upgrade(model(6), batches)
         assert collection.model == model(5)
         assert collection.check() == []
-    with pytest.raises(
-        DataError, match="keep_features must be True, False, 'float32' or 'float16', got 'int8'"
-    ):
-        Collection.create(tmp_path / "d", model(0), keep_features="int8")
+    with pytest.raises(DataError, match="keep must be 'scores', 'features', both or None, got 'x'"):
+        Collection.create(tmp_path / "d", model(0), keep="x")
+    with pytest.raises(DataError, match="keep_features=True is now keep='features'"):
+        Collection.create(tmp_path / "d", model(0), keep_features=True)
 
 
 def test_invalid_paths_are_refused(tmp_path: Path) -> None:
@@ -483,7 +484,8 @@ def test_a_collection_of_the_first_format_can_be_read(tmp_path: Path) -> None:
             3: ({}, {"text": "dc0c"}),
             "only text": ({"year": 2001, "título": "ñandú"}, {"text": "d40d"}),
         }
-        hits = collection.search("text", [[1, 1]], filter={"year": 2001})[0]
+        both = collection.model.modalities
+        hits = collection.search("text", [[1, 1]], target=both, filter={"year": 2001})[0]
         assert [(hit.id, hit.distance, hit.modality) for hit in hits] == [
             ("only text", 4, "text"),
             ("a", 7, "image"),
@@ -503,9 +505,9 @@ def test_items_are_iterated_in_order_of_arrival(tmp_path: Path) -> None:
 
 
 def test_an_upgrade_from_kept_or_given_features(tmp_path: Path) -> None:
-    X = random.normal(size=(9, WIDTHS["text"]))
+    X = half(random.normal(size=(9, WIDTHS["text"])))
     ids = [f"i{i}" for i in range(9)]
-    with Collection.create(tmp_path / "c", model(0), keep_features=True) as collection:
+    with Collection.create(tmp_path / "c", model(0), keep="features") as collection:
         collection.upsert(ids, {"text": X})
         collection.upgrade(model(1))
         collection.upgrade(model(2), [(ids, {"text": X[::-1]})])
@@ -533,3 +535,50 @@ def test_a_path_that_cannot_be_a_folder_is_refused(tmp_path: Path) -> None:
     for path in (None, 5):
         with pytest.raises(DataError, match="a collection is at a folder or at a URI"):
             Collection.open(path)  # type: ignore[arg-type]
+
+
+def test_replaced_items_keep_the_indexes_of_fields_right(tmp_path: Path) -> None:
+    before: list[dict[str, Any]] = [
+        {"n": 1, "tags": ["a", "b"]},
+        {"n": 2.5},
+        {"n": "x"},
+        {},
+        {"n": None},
+        {"n": [1]},
+    ]
+    after: list[dict[str, Any]] = [
+        {"n": 1.0, "tags": ["b", "b"]},
+        {"n": 2},
+        {},
+        {"n": True},
+        {"n": {"m": 1}},
+        {"n": [1]},
+    ]
+    ids = [f"i{i}" for i in range(6)]
+    with Collection.create(tmp_path / "c", model(0)) as collection:
+        for field in ("n", "tags"):
+            collection.index_field(field)
+        views = {"text": half(random.normal(size=(6, WIDTHS["text"])))}
+        for payload in (before, after, before, after):
+            collection.upsert(ids, views, payload)
+            assert collection.check() == []
+        query = np.ones((1, WIDTHS["text"]))
+
+        def found(condition: dict[str, Any]) -> list[str]:
+            return sorted(
+                str(hit.id) for hit in collection.search("text", query, filter=condition)[0]
+            )
+
+        assert found({"n": 1}) == ["i0"]
+        assert found({"n": True}) == ["i3"]
+        assert found({"tags": {"has": "a"}}) == []
+        assert found({"tags": {"has": "b"}}) == ["i0"]
+
+
+def test_a_batch_of_more_rows_than_one_statement_takes(tmp_path: Path) -> None:
+    with Collection.create(tmp_path / "c", model(0)) as collection:
+        for n in (49, 50, 51, 123):
+            fill(collection, n, f"{n} ")
+            fill(collection, n, f"{n} ")
+        assert len(collection) == 49 + 50 + 51 + 123
+        assert collection.check() == []

@@ -30,6 +30,7 @@ from crossbit.collection.store import (
     Query,
     StorePath,
     WriteBatch,
+    check_extension,
     display_path,
     is_folder,
     store_class,
@@ -42,11 +43,13 @@ class MemoryStore:
 
     capabilities = Capabilities(exact_ties=True, transactional=True)
     collections: ClassVar[dict[str, "MemoryStore"]] = {}
+    keep = ()
 
     def __init__(self, path: str, model: HashModel) -> None:
         self.path = path
         self._model = model
         self._items: dict[Id, Item] = {}
+        self._bookmarks: dict[str, int | None] = {}
 
     @classmethod
     def exists(cls, path: StorePath, *, timeout: float) -> bool:
@@ -54,7 +57,7 @@ class MemoryStore:
 
     @classmethod
     def create(
-        cls, path: StorePath, model: HashModel, *, features: str | None, timeout: float
+        cls, path: StorePath, model: HashModel, *, keep: Sequence[str], timeout: float
     ) -> Self:
         made = cls(str(path), model)
         cls.collections[str(path)] = made
@@ -70,6 +73,9 @@ class MemoryStore:
         return self._model
 
     def write(self, batch: WriteBatch, model: str) -> None:
+        if batch.bookmark is not None:
+            name, position = batch.bookmark
+            self._bookmarks[name] = position
         payloads = batch.payloads or [None] * len(batch.ids)
         for id_, payload in zip(batch.ids, payloads, strict=True):
             old = self._items.get(id_, Item(id_, {}, {}))
@@ -81,6 +87,9 @@ class MemoryStore:
                 codes = {**item.codes, modality: view.codes[row]}
                 self._items[item.id] = Item(item.id, item.payload, codes)
 
+    def bookmark(self, name: str) -> int | None:
+        return self._bookmarks.get(name)
+
     def delete(self, ids: Sequence[Id], modality: str | None) -> int:
         existing = [id_ for id_ in ids if id_ in self._items]
         for id_ in existing:
@@ -90,10 +99,10 @@ class MemoryStore:
                 self._items[id_] = Item(id_, item.payload, codes)
         return len(existing)
 
-    def read(self, ids: Sequence[Id]) -> list[Item | None]:
+    def read(self, ids: Sequence[Id], *, kept: bool = False) -> list[Item | None]:
         return [self._items.get(id_) for id_ in ids]
 
-    def scan(self) -> Iterator[Item]:
+    def scan(self, model: str, *, kept: bool = False) -> Iterator[Item]:
         return iter(list(self._items.values()))
 
     def count(self) -> int:
@@ -124,6 +133,10 @@ class MemoryStore:
 
     def upgrade(self, model: HashModel, batches: FeatureBatches | None) -> None:
         raise DataError("not supported")
+
+    def extend(self, model: HashModel) -> None:
+        check_extension(self._model, model)
+        self._model = model
 
     def stats(self) -> Stats:
         counts = {
@@ -169,11 +182,13 @@ def test_a_registered_store_serves_a_collection(tmp_path: Path) -> None:
         for options in ({}, {"rerank": 15}, {"target": "image"}, {"min_similarity": 0.6}):
             expected = here.search("text", queries, 5, filter=condition, **options)
             assert there.search("text", queries, 5, filter=condition, **options) == expected
+        with pytest.raises(DataError, match="this store compares whole codes; leave bits out"):
+            there.search("text", queries, bits=8)
         assert there.annotate("text", queries) == here.annotate("text", queries)
         assert there.stats().modalities == here.stats().modalities
     assert len(Collection.open("memory://a")) == 19
     with pytest.raises(DataError, match="memory://b: this store cannot keep features; leave"):
-        Collection.create("memory://b", model(0), keep_features=True)
+        Collection.create("memory://b", model(0), keep="features")
 
 
 def test_a_store_can_be_registered_by_name(memory: type[MemoryStore]) -> None:
@@ -211,7 +226,11 @@ def test_a_displayed_path_holds_no_secret() -> None:
 def test_capabilities_of_the_stores(tmp_path: Path) -> None:
     with Collection.create(tmp_path / "c", model(0)) as collection:
         assert collection.capabilities == Capabilities(
-            keeps_features=True, exact_ties=True, transactional=True
+            keeps_rows=True,
+            searches_prefixes=True,
+            stops_early=True,
+            exact_ties=True,
+            transactional=True,
         )
     assert MilvusStore.capabilities == Capabilities(remote=True)
 

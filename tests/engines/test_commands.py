@@ -11,7 +11,6 @@ import pytest
 
 from benchmarks._standalone import Standalone
 from crossbit import Collection
-from crossbit.cli import items
 from tests.browser.conftest import browser, gallery, page  # noqa: F401
 from tests.browser.test_page import test_text_finds_images  # noqa: F401
 from tests.cli.test_collection import EXPECTED, N, lines, model, run  # noqa: F401
@@ -89,15 +88,19 @@ def test_an_interrupted_add_continues(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(items, "_SAVE_EVERY", -1.0)
     assert run("create", address, "--model", model) == 0
     upsert = Collection.upsert
     written: list[str] = []
 
-    def interrupted(self: Collection, ids: list[str], *arguments: Any) -> None:  # noqa: ANN401
+    def interrupted(
+        self: Collection,
+        ids: list[str],
+        *arguments: Any,  # noqa: ANN401
+        **options: Any,  # noqa: ANN401
+    ) -> None:
         if len(written) == 20:
             raise KeyboardInterrupt
-        upsert(self, ids, *arguments)
+        upsert(self, ids, *arguments, **options)
         written.extend(ids)
 
     with monkeypatch.context() as patched:

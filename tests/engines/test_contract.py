@@ -1,4 +1,4 @@
-"""The contract tests of collections, on a Milvus server and in a file of Milvus Lite."""
+"""The contract tests of collections: on a Milvus server, in Milvus Lite and in PostgreSQL."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -10,6 +10,6 @@ from tests.contracts.test_collections import *  # noqa: F403
 
 
 @pytest.fixture
-def create(address: str) -> Iterator[Callable[[HashModel], Collection]]:
+def create(any_address: str) -> Iterator[Callable[[HashModel], Collection]]:
     with ExitStack() as stack:
-        yield lambda model: stack.enter_context(Collection.create(address, model))
+        yield lambda model: stack.enter_context(Collection.create(any_address, model))

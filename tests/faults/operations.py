@@ -1,6 +1,7 @@
 """Deterministic random operations on a collection, and a reference model of the expected state."""
 
 import signal
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbit import Codes, Collection, HashModel, hamming
+from crossbit import Codes, Collection, HashModel, Item, hamming
 from crossbit.model import Affine
 
 WIDTHS = {"image": 6, "text": 4}
@@ -27,6 +28,28 @@ KINDS = (
     "search",
     "reopen",
 )
+
+
+def half(rows: NDArray[Any]) -> NDArray[np.float64]:
+    """Round rows to what a collection keeps of them exactly."""
+    return rows.astype(np.float16).astype(np.float64)
+
+
+def kept_problems(items: Iterable[Item], keep: Sequence[str]) -> list[str]:
+    """Return the items whose kept rows do not belong to their codes.
+
+    Scores must have the signs of the bits. Every code that was made from a row has them, and its
+    features, if the collection keeps them.
+    """
+    problems = []
+    for item in items:
+        for name, scores in item.scores.items():
+            bits = item.codes[name].unpack()[0]
+            if not np.array_equal(bits[scores != 0], scores[scores != 0] > 0):
+                problems.append(f"scores of {item.id!r} in {name!r} belong to another code")
+        if set(keep) == {"scores", "features"} and item.scores.keys() != item.features.keys():
+            problems.append(f"{item.id!r} has scores or features, but not both")
+    return problems
 
 
 def model(version: int) -> HashModel:
@@ -91,7 +114,7 @@ def operation(number: int, seed: int) -> Operation:
     kind = KINDS[random.integers(len(KINDS))]
     ids = [f"person {i}" for i in random.choice(N_IDS, size=random.integers(1, 20), replace=False)]
     modalities = ["image"] if random.random() < 0.3 else ["image", "text"]
-    views = {name: random.normal(size=(len(ids), WIDTHS[name])) for name in modalities}
+    views = {name: half(random.normal(size=(len(ids), WIDTHS[name]))) for name in modalities}
     payload = [{"number": number, "even": number % 2 == 0, "tags": [id_[-1], "all"]} for id_ in ids]
     return Operation(number, kind, ids, views, payload)
 
@@ -158,6 +181,7 @@ def differences(collection: Collection, expected: ExpectedState) -> list[str]:
             problems.append(
                 f"{id_}: {item.payload} {item.modalities}, expected {payload} {sorted(own)}"
             )
+    problems += kept_problems(collection.scan(kept=True)[1], collection.keep)
     return problems or _search_differences(collection, expected, codes)
 
 
@@ -175,7 +199,7 @@ def _search_differences(
             for id_, (payload, rows) in expected.items.items()
             if rows and (allowed is None or payload.get("even") is allowed)
         )
-        hits = collection.search("text", query, k=1000, filter=condition)[0]
+        hits = collection.search("text", query, k=1000, target=WIDTHS, filter=condition)[0]
         if [hit.distance for hit in hits] != distances:
             actual = [hit.distance for hit in hits]
             return [f"search with filter {condition}: {actual}, expected {distances}"]

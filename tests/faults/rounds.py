@@ -9,3 +9,5 @@ ROUNDS = {
     "flip": 600 if LONG else 40,
     "writers": 20 if LONG else 2,
 }
+# What a session has tried, printed at its end: description → number.
+COUNTS: dict[str, int] = {}

@@ -16,7 +16,7 @@ from tests.faults.operations import (
     model,
     operation,
 )
-from tests.faults.rounds import ROUNDS
+from tests.faults.rounds import COUNTS, ROUNDS
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ExpectedSt
     """A folder with features, an index of a field, index files, and a write-ahead log."""
     place = tmp_path_factory.mktemp("flips")
     expected = ExpectedState()
-    collection = Collection.create(place / "live", model(0), keep_features=True)
+    collection = Collection.create(place / "live", model(0), keep=("scores", "features"))
     collection.index_field("even")
     for number in range(60):
         if number == 50:
@@ -99,6 +99,7 @@ def test_flipped_bits_are_always_noticed(
         if name.startswith("index/") and reported:
             assert all("rebuilt" in line for line in reported), (name, reported)
     assert noticed > ROUNDS["flip"] // 2
+    COUNTS["flipped bits, each reported or without effect"] = ROUNDS["flip"]
 
 
 def test_a_corrupted_index_file_is_rebuilt(

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from crossbit import Collection
+from crossbit.collection.local import migrate
 from crossbit.errors import BackendError, DataError
 from tests.faults.operations import WIDTHS, model
-from tests.faults.rounds import ROUNDS
+from tests.faults.rounds import COUNTS, ROUNDS
 
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["tests.faults.operations"])
@@ -21,7 +23,7 @@ SHEET = [f"item {i}" for i in range(12)]
 
 
 def create(folder: Path) -> Collection:
-    return Collection.create(folder, model(0), keep_features=True)
+    return Collection.create(folder, model(0), keep=("scores", "features"))
 
 
 def _write_own(folder: Path, name: str, batches: int) -> None:
@@ -44,7 +46,7 @@ def test_two_writers_take_turns(tmp_path: Path) -> None:
         for child in children:
             child.start()
         for child in children:
-            child.join(120)
+            child.join(300)
         assert [child.exitcode for child in children] == [0, 0]
         expected = {
             f"{name} {n} {i}"
@@ -128,8 +130,9 @@ def test_readers_see_acknowledged_writes_at_their_next_call(tmp_path: Path) -> N
     for child in (writer, *readers):
         child.start()
     for child in (writer, *readers):
-        child.join(120)
+        child.join(300)
     assert [child.exitcode for child in (writer, *readers)] == [0, 0, 0, 0]
+    COUNTS["writes of all items, each seen complete by readers in other processes"] = sheets
 
 
 def test_threads_share_a_collection(tmp_path: Path) -> None:
@@ -149,9 +152,48 @@ def test_threads_share_a_collection(tmp_path: Path) -> None:
             thread.start()
         _write_sheets(tmp_path / "c", acknowledged, sheets)
         for thread in threads:
-            thread.join(60)
+            thread.join(300)
         assert not failures, failures[0]
         assert not any(thread.is_alive() for thread in threads)
+
+
+def _row(number: int) -> NDArray[np.float32]:
+    return np.sin(np.arange(1, 1 + WIDTHS["text"]) * (number + 1)).astype(np.float32)
+
+
+def _write_numbers(folder: Path, writer: int, writes: int) -> None:
+    with Collection.open(folder, timeout=120) as collection:
+        for number in range(writer, 2 * writes, 2):
+            collection.upsert([number % 14], {"text": _row(number)[None]})
+
+
+def test_upgrades_lose_no_write_of_other_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(migrate, "_BLOCK", 4)
+    writes = 40 * ROUNDS["writers"]
+    with Collection.create(
+        tmp_path / "c", model(0), keep=("scores", "features"), timeout=120
+    ) as collection:
+        writers = [
+            PROCESSES.Process(target=_write_numbers, args=(tmp_path / "c", i, writes))
+            for i in range(2)
+        ]
+        for process in writers:
+            process.start()
+        version = 0
+        while any(process.is_alive() for process in writers) or version == 0:
+            version += 1
+            collection.upgrade(model(version))
+        for process in writers:
+            process.join(120)
+        assert [process.exitcode for process in writers] == [0, 0]
+        items = {item.id: item.codes["text"] for item in collection}
+        last = {number % 14: number for number in range(2 * writes)}
+        assert items.keys() == last.keys()
+        for id_, number in last.items():
+            assert items[id_] == model(version).encode("text", _row(number)[None]), id_
+        assert collection.check() == []
 
 
 def test_a_closed_collection_is_an_error(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def fill(collection: Collection) -> tuple[ExpectedState, str]:
 def test_a_full_disk_is_reported_and_loses_nothing(small_disk: Path) -> None:
     reserve = small_disk / "reserve"
     reserve.write_bytes(b"\0" * 400_000)
-    collection = Collection.create(small_disk / "collection", model(0), keep_features=True)
+    collection = Collection.create(small_disk / "collection", model(0), keep=("scores", "features"))
     expected, error = fill(collection)
     assert "the disk is full, nothing was written; free some space and retry" in error
     assert differences(collection, expected) == []
@@ -78,7 +78,7 @@ def test_a_full_disk_is_reported_and_loses_nothing(small_disk: Path) -> None:
 def _fill_with_limit(folder: Path) -> None:
     # A write beyond the limit is an error instead of a signal.
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    collection = Collection.create(folder, model(0), keep_features=True)
+    collection = Collection.create(folder, model(0), keep=("scores", "features"))
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
     expected, error = fill(collection)
     assert "the disk failed" in error or "the disk is full" in error, error
@@ -90,7 +90,7 @@ def test_a_file_size_limit_is_reported(tmp_path: Path) -> None:
         target=_fill_with_limit, args=(tmp_path / "collection",)
     )
     child.start()
-    child.join(60)
+    child.join(300)
     assert child.exitcode == 0
     with Collection.open(tmp_path / "collection") as collection:
         assert collection.check() == []
@@ -142,7 +142,7 @@ def test_a_read_only_folder_is_read_and_not_written(
     with tempfile.TemporaryDirectory() as parent:
         Path(parent).chmod(0o755)
         folder = Path(parent) / "collection"
-        collection = Collection.create(folder, model(0), keep_features=True)
+        collection = Collection.create(folder, model(0), keep=("scores", "features"))
         views = {"image": np.ones((4, 6)), "text": np.ones((4, 4))}
         collection.upsert(list("abcd"), views, [{"n": n} for n in (1, 2, 3, 4)])
         if compacted:

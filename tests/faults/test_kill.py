@@ -18,7 +18,7 @@ from tests.faults.operations import (
     operation,
     run_until_killed,
 )
-from tests.faults.rounds import ROUNDS
+from tests.faults.rounds import COUNTS, ROUNDS
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def test_kill_at_random_moments(
     seed = 7
     random = np.random.default_rng(seed)
     folder = tmp_path / "collection"
-    Collection.create(folder, model(0), keep_features=True).close()
+    Collection.create(folder, model(0), keep=("scores", "features")).close()
     expected = ExpectedState()
     number = 0
     for _ in range(ROUNDS["kill"]):
@@ -53,7 +53,7 @@ def test_kill_at_random_moments(
         child = processes.Process(target=run_until_killed, args=(folder, number, seed, sender))
         child.start()
         sender.close()
-        assert receiver.poll(30), "the child did not open the collection"
+        assert receiver.poll(300), "the child did not open the collection"
         time.sleep(random.uniform(0, 0.15))
         child.kill()
         child.join()
@@ -67,6 +67,7 @@ def test_kill_at_random_moments(
         )
         # Continue behind the interrupted operation, whether it took effect or not.
         number += 1
+    COUNTS["processes killed during a write, a compaction or an upgrade"] = ROUNDS["kill"]
 
 
 def _actual_state(folder: Path, acknowledged: ExpectedState, begun: ExpectedState) -> ExpectedState:
@@ -100,7 +101,7 @@ def test_a_collection_is_created_completely_or_not_at_all(
         child = processes.Process(target=_create_many, args=(folder, sender))
         child.start()
         sender.close()
-        assert receiver.poll(30), "the child did not begin"
+        assert receiver.poll(300), "the child did not begin"
         time.sleep(random.uniform(0, 0.2))
         child.kill()
         child.join()
@@ -111,3 +112,4 @@ def test_a_collection_is_created_completely_or_not_at_all(
                 with Collection.open(path) as collection:
                     assert collection.check() == []
                     collection.upsert(["a"])
+    COUNTS["processes killed while they created collections"] = ROUNDS["create"]

@@ -1,8 +1,14 @@
 """Atomic writes, JSON, checksums and array files."""
 
+import ctypes
+import errno
+import json
 import os
 import stat
 import struct
+import zlib
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +19,18 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 from numpy.typing import NDArray
 
-from crossbit._io.files import ArrayFile, atomic_write, check_version, read_json, sha256, write_json
+from crossbit._io import files
+from crossbit._io.files import (
+    RENAME_EXCHANGE,
+    ArrayFile,
+    atomic_write,
+    check_version,
+    make_folders,
+    read_json,
+    rename,
+    sha256,
+    write_json,
+)
 from crossbit.errors import DataError, FormatError
 
 FORMAT = "crossbit.test/1"
@@ -113,12 +130,99 @@ def test_arrays_survive_a_round_trip(
         assert stored.arrays[name].dtype == array.dtype.newbyteorder("<")
 
 
-def test_arrays_are_mapped_aligned_and_read_only(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_mapped", [True, False], ids=["mapped", "copied"])
+def test_arrays_are_aligned_and_read_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_mapped: bool
+) -> None:
     ArrayFile.write(tmp_path / "file", FORMAT, {}, ARRAYS)
-    words = ArrayFile.read(tmp_path / "file", FORMAT).arrays["words"]
-    assert isinstance(words, np.memmap)
-    assert words.offset % 64 == 0
-    assert not words.flags.writeable
+    monkeypatch.setattr(files, "_MAP_BYTES", 0 if is_mapped else 1 << 20)
+    file = ArrayFile.read(tmp_path / "file", FORMAT)
+    assert (file.mapping is not None) == is_mapped
+    assert file.arrays["words"].flags.aligned
+    assert not file.arrays["words"].flags.writeable
+    os.truncate(tmp_path / "file", 10)
+    if file.mapping is None:
+        np.testing.assert_array_equal(file.arrays["words"], ARRAYS["words"])
+    else:
+        assert file.mapping.size() < len(file.mapping)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=5,
+)
+numbers = st.integers(-(2**70), 2**70) | st.sampled_from([0, 1, 4, 8, 64, 96, 2**31, 2**63])
+fields = {
+    "dtype": st.sampled_from(["<u8", ">u8", "<f8", "|O", "O", "<U9", "V8", "<M8[s]", "u8,u8", ""]),
+    "shape": st.lists(numbers, max_size=4),
+    "offset": numbers,
+    "bytes": numbers,
+    "crc32": numbers,
+}
+
+
+@pytest.fixture(scope="module")
+def craft(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Callable[..., object]], Path]:
+    """Return a function that modifies the header of a file and gives it a valid checksum."""
+    path = tmp_path_factory.mktemp("crafted") / "file"
+    ArrayFile.write(path, FORMAT, {"n": 3}, ARRAYS)
+    raw = path.read_bytes()
+    (length,) = struct.unpack_from("<I", raw, 8)
+    arrays = raw[16 + length + (-(16 + length) % 64) :]
+
+    def modified(modify: Callable[..., object]) -> Path:
+        header = json.dumps(modify(json.loads(raw[16 : 16 + length]))).encode()
+        prefix = struct.pack("<8sII", b"crossbit", len(header), zlib.crc32(header)) + header
+        path.write_bytes(prefix + b"\0" * (-len(prefix) % 64) + arrays)
+        return path
+
+    return modified
+
+
+@given(
+    change=st.sampled_from(sorted(fields)).flatmap(
+        lambda name: st.tuples(st.just(name), fields[name] | json_values | st.just("deleted"))
+    )
+)
+def test_a_crafted_entry_with_a_valid_checksum_is_a_format_error(
+    craft: Callable[[Callable[..., object]], Path], change: tuple[str, object]
+) -> None:
+    name, value = change
+
+    def modify(header: dict[str, Any]) -> object:
+        header["arrays"]["words"][name] = value
+        if value == "deleted":
+            del header["arrays"]["words"][name]
+        return header
+
+    try:
+        stored = ArrayFile.read(craft(modify), FORMAT).arrays["words"]
+    except FormatError:
+        return
+    assert stored.nbytes == ARRAYS["words"].nbytes  # the same bytes, of whatever type and shape
+
+
+@given(name=st.sampled_from(["", "format", "meta", "arrays"]), value=json_values)
+def test_a_crafted_header_with_a_valid_checksum_is_a_format_error(
+    craft: Callable[[Callable[..., object]], Path], name: str, value: object
+) -> None:
+    path = craft(lambda header: {**header, name: value} if name else value)
+    with suppress(FormatError):
+        file = ArrayFile.read(path, FORMAT)
+        assert isinstance(file.meta, dict)
+        assert isinstance(file.arrays, dict)
+
+
+def test_a_header_is_not_allocated_before_its_length_is_checked(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(struct.pack("<8sII", b"crossbit", 2**32 - 1, 0) + b"{}")
+    with pytest.raises(FormatError, match="file: the header is truncated or corrupted"):
+        ArrayFile.read(path, FORMAT)
+    deep = b"[" * 100_000
+    path.write_bytes(struct.pack("<8sII", b"crossbit", len(deep), zlib.crc32(deep)) + deep)
+    with pytest.raises(FormatError, match="file: the header is corrupted"):
+        ArrayFile.read(path, FORMAT)
 
 
 def test_every_truncation_and_every_changed_byte_is_detected(tmp_path: Path) -> None:
@@ -157,3 +261,60 @@ def test_other_types_of_file_are_rejected(tmp_path: Path) -> None:
     ArrayFile.write(tmp_path / "file", "crossbit.test/2", {}, ARRAYS)
     with pytest.raises(FormatError, match=r"'crossbit\.test/2'.*'crossbit\.test/1'"):
         ArrayFile.read(tmp_path / "file", FORMAT)
+
+
+@pytest.mark.parametrize("supported", [True, False])
+def test_a_new_file_never_replaces_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, supported: bool
+) -> None:
+    if not supported:  # another system than Linux, or a file system without the flag
+        monkeypatch.setattr("crossbit._io.files._renameat2", None)
+    with atomic_write(tmp_path / "a", replace=False) as file:
+        file.write(b"one")
+    assert (tmp_path / "a").read_bytes() == b"one"
+    with (
+        pytest.raises(DataError, match="a: exists already; choose another path"),
+        atomic_write(tmp_path / "a", replace=False),
+    ):
+        pass
+
+    def write() -> None:
+        with atomic_write(tmp_path / "b", replace=False) as file:
+            file.write(b"one")
+            (tmp_path / "b").write_bytes(b"precious")
+
+    with pytest.raises(DataError, match="b: exists already; choose another path"):
+        write()
+    assert (tmp_path / "b").read_bytes() == b"precious"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
+
+
+@pytest.mark.skipif(files._renameat2 is None, reason="a system call of Linux")
+@pytest.mark.parametrize("code", [errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM])
+def test_a_file_system_without_the_flags_of_rename_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def refuse(*_: object) -> int:
+        ctypes.set_errno(code)
+        return -1
+
+    monkeypatch.setattr("crossbit._io.files._renameat2", refuse)
+    assert not rename(tmp_path / "a", tmp_path / "b", RENAME_EXCHANGE)
+
+
+@pytest.mark.skipif(files._renameat2 is None, reason="a system call of Linux")
+def test_an_error_of_rename_names_the_target(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="b"):
+        rename(tmp_path / "a", tmp_path / "b", RENAME_EXCHANGE)
+
+
+def test_a_deeply_nested_file_is_not_json(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text("[" * 100_000)
+    with pytest.raises(FormatError, match="not valid JSON"):
+        read_json(tmp_path / "x.json")
+
+
+def test_folders_are_made_with_their_ancestors(tmp_path: Path) -> None:
+    make_folders(tmp_path / "a" / "b" / "c")
+    make_folders(tmp_path / "a" / "b" / "c")
+    assert (tmp_path / "a" / "b" / "c").is_dir()

@@ -2,13 +2,25 @@
 
 import json
 import os
+import shutil
+import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 
 from crossbit import DataError, FormatError
-from crossbit._io.folders import read_manifest, replace_folder, retry_read, write_manifest
+from crossbit._io import files
+from crossbit._io.files import RENAME_EXCHANGE, rename, write_json
+from crossbit._io.folders import (
+    new_folder,
+    read_manifest,
+    replace_folder,
+    retry_read,
+    write_manifest,
+)
 
 
 def fill(folder: Path, content: str) -> None:
@@ -38,12 +50,19 @@ def test_an_error_leaves_the_old_folder_and_nothing_else(tmp_path: Path) -> None
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
 
 
+@pytest.fixture
+def without_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Act as on a system that cannot exchange two folders in one step."""
+    monkeypatch.setattr("crossbit._io.folders.rename", lambda *_: False)
+
+
+@pytest.mark.usefixtures("without_exchange")
 def test_a_failed_rename_restores_the_old_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with replace_folder(tmp_path / "x", "manifest.json", "test/1") as fresh:
         fill(fresh, "one")
-    rename = os.replace
+    rename = Path.rename
     calls = []
 
     def fail_once(source: Path, target: Path) -> None:
@@ -55,12 +74,171 @@ def test_a_failed_rename_restores_the_old_folder(
     def save_again() -> None:
         with replace_folder(tmp_path / "x", "manifest.json", "test/1") as fresh:
             fill(fresh, "two")
-            monkeypatch.setattr("crossbit._io.folders.os.replace", fail_once)
+            monkeypatch.setattr(Path, "rename", fail_once)
 
     with pytest.raises(OSError, match="the disk went away"):
         save_again()
     assert (tmp_path / "x" / "a.txt").read_text() == "one"
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
+
+
+REPLACE = """
+import os, signal, sys
+from pathlib import Path
+import crossbit._io.folders as folders
+from tests.io.test_folders import fill
+
+rename = Path.rename
+calls = []
+
+def killed(source, target):
+    calls.append(target)
+    if len(calls) == int(sys.argv[2]):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return rename(source, target)
+
+folders.rename = lambda *_: False
+with folders.replace_folder(Path(sys.argv[1]), "manifest.json", "test/1") as fresh:
+    fill(fresh, "two")
+    Path.rename = killed
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="kills a process by a signal")
+@pytest.mark.parametrize(("step", "expected"), [(1, "one"), (2, "one"), (3, "two")])
+def test_a_process_killed_in_a_swap_of_two_steps_loses_nothing(
+    tmp_path: Path, step: int, expected: str
+) -> None:
+    folder = tmp_path / "x"
+    with replace_folder(folder, "manifest.json", "test/1") as fresh:
+        fill(fresh, "one")
+    command = [sys.executable, "-c", REPLACE, str(folder), str(step)]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    assert folder.exists() == (step != 2)
+    read_manifest(folder, "manifest.json", "test/1")
+    assert (folder / "a.txt").read_text() == expected
+    with replace_folder(folder, "manifest.json", "test/1") as fresh:
+        fill(fresh, "three")
+    assert (folder / "a.txt").read_text() == "three"
+    old = [path.name for path in tmp_path.iterdir() if path.name.endswith(".old")]
+    # Superseded: the next swap in two steps deletes it.
+    assert old == ([".x.old"] if step == 3 and files._renameat2 is not None else [])
+
+
+@pytest.mark.usefixtures("without_exchange")
+def test_a_swap_in_two_steps_deletes_what_an_earlier_one_left(tmp_path: Path) -> None:
+    folder = tmp_path / "x"
+    for content in ("one", "two"):
+        with replace_folder(folder, "manifest.json", "test/1") as fresh:
+            fill(fresh, content)
+    shutil.copytree(folder, tmp_path / ".x.old")
+    with replace_folder(folder, "manifest.json", "test/1") as fresh:
+        fill(fresh, "three")
+    assert (folder / "a.txt").read_text() == "three"
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+
+
+@pytest.mark.skipif(files._renameat2 is None, reason="other systems swap in two steps")
+def test_linux_exchanges_two_folders_in_one_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with replace_folder(tmp_path / "x", "manifest.json", "test/1") as fresh:
+        fill(fresh, "one")
+    exchanged = []
+
+    def record(source: Path, target: Path, flags: int) -> bool:
+        exchanged.append((target.name, flags))
+        return rename(source, target, flags)
+
+    monkeypatch.setattr("crossbit._io.folders.rename", record)
+    monkeypatch.setattr(Path, "rename", None)
+    with replace_folder(tmp_path / "x", "manifest.json", "test/1") as fresh:
+        fill(fresh, "two")
+    assert exchanged == [("x", RENAME_EXCHANGE)]
+    assert (tmp_path / "x" / "a.txt").read_text() == "two"
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+
+
+@pytest.mark.parametrize("before", ["nothing", "an empty folder", "a folder of the same format"])
+def test_what_appears_at_the_path_meanwhile_is_never_deleted(tmp_path: Path, before: str) -> None:
+    folder = tmp_path / "x"
+    if before == "an empty folder":
+        folder.mkdir()
+    elif before == "a folder of the same format":
+        folder.mkdir()
+        fill(folder, "one")
+
+    def save() -> None:
+        with replace_folder(folder, "manifest.json", "test/1") as fresh:
+            fill(fresh, "two")
+            folder.mkdir(exist_ok=True)
+            (folder / "precious.txt").write_text("mine")
+
+    with pytest.raises(DataError, match="choose another path"):
+        save()
+    assert (folder / "precious.txt").read_text() == "mine"
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+
+
+def test_a_new_folder_never_replaces_one_with_content(tmp_path: Path) -> None:
+    folder = tmp_path / "deep" / "x"
+    with new_folder(folder) as fresh:
+        (fresh / "a.txt").write_text("one")
+        assert not folder.exists()
+    assert (folder / "a.txt").read_text() == "one"
+    with pytest.raises(DataError, match="exists already; choose another path"), new_folder(folder):
+        pass
+
+    def write() -> None:
+        with new_folder(tmp_path / "deep" / "y") as fresh:
+            (fresh / "a.txt").write_text("one")
+            (tmp_path / "deep" / "y").mkdir()
+            (tmp_path / "deep" / "y" / "precious.txt").write_text("mine")
+
+    with pytest.raises(DataError, match="exists already; choose another path"):
+        write()
+    assert [path.name for path in (tmp_path / "deep" / "y").iterdir()] == ["precious.txt"]
+    with pytest.raises(DataError, match="a parent of this path is a file"):
+        new_folder(folder / "a.txt" / "z").__enter__()
+    assert sorted(path.name for path in (tmp_path / "deep").iterdir()) == ["x", "y"]
+
+
+def test_an_interruption_leaves_no_part_of_a_new_folder(tmp_path: Path) -> None:
+    def write() -> None:
+        with new_folder(tmp_path / "x") as fresh:
+            (fresh / "a.txt").write_text("one")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions are those of POSIX")
+@pytest.mark.parametrize("mask", [0o077, 0o027, 0o002])
+def test_folders_and_files_follow_the_umask(tmp_path: Path, mask: int) -> None:
+    before = os.umask(mask)
+    try:
+        with replace_folder(tmp_path / "deep" / "x", "manifest.json", "test/1") as fresh:
+            fill(fresh, "one")
+        with new_folder(tmp_path / "deep" / "y") as fresh:
+            write_json(fresh / "b.json", 1)
+    finally:
+        os.umask(before)
+    for path in tmp_path.rglob("*"):
+        full = 0o777 if path.is_dir() else 0o666
+        assert oct(path.stat().st_mode & 0o777) == oct(full & ~mask), path
+
+
+@pytest.mark.parametrize("link", ["a.txt", "manifest.json"])
+def test_a_link_to_a_file_outside_the_folder_is_rejected(tmp_path: Path, link: str) -> None:
+    folder = tmp_path / "x"
+    folder.mkdir()
+    fill(folder, "one")
+    (folder / link).rename(tmp_path / "secret")
+    (folder / link).symlink_to(tmp_path / "secret")
+    with pytest.raises(FormatError, match="is a link to a file outside the folder"):
+        read_manifest(folder, "manifest.json", "test/1")
 
 
 def test_an_empty_folder_is_filled_and_a_file_never_replaced(tmp_path: Path) -> None:

@@ -12,17 +12,21 @@ then          the arrays, little-endian, row-major, each at an offset that is a 
 ```
 """
 
+import ctypes
+import errno
 import hashlib
 import json
 import math
+import mmap
 import os
+import secrets
 import struct
-import tempfile
+import sys
 import tomllib
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -34,46 +38,107 @@ from crossbit.errors import DataError, FormatError
 _MAGIC = b"crossbit"
 _ALIGN = 64
 _PREFIX = struct.Struct("<8sII")
+_DTYPES = tuple(
+    np.dtype(name).newbyteorder("<").str
+    for name in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
+)
+_MAP_BYTES = 1 << 24  # larger files are memory-mapped, smaller ones are copied
 
 
 @contextmanager
-def atomic_write(path: Path) -> Iterator[BinaryIO]:
+def atomic_write(path: Path, *, replace: bool = True) -> Iterator[BinaryIO]:
     """Open a temporary file beside ``path`` and rename it to ``path`` if the block succeeds.
 
     Readers of ``path`` see the old content or the new content, never a part, even after a power
     failure: the data is flushed to disk before the rename, the folder after it.
+
+    Args:
+        path: The file.
+        replace: False to raise a `DataError` if the file exists, before or after the block.
     """
     path = Path(path)
+    if not replace:
+        check_absent(path)
+    temporary = temporary_path(path)
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-    except OSError as error:
-        raise _write_error(path, error) from error
-    try:
-        with os.fdopen(handle, "wb") as file:
+        # Unlike tempfile, open() sets the permissions that the user's umask allows.
+        with open(temporary, "xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        # mkstemp creates private files; a published file follows the user's umask.
-        Path(name).chmod(0o666 & ~_umask())
-        os.replace(name, path)
+        if replace:
+            os.replace(temporary, path)
+        else:
+            _rename_new(temporary, path)
     except OSError as error:
-        Path(name).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise _write_error(path, error) from error
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+def temporary_path(path: Path) -> Path:
+    """Return an unused hidden path beside ``path``, on the same file system."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
+
+
+def check_absent(path: Path) -> None:
+    """Raise a `DataError` if there is a file or folder at ``path``."""
+    if os.path.lexists(path):
+        raise DataError(f"{path}: exists already; choose another path, or delete it first")
+
+
+def _rename_new(source: Path, target: Path) -> None:
+    """Rename a file; raise a `DataError` if the target exists, however recently it came there."""
+    try:
+        if not rename(source, target, RENAME_NOREPLACE):
+            os.link(source, target)
+            source.unlink()
+    except FileExistsError:
+        check_absent(target)
+        raise
+
+
+def rename(source: Path, target: Path, flags: int) -> bool:
+    """Rename as Linux does with ``RENAME_NOREPLACE`` or ``RENAME_EXCHANGE``.
+
+    Returns:
+        False if the system or the file system does not support the flag; nothing has changed then.
+    """
+    if _renameat2 is None:
+        return False
+    if _renameat2(_AT_FDCWD, os.fsencode(source), _AT_FDCWD, os.fsencode(target), flags) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in _UNSUPPORTED:
+        return False
+    raise OSError(code, os.strerror(code), str(target))
+
+
+def _find_renameat2() -> Callable[..., int] | None:
+    """Return the function of the C library, or None on other systems than Linux."""
+    if sys.platform != "linux":
+        return None
+    function = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if function is not None:
+        string = ctypes.c_char_p
+        function.argtypes = [ctypes.c_int, string, ctypes.c_int, string, ctypes.c_uint]
+    return function
+
+
+RENAME_NOREPLACE = 1  # fail if the target exists
+RENAME_EXCHANGE = 2  # swap two files or folders in one step
+_AT_FDCWD = -100  # relative paths start at the working directory
+# A sandbox may answer a system call that it does not know with EPERM.
+_UNSUPPORTED = {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM}
+_renameat2 = _find_renameat2()
 
 
 def _write_error(path: Path, error: OSError) -> OSError:
     """Return the same error with the name of the target instead of the temporary file."""
     return type(error)(error.errno, error.strerror, str(path))
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def sync_folder(folder: Path) -> None:
@@ -84,6 +149,14 @@ def sync_folder(folder: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def make_folders(folder: Path) -> None:
+    """Create a folder and its missing ancestors, durably."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in missing:
+        sync_folder(path.parent)
 
 
 def write_json(path: Path, value: object) -> None:
@@ -98,7 +171,7 @@ def read_json(path: Path) -> Any:  # noqa: ANN401 - any JSON value
     raw = _read_bytes(path)
     try:
         return json.loads(raw)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FormatError(
             f"{path}: not valid JSON ({error}); the file is corrupted or of another type"
         ) from error
@@ -132,32 +205,39 @@ class ArrayFile:
 
     Attributes:
         meta: Small values, as JSON.
-        arrays: Name → array, memory-mapped and read-only.
+        arrays: Name → array, read-only.
+        mapping: The memory map that the arrays are views of; None for a small file, whose arrays
+            are copies.
+        checksums: Name → CRC-32 of the array, as the header states it.
     """
 
     meta: dict[str, Any]
     arrays: dict[str, NDArray[Any]]
+    mapping: mmap.mmap | None = None
+    checksums: Mapping[str, int] = field(default_factory=dict)
 
     @staticmethod
     def write(
         path: Path, format_: str, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
-    ) -> None:
-        """Write arrays behind a versioned header, atomically."""
+    ) -> dict[str, int]:
+        """Write arrays behind a versioned header, atomically, and return their checksums."""
         stored = {
             name: np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
             for name, array in arrays.items()
         }
-        header = _header(format_, meta, stored)
+        checksums = {name: zlib.crc32(_raw(array)) for name, array in stored.items()}
+        header = _header(format_, meta, stored, checksums)
         with atomic_write(Path(path)) as file:
             file.write(_PREFIX.pack(_MAGIC, len(header), zlib.crc32(header)))
             file.write(header)
             for array in stored.values():
                 file.write(b"\0" * (-file.tell() % _ALIGN))
                 file.write(_raw(array))
+        return checksums
 
     @classmethod
     def read(cls, path: Path, format_: str, *, verify: bool = True) -> "ArrayFile":
-        """Open an array file with its arrays memory-mapped.
+        """Open an array file: a large one is memory-mapped, a small one is read.
 
         Args:
             path: The file.
@@ -168,20 +248,22 @@ class ArrayFile:
             FormatError: The file is truncated, modified, of another type or version.
         """
         path = Path(path)
-        header, start = _read_header(path)
+        content, mapping = _read_or_map(path)
+        header, start = _parse_header(path, content)
         check_version(path, header.get("format"), format_)
         try:
-            arrays = {
-                name: _map_array(path, start, entry) for name, entry in header["arrays"].items()
-            }
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            entries = dict(header["arrays"])
+            arrays = {name: _view(path, content, start, entry) for name, entry in entries.items()}
+            checksums = {name: entry["crc32"] for name, entry in entries.items()}
+            meta = dict(header["meta"])
+        except (KeyError, TypeError, ValueError) as error:
             raise FormatError(f"{path}: the header is corrupted ({error})") from error
-        for name, entry in header["arrays"].items() if verify else ():
-            if zlib.crc32(_raw(arrays[name])) != entry["crc32"]:
+        for name, array in arrays.items() if verify else ():
+            if zlib.crc32(_raw(array)) != checksums[name]:
                 raise FormatError(
                     f"{path}: array {name!r} does not match its checksum; the file is corrupted"
                 )
-        return cls(header["meta"], arrays)
+        return cls(meta, arrays, mapping, checksums)
 
     @staticmethod
     def is_at(path: Path) -> bool:
@@ -193,7 +275,12 @@ class ArrayFile:
             return False
 
 
-def _header(format_: str, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> bytes:
+def _header(
+    format_: str,
+    meta: Mapping[str, Any],
+    arrays: Mapping[str, NDArray[Any]],
+    checksums: Mapping[str, int],
+) -> bytes:
     """Encode the header; offsets count from the end of the header, rounded up to the alignment."""
     offset = 0
     table = {}
@@ -203,42 +290,71 @@ def _header(format_: str, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[
             "shape": array.shape,
             "offset": offset,
             "bytes": array.nbytes,
-            "crc32": zlib.crc32(_raw(array)),
+            "crc32": checksums[name],
         }
         offset += array.nbytes + (-array.nbytes % _ALIGN)
     return json.dumps({"format": format_, "meta": dict(meta), "arrays": table}).encode()
 
 
-def _read_header(path: Path) -> tuple[dict[str, Any], int]:
-    """Return the header and the offset at which the arrays begin."""
+def _read_or_map(path: Path) -> tuple[NDArray[np.uint8], mmap.mmap | None]:
+    """Return the bytes of a file, read-only: copied if they are few, else memory-mapped.
+
+    A process that touches a page of a map behind the end of a truncated file is killed. Copies do
+    not have this weakness, and the owner of a map can compare its length with `mmap.size`.
+    """
     try:
         with open(path, "rb") as file:
-            prefix = file.read(_PREFIX.size)
-            if len(prefix) < _PREFIX.size or not prefix.startswith(_MAGIC):
-                raise FormatError(f"{path}: not a crossbit file (it must begin with {_MAGIC!r})")
-            _, length, crc = _PREFIX.unpack(prefix)
-            raw = file.read(length)
+            size = os.fstat(file.fileno()).st_size
+            if size > _MAP_BYTES:
+                mapping = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
+                return np.frombuffer(mapping, np.uint8), mapping
+            content = np.fromfile(file, np.uint8)
     except OSError as error:
         raise _read_error(path, error) from error
+    content.flags.writeable = False
+    return content, None
+
+
+def _parse_header(path: Path, content: NDArray[np.uint8]) -> tuple[dict[str, Any], int]:
+    """Return the header and the offset at which the arrays begin."""
+    prefix = content[: _PREFIX.size].tobytes()
+    if len(prefix) < _PREFIX.size or not prefix.startswith(_MAGIC):
+        raise FormatError(f"{path}: not a crossbit file (it must begin with {_MAGIC!r})")
+    _, length, crc = _PREFIX.unpack(prefix)
+    start = _PREFIX.size + length
+    raw = content[_PREFIX.size : start].tobytes()
     if len(raw) < length or zlib.crc32(raw) != crc:
         raise FormatError(f"{path}: the header is truncated or corrupted")
-    start = _PREFIX.size + length
-    header: dict[str, Any] = json.loads(raw)
+    try:
+        header = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{path}: the header is corrupted ({error})") from error
+    if not isinstance(header, dict):
+        raise FormatError(f"{path}: the header is corrupted (it is not a JSON object)")
     return header, start + (-start % _ALIGN)
 
 
-def _map_array(path: Path, start: int, entry: Mapping[str, Any]) -> NDArray[Any]:
+def _view(
+    path: Path, content: NDArray[np.uint8], start: int, entry: Mapping[str, Any]
+) -> NDArray[Any]:
+    """Return an array of a file; raise a `ValueError` if its entry in the header is impossible."""
+    if entry["dtype"] not in _DTYPES:
+        raise ValueError(f"the dtype {entry['dtype']!r} is not one of {', '.join(_DTYPES)}")
     dtype = np.dtype(entry["dtype"])
-    shape = tuple(entry["shape"])
+    shape = entry["shape"]
+    numbers = (*shape, entry["offset"], entry["bytes"])
+    if not all(type(number) is int and number >= 0 for number in numbers):
+        raise ValueError(f"shape, offset and bytes must be integers ≥ 0, got {numbers}")
     if entry["bytes"] != dtype.itemsize * math.prod(shape):
-        raise FormatError(f"{path}: the header is corrupted (bytes do not match shape {shape})")
-    offset = start + entry["offset"]
-    missing = offset + entry["bytes"] - path.stat().st_size
-    if missing > 0:
-        raise FormatError(f"{path}: truncated, {missing} bytes are missing at the end")
-    if entry["bytes"] == 0:  # an empty array cannot be mapped
-        return np.empty(shape, dtype)
-    return np.memmap(path, dtype, mode="r", offset=offset, shape=shape)
+        raise ValueError(f"{entry['bytes']} bytes do not match shape {shape}")
+    if entry["offset"] % _ALIGN:
+        raise ValueError(f"offset {entry['offset']} is not a multiple of {_ALIGN}")
+    begin = start + entry["offset"]
+    end = begin + entry["bytes"]
+    if end > len(content):
+        raise FormatError(f"{path}: truncated, {end - len(content)} bytes are missing at the end")
+    array: NDArray[Any] = content[begin:end].view(dtype).reshape(shape)
+    return array
 
 
 def _raw(array: NDArray[Any]) -> memoryview:

@@ -1,7 +1,7 @@
 """Collections: items of several modalities, stored durably and searched by code."""
 
 from crossbit.collection.collection import Collection
-from crossbit.collection.store import Capabilities, Store, register_store
+from crossbit.collection.store import Capabilities, StaleModelError, Store, register_store
 from crossbit.collection.types import Finding, Hit, Id, Item, Payload, Results, Stats
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "Finding",
     "Id",
     "Payload",
+    "StaleModelError",
     "Capabilities",
     "Store",
     "register_store",

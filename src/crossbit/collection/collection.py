@@ -1,18 +1,21 @@
 """Collection: a model and the items it encodes, stored durably and searched while they change."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-import numpy as np
-
-from crossbit._validation import check_integer, check_known
-from crossbit.annotate import Tag, vote
-from crossbit.collection.encoder import Encoder, Inputs
-from crossbit.collection.filters import parse_filter
-from crossbit.collection.payloads import check_id, check_ids, check_text, payloads_to_json
+from crossbit._validation import check_known
+from crossbit.annotate import Tag, tag_list, vote
+from crossbit.codes import Codes
+from crossbit.collection.encoder import Encoder, Inputs, check_model
+from crossbit.collection.filters import filter_fields, parse_filter
+from crossbit.collection.maintenance import Maintenance
+from crossbit.collection.paging import Page, check_budget
+from crossbit.collection.payloads import check_id, check_ids, check_payloads, check_text
+from crossbit.collection.rerank import check_keep, check_rerank
 from crossbit.collection.store import (
     Capabilities,
     Query,
@@ -22,22 +25,24 @@ from crossbit.collection.store import (
     display_path,
     store_class,
 )
-from crossbit.collection.types import Finding, Id, Item, Results, Stats
-from crossbit.errors import DataError
+from crossbit.collection.types import Id, Item, Results
+from crossbit.data.labels import RowLabels
+from crossbit.errors import DataError, RowError
+from crossbit.index.budget import Budget
 from crossbit.model.hashmodel import HashModel
 
 T = TypeVar("T")
-_FEATURE_TYPES = {False: None, True: "float32", "float32": "float32", "float16": "float16"}
+
+_MAX_ATTEMPTS = 10  # of a call while other processes upgrade the model again and again
 
 
-class Collection:
+class Collection(Maintenance):
     """Items of several modalities under one model: stored, searched, filtered and annotated.
 
     An item has an id, a payload (JSON fields) and a code for each modality that it has. A write is
     on disk when its call returns; any number of threads and processes can search meanwhile and see
-    the write in their next call. Create a collection with `create`, and open an existing one with
-    `open`. It is a folder or, when one machine no longer holds it, a collection on a Milvus server;
-    the methods are the same.
+    the write in their next call. `create` makes a collection and `open` opens one: a folder, or if
+    one machine no longer holds it, a Milvus server or PostgreSQL; the methods are the same.
 
     Example:
         >>> import tempfile
@@ -53,7 +58,7 @@ class Collection:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._encoder = Encoder(store.model())
+        self._encoder = Encoder(store.model(), store.keep)
 
     @classmethod
     def create(
@@ -61,8 +66,9 @@ class Collection:
         path: str | PathLike[str],
         model: HashModel,
         *,
-        keep_features: bool | str = False,
+        keep: str | Iterable[str] | None = None,
         timeout: float = 30.0,
+        keep_features: object = None,
     ) -> Self:
         """Create an empty collection.
 
@@ -70,22 +76,20 @@ class Collection:
             path: A folder that does not exist or is empty, or a URI such as
                 ``"milvus://host:port/name"``.
             model: Makes the codes; a folder keeps a copy of it, a server only its fingerprint.
-            keep_features: Store the rows that are encoded, as ``"float32"`` (or True) or
-                ``"float16"``, so that `upgrade` can encode them with another model.
+            keep: Also store ``"scores"`` (the real-valued outputs, one byte per bit), by which
+                `search` can rerank, or ``"features"`` (the rows that are encoded, as float16),
+                which `upgrade` encodes with another model, or both.
             timeout: Seconds to wait for another writer, or for the server.
+            keep_features: Former name of ``keep="features"``; refused.
         """
-        _check_model(model)
-        if keep_features not in _FEATURE_TYPES:
-            raise DataError(
-                f"keep_features must be True, False, 'float32' or 'float16', got {keep_features!r}"
-            )
+        check_model(model)
+        kept = check_keep(keep, keep_features)
         store = store_class(path)
-        if keep_features and not store.capabilities.keeps_features:
+        if kept and not store.capabilities.keeps_rows:
             raise DataError(
-                f"{display_path(path)}: this store cannot keep features; leave keep_features out"
+                f"{display_path(path)}: this store cannot keep {' or '.join(kept)}; leave keep out"
             )
-        features = _FEATURE_TYPES[keep_features]
-        return cls(store.create(path, model, features=features, timeout=timeout))
+        return cls(store.create(path, model, keep=kept, timeout=timeout))
 
     @classmethod
     def open(
@@ -117,6 +121,11 @@ class Collection:
         return self._store.path
 
     @property
+    def keep(self) -> tuple[str, ...]:
+        """What is kept beside the codes: ``"scores"``, ``"features"``, both or nothing."""
+        return self._store.keep
+
+    @property
     def capabilities(self) -> Capabilities:
         """What the collection's store can do."""
         return self._store.capabilities
@@ -129,37 +138,48 @@ class Collection:
         """
         return self._encoder.accepts(modality, trusted=trusted)
 
-    # --- writing ---
-
     def upsert(
         self,
         ids: Iterable[Id],
         views: Mapping[str, Inputs] | None = None,
         payload: Sequence[Mapping[str, Any] | None] | None = None,
         *,
+        labels: RowLabels | None = None,
         trusted: bool = True,
+        bookmark: tuple[str, int | None] | None = None,
     ) -> None:
         """Add items, or update existing ones; durable on return, everything or nothing.
 
-        A server has no transactions: a call that fails there may have written some of the items.
-        Repeat the call to write the rest; no item is written twice.
+        A server has no transactions: a call that fails there may have written some of the items;
+        repeat it to write the rest.
 
         Args:
             ids: Strings or integers; ``1`` and ``"1"`` are different.
-            views: Modality → one row (or raw input, or code) per id. An item whose row is all NaN,
-                or whose raw input is None, does not have the modality. Modalities that are not
-                given stay as they are.
-            payload: One mapping of fields per id, which replaces the previous one; None keeps it.
+            views: Modality → one row (or raw input, or code) per id. A row of NaN, or None, means
+                that the item does not have the modality; modalities not given stay as they are.
+            payload: One mapping of fields per id, or a frame; replaces the previous; None keeps it.
+            labels: Known classes of the items, as for `HashModel.encode`: their codes, in the
+                modalities given, are those of their classes. `upgrade` does not know the labels.
             trusted: False for raw inputs of unknown origin, as for `search`.
+            bookmark: Name and position that are stored with the items, such as the row of a file
+                after the last of them; position None deletes it. See `bookmark`.
         """
         checked = check_ids(ids)
-        texts = None if payload is None else payloads_to_json(payload, checked)
+        payload, texts = check_payloads(payload, checked)
 
         def write(encoder: Encoder) -> None:
-            encoded = encoder.encode_views(views or {}, len(checked), trusted=trusted)
-            self._store.write(WriteBatch(checked, encoded, payload, texts), encoder.fingerprint)
+            try:
+                encoded = encoder.encode_views(views or {}, len(checked), labels, trusted=trusted)
+            except RowError as error:
+                raise error.renumbered(error.row, f"item {checked[error.row]!r}") from error
+            batch = WriteBatch(checked, encoded, payload, texts, bookmark)
+            self._store.write(batch, encoder.fingerprint)
 
-        self._with_encoder(write)
+        self._with_encoder(write, *(views.values() if isinstance(views, Mapping) else ()))
+
+    def bookmark(self, name: str) -> int | None:
+        """Return the position that was last stored under a name, None if there is none."""
+        return self._store.bookmark(name)
 
     def delete(self, ids: Iterable[Id], *, modality: str | None = None) -> int:
         """Delete items, or only their codes of one modality; return how many existed."""
@@ -178,15 +198,14 @@ class Collection:
 
         Empty for a small collection, and for a store that filters without indexes.
         """
-        return self._store.unindexed_fields(
-            dict.fromkeys(condition.field for condition in parse_filter(filter))
-        )
+        return self._store.unindexed_fields(filter_fields(parse_filter(filter)))
 
-    # --- reading ---
+    def get(self, ids: Iterable[Id], *, kept: bool = False) -> list[Item | None]:
+        """Return items in the order of their ids, None for unknown ids.
 
-    def get(self, ids: Iterable[Id]) -> list[Item | None]:
-        """Return items in the order of their ids, None for unknown ids."""
-        return self._store.read(check_ids(ids, allow_repeats=True))
+        With ``kept=True``, they also have the scores and features that the collection keeps.
+        """
+        return self._store.read(check_ids(ids, allow_repeats=True), kept=kept)
 
     def __contains__(self, id_: object) -> bool:
         """Return whether there is an item with this id."""
@@ -201,7 +220,22 @@ class Collection:
 
     def __iter__(self) -> Iterator[Item]:
         """Iterate over all items, in order of arrival; on a server, in the order of its keys."""
-        return self._store.scan()
+        return self.scan()[1]
+
+    def scan(self, *, kept: bool = False) -> tuple[HashModel, Iterator[Item]]:
+        """Return the model, and an iterator over all items, whose codes this model made.
+
+        The items of a folder are those of one moment; its database grows with other writes until
+        the iterator is closed. A server reads page by page; an upgrade meanwhile raises
+        `StaleModelError`. ``kept`` is that of `get`.
+        """
+
+        def start(encoder: Encoder) -> tuple[HashModel, Iterator[Item]]:
+            items = self._store.scan(encoder.fingerprint, kept=kept)
+            first = list(islice(items, 1))
+            return encoder.model, chain(first, items)
+
+        return self._with_encoder(start)
 
     def search(
         self,
@@ -211,8 +245,14 @@ class Collection:
         *,
         target: str | Iterable[str] | None = None,
         filter: Mapping[str, Any] | None = None,
-        min_similarity: float = 0.0,
+        min_similarity: float | str = 0.0,
+        group_by: str | None = None,
+        offset: int = 0,
+        exclude: Id | None = None,
+        bits: int | None = None,
         rerank: int | None = None,
+        rerank_by: str = "codes",
+        budget: Budget | None = None,
         threads: int | None = None,
         with_codes: bool = False,
         trusted: bool = True,
@@ -224,47 +264,68 @@ class Collection:
             X: Queries: rows of numbers, `Codes`, or raw inputs such as ``["red + food"]`` if the
                 model has a recipe for the modality.
             k: Number of items to return per query.
-            target: Modalities to search, such as ``"image"``; all of them if None. Each item is
+            target: Modalities to search, such as ``"image"``. None searches all but the query's
+                own, or the query's own if no item has another; ``"*"`` searches all. Each item is
                 returned once, by its nearest modality.
             filter: Only items whose payload meets all conditions, such as ``{"year": {">=": 2010},
-                "tags": {"has": "dog"}}``; the operators are ``== != > >= < <= in has``.
-            min_similarity: Leave out hits that are less similar.
-            rerank: Take this many nearest items, at least k, and order them by the weighted Hamming
-                distance $\sum_i |s_i| \, [\operatorname{sign} s_i \ne b_i]$ of the query's scores
-                $s$, so that bits of which the query is certain count more.
+                "tags": {"has": "dog"}}``; the operators are ``== != > >= < <= in has``, and ``or``,
+                ``and`` and ``not`` combine filters.
+            min_similarity: Leave out less similar hits; ``"auto"`` drops weak ones (`Hit.weak`).
+            group_by: Return one item, the nearest, per value of this payload field; looks at the
+                nearest 10,000 items. Items without the field are groups of their own.
+            offset: Skip this many of the nearest hits, such as those of earlier pages.
+            exclude: Leave out this item, such as the one that the query is.
+            bits: Compare only the first bits; distance and similarity are then those of them.
+            rerank: Take this many nearest items, at least k, and order them anew.
+            rerank_by: ``"codes"``: the weighted Hamming distance $\sum_i |s_i| \,
+                [\operatorname{sign} s_i \ne b_i]$ of the query's scores $s$ and the whole code.
+                ``"scores"``: the cosine of the query's scores and those that the collection keeps.
+                ``"features"``: the cosine of feature rows if the query's modality is the only
+                target, otherwise of scores made from them. Items written as codes come last.
+            budget: Stop each query early, after seconds or a share of the codes; `Results.proof`
+                says what is proven then. None: exact.
             threads: Number of threads, all cores if None.
             with_codes: Fill in `Hit.code`.
-            trusted: False for raw inputs of unknown origin, such as those of a network client. Text
-                then only reaches extractors of text, and other extractors are only given the
-                contents of files; nothing is opened as a path.
+            trusted: False for raw inputs of unknown origin, such as those of a network client: text
+                only reaches extractors of text, others are only given the contents of files.
 
         Returns:
             One `Results` per query: its hits, nearest first, ties in order of arrival (on a server,
             in any order), with the query's code and terms.
         """
-        check_integer(k, "k", least=1)
         conditions = () if filter is None else parse_filter(filter)
-        _check_similarity(min_similarity)
-        if rerank is not None and check_integer(rerank, "rerank", least=1) < k:
-            raise DataError(f"rerank must be at least k = {k}, got {rerank}")
+        page = Page(k, offset, group_by, min_similarity, exclude)
+        page.check(self.capabilities, rerank)
+        check_rerank(rerank, rerank_by, self.keep)
+        if bits is not None and not self.capabilities.searches_prefixes:
+            raise DataError(f"{self.path}: this store compares whole codes; leave bits out")
+        check_budget(budget, self.capabilities)
+        reranked = None if rerank is None else rerank_by
+        is_reranked = self.capabilities.keeps_rows  # by the store
 
         def find(encoder: Encoder) -> list[Results]:
-            targets = encoder.targets(target)
+            targets = encoder.targets(target, modality)
             queries = encoder.encode_queries(
-                modality, X, with_scores=rerank is not None, trusted=trusted
+                modality, X, targets, rerank_by=reranked, bits=bits, trusted=trusted
             )
             query = Query(
                 queries.codes,
-                rerank or k,
+                page.candidates(rerank),
                 targets,
                 conditions,
                 threads,
-                with_codes=with_codes or rerank is not None,
+                with_codes=with_codes or (reranked is not None and not is_reranked),
+                reranker=queries.reranker,
+                limit=page.reranked(rerank),
+                bits=bits,
+                otherwise=modality if target is None else None,
+                budget=budget,
             )
-            answers = self._store.search(query, encoder.fingerprint)
-            return queries.results(answers, k, min_similarity)
+            answers = page.search(self._store, query, encoder.fingerprint, reranked=bool(rerank))
+            weak = encoder.thresholds if bits is None else {}  # distances of whole codes
+            return queries.results(answers, page.selector(modality, weak), is_reranked=is_reranked)
 
-        return self._with_encoder(find)
+        return self._with_encoder(find, X)
 
     def annotate(
         self,
@@ -283,65 +344,18 @@ class Collection:
         Args:
             modality: Modality of the inputs.
             X: The inputs, as for `search`.
-            target: Modalities by which neighbors are found, as for `search`.
+            target: Modalities by which neighbors are found.
             neighbors: Number of neighbors that vote.
             max_tags: Largest number of tags per input.
             field: Payload field that holds an item's tags, a list of strings.
             filter: Restricts the neighbors, as for `search`.
             trusted: False for raw inputs of unknown origin, as for `search`.
-
-        Returns:
-            Tags of each input, the best first, with the share of the neighbors that have them.
         """
         results = self.search(modality, X, neighbors, target=target, filter=filter, trusted=trusted)
         return [
-            vote([_strings(hit.payload.get(field)) for hit in hits], max_tags=max_tags)
+            vote([tag_list(hit.payload.get(field)) for hit in hits], max_tags=max_tags)
             for hits in results
         ]
-
-    # --- maintenance ---
-
-    def stats(self) -> Stats:
-        """Return statistics: items, modalities, bytes, and the health of the codes."""
-        return self._store.stats()
-
-    def check(self) -> list[Finding]:
-        """Verify all files and rebuild corrupted indexes.
-
-        Returns:
-            One finding per problem; empty if everything is intact.
-        """
-        return self._store.check()
-
-    def compact(self) -> None:
-        """Free the space of deleted items, and save the indexes."""
-        self._store.compact()
-
-    def upgrade(
-        self,
-        model: HashModel,
-        batches: Iterable[tuple[Sequence[Id], Mapping[str, Inputs]]] | None = None,
-    ) -> None:
-        """Switch to another model, with new codes for all items; no search sees a mixture.
-
-        Args:
-            model: The new model; it must have every modality that items have.
-            batches: Ids and rows (or raw inputs) of all items, if features were not kept or should
-                be replaced.
-        """
-        _check_model(model)
-        feature_batches = None
-        if batches is not None:
-            encoder = Encoder(model)
-            feature_batches = (
-                (
-                    check_ids(ids),
-                    {name: encoder.features(name, inputs) for name, inputs in views.items()},
-                )
-                for ids, views in batches
-            )
-        self._store.upgrade(model, feature_batches)
-        self._encoder = Encoder(self._store.model())
 
     def close(self) -> None:
         """Release the files; the collection can be opened again."""
@@ -365,27 +379,21 @@ class Collection:
         modalities = ", ".join(self.model.modalities)
         return f"Collection({str(self.path)!r}: {modalities} → {self.model.n_bits} bits)"
 
-    def _with_encoder(self, work: Callable[[Encoder], T]) -> T:
-        """Run a call that encodes; repeat it if another process upgraded the model meanwhile."""
+    def _with_encoder(self, work: Callable[[Encoder], T], *inputs: Inputs) -> T:
+        """Run a call that encodes; repeat it if another process upgraded the model meanwhile.
+
+        Codes among the inputs were made for the model of the first attempt, unless they say that
+        the new model made them: then the call fails, and the next one uses the new model.
+        """
+        attempts = 0
         while True:
+            encoder = self._encoder
             try:
-                return work(self._encoder)
+                return work(encoder)
             except StaleModelError:
-                self._encoder = Encoder(self._store.model())
-
-
-def _check_model(model: object) -> None:
-    if not isinstance(model, HashModel):
-        raise DataError(
-            f"expected a HashModel, got {type(model).__name__}; load a folder with HashModel.load"
-        )
-
-
-def _check_similarity(value: object) -> None:
-    if not isinstance(value, int | float | np.number) or not 0 <= value <= 1:
-        raise DataError(f"min_similarity must be between 0 and 1, got {value!r}")
-
-
-def _strings(value: object) -> list[str]:
-    """Return the strings of a list in a payload; any other value has none."""
-    return [tag for tag in value if isinstance(tag, str)] if isinstance(value, list) else []
+                attempts += 1  # an equal model is tried again: two upgrades may lead back to it
+                current = Encoder(self._store.model(), self.keep)
+                self._encoder = current
+                made_by = {x.model or encoder.fingerprint for x in inputs if isinstance(x, Codes)}
+                if attempts == _MAX_ATTEMPTS or made_by - {current.fingerprint}:
+                    raise

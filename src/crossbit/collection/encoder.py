@@ -1,8 +1,8 @@
 """Encode what callers pass: rows of numbers, codes, or raw inputs."""
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
 from typing import Any, TypeAlias
@@ -11,20 +11,40 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crossbit import features
-from crossbit._validation import check_known, check_rows, present_rows
+from crossbit._validation import check_bits, check_known, check_rows, present_rows
 from crossbit.codes import Codes
-from crossbit.collection.store import EncodedView
-from crossbit.collection.types import Hit, Results
-from crossbit.errors import DataError
+from crossbit.collection.payloads import check_ids
+from crossbit.collection.rerank import (
+    CODES,
+    FEATURES,
+    SCORES,
+    KeptRows,
+    Reranker,
+    encode_with_scores,
+)
+from crossbit.collection.store import EncodedView, FeatureBatches, StaleModelError
+from crossbit.collection.types import Hit, Id, Results
+from crossbit.data.labels import RowLabels
+from crossbit.errors import DataError, RowError
 from crossbit.features.extractor import Extractor, RawInput
-from crossbit.index.hamming import weighted_hamming
+from crossbit.features.image import limit_uploads
+from crossbit.index.weights import quantize
 from crossbit.kernels.matmul import pack_signs
+from crossbit.metrics.weak import Thresholds, thresholds
 from crossbit.model.hashmodel import HashModel
 
-Inputs: TypeAlias = "ArrayLike | Codes | Sequence[RawInput | None]"
-"""Rows of numbers, codes, or raw inputs of a modality whose model has a recipe."""
+Inputs: TypeAlias = "ArrayLike | Codes | KeptRows | Sequence[RawInput | Sequence[RawInput] | None]"
+"""Rows of numbers, codes, or raw inputs, possibly several per item, of a modality with a recipe."""
 
 _ALTERNATIVES = "choose another modality, or pass vectors or an item's id"
+
+
+def check_model(model: object) -> None:
+    """Reject what is not a model, such as the path of one."""
+    if not isinstance(model, HashModel):
+        raise DataError(
+            f"expected a HashModel, got {type(model).__name__}; load a folder with HashModel.load"
+        )
 
 
 @dataclass(frozen=True)
@@ -33,36 +53,36 @@ class _EncodedQueries:
 
     Args:
         codes: One code per query.
-        scores: Real-valued outputs whose signs are the codes, if they were requested.
+        reranker: Reorders the hits, if the search reranks.
         terms: Words or tags recognized in each query, if the queries were raw inputs.
         exact_terms: Whether the terms are tags of the extractor's vocabulary.
     """
 
     codes: Codes
-    scores: NDArray[np.float32] | None = None
+    reranker: Reranker | None = None
     terms: Sequence[Sequence[str]] | None = None
     exact_terms: bool = False
 
-    def results(self, answers: Sequence[list[Hit]], k: int, min_similarity: float) -> list[Results]:
-        """Turn the hits of each query into results: reranked if there are scores, k at most."""
+    def results(
+        self,
+        answers: Sequence[list[Hit]],
+        select: Callable[[Sequence[Hit]], list[Hit]],
+        *,
+        is_reranked: bool = False,
+    ) -> list[Results]:
+        """Turn the hits of each query into results: reranked if requested, then selected."""
+        rank = None if self.reranker is None or is_reranked else self.reranker.order
         return [
             Results(
-                [hit for hit in self._rank(row, hits)[:k] if hit.similarity >= min_similarity],
+                select(hits if rank is None else rank(row, hits)),
                 self.codes,
                 row,
                 terms=() if self.terms is None else self.terms[row],
                 exact_terms=self.exact_terms,
+                proof=getattr(hits, "proof", None),
             )
             for row, hits in enumerate(answers)
         ]
-
-    def _rank(self, row: int, hits: list[Hit]) -> list[Hit]:
-        """Order hits by the weighted distance of the query's scores; ties keep their order."""
-        codes = [hit.code.words for hit in hits if hit.code is not None]
-        if self.scores is None or not codes:
-            return hits
-        costs = weighted_hamming(self.scores[row], Codes(np.concatenate(codes), self.codes.n_bits))
-        return [hits[i] for i in np.argsort(costs, kind="stable").tolist()]
 
 
 class Encoder:
@@ -72,10 +92,12 @@ class Encoder:
 
     Args:
         model: The model.
+        keep: What the collection keeps beside the codes.
     """
 
-    def __init__(self, model: HashModel) -> None:
+    def __init__(self, model: HashModel, keep: Sequence[str] = ()) -> None:
         self.model = model
+        self.keep = keep
         self._lock = threading.Lock()
         self._extractors: dict[str, Extractor] = {}
 
@@ -84,10 +106,21 @@ class Encoder:
         """Fingerprint of the model."""
         return self.model.fingerprint()
 
-    def targets(self, target: str | Iterable[str] | None) -> list[str]:
-        """Return the modalities to search: one name, several, or None for all."""
+    @cached_property
+    def thresholds(self) -> Thresholds:
+        """Distances beyond which matches are weak, per direction."""
+        return thresholds(self.model)
+
+    def targets(self, target: str | Iterable[str] | None, modality: str) -> list[str]:
+        """Return the modalities to search: names, ``"*"`` for all, None for all but the query's.
+
+        The nearest codes of a query's own modality are mostly its own near copies, and would hide
+        what the query is about.
+        """
         if target is None:
-            return self.model.modalities
+            check_known(modality, self.model.modalities)
+            others = [name for name in self.model.modalities if name != modality]
+            return others or [modality]
         if not isinstance(target, Iterable):
             raise DataError(
                 f"target: expected modalities of {self.model.modalities}, got {target!r}"
@@ -97,6 +130,8 @@ class Encoder:
             raise DataError(
                 f"target: expected at least one modality of {self.model.modalities}, got none"
             )
+        if names == ["*"]:
+            return self.model.modalities
         return [check_known(name, self.model.modalities) for name in dict.fromkeys(names)]
 
     def accepts(self, modality: str, *, trusted: bool = True) -> str | None:
@@ -108,6 +143,20 @@ class Encoder:
         safe = extractor.accepts == "text" or extractor.accepts_uploads
         return extractor.accepts if trusted or safe else None
 
+    @staticmethod
+    def are_raw(inputs: object) -> bool:
+        """Return whether inputs need an extractor: strings, paths, bytes or lists of tags."""
+        if isinstance(inputs, str | bytes | PathLike):
+            raise DataError(
+                f"expected a list of inputs, got one {type(inputs).__name__}; pass [input]"
+            )
+        if not isinstance(inputs, list | tuple):
+            return False
+        first = next((raw for raw in inputs if raw is not None), None)
+        if isinstance(first, list | tuple) and first:
+            first = first[0]
+        return isinstance(first, str | bytes | PathLike)
+
     def _extractor_class(self, modality: str) -> type[Extractor] | None:
         """Return the class of a modality's extractor; None without a recipe of a known kind."""
         try:
@@ -115,41 +164,68 @@ class Encoder:
         except (KeyError, DataError):
             return None
 
+    def feature_batches(
+        self, batches: Iterable[tuple[Sequence[Id], Mapping[str, Inputs]]]
+    ) -> FeatureBatches:
+        """Yield checked ids and the rows of their inputs, batch by batch."""
+        for ids, views in batches:
+            yield check_ids(ids), {name: self.features(name, x) for name, x in views.items()}
+
     def features(self, modality: str, inputs: Inputs, *, trusted: bool = True) -> NDArray[Any]:
         """Return feature rows, one per input; raw inputs pass through the modality's extractor."""
         check_known(modality, self.model.modalities)
-        if not _are_raw(inputs):
+        if not self.are_raw(inputs):
             return check_rows(inputs, f"rows of {modality!r}")  # type: ignore[arg-type]
         return self._extract(modality, inputs, trusted=trusted)  # type: ignore[arg-type]
 
     def encode_queries(
-        self, modality: str, inputs: Inputs, *, with_scores: bool = False, trusted: bool = True
+        self,
+        modality: str,
+        inputs: Inputs,
+        targets: Sequence[str] = (),
+        *,
+        rerank_by: str | None = None,
+        bits: int | None = None,
+        trusted: bool = True,
     ) -> _EncodedQueries:
-        """Encode the queries of a search, with their scores if they will be reranked."""
+        """Encode the queries of a search over targets, and prepare to rerank their hits."""
+        if bits is not None and check_bits(bits) > self.model.n_bits:
+            raise DataError(f"bits must be at most {self.model.n_bits}, got {bits}")
         if isinstance(inputs, Codes):
-            if with_scores:
-                raise DataError(
-                    "rerank needs real-valued scores; pass rows of numbers instead of Codes"
-                )
-            return _EncodedQueries(self._check_codes(modality, inputs))
+            codes = self._check_codes(modality, inputs)
+            if rerank_by is None:
+                return _EncodedQueries(codes)
+            if rerank_by == CODES and bits is not None:  # by the distance of the whole code
+                return _EncodedQueries(codes, Reranker(rerank_by, codes))
+            raise DataError(
+                "rerank needs real-valued scores; pass rows of numbers instead of Codes"
+            )
         rows = self.features(modality, inputs, trusted=trusted)
-        scores: NDArray[np.float32] | None = None
-        if with_scores:
-            # One pass through the network: the bits are the signs of the scores, 1 where ≥ 0.
-            scores = self.model.scores(modality, rows)
-            codes = Codes(pack_signs(scores), self.model.n_bits)
+        reranker: Reranker | None = None
+        if rerank_by is not None:
+            codes, scores = encode_with_scores(self.model, modality, rows)
+            if rerank_by == FEATURES and list(targets) == [modality]:
+                reranker = Reranker(rerank_by, codes, np.asarray(rows, np.float32))
+            else:
+                to_vectors = self.model.scores if rerank_by == FEATURES else None
+                reranker = Reranker(rerank_by, codes, scores, to_vectors)
         else:
             codes = self.model.encode(modality, rows)
-        if not _are_raw(inputs):
-            return _EncodedQueries(codes, scores)
+        if not self.are_raw(inputs):
+            return _EncodedQueries(codes, reranker)
         extractor = self._extractor(modality)
         terms = [extractor.terms(raw) for raw in inputs]  # type: ignore[union-attr,arg-type]
-        return _EncodedQueries(codes, scores, terms, extractor.exact_terms)
+        return _EncodedQueries(codes, reranker, terms, extractor.exact_terms)
 
     def encode_views(
-        self, views: Mapping[str, Inputs], n_items: int, *, trusted: bool = True
+        self,
+        views: Mapping[str, Inputs],
+        n_items: int,
+        labels: RowLabels | None = None,
+        *,
+        trusted: bool = True,
     ) -> dict[str, EncodedView]:
-        """Encode a batch of items.
+        """Encode a batch of items, those of a known class by their labels.
 
         An item does not have a modality if its row there is all NaN, or its raw input is None.
         """
@@ -158,10 +234,16 @@ class Encoder:
                 f"views must map modalities to rows, such as {{'image': X}}; got"
                 f" {type(views).__name__}"
             )
-        return {
+        encoded = {
             modality: self._encode_view(modality, inputs, n_items, trusted=trusted)
             for modality, inputs in views.items()
         }
+        if labels is None:
+            return encoded
+        items, scores = self.model.label_scores(labels, n_items)
+        codes = Codes(pack_signs(scores), self.model.n_bits)
+        quantized = quantize(scores)
+        return {name: view.with_labels(items, codes, quantized) for name, view in encoded.items()}
 
     def _encode_view(
         self, modality: str, inputs: Inputs, n_items: int, *, trusted: bool
@@ -184,10 +266,63 @@ class Encoder:
             return EncodedView(positions, Codes(empty, self.model.n_bits))
         if isinstance(inputs, Codes):
             return EncodedView(positions, self._check_codes(modality, inputs))
+        if isinstance(inputs, KeptRows):
+            codes = self._check_codes(modality, inputs.codes)
+            return EncodedView(positions, codes, inputs.features, inputs.scores)
+        if self._has_lists(modality, inputs):
+            return self._encode_lists(modality, inputs, positions, trusted=trusted)  # type: ignore[arg-type]
         rows = self.features(modality, inputs, trusted=trusted)
-        return EncodedView(positions, self.model.encode(modality, rows), rows)
+        try:
+            if SCORES in self.keep:
+                codes, scores = encode_with_scores(self.model, modality, rows)
+                return EncodedView(positions, codes, rows, quantize(scores))
+            return EncodedView(positions, self.model.encode(modality, rows), rows)
+        except RowError as error:  # absent rows were left out, but the caller counts them
+            raise error.renumbered(int(positions[error.row])) from error
+
+    def _has_lists(self, modality: str, inputs: Inputs) -> bool:
+        """Whether items have several raw inputs; a list of tags is one input."""
+        extractor = self._extractor_class(modality)
+        return (
+            isinstance(inputs, list | tuple)
+            and self.are_raw(inputs)
+            and extractor is not None
+            and not extractor.exact_terms
+            and any(isinstance(raw, list | tuple) for raw in inputs)
+        )
+
+    def _encode_lists(
+        self,
+        modality: str,
+        inputs: Sequence[RawInput | Sequence[RawInput]],
+        positions: NDArray[np.intp],
+        *,
+        trusted: bool,
+    ) -> EncodedView:
+        """Encode items with several inputs: the signs of the mean output of each item.
+
+        Stores that keep features get the mean row.
+        """
+        lists = [list(raw) if isinstance(raw, list | tuple) else [raw] for raw in inputs]
+        if not all(lists):
+            raise DataError(
+                f"{modality!r}: an item has an empty list; pass None if it has no input"
+            )
+        flat: Any = [raw for each in lists for raw in each]
+        rows = self.features(modality, flat, trusted=trusted)
+        counts = np.array([len(each) for each in lists])
+        starts = np.cumsum(counts) - counts
+        outputs = self.model.scores(modality, rows).astype(np.float64)
+        codes = Codes.pack(np.add.reduceat(outputs, starts, axis=0) >= 0)
+        means = np.add.reduceat(rows, starts, axis=0) / counts[:, None]
+        return EncodedView(positions, replace(codes, model=self.fingerprint), means)
 
     def _check_codes(self, modality: str, codes: Codes) -> Codes:
+        if codes.model not in (None, self.fingerprint):
+            raise StaleModelError(
+                f"the codes of {modality!r} were made by the model {str(codes.model)[:16]}, those"
+                f" of the collection by {self.fingerprint[:16]}; encode again with its model"
+            )
         check_known(modality, self.model.modalities)
         if codes.n_bits != self.model.n_bits:
             raise DataError(
@@ -202,9 +337,11 @@ class Encoder:
                 " Codes (on the command line --rows or --like), or use a model that"
                 " 'crossbit learn' trained"
             )
-        if not trusted:
-            self._check_untrusted(modality, inputs)
-        return self._extractor(modality).extract(inputs)
+        if trusted:
+            return self._extractor(modality).extract(inputs)
+        self._check_untrusted(modality, inputs)
+        with limit_uploads():
+            return self._extractor(modality).extract(inputs)
 
     def _check_untrusted(self, modality: str, inputs: Sequence[RawInput]) -> None:
         """Refuse raw inputs of unknown origin that an extractor could take for the path of a file.
@@ -228,18 +365,6 @@ class Encoder:
             if modality not in self._extractors:
                 self._extractors[modality] = features.load_extractor(self.model.recipes[modality])
             return self._extractors[modality]
-
-
-def _are_raw(inputs: object) -> bool:
-    """Return whether inputs need an extractor: strings, paths, bytes or lists of tags."""
-    if isinstance(inputs, str | bytes | PathLike):
-        raise DataError(f"expected a list of inputs, got one {type(inputs).__name__}; pass [input]")
-    if not isinstance(inputs, list | tuple):
-        return False
-    first = next((raw for raw in inputs if raw is not None), None)
-    if isinstance(first, list | tuple) and first:
-        first = first[0]
-    return isinstance(first, str | bytes | PathLike)
 
 
 def _is_text(raw: object) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from crossbit._frames import plain, records
 from crossbit.collection.types import Id
 from crossbit.errors import DataError
 
@@ -18,7 +19,24 @@ MAX_PAYLOAD = 16 << 20  # characters of JSON
 MAX_DEPTH = 64
 _LONG_NUMBER = b"0" * 19  # every longer number contains it once all digits are replaced by zeros
 _DIGITS_TO_ZEROS = bytes.maketrans(b"123456789", b"000000000")
-_encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+_JSON_SCALARS = frozenset({str, int, float, bool, type(None)})
+
+
+def _plain_scalar(value: object) -> object:
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
+
+
+def _new_encoder(separator: str) -> json.JSONEncoder:
+    return json.JSONEncoder(
+        ensure_ascii=False, allow_nan=False, separators=(separator, ":"), default=_plain_scalar
+    )
+
+
+_encoder = _new_encoder(",")
+_BREAK = ",\n"
+_batch_encoder = _new_encoder(_BREAK)  # inside of strings, JSON escapes the line break
 
 
 def check_text(text: str, what: str) -> str:
@@ -69,6 +87,34 @@ def check_id(id_: object) -> Id:
     return int(id_)
 
 
+def check_payloads(
+    payloads: Sequence[Mapping[str, Any] | None] | None, ids: Sequence[Id]
+) -> tuple[Sequence[Mapping[str, Any] | None] | None, list[str | None] | None]:
+    """Return payloads as plain values, and as JSON text; a frame gives one payload per row.
+
+    Scalars of NumPy become plain values. None stays None.
+    """
+    if payloads is None:
+        return None, None
+    rows: Sequence[Mapping[str, Any] | None] = payloads
+    if (from_frame := records(payloads)) is not None:
+        rows = from_frame
+    texts = payloads_to_json(rows, ids)
+    if not _are_plain(rows):
+        rows = [None if row is None else plain(row) for row in rows]
+    return rows, texts
+
+
+def _are_plain(payloads: Sequence[Mapping[str, Any] | None]) -> bool:
+    """Whether all values are scalars of JSON, or lists of such scalars."""
+    values = [value for row in payloads if row is not None for value in row.values()]
+    other = set(map(type, values)) - _JSON_SCALARS
+    if other - {list}:
+        return False
+    lists = [value for value in values if type(value) is list] if other else []
+    return _JSON_SCALARS.issuperset(map(type, chain.from_iterable(lists)))
+
+
 def payloads_to_json(
     payloads: Sequence[Mapping[str, Any] | None], ids: Sequence[Id]
 ) -> list[str | None]:
@@ -91,18 +137,20 @@ def payloads_to_json(
 def _simple_payloads_to_json(payloads: Sequence[Any]) -> list[str | None] | None:
     """Encode a batch of ordinary payloads; return None if any of them needs a closer look.
 
-    All checks run once over the joined texts, which is several times faster than checking each
-    payload.
+    One call encodes and checks them all, which is several times faster than one per payload.
     """
     if not set(map(type, payloads)) <= {dict}:
         return None
     if not set(map(type, chain.from_iterable(payloads))) <= {str}:
         return None
     try:
-        texts: list[str | None] = list(map(_encoder.encode, payloads))
-        joined = "\n".join(texts)  # type: ignore[arg-type]
+        joined = _batch_encoder.encode(payloads)[1:-1].replace("}" + _BREAK, "}\n")
+        joined = joined.replace(_BREAK, ",")
         raw = joined.encode()
     except (RecursionError, TypeError, ValueError):
+        return None
+    texts: list[str | None] = list(joined.split("\n"))
+    if len(texts) != len(payloads):
         return None
     is_nested = joined.count("{") > len(texts) or joined.count("[") >= MAX_DEPTH * len(texts)
     if is_nested or len(joined) > MAX_PAYLOAD or _LONG_NUMBER in raw.translate(_DIGITS_TO_ZEROS):
@@ -146,10 +194,10 @@ def _check_value(value: object, id_: Id, depth: int) -> None:
     elif isinstance(value, list | tuple):
         for element in value:
             _check_value(element, id_, depth + 1)
-    elif isinstance(value, int) and not MIN_INT <= value <= MAX_INT:
+    elif isinstance(value, int | np.integer) and not MIN_INT <= int(value) <= MAX_INT:
         raise DataError(
-            f"payload of {id_!r}: an integer of {value.bit_length()} bits does not compare exactly;"
-            " at most 64, pass it as a string"
+            f"payload of {id_!r}: an integer of {int(value).bit_length()} bits does not compare"
+            " exactly; at most 64, pass it as a string"
         )
 
 

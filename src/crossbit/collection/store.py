@@ -1,7 +1,7 @@
 """The interface between a collection and its storage, and the registry of stores by URI scheme."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.metadata import entry_points
 from os import PathLike, fspath
@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 
 from crossbit.codes import Codes
 from crossbit.collection.filters import Conditions
+from crossbit.collection.rerank import Reranker
 from crossbit.collection.types import Finding, Hit, Id, Item, Stats
 from crossbit.errors import CrossbitError, DataError
+from crossbit.index.budget import Budget
 from crossbit.model.hashmodel import HashModel
 
 Rows: TypeAlias = NDArray[Any]
@@ -33,13 +35,18 @@ class Capabilities:
     """What a store can do beyond the verbs that every store has.
 
     Args:
-        keeps_features: Can store feature rows beside the codes, so that `upgrade` needs no input.
-        exact_ties: Returns items at equal distance in order of arrival.
+        keeps_rows: Can keep scores and features beside the codes, for `upgrade` and for searches,
+            which the store then reranks itself.
+        searches_prefixes: Can search the first bits of the codes alone.
+        stops_early: Can stop a search at a budget, and say what is proven then.
+        exact_ties: Returns items at equal distance in order of arrival, which pages need.
         transactional: A write succeeds as a whole or changes nothing.
         remote: Other machines can open the same path and write to it at the same time.
     """
 
-    keeps_features: bool = False
+    keeps_rows: bool = False
+    searches_prefixes: bool = False
+    stops_early: bool = False
     exact_ties: bool = False
     transactional: bool = False
     remote: bool = False
@@ -54,11 +61,31 @@ class EncodedView:
         codes: Codes of those items.
         features: The rows that were encoded, for stores that keep them; None if the caller passed
             codes.
+        scores: The quantized outputs of those rows, for stores that keep them; None likewise.
     """
 
     positions: NDArray[np.intp]
     codes: Codes
     features: Rows | None = None
+    scores: NDArray[np.int8] | None = None
+
+    def with_labels(
+        self, items: NDArray[np.int64], codes: Codes, scores: NDArray[np.int8]
+    ) -> "EncodedView":
+        """Return the view with the codes of labeled items in the place of their own.
+
+        Args:
+            items: Positions in the batch of the labeled items, ascending.
+            codes: Their codes.
+            scores: Their quantized outputs.
+        """
+        _, here, there = np.intersect1d(self.positions, items, return_indices=True)
+        words = self.codes.words.copy()
+        words[here] = codes.words[there]
+        kept = None if self.scores is None else self.scores.copy()
+        if kept is not None:
+            kept[here] = scores[there]
+        return replace(self, codes=replace(self.codes, words=words), scores=kept)
 
 
 @dataclass(frozen=True)
@@ -71,12 +98,15 @@ class WriteBatch:
         payloads: New payload per item, None to keep the current one; None for the whole batch
             keeps all.
         texts: The same payloads as JSON text.
+        bookmark: Name and position to store with the items, position None to delete it; a
+            transactional store writes both or neither.
     """
 
     ids: Sequence[Id]
     views: Mapping[str, EncodedView]
     payloads: Sequence[Mapping[str, Any] | None] | None = None
     texts: Sequence[str | None] | None = None
+    bookmark: tuple[str, int | None] | None = None
 
 
 @dataclass(frozen=True)
@@ -90,6 +120,12 @@ class Query:
         filter: Conditions that the payload of an item must meet.
         threads: Number of threads, all cores if None.
         with_codes: Whether hits carry the code that matched.
+        reranker: Orders the k nearest items of each query anew, if the search reranks. A store
+            that does not keep rows ignores it: it is given to reorder hits by their codes later.
+        limit: Number of items to return per query after reranking.
+        bits: Compare only this many bits of the codes, all of them if None.
+        otherwise: Modality to search if no item has a code of the targets; None finds nothing.
+        budget: Where to stop the search of each modality early; None: exact.
     """
 
     codes: Codes
@@ -98,6 +134,11 @@ class Query:
     filter: Conditions = ()
     threads: int | None = None
     with_codes: bool = False
+    reranker: Reranker | None = None
+    limit: int | None = None
+    bits: int | None = None
+    otherwise: str | None = None
+    budget: Budget | None = None
 
 
 @runtime_checkable
@@ -117,9 +158,9 @@ class Store(Protocol):
 
     @classmethod
     def create(
-        cls, path: StorePath, model: HashModel, *, features: str | None, timeout: float
+        cls, path: StorePath, model: HashModel, *, keep: Sequence[str], timeout: float
     ) -> Self:
-        """Create an empty store; ``features`` is the data type of kept features, or None."""
+        """Create an empty store that keeps ``"scores"``, ``"features"``, both or nothing."""
 
     @classmethod
     def open(cls, path: StorePath, model: HashModel | None, *, timeout: float) -> Self:
@@ -129,26 +170,39 @@ class Store(Protocol):
     def path(self) -> Path | str:
         """Folder or URI of the store, without credentials."""
 
+    @property
+    def keep(self) -> tuple[str, ...]:
+        """What is kept beside the codes, as it was created."""
+
     def model(self) -> HashModel:
         """Return the model that made the codes."""
 
     def write(self, batch: WriteBatch, model: str) -> None:
         """Add items, or update the given parts of existing ones."""
 
+    def bookmark(self, name: str) -> int | None:
+        """Return the position that was last stored under a name, None if there is none."""
+
     def delete(self, ids: Sequence[Id], modality: str | None) -> int:
         """Delete items, or their codes of one modality; return how many existed."""
 
-    def read(self, ids: Sequence[Id]) -> list[Item | None]:
-        """Return items in the order of the ids, None for unknown ids."""
+    def read(self, ids: Sequence[Id], *, kept: bool = False) -> list[Item | None]:
+        """Return items in the order of the ids, None for unknown ids, on request with kept rows."""
 
-    def scan(self) -> Iterator[Item]:
-        """Iterate over all items."""
+    def scan(self, model: str, *, kept: bool = False) -> Iterator[Item]:
+        """Iterate over all items, whose codes all belong to one model."""
 
     def count(self) -> int:
         """Return the number of items."""
 
     def search(self, query: Query, model: str) -> list[list[Hit]]:
-        """Return the nearest items of each query, each item once, by its nearest modality."""
+        """Return the nearest items of each query, each item once, by its nearest modality.
+
+        A store that knows what is proven about them returns `ProvenHits`.
+
+        Raises:
+            DataError: There are items, but none has a field that the filter reads.
+        """
 
     def index_field(self, field: str) -> None:
         """Build an index of a payload field, which makes filters on it fast."""
@@ -158,6 +212,9 @@ class Store(Protocol):
 
     def upgrade(self, model: HashModel, batches: FeatureBatches | None) -> None:
         """Switch to another model in one step, with new codes for all items."""
+
+    def extend(self, model: HashModel) -> None:
+        """Switch to a model with further modalities; `check_extension` says which are accepted."""
 
     def stats(self) -> Stats:
         """Return statistics of the stored data."""
@@ -172,6 +229,23 @@ class Store(Protocol):
         """Release files and connections."""
 
 
+def check_extension(old: HashModel, new: HashModel) -> list[str]:
+    """Return the modalities that a model adds to another; refuse it if it changes one of them."""
+    if new.n_bits != old.n_bits:
+        raise DataError(f"the new model makes {new.n_bits} bits, the collection has {old.n_bits}")
+    for name in old.modalities:
+        if name not in new.modalities:
+            raise DataError(f"the new model has no modality {name!r}; it has {new.modalities}")
+        if new.modality_fingerprint(name) != old.modality_fingerprint(name):
+            raise DataError(
+                f"the new model encodes {name!r} with other layers, so stored codes would not be"
+                " comparable; use upgrade, which encodes all items again"
+            )
+    if not (added := [name for name in new.modalities if name not in old.modalities]):
+        raise DataError(f"the new model adds no modality to {old.modalities}; nothing to extend")
+    return added
+
+
 _FOLDER = ""
 _ENTRY_POINTS = "crossbit.stores"
 
@@ -180,6 +254,7 @@ _STORES: dict[str, type[Store] | str] = {
     _FOLDER: "crossbit.collection.local:LocalStore",
     "milvus": "crossbit.collection.milvus:MilvusStore",
     "milvus+tls": "crossbit.collection.milvus:MilvusStore",
+    "postgresql": "crossbit.collection.postgres:PostgresStore",
 }
 
 

@@ -5,7 +5,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
+from crossbit._frames import columns_of, to_frame
 from crossbit.codes import Codes
+from crossbit.metrics.drift import FALSE_ALARMS, Drift
 from crossbit.metrics.health import CodeHealth
 
 Id: TypeAlias = int | str
@@ -29,11 +34,16 @@ class Item:
         id: Id of the item.
         payload: Payload of the item, ``{}`` if none was given.
         codes: Code of the item in each modality that it has.
+        scores: Kept scores of each modality as int8, if they were requested and the collection
+            keeps them.
+        features: Kept features of each modality, likewise.
     """
 
     id: Id
     payload: Payload
     codes: Mapping[str, Codes]
+    scores: Mapping[str, NDArray[np.int8]] = field(default_factory=dict, repr=False, compare=False)
+    features: Mapping[str, NDArray[Any]] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def modalities(self) -> list[str]:
@@ -53,6 +63,9 @@ class Hit:
         modality: The modality whose code matched.
         payload: Payload of the item.
         code: The code that matched, if the search was asked for codes.
+        weak: Whether the distance is larger than the best of 95 % of held-out queries, so that the
+            item may have nothing to do with the query; None if the model has no threshold for the
+            direction (see `crossbit.metrics.weak`).
     """
 
     id: Id
@@ -61,6 +74,34 @@ class Hit:
     modality: str
     payload: Payload
     code: Codes | None = field(default=None, repr=False, compare=False)
+    weak: bool | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What a store proves about the nearest items that it has found.
+
+    Args:
+        exact: Whether they are those of an exact search; None if the store does not say.
+        radius: No item at most this far away is missing that would rank before the last; None
+            likewise.
+    """
+
+    exact: bool | None = None
+    radius: int | None = None
+
+
+class ProvenHits(list[Hit]):
+    """The hits of one query, nearest first, and what is proven about them.
+
+    Args:
+        hits: The hits.
+        proof: The proof.
+    """
+
+    def __init__(self, hits: Iterable[Hit], proof: Proof) -> None:
+        super().__init__(hits)
+        self.proof = proof
 
 
 class Results(list[Hit]):
@@ -73,6 +114,7 @@ class Results(list[Hit]):
         terms: Words or tags that the extractor recognized in a text query.
         exact_terms: Whether every term is a tag of the extractor's vocabulary (a bag of tags), so
             that an item either has it or not.
+        proof: What is proven about the items that the hits were selected from.
     """
 
     def __init__(
@@ -83,12 +125,31 @@ class Results(list[Hit]):
         *,
         terms: Sequence[str] = (),
         exact_terms: bool = False,
+        proof: Proof | None = None,
     ) -> None:
         super().__init__(hits)
+        self.proof = proof or Proof()
         self.terms = list(terms)
         self.exact_terms = exact_terms
         self._queries = queries
         self._row = row
+
+    def to_frame(self, library: str = "pandas") -> Any:  # noqa: ANN401 - a frame
+        """Return one row per hit: its fields, and one column per field of the payloads.
+
+        A payload field that is named like a field of `Hit` gets the prefix ``payload.``.
+
+        Args:
+            library: ``"pandas"`` or ``"polars"``.
+        """
+        own = ["id", "distance", "similarity", "modality"]
+        if any(hit.weak is not None for hit in self):
+            own.append("weak")
+        columns = columns_of([{name: getattr(hit, name) for name in own} for hit in self])
+        payloads = columns_of([hit.payload for hit in self])
+        for name, values in payloads.items():
+            columns[f"payload.{name}" if name in own else name] = values
+        return to_frame(columns or {name: [] for name in own}, library)
 
     @property
     def code(self) -> Codes:
@@ -126,8 +187,12 @@ class Stats:
         n_bits: Length of a code.
         nbytes: Bytes on disk, everything included. A server does not report them, so for it this is
             an estimate of the stored data.
+        model_nbytes: Those of the model; 0 on a server, which does not keep it.
         fields: Payload fields that have an index.
         features: Data type of stored features, or None.
+        drift: Codes of the items that arrived last beside those before them, of each modality with
+            at least 800 codes; empty on a server, which does not know the order of arrival.
+        keep: What is kept beside the codes: ``"scores"``, ``"features"``, both or nothing.
         generation: Number of writes so far; 0 on a server, which does not count them.
         model: Fingerprint of the model.
         health: Health of the codes (or of a sample) of each modality that has any.
@@ -144,15 +209,26 @@ class Stats:
     model: str
     health: Mapping[str, CodeHealth]
     recall: Mapping[str, float] = field(default_factory=dict)
+    keep: tuple[str, ...] = ()
+    drift: Mapping[str, Drift] = field(default_factory=dict)
+    model_nbytes: int = 0
+
+    @property
+    def drifting(self) -> list[str]:
+        """Modalities whose recent codes differ, with false alarms in at most 1 % of all checks."""
+        tests = max(1, len(self.drift))
+        return [name for name, d in self.drift.items() if d.p_value * tests <= FALSE_ALARMS]
 
     @property
     def bytes_per_item(self) -> float:
-        """Bytes on disk per item; 0 for an empty collection."""
-        return self.nbytes / self.items if self.items else 0.0
+        """Bytes on disk per item, without the model; 0 for an empty collection."""
+        return (self.nbytes - self.model_nbytes) / self.items if self.items else 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         plain = {name: value for name, value in vars(self).items() if name != "health"}
         health = {modality: health.to_dict() for modality, health in self.health.items()}
+        drift = {modality: drift.to_dict() for modality, drift in self.drift.items()}
+        plain |= {"drift": drift, "drifting": self.drifting}
         counts = {"modalities": dict(self.modalities), "bytes_per_item": self.bytes_per_item}
         return {**plain, **counts, "health": health, "recall": dict(self.recall)}

@@ -11,7 +11,7 @@ import pytest
 
 from crossbit.distributed.cluster import LOCAL, connected
 
-LIMIT = 400  # seconds per test, including its cluster
+LIMIT = 900  # seconds per test, including its cluster
 HERE = Path(__file__).parent
 os.environ["RAY_AUTH_MODE"] = "token"
 os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)

@@ -12,7 +12,7 @@ from crossbit.data import synthetic
 
 def crossbit(*words: str | Path) -> str:
     command = [sys.executable, "-m", "crossbit", *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     return done.stderr
 

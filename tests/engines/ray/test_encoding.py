@@ -109,7 +109,9 @@ def test_rows_without_ids_are_numbered(model: Path, arrays: Path, tmp_path: Path
 def test_errors_of_workers_are_raised(
     model: Path, arrays: Path, tables: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(DataError, match=r"0\.npy, from row 0: rows of 'image': row 5 contains NaN"):
+    with pytest.raises(
+        DataError, match=r"0\.npy, row 5 \(counted from 0\): the row of 'image' contains NaN"
+    ):
         encode(EncodingJob(model, arrays / "0.npy", "image"))
     with pytest.raises(
         DataError, match=r"0\.parquet: no column 'image'; it has \['id', 'embedding'\]"

@@ -118,7 +118,7 @@ except BackendError as error:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=600,
         check=False,
     )
     assert "connected" not in done.stdout

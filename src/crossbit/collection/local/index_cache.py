@@ -5,22 +5,26 @@ import re
 import sqlite3
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
+from crossbit._io.folders import dir_lock
 from crossbit.codes import Codes
+from crossbit.collection.local.database import Database
 from crossbit.collection.local.schema import DbState
 from crossbit.collection.local.tables import RowNumbers, Tables
 from crossbit.errors import CrossbitError
 from crossbit.index.hamming import HammingIndex
+from crossbit.index.structures import lists_path
 
 _log = logging.getLogger(__name__)
 FOLDER = "index"
 _FILE_NAME = re.compile(r"(\d+)\.(\d+)\.index")  # table, generation
 _MIN_PENDING = 10_000  # unsaved codes that make saving worthwhile …
 _MIN_SHARE = 8  # … if they are also at least 1/8 of all codes
+_MAX_PREFIXES = 4  # lengths per modality of which an index is kept in memory
 
 
 @dataclass(frozen=True)
@@ -31,13 +35,38 @@ class _ModalityIndex:
         table: Number of the table of codes.
         index: Codes under their row numbers.
         generation: Generation of the database that the index agrees with.
+        nonce: Nonce of that generation.
         pending: Number of codes changed since the file on disk.
+        saved: Generation of that file, 0 if there is none.
+        prefixes: Indexes of the first bits of the codes, by their number.
     """
 
     table: int
     index: HammingIndex
     generation: int
+    nonce: int
     pending: int
+    saved: int = 0
+    prefixes: dict[int, HammingIndex] = field(default_factory=dict)
+
+    def prefix(self, bits: int) -> HammingIndex:
+        """Return an index of the first bits of the codes, which the first search of them builds."""
+        if bits == self.index.n_bits:
+            return self.index
+        index = self.prefixes.get(bits)
+        if index is None:  # two threads may build the same
+            ids = self.index.ids()
+            index = HammingIndex(bits)
+            index.add(ids, self.index.get(ids).truncate(bits))
+            for other in list(self.prefixes)[: 1 - _MAX_PREFIXES]:
+                self.prefixes.pop(other, None)
+            self.prefixes[bits] = index
+        return index
+
+    @property
+    def indexes(self) -> list[HammingIndex]:
+        """The index, and those of its prefixes."""
+        return [self.index, *self.prefixes.values()]
 
     @property
     def is_worth_saving(self) -> bool:
@@ -55,15 +84,39 @@ class IndexView:
     uuid: str
     model_version: int
     generation: int
+    nonce: int
     parts: Mapping[str, _ModalityIndex]
 
-    def index(self, modality: str) -> HammingIndex:
-        """Return the index of a modality."""
-        return self.parts[modality].index
+    @property
+    def is_intact(self) -> bool:
+        """False if a file that is memory-mapped has been truncated."""
+        return all(part.index.is_intact for part in self.parts.values())
+
+    @property
+    def is_optimized(self) -> bool:
+        """Whether no search structure is missing."""
+        return all(index.is_optimized for part in self.parts.values() for index in part.indexes)
+
+    def index(self, modality: str, bits: int | None = None) -> HammingIndex:
+        """Return the index of a modality, or of the first bits of its codes."""
+        part = self.parts[modality]
+        return part.index if bits is None else part.prefix(bits)
+
+    def parts_of(self, state: DbState) -> dict[str, _ModalityIndex]:
+        """Return the indexes of tables that a state still has; an extension keeps them."""
+        if self.uuid != state.uuid:
+            return {}
+        parts = self.parts.items()
+        return {name: part for name, part in parts if part.table == state.codes.get(name)}
 
     def is_of(self, state: DbState) -> bool:
         """Return whether the view holds codes of the same collection and model as a state."""
         return (self.uuid, self.model_version) == (state.uuid, state.model_version)
+
+    def is_at(self, state: DbState) -> bool:
+        """Return whether the view agrees with a state."""
+        is_same_write = (self.generation, self.nonce) == (state.generation, state.nonce)
+        return is_same_write and self.is_of(state)
 
 
 class IndexCache:
@@ -71,14 +124,16 @@ class IndexCache:
 
     Args:
         folder: Folder of index files.
-        read_only: Whether files cannot be saved there.
+        database: The database; files are saved if it is writable and still in its place.
     """
 
-    def __init__(self, folder: Path, *, read_only: bool) -> None:
+    def __init__(self, folder: Path, database: Database) -> None:
         self.folder = folder
-        self._read_only = read_only
+        self._database = database
         self._lock = threading.Lock()
         self._view: IndexView | None = None
+        self._builder: threading.Thread | None = None
+        self._saving = threading.Lock()  # held while the builder writes a file
 
     def view_at(self, connection: sqlite3.Connection, state: DbState) -> IndexView | None:
         """Return the view of the generation that a transaction sees.
@@ -86,25 +141,66 @@ class IndexCache:
         None if another thread has already moved on to a later generation.
         """
         view = self._view
-        if view is not None and view.is_of(state) and view.generation == state.generation:
+        if view is not None and view.is_at(state) and view.is_intact:
+            self._optimize_later(view)
             return view
         with self._lock:
             view = self._view
             if view is not None and view.uuid == state.uuid and view.generation > state.generation:
                 return None
-            previous = view.parts if view is not None and view.is_of(state) else {}
+            previous = {} if view is None else view.parts_of(state)
             parts = {
                 modality: self._refresh(connection, state, modality, previous.get(modality))
                 for modality in state.codes
             }
-            self._view = IndexView(state.uuid, state.model_version, state.generation, parts)
+            self._view = IndexView(
+                state.uuid, state.model_version, state.generation, state.nonce, parts
+            )
             return self._view
+
+    def optimize(self) -> None:
+        """Build the search structures of all indexes, and save those that are slow to build."""
+        if (view := self._view) is not None:
+            self._optimize(view)
+
+    def _optimize_later(self, view: IndexView) -> None:
+        """Start a thread that optimizes a view which is searched for the second time.
+
+        Searches go on by scanning. A process that searches once should not pay for more than that.
+        """
+        if self._builder is None and not view.is_optimized:
+            with self._lock:
+                if self._builder is None:
+                    self._builder = threading.Thread(
+                        target=self._optimize_once, args=(view,), name="crossbit-index", daemon=True
+                    )
+                    self._builder.start()
+
+    def _optimize_once(self, view: IndexView) -> None:
+        try:
+            self._optimize(view)
+        except (CrossbitError, MemoryError) as error:
+            _log.warning("cannot build search structures (%s); searches scan instead", error)
+        else:
+            self._builder = None  # after a failure it stays, so that nobody tries again
+
+    def _optimize(self, view: IndexView) -> None:
+        for part in view.parts.values():
+            for index in part.indexes:
+                index.optimize(merge=False)
+            with self._saving:
+                is_open = self._view is not None
+                if is_open and not self._database.read_only and self._database.is_in_place:
+                    try:
+                        part.index.save_lists()
+                    except OSError as error:
+                        _log.warning("cannot save the lists of the index (%s)", error)
 
     def save(self, *, worthwhile_only: bool = False) -> None:
         """Save unsaved indexes: all, or only those that speed up the next open."""
         with self._lock:
             view = self._view
-            if view is None or self._read_only:
+            if view is None:
                 return
             parts = {
                 modality: self._save(view.uuid, part)
@@ -116,8 +212,22 @@ class IndexCache:
 
     def clear(self) -> None:
         """Drop all indexes from memory."""
-        with self._lock:
+        with self._lock, self._saving:
             self._view = None
+
+    def delete_unfinished(self) -> None:
+        """Delete files that a killed process left half-written.
+
+        If another process is writing one right now, it goes on with its index unsaved.
+        """
+        for path in self.folder.glob(".*.part"):
+            path.unlink(missing_ok=True)
+
+    @staticmethod
+    def delete(path: Path) -> None:
+        """Delete an index file and what is stored beside it."""
+        path.unlink(missing_ok=True)
+        lists_path(path).unlink(missing_ok=True)
 
     def files(self) -> dict[Path, tuple[int, int]]:
         """Return the index files with the table and generation of each."""
@@ -133,17 +243,49 @@ class IndexCache:
     ) -> _ModalityIndex:
         """Bring an index up to date, and save it if much had to be read."""
         tables = Tables(connection)
-        if part is None or part.generation < state.log_start:
-            part = self._load(state, state.codes[modality])
+        if part is None or not _can_update(tables, state, part):
+            part = self._load(tables, state, state.codes[modality])
         changed = None if part is None else tables.changed_since(part.generation)
         if part is None or changed is None:
             index = build_index(tables, state, modality)
-            part = _ModalityIndex(state.codes[modality], index, state.generation, len(index))
+            part = _ModalityIndex(
+                state.codes[modality], index, state.generation, state.nonce, len(index)
+            )
         else:
             part = _update(tables, state, modality, part, changed)
-        return self._save(state.uuid, part) if part.is_worth_saving else part
+        return self._share(tables, state, modality, part) if part.is_worth_saving else part
 
-    def _load(self, state: DbState, table: int) -> _ModalityIndex | None:
+    def _share(
+        self, tables: Tables, state: DbState, modality: str, part: _ModalityIndex
+    ) -> _ModalityIndex:
+        """Save an index, unless another process has done so, or does so now."""
+        if self._database.read_only or not self._database.is_in_place:
+            return part
+        try:
+            self.folder.mkdir(exist_ok=True)
+            with dir_lock(self.folder, wait=False):
+                newer = self._saved_by_another(tables, state, modality, part)
+                return newer or self._save(state.uuid, part)
+        except BlockingIOError:
+            return part  # a later call uses the file of the other process
+        except OSError:
+            return self._save(state.uuid, part)  # which reports why it cannot
+
+    def _saved_by_another(
+        self, tables: Tables, state: DbState, modality: str, part: _ModalityIndex
+    ) -> _ModalityIndex | None:
+        """Return the index from a newer file of another process, if there is one.
+
+        The processes then share its memory, and none of them saves what another one has saved.
+        """
+        newest = self._load(tables, state, part.table)
+        if newest is None or newest.generation <= part.saved:
+            return None
+        changed = tables.changed_since(newest.generation)
+        updated = None if changed is None else _update(tables, state, modality, newest, changed)
+        return None if updated is None or updated.is_worth_saving else updated
+
+    def _load(self, tables: Tables, state: DbState, table: int) -> _ModalityIndex | None:
         """Load the newest file that the log of changes can update; skip corrupted ones."""
         usable = {
             generation: path
@@ -156,30 +298,45 @@ class IndexCache:
             except (CrossbitError, OSError) as error:
                 _log.warning("%s; the index is rebuilt", error)
                 continue
-            is_ours = index.meta == _metadata(state.uuid, table, generation)
-            if is_ours and index.n_bits == state.n_bits:
-                return _ModalityIndex(table, index, generation, 0)
+            nonce = tables.nonce_at(state, generation)
+            is_ours = index.meta == _metadata(state.uuid, table, generation, nonce)
+            if nonce and is_ours and index.n_bits == state.n_bits:
+                return _ModalityIndex(table, index, generation, nonce, 0, saved=generation)
         return None
 
     def _save(self, uuid: str, part: _ModalityIndex) -> _ModalityIndex:
         """Save an index, delete older files, and return it memory-mapped from the new file."""
-        if self._read_only:
+        if self._database.read_only or not self._database.is_in_place:
+            return part
+        if not part.nonce:  # nobody could trust the file
             return part
         path = self.folder / f"{part.table}.{part.generation}.index"
         try:
             self.folder.mkdir(exist_ok=True)
-            part.index.save(path, _metadata(uuid, part.table, part.generation))
+            part.index.save(path, _metadata(uuid, part.table, part.generation, part.nonce))
             for other, (table, generation) in self.files().items():
                 if table == part.table and generation < part.generation:
-                    other.unlink(missing_ok=True)
-            return replace(part, index=HammingIndex.load(path), pending=0)
+                    self.delete(other)
+            return replace(part, index=HammingIndex.load(path), pending=0, saved=part.generation)
         except (CrossbitError, OSError) as error:
             _log.warning("cannot save the index (%s); the next open will rebuild it", error)
             return part
 
 
-def _metadata(uuid: str, table: int, generation: int) -> dict[str, str | int]:
-    return {"collection": uuid, "table": table, "generation": generation}
+def _metadata(uuid: str, table: int, generation: int, nonce: int) -> dict[str, str | int]:
+    return {"collection": uuid, "table": table, "generation": generation, "nonce": nonce}
+
+
+def _can_update(tables: Tables, state: DbState, part: _ModalityIndex) -> bool:
+    """Return whether an index in memory is intact and an earlier version of the state's codes.
+
+    Its generation alone does not say so: the database may be a copy that was written independently.
+    """
+    return (
+        part.index.is_intact
+        and state.log_start <= part.generation <= state.generation
+        and part.nonce == tables.nonce_at(state, part.generation)
+    )
 
 
 def _update(
@@ -187,13 +344,24 @@ def _update(
 ) -> _ModalityIndex:
     """Apply changed rows: upsert the codes that exist now, delete the others."""
     if not len(changed):
-        return replace(part, generation=state.generation)
+        return replace(part, generation=state.generation, nonce=state.nonce)
     rows, codes = tables.codes(state, modality, changed)
     index = part.index.copy()
     index.delete(np.setdiff1d(changed, rows, assume_unique=True))
     index.upsert(rows, codes)
-    pending = part.pending + len(changed)
-    return replace(part, index=index, generation=state.generation, pending=pending)
+    prefixes = {}
+    for bits, old in list(part.prefixes.items()):
+        prefixes[bits] = old.copy()
+        prefixes[bits].delete(changed)
+        prefixes[bits].upsert(rows, codes.truncate(bits))
+    return replace(
+        part,
+        index=index,
+        generation=state.generation,
+        nonce=state.nonce,
+        pending=part.pending + len(changed),
+        prefixes=prefixes,
+    )
 
 
 def build_index(tables: Tables, state: DbState, modality: str) -> HammingIndex:

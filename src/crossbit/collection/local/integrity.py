@@ -1,114 +1,57 @@
-"""Statistics and verification of a folder, and the marker that reveals lost writes."""
+"""Verification of a folder."""
 
-import os
 import sqlite3
-import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from crossbit._progress import batches, count_steps
+from crossbit.collection.local.ack_marker import AckMarker
 from crossbit.collection.local.database import Database
-from crossbit.collection.local.index_cache import IndexCache, IndexView, build_index
+from crossbit.collection.local.index_cache import IndexCache, build_index
 from crossbit.collection.local.schema import MODEL, DbState
 from crossbit.collection.local.tables import Tables
 from crossbit.collection.local.transaction import Transaction
-from crossbit.collection.types import Finding, Stats
-from crossbit.errors import CrossbitError, FormatError
+from crossbit.collection.types import Finding
+from crossbit.errors import BackendError, CrossbitError, FormatError
 from crossbit.index.hamming import HammingIndex
-from crossbit.metrics.health import CodeHealth, code_health
+from crossbit.index.structures import lists_path, read_lists
 from crossbit.model.hashmodel import HashModel
 
-_HEALTH_SAMPLE = 1 << 16  # codes
 _MAX_NAMED = 5  # corrupted items that a finding names
+_ROWS_PER_STEP = 4096  # that are verified between two reports of the progress
 
 
-class AckMarker:
-    """A file with the last acknowledged generation.
-
-    SQLite silently ignores a corrupted end of its write-ahead log, as if the last writes had never
-    happened. The marker is written after a commit, so a marker ahead of the database reveals that
-    acknowledged writes are lost.
-
-    Args:
-        folder: Folder of the collection.
-    """
-
-    _FORMAT = struct.Struct("<qI")
-
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "acknowledged"
-
-    def write(self, generation: int) -> None:
-        """Record a generation; a failure is ignored, since the marker is only a second witness."""
-        checksum = zlib.crc32(struct.pack("<q", generation))
+def load_model(folder: Path, read_state: Callable[[], DbState]) -> HashModel:
+    """Load the current model from the folder of models, and verify that it made the codes."""
+    state = read_state()
+    while True:
         try:
-            descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o666)
-            try:
-                # Overwritten in place: even a full disk has room for it.
-                os.write(descriptor, self._FORMAT.pack(generation, checksum))
-            finally:
-                os.close(descriptor)
-        except OSError:
-            pass
+            return _load_version(folder, state)
+        except CrossbitError:
+            # An upgrade deletes the old folder: look up the number of the new one.
+            latest = read_state()
+            if latest.model_version == state.model_version:
+                raise
+            state = latest
 
-    def read(self) -> int | None:
-        """Return the recorded generation; None if there is no marker.
 
-        Raises:
-            FormatError: The marker is corrupted.
-        """
-        try:
-            raw = self.path.read_bytes()
-        except FileNotFoundError:
-            return None
-        if len(raw) != self._FORMAT.size or zlib.crc32(raw[:8]) != self._FORMAT.unpack(raw)[1]:
-            raise FormatError(f"{self.path}: does not match its checksum")
-        generation: int = self._FORMAT.unpack(raw)[0]
-        return generation
-
-    def min_generation(self) -> int:
-        """Return the generation that the database must have reached; read it before the database.
-
-        0 if the marker is missing or corrupted: `find_problems` reports it.
-        """
-        try:
-            return self.read() or 0
-        except FormatError:
-            return 0
-
-    def lost_writes(self, acknowledged: int, generation: int, database: Path) -> FormatError:
-        """Return the error for a database that lacks acknowledged writes."""
-        return FormatError(
-            f"{database}-wal: corrupted or deleted: {acknowledged - generation} acknowledged writes"
-            f" (up to number {acknowledged}) are missing from {database.name}; restore both files"
-            f" from a backup, or delete {self.path} to continue without those writes"
+def _load_version(folder: Path, state: DbState) -> HashModel:
+    path = folder / str(state.model_version)
+    try:
+        model = HashModel.load(path)
+    except OSError as error:
+        raise BackendError(f"{path}: cannot be read ({error}); restore it from a backup") from error
+    if model.fingerprint() != state.fingerprint:
+        raise FormatError(
+            f"{path}: holds the model {model.fingerprint()[:16]}, but the codes were made by"
+            f" {state.fingerprint[:16]}; restore the folder from a backup"
         )
-
-
-def compute_stats(folder: Path, state: DbState, view: IndexView) -> Stats:
-    """Return the statistics of a store."""
-    indexes = {modality: view.index(modality) for modality in state.codes}
-    return Stats(
-        items=state.items,
-        modalities={modality: len(index) for modality, index in indexes.items()},
-        n_bits=state.n_bits,
-        nbytes=sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()),
-        fields=tuple(state.fields),
-        features=state.feature_type,
-        generation=state.generation,
-        model=state.fingerprint,
-        health={modality: _health(index) for modality, index in indexes.items() if len(index)},
-    )
-
-
-def _health(index: HammingIndex) -> CodeHealth:
-    """Return the health of all codes, or of an evenly spaced sample."""
-    ids = index.ids()
-    return code_health(index.get(ids[:: -(-len(ids) // _HEALTH_SAMPLE)]))
+    return model
 
 
 def find_problems(folder: Path, database: Database, cache: IndexCache) -> Iterator[Finding]:
@@ -125,8 +68,8 @@ def find_problems(folder: Path, database: Database, cache: IndexCache) -> Iterat
         yield Finding(database.path, str(error))
         return
     yield from problems
-    yield from _check_model(folder / MODEL / str(state.model_version))
-    yield from _check_marker(folder, state, read_only=database.read_only)
+    yield from _check_model(folder / MODEL, database)
+    yield from _check_marker(AckMarker(database), state, read_only=database.read_only)
     yield from _check_index_files(cache, read_only=database.read_only)
     yield from _check_log(database, cache)
     if not problems:
@@ -146,19 +89,30 @@ def _check_database(
     except sqlite3.Error as error:
         yield Finding(path, f"cannot be read to its end ({error})")
     items = "SELECT row, id, payload, checksum FROM items"
-    yield from _check_rows(connection, path, "items", items, _is_valid_item)
     blobs = [("code", f"codes_{number}") for number in state.codes.values()]
     blobs += [("feature", f"features_{number}") for number, _ in state.features.values()]
+    blobs += [("score", f"scores_{number}") for number in (state.scores or {}).values()]
+    advance = count_steps(_n_rows(connection, ["items", *(table for _, table in blobs)]))
+    yield from _check_rows(connection, path, "items", items, _is_valid_item, advance)
     for column, table in blobs:
         owner = f"(SELECT id FROM items WHERE items.row = {table}.row)"
         sql = f"SELECT row, {owner}, {column}, checksum FROM {table}"
-        yield from _check_rows(connection, path, table, sql, _is_valid_blob)
+        yield from _check_rows(connection, path, table, sql, _is_valid_blob, advance)
     try:
         (count,) = connection.execute("SELECT count(*) FROM items").fetchone()
         if count != state.items:
             yield Finding(path, f"{count} items, expected {state.items}")
     except sqlite3.Error:
         pass  # reported above
+
+
+def _n_rows(connection: sqlite3.Connection, tables: Sequence[str]) -> int | None:
+    """Return the number of rows to verify; None if a table cannot be read."""
+    try:
+        counts = [connection.execute(f"SELECT count(*) FROM {table}") for table in tables]
+        return sum(int(count) for cursor in counts for (count,) in cursor)
+    except sqlite3.Error:
+        return None
 
 
 # A corrupted file may hold values of any type.
@@ -184,11 +138,14 @@ def _check_rows(
     table: str,
     sql: str,
     is_valid: Callable[..., bool],
+    advance: Callable[[int], None],
 ) -> Iterator[Finding]:
     """Report the items whose rows in a table do not match their checksums."""
     invalid = []
     try:
-        invalid = [row[1] for row in connection.execute(sql) if not is_valid(*row)]
+        for rows in batches(connection.execute(sql), _ROWS_PER_STEP):
+            invalid += [row[1] for row in rows if not is_valid(*row)]
+            advance(len(rows))
     except sqlite3.Error as error:
         yield Finding(path, f"table {table!r} cannot be read to its end ({error})")
     if invalid:
@@ -201,30 +158,43 @@ def _check_rows(
         )
 
 
-def _check_model(folder: Path) -> Iterator[Finding]:
+def _check_model(folder: Path, database: Database) -> Iterator[Finding]:
+    def read_state() -> DbState:
+        with database.reading() as connection:
+            return DbState.read(connection)
+
     try:
-        HashModel.load(folder)
+        load_model(folder, read_state)
     except CrossbitError as error:
-        yield Finding(folder, str(error))
+        yield Finding(folder / str(read_state().model_version), str(error))
 
 
-def _check_marker(folder: Path, state: DbState, *, read_only: bool) -> Iterator[Finding]:
-    marker = AckMarker(folder)
+def _check_marker(marker: AckMarker, state: DbState, *, read_only: bool) -> Iterator[Finding]:
     try:
-        marker.read()
+        recorded = marker.read()
+        if recorded is None or marker.is_of(recorded, state):
+            return
+        problem = f"{marker.path}: belongs to another collection"
     except CrossbitError as error:
-        marker.write(state.generation)
-        yield Finding(marker.path, str(error), repaired=not read_only)
+        problem = str(error)
+    marker.write(state)
+    yield Finding(marker.path, problem, repaired=not read_only)
 
 
 def _check_index_files(cache: IndexCache, *, read_only: bool) -> Iterator[Finding]:
-    """Delete index files that do not match their checksums; the next search rebuilds them."""
-    for path in cache.files():
+    """Delete index files that do not match their checksums; later searches rebuild them."""
+    checks = [
+        *((path, HammingIndex.load) for path in cache.files()),
+        *((path, read_lists) for path in map(lists_path, cache.files()) if path.exists()),
+    ]
+    for path, load in checks:
         try:
-            HammingIndex.load(path)
+            load(path)
         except CrossbitError as error:
+            if not path.exists():
+                continue  # another process has replaced it by a newer one
             if not read_only:
-                path.unlink(missing_ok=True)
+                cache.delete(path)
             yield Finding(path, str(error), repaired=not read_only)
 
 
@@ -247,7 +217,7 @@ def _reset_log(database: Database) -> bool:
     with database.writing() as connection:
         state = DbState.read(connection)
         connection.execute("DELETE FROM changes")
-        replace(state, log_start=state.generation).write(connection)
+        replace(state, log_start=state.generation, log_nonce=state.nonce).write(connection)
     return True
 
 
@@ -267,7 +237,7 @@ def _check_indexes(database: Database, cache: IndexCache) -> Iterator[Finding]:
         cache.clear()
         for path, (table, _) in cache.files().items():
             if table == state.codes[modality] and not database.read_only:
-                path.unlink(missing_ok=True)
+                cache.delete(path)
         yield Finding(
             cache.folder, f"the index of {modality!r} differs from the database", repaired=True
         )

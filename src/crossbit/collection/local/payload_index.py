@@ -7,19 +7,34 @@ and one more per element if the field is a list. Values compare as in Python, wi
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
+from itertools import islice
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from crossbit.collection.filters import Condition, Conditions, Scalar, matches_all, value_kind
+from crossbit.collection.filters import (
+    MISSING,
+    Condition,
+    Conditions,
+    Either,
+    Negation,
+    Node,
+    Scalar,
+    field_value,
+    filter_fields,
+    matches_all,
+    nested_fields,
+    unknown_field,
+    value_kind,
+)
 from crossbit.collection.local.schema import FIELD, DbState
 from crossbit.collection.local.tables import RowNumbers, Tables
-from crossbit.errors import DataError
 
 # Stored in the tables: never change these numbers.
 _KINDS = {"null": 0, "bool": 1, "number": 2, "text": 3, "list": 4, "object": 5}
+_SCALARS = {int: _KINDS["number"], float: _KINDS["number"], str: _KINDS["text"]}
+_FIELDS_SAMPLE = 10_000  # items whose fields the message about an unknown one names
 _ELEMENT = 8  # added to the kind of a list's element
-_MAX_VALUES = 10_000
 
 _Entry: TypeAlias = tuple[int, str | int | float, int]
 
@@ -59,43 +74,80 @@ class PayloadIndex:
         self._connection.execute(f"DROP TABLE field_{number}")
         self.create(field, number)
 
-    def add(self, items: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
-        """Enter items (row, payload) into every index."""
-        for field, number in self._fields.items():
-            self._connection.executemany(
-                f"INSERT OR IGNORE INTO field_{number} VALUES (?, ?, ?)", _entries(field, items)
-            )
+    def replace(
+        self, rows: RowNumbers, items: Sequence[tuple[int, Mapping[str, Any]]] = ()
+    ) -> None:
+        """Delete the entries of rows, whose payloads must still be stored, and enter items.
 
-    def delete(self, rows: RowNumbers) -> None:
-        """Delete items from every index; their payloads must still be stored."""
-        items = list(self._tables.payloads(rows)) if self._fields and len(rows) else []
-        for field, number in self._fields.items() if items else ():
-            sql = f"DELETE FROM field_{number} WHERE kind = ? AND value = ? AND row = ?"
-            self._connection.executemany(sql, _entries(field, items))
+        Args:
+            rows: Existing rows that change, or are to be deleted.
+            items: Row and new payload of changed and of new rows.
+        """
+        old = list(self._tables.payloads(rows)) if self._fields and len(rows) else []
+        for field, number in self._fields.items():
+            before = dict.fromkeys(_entries(field, old))
+            after = dict.fromkeys(_entries(field, items))
+            self._connection.executemany(
+                f"DELETE FROM field_{number} WHERE kind = ? AND value = ? AND row = ?",
+                sorted(before.keys() - after.keys()) if before else [],
+            )
+            # In order, neighbors in the tree are entered one after the other.
+            self._tables.insert(
+                f"INSERT OR IGNORE INTO field_{number} VALUES {{}}",
+                sorted(after.keys() - before.keys()),
+            )
 
     def matching_rows(self, conditions: Conditions) -> RowNumbers:
         """Return the rows that meet all conditions, ascending."""
-        indexed = [condition for condition in conditions if condition.field in self._fields]
-        scanned = tuple(
-            condition for condition in conditions if condition.field not in self._fields
-        )
+        indexed = [node for node in conditions if self._is_indexed(node)]
+        scanned = tuple(node for node in conditions if not self._is_indexed(node))
         rows: RowNumbers | None = None
         if indexed:
-            selections = [self._select(condition) for condition in indexed]
+            selections = [self._select(node) for node in indexed]
             rows = reduce(lambda a, b: np.intersect1d(a, b, assume_unique=True), selections)
         if scanned:
             payloads = self._tables.payloads(rows)
             matching = (row for row, payload in payloads if matches_all(scanned, payload))
             rows = np.sort(np.fromiter(matching, np.int64))
-        return rows if rows is not None else self._tables.row_numbers("SELECT row FROM items")
+        return rows if rows is not None else self._all_rows()
 
-    def _select(self, condition: Condition) -> RowNumbers:
-        """Return the rows that meet a condition on an indexed field, ascending."""
-        if condition.operator == "has" and len(condition.values) > 1:
-            single = (Condition(condition.field, "has", (value,)) for value in condition.values)
+    def check_fields(self, conditions: Conditions) -> None:
+        """Raise an error if there are items, but none has a field that the conditions read."""
+        missing = [field for field in filter_fields(conditions) if not self._has_field(field)]
+        if missing:
+            known: set[str] = set()
+            for _, payload in islice(self._tables.payloads(), _FIELDS_SAMPLE):
+                known.update(nested_fields(payload))
+            if known:
+                raise unknown_field(missing[0], known)
+
+    def _has_field(self, field: str) -> bool:
+        if field in self._fields:
+            sql = f"SELECT EXISTS (SELECT 1 FROM field_{self._fields[field]})"
+            return bool(self._connection.execute(sql).fetchone()[0])
+        values = (field_value(payload, field) for _, payload in self._tables.payloads())
+        return any(value is not MISSING for value in values)
+
+    def _is_indexed(self, node: Node) -> bool:
+        return all(field in self._fields for field in filter_fields((node,)))
+
+    def _all_rows(self) -> RowNumbers:
+        return self._tables.row_numbers("SELECT row FROM items")
+
+    def _select(self, node: Node) -> RowNumbers:
+        """Return the rows that meet a condition on indexed fields, ascending."""
+        match node:
+            case Either(branches):
+                return reduce(np.union1d, map(self.matching_rows, branches))
+            case Negation(conditions):
+                return np.setdiff1d(
+                    self._all_rows(), self.matching_rows(conditions), assume_unique=True
+                )
+        if node.operator == "has" and len(node.values) > 1:
+            single = (Condition(node.field, "has", (value,)) for value in node.values)
             return reduce(np.intersect1d, map(self._select, single))
-        sql, parameters = _to_sql(condition)
-        number = self._fields[condition.field]
+        sql, parameters = _to_sql(node)
+        number = self._fields[node.field]
         return self._tables.row_numbers(f"SELECT row FROM field_{number} WHERE {sql}", parameters)
 
     def is_consistent(self, field: str) -> bool:
@@ -114,8 +166,10 @@ class PayloadIndex:
 def _entries(field: str, items: Iterable[tuple[int, Mapping[str, Any]]]) -> Iterator[_Entry]:
     """Return the entries of items (row, payload) in the index of a field."""
     for row, payload in items:
-        if field in payload:
-            value = payload[field]
+        value = field_value(payload, field)
+        if (kind := _SCALARS.get(type(value))) is not None:
+            yield kind, value, row
+        elif value is not MISSING:
             yield _KINDS[value_kind(value)], _sql_value(value), row
             if isinstance(value, list | tuple):
                 for element in value:
@@ -131,10 +185,6 @@ def _sql_value(value: object) -> str | int | float:
 
 def _to_sql(condition: Condition) -> tuple[str, list[Any]]:
     """Translate a condition; everything that a caller wrote becomes a parameter."""
-    if len(condition.values) > _MAX_VALUES:
-        raise DataError(
-            f"filter: {condition.field!r} has {len(condition.values)} values, at most {_MAX_VALUES}"
-        )
     if condition.operator == "has" and not condition.values:
         return "kind = ?", [_KINDS["list"]]
     if condition.operator in ("in", "=="):

@@ -1,25 +1,29 @@
 """Tables of the SQLite file, the state row that every transaction reads first, and new folders."""
 
 import json
-import os
-import shutil
+import secrets
 import sqlite3
-import tempfile
 import uuid
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from crossbit._io.files import check_version, sync_folder
+from crossbit._io.files import check_version
+from crossbit._io.folders import new_folder
+from crossbit.collection import rerank
 from crossbit.errors import DataError, FormatError
 from crossbit.model.hashmodel import HashModel
 
-FORMAT = "crossbit.collection/1"
+FORMAT = "crossbit.collection/3"
+_WITHOUT_SCORES = "crossbit.collection/2"  # still written by collections that keep no scores
+# The first has no nonces and no upgrade_start.
+_READABLE = ("crossbit.collection/1", _WITHOUT_SCORES, FORMAT)
 DATABASE = "items.sqlite"
 MODEL = "model"
 _PAGE_BYTES = 4096
+_MAX_BOOKMARKS = 16
 
 _SCHEMA = """
 CREATE TABLE state (
@@ -38,6 +42,10 @@ CODES = (
 FEATURES = (
     "CREATE TABLE features_{}"
     " (row INTEGER PRIMARY KEY, feature BLOB NOT NULL, checksum INTEGER NOT NULL)"
+)
+SCORES = (
+    "CREATE TABLE scores_{}"
+    " (row INTEGER PRIMARY KEY, score BLOB NOT NULL, checksum INTEGER NOT NULL)"
 )
 FIELD = (
     "CREATE TABLE field_{} (kind INTEGER, value, row INTEGER, PRIMARY KEY (kind, value, row))"
@@ -63,9 +71,16 @@ class DbState:
         features: Modality → number of its table ``features_<number>``, and the shape of a row.
         fields: Payload field → number of its table ``field_<number>``.
         generation: Number of writes so far.
+        nonce: Random number of this generation, which no other history of the collection shares, as
+            that of a copy that was written independently; 0 if unknown.
         log_start: The table ``changes`` is complete for later generations.
+        log_nonce: Nonce of the generation ``log_start``.
+        upgrade_start: Generation at which a running upgrade began; the log of changes is kept from
+            there on.
         items: Number of items.
+        bookmarks: Positions in sources that are being added, by name; the latest come last.
         next_number: Number of the next table or model.
+        scores: Modality → number of its table ``scores_<number>``; None if scores are not kept.
     """
 
     uuid: str
@@ -77,9 +92,14 @@ class DbState:
     features: Mapping[str, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
     fields: Mapping[str, int] = field(default_factory=dict)
     generation: int = 0
+    nonce: int = 0
     log_start: int = 0
+    log_nonce: int = 0
+    upgrade_start: int | None = None
     items: int = 0
+    bookmarks: Mapping[str, int] = field(default_factory=dict)
     next_number: int = 1
+    scores: Mapping[str, int] | None = None
 
     @classmethod
     def read(cls, connection: sqlite3.Connection) -> "DbState":
@@ -91,17 +111,23 @@ class DbState:
         if not isinstance(text, str) or zlib.crc32(text.encode()) != checksum:
             raise corrupted(connection, "the table 'state' does not match its checksum")
         values: dict[str, Any] = json.loads(text)
-        if (stored_format := values.pop("format")) != FORMAT:
+        if (stored_format := values.pop("format", None)) not in _READABLE:
             check_version(_path_of(connection), stored_format, FORMAT)
-        values["features"] = {
-            name: (number, tuple(shape)) for name, (number, shape) in values["features"].items()
-        }
-        return cls(**{_FIELD_NAMES.get(name, name): value for name, value in values.items()})
+        try:
+            values["features"] = {
+                name: (number, tuple(shape)) for name, (number, shape) in values["features"].items()
+            }
+            return cls(**{_FIELD_NAMES.get(name, name): value for name, value in values.items()})
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise corrupted(connection, f"the table 'state' is incomplete ({error})") from error
 
     def write(self, connection: sqlite3.Connection) -> None:
         """Store the state, effective when the transaction commits."""
         values = {_STORED_NAMES.get(name, name): value for name, value in asdict(self).items()}
-        text = json.dumps({"format": FORMAT, **values})
+        if self.scores is None:  # readable by earlier versions
+            del values["scores"]
+        stored_format = _WITHOUT_SCORES if self.scores is None else FORMAT
+        text = json.dumps({"format": stored_format, **values})
         connection.execute("REPLACE INTO state VALUES (1, ?, ?)", (text, zlib.crc32(text.encode())))
 
     def allocate(self, names: Iterable[str]) -> tuple["DbState", dict[str, int]]:
@@ -109,10 +135,33 @@ class DbState:
         numbers = {name: self.next_number + i for i, name in enumerate(names)}
         return replace(self, next_number=self.next_number + len(numbers)), numbers
 
+    def with_bookmark(self, name: str, position: int | None) -> "DbState":
+        """Return the state with a bookmark set, or deleted if the position is None."""
+        bookmarks = {key: value for key, value in self.bookmarks.items() if key != name}
+        if position is not None:
+            # Whoever gives up an interrupted add leaves its bookmark behind.
+            bookmarks = {**dict(list(bookmarks.items())[1 - _MAX_BOOKMARKS :]), name: position}
+        return replace(self, bookmarks=bookmarks)
+
+    def next_generation(self) -> "DbState":
+        """Return the state of the next write."""
+        return replace(self, generation=self.generation + 1, nonce=new_nonce())
+
+    @property
+    def keep(self) -> tuple[str, ...]:
+        """What is kept beside the codes."""
+        is_kept = {rerank.SCORES: self.scores, rerank.FEATURES: self.feature_type}
+        return tuple(name for name, value in is_kept.items() if value is not None)
+
     @property
     def code_bytes(self) -> int:
         """Bytes of a stored code."""
         return -(-self.n_bits // 8)
+
+
+def new_nonce() -> int:
+    """Return a random number from 1 to 2⁶³ - 1."""
+    return 1 + secrets.randbelow(2**63 - 1)
 
 
 def corrupted(connection: sqlite3.Connection, problem: str) -> FormatError:
@@ -122,37 +171,33 @@ def corrupted(connection: sqlite3.Connection, problem: str) -> FormatError:
     )
 
 
+def create_tables(
+    connection: sqlite3.Connection, codes: Mapping[str, int], scores: Mapping[str, int] | None
+) -> None:
+    """Create numbered tables of codes, and of scores if they are kept."""
+    for number in codes.values():
+        connection.execute(CODES.format(number))
+    for number in (scores or {}).values():
+        connection.execute(SCORES.format(number))
+
+
 def _path_of(connection: sqlite3.Connection) -> Path:
     databases = connection.execute("PRAGMA database_list")
     return Path(next(file for _, name, file in databases if name == "main"))
 
 
-def create_folder(folder: Path, model: HashModel, feature_type: str | None) -> None:
+def create_folder(folder: Path, model: HashModel, keep: Sequence[str]) -> None:
     """Create the folder of an empty collection; it appears complete or not at all."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise DataError(
             f"{folder}: exists already; open it with Collection.open, or choose another path"
         )
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError) as error:
-        raise DataError(
-            f"{folder}: a parent of this path is a file, not a folder; choose another path"
-        ) from error
-    draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".part", dir=folder.parent))
-    try:
-        draft.chmod(0o755)
+    with new_folder(folder) as draft:
         model.save(draft / MODEL / "1")
-        _create_database(draft / DATABASE, model, feature_type)
-        sync_folder(draft)
-        os.replace(draft, folder)
-        sync_folder(folder.parent)
-    except BaseException:
-        shutil.rmtree(draft, ignore_errors=True)
-        raise
+        _create_database(draft / DATABASE, model, keep)
 
 
-def _create_database(path: Path, model: HashModel, feature_type: str | None) -> None:
+def _create_database(path: Path, model: HashModel, keep: Sequence[str]) -> None:
     connection = sqlite3.connect(path, isolation_level=None)
     try:
         connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
@@ -164,11 +209,14 @@ def _create_database(path: Path, model: HashModel, feature_type: str | None) -> 
             model.fingerprint(),
             model_version=1,
             codes={},
-            feature_type=feature_type,
+            feature_type=rerank.FEATURE_TYPE if rerank.FEATURES in keep else None,
+            nonce=new_nonce(),
         )
-        state, numbers = empty.allocate(model.modalities)
-        for number in numbers.values():
-            connection.execute(CODES.format(number))
-        replace(state, codes=numbers).write(connection)
+        state, codes = empty.allocate(model.modalities)
+        scores: Mapping[str, int] | None = None
+        if rerank.SCORES in keep:
+            state, scores = state.allocate(model.modalities)
+        create_tables(connection, codes, scores)
+        replace(state, codes=codes, scores=scores).write(connection)
     finally:
         connection.close()

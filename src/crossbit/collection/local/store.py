@@ -1,21 +1,29 @@
 """LocalStore: a folder with a model, a SQLite file of all items, and derived index files."""
 
 import shutil
+import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
 import numpy as np
 
-from crossbit._io.folders import dir_lock, retry_read
+from crossbit._io.folders import dir_lock
+from crossbit._progress import count_steps
 from crossbit._validation import check_known
+from crossbit.collection.filters import filter_fields
 from crossbit.collection.local import migrate
+from crossbit.collection.local.ack_marker import AckMarker
 from crossbit.collection.local.database import Database
 from crossbit.collection.local.index_cache import FOLDER, IndexCache, IndexView
-from crossbit.collection.local.integrity import AckMarker, compute_stats, find_problems
+from crossbit.collection.local.integrity import (
+    find_problems,
+    load_model,
+)
 from crossbit.collection.local.schema import DATABASE, MODEL, DbState, create_folder
+from crossbit.collection.local.statistics import compute_stats
 from crossbit.collection.local.transaction import Transaction
 from crossbit.collection.store import (
     Capabilities,
@@ -24,6 +32,7 @@ from crossbit.collection.store import (
     StaleModelError,
     StorePath,
     WriteBatch,
+    check_extension,
 )
 from crossbit.collection.types import Finding, Hit, Id, Item, Stats
 from crossbit.errors import BackendError, CrossbitError, DataError
@@ -31,7 +40,8 @@ from crossbit.model.hashmodel import HashModel
 
 SCAN_LIMIT = 10_000  # items; in a larger collection a filter needs an index of its fields
 _TRIM_EVERY = 1024  # generations between two attempts to shorten the log of changes
-_SCAN_BLOCK = 4096  # items per read transaction of a scan
+_FIRST_BLOCK = 64  # items that a scan reads first: many callers want only a few
+_SCAN_BLOCK = 4096  # items that a scan holds in memory
 
 
 class LocalStore:
@@ -42,7 +52,13 @@ class LocalStore:
         timeout: Seconds to wait for another writer.
     """
 
-    capabilities = Capabilities(keeps_features=True, exact_ties=True, transactional=True)
+    capabilities = Capabilities(
+        keeps_rows=True,
+        searches_prefixes=True,
+        stops_early=True,
+        exact_ties=True,
+        transactional=True,
+    )
 
     def __init__(self, folder: Path, *, timeout: float = 30.0) -> None:
         if not self.exists(folder):
@@ -51,19 +67,23 @@ class LocalStore:
                 " Collection.create or 'crossbit create'"
             )
         self.path = folder
-        self._marker = AckMarker(folder)
         self._database = Database(folder / DATABASE, timeout=timeout)
-        self._cache = IndexCache(folder / FOLDER, read_only=self._database.read_only)
+        self._marker = AckMarker(self._database)
+        self._cache = IndexCache(folder / FOLDER, self._database)
+        self._last_generation = 0
         try:
             # Read both before the database, which other processes may write meanwhile.
             index_files = self._cache.files()
-            acknowledged = self._marker.min_generation()
+            marker = self._marker.read_valid()
             with self._database.reading() as connection:
-                generation = DbState.read(connection).generation
-            if generation < acknowledged:
-                raise self._marker.lost_writes(acknowledged, generation, folder / DATABASE)
+                state = DbState.read(connection)
+            self._uuid = state.uuid
+            self.keep = state.keep
+            self._marker.check(marker, state)
             # An index file newer than the database belongs to writes that a backup has undone.
-            self._delete_files(path for path, (_, made) in index_files.items() if made > generation)
+            self._delete_files(
+                path for path, (_, made) in index_files.items() if made > state.generation
+            )
         except BaseException:
             self._database.close()
             raise
@@ -75,17 +95,22 @@ class LocalStore:
 
     @classmethod
     def create(
-        cls, path: StorePath, model: HashModel, *, features: str | None, timeout: float = 30.0
+        cls, path: StorePath, model: HashModel, *, keep: Sequence[str], timeout: float = 30.0
     ) -> Self:
         """Create an empty store, completely or not at all."""
         folder = Path(path).absolute()
-        create_folder(folder, model, features)
+        try:
+            create_folder(folder, model, keep)
+        except (OSError, sqlite3.Error) as error:
+            raise BackendError(
+                f"{folder}: cannot be created ({error}); check the free space and the permissions"
+            ) from error
         return cls(folder, timeout=timeout)
 
     @classmethod
     def open(cls, path: StorePath, model: HashModel | None, *, timeout: float = 30.0) -> Self:
         """Open a store; a model is not needed, but if given must be the one in the folder."""
-        store = cls(Path(path), timeout=timeout)
+        store = cls(Path(path).absolute(), timeout=timeout)  # the working directory may change
         if model is not None:
             expected = store.model().fingerprint()
             if model.fingerprint() != expected:
@@ -98,38 +123,62 @@ class LocalStore:
 
     def model(self) -> HashModel:
         """Return the model that made the codes."""
-        version = self._state().model_version
-        # An upgrade may replace the folder while it is being read: look up its number again.
-        return retry_read(
-            self.path / MODEL,
-            str(version),
-            lambda: HashModel.load(self.path / MODEL / str(self._state().model_version)),
-        )
+        return load_model(self.path / MODEL, self._state)
 
     def _state(self) -> DbState:
+        with self._reading() as transaction:
+            return transaction.state
+
+    @contextmanager
+    def _reading(self) -> Iterator[Transaction]:
+        """Open a read transaction on the collection that was opened."""
+        least = self._last_generation
         with self._database.reading() as connection:
-            return DbState.read(connection)
+            transaction = Transaction(connection)
+            self._check_history(transaction.state, least)
+            yield transaction
+
+    def _check_history(self, state: DbState, least: int) -> None:
+        """Raise an error if the database is another one, or has lost writes that were seen before.
+
+        Args:
+            state: State that a transaction sees.
+            least: The last generation that had been seen when the transaction began.
+        """
+        if state.uuid != self._uuid or state.generation < least:
+            self._database.disconnect()
+            raise BackendError(
+                f"{self._database.path}: was overwritten with another or an earlier copy while it"
+                " was open; open the collection again"
+            )
+        self._last_generation = max(self._last_generation, state.generation)
 
     # --- writing ---
 
     @contextmanager
     def _write_transaction(self) -> Iterator[Transaction]:
         """Open a write transaction; record its generation once it is on disk."""
+        least = self._last_generation
         with self._database.writing() as connection:
             transaction = Transaction(connection)
+            self._check_history(transaction.state, least)
             before = transaction.state.generation
             yield transaction
             after = transaction.state.generation
             if after != before and after % _TRIM_EVERY == 0:
                 self._trim_log(transaction)
         if after != before:
-            self._marker.write(after)
+            self._marker.write(transaction.state)
 
     def write(self, batch: WriteBatch, model: str) -> None:
         """Add items, or update the given parts of existing ones; durable on return."""
         with self._write_transaction() as transaction:
             _check_model(transaction.state, model)
             transaction.write(batch)
+
+    def bookmark(self, name: str) -> int | None:
+        """Return the position that was last stored under a name, None if there is none."""
+        return self._state().bookmarks.get(name)
 
     def delete(self, ids: Sequence[Id], modality: str | None) -> int:
         """Delete items, or their codes of one modality; return how many existed."""
@@ -150,7 +199,8 @@ class LocalStore:
     def _trim_log(self, transaction: Transaction) -> None:
         """Delete logged changes that every index file already contains.
 
-        A modality without a file is small, or is rebuilt from all of its codes anyway.
+        A modality without a file is small, or is rebuilt from all of its codes anyway. A running
+        upgrade needs the changes since its beginning.
         """
         state = transaction.state
         generations = [
@@ -159,10 +209,13 @@ class LocalStore:
             if table in state.codes.values()
         ]
         start = min(generations, default=state.generation - _TRIM_EVERY)
-        if start > state.log_start:
+        if state.upgrade_start is not None:
+            start = min(start, state.upgrade_start)
+        if state.log_start < start <= state.generation:
+            nonce = transaction.tables.nonce_at(state, start)
             sql = "DELETE FROM changes WHERE generation <= ?"
             transaction.connection.execute(sql, (start,))
-            transaction.set_state(replace(state, log_start=start))
+            transaction.set_state(replace(state, log_start=start, log_nonce=nonce))
 
     # --- reading ---
 
@@ -170,28 +223,29 @@ class LocalStore:
         """Return the number of items."""
         return self._state().items
 
-    def read(self, ids: Sequence[Id]) -> list[Item | None]:
-        """Return items in the order of the ids, None for unknown ids."""
-        with self._database.reading() as connection:
-            transaction = Transaction(connection)
+    def read(self, ids: Sequence[Id], *, kept: bool = False) -> list[Item | None]:
+        """Return items in the order of the ids, None for unknown ids, on request with kept rows."""
+        with self._reading() as transaction:
             rows = transaction.tables.rows_of(ids)
-            items = transaction.items(np.array(sorted(rows.values()), np.int64))
+            items = transaction.items(np.array(sorted(rows.values()), np.int64), kept=kept)
         return [items[rows[id_]] if id_ in rows else None for id_ in ids]
 
-    def scan(self) -> Iterator[Item]:
-        """Iterate over all items in order of arrival, each block as of its own transaction."""
-        last = 0
-        while True:
-            with self._database.reading() as connection:
-                transaction = Transaction(connection)
+    def scan(self, model: str, *, kept: bool = False) -> Iterator[Item]:
+        """Iterate over all items in order of arrival, as of one moment: in one transaction."""
+        with self._reading() as transaction:
+            _check_model(transaction.state, model)
+            last = 0
+            block = _FIRST_BLOCK
+            while True:
                 rows = transaction.tables.row_numbers(
-                    "SELECT row FROM items WHERE row > ? ORDER BY row LIMIT ?", (last, _SCAN_BLOCK)
+                    "SELECT row FROM items WHERE row > ? ORDER BY row LIMIT ?", (last, block)
                 )
-                items = transaction.items(rows)
-            if not len(rows):
-                return
-            yield from (items[row] for row in rows.tolist())
-            last = int(rows[-1])
+                block = min(2 * block, _SCAN_BLOCK)
+                if not len(rows):
+                    return
+                items = transaction.items(rows, kept=kept)
+                yield from (items[row] for row in rows.tolist())
+                last = int(rows[-1])
 
     @contextmanager
     def _read_transaction(
@@ -199,19 +253,19 @@ class LocalStore:
     ) -> Iterator[tuple[Transaction, IndexView]]:
         """Open a read transaction with the indexes of its generation."""
         while True:
-            with self._database.reading() as connection:
-                transaction = Transaction(connection)
+            with self._reading() as transaction:
                 if model is not None:
                     _check_model(transaction.state, model)
-                view = self._cache.view_at(connection, transaction.state)
+                view = self._cache.view_at(transaction.connection, transaction.state)
                 if view is not None:
                     yield transaction, view
                     return
+            # Another thread has seen a later write: the next transaction sees it, too.
 
     def search(self, query: Query, model: str) -> list[list[Hit]]:
         """Return the nearest items of each query, each item once, by its nearest modality."""
         if query.filter and not self._database.read_only:
-            self._index_fields(condition.field for condition in query.filter)
+            self._index_fields(filter_fields(query.filter))
         with self._read_transaction(model) as (transaction, view):
             return transaction.search(view, query)
 
@@ -242,55 +296,92 @@ class LocalStore:
 
     def upgrade(self, model: HashModel, batches: FeatureBatches | None) -> None:
         """Switch to another model in one step, with new codes for all items."""
-        with dir_lock(self.path):
+        since = self._state().generation  # others may write while this call waits for its turn
+        with self._maintenance():
+            self._drop_leftovers()
             try:
-                state = migrate.upgrade(self.path / MODEL, self._database, model, batches)
+                state = migrate.upgrade(
+                    self.path / MODEL, self._database, model, batches, since=since
+                )
             except Exception:
-                with suppress(CrossbitError):  # the next upgrade or compaction tries again
+                with suppress(CrossbitError, OSError):  # the next one tries again
                     self._drop_leftovers()
                 raise
-            self._marker.write(state.generation)
+            self._marker.write(state)
             self._delete_outdated(state)
         self._save_indexes()
 
+    def extend(self, model: HashModel) -> None:
+        """Switch to a model with further modalities; no stored code is touched."""
+        with self._maintenance():
+            self._drop_leftovers()
+            old = self.model()
+            added = check_extension(old, model)
+            state = migrate.extend(self.path / MODEL, self._database, model, old, added)
+            self._marker.write(state)
+            self._delete_outdated(state)
+
     def compact(self) -> None:
         """Free unused space, and save the indexes."""
-        with dir_lock(self.path):
+        with self._maintenance():
             self._drop_leftovers()
+            self._cache.delete_unfinished()
+            advance = count_steps(4)
             with self._database.autocommit() as connection:
                 connection.execute("VACUUM")
+        advance(1)
         self._save_indexes()
+        advance(1)
+        self._database.checkpoint()
+        advance(1)
         with self._write_transaction() as transaction:
             self._trim_log(transaction)
-        with self._database.autocommit() as connection:
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            transaction.set_state(transaction.state)  # a write starts the log again, and shrinks it
+        advance(1)
+
+    @contextmanager
+    def _maintenance(self) -> Iterator[None]:
+        """Exclude other upgrades and compactions."""
+        self._state()  # raises an error if the folder is gone
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(dir_lock(self.path))
+            except OSError as error:
+                raise BackendError(
+                    f"{self.path}: cannot be locked ({error.strerror or error})"
+                ) from error
+            yield
 
     def _drop_leftovers(self) -> None:
         """Delete what an unfinished upgrade has left behind."""
         with self._write_transaction() as transaction:
+            transaction.drop_leftovers()
             state = transaction.state
-            transaction.drop_unused_tables()
         self._delete_outdated(state)
 
     def _delete_outdated(self, state: DbState) -> None:
-        """Delete files of other models than the current one."""
+        """Delete files of other models than the current one; what cannot be deleted stays."""
         tables = state.codes.values()
         self._delete_files(
             path for path, (table, _) in self._cache.files().items() if table not in tables
         )
-        for path in (self.path / MODEL).iterdir():
-            if path.name != str(state.model_version):
-                shutil.rmtree(path, ignore_errors=True)
+        with suppress(OSError, BackendError), self._database.folder() as folder:
+            for path in (self.path / MODEL).iterdir():
+                if path.name != str(state.model_version):
+                    relative = path if folder is None else path.relative_to(self.path)
+                    shutil.rmtree(relative, ignore_errors=True, dir_fd=folder)
 
     def _delete_files(self, paths: Iterable[Path]) -> None:
         """Delete derived files, if the folder is writable."""
-        if not self._database.read_only:
-            for path in list(paths):
-                path.unlink(missing_ok=True)
+        if not self._database.read_only and self._database.is_in_place:
+            with suppress(OSError):
+                for path in list(paths):
+                    self._cache.delete(path)
 
     def _save_indexes(self) -> None:
         with self._read_transaction():
             self._cache.save()
+            self._cache.optimize()
 
     def close(self) -> None:
         """Save large unsaved indexes, and release all files."""
@@ -301,4 +392,6 @@ class LocalStore:
 
 def _check_model(state: DbState, fingerprint: str) -> None:
     if state.fingerprint != fingerprint:
-        raise StaleModelError("the collection was upgraded to another model; open it again")
+        raise StaleModelError(
+            "the collection was upgraded to another model; encode again with its model"
+        )

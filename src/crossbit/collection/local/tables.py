@@ -1,9 +1,11 @@
 """Rows of the SQLite tables: written with a checksum each, and verified when they are read."""
 
 import json
+import math
 import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,12 +16,15 @@ from crossbit.codes import Codes
 from crossbit.collection.local.schema import DbState, corrupted
 from crossbit.collection.store import Rows
 from crossbit.collection.types import Id, Payload
+from crossbit.errors import DataError
 
 RowNumbers: TypeAlias = NDArray[np.int64]
 Blobs: TypeAlias = NDArray[np.uint8]
 """Blobs of equal length, one per row."""
 
 _MAX_PARAMETERS = 512  # of one IN (…)
+_PARAMETER_STEP = 8
+_ROWS_PER_STATEMENT = 50
 _BLOCK_ROWS = 8192
 _BLOCK_BYTES = 1 << 20
 _PAYLOADS_PER_PARSE = 1024
@@ -58,7 +63,12 @@ class Tables:
         selected = self._select(
             "SELECT row, id, payload, checksum FROM items WHERE row IN ({})", rows
         )
-        return {row: (id_, json.loads(text)) for row, id_, text in self._verify_items(selected)}
+        stored = list(self._verify_items(selected))
+        # One call parses all: most of the time of many small texts is call overhead.
+        payloads = json.loads(f"[{','.join([text for _, _, text in stored])}]")
+        return {
+            row: (id_, payload) for (row, id_, _), payload in zip(stored, payloads, strict=True)
+        }
 
     def payloads(self, rows: RowNumbers | None = None) -> Iterator[tuple[int, Payload]]:
         """Iterate over row numbers and payloads, of all items or of some."""
@@ -69,20 +79,37 @@ class Tables:
             else self._select(f"{sql} WHERE row IN ({{}})", rows.tolist())
         )
         for block in batches(self._verify_items(selected), _PAYLOADS_PER_PARSE):
-            # One call parses the whole block: half the time of many small texts is call overhead.
             parsed = json.loads(f"[{','.join(text for _, _, text in block)}]")
             yield from zip((row for row, _, _ in block), parsed, strict=True)
 
     def write_items(self, items: Iterable[tuple[int, Id, str]]) -> None:
         """Add items (row, id, payload text), or replace their payloads."""
-        self.connection.executemany(
-            "INSERT INTO items VALUES (?, ?, ?, ?) ON CONFLICT (row)"
+        crc32 = zlib.crc32  # `item_checksum` of every item, without a call for each
+        self.insert(
+            "INSERT INTO items VALUES {} ON CONFLICT (row)"
             " DO UPDATE SET payload = excluded.payload, checksum = excluded.checksum",
-            (
-                (row, id_, payload, self.item_checksum(row, id_, payload))
+            [
+                (row, id_, payload, crc32(f"{id_}{payload}".encode(), row & _LOW))
                 for row, id_, payload in items
-            ),
+            ],
         )
+
+    def insert(self, sql: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Execute a statement with rows of values in place of ``{}``, many of them at a time.
+
+        Half the time of writing a short row is the overhead of a statement.
+        """
+        if not rows:
+            return
+        marks = f"({','.join('?' * len(rows[0]))})"
+        size = _ROWS_PER_STATEMENT
+        whole = len(rows) // size * size
+        if whole:
+            statement = sql.format(",".join([marks] * size))
+            for first in range(0, whole, size):
+                values = list(chain.from_iterable(rows[first : first + size]))
+                self.connection.execute(statement, values)
+        self.connection.executemany(sql.format(marks), rows[whole:])
 
     def delete_rows(self, table: str, rows: Iterable[int]) -> None:
         """Delete rows of a table by number."""
@@ -94,17 +121,22 @@ class Tables:
         return zlib.crc32(f"{id_}{payload}".encode(), row & _LOW)
 
     def _select(self, sql: str, keys: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
-        """Select the rows whose key is among ``keys``; ``{}`` in the statement is the list.
+        """Select the rows whose key is among ``keys``; ``{}`` in the statement is the list."""
+        starts = range(0, len(keys), _MAX_PARAMETERS)
+        return chain.from_iterable(  # no Python code runs for each row
+            self._select_few(sql, keys[start : start + _MAX_PARAMETERS]) for start in starts
+        )
 
-        Lists are padded with NULL, which equals nothing, to a power of two, so that SQLite prepares
-        few different statements.
+    def _select_few(self, sql: str, keys: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """Select by one statement.
+
+        Lists are padded with NULL, which equals nothing, to a multiple of eight, so that SQLite
+        prepares few different statements.
         """
-        for start in range(0, len(keys), _MAX_PARAMETERS):
-            chunk = list(keys[start : start + _MAX_PARAMETERS])
-            size = 1 << (len(chunk) - 1).bit_length()
-            marks = ",".join("?" * size)
-            padding = [None] * (size - len(chunk))
-            yield from self.connection.execute(sql.format(marks), [*chunk, *padding])
+        size = -(-len(keys) // _PARAMETER_STEP) * _PARAMETER_STEP
+        padding = [None] * (size - len(keys))
+        marks = ",".join("?" * size)
+        return self.connection.execute(sql.format(marks), [*keys, *padding]).fetchall()
 
     def _verify_items(self, selected: Iterable[tuple[Any, ...]]) -> Iterator[tuple[int, Id, str]]:
         for row, id_, payload, checksum in selected:
@@ -119,9 +151,9 @@ class Tables:
         width = blobs.shape[1]
         joined = blobs.tobytes()
         parts = [joined[start : start + width] for start in range(0, len(joined), width)]
-        self.connection.executemany(
-            f"REPLACE INTO {table} VALUES (?, ?, ?)",
-            zip(rows, parts, map(zlib.crc32, parts, rows), strict=True),
+        self.insert(
+            f"REPLACE INTO {table} VALUES {{}}",
+            list(zip(rows, parts, map(zlib.crc32, parts, rows), strict=True)),
         )
 
     def blobs(
@@ -166,13 +198,19 @@ class Tables:
         """Return the codes of those rows that have a modality, in any order."""
         table = f"codes_{state.codes[modality]}"
         numbers, blobs = self.blobs(table, "code", state.code_bytes, rows)
-        return numbers, Codes.from_bytes(blobs, state.n_bits)
+        return numbers, Codes.from_bytes(blobs, state.n_bits, model=state.fingerprint)
 
     @staticmethod
     def features_to_blobs(features: Rows, dtype: str | None) -> Blobs:
         """Return feature rows as bytes of a little-endian data type."""
-        narrow = np.ascontiguousarray(features, np.dtype(dtype).newbyteorder("<"))
-        return narrow.reshape(len(narrow), -1).view(np.uint8).reshape(len(narrow), -1)
+        with np.errstate(over="ignore"):  # checked
+            narrow = np.ascontiguousarray(features, np.dtype(dtype).newbyteorder("<"))
+        if not np.isfinite(narrow).all():
+            raise DataError(
+                f"features beyond the range of {dtype} ({np.finfo(np.dtype(dtype)).max:g}) cannot"
+                " be kept; scale them, or create the collection without keep='features'"
+            )
+        return narrow.reshape(len(narrow), math.prod(narrow.shape[1:])).view(np.uint8)
 
     @staticmethod
     def features_from_blobs(blobs: Blobs, dtype: str | None, shape: tuple[int, ...]) -> Rows:
@@ -237,29 +275,63 @@ class Tables:
 
     # --- the log of changes ---
 
-    def log_change(self, generation: int, rows: RowNumbers) -> None:
-        """Log the rows whose codes a write has changed, as runs (first row, count)."""
-        ordered = np.unique(rows)
+    def log_change(self, state: DbState, rows: RowNumbers) -> None:
+        """Log the rows whose codes a write has changed, as runs (first row, count).
+
+        The nonce of the generation stands before the runs.
+        """
+        ordered = rows if (rows[1:] > rows[:-1]).all() else np.unique(rows)
         starts = np.flatnonzero(np.diff(ordered, prepend=np.int64(-2)) != 1)
         counts = np.diff(starts, append=len(ordered))
-        runs = np.stack([ordered[starts], counts], axis=1).astype("<i8").tobytes()
-        checksum = zlib.crc32(runs, generation & _LOW)
+        runs = np.stack([ordered[starts], counts], axis=1).reshape(-1)
+        entry = np.concatenate([[state.nonce], runs]).astype("<i8").tobytes()
+        checksum = zlib.crc32(entry, state.generation & _LOW)
         self.connection.execute(
-            "INSERT INTO changes VALUES (?, ?, ?)", (generation, runs, checksum)
+            "INSERT INTO changes VALUES (?, ?, ?)", (state.generation, entry, checksum)
         )
 
     def changed_since(self, generation: int) -> RowNumbers | None:
         """Return all rows changed after a generation, ascending; None if the log is corrupted."""
         changed = [np.empty(0, np.int64)]
-        for number, runs, checksum in self.connection.execute(
+        for entry in self.connection.execute(
             "SELECT * FROM changes WHERE generation > ?", (generation,)
         ):
-            if not isinstance(runs, bytes) or zlib.crc32(runs, number & _LOW) != checksum:
+            parsed = _parse_change(*entry)
+            if parsed is None:
                 return None
-            first, count = np.frombuffer(runs, "<i8").reshape(-1, 2).T
+            first, count = parsed[1].reshape(-1, 2).T
             offsets = np.repeat(first - np.cumsum(count) + count, count)
             changed.append(offsets + np.arange(count.sum()))
         return np.unique(np.concatenate(changed))
+
+    def nonce_at(self, state: DbState, generation: int) -> int:
+        """Return the nonce of a generation that the log reaches back to; 0 if it is unknown."""
+        if generation == state.generation:
+            return state.nonce
+        if generation == state.log_start:
+            return state.log_nonce
+        sql = "SELECT * FROM changes WHERE generation = ?"
+        for entry in self.connection.execute(sql, (generation,)):
+            parsed = _parse_change(*entry)
+            return 0 if parsed is None else parsed[0]
+        return 0
+
+
+def _parse_change(
+    generation: int,
+    entry: Any,  # noqa: ANN401 - a corrupted file may hold values of any type
+    checksum: Any,  # noqa: ANN401
+) -> tuple[int, RowNumbers] | None:
+    """Return nonce and runs of a logged change; None if it is corrupted.
+
+    The first format has no nonces, and thus an even number of integers.
+    """
+    if not isinstance(entry, bytes) or zlib.crc32(entry, generation & _LOW) != checksum:
+        return None
+    if len(entry) % 8:
+        return None
+    numbers = np.frombuffer(entry, "<i8").astype(np.int64)
+    return (int(numbers[0]), numbers[1:]) if len(numbers) % 2 else (0, numbers)
 
 
 def _no_blobs(width: int) -> tuple[RowNumbers, Blobs]:

@@ -1,24 +1,31 @@
 """What one transaction does to the items: write, delete, read and search them."""
 
+import math
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbit.codes import Codes
+from crossbit.codes import Codes, Matches
 from crossbit.collection.filters import matches_all
 from crossbit.collection.local.index_cache import IndexView
+from crossbit.collection.local.kept import KeptTables, rerank_candidates
 from crossbit.collection.local.payload_index import PayloadIndex
-from crossbit.collection.local.schema import FEATURES, DbState, corrupted
+from crossbit.collection.local.schema import DbState, corrupted, new_nonce
 from crossbit.collection.local.tables import RowNumbers, Tables
-from crossbit.collection.store import EncodedView, Query, WriteBatch
-from crossbit.collection.types import Hit, Id, Item, Payload
-from crossbit.errors import DataError
+from crossbit.collection.store import Query, WriteBatch
+from crossbit.collection.types import Hit, Id, Item, Payload, Proof, ProvenHits
 
 _EMPTY_PAYLOAD = "{}"
+_CHECKED_ITEMS = 50_000  # from here on a filter may check the nearest of all items
+_FIRST_CHECKED = 4  # times k items are checked first, …
+_MAX_CHECKED = 4096  # … and at most so many of all queries together
+# Reading an item costs about 30 times as much as looking one up in the index of a field. With a
+# share s of n items, 1.5 k / s are read or s n are looked up.
+_CHECK_COST = 45
 
 
 class Transaction:
@@ -49,22 +56,23 @@ class Transaction:
 
     def advance(self, changed: Iterable[RowNumbers], state: DbState | None = None) -> None:
         """Start the next generation: log the changed rows and store the state."""
-        state = state or self.state
-        state = replace(state, generation=state.generation + 1)
-        rows = np.concatenate([np.empty(0, np.int64), *changed])
-        self.tables.log_change(state.generation, rows)
+        state = (state or self.state).next_generation()
+        self.tables.log_change(state, np.concatenate([np.empty(0, np.int64), *changed]))
         self.set_state(state)
 
-    def drop_unused_tables(self) -> None:
-        """Drop tables of codes and features that the state does not name."""
+    def drop_leftovers(self) -> None:
+        """Drop what an unfinished upgrade has left: tables that the state does not name."""
         used = {
             *(f"codes_{number}" for number in self.state.codes.values()),
             *(f"features_{number}" for number, _ in self.state.features.values()),
+            *(f"scores_{number}" for number in (self.state.scores or {}).values()),
         }
         sql = "SELECT name FROM sqlite_schema WHERE type = 'table'"
         for (name,) in self.connection.execute(sql).fetchall():
-            if name.startswith(("codes_", "features_")) and name not in used:
+            if name.startswith(("codes_", "features_", "scores_")) and name not in used:
                 self.connection.execute(f"DROP TABLE {name}")
+        nonce = self.state.nonce or new_nonce()  # a collection of the first format gets its first
+        self.set_state(replace(self.state, nonce=nonce, upgrade_start=None))
 
     # --- writing ---
 
@@ -78,8 +86,9 @@ class Transaction:
             numbers = rows[view.positions].tolist()
             table = f"codes_{state.codes[modality]}"
             self.tables.write_blobs(table, numbers, view.codes.to_bytes())
-            if state.feature_type is not None:
-                state = self._write_features(state, modality, view, numbers)
+            state = KeptTables(self.tables, state).write(modality, view, numbers)
+        if batch.bookmark is not None:
+            state = state.with_bookmark(*batch.bookmark)
         changed = [rows[view.positions] for view in batch.views.values()]
         self.advance(changed, replace(state, items=state.items + len(rows) - len(known)))
 
@@ -102,42 +111,18 @@ class Transaction:
             if text is not None or id_ not in known
         ]
         if self.state.fields and batch.payloads is not None:
-            index = self.payload_index
-            index.delete(np.array([row for row, id_, _ in changed if id_ in known], np.int64))
+            existing = [row for row, id_, _ in changed if id_ in known] if known else []
             pairs = zip(rows.tolist(), batch.payloads, strict=True)
-            index.add([(row, payload) for row, payload in pairs if payload])
-        self.tables.write_items(changed)
-
-    def _write_features(
-        self, state: DbState, modality: str, view: EncodedView, rows: list[int]
-    ) -> DbState:
-        """Keep the encoded features; codes that came without any drop the previous ones."""
-        if view.features is None:
-            if modality in state.features:
-                number, _ = state.features[modality]
-                self.tables.delete_rows(f"features_{number}", rows)
-            return state
-        shape = view.features.shape[1:]
-        if modality not in state.features:
-            state, numbers = state.allocate([modality])
-            self.connection.execute(FEATURES.format(numbers[modality]))
-            features = {**state.features, modality: (numbers[modality], shape)}
-            state = replace(state, features=features)
-        number, expected = state.features[modality]
-        if shape != expected:
-            raise DataError(
-                f"rows of {modality!r}: the collection keeps features of shape {expected}, got"
-                f" {shape}"
+            self.payload_index.replace(
+                np.array(existing, np.int64), [(row, payload) for row, payload in pairs if payload]
             )
-        blobs = self.tables.features_to_blobs(view.features, state.feature_type)
-        self.tables.write_blobs(f"features_{number}", rows, blobs)
-        return state
+        self.tables.write_items(changed)
 
     def delete_items(self, ids: Sequence[Id]) -> int:
         """Delete items and everything stored for them; return how many existed."""
         rows = np.array(sorted(self.tables.rows_of(ids).values()), np.int64)
         if len(rows):
-            self.payload_index.delete(rows)
+            self.payload_index.replace(rows)
             for table in ["items", *self._tables_of(self.state.codes)]:
                 self.tables.delete_rows(table, rows.tolist())
             self.advance([rows], replace(self.state, items=self.state.items - len(rows)))
@@ -154,39 +139,88 @@ class Transaction:
         return len(existing)
 
     def _tables_of(self, modalities: Iterable[str]) -> list[str]:
-        """Return the tables of codes and features of modalities."""
+        """Return the tables of codes, features and scores of modalities."""
         names = list(modalities)
         codes = [f"codes_{self.state.codes[name]}" for name in names]
         features = [self.state.features[name] for name in names if name in self.state.features]
-        return [*codes, *(f"features_{number}" for number, _ in features)]
+        scores = [] if self.state.scores is None else [self.state.scores[name] for name in names]
+        return [
+            *codes,
+            *(f"features_{number}" for number, _ in features),
+            *(f"scores_{number}" for number in scores),
+        ]
 
     # --- reading ---
 
-    def items(self, rows: RowNumbers) -> dict[int, Item]:
-        """Return items with their codes, by row number."""
+    def items(self, rows: RowNumbers, *, kept: bool = False) -> dict[int, Item]:
+        """Return items with their codes, and on request with their kept rows, by row number."""
         codes: dict[int, dict[str, Codes]] = {row: {} for row in rows.tolist()}
         for modality in self.state.codes:
             existing, stored = self.tables.codes(self.state, modality, rows)
             for i, row in enumerate(existing.tolist()):
                 codes[row][modality] = stored[i]
         contents = self.tables.read_items(rows.tolist())
-        return {row: Item(id_, payload, codes[row]) for row, (id_, payload) in contents.items()}
+        kept_rows = KeptTables(self.tables, self.state).by_row(rows) if kept else {}
+        return {
+            row: Item(id_, payload, codes[row], *kept_rows.get(row, ()))
+            for row, (id_, payload) in contents.items()
+        }
 
     def search(self, view: IndexView, query: Query) -> list[list[Hit]]:
         """Return the nearest items of each query that meet its filter."""
-        allowed = self.payload_index.matching_rows(query.filter) if query.filter else None
-        matches = {}
-        for modality in query.targets:
-            index = view.index(modality)
-            k = min(query.k, max(len(index), 1))  # no more room than there are codes
-            matches[modality] = index.search(query.codes, k, threads=query.threads, ids=allowed)
+        if query.filter:
+            self.payload_index.check_fields(query.filter)
+        targets = [name for name in query.targets if len(view.index(name))]
+        if query.otherwise is not None and not targets:
+            query = replace(query, targets=[query.otherwise])
+        codes = query.codes if query.bits is None else query.codes.truncate(query.bits)
+        matches = None
+        if query.filter and query.budget is None and self.state.items >= _CHECKED_ITEMS:
+            matches = self._checked_matches(view, query, codes)
+        if matches is None:
+            allowed = self.payload_index.matching_rows(query.filter) if query.filter else None
+            matches = _matches(view, query, codes, query.k, allowed)
         nearest = []
         for i in range(len(query.codes)):
             ith = {name: (match.ids[i], match.distances[i]) for name, match in matches.items()}
-            rows, distances, sources = _merge_modalities(ith, query.k)
-            nearest.append((rows.tolist(), distances.tolist(), sources.tolist()))
-        items = self._matched_items(query, set(chain.from_iterable(rows for rows, _, _ in nearest)))
-        return [self._hits(view, query, items, *match) for match in nearest]
+            nearest.append(_merge_modalities(ith, query.k))
+        if query.reranker is not None:
+            kept = KeptTables(self.tables, self.state)
+            nearest = rerank_candidates(query, query.reranker, nearest, view, kept)
+        items = self._matched_items(
+            query, set(chain.from_iterable(rows.tolist() for rows, _, _ in nearest))
+        )
+        answers: list[list[Hit]] = []
+        for match, proof in zip(nearest, _proofs(matches.values(), codes), strict=True):
+            hits = self._hits(view, query, items, *(values.tolist() for values in match))
+            answers.append(ProvenHits(hits, proof))
+        return answers
+
+    def _checked_matches(
+        self, view: IndexView, query: Query, codes: Codes
+    ) -> dict[str, Matches] | None:
+        """Return the nearest items that meet a filter, found among the nearest of all items.
+
+        That is faster than looking up every item that meets it, unless those are few. The first
+        few items say how many they are; None if the index of the field should be used.
+        """
+        meets: dict[int, bool] = {-1: False}
+        number = _FIRST_CHECKED * query.k
+        while number * len(codes) * len(query.targets) <= _MAX_CHECKED:
+            matches = _matches(view, query, codes, number)
+            found = {row for match in matches.values() for row in match.ids.ravel().tolist()}
+            for row, payload in self.tables.payloads(np.array(sorted(found - meets.keys()), int)):
+                meets[row] = matches_all(query.filter, payload)
+            if not found <= meets.keys():
+                return None  # a row without an item: the other way reports it
+            meeting = {name: _meeting(match, meets, query.k) for name, match in matches.items()}
+            if None not in meeting.values():
+                return {name: match for name, match in meeting.items() if match is not None}
+            share = sum(meets.values()) / len(meets)
+            if share**2 * self.state.items <= _CHECK_COST * query.k:
+                return None
+            number = max(2 * number, math.ceil(1.5 * query.k / share))
+        return None
 
     def _matched_items(self, query: Query, rows: set[int]) -> dict[int, tuple[Id, Payload]]:
         """Return ids and payloads of all hits; each must exist and meet the filter."""
@@ -210,8 +244,8 @@ class Transaction:
         distances: list[int],
         sources: list[int],
     ) -> list[Hit]:
-        n_bits = query.codes.n_bits
-        codes = _codes(view, query.targets, rows, sources) if query.with_codes else {}
+        n_bits = query.bits or query.codes.n_bits
+        codes = self._codes(view, query.targets, rows, sources) if query.with_codes else {}
         hits = []
         for row, distance, source in zip(rows, distances, sources, strict=True):
             id_, payload = items[row]
@@ -220,17 +254,63 @@ class Transaction:
             hits.append(Hit(id_, distance, similarity, modality, payload, codes.get(row)))
         return hits
 
+    def _codes(
+        self, view: IndexView, targets: Sequence[str], rows: Sequence[int], sources: Sequence[int]
+    ) -> dict[int, Codes]:
+        """Return the code of each row in the modality that found it, with one lookup for each."""
+        codes: dict[int, Codes] = {}
+        for source in set(sources):
+            of_source = [row for row, other in zip(rows, sources, strict=True) if other == source]
+            words = view.index(targets[source]).get(of_source).words
+            source_codes = Codes(words, self.state.n_bits, model=self.state.fingerprint)
+            codes.update((row, source_codes[i]) for i, row in enumerate(of_source))
+        return codes
 
-def _codes(
-    view: IndexView, targets: Sequence[str], rows: Sequence[int], sources: Sequence[int]
-) -> dict[int, Codes]:
-    """Return the code of each row in the modality that found it, with one lookup per modality."""
-    codes: dict[int, Codes] = {}
-    for source in set(sources):
-        of_source = [row for row, other in zip(rows, sources, strict=True) if other == source]
-        source_codes = view.index(targets[source]).get(of_source)
-        codes.update((row, source_codes[i]) for i, row in enumerate(of_source))
-    return codes
+
+def _matches(
+    view: IndexView, query: Query, codes: Codes, k: int, allowed: RowNumbers | None = None
+) -> dict[str, Matches]:
+    """Return the k nearest rows of each query in each modality."""
+    matches = {}
+    for modality in query.targets:
+        index = view.index(modality, query.bits)
+        matches[modality] = index.search(
+            codes,
+            min(k, max(len(index), 1)),  # no more room than there are codes
+            threads=query.threads,
+            ids=allowed,
+            method="ready",
+            budget=query.budget,
+        )
+    return matches
+
+
+def _meeting(matches: Matches, meets: Mapping[int, bool], k: int) -> Matches | None:
+    """Return the first k matches that meet a filter; None if k of them may not be among these."""
+    kept = np.array([[meets[row] for row in ids] for ids in matches.ids.tolist()], np.bool_)
+    kept = kept.reshape(matches.ids.shape)
+    is_complete = (kept.sum(axis=1) >= k) | (matches.ids[:, -1] < 0)
+    if not is_complete.all():
+        return None
+    order = np.argsort(~kept, axis=1, kind="stable")[:, :k]
+    is_kept = np.take_along_axis(kept, order, axis=1)
+    ids = np.where(is_kept, np.take_along_axis(matches.ids, order, axis=1), -1)
+    distances = np.where(is_kept, np.take_along_axis(matches.distances, order, axis=1), -1)
+    return Matches(ids, distances)
+
+
+def _proofs(matches: Collection[Matches], codes: Codes) -> list[Proof]:
+    """Return what the searches of all modalities together prove about each query."""
+    is_exact = np.ones(len(codes), np.bool_)
+    radii = np.full(len(codes), codes.n_bits)
+    for each in matches:
+        if (certificate := each.certificate) is not None:
+            is_exact &= certificate.exact
+            radii = np.minimum(radii, certificate.proven_radius)
+        elif each.ids.shape[1]:
+            last = np.where(each.ids[:, -1] >= 0, each.distances[:, -1], codes.n_bits)
+            radii = np.minimum(radii, last)
+    return [Proof(*pair) for pair in zip(is_exact.tolist(), radii.tolist(), strict=True)]
 
 
 def _merge_modalities(

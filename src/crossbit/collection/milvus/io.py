@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 from crossbit._progress import batches
 from crossbit.collection.milvus.client import MilvusConnection, TooLargeError
 from crossbit.collection.milvus.schema import (
+    BOOKMARK_KEY,
     FIELDS,
     NO_MODALITY,
     STATE_KEY,
@@ -137,7 +138,20 @@ class MilvusTable:
         """Return the number of items."""
         return self.count(f"first == true and {state.filter}")
 
+    def bookmark(self, name: str) -> int | None:
+        """Return the position stored under a name, None if there is none."""
+        rows = self.rows([BOOKMARK_KEY + name], ["payload"])
+        return int(rows[0]["payload"]["position"]) if rows else None
+
     # --- writing ---
+
+    def set_bookmark(self, state: MilvusState, name: str, position: int | None) -> None:
+        """Store a position under a name, or delete it if it is None."""
+        if position is None:
+            self.delete_rows([BOOKMARK_KEY + name])
+        else:
+            row = state.row() | {"key": BOOKMARK_KEY + name, "payload": {"position": position}}
+            self.connection.call("upsert", [row])
 
     @staticmethod
     def check_payloads(batch: WriteBatch) -> None:
@@ -208,6 +222,20 @@ class MilvusTable:
         condition = f"modality >= 0 and (modality < {min(numbers)} or modality > {max(numbers)})"
         for page in batches(self.scan_rows(condition, ["modality"]), PAGE):
             self.delete_rows([row["key"] for row in page])
+
+    def check_upgraded(self, state: MilvusState, after: MilvusState) -> None:
+        """Check that every item has a new code for each of its old ones."""
+        missing: dict[str, list[str]] = {}
+        numbers = [*state.modalities.values(), *after.modalities.values()]
+        for key, item in StoredItem.group(self.scan_rows(f"modality in {numbers}"), numbers):
+            for name, number in state.modalities.items():
+                if number in item.codes and after.modalities[name] not in item.codes:
+                    missing.setdefault(name, []).append(key)
+        for name, keys in missing.items():
+            raise DataError(
+                f"{len(keys)} items have no new features of {name!r}, the first is"
+                f" {item_id(keys[0])!r}; nothing was changed. Pass the features of every item"
+            )
 
     def repair(self, state: MilvusState) -> Iterator[Finding]:
         """Rewrite items whose rows disagree, as an interrupted write may leave them.

@@ -9,7 +9,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,19 @@ import numpy as np
 
 from crossbit._progress import batches
 from crossbit.codes import Codes, hamming
-from crossbit.collection.filters import ORDERED, Condition, Conditions, Scalar, matches_all
+from crossbit.collection.filters import (
+    ORDERED,
+    Condition,
+    Conditions,
+    Either,
+    Negation,
+    Node,
+    Scalar,
+    filter_fields,
+    matches_all,
+    nested_fields,
+    unknown_field,
+)
 from crossbit.collection.milvus.client import TooLargeError
 from crossbit.collection.milvus.io import PAGE, MilvusTable
 from crossbit.collection.milvus.schema import (
@@ -44,6 +56,7 @@ _SAFE_TEXT = re.compile(r"[A-Za-z0-9 _.,:;!?()+*/&@#=<>-]*")
 _MAX_EXACT = 2**53  # beyond it, Milvus does not compare integers with floats exactly
 _MAX_VALUES = 1000
 
+_FIELDS_SAMPLE = 10_000  # rows in which a field is looked for
 _HEALTH_SAMPLE = 10_000  # codes
 _RECALL_QUERIES = 100
 _RECALL_K = 10
@@ -54,7 +67,10 @@ _RECALL_K = 10
 
 def _is_unsatisfiable(conditions: Conditions) -> bool:
     """Return whether no payload can meet the conditions."""
-    return any(condition.operator == "in" and not condition.values for condition in conditions)
+    return any(
+        isinstance(node, Condition) and node.operator == "in" and not node.values
+        for node in conditions
+    )
 
 
 def _filter_expression(conditions: Conditions) -> str:
@@ -65,8 +81,22 @@ def _filter_expression(conditions: Conditions) -> str:
     return " and ".join(filter(None, map(_translate, conditions)))
 
 
-def _translate(condition: Condition) -> str:
-    """Translate one condition; empty if Milvus might evaluate it too strictly."""
+def _translate(node: Node) -> str:
+    """Translate one node; empty if Milvus might evaluate it too strictly.
+
+    The opposite of an expression that lets too much through would be too strict.
+    """
+    match node:
+        case Either(branches):
+            expressions = [_filter_expression(branch) for branch in branches]
+            return f"({' or '.join(f'({e})' for e in expressions)})" if all(expressions) else ""
+        case Negation():
+            return ""
+        case Condition():
+            return _translate_condition(node)
+
+
+def _translate_condition(condition: Condition) -> str:
     if not _FIELD_NAME.fullmatch(condition.field) or len(condition.values) > _MAX_VALUES:
         return ""
     literals = [_literal(value) for value in condition.values]
@@ -90,6 +120,29 @@ def _literal(value: Scalar) -> str:
         return ""
     text = repr(value)
     return "" if "e" in text else text
+
+
+class KnownFields:
+    """Names of payload fields that rows of a collection have been seen to have."""
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+
+    def check(self, table: MilvusTable, state: MilvusState, conditions: Conditions) -> None:
+        """Raise an error if no row has a field that the conditions read.
+
+        A server does not know its fields, so the rows are read, once for each unknown field. If
+        there are too many of them, the field may exist.
+        """
+        missing = [field for field in filter_fields(conditions) if field not in self._names]
+        if not missing:
+            return
+        rows = list(islice(table.scan_rows(state.filter, ["payload"]), _FIELDS_SAMPLE + 1))
+        for row in rows:
+            self._names.update(nested_fields(row["payload"]))
+        missing = [field for field in missing if field not in self._names]
+        if missing and self._names and len(rows) <= _FIELDS_SAMPLE:
+            raise unknown_field(missing[0], self._names)
 
 
 # --- search ---
@@ -172,7 +225,7 @@ class _MilvusSearch:
         """Compare all rows here: for a k or a filter that the server cannot serve."""
         best: list[_NearRow] = []
         for page in batches(self._table.scan_rows(self._condition), PAGE):
-            codes = unpack_codes([row_code(row) for row in page], self._state.n_bits)
+            codes = unpack_codes([row_code(row) for row in page], self._state)
             distances = hamming(code, codes)[0].tolist()
             rows = (
                 self._candidate({"id": row["key"], "distance": distance, "entity": row})
@@ -217,14 +270,18 @@ class _MilvusSearch:
         keys = [row_key(candidate.key, numbers[candidate.rank]) for candidate in candidates]
         stored = {row["key"]: row_code(row) for row in self._table.rows(keys, ["code"])}
         # Zeros for an item that was deleted meanwhile.
-        return unpack_codes(
-            [stored.get(key, bytes(state.code_bytes)) for key in keys], state.n_bits
-        )
+        return unpack_codes([stored.get(key, bytes(state.code_bytes)) for key in keys], state)
 
 
 def search_rows(table: MilvusTable, state: MilvusState, query: Query) -> list[list[Hit]]:
     """Return the nearest items of each query."""
-    return _MilvusSearch(table, state, query).run()
+    answers = _MilvusSearch(table, state, query).run()
+    if query.otherwise is None or any(answers):
+        return answers
+    numbers = [state.modalities[name] for name in query.targets]
+    if table.count(f"modality in {numbers}"):
+        return answers
+    return _MilvusSearch(table, state, replace(query, targets=[query.otherwise])).run()
 
 
 # --- statistics ---
@@ -237,7 +294,7 @@ def compute_stats(table: MilvusTable, state: MilvusState) -> Stats:
         for name, number in state.modalities.items()
     }
     codes = {
-        name: unpack_codes([row_code(row) for row in rows], state.n_bits)
+        name: unpack_codes([row_code(row) for row in rows], state)
         for name, rows in samples.items()
         if rows
     }

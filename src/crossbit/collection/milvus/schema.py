@@ -3,7 +3,8 @@
 A key is the item's id and the number of the modality: ``tcat.jpg/0`` and ``tcat.jpg/1`` are the
 codes of the item ``"cat.jpg"``, ``n7/-`` is the item ``7`` without codes. Every row repeats the
 item's payload, so that a search can filter by it. One row of each item is its *first*, so that
-items can be counted. The row ``!state`` describes the collection.
+items can be counted. The row ``!state`` describes the collection; a row ``!bookmark/…`` says how
+far an interrupted ``crossbit add`` has come.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,6 +25,7 @@ from crossbit.model.hashmodel import HashModel
 FORMAT = "crossbit.milvus/1"
 FIELDS = ["key", "modality", "first", "payload", "code"]
 STATE_KEY = "!state"
+BOOKMARK_KEY = "!bookmark/"
 NO_MODALITY = -1  # modality number of an item without codes
 _STATE_MODALITY = -2
 _SAFE_CHARACTERS = " !$&()*+,:;=@~"
@@ -171,7 +173,7 @@ class StoredItem:
     def to_item(self, key: str, state: MilvusState) -> Item:
         """Return the item as callers see it."""
         codes = {
-            name: unpack_codes([self.codes[number]], state.n_bits)
+            name: unpack_codes([self.codes[number]], state)
             for name, number in state.modalities.items()
             if number in self.codes
         }
@@ -205,7 +207,7 @@ def pack_codes(codes: Codes) -> list[bytes]:
     return [row.tobytes() for row in codes.to_bytes()]
 
 
-def unpack_codes(codes: Sequence[bytes], n_bits: int) -> Codes:
+def unpack_codes(codes: Sequence[bytes], state: MilvusState) -> Codes:
     """Return codes from their stored bytes."""
-    packed = np.frombuffer(b"".join(codes), np.uint8).reshape(len(codes), -(-n_bits // 8))
-    return Codes.from_bytes(packed, n_bits)
+    packed = np.frombuffer(b"".join(codes), np.uint8).reshape(len(codes), state.code_bytes)
+    return Codes.from_bytes(packed, state.n_bits, model=state.fingerprint)

@@ -3,6 +3,8 @@
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
@@ -14,7 +16,7 @@ from crossbit.collection.milvus.client import (
     RecentWrites,
 )
 from crossbit.collection.milvus.io import Change, MilvusTable
-from crossbit.collection.milvus.query import compute_stats, search_rows
+from crossbit.collection.milvus.query import KnownFields, compute_stats, search_rows
 from crossbit.collection.milvus.schema import (
     NO_MODALITY,
     MilvusState,
@@ -32,9 +34,10 @@ from crossbit.collection.store import (
     StaleModelError,
     StorePath,
     WriteBatch,
+    check_extension,
 )
 from crossbit.collection.types import Finding, Hit, Id, Item, Stats
-from crossbit.errors import DataError
+from crossbit.errors import CrossbitError, DataError
 from crossbit.model.hashmodel import HashModel
 
 GRACE_SECONDS = 1.0  # old codes stay for readers that have not seen the new state
@@ -55,12 +58,15 @@ class MilvusStore:
     """
 
     capabilities = Capabilities(remote=True)
+    keep: tuple[str, ...] = ()
 
     def __init__(self, address: MilvusAddress, model: HashModel, *, timeout: float = 30.0) -> None:
         self._connection = MilvusConnection(address, timeout=timeout)
         self._table = io.MilvusTable(self._connection)
         self._write_lock = threading.Lock()
         self._recent = RecentWrites()
+        self._fields = KnownFields()
+        self._reader = ThreadPoolExecutor(1, "crossbit-milvus")
         self._model = model
         if address.embedded:
             self.capabilities = Capabilities()
@@ -88,12 +94,12 @@ class MilvusStore:
 
     @classmethod
     def create(
-        cls, path: StorePath, model: HashModel, *, features: str | None, timeout: float = 30.0
+        cls, path: StorePath, model: HashModel, *, keep: Sequence[str], timeout: float = 30.0
     ) -> Self:
         """Create an empty collection on the server."""
         address = MilvusAddress.parse(str(path))
-        if features is not None:
-            raise DataError(f"{address}: Milvus cannot keep features; leave keep_features out")
+        if keep:
+            raise DataError(f"{address}: Milvus cannot keep {' or '.join(keep)}; leave keep out")
         if cls.exists(path, timeout=timeout):
             raise DataError(
                 f"{address}: exists already; open it with Collection.open, or choose another name"
@@ -158,6 +164,12 @@ class MilvusStore:
             stored = self._stored_before(batch)
             _check_model(self._state, model)
             self._apply(self._table.merge(batch, self._state, stored), batch.ids)
+            if batch.bookmark is not None:
+                self._table.set_bookmark(self._state, *batch.bookmark)
+
+    def bookmark(self, name: str) -> int | None:
+        """Return the position that was last stored under a name, None if there is none."""
+        return self._table.bookmark(name)
 
     def _apply(self, changes: Iterable[io.Change], ids: Sequence[Id]) -> None:
         try:
@@ -214,27 +226,53 @@ class MilvusStore:
 
     # --- reading ---
 
-    def read(self, ids: Sequence[Id]) -> list[Item | None]:
-        """Return items in the order of the ids, None for unknown ids."""
+    def read(self, ids: Sequence[Id], *, kept: bool = False) -> list[Item | None]:
+        """Return items in the order of the ids, None for unknown ids; nothing is kept of them."""
         stored = self._read_stored(list(dict.fromkeys(ids)))
         state = self._state
         keys = map(item_key, ids)
         return [stored[key].to_item(key, state) if key in stored else None for key in keys]
 
-    def scan(self) -> Iterator[Item]:
-        """Iterate over all items, in the order of their keys."""
+    def scan(self, model: str, *, kept: bool = False) -> Iterator[Item]:
+        """Iterate over all items, in the order of their keys, each page as of its own request.
+
+        An upgrade deletes the old codes, so a scan that meets one fails at its end at the latest.
+        """
         state = self._current_state()
+        _check_model(state, model)
         for key, item in self._table.scan_items(state):
             yield item.to_item(key, state)
+        _check_model(self._table.state(), model)
 
     def count(self) -> int:
         """Return the number of items."""
         return self._table.count_items(self._current_state())
 
     def search(self, query: Query, model: str) -> list[list[Hit]]:
-        """Return the nearest items of each query, each item once, by its nearest modality."""
-        state = self._current_state()
+        """Return the nearest items of each query, each item once, by its nearest modality.
+
+        If the state may be outdated it is read while the server searches, and the search is
+        repeated in the rare case that it has changed.
+        """
+        state = self._state
+        if time.monotonic() - self._state_time <= _STATE_SECONDS:
+            return self._search(state, query, model)
+        reading = self._reader.submit(self._table.state)
+        answers: list[list[Hit]] | CrossbitError
+        try:
+            answers = self._search(state, query, model)
+        except CrossbitError as error:  # which does not matter if the state was outdated
+            answers = error
+        self._set_state(reading.result())
+        if self._state != state:
+            return self._search(self._state, query, model)
+        if isinstance(answers, CrossbitError):
+            raise answers
+        return answers
+
+    def _search(self, state: MilvusState, query: Query, model: str) -> list[list[Hit]]:
         _check_model(state, model)
+        self._fields.check(self._table, state, query.filter)
         return search_rows(self._table, state, query)
 
     def stats(self) -> Stats:
@@ -267,8 +305,23 @@ class MilvusStore:
             self._set_state(_upgrade(self._table, self._table.state(), model, batches))
             self._model = model
 
+    def extend(self, model: HashModel) -> None:
+        """Switch to a model with further modalities; no stored code is touched."""
+        with self._write_lock:
+            self._set_state(self._table.state())
+            added = check_extension(self.model(), model)
+            self._table.drop_leftovers(self._state)  # an interrupted upgrade may use the numbers
+            first = max(self._state.modalities.values()) + 1
+            numbers = {name: first + i for i, name in enumerate(added)}
+            modalities = {**self._state.modalities, **numbers}
+            after = replace(self._state, fingerprint=model.fingerprint(), modalities=modalities)
+            self._connection.call("upsert", [after.row()])
+            self._model = model
+            self._set_state(after)
+
     def close(self) -> None:
         """Close the connection."""
+        self._reader.shutdown()
         self._connection.close()
 
 
@@ -286,7 +339,7 @@ def _upgrade(
     try:
         for ids, views in feature_batches:
             _write_codes(table, state, after, model, ids, views)
-        _check_complete(table, state, after)
+        table.check_upgraded(state, after)
     except Exception:
         table.drop_leftovers(state)
         raise
@@ -341,18 +394,3 @@ def _write_codes(
                 yield key, StoredItem(old[key].payload, {**earlier, **new_codes}), before
 
     table.write(after, changes(), len(ids))
-
-
-def _check_complete(table: MilvusTable, state: MilvusState, after: MilvusState) -> None:
-    """Check that every item has a new code for each of its old ones."""
-    missing: dict[str, list[str]] = {}
-    numbers = [*state.modalities.values(), *after.modalities.values()]
-    for key, item in StoredItem.group(table.scan_rows(f"modality in {numbers}"), numbers):
-        for name, number in state.modalities.items():
-            if number in item.codes and after.modalities[name] not in item.codes:
-                missing.setdefault(name, []).append(key)
-    for name, keys in missing.items():
-        raise DataError(
-            f"{len(keys)} items have no new features of {name!r}, the first is"
-            f" {item_id(keys[0])!r}; nothing was changed. Pass the features of every item"
-        )

@@ -1,0 +1,71 @@
+"""Groups, pages and what they leave out, where it does not depend on the store."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from crossbit import Collection, DataError
+from crossbit.collection import paging
+from crossbit.metrics.weak import Threshold, with_thresholds
+from tests.faults.operations import WIDTHS, model
+
+X = np.random.default_rng(3).normal(size=(300, WIDTHS["text"]))
+
+
+@pytest.fixture
+def collection(tmp_path: Path) -> Collection:
+    made = Collection.create(tmp_path / "c", model(0))
+    made.upsert(range(300), {"text": X}, [{"of": "many" if i < 290 else i} for i in range(300)])
+    return made
+
+
+def test_groups_are_found_far_behind_the_nearest(collection: Collection) -> None:
+    (hits,) = collection.search("text", X[:1], k=11, group_by="of")
+    assert {hit.payload["of"] for hit in hits} == {"many", *range(290, 300)}
+    distances = [hit.distance for hit in hits]
+    assert distances == sorted(distances)
+
+
+def test_groups_are_searched_among_a_limited_number(
+    collection: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paging, "MAX_GROUPED", 50)
+    (nearest,) = collection.search("text", X[:1], k=50)
+    (hits,) = collection.search("text", X[:1], k=11, group_by="of")
+    assert {hit.payload["of"] for hit in hits} == {hit.payload["of"] for hit in nearest}
+
+
+def test_values_of_a_group_are_told_apart_as_filters_do(tmp_path: Path) -> None:
+    values = [1, 1.0, True, "1", None, [1], [1], {"a": 1, "b": 2}, {"b": 2, "a": 1}]
+    with Collection.create(tmp_path / "d", model(0)) as made:
+        made.upsert(range(9), {"text": X[:9]}, [{"v": {"w": value}} for value in values])
+        (hits,) = made.search("text", X[:1], k=9, group_by="v.w")
+    assert len(hits) == 6
+
+
+def test_the_query_is_left_out_before_groups_and_pages(collection: Collection) -> None:
+    (code,) = [item.codes["text"] for item in collection.get([7]) if item is not None]
+    (everything,) = collection.search("text", code, k=300)
+    others = [hit for hit in everything if hit.id != 7]
+    assert collection.search("text", code, k=5, exclude=7) == [others[:5]]
+    assert collection.search("text", code, k=5, offset=5, exclude=7) == [others[5:10]]
+    (grouped,) = collection.search("text", code, k=11, group_by="of", exclude=7)
+    assert grouped[0] == others[0]
+    assert len(grouped) == 11
+    assert collection.search("text", code, k=5, exclude="7") == [everything[:5]]
+    with pytest.raises(DataError, match=r"an id must be a string or an integer, got 1\.5"):
+        collection.search("text", code, exclude=1.5)  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="rerank must be at least offset \\+ k = 15, got 12"):
+        collection.search("text", X[:1], offset=5, rerank=12)
+
+
+def test_a_frame_has_the_marks_if_there_are_any(tmp_path: Path) -> None:
+    marked = with_thresholds(model(0), {("image", "text"): Threshold(5, 20, 20, 0.0)})
+    views = {"text": X[:9], "image": np.ones((9, WIDTHS["image"]))}
+    with Collection.create(tmp_path / "d", marked) as made:
+        made.upsert(range(9), views)
+        (hits,) = made.search("image", views["image"][:1])
+        assert hits.to_frame()["weak"].tolist() == [hit.distance > 5 for hit in hits]
+        (unmarked,) = made.search("text", X[:1])
+        assert "weak" not in unmarked.to_frame()
