@@ -19,6 +19,7 @@ class Running:
 
     address: str
     process: subprocess.Popen[str]
+    output: list[str]
 
     @property
     def port(self) -> int:
@@ -29,10 +30,14 @@ class Running:
         pages = Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]
         return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
+    def log(self) -> str:
+        """Return what the process has written since its start."""
+        return "".join(self.output)
+
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Send a signal and wait for the process to exit."""
         self.process.send_signal(number)
-        return self.process.wait(20)
+        return self.process.wait(60)
 
 
 @contextmanager
@@ -60,7 +65,8 @@ def running(
     )
     try:
         assert process.stderr is not None
-        yield Running(_address(process.stderr), process)
+        output: list[str] = []
+        yield Running(_address(process.stderr, output), process, output)
     finally:
         if process.poll() is None:
             process.kill()
@@ -69,12 +75,11 @@ def running(
         process.stderr.close()
 
 
-def _address(lines: IO[str]) -> str:
-    """Return the URL from the output; the rest is discarded, so that the process never blocks."""
-    output = []
+def _address(lines: IO[str], output: list[str]) -> str:
+    """Return the URL from the output; a thread reads the rest, so that the process never blocks."""
     for line in lines:
         output.append(line)
         if match := re.search(r"serving at (\S+)", line):
-            threading.Thread(target=lines.read, daemon=True).start()
+            threading.Thread(target=output.extend, args=(lines,), daemon=True).start()
             return match[1]
     raise AssertionError("".join(output))

@@ -83,7 +83,7 @@ def make_gallery(folder: Path) -> Path:
         "image": extractors["image"].extract([images / payload["picture"] for payload in payloads]),
         "text": extractors["text"].extract([payload["tags"] for payload in payloads]),
     }
-    trained = CCAITQ(n_bits=32).fit(views)
+    trained = CCAITQ(n_bits=32, regularization=0.01).fit(views)
     recipes = {name: extractor.recipe() for name, extractor in extractors.items()}
     model = HashModel(
         trained.encoders, trained.n_bits, recipes, {**trained.card, "media": str(images)}

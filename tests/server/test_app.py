@@ -18,11 +18,14 @@ from crossbit.features import Extractor, HeatKernelExtractor, RawInput
 from crossbit.features.extractor import Rows
 from crossbit.model import Affine
 from crossbit.server import ServerConfig
+from crossbit.server.items import key_to_id
 from crossbit.server.schemas import SearchRequest
-from crossbit.server.service import Service, key_to_id
+from crossbit.server.service import Service
 from tests.features.images import encoded
 from tests.server.conftest import Client
 from tests.server.shapes import draw
+
+PNG = {"Content-Type": "image/png"}
 
 
 def ids(answer: Any) -> list[Any]:  # noqa: ANN401 - JSON
@@ -45,6 +48,29 @@ def test_text_finds_images(client: Client) -> None:
     first = answer["hits"][0]
     assert first["payload"]["tags"][:2] == ["red", "circle"]
     assert first["similarity"] == 1 - first["distance"] / answer["n_bits"]
+
+
+def test_an_answer_says_what_is_proven(client: Client) -> None:
+    answer = client().post("/api/search", json={"text": "red", "k": 4}).json()
+    assert answer["exact"] is True
+    assert answer["proven_radius"] == answer["hits"][-1]["distance"]
+    body = {"text": "red", "k": 4, "budget": {"share": 0.5}}
+    limited = client().post("/api/search", json=body).json()
+    assert limited == answer  # a small collection is searched completely
+
+
+@pytest.mark.parametrize(
+    ("budget", "problem"),
+    [
+        ({"share": 2}, "the budget must be above 0 and at most 1, got 2"),
+        ({"share": 0.5, "seconds": 1}, "a budget is one of seconds, share and recall; 2 of them"),
+        ({"hours": 1}, "'seconds' or 'share'"),
+    ],
+)
+def test_a_wrong_budget_is_refused(client: Client, budget: dict[str, float], problem: str) -> None:
+    answer = client().post("/api/search", json={"text": "red", "budget": budget})
+    assert answer.status_code == 422
+    assert problem in answer.json()["error"]
 
 
 def test_tags_search_like_text(client: Client) -> None:
@@ -76,10 +102,15 @@ def test_concurrent_searches_get_their_own_answers(client: Client, gallery: Path
     ]
     bodies += [{**bodies[0], "codes": True}, {**bodies[1], "filter": {"tags": {"has": "red"}}}]
     tested = client()
+    headers = {"X-Request-ID": "same"}
     with ThreadPoolExecutor(len(bodies)) as pool:
-        together = list(pool.map(lambda body: tested.post("/api/search", json=body), bodies * 3))
+        together = list(
+            pool.map(
+                lambda body: tested.post("/api/search", json=body, headers=headers), bodies * 3
+            )
+        )
     for body, answer in zip(bodies * 3, together, strict=True):
-        alone = tested.post("/api/search", json=body)
+        alone = tested.post("/api/search", json=body, headers=headers)
         assert (answer.status_code, answer.json()) == (alone.status_code, alone.json())
 
 
@@ -96,9 +127,38 @@ def test_a_batch_gives_the_same_answers_as_single_searches(gallery: Path) -> Non
         assert [str(error)[:24] for error in answers[12:]] == ["unknown modality 'sound'"] * 2
 
 
+def test_groups_pages_and_combined_filters(client: Client) -> None:
+    service = client()
+
+    def search(**options: object) -> dict[str, Any]:
+        query = {"text": "red", "target": ["image"], **options}
+        answer: dict[str, Any] = service.post("/api/search", json=query).json()
+        return answer
+
+    groups = [hit["payload"]["label"] for hit in search(group_by="label", k=20)["hits"]]
+    assert len(groups) == len(set(groups)) > 1
+    everything = ids(search(k=20))
+    assert ids(search(k=5, offset=5)) == everything[5:10]
+    either = search(filter={"or": [{"label": "circle"}, {"tags": {"has": "blue"}}]}, k=50)
+    assert {"circle", "bar"} <= {hit["payload"]["label"] for hit in either["hits"]}
+    neither = search(filter={"not": {"label": "circle"}}, k=50)
+    assert "circle" not in {hit["payload"]["label"] for hit in neither["hits"]}
+    assert "no item has a field 'lable'; known fields:" in search(filter={"lable": 1})["error"]
+    assert {hit["weak"] for hit in search()["hits"]} == {None}
+    assert search(min_similarity="auto") == search()
+    assert "min_similarity" in search(min_similarity="weak")["error"]
+    like = {"id": "large-red-circle+0", "target": ["image"], "k": 9}
+    nine = ids(service.post("/api/search", json=like).json())
+    assert ids(service.post("/api/search", json={**like, "k": 4, "offset": 5}).json()) == nine[5:]
+
+
 def test_an_image_finds_similar_images(client: Client) -> None:
     image = encoded(draw("blue", "bar", 26))
-    answer = client().post("/api/search/picture?k=3&target=image&codes=true", content=image).json()
+    answer = (
+        client()
+        .post("/api/search/picture?k=3&target=image&codes=true", content=image, headers=PNG)
+        .json()
+    )
     assert answer["hits"][0]["payload"]["tags"] == ["blue", "bar", "large"]
     assert answer["hits"][0]["distance"] == 0
     assert answer["query"]["code"] == answer["hits"][0]["code"]
@@ -136,6 +196,15 @@ def test_filter_min_similarity_and_rerank(client: Client) -> None:
     assert ids(near) == [hit["id"] for hit in answer["hits"] if hit["similarity"] >= 0.9]
     reranked = tested.post("/api/search", json={"text": "red", "k": 5, "rerank": 50}).json()
     assert len(ids(reranked)) == 5
+    short = tested.post("/api/search", json={"text": "red", "k": 5, "bits": 8}).json()
+    assert {hit["similarity"] * 8 % 1 for hit in short["hits"]} == {0.0}
+    long = tested.post("/api/search", json={"text": "red", "bits": 33})
+    assert long.status_code == 422
+    assert "bits must be at most 32, got 33" in long.json()["error"]
+    by_scores = {"text": "red", "k": 5, "rerank": 50, "rerank_by": "scores"}
+    refused = tested.post("/api/search", json=by_scores)
+    assert refused.status_code == 422
+    assert "the collection keeps no scores; use rerank_by='codes'" in refused.json()["error"]
 
 
 def test_numbers_and_strings_are_different_ids(client: Client) -> None:
@@ -172,7 +241,9 @@ def test_items_are_listed(client: Client) -> None:
 def test_an_image_is_annotated(client: Client) -> None:
     tested = client()
     image = encoded(draw("yellow", "triangle", 26))
-    tags = tested.post("/api/annotate/picture?max_tags=3", content=image).json()["tags"]
+    tags = tested.post("/api/annotate/picture?max_tags=3", content=image, headers=PNG).json()[
+        "tags"
+    ]
     assert {"yellow", "triangle"} <= {tag["name"] for tag in tags}
     assert tags[0]["votes"] == 5
     assert tags[0]["score"] == 1
@@ -251,7 +322,12 @@ REJECTED: list[tuple[int, str, dict[str, Any]]] = [
     (422, "exactly one of features, text, tags and id, got none", {}),
     (422, "got text, id", {"text": "red", "id": 7}),
     (422, "k: Input should be less than or equal to 1000", {"text": "red", "k": 1001}),
-    (422, "color: Extra inputs are not permitted", {"text": "red", "color": 1}),
+    (
+        422,
+        "unknown field 'color'; known: modality, features, text, tags",
+        {"text": "x", "color": 1},
+    ),
+    (422, "unknown field 'query'; known: .*text, tags, id, k, target", {"query": "a dog"}),
     (422, "features need a modality", {"features": [1.0]}),
     (422, "unknown modality 'sound'", {"features": [1.0], "modality": "sound"}),
     (422, "unknown modality 'sound'", {"text": "red", "modality": "sound"}),
@@ -334,9 +410,15 @@ def test_a_new_modality_needs_no_change_of_the_service(client: Client, tmp_path:
         "shape": None,
         "sound": "audio",
     }
-    answer = tested.post("/api/search/picture?k=1", content=b"............").json()
+    answer = tested.post(
+        "/api/search/picture?k=1", content=b"............", headers={"Content-Type": "audio/wav"}
+    ).json()
     assert (answer["query"]["modality"], ids(answer)) == ("sound", ["loud"])
-    rejected = tested.post("/api/search/picture?modality=shape", content=b"OFF").json()
+    rejected = tested.post(
+        "/api/search/picture?modality=shape",
+        content=b"OFF",
+        headers={"Content-Type": "application/octet-stream"},
+    ).json()
     assert rejected["error"].startswith("'shape' accepts no raw inputs from clients")
     text = tested.post("/api/search", json={"text": "/etc/passwd", "modality": "sound"}).json()
     assert text["error"].startswith("'sound' accepts the contents of a file (audio), got text")
@@ -427,9 +509,8 @@ def test_the_token_protects_everything_but_the_page(client: Client) -> None:
         assert tested.get(path, headers={"Authorization": "Bearer wrong"}).status_code == 401
         assert tested.get(path, headers={"Authorization": "Bearer secret"}).status_code == 200
     answer = tested.post("/api/search", json={"text": "red"})
-    assert answer.json() == {
-        "error": "this service needs a token; send it as 'Authorization: Bearer TOKEN'"
-    }
+    message = "this service needs a token; send it as 'Authorization: Bearer TOKEN'"
+    assert answer.json()["error"] == message
     assert answer.headers["www-authenticate"] == "Bearer"
 
 
@@ -466,14 +547,14 @@ def test_a_full_queue_is_reported(client: Client, monkeypatch: pytest.MonkeyPatc
 
     def slow(*_: object) -> dict[str, Any]:
         started.set()
-        assert released.wait(10)
+        assert released.wait(60)
         return {}
 
     monkeypatch.setattr(Service, "search", slow)
     tested = client(threads=1, queue_size=0)
     first = threading.Thread(target=lambda: tested.post("/api/search", json={"text": "red"}))
     first.start()
-    assert started.wait(10)
+    assert started.wait(60)
     answer = tested.post("/api/search", json={"text": "red"})
     released.set()
     first.join()
@@ -484,7 +565,7 @@ def test_a_full_queue_is_reported(client: Client, monkeypatch: pytest.MonkeyPatc
 
 def test_a_timeout_is_reported(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     released = threading.Event()
-    monkeypatch.setattr(Service, "search", lambda *_: {"late": released.wait(10)})
+    monkeypatch.setattr(Service, "search", lambda *_: {"late": released.wait(60)})
     answer = client(request_timeout=0.05).post("/api/search", json={"text": "red"})
     released.set()
     assert answer.status_code == 503
@@ -499,7 +580,7 @@ def test_backend_errors_and_bugs_are_reported(
 
     monkeypatch.setattr(Service, "search", fail)
     answer = client().post("/api/search", json={"text": "red"})
-    assert (answer.status_code, answer.json()) == (503, {"error": "the disk is full"})
+    assert (answer.status_code, answer.json()["error"]) == (503, "the disk is full")
     monkeypatch.setattr(Service, "search", lambda *_: 1 / 0)
     answer = client().post("/api/search", json={"text": "red"})
     assert answer.status_code == 500

@@ -1,12 +1,15 @@
 """Hostile clients: random requests, mutated images, path traversal, large bodies, slow clients."""
 
+import contextlib
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import time
-from collections.abc import Iterator
+import urllib.request
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -27,13 +30,23 @@ from tests.server.running import Running, running
 EXAMPLES = 400 if LONG else 12
 MUTATIONS = 5000 if LONG else 300
 SHORT_TIMEOUTS = (
-    "import crossbit.server.run as run; run._HEAD_SECONDS = 0.6; run._KEEP_ALIVE_SECONDS = 1;"
+    "import crossbit.server.run as run; run._KEEP_ALIVE_SECONDS = 1;"
+    " import crossbit.server.connections as connections; connections._HEAD_SECONDS = 0.6;"
+    " connections._SWEEP_SECONDS = 0.1; connections._STALL_SECONDS = 0.6;"
     " run.ServerConfig.__init__.__kwdefaults__.update(body_timeout=0.6)"
 )
 
 
 @pytest.fixture(scope="module")
 def service(gallery: Path) -> Iterator[Running]:
+    with running(gallery) as started:
+        yield started
+        assert started.process.poll() is None
+
+
+@pytest.fixture(scope="module")
+def impatient_service(gallery: Path) -> Iterator[Running]:
+    """A service that soon gives up on slow clients; on a busy machine every client may be slow."""
     with running(gallery, patch=SHORT_TIMEOUTS) as started:
         yield started
         assert started.process.poll() is None
@@ -42,7 +55,7 @@ def service(gallery: Path) -> Iterator[Running]:
 def test_random_requests_conform_to_the_openapi_description(service: Running) -> None:
     schema = schemathesis.openapi.from_url(service.address + "/openapi.json")
     operations = [result.ok() for result in schema.get_all_operations()]  # type: ignore[union-attr]
-    assert len(operations) == 9
+    assert len(operations) >= 16
     for operation in operations:
 
         @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
@@ -90,7 +103,10 @@ def test_mutated_images_are_processed_or_rejected_without_leaking_memory(
                 before = service.resident()
             body = mutated(seeds[number % len(seeds)], random)
             client.request(
-                "POST", "/api/annotate/picture" if number % 2 else "/api/search/picture", body
+                "POST",
+                "/api/annotate/picture" if number % 2 else "/api/search/picture",
+                body,
+                {"Content-Type": "image/png"},
             )
             answer = client.getresponse()
             content = answer.read()
@@ -145,7 +161,7 @@ def test_a_file_that_is_not_an_image_is_not_sent(
     assert answer.headers["content-type"] == "application/json"
 
 
-def raw(service: Running, *parts: bytes, pause: float = 0.0, seconds: float = 10.0) -> bytes:
+def raw(service: Running, *parts: bytes, pause: float = 0.0, seconds: float = 60.0) -> bytes:
     """Send raw bytes and read until the server closes the connection or stops sending."""
     with socket.create_connection(("127.0.0.1", service.port), timeout=seconds) as connection:
         answer = b""
@@ -160,6 +176,19 @@ def raw(service: Running, *parts: bytes, pause: float = 0.0, seconds: float = 10
         except (ConnectionResetError, BrokenPipeError):
             pass
         return answer
+
+
+def connect(
+    service: Running, address: str = "127.0.0.1", receive_buffer: int | None = None
+) -> socket.socket:
+    """Connect from another address of this machine."""
+    connection = socket.socket()
+    connection.settimeout(20)
+    if receive_buffer is not None:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+    connection.bind((address, 0))
+    connection.connect(("127.0.0.1", service.port))
+    return connection
 
 
 HEAD = b"POST /api/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -190,23 +219,17 @@ def test_an_endless_body_is_cut_off(service: Running) -> None:
     assert service.resident() < 600 << 20
 
 
-def test_a_slow_body_times_out(service: Running) -> None:
-    answer = raw(service, HEAD + b"Content-Length: 100\r\n\r\n", b'{"text"', pause=0.1)
+def test_a_slow_body_times_out(impatient_service: Running) -> None:
+    answer = raw(impatient_service, HEAD + b"Content-Length: 100\r\n\r\n", b'{"text"', pause=0.1)
     assert answer.startswith(b"HTTP/1.1 408")
     assert b"did not arrive within 0.6 s" in answer
 
 
-def test_a_slow_head_closes_the_connection(service: Running) -> None:
-    began = time.monotonic()
-    assert raw(service, b"GET / HT", pause=0.1) == b""
-    assert raw(service, b"", pause=0.1) == b""
-    assert (
-        raw(service, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\nGET / HT", pause=0.1).count(
-            b"HTTP/1.1 200"
-        )
-        == 1
-    )
-    assert time.monotonic() - began < 5
+def test_a_slow_head_closes_the_connection(impatient_service: Running) -> None:
+    assert raw(impatient_service, b"GET / HT", pause=0.1) == b""
+    assert raw(impatient_service, b"", pause=0.1) == b""
+    one_and_a_half = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\nGET / HT"
+    assert raw(impatient_service, one_and_a_half, pause=0.1).count(b"HTTP/1.1 200") == 1
 
 
 def test_an_endless_head_closes_the_connection(service: Running) -> None:
@@ -214,12 +237,11 @@ def test_an_endless_head_closes_the_connection(service: Running) -> None:
 
 
 def test_slow_clients_do_not_delay_others(service: Running) -> None:
-    slow = [socket.create_connection(("127.0.0.1", service.port)) for _ in range(100)]
+    slow = [connect(service, f"127.0.0.{2 + number % 9}") for number in range(100)]
     try:
         for connection in slow:
             connection.sendall(HEAD + b"Content-Length: 100\r\n\r\n{")
-        began = time.monotonic()
-        with closing(http.client.HTTPConnection("127.0.0.1", service.port, timeout=5)) as client:
+        with closing(http.client.HTTPConnection("127.0.0.1", service.port, timeout=60)) as client:
             client.request(
                 "POST",
                 "/api/search",
@@ -227,19 +249,140 @@ def test_slow_clients_do_not_delay_others(service: Running) -> None:
                 {"Content-Type": "application/json"},
             )
             assert client.getresponse().status == 200
-        assert time.monotonic() - began < 2
+        # The answer did not wait for the slow clients: none of them was given up meanwhile.
+        slow[0].setblocking(False)
+        with pytest.raises(BlockingIOError):
+            slow[0].recv(1)
     finally:
         for connection in slow:
             connection.close()
 
 
+def established(service: Running) -> int:
+    """Return the number of connections that the service holds."""
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    port = f"{service.port:04X}"
+    return sum(line[1].endswith(f":{port}") and line[3] == "01" for line in lines)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Wait for something that happens sooner or later, on a slow machine later."""
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+GET = b"GET /page/style.css HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+def test_clients_that_never_read_are_dropped(impatient_service: Running) -> None:
+    wait_until(lambda: established(impatient_service) == 0)
+    silent = [connect(impatient_service, "127.0.0.2", receive_buffer=2048) for _ in range(10)]
+    try:
+        for connection in silent:
+            # More than the buffers of the kernel hold, a few requests at a time.
+            connection.setblocking(False)
+            with contextlib.suppress(BlockingIOError, ConnectionError):
+                for _ in range(2000):
+                    connection.sendall(GET * 10)
+                    time.sleep(0.0005)
+        wait_until(lambda: established(impatient_service) == 0)
+    finally:
+        for connection in silent:
+            connection.close()
+    assert "Traceback" not in impatient_service.log()
+
+
+def test_a_flood_of_pipelined_requests_is_cut_off(service: Running) -> None:
+    with connect(service) as connection:
+        connection.sendall(GET * 3000)
+        answer = b""
+        with contextlib.suppress(ConnectionResetError):
+            while chunk := connection.recv(1 << 20):
+                answer += chunk
+    assert 1 <= answer.count(b"HTTP/1.1 200") < 3000
+    assert service.resident() < 600 << 20
+
+
+def test_a_few_pipelined_requests_are_answered_in_order(service: Running) -> None:
+    pages = [b"style.css", b"main.js", b"icon.svg", b"nothing"] * 3
+    requests = b"".join(GET.replace(b"style.css", page) for page in pages)
+    with connect(service) as connection:
+        connection.sendall(requests + GET.replace(b"Host", b"Connection: close\r\nHost"))
+        answer = b""
+        while chunk := connection.recv(1 << 20):
+            answer += chunk
+    types = re.findall(rb"content-type: (\S+?)[;\r]", answer)
+    expected = [b"text/css", b"text/javascript", b"image/svg+xml", b"application/json"]
+    assert types == [*expected * 3, b"text/css"]
+
+
+def test_one_client_cannot_take_all_connections(gallery: Path) -> None:
+    options = ("--max-connections", "20", "--max-connections-per-client", "15")
+    with running(gallery, *options) as service, contextlib.ExitStack() as stack:
+        for address in ["127.0.0.2"] * 15 + ["127.0.0.3"] * 5:
+            stack.enter_context(connect(service, address))
+        wait_until(lambda: established(service) == 20)
+        for refused in ("127.0.0.2", "127.0.0.2"):
+            with connect(service, refused) as connection:
+                answer = connection.recv(4096)
+            assert answer.startswith(b"HTTP/1.1 503")
+            assert b"retry-after: 1" in answer
+            assert b"too many connections; close some, or retry later" in answer
+        # A new client displaces one of the client that has the most.
+        assert urllib.request.urlopen(service.address + "/healthz", timeout=20).status == 200
+
+
+def test_unfinished_bodies_do_not_fill_the_memory(gallery: Path) -> None:
+    patch = (
+        "import crossbit.server.run as run;"
+        " run.ServerConfig.__init__.__kwdefaults__.update(max_waiting_bytes=3 << 20)"
+    )
+    upload = b"POST /api/search/picture HTTP/1.1\r\nHost: localhost\r\nContent-Type: image/png\r\n"
+    with running(gallery, patch=patch) as service, contextlib.ExitStack() as stack:
+        unfinished = [stack.enter_context(connect(service)) for _ in range(8)]
+        answers = 0
+        for connection in unfinished:
+            connection.sendall(upload + b"Content-Length: 2000000\r\n\r\n")
+            with contextlib.suppress(ConnectionError):
+                connection.sendall(bytes(1_000_000))
+        for connection in unfinished:
+            connection.settimeout(0.2)
+            with contextlib.suppress(TimeoutError, ConnectionError):
+                answers += connection.recv(4096).startswith(b"HTTP/1.1 503")
+        assert answers >= 1
+        small = urllib.request.Request(
+            service.address + "/api/search", b'{"id": 7}', {"Content-Type": "application/json"}
+        )
+        assert urllib.request.urlopen(small, timeout=20).status == 200
+
+
+def test_a_request_that_never_ends_does_not_prevent_the_shutdown(gallery: Path) -> None:
+    patch = (
+        "import time; from crossbit.server.service import Service;"
+        " Service.search = lambda *_: time.sleep(3600)"
+    )
+    body = b'{"text": "red"}'
+    with running(gallery, patch=patch) as service, connect(service) as connection:
+        connection.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        silent = connect(service, "127.0.0.2", receive_buffer=2048)
+        silent.sendall(GET * 300)
+        time.sleep(0.3)
+        assert service.stop() == 0
+        silent.close()
+
+
 def test_a_deeply_nested_body_is_rejected(service: Running) -> None:
     body = b"[" * 200_000
     answer = raw(service, HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
-    assert answer.split()[1] in (b"400", b"422")
+    assert answer.split()[1] == b"413"
+    body = b"[" * 2000
+    answer = raw(service, HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+    assert answer.split()[1] == b"400"
     deep = b'{"text":"red","filter":' + b'{"a":' * 900 + b"1" + b"}" * 901
     answer = raw(service, HEAD + b"Content-Length: %d\r\n\r\n" % len(deep) + deep)
-    assert answer.split()[1] == b"422"
+    assert answer.split()[1] == b"400"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -247,17 +390,16 @@ def test_a_running_request_finishes_on_shutdown(gallery: Path, number: int) -> N
     body = b'{"text": "red", "k": 1}'
     with (
         running(gallery) as started,
-        socket.create_connection(("127.0.0.1", started.port), timeout=10) as connection,
+        socket.create_connection(("127.0.0.1", started.port), timeout=60) as connection,
     ):
-        connection.sendall(
-            HEAD + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body[:5]
-        )
-        time.sleep(0.3)
+        wait = b"Connection: close\r\nExpect: 100-continue\r\n"
+        connection.sendall(HEAD + wait + b"Content-Length: %d\r\n\r\n" % len(body))
+        assert connection.recv(65536) == b"HTTP/1.1 100 Continue\r\n\r\n"  # it is being handled
         os.kill(started.process.pid, number)
         time.sleep(0.3)
-        connection.sendall(body[5:])
+        connection.sendall(body)
         answer = b""
         while chunk := connection.recv(65536):
             answer += chunk
         assert answer.startswith(b"HTTP/1.1 200")
-        assert started.process.wait(15) == 0
+        assert started.process.wait(60) == 0

@@ -1,6 +1,8 @@
 """Errors as HTTP responses: one sentence, and the status that fits it."""
 
+import logging
 from collections.abc import Mapping
+from contextvars import ContextVar
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -8,21 +10,33 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from crossbit.collection.store import StaleModelError
 from crossbit.errors import CrossbitError, DataError
 
+# uvicorn logs the error itself; this logger has the same limit of messages per minute.
+_LOG = logging.getLogger("uvicorn.error")
 _MAX_REPORTED = 3  # validation errors per response
+_MAX_MESSAGE = 1000  # characters; messages can quote what a client sent
+_MAX_FIELD = 40
 
 
-class UnknownItemError(DataError):
-    """The item does not exist, or has no image."""
+current_request: ContextVar[str] = ContextVar("current_request", default="")
+"""Id of the request that is being handled."""
+
+
+class NotFoundError(DataError):
+    """What a request names does not exist."""
 
 
 def error_response(
     status: int, message: str, headers: Mapping[str, str] | None = None
 ) -> JSONResponse:
-    """Return the response ``{"error": message}``."""
+    """Return the response ``{"error": message, "request_id": …}``."""
+    if len(message) > _MAX_MESSAGE:
+        message = message[: _MAX_MESSAGE - 1] + "…"
     # A lone surrogate has no UTF-8 form; it is replaced by a question mark.
-    return JSONResponse({"error": message.encode(errors="replace").decode()}, status, headers)
+    text = message.encode(errors="replace").decode()
+    return JSONResponse({"error": text, "request_id": current_request.get()}, status, headers)
 
 
 def register_error_handlers(app: FastAPI) -> None:
@@ -30,10 +44,12 @@ def register_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(CrossbitError)
     async def crossbit_error(_: Request, error: CrossbitError) -> JSONResponse:
-        if isinstance(error, UnknownItemError):
+        if isinstance(error, NotFoundError):
             return error_response(404, str(error))
         if isinstance(error, DataError):
             return error_response(422, str(error))
+        if isinstance(error, StaleModelError):
+            return error_response(409, str(error))
         return error_response(503, str(error), {"Retry-After": "1"})
 
     @app.exception_handler(RequestValidationError)
@@ -51,11 +67,13 @@ def register_error_handlers(app: FastAPI) -> None:
     @app.exception_handler(Exception)
     async def internal_error(_: Request, error: Exception) -> JSONResponse:
         name = type(error).__name__
+        _LOG.error("request %s failed with %s", current_request.get(), name)
         return error_response(500, f"internal error ({name}); the server log has the details")
 
 
 def _describe(problem: Mapping[str, Any]) -> str:
     """Such as ``k: Input should be less than or equal to 1000``."""
-    field = ".".join(str(part) for part in problem["loc"] if part not in ("body", "query"))
+    parts = (str(part)[:_MAX_FIELD] for part in problem["loc"] if part not in ("body", "query"))
+    field = ".".join(parts)
     message = str(problem["msg"]).removeprefix("Value error, ")
     return f"{field}: {message}" if field else message

@@ -5,11 +5,26 @@ import threading
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from crossbit.collection.types import IMAGE_FIELD
 from crossbit.features.image import decode_image
-from crossbit.server.errors import UnknownItemError
+from crossbit.server.errors import NotFoundError
 
+MEDIA_TYPES = {
+    "audio": {
+        ".wav": "audio/wav",
+        ".mp3": "audio/mpeg",
+        ".ogg": "audio/ogg",
+        ".flac": "audio/flac",
+        ".m4a": "audio/mp4",
+    },
+    "mesh": {".off": "model/off", ".obj": "model/obj"},
+    "signal": {".csv": "text/csv", ".json": "application/json"},
+}
+"""Payload field that names a file → the suffixes that it may have, and their media types."""
+
+_MAX_MEDIA_BYTES = 32 << 20
 _CACHE_BYTES = 64 << 20
 _LOSSLESS = (".png", ".gif", ".bmp")  # drawings: JPEG would blur their edges
 
@@ -22,9 +37,11 @@ class ImageFolder:
 
     Args:
         path: The folder; without one, no item has an image.
+        prefix: Path of the routes that URLs lead to.
     """
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, prefix: str) -> None:
+        self._prefix = prefix
         self._folder = None if path is None else path.resolve()
         self._lock = threading.Lock()
         self._cache: OrderedDict[tuple[str, int, int], bytes] = OrderedDict()
@@ -38,7 +55,7 @@ class ImageFolder:
         """Return an item's image as PNG or JPEG, its longer side at most ``side`` pixels.
 
         Raises:
-            UnknownItemError: The item has no image, or its image is not inside the folder.
+            NotFoundError: The item has no image, or its image is not inside the folder.
             DataError: The file is not an image.
         """
         path = self._path(payload)
@@ -56,6 +73,47 @@ class ImageFolder:
                 self._cached_bytes -= len(self._cache.popitem(last=False)[1])
         return content
 
+    def url(self, key: str, payload: dict[str, Any]) -> str | None:
+        """Return the URL of the thumbnail of the item with this key."""
+        if not self.has_image(payload):
+            return None
+        return f"{self._prefix}/pictures?id={quote(key, safe='')}"
+
+    def media_urls(self, key: str, payload: dict[str, Any]) -> dict[str, str]:
+        """Return the URL of each file that a payload names."""
+        if self._folder is None:
+            return {}
+        place = f"{self._prefix}/media?id={quote(key, safe='')}&field="
+        return {field: place + field for field in self.media_fields(payload)}
+
+    def media_fields(self, payload: dict[str, Any]) -> list[str]:
+        """Return the fields of a payload that name a file of audio, a mesh or a signal."""
+        if self._folder is None:
+            return []
+        return [
+            field
+            for field, types in MEDIA_TYPES.items()
+            if isinstance(name := payload.get(field), str) and Path(name).suffix.lower() in types
+        ]
+
+    def media(self, payload: dict[str, Any], field: str) -> tuple[Path, str]:
+        """Return the file that a field names, and its media type.
+
+        Raises:
+            NotFoundError: The field names no such file, or one outside the folder.
+        """
+        if field not in self.media_fields(payload):
+            raise NotFoundError(
+                f"the item has no file {field!r} here; known: {sorted(MEDIA_TYPES)}"
+            )
+        path = self._file(str(payload[field]))
+        if path.stat().st_size > _MAX_MEDIA_BYTES:
+            raise NotFoundError(f"the file is larger than {_MAX_MEDIA_BYTES >> 20} MB")
+        suffix = path.suffix.lower()  # of the file itself, if the name is a link
+        if suffix not in MEDIA_TYPES[field]:
+            raise NotFoundError(f"the item's file is no {field}")
+        return path, MEDIA_TYPES[field][suffix]
+
     @staticmethod
     def media_type(thumbnail: bytes) -> str:
         """Return the media type of a thumbnail."""
@@ -64,16 +122,22 @@ class ImageFolder:
     def _path(self, payload: dict[str, Any]) -> Path:
         """File that a payload names, with links resolved, if it is inside the folder."""
         if self._folder is None or not self.has_image(payload):
-            raise UnknownItemError(
+            raise NotFoundError(
                 "the item has no image here; start the service with --images FOLDER"
             )
+        return self._file(str(payload[IMAGE_FIELD]))
+
+    def _file(self, name: str) -> Path:
+        """File of a name, with links resolved, if it is inside the folder."""
+        if self._folder is None:
+            raise NotFoundError("the service has no folder of files")
         try:
-            path = (self._folder / str(payload[IMAGE_FIELD])).resolve()
+            path = (self._folder / name).resolve()
             inside = path.is_relative_to(self._folder) and path.is_file()
         except (OSError, ValueError):  # not a valid file name
             inside = False
         if not inside:
-            raise UnknownItemError("the item's image is not in the folder of images")
+            raise NotFoundError("the item's image is not in the folder of images")
         return path
 
 

@@ -1,25 +1,31 @@
-"""Middleware: host names, token, limits of bodies, response headers, and request metrics."""
+"""Middleware: host, token, origin, type and size of requests; response headers."""
 
 import asyncio
+import math
+import re
 import secrets
-import threading
 import time
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from crossbit.server.errors import error_response
+from crossbit.server.access import AccessLog, Grant, RateLimit, Tokens
+from crossbit.server.batching import TurnQueue, current_client
+from crossbit.server.bodies import BodyBudget, too_large
+from crossbit.server.connections import client_address
+from crossbit.server.errors import current_request, error_response
+from crossbit.server.metrics import RequestMetrics
 from crossbit.server.run import LOOPBACK, ServerConfig
+from crossbit.server.tracing import request_span
 
 # The page loads nothing from other origins, so nothing is allowed, whatever a payload contains.
 _HEADERS = {
     "Content-Security-Policy": (
-        "default-src 'self'; img-src 'self' blob:; object-src 'none'; base-uri 'none';"
-        " form-action 'self'; frame-ancestors 'none'"
+        "default-src 'self'; img-src 'self' blob:; media-src 'self' blob:;"
+        " object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
     ),
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -27,116 +33,104 @@ _HEADERS = {
 }
 _PROTECTED = ("/api", "/metrics", "/openapi.json")
 _METHODS = ("GET", "HEAD", "POST", "DELETE")
-_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+UPLOAD_TYPES = ("image/", "audio/", "video/", "model/", "application/octet-stream")
+"""Beginnings of the media types of uploaded files."""
 
+_MAX_LOGGED = 200  # characters of a path
+_is_request_id = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}").fullmatch
 
-class RequestMetrics:
-    """Counts requests by method, route and status, with a histogram of their durations.
-
-    Attributes:
-        running: Number of requests in progress.
-    """
-
-    def __init__(self) -> None:
-        self.running = 0
-        self._lock = threading.Lock()
-        self._counts: Counter[tuple[str, str, int]] = Counter()
-        self._buckets: Counter[tuple[str, float]] = Counter()
-        self._seconds: Counter[str] = Counter()
-
-    def add(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Record a finished request."""
-        with self._lock:
-            self._counts[method, route, status] += 1
-            self._seconds[route] += seconds  # type: ignore[assignment]  # Counter also sums floats
-            bucket = next((bound for bound in _BUCKETS if seconds <= bound), float("inf"))
-            self._buckets[route, bucket] += 1
-
-    def text(self, gauges: Mapping[str, tuple[str, float]]) -> str:
-        """Return all metrics in Prometheus's text format.
-
-        Args:
-            gauges: Further gauges: name → help text and value.
-        """
-        with self._lock:
-            lines = [*self._count_lines(), *self._duration_lines()]
-        running = ("Requests in progress.", float(self.running))
-        for name, (help_text, value) in {"crossbit_requests_running": running, **gauges}.items():
-            lines += [*_header(name, "gauge", help_text), f"{name} {value:g}"]
-        return "\n".join(lines) + "\n"
-
-    def _count_lines(self) -> Iterator[str]:
-        name = "crossbit_requests_total"
-        yield from _header(name, "counter", "Finished requests.")
-        for (method, route, status), count in sorted(self._counts.items()):
-            yield f'{name}{{method="{method}",route="{route}",status="{status}"}} {count}'
-
-    def _duration_lines(self) -> Iterator[str]:
-        name = "crossbit_request_seconds"
-        yield from _header(name, "histogram", "Duration of requests.")
-        for route, seconds in sorted(self._seconds.items()):
-            total = 0
-            for bound in (*_BUCKETS, float("inf")):
-                total += self._buckets[route, bound]
-                le = "+Inf" if bound == float("inf") else f"{bound:g}"
-                yield f'{name}_bucket{{route="{route}",le="{le}"}} {total}'
-            yield f'{name}_sum{{route="{route}"}} {seconds:.6f}'
-            yield f'{name}_count{{route="{route}"}} {total}'
-
-
-def _header(name: str, kind: str, help_text: str) -> Iterable[str]:
-    return f"# HELP {name} {help_text}", f"# TYPE {name} {kind}"
+# Of requests that no client sends in good faith, or not often. A 404 may be a question.
+_REFUSALS = (400, 401, 403, 408, 413, 415, 421, 422)
 
 
 class SecurityMiddleware:
-    """Rejects requests that are too large, too slow, for another host, or without the token.
+    """Rejects requests that are too large, slow or many, for another host, or without a token.
 
-    Every request is counted, and every response gets the security headers.
+    Every request is counted and gets an id, and every response gets the security headers.
 
     Args:
         app: The application.
-        config: Limits, token and host names.
+        config: Limits and host names.
+        tokens: Who may do what.
         metrics: Counts the requests.
+        log: Has a line for every request.
     """
 
-    def __init__(self, app: ASGIApp, config: ServerConfig, metrics: RequestMetrics) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        config: ServerConfig,
+        tokens: Tokens,
+        metrics: RequestMetrics,
+        log: AccessLog,
+    ) -> None:
         self._app = app
         self._config = config
         self._metrics = metrics
+        self._log = log
+        self._tokens = tokens
+        self._rate_limit = RateLimit(config.rate_limit)
+        self._budget = BodyBudget(config.max_waiting_bytes)
+        self._turns = TurnQueue()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or reject it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        current_client.set((scope.get("client") or ("",))[0])
+        await self._turns.wait()
         start = time.perf_counter()
         status = 500
+        sent = 0
+        request_headers = Headers(scope=scope)
+        request_id = _request_id(request_headers.get("x-request-id", ""))
+        current_request.set(request_id)
+        # Clients choose paths and methods: counting unknown ones by name would fill memory.
+        method = scope["method"] if scope["method"] in _METHODS else "other"
 
         async def send_with_headers(message: Message) -> None:
-            nonlocal status
+            nonlocal status, sent
             if message["type"] == "http.response.start":
                 status = message["status"]
                 headers = MutableHeaders(scope=message)
+                headers["X-Request-ID"] = request_id
                 for name, value in _HEADERS.items():
                     headers.setdefault(name, value)
+            else:
+                sent += len(message.get("body", b""))
             await send(message)
 
+        body = _LimitedBody(receive, self._config, self._budget)
         self._metrics.running += 1
-        try:
-            rejection = self._rejection(scope)
-            if rejection is not None:
-                response = error_response(
-                    rejection.status_code, rejection.detail, rejection.headers
-                )
-                await response(scope, receive, send_with_headers)
-            else:
-                await self._app(scope, self._limited(receive), send_with_headers)
-        finally:
-            self._metrics.running -= 1
-            # Clients choose paths and methods: counting unknown ones by name would fill memory.
-            route = getattr(scope.get("route"), "path", "other")
-            method = scope["method"] if scope["method"] in _METHODS else "other"
-            self._metrics.add(method, route, status, time.perf_counter() - start)
+        with request_span(method, request_headers) as describe_span:
+            try:
+                await self._answer(scope, body.receive, send_with_headers)
+            except ClientDisconnect:
+                status = 400  # nobody receives it
+            finally:
+                body.release()
+                note_refusal = scope.get("state", {}).get("note_refusal")
+                if status in _REFUSALS and note_refusal is not None:
+                    note_refusal()
+                self._metrics.running -= 1
+                route = getattr(scope.get("route"), "path", "other")
+                seconds = time.perf_counter() - start
+                self._metrics.add(method, route, status, seconds)
+                describe_span({"http.route": route, "http.response.status_code": status})
+                if self._log.enabled:
+                    sizes = {"received": body.received, "sent": sent}
+                    outcome = {"status": status, "ms": round(1000 * seconds, 3), **sizes}
+                    self._log.write({"id": request_id, **_describe(scope), **outcome})
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Reject a request, or pass it on."""
+        rejection = self._rejection(scope)
+        if rejection is None:
+            await self._app(scope, receive, send)
+            return
+        response = error_response(rejection.status_code, rejection.detail, rejection.headers)
+        await response(scope, receive, send)
 
     def _rejection(self, scope: Scope) -> HTTPException | None:
         """Why a request is rejected before its body is read."""
@@ -146,12 +140,25 @@ class SecurityMiddleware:
             return HTTPException(
                 421, "unknown host name; start the service with --allowed-host NAME"
             )
-        if scope["path"].startswith(_PROTECTED) and not self._has_token(headers):
-            return HTTPException(
-                401,
-                "this service needs a token; send it as 'Authorization: Bearer TOKEN'",
-                {"WWW-Authenticate": "Bearer"},
-            )
+        if scope["path"].startswith(_PROTECTED):
+            grant = self._tokens.grant(headers.get("authorization", ""))
+            address = client_address(scope.get("client"))
+            wait = self._rate_limit.wait(grant.key or address if grant else address)
+            if wait:
+                seconds = math.ceil(wait)
+                return HTTPException(
+                    429,
+                    f"at most {self._config.rate_limit:g} requests per second; retry after"
+                    f" {seconds} s",
+                    {"Retry-After": str(seconds)},
+                )
+            if grant is None:
+                return HTTPException(
+                    401,
+                    "this service needs a token; send it as 'Authorization: Bearer TOKEN'",
+                    {"WWW-Authenticate": "Bearer"},
+                )
+            scope.setdefault("state", {})["grant"] = grant
         if scope["method"] not in ("GET", "HEAD") and not self._same_origin(headers):
             return HTTPException(
                 403,
@@ -160,7 +167,14 @@ class SecurityMiddleware:
         length = headers.get("content-length", "0")
         is_number = length.isascii() and length.isdigit()
         if not is_number or int(length[:20]) > self._config.max_body_bytes:
-            return self._too_large()
+            return too_large(f"{self._config.max_body_bytes:,} bytes")
+        has_body = int(length[:20]) > 0 or "transfer-encoding" in headers
+        if has_body and not _has_known_type(headers, scope["path"]):
+            types = _types_of(scope["path"])
+            expected = "a type such as image/png" if types is UPLOAD_TYPES else types[0]
+            return HTTPException(
+                415, f"expected {expected} as the Content-Type of the request; set this header"
+            )
         return None
 
     def _same_origin(self, headers: Headers) -> bool:
@@ -171,57 +185,93 @@ class SecurityMiddleware:
         """
         origin = headers.get("origin")
         if origin is None:
-            return True
+            return headers.get("sec-fetch-site", "none") in ("same-origin", "none")
         place = urlsplit(origin).netloc.lower()
         # Behind a proxy the Host header can differ; its public name is then an allowed host. Other
         # ports of this machine are other origins.
         public = set(self._config.allowed_hosts) - set(LOOPBACK) - {"*"}
         return place == headers.get("host", "").lower() or _host_name(place) in public
 
-    def _has_token(self, headers: Headers) -> bool:
-        if self._config.token is None:
-            return True
-        scheme, _, token = headers.get("authorization", "").partition(" ")
-        # Comparing in constant time does not reveal how much of a guess is right.
-        return scheme.lower() == "bearer" and secrets.compare_digest(
-            token.strip().encode(errors="replace"), self._config.token.encode()
-        )
 
-    def _too_large(self) -> HTTPException:
-        return HTTPException(
-            413,
-            f"the request exceeds {self._config.max_body_bytes:,} bytes; split it",
-            {"Connection": "close"},
-        )
+class _LimitedBody:
+    """Receives a body of limited size within limited time and a limited sum of all bodies.
 
-    def _limited(self, receive: Receive) -> Receive:
-        """Receive a body of limited size within limited time."""
-        received = 0
-        complete = False
-        deadline = asyncio.get_running_loop().time() + self._config.body_timeout
+    Args:
+        receive: Receives the parts of the body.
+        config: Limits of one body.
+        budget: Limit of all bodies.
+    """
 
-        async def receive_limited() -> Message:
-            nonlocal received, complete
-            # After the body only the disconnect follows, which may take as long as the response.
-            if complete:
-                return await receive()
-            try:
-                async with asyncio.timeout_at(deadline):
-                    message = await receive()
-            except TimeoutError as error:
-                seconds = f"{self._config.body_timeout:g} s"
-                raise HTTPException(
-                    408,
-                    f"the request body did not arrive within {seconds}",
-                    {"Connection": "close"},
-                ) from error
-            complete = not message.get("more_body", False)
-            received += len(message.get("body", b""))
-            if received > self._config.max_body_bytes:
-                raise self._too_large()
-            return message
+    def __init__(self, receive: Receive, config: ServerConfig, budget: BodyBudget) -> None:
+        self._receive = receive
+        self._config = config
+        self._budget = budget
+        self._deadline = asyncio.get_running_loop().time() + config.body_timeout
+        self.received = 0
+        self._claimed = 0
+        self._complete = False
 
-        return receive_limited
+    async def receive(self) -> Message:
+        """Receive the next part."""
+        # After the body only the disconnect follows, which may take as long as the response.
+        if self._complete:
+            return await self._receive()
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                message = await self._receive()
+        except TimeoutError as error:
+            raise HTTPException(
+                408,
+                f"the request body did not arrive within {self._config.body_timeout:g} s",
+                {"Connection": "close"},
+            ) from error
+        n_bytes = len(message.get("body", b""))
+        self._complete = not message.get("more_body", False)
+        self._claimed += self._budget.claim(self.received, n_bytes)
+        self.received += n_bytes
+        if self.received > self._config.max_body_bytes:
+            raise too_large(f"{self._config.max_body_bytes:,} bytes")
+        return message
+
+    def release(self) -> None:
+        """Make room for other bodies."""
+        self._budget.release(self._claimed)
+
+
+def _request_id(given: str) -> str:
+    """Id of a request: the given one, if it is safe to repeat, or else a new one."""
+    return given if _is_request_id(given) else secrets.token_hex(8)
+
+
+def _describe(scope: Scope) -> dict[str, object]:
+    """What the access log says about a request; never its query, which has ids, nor its token."""
+    grant = scope.get("state", {}).get("grant", Grant())
+    return {
+        "client": (scope.get("client") or ("",))[0],
+        "token": grant.key,
+        "method": scope["method"][:20],
+        "path": scope["path"][:_MAX_LOGGED],
+        "route": getattr(scope.get("route"), "path", "other"),
+        "collection": str(scope.get("path_params", {}).get("collection", ""))[:_MAX_LOGGED],
+    }
+
+
+def _types_of(path: str) -> tuple[str, ...]:
+    """Beginnings of the media types that a path expects."""
+    if path.endswith("/picture"):
+        return UPLOAD_TYPES
+    return ("multipart/form-data",) if path.endswith("/items/upload") else ("application/json",)
+
+
+def _has_known_type(headers: Headers, path: str) -> bool:
+    """Whether a body is declared as what the path expects.
+
+    A form of another site can send text/plain, form data, or no type at all without asking the
+    browser; where form data is expected, only the origin tells such a form.
+    """
+    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+    types = _types_of(path)
+    return media_type.startswith(types) if types is UPLOAD_TYPES else media_type in types
 
 
 def _host_name(host: str) -> str:

@@ -1,27 +1,36 @@
-"""Run the service: configuration, header timeout, graceful shutdown."""
+"""Run the service: configuration, connections, log, and a shutdown of limited duration."""
 
 import asyncio
+import gc
+import logging
+import os
 import socket
+import sys
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from crossbit._validation import check_integer
+from crossbit.collection.collection import Collection
 from crossbit.errors import BackendError, DataError
 from crossbit.kernels.dispatch import available_cores
+from crossbit.server.connections import BoundedProtocol, Connections
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 """Host names of this machine."""
 
-_HEAD_SECONDS = 10.0  # that a client may take to send the head of a request
-_HEAD_BYTES = 64 << 10
 _KEEP_ALIVE_SECONDS = 15
-_SHUTDOWN_SECONDS = 10  # that running requests have to finish
-_MAX_CONNECTIONS = 1000
+_SHUTDOWN_SECONDS = 2  # that connections have to finish their requests
+_SWITCH_SECONDS = 0.0001  # in which a thread that computes lets the event loop run
+_BACKLOG = 512  # connections that wait to be accepted
+_LOG_RECORDS = 20  # per minute
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,8 +39,11 @@ class ServerConfig:
 
     Args:
         token: Clients must send it as ``Authorization: Bearer …``; None admits everybody.
+        token_file: File of tokens with rights, instead of one token; see `access.Tokens`.
+        rate_limit: Requests per second of one token, or of one address; None for no limit.
+        access_log: File to which a line of JSON is added for every request; ``"-"`` is stdout.
         writable: Whether clients may add and delete items.
-        images: Folder of the items' images; None shows none.
+        images: Folder of the items' images, or what returns it for a collection; None shows none.
         allowed_hosts: Host names that the service answers to, ``"*"`` for any. The check stops
             pages of other sites that resolve their own name to this machine (DNS rebinding).
         max_body_bytes: Largest request body.
@@ -39,17 +51,26 @@ class ServerConfig:
         request_timeout: Seconds that a request may take.
         threads: Number of requests processed at once.
         queue_size: Number of requests that may wait; further ones are rejected.
+        max_connections: Largest number of connections.
+        max_connections_per_client: Largest number of connections of one address.
+        max_waiting_bytes: Largest sum of all request bodies in memory.
     """
 
     token: str | None = None
+    token_file: Path | None = None
+    rate_limit: float | None = None
+    access_log: str | None = None
     writable: bool = False
-    images: Path | None = None
+    images: Path | Callable[[Collection], Path | None] | None = None
     allowed_hosts: tuple[str, ...] = LOOPBACK
     max_body_bytes: int = 16 << 20
     body_timeout: float = 20.0
     request_timeout: float = 30.0
     threads: int = field(default_factory=available_cores)
     queue_size: int = 256
+    max_connections: int = 512
+    max_connections_per_client: int = 64
+    max_waiting_bytes: int = 128 << 20
 
     def __post_init__(self) -> None:
         """Validate the values; an empty token would admit everybody."""
@@ -57,11 +78,21 @@ class ServerConfig:
             self.token and self.token.isascii() and self.token.isprintable()
         ):
             raise DataError("token must be one or more printable ASCII characters")
-        if self.images is not None and not self.images.is_dir():
+        if self.rate_limit is not None and not self.rate_limit > 0:
+            raise DataError(
+                f"rate_limit must be more than 0 requests per second, got {self.rate_limit!r}"
+            )
+        if isinstance(self.images, Path) and not self.images.is_dir():
             raise DataError(f"{self.images}: expected an existing folder of images")
         check_integer(self.threads, "threads", least=1)
         check_integer(self.queue_size, "queue_size", least=0)
-        check_integer(self.max_body_bytes, "max_body_bytes", least=1)
+        for name in (
+            "max_body_bytes",
+            "max_connections",
+            "max_connections_per_client",
+            "max_waiting_bytes",
+        ):
+            check_integer(getattr(self, name), name, least=1)
 
 
 def serve(
@@ -70,84 +101,129 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 8000,
     ready: Callable[[str], None] | None = None,
+    exit_within: float | None = None,
 ) -> None:
     """Serve an application until the process is stopped; running requests may finish.
+
+    Requests that run for longer than about three seconds after the signal are given up. What the
+    service has acknowledged is on disk by then.
 
     Args:
         app: The result of `create_app`.
         host: Address to listen on; the default is reachable from this machine only.
         port: Port to listen on; 0 takes a free one.
         ready: Called with the URL when the service is reachable.
+        exit_within: End the process this many seconds after the signal, whatever still runs.
 
     Raises:
         BackendError: The address is not available.
     """
+    with listen(host, port) as listener:
+        # Not before signals are handled: one that arrives earlier could be lost.
+        on_start = None if ready is None else partial(ready, address_of(listener))
+        run_app(app, listener, exit_within=exit_within, on_start=on_start)
+
+
+def run_app(
+    app: FastAPI,
+    listener: socket.socket,
+    *,
+    exit_within: float | None = None,
+    on_start: Callable[[], object] | None = None,
+) -> None:
+    """Serve an application on a socket until the process is stopped.
+
+    Args:
+        app: The result of `create_app`.
+        listener: Where clients connect; other processes may accept connections from it, too.
+        exit_within: End the process this many seconds after a signal, whatever still runs.
+        on_start: Called when connections are accepted.
+    """
+    limits: ServerConfig = app.state.config
+    connections = Connections(limits.max_connections, limits.max_connections_per_client)
     config = uvicorn.Config(
         app,
-        http=_HeaderTimeoutProtocol,
+        http=partial(BoundedProtocol, connections=connections),  # type: ignore[arg-type]
         ws="none",
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
-        limit_concurrency=_MAX_CONNECTIONS,
         log_level="warning",
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # any client could claim another address
+        backlog=1,  # connections accepted at once, so that an idle process gets the next one
     )
-    with _listen(host, port) as listener:
-        if ready is not None:
-            ready(_url(listener))
-        uvicorn.Server(config).run(sockets=[listener])
+    logging.getLogger("uvicorn.error").addFilter(_LogLimit())
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    gc.collect()
+    gc.freeze()  # a full collection would stop all threads to look at every loaded module
+    _Server(config, exit_within, on_start).run(sockets=[listener])
 
 
-class _HeaderTimeoutProtocol(HttpToolsProtocol):
-    """HTTP protocol that closes connections whose request head is too slow or too large.
+class _Server(uvicorn.Server):
+    """A server that can end its process a limited time after a signal."""
 
-    The application only sees a request whose head is complete, so this protection against
-    slowloris attacks must be part of the protocol.
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        exit_within: float | None,
+        on_start: Callable[[], object] | None,
+    ) -> None:
+        super().__init__(config)
+        self._exit_within = exit_within
+        self._on_start = on_start
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start to accept connections."""
+        await super().startup(sockets)
+        for listener in sockets or []:
+            listener.listen(_BACKLOG)  # asyncio has set it to the number accepted at once
+        if self.started and self._on_start is not None:
+            self._on_start()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Start the shutdown, and the timer that ends it."""
+        if self._exit_within is not None and not self.should_exit:
+            timer = threading.Timer(self._exit_within, _exit)
+            timer.daemon = True
+            timer.start()
+        super().handle_exit(sig, frame)
+
+
+def _exit() -> None:
+    """End the process; the operating system closes the files, in which every write is complete."""
+    logging.getLogger(__name__).warning("requests were still running; stopped without them")
+    os._exit(0)
+
+
+class _LogLimit(logging.Filter):
+    """Drops records beyond a number per minute: clients must not be able to fill the disk."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._minute = 0
+        self._records = 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether to log a record; the last one of a minute says that others follow."""
+        if record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError):
+            return False  # a request that the shutdown has given up, which is logged once
+        minute = int(time.monotonic() // 60)
+        if minute != self._minute:
+            self._minute = minute
+            self._records = 0
+        self._records += 1
+        if self._records == _LOG_RECORDS:
+            record.msg = f"{record.msg} (further messages of this minute are dropped)"
+        return self._records <= _LOG_RECORDS
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Listen on an address.
+
+    Raises:
+        BackendError: The address is not available.
     """
-
-    _timer: asyncio.TimerHandle | None = None
-    _head_bytes = 0  # since the last request
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the timer."""
-        super().connection_made(transport)
-        self._start_timer()
-
-    def data_received(self, data: bytes) -> None:
-        """Stop the timer while a request is processed, and start it for an incomplete head."""
-        super().data_received(data)
-        cycle: RequestResponseCycle | None = self.cycle
-        if cycle is not None and not cycle.response_complete:
-            self._stop_timer()
-            return
-        self._head_bytes += len(data)
-        if self._head_bytes > _HEAD_BYTES:
-            self.transport.close()
-        elif self._timer is None:
-            self._start_timer()
-
-    def on_response_complete(self) -> None:
-        """Stop the timer: uvicorn's keep-alive timeout covers idle connections."""
-        self._stop_timer()
-        super().on_response_complete()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timer."""
-        self._stop_timer()
-        super().connection_lost(exc)
-
-    def _start_timer(self) -> None:
-        self._timer = self.loop.call_later(_HEAD_SECONDS, self.transport.close)
-
-    def _stop_timer(self) -> None:
-        self._head_bytes = 0
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-
-def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # asyncio disables Nagle's algorithm, which costs 40 ms per response, only on sockets that
     # declare TCP.
@@ -155,7 +231,7 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
-        listener.listen(512)
+        listener.listen(_BACKLOG)
     except (OSError, OverflowError) as error:
         listener.close()
         raise BackendError(
@@ -164,6 +240,7 @@ def _listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _url(listener: socket.socket) -> str:
+def address_of(listener: socket.socket) -> str:
+    """Return the URL of a socket that listens."""
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

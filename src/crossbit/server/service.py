@@ -3,12 +3,11 @@
 import json
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 
@@ -19,16 +18,23 @@ from crossbit.collection.encoder import Inputs
 from crossbit.collection.types import REPORT_FILE, Hit, Id, Item, Results
 from crossbit.errors import CrossbitError, DataError
 from crossbit.features.text import normalize_tag
-from crossbit.server.errors import UnknownItemError
+from crossbit.index.budget import Budget
+from crossbit.server.bodies import FormPart
+from crossbit.server.errors import NotFoundError
 from crossbit.server.images import ImageFolder
+from crossbit.server.items import upload_items, upsert_items
+from crossbit.server.overview import describe_model, read_report
 from crossbit.server.run import ServerConfig
 from crossbit.server.schemas import AnnotateRequest, DeleteRequest, SearchRequest, UpsertRequest
 
 Answer = dict[str, Any]
 
+API = "/api"
+"""Path of the routes of the default collection."""
+
+_MAX_ERROR = 1000  # characters
 _TEXT = "text"  # the kind of input of the request fields text, tags and texts
 _STATS_SECONDS = 10.0  # that statistics are cached, because they are slow for a large collection
-_MAX_REPORT_BYTES = 4 << 20
 _to_json = json.JSONEncoder(ensure_ascii=False).encode
 
 
@@ -57,12 +63,14 @@ class Service:
     Args:
         collection: The collection.
         config: Access and limits.
+        prefix: Path of its routes.
     """
 
-    def __init__(self, collection: Collection, config: ServerConfig) -> None:
+    def __init__(self, collection: Collection, config: ServerConfig, prefix: str = API) -> None:
         self.collection = collection
         self.config = config
-        self.images = ImageFolder(config.images)
+        images = config.images(collection) if callable(config.images) else config.images
+        self.images = ImageFolder(images, prefix)
         self._stats_lock = threading.Lock()
         self._stats: tuple[float, Answer] = (-_STATS_SECONDS, {})
 
@@ -70,38 +78,17 @@ class Service:
 
     def search(self, request: SearchRequest, upload: bytes | None = None) -> Answer:
         """Return the items nearest to features, a text, tags, an item or an uploaded file."""
-        if request.filter:
-            self._check_filter(request.filter)
         query = self._query(request, upload)
-        extra = int(query.item is not None)  # the query's own item is removed from the results
-        (results,) = self.collection.search(
-            query.modality,
-            query.inputs,
-            request.k + extra,
-            target=request.target,
-            filter=request.filter,
-            min_similarity=request.min_similarity,
-            rerank=None if request.rerank is None else request.rerank + extra,
-            threads=1,
-            with_codes=request.codes,
-            trusted=False,
-        )
+        exclude = None if query.item is None else query.item.id
+        (results,) = self._find(request, query.modality, query.inputs, exclude)
         if query.item is None:
-            terms = results.terms
-            relevance = _tagged(terms) if results.exact_terms else None
-        else:
-            terms = _tags(query.item.payload)
-            relevance = _labeled(query.item.payload.get("label"))
-            results[:] = [hit for hit in results if hit.id != query.item.id][: request.k]
-        answer = self._answer(query.modality, results, terms, relevance)
-        if request.codes:
-            answer["query"]["code"] = _bits(results.code)
-            for hit, result in zip(answer["hits"], results, strict=True):
-                hit["code"] = None if result.code is None else _bits(result.code)
-        return answer
+            return self._found(request, query.modality, results)
+        relevance = _labeled(query.item.payload.get("label"))
+        terms = _tags(query.item.payload)
+        return self._answer(request, query.modality, results, terms, relevance)
 
     def search_batch(self, requests: list[SearchRequest]) -> list[Answer | Exception]:
-        """Answer many searches; those that differ only in their features share one call."""
+        """Answer many searches; those that differ only in their inputs share one call."""
         groups: dict[Hashable, list[int]] = {}
         for i, request in enumerate(requests):
             key = _batch_key(request)
@@ -112,6 +99,19 @@ class Service:
             for i, answer in zip(positions, group_answers, strict=True):
                 answers[i] = answer
         return answers
+
+    def search_all(self, requests: list[SearchRequest]) -> Answer:
+        """Answer many searches of one client; a query that is wrong has an error instead."""
+        answers = self.search_batch(requests)
+        for answer in answers:
+            if isinstance(answer, Exception) and not isinstance(answer, DataError):
+                raise answer
+        return {
+            "results": [
+                {"error": str(answer)[:_MAX_ERROR]} if isinstance(answer, Exception) else answer
+                for answer in answers
+            ]
+        }
 
     def annotate(self, request: AnnotateRequest, upload: bytes | None = None) -> Answer:
         """Suggest tags for features, a text, tags, an item or an uploaded file."""
@@ -140,8 +140,7 @@ class Service:
             item = self._item(request.id)
             if not item.codes:
                 raise DataError(f"item {item.id!r} has no code; add one with its features")
-            if modality is None:
-                modality = item.modalities[0]
+            modality = item.modalities[0] if modality is None else modality
             check_known(modality, item.codes, "modality of the item")
             return _EncodableQuery(modality, item.codes[modality], item)
         if request.features is not None:
@@ -175,43 +174,82 @@ class Service:
                 yield error
 
     def _search_together(self, requests: list[SearchRequest]) -> list[Answer]:
-        first = requests[0]
-        modality = self._query(first, None).modality
-        results = self.collection.search(
+        modality = self._query(requests[0], None).modality
+        inputs: Inputs
+        if requests[0].features is not None:
+            inputs = np.array([request.features for request in requests], np.float64)
+        else:
+            inputs = [each.tags if each.text is None else each.text for each in requests]
+        results = self._find(requests[0], modality, inputs)
+        return [
+            self._found(request, modality, hits)
+            for request, hits in zip(requests, results, strict=True)
+        ]
+
+    def _find(
+        self, request: SearchRequest, modality: str, inputs: Inputs, exclude: Id | None = None
+    ) -> list[Results]:
+        """Search with the options of a request."""
+        if request.filter:
+            self.check_filter(request.filter)
+        return self.collection.search(
             modality,
-            np.array([request.features for request in requests], np.float64),
-            first.k,
-            target=first.target,
-            min_similarity=first.min_similarity,
+            inputs,
+            request.k,
+            target=request.target,
+            filter=request.filter,
+            min_similarity=request.min_similarity,
+            group_by=request.group_by,
+            offset=request.offset,
+            exclude=exclude,
+            bits=request.bits,
+            rerank=request.rerank,
+            rerank_by=request.rerank_by,
+            budget=None if request.budget is None else Budget(**request.budget),
             threads=1,
+            with_codes=request.codes,
             trusted=False,
         )
-        return [self._answer(modality, hits, [], None) for hits in results]
+
+    def _found(self, request: SearchRequest, modality: str, results: Results) -> Answer:
+        """Answer to a query that is no item."""
+        relevance = _tagged(results.terms) if results.exact_terms else None
+        return self._answer(request, modality, results, results.terms, relevance)
 
     def _answer(
-        self, modality: str, results: Results, terms: list[str], relevance: _Criterion | None
+        self,
+        request: SearchRequest,
+        modality: str,
+        results: Results,
+        terms: list[str],
+        relevance: _Criterion | None,
     ) -> Answer:
         criterion = None if relevance is None else relevance.description
-        return {
-            "query": {"modality": modality, "terms": terms, "relevance": criterion},
-            "hits": [self._hit(hit, relevance) for hit in results],
-            "n_bits": self.collection.model.n_bits,
-        }
+        query: Answer = {"modality": modality, "terms": terms, "relevance": criterion}
+        hits = [self._hit(hit, relevance) for hit in results]
+        if request.codes:
+            query["code"] = _bits(results.code)
+            for hit, result in zip(hits, results, strict=True):
+                hit["code"] = None if result.code is None else _bits(result.code)
+        answer = {"query": query, "hits": hits, "n_bits": self.collection.model.n_bits}
+        return answer | {"exact": results.proof.exact, "proven_radius": results.proof.radius}
 
     def _hit(self, hit: Hit, relevance: _Criterion | None) -> Answer:
-        key = _to_json(hit.id)
+        key = str(hit.id) if type(hit.id) is int else _to_json(hit.id)
         return {
             "id": hit.id,
             "key": key,
             "distance": hit.distance,
             "similarity": hit.similarity,
             "modality": hit.modality,
+            "weak": hit.weak,
             "payload": hit.payload,
-            "picture": self._image_url(key, hit.payload),
+            "picture": self.images.url(key, hit.payload),
+            "media": self.images.media_urls(key, hit.payload),
             "relevant": None if relevance is None else relevance.holds(hit.payload),
         }
 
-    def _check_filter(self, conditions: dict[str, Any]) -> None:
+    def check_filter(self, conditions: dict[str, Any]) -> None:
         """Reject a filter that would build an index: clients must not trigger that."""
         if missing := self.collection.unindexed_fields(conditions):
             indexed = sorted(self.stats()["collection"]["fields"])
@@ -232,7 +270,8 @@ class Service:
                 "key": (key := _to_json(item.id)),
                 "payload": item.payload,
                 "modalities": item.modalities,
-                "picture": self._image_url(key, item.payload),
+                "picture": self.images.url(key, item.payload),
+                "media": self.images.media_urls(key, item.payload),
             }
             for item in items
         ]
@@ -242,14 +281,17 @@ class Service:
         """Return an item's image, its longer side at most ``side`` pixels."""
         return self.images.thumbnail(self._item(id_).payload, side)
 
+    def media(self, id_: Id, field: str) -> tuple[Path, str]:
+        """Return the file of an item's audio, mesh or signal, and its media type."""
+        return self.images.media(self._item(id_).payload, field)
+
     def upsert(self, request: UpsertRequest) -> Answer:
         """Add or update items, all of them or none."""
-        items = request.items
-        names = {name for item in items for name in (*item.features, *item.texts)}
-        views = {name: _view(name, items) for name in sorted(names)}
-        payloads = [item.payload for item in items]
-        self.collection.upsert([item.id for item in items], views, payloads, trusted=False)
-        return {"changed": len(items)}
+        return {"changed": upsert_items(self.collection, request.items)}
+
+    def upload(self, parts: list[FormPart]) -> Answer:
+        """Add or update items given as files, all of them or none."""
+        return {"changed": upload_items(self.collection, parts)}
 
     def delete(self, request: DeleteRequest) -> Answer:
         """Delete items."""
@@ -258,13 +300,8 @@ class Service:
     def _item(self, id_: Id) -> Item:
         (item,) = self.collection.get([id_])
         if item is None:
-            raise UnknownItemError(f"there is no item {id_!r}")
+            raise NotFoundError(f"there is no item {id_!r}")
         return item
-
-    def _image_url(self, key: str, payload: dict[str, Any]) -> str | None:
-        if not self.images.has_image(payload):
-            return None
-        return f"/api/pictures?id={quote(key, safe='')}"
 
     # --- statistics ---
 
@@ -275,40 +312,12 @@ class Service:
             if time.monotonic() - updated >= _STATS_SECONDS:
                 stats = {
                     "collection": self.collection.stats().to_dict(),
-                    "model": self._describe_model(),
-                    "report": _read_report(Path(self.collection.path)),
+                    "model": describe_model(self.collection.model, self._accepts()),
+                    "report": read_report(Path(self.collection.path) / REPORT_FILE),
                     "writable": self.config.writable,
                 }
                 self._stats = (time.monotonic(), stats)
         return stats
-
-    def _describe_model(self) -> Answer:
-        model = self.collection.model
-        modalities = [
-            {
-                "name": name,
-                "accepts": kind,
-                "width": model.width(name),
-                "recipe": model.recipes[name].kind if name in model.recipes else None,
-                "layers": [layer.kind for layer in model.encoders[name]],
-            }
-            for name, kind in self._accepts().items()
-        ]
-        return {"modalities": modalities, "n_bits": model.n_bits, "card": _plain(model.card)}
-
-
-def key_to_id(key: str) -> Id:
-    """Return the id that a URL contains: JSON of a string or an integer, or else the text itself.
-
-    Example:
-        >>> key_to_id("7"), key_to_id('"7"'), key_to_id("cat.png")
-        (7, '7', 'cat.png')
-    """
-    try:
-        value = json.loads(key)
-    except (ValueError, RecursionError):
-        return key
-    return value if isinstance(value, str) or type(value) is int else key
 
 
 def _choose(requested: str | None, accepting: list[str], inputs: str) -> str:
@@ -324,10 +333,15 @@ def _choose(requested: str | None, accepting: list[str], inputs: str) -> str:
 
 def _batch_key(request: SearchRequest) -> Hashable | None:
     """What searches in one call have in common; None for a search that needs its own call."""
-    if request.features is None or request.filter or request.rerank or request.codes:
-        return None
+    if request.id is not None:
+        return None  # which the answer leaves out
+    inputs = "text" if request.features is None else len(request.features)
     target = None if request.target is None else tuple(request.target)
-    return request.modality, len(request.features), request.k, target, request.min_similarity
+    conditions = json.dumps(request.filter) if request.filter else None
+    page = (request.k, request.offset, request.group_by, request.min_similarity)
+    budget = json.dumps(request.budget)
+    order = (request.bits, request.rerank, request.rerank_by, request.codes, budget)
+    return request.modality, inputs, target, conditions, page, order
 
 
 def _tagged(tags: list[str]) -> _Criterion:
@@ -349,52 +363,6 @@ def _tags(payload: dict[str, Any]) -> list[str]:
     return [normalize_tag(tag) for tag in value if isinstance(tag, str)]
 
 
-def _view(name: str, items: list[UpsertRequest.NewItem]) -> Inputs:
-    """Inputs of one modality, NaN or None where an item has none."""
-    texts = [item.texts.get(name) for item in items]
-    if any(text is not None for text in texts):
-        if any(name in item.features for item in items):
-            raise DataError(
-                f"{name!r}: some items have features, others texts; send them in two requests"
-            )
-        return texts
-    rows = [item.features.get(name) for item in items]
-    width = max(len(row) for row in rows if row is not None)
-    for row in rows:
-        # An all-NaN row would mean that the item lacks the modality; a client leaves it out.
-        if row is not None and (len(row) != width or np.isnan(row).all()):
-            actual = len(row) if len(row) != width else "only NaN"
-            raise DataError(f"rows of {name!r}: expected {width} numbers, got {actual}")
-    return np.array([[np.nan] * width if row is None else row for row in rows])
-
-
 def _bits(code: Codes) -> str:
     """Bits of one code, such as ``"0110"``."""
     return "".join("1" if bit else "0" for bit in code.unpack()[0].tolist())
-
-
-def _read_report(path: Path) -> dict[str, Any]:
-    """Quality report in a collection's folder; empty if there is none."""
-    path = path / REPORT_FILE
-    try:
-        if path.stat().st_size > _MAX_REPORT_BYTES:
-            return {}
-        report = json.loads(path.read_text())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return _plain(report) if isinstance(report, dict) else {}
-
-
-def _plain(value: Any) -> Any:  # noqa: ANN401 - any value of a model card
-    """Convert to JSON types; NaN and infinity become None, other types strings."""
-    match value:
-        case Mapping():
-            return {str(key): _plain(element) for key, element in value.items()}
-        case list() | tuple():
-            return [_plain(element) for element in value]
-        case bool() | int() | str() | None:
-            return value
-        case float():
-            return value if abs(value) < float("inf") else None
-        case _:
-            return str(value)

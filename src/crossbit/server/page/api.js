@@ -4,6 +4,12 @@ import { byId } from "./dom.js";
 
 const TOKEN = "crossbit-token";
 
+/** Name of the collection in the address of the page, null for the default one. */
+export const chosen = new URLSearchParams(location.search).get("collection");
+
+/** Path of the routes of the collection. */
+export const root = chosen === null ? "/api" : `/api/collections/${encodeURIComponent(chosen)}`;
+
 /** Ask for the token once, for all requests that wait for it. */
 let tokenDialog = null;
 function askForToken() {
@@ -51,38 +57,58 @@ const json = async (path, options) => (await request(path, options)).json();
 const post = (path, body, signal) =>
   json(path, { method: "POST", headers: { "Content-Type": "application/json" }, body, signal });
 
-export const stats = () => json("/api/stats");
+export const stats = () => json(`${root}/stats`);
+let overviewAnswer = null;
+/** Facets, words and names of bits; loaded once. */
+export const overview = () => (overviewAnswer ??= json(`${root}/overview`).catch((error) => { overviewAnswer = null; throw error; }));
+export const collections = async () => (await json("/api/collections")).collections;
 export const description = () => json("/openapi.json");
-export const items = (limit) => json(`/api/items?limit=${limit}`);
+export const items = (limit) => json(`${root}/items?limit=${limit}`);
 export const item = async (key, signal) =>
-  (await json(`/api/items?id=${encodeURIComponent(key)}`, { signal })).items[0];
+  (await json(`${root}/items?id=${encodeURIComponent(key)}`, { signal })).items[0];
 
-/** Search with {text}, {file, modality} or {key}; options are k and target. */
+/** Search with {text}, {file, modality}, {key} or {features, modality}; options are k, target and filter. */
 export function search(query, options, signal) {
-  if (query.file) return upload("/api/search/picture", query, { ...options, codes: true }, signal);
-  return post("/api/search", queryBody(query, { ...options, codes: true }), signal);
+  if (query.file) return upload(`${root}/search/picture`, query, { ...options, codes: true }, signal);
+  return post(`${root}/search`, queryBody(query, { ...options, codes: true }), signal);
 }
 
 /** Suggest tags for {file, modality} or {key}. */
 export function annotate(query, signal) {
-  if (query.file) return upload("/api/annotate/picture", query, {}, signal);
-  return post("/api/annotate", queryBody(query, {}), signal);
+  if (query.file) return upload(`${root}/annotate/picture`, query, {}, signal);
+  return post(`${root}/annotate`, queryBody(query, {}), signal);
 }
 
-// A key is JSON already. It is inserted verbatim, because a 64-bit integer may not fit a JavaScript number.
-function queryBody(query, options) {
-  const body = JSON.stringify(query.text === undefined ? options : { ...options, text: query.text });
+/** Body of a query. A key is JSON already: it is inserted verbatim, because a 64-bit integer may not fit a number. */
+export function queryBody(query, options) {
+  const { text, features, modality } = query;
+  const body = JSON.stringify({ ...options, ...(text === undefined ? {} : { text }), ...(features ? { features, modality } : {}) });
   if (query.key === undefined) return body;
   return `{"id":${query.key}${body === "{}" ? "" : ","}${body.slice(1)}`;
+}
+
+/** Add a file to the collection, under its name. */
+export async function add(file, modality) {
+  const body = new FormData();
+  body.append("items", JSON.stringify([{ id: file.name, payload: { name: file.name } }]));
+  body.append(modality, file, JSON.stringify(file.name)); // an id in JSON: also "7" is a string
+  return json(`${root}/items/upload`, { method: "POST", body });
 }
 
 function upload(path, { file, modality }, options, signal) {
   const parameters = new URLSearchParams(modality ? { modality } : {});
   for (const [name, value] of Object.entries(options)) {
-    for (const element of [value].flat()) parameters.append(name, element);
+    for (const element of [value].flat()) parameters.append(name, name === "filter" ? JSON.stringify(element) : element);
   }
-  return json(`${path}?${parameters}`, { method: "POST", body: file, signal });
+  const headers = { "Content-Type": file.type || "application/octet-stream" };
+  return json(`${path}?${parameters}`, { method: "POST", headers, body: file, signal });
 }
+
+/** Contents of a file of the service. */
+export const fetchFile = async (url) => (await request(url)).arrayBuffer();
+
+/** Whether requests need a token, which elements cannot send by themselves. */
+export const hasToken = () => sessionStorage.getItem(TOKEN) !== null;
 
 /** Load an image of the service into an element; an <img> alone cannot send the token. */
 export async function showImage(element, url) {

@@ -1,11 +1,13 @@
-// Cards of items: image or text, bits and tags.
+// Cards of items: image, media or text, bits, tags, and why an item was found.
 
-import { showImage } from "./api.js";
+import { overview, showImage } from "./api.js";
 import { bits } from "./bits.js";
-import { count, h, percent } from "./dom.js";
+import { count, folding, h, percent } from "./dom.js";
+import { isSignal, media } from "./media.js";
 
-const HIDDEN = new Set(["picture", "tags", "label", "caption", "captions", "title", "name", "held_out"]);
+const HIDDEN = new Set(["picture", "audio", "mesh", "tags", "label", "caption", "captions", "title", "name", "held_out"]);
 const MAX_TAGS = 8;
+const MAX_REASONS = 6;
 
 /** Name of an item. */
 export function nameOf({ id, payload }) {
@@ -17,28 +19,87 @@ export function nameOf({ id, payload }) {
 export const tagsOf = (payload) =>
   Array.isArray(payload.tags) ? payload.tags.filter((tag) => typeof tag === "string") : [];
 
+const shortName = (item) => (nameOf(item).length > 80 ? `${nameOf(item).slice(0, 80)}…` : nameOf(item));
+
 /** A search result: a list item with a button that searches with it. */
-export function hitCard(hit, rank, answer, select) {
+export function hitCard(hit, rank, answer, select, mark = null) {
   const relevance = hit.relevant === null ? "" : hit.relevant ? "relevant" : "irrelevant";
-  const label = `${nameOf(hit)}. Result ${rank}, distance ${hit.distance} of ${count(answer.n_bits, "bit")}`
-    + `${relevance ? `, ${relevance}` : ""}. Search with it`;
-  return h("li", { class: `card ${relevance}`, "data-modality": hit.modality },
-    h("button", { class: "face", "aria-label": label, onclick: () => select(hit) }, face(hit)),
+  const label = `${shortName(hit)}. Result ${rank}, distance ${hit.distance} of ${count(answer.n_bits, "bit")}`
+    + `${relevance ? `, ${relevance}` : ""}${hit.weak ? ", weak match" : ""}. Search with it`;
+  const shown = media(hit, shortName(hit));
+  return h("li", { class: `card ${relevance} ${hit.weak ? "weak" : ""}`, "data-modality": hit.modality },
+    hit.picture || !shown.length ? h("button", { class: "face", "aria-label": label, onclick: () => select(hit) }, face(hit)) : shown,
     h("div", { class: "about" },
-      h("p", { class: "name" }, nameOf(hit), hit.relevant ? h("span", { class: "tick", "aria-hidden": true }, "✓") : null),
+      hit.picture || shown.length || nameOf(hit).length > 140 ? h("p", { class: "name" }, folding(nameOf(hit)), hit.relevant ? tick() : null) : null,
       h("p", { class: "distance" },
         h("b", {}, String(hit.distance)), h("span", {}, ` of ${answer.n_bits} bits`),
+        hit.relevant && !hit.picture && !shown.length ? tick() : null,
         h("span", { class: "by", title: "the modality that matched" }, hit.modality)),
+      badges(hit, mark),
       hit.code ? bits(hit.code, answer.query.code) : null,
+      hit.picture && shown.length ? shown : null,
+      !hit.picture && shown.length ? h("button", { class: "link", "aria-label": label, onclick: () => select(hit) }, "Search with it") : null,
       chips(tagsOf(hit.payload), new Set(answer.query.terms)),
-      moreFields(hit.payload)));
+      h("div", { class: "folded" }, hit.code ? why(hit, answer) : null, moreFields(hit.payload))));
+}
+
+const tick = () => h("span", { class: "tick", "aria-hidden": true }, "✓");
+
+function badges(hit, mark) {
+  const all = [hit.weak ? ["weak", "weak match"] : null, hit.payload.held_out === true ? ["held", "held out"] : null,
+    mark ? ["common", mark] : null].filter(Boolean);
+  return all.length ? h("p", { class: "badges" }, all.map(([kind, text]) => h("span", { class: `badge ${kind}` }, text))) : null;
+}
+
+/** The bits that agree with the query, by what they mean; computed by the service once. */
+function why(hit, answer) {
+  const body = h("div", { class: "reasons" }, h("p", {}, "Loading…"));
+  const element = h("details", { class: "why", ontoggle: async () => {
+    if (!element.open || element.dataset.loaded) return;
+    element.dataset.loaded = "yes";
+    try {
+      body.replaceChildren(...reasons(hit.code, answer.query.code, (await overview()).bits, new Set(tagsOf(hit.payload))));
+    } catch (error) {
+      body.replaceChildren(h("p", {}, error.message));
+    }
+  } }, h("summary", {}, "why"), body);
+  return element;
+}
+
+function reasons(code, query, names, tags) {
+  const equal = [...code].map((bit, i) => bit === query[i]);
+  const agree = equal.filter(Boolean).length;
+  return [
+    h("p", {}, `${agree} of ${code.length} bits agree.`),
+    meaning("They stand for", query, names, equal, tags),
+    meaning("The others stand for", query, names, equal.map((same) => !same), new Set()),
+  ].filter(Boolean);
+}
+
+/** Tags of some bits of the query, if possible tags of the item: with the number of bits and the AUC of the best one. */
+function meaning(title, query, names, chosen, tags) {
+  const found = new Map();
+  chosen.forEach((isChosen, i) => {
+    const candidates = isChosen && names[i] ? names[i][query[i] === "1" ? "set" : "unset"] : [];
+    const best = candidates.find(({ name }) => tags.has(name)) ?? candidates[0];
+    if (!best) return;
+    const { auc, n } = found.get(best.name) ?? { auc: 0, n: 0 };
+    found.set(best.name, { auc: Math.max(auc, best.auc), n: n + 1 });
+  });
+  const top = [...found].sort(([, a], [, b]) => b.auc - a.auc).slice(0, MAX_REASONS);
+  if (!top.length) return null;
+  return h("dl", {}, h("dt", {}, title), h("dd", {}, h("ul", {}, top.map(([name, { auc, n }]) =>
+    h("li", {}, h("b", {}, name), ` ${count(n, "bit")}, AUC ${auc.toFixed(2)}`)))));
 }
 
 /** An item to start from. */
 export function itemCard(item, select) {
+  const label = `${shortName(item)}. Search with it`;
+  const shown = item.picture ? [] : media(item, shortName(item));
   return h("li", { class: "card plain" },
-    h("button", { class: "face", "aria-label": `${nameOf(item)}. Search with it`, onclick: () => select(item) }, face(item)),
-    h("div", { class: "about" }, h("p", { class: "name" }, nameOf(item))));
+    shown.length ? shown : h("button", { class: "face", "aria-label": label, onclick: () => select(item) }, face(item)),
+    item.picture ? h("div", { class: "about" }, h("p", { class: "name" }, nameOf(item))) : null,
+    shown.length ? h("div", { class: "about" }, h("button", { class: "link name", "aria-label": label, onclick: () => select(item) }, nameOf(item))) : null);
 }
 
 /** Image of an item, or its name if it has none. */
@@ -71,9 +132,9 @@ export function suggestions(tags, search) {
 
 /** All other payload fields, collapsed. */
 function moreFields(payload) {
-  const rest = Object.entries(payload).filter(([field]) => !HIDDEN.has(field));
+  const rest = Object.entries(payload).filter(([field, value]) => !HIDDEN.has(field) && !(field === "signal" && (isSignal(value) || typeof value === "string")));
   if (!rest.length) return null;
-  return h("details", {}, h("summary", {}, "more"),
+  return h("details", {}, h("summary", {}, "fields"),
     h("dl", {}, rest.flatMap(([field, value]) => [
       h("dt", {}, field), h("dd", {}, typeof value === "string" ? value : JSON.stringify(value))])));
 }

@@ -9,11 +9,12 @@ const BOTTOM = 34;
 const TOP = 12;
 const RIGHT = 12;
 
-/** A line chart: series are {name, points: [[x, y], …]} with y from 0 to 1. */
-export function lines({ title, x, y, series, ticks }) {
+/** A line chart: series are {name, points: [[x, y], …]} with y from 0 to 1; x may be on a log scale. */
+export function lines({ title, x, y, series, ticks, log = false }) {
   const xs = series.flatMap((line) => line.points.map(([at]) => at));
   const [low, high] = [Math.min(...ticks, ...xs), Math.max(...ticks, ...xs)];
-  const across = (at) => LEFT + ((at - low) / (high - low || 1)) * (WIDE - LEFT - RIGHT);
+  const place = log ? Math.log : Number;
+  const across = (at) => LEFT + ((place(at) - place(low)) / (place(high) - place(low) || 1)) * (WIDE - LEFT - RIGHT);
   const up = (at) => HIGH - BOTTOM - at * (HIGH - BOTTOM - TOP);
   const label = (at, up_, text, anchor) => h("text", { x: at, y: up_, "text-anchor": anchor }, text);
   const grid = [0, 0.25, 0.5, 0.75, 1].flatMap((at) => [

@@ -1,23 +1,27 @@
 // The API page, generated from the OpenAPI description.
 
 import * as api from "./api.js";
-import { byId, h } from "./dom.js";
+import { h } from "./dom.js";
 
-export async function show() {
+/** Title and elements of the page. */
+export async function load() {
   const description = await api.description();
-  document.title = "API - Crossbit";
-  const operations = Object.entries(description.paths).flatMap(([path, methods]) =>
+  const paths = Object.entries(description.paths).filter(([path]) => !path.startsWith("/api/collections/{collection}/"));
+  const operations = paths.flatMap(([path, methods]) =>
     Object.entries(methods).map(([method, operation]) => ({ path, method: method.toUpperCase(), ...operation })));
-  byId("content").replaceChildren(
+  const view = [
     h("h1", {}, "API"),
-    h("p", { class: "dim" }, description.info.description, " The complete OpenAPI description: ", h("a", { href: "/openapi.json" }, "/openapi.json"), "."),
-    h("section", { class: "panel" }, h("h2", {}, "Examples"), h("pre", {}, example())),
-    ...operations.map((operation) => endpoint(operation, description)));
+    h("p", { class: "dim" }, description.info.description, " The complete OpenAPI description: ", h("a", { href: "/openapi.json" }, "/openapi.json"),
+      ". Every path below /api also exists below /api/collections/NAME, for the collection of that name."),
+    h("section", { class: "panel" }, h("h2", {}, "Examples"), h("pre", { tabindex: "0" }, example())),
+    ...operations.map((operation) => endpoint(operation, description)),
+  ];
+  return { title: "API - Crossbit", view };
 }
 
 const example = () =>
-  `curl -H 'Content-Type: application/json' -d '{"text": "dog + beach", "k": 3}' ${location.origin}/api/search\n`
-  + `curl --data-binary @image.jpg ${location.origin}/api/search/picture?k=3`;
+  `curl -H 'Content-Type: application/json' -d '{"text": "dog + beach", "k": 3}' ${location.origin}${api.root}/search\n`
+  + `curl -H 'Content-Type: image/jpeg' --data-binary @image.jpg ${location.origin}${api.root}/search/picture?k=3`;
 
 function endpoint({ path, method, description: text, parameters = [], requestBody }, openapi) {
   const schema = requestBody?.content?.["application/json"]?.schema;

@@ -25,3 +25,34 @@ export function announce(text) {
 export const percent = (value, digits = 1) => `${(100 * value).toFixed(digits)} %`;
 
 export const count = (n, one, many = `${one}s`) => `${n.toLocaleString("en")} ${n === 1 ? one : many}`;
+
+/** A setting that the browser remembers. */
+export function remembered(name, fallback) {
+  try {
+    return JSON.parse(localStorage.getItem(`crossbit-${name}`)) ?? fallback;
+  } catch {
+    return fallback;
+  }
+}
+
+export function remember(name, value) {
+  try {
+    localStorage.setItem(`crossbit-${name}`, JSON.stringify(value));
+  } catch {
+    // A browser that keeps nothing: the setting lasts as long as the page.
+  }
+}
+
+/** Text that folds if it is long. */
+export function folding(text, limit = 140) {
+  if (text.length <= limit) return text;
+  const cut = text.slice(0, limit).replace(/\s+\S*$/, "");
+  const body = h("span", {}, `${cut}… `);
+  const button = h("button", { class: "link", type: "button", "aria-expanded": "false", onclick: () => {
+    const open = button.getAttribute("aria-expanded") === "true";
+    body.textContent = open ? `${cut}… ` : `${text} `;
+    button.textContent = open ? "more" : "less";
+    button.setAttribute("aria-expanded", String(!open));
+  } }, "more");
+  return [body, button];
+}

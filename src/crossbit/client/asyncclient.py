@@ -1,0 +1,227 @@
+"""AsyncClient: a collection that a service holds, with the verbs of `Collection` as coroutines."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from crossbit.annotate import Tag
+from crossbit.client import verbs
+from crossbit.client.transport import RemoteCall, Settings, error_of, httpx, read_lines_async
+from crossbit.collection import wire
+from crossbit.collection.encoder import Inputs
+from crossbit.collection.types import Finding, Id, Item, Results, Stats
+from crossbit.index.budget import Budget
+from crossbit.model.hashmodel import HashModel
+
+T = TypeVar("T")
+
+
+class AsyncClient:
+    """A collection that a service holds, with the verbs of `Collection` as coroutines.
+
+    As `Client`: every verb is awaited, ``async for item in client`` iterates over all items, and
+    ``async with`` closes the connections.
+
+    Args:
+        url: Address of the service, or of one of its collections.
+        collection: Name of a collection of the service; None for the default one.
+        token: Token of a service that needs one.
+        timeout: Seconds that one attempt of a request may take.
+        retries: Number of further attempts of a request that may be repeated.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        collection: str | None = None,
+        token: str | None = None,
+        timeout: float = 30.0,
+        retries: int = 3,
+    ) -> None:
+        self._settings = Settings(url, token, timeout, retries, collection)
+        self._http = httpx.AsyncClient(**self._settings.options())
+        self._about: verbs.Description | None = None
+
+    async def describe(self) -> verbs.Description:
+        """Return the number of items, the modalities with what each accepts, and the model."""
+        about = await self._run(verbs.describe())
+        self._about = about
+        return about
+
+    async def model(self) -> HashModel:
+        """Download the model that makes the codes."""
+        return await self._run(verbs.download_model())
+
+    async def accepts(self, modality: str) -> str | None:
+        """Return the kind of raw input that a modality accepts from clients, or None."""
+        return verbs.accepts(await self._description(), modality)
+
+    async def upsert(
+        self,
+        ids: Iterable[Id],
+        views: Mapping[str, Inputs] | None = None,
+        payload: Sequence[Mapping[str, Any] | None] | None = None,
+        *,
+        trusted: bool = True,
+        bookmark: tuple[str, int | None] | None = None,
+    ) -> None:
+        """Add items, or update existing ones; see `Client.upsert`."""
+        about = await self._description()
+        await self._run(verbs.upsert(about, ids, views, payload, bookmark, trusted=trusted))
+
+    async def bookmark(self, name: str) -> int | None:
+        """Return the position that was last stored under a name, None if there is none."""
+        return await self._run(verbs.bookmark_position(name))
+
+    async def delete(self, ids: Iterable[Id], *, modality: str | None = None) -> int:
+        """Delete items, or only their codes of one modality; return how many existed."""
+        return await self._run(verbs.delete(await self._description(), ids, modality))
+
+    async def index_field(self, field: str) -> None:
+        """Index a payload field, which makes filters on it fast."""
+        await self._run(verbs.index_field(field))
+
+    async def get(self, ids: Iterable[Id]) -> list[Item | None]:
+        """Return items in the order of their ids, None for unknown ids."""
+        return await self._run(verbs.get(ids))
+
+    async def count(self) -> int:
+        """Return the number of items."""
+        return int((await self.describe())["items"])
+
+    async def __aiter__(self) -> AsyncIterator[Item]:
+        """Iterate over all items, in order of arrival."""
+        try:
+            async with self._http.stream("GET", f"{self._settings.root}/scan") as response:
+                if response.status_code != 200:
+                    raise error_of(response.status_code, await response.aread())
+                lines = read_lines_async(response.aiter_lines())
+                first = await anext(lines)
+                async for line in lines:
+                    yield wire.item_from_json(line, first["n_bits"], first["model"])
+        except httpx.TransportError as error:
+            raise self._settings.failure(error) from error
+
+    async def search(
+        self,
+        modality: str,
+        X: Inputs,
+        k: int = 10,
+        *,
+        target: str | Iterable[str] | None = None,
+        filter: Mapping[str, Any] | None = None,
+        min_similarity: float | str = 0.0,
+        group_by: str | None = None,
+        offset: int = 0,
+        exclude: Id | None = None,
+        bits: int | None = None,
+        rerank: int | None = None,
+        rerank_by: str = "codes",
+        budget: Budget | None = None,
+        with_codes: bool = False,
+        trusted: bool = True,
+    ) -> list[Results]:
+        """Return the nearest items of each query; see `Client.search`."""
+        steps = verbs.search(
+            await self._description(),
+            modality,
+            X,
+            k,
+            target=target,
+            filter=filter,
+            min_similarity=min_similarity,
+            group_by=group_by,
+            offset=offset,
+            exclude=exclude,
+            bits=bits,
+            rerank=rerank,
+            rerank_by=rerank_by,
+            budget=budget,
+            with_codes=with_codes,
+            trusted=trusted,
+        )
+        return await self._run(steps)
+
+    async def annotate(
+        self,
+        modality: str,
+        X: Inputs,
+        *,
+        target: str | Iterable[str] | None = "text",
+        neighbors: int = 5,
+        max_tags: int = 10,
+        field: str = "tags",
+        filter: Mapping[str, Any] | None = None,
+        trusted: bool = True,
+    ) -> list[list[Tag]]:
+        """Suggest tags: those of the nearest items, ranked by vote."""
+        results = await self.search(
+            modality, X, neighbors, target=target, filter=filter, trusted=trusted
+        )
+        return verbs.tags_of(results, field, max_tags)
+
+    async def stats(self) -> Stats:
+        """Return statistics: items, modalities, bytes, and the health of the codes."""
+        return await self._run(verbs.stats())
+
+    async def check(self) -> list[Finding]:
+        """Verify all files and rebuild corrupted indexes; one finding per problem."""
+        return await self._run(verbs.check())
+
+    async def compact(self) -> None:
+        """Free the space of deleted items, and save the indexes."""
+        await self._run(verbs.compact())
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        """Return the client, which closes when the block ends."""
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the connections."""
+        await self.close()
+
+    def __repr__(self) -> str:
+        """Such as ``AsyncClient('http://localhost:8000': image, text → 64 bits)``."""
+        return verbs.name_of(self, self._settings.address, self._about)
+
+    async def _description(self) -> verbs.Description:
+        return await self.describe() if self._about is None else self._about
+
+    async def _run(self, steps: verbs.Steps[T]) -> T:
+        try:
+            call = next(steps)
+            while True:
+                call = steps.send(await self._send(call))
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+
+    async def _send(self, call: RemoteCall) -> Any:  # noqa: ANN401 - any JSON value
+        arguments = call.arguments()
+        delays = self._settings.delays()
+        while True:
+            outcome: httpx.Response | Exception
+            try:
+                outcome = await self._http.request(
+                    call.method, self._settings.root + call.path, **arguments
+                )
+            except httpx.TransportError as error:
+                outcome = error
+            delay = self._settings.delay(call, outcome, delays)
+            if delay is not None:
+                await asyncio.sleep(delay)
+            elif isinstance(outcome, httpx.Response):
+                return call.result(outcome)
+            else:
+                raise self._settings.failure(outcome) from outcome

@@ -1,0 +1,357 @@
+"""Client: a collection that a service holds, with the verbs of `Collection`."""
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from crossbit.annotate import Tag
+from crossbit.client import verbs
+from crossbit.client.transport import RemoteCall, Settings, error_of, httpx, read_lines
+from crossbit.collection import wire
+from crossbit.collection.encoder import Inputs, check_model
+from crossbit.collection.store import Capabilities
+from crossbit.collection.types import Finding, Id, Item, Results, Stats
+from crossbit.errors import DataError
+from crossbit.index.budget import Budget
+from crossbit.model.hashmodel import HashModel
+
+T = TypeVar("T")
+
+
+def connect(
+    url: str,
+    *,
+    collection: str | None = None,
+    token: str | None = None,
+    timeout: float = 30.0,
+    retries: int = 3,
+) -> "Client":
+    """Connect to a service: the result has the verbs of `Collection`.
+
+    Args:
+        url: Address of the service, such as ``"http://localhost:8000"``, or of one of its
+            collections, such as ``"http://localhost:8000/api/collections/photos"``.
+        collection: Name of a collection of the service; None for the default one.
+        token: Token of a service that needs one.
+        timeout: Seconds that one attempt of a request may take.
+        retries: Number of further attempts of a request that may be repeated.
+    """
+    client = Client(url, collection=collection, token=token, timeout=timeout, retries=retries)
+    try:
+        client.describe()
+    except BaseException:
+        client.close()
+        raise
+    return client
+
+
+class Client:
+    """A collection that a service holds, with the verbs of `Collection`.
+
+    Code moves from a folder to a server by one line: ``Collection.open("photos")`` becomes
+    ``connect("http://localhost:8000")``. The service encodes: rows, texts and files are sent as
+    they are, and the extractors of the model need not be installed here.
+
+    Requests that only read are repeated after a lost answer, a timeout or status 429, 502, 503 or
+    504. A write is repeated if the service did not receive it or answered with one of these; a
+    `delete` that was repeated counts only what the last attempt found. Safe to use from many
+    threads.
+
+    Args:
+        url: Address of the service, or of one of its collections.
+        collection: Name of a collection of the service; None for the default one.
+        token: Token of a service that needs one.
+        timeout: Seconds that one attempt of a request may take.
+        retries: Number of further attempts of a request that may be repeated.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        collection: str | None = None,
+        token: str | None = None,
+        timeout: float = 30.0,
+        retries: int = 3,
+    ) -> None:
+        self._settings = Settings(url, token, timeout, retries, collection)
+        self._http = httpx.Client(**self._settings.options())
+        self._about: verbs.Description | None = None
+
+    # --- what is there ---
+
+    def describe(self) -> verbs.Description:
+        """Return the number of items, the modalities with what each accepts, and the model."""
+        about = self._run(verbs.describe())
+        self._about = about
+        return about
+
+    @property
+    def model(self) -> HashModel:
+        """The model that makes the codes, downloaded from the service."""
+        return self._run(verbs.download_model())
+
+    @property
+    def path(self) -> str:
+        """Address of the collection."""
+        return self._settings.address
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the collection's store can do."""
+        return Capabilities(**self._description()["capabilities"])
+
+    @property
+    def keep(self) -> tuple[str, ...]:
+        """What the collection stores besides codes: ``"scores"``, ``"features"``, or nothing."""
+        return tuple(self._description()["keep"])
+
+    def accepts(self, modality: str, *, trusted: bool = True) -> str | None:
+        """Return the kind of raw input that a modality accepts from clients, or None."""
+        return verbs.accepts(self._description(), modality)
+
+    # --- writing ---
+
+    def upsert(
+        self,
+        ids: Iterable[Id],
+        views: Mapping[str, Inputs] | None = None,
+        payload: Sequence[Mapping[str, Any] | None] | None = None,
+        *,
+        trusted: bool = True,
+        bookmark: tuple[str, int | None] | None = None,
+    ) -> None:
+        """Add items, or update existing ones; durable on return.
+
+        A call of up to 1,000 items and 6 MB writes everything or nothing. A larger one is sent in
+        parts; if it fails, some of the items may have been written: repeat it.
+
+        Args:
+            ids: Strings or integers; ``1`` and ``"1"`` are different.
+            views: Modality → one row (or raw input, or code) per id, as for `Collection.upsert`.
+            payload: One mapping of fields per id, or a frame; replaces the previous; None keeps it.
+            trusted: Whether a string for a modality of files is the path of a file to send.
+            bookmark: Name and position that are stored with the last of the items.
+        """
+        about = self._description()
+        self._run(verbs.upsert(about, ids, views, payload, bookmark, trusted=trusted))
+
+    def bookmark(self, name: str) -> int | None:
+        """Return the position that was last stored under a name, None if there is none."""
+        return self._run(verbs.bookmark_position(name))
+
+    def delete(self, ids: Iterable[Id], *, modality: str | None = None) -> int:
+        """Delete items, or only their codes of one modality; return how many existed."""
+        return self._run(verbs.delete(self._description(), ids, modality))
+
+    def index_field(self, field: str) -> None:
+        """Index a payload field, which makes filters on it fast."""
+        self._run(verbs.index_field(field))
+
+    # --- reading ---
+
+    def get(self, ids: Iterable[Id]) -> list[Item | None]:
+        """Return items in the order of their ids, None for unknown ids."""
+        return self._run(verbs.get(ids))
+
+    def __contains__(self, id_: object) -> bool:
+        """Return whether there is an item with this id."""
+        try:
+            return self.get([id_]) != [None]  # type: ignore[list-item]
+        except DataError:
+            return False
+
+    def __len__(self) -> int:
+        """Return the number of items."""
+        return int(self.describe()["items"])
+
+    def __iter__(self) -> Iterator[Item]:
+        """Iterate over all items, in order of arrival."""
+        return self._scan()
+
+    def scan(self, *, kept: bool = False) -> tuple[HashModel, Iterator[Item]]:
+        """Return the model, and an iterator over all items; kept rows are not sent over HTTP."""
+        if kept:
+            raise DataError("kept scores and features are read where the collection is")
+        return self.model, self._scan()
+
+    def search(
+        self,
+        modality: str,
+        X: Inputs,
+        k: int = 10,
+        *,
+        target: str | Iterable[str] | None = None,
+        filter: Mapping[str, Any] | None = None,
+        min_similarity: float | str = 0.0,
+        group_by: str | None = None,
+        offset: int = 0,
+        exclude: Id | None = None,
+        bits: int | None = None,
+        rerank: int | None = None,
+        rerank_by: str = "codes",
+        budget: Budget | None = None,
+        threads: int | None = None,
+        with_codes: bool = False,
+        trusted: bool = True,
+    ) -> list[Results]:
+        """Return the nearest items of each query.
+
+        Args:
+            modality: Modality of the queries.
+            X: Queries: rows of numbers, `Codes`, or raw inputs: texts, lists of tags, contents or
+                paths of files.
+            k: Number of items to return per query, at most 1,000.
+            target: Modalities to search, as for `Collection.search`.
+            filter: Only items whose payload meets all conditions.
+            min_similarity: Leave out hits that are less similar; ``"auto"`` leaves out weak ones.
+            group_by: Return one item, the nearest, per value of this payload field.
+            offset: Skip this many of the nearest hits, such as those of earlier pages.
+            exclude: Leave out this item, such as the one that the query is.
+            bits: Compare only the first bits of the codes, as for `Collection.search`.
+            rerank: Take this many nearest items and order them by weighted Hamming distance.
+            rerank_by: ``"codes"``, or ``"scores"`` where the collection keeps them.
+            budget: Stop each query early, as for `Collection.search`.
+            threads: Ignored: the service decides.
+            with_codes: Fill in `Hit.code`.
+            trusted: Whether a string for a modality of files is the path of a file to send.
+
+        Returns:
+            One `Results` per query.
+        """
+        steps = verbs.search(
+            self._description(),
+            modality,
+            X,
+            k,
+            target=target,
+            filter=filter,
+            min_similarity=min_similarity,
+            group_by=group_by,
+            offset=offset,
+            exclude=exclude,
+            bits=bits,
+            rerank=rerank,
+            rerank_by=rerank_by,
+            budget=budget,
+            with_codes=with_codes,
+            trusted=trusted,
+        )
+        return self._run(steps)
+
+    def annotate(
+        self,
+        modality: str,
+        X: Inputs,
+        *,
+        target: str | Iterable[str] | None = "text",
+        neighbors: int = 5,
+        max_tags: int = 10,
+        field: str = "tags",
+        filter: Mapping[str, Any] | None = None,
+        trusted: bool = True,
+    ) -> list[list[Tag]]:
+        """Suggest tags: those of the nearest items, ranked by vote; see `Collection.annotate`."""
+        results = self.search(modality, X, neighbors, target=target, filter=filter, trusted=trusted)
+        return verbs.tags_of(results, field, max_tags)
+
+    # --- maintenance ---
+
+    def stats(self) -> Stats:
+        """Return statistics: items, modalities, bytes, and the health of the codes."""
+        return self._run(verbs.stats())
+
+    def check(self) -> list[Finding]:
+        """Verify all files and rebuild corrupted indexes; one finding per problem."""
+        return self._run(verbs.check())
+
+    def compact(self) -> None:
+        """Free the space of deleted items, and save the indexes."""
+        self._run(verbs.compact())
+
+    def upgrade(self, model: HashModel, batches: object = None) -> None:
+        """Refuse: a model is changed where the collection is.
+
+        Raises:
+            DataError: Always; the message says what to do instead.
+        """
+        check_model(model)
+        raise DataError(
+            "a service does not change its model over HTTP; run 'crossbit upgrade' where the"
+            " collection is: the service uses the new model from the next request on"
+        )
+
+    def extend(self, model: HashModel) -> None:
+        """Refuse, as `upgrade`: a model is changed where the collection is.
+
+        Raises:
+            DataError: Always; the message says what to do instead.
+        """
+        self.upgrade(model)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        """Return the client, which closes when the block ends."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the connections."""
+        self.close()
+
+    def __repr__(self) -> str:
+        """Such as ``Client('http://localhost:8000': image, text → 64 bits)``."""
+        return verbs.name_of(self, self._settings.address, self._about)
+
+    # --- requests ---
+
+    def _description(self) -> verbs.Description:
+        return self.describe() if self._about is None else self._about
+
+    def _run(self, steps: verbs.Steps[T]) -> T:
+        try:
+            call = next(steps)
+            while True:
+                call = steps.send(self._send(call))
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+
+    def _send(self, call: RemoteCall) -> Any:  # noqa: ANN401 - any JSON value
+        arguments = call.arguments()
+        delays = self._settings.delays()
+        while True:
+            outcome: httpx.Response | Exception
+            try:
+                outcome = self._http.request(
+                    call.method, self._settings.root + call.path, **arguments
+                )
+            except httpx.TransportError as error:
+                outcome = error
+            delay = self._settings.delay(call, outcome, delays)
+            if delay is not None:
+                time.sleep(delay)
+            elif isinstance(outcome, httpx.Response):
+                return call.result(outcome)
+            else:
+                raise self._settings.failure(outcome) from outcome
+
+    def _scan(self) -> Iterator[Item]:
+        try:
+            with self._http.stream("GET", f"{self._settings.root}/scan") as response:
+                if response.status_code != 200:
+                    raise error_of(response.status_code, response.read())
+                lines = read_lines(response.iter_lines())
+                first = next(lines)
+                for line in lines:
+                    yield wire.item_from_json(line, first["n_bits"], first["model"])
+        except httpx.TransportError as error:
+            raise self._settings.failure(error) from error

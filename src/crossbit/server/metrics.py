@@ -1,0 +1,230 @@
+"""Metrics for Prometheus: requests, summed over all workers of a service, and drift."""
+
+import asyncio
+import json
+import mmap
+import struct
+import threading
+import time
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from crossbit.server.batching import WorkerPool
+from crossbit.server.service import Service
+
+_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_SLOT_BYTES = 1 << 20
+_HEADER = struct.Struct("<III")  # number of the write, length and checksum of what follows
+_PUBLISH_SECONDS = 0.5
+_DRIFT_SECONDS = 1.0  # that a call waits for new gauges
+
+
+Gauges: TypeAlias = dict[str, tuple[str, float]]
+"""Name of a gauge → its help text and value."""
+
+
+class RequestMetrics:
+    """Counts requests by method, route and status, with a histogram of their durations.
+
+    Attributes:
+        running: Number of requests in progress.
+    """
+
+    def __init__(self) -> None:
+        self.running = 0
+        self._lock = threading.Lock()
+        self._totals = _Totals()
+        self._own: Board | None = None
+        self._others: list[Board] = []
+
+    def add(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Record a finished request."""
+        bucket = next((bound for bound in _BUCKETS if seconds <= bound), float("inf"))
+        with self._lock:
+            self._totals.counts[method, route, status] += 1
+            self._totals.seconds[route,] += seconds  # type: ignore[assignment]
+            self._totals.buckets[route, bucket] += 1
+
+    def share(self, boards: "Sequence[Board]", own: int) -> None:
+        """Publish the metrics on a board, and include those of the other workers in the text.
+
+        The counts continue those on the own board: a counter must not fall because a worker was
+        restarted.
+        """
+        with self._lock:
+            self._totals.include(boards[own].read())
+            self._own = boards[own]
+            self._others = [board for i, board in enumerate(boards) if i != own]
+        threading.Thread(target=self._publish_often, daemon=True).start()
+
+    def text(self, gauges: Mapping[str, Gauges]) -> str:
+        """Return all metrics in Prometheus's text format.
+
+        The own counts are published first: the next text may come from another worker, and its
+        counters must not be lower.
+
+        Args:
+            gauges: Name of a collection → its gauges.
+        """
+        running = float(self.running)
+        totals = _Totals()
+        totals.include(self._publish())
+        for board in self._others:
+            published = board.read()
+            totals.include(published)
+            running += published.get("running", 0)
+        lines = [*_count_lines(totals), *_duration_lines(totals)]
+        name = "crossbit_requests_running"
+        lines += [*_header(name, "gauge", "Requests in progress."), f"{name} {running:g}"]
+        help_texts = {name: text for each in gauges.values() for name, (text, _) in each.items()}
+        for name, help_text in help_texts.items():
+            lines += _header(name, "gauge", help_text)
+            lines += [
+                f'{name}{{collection="{collection}"}} {each[name][1]:g}'
+                for collection, each in gauges.items()
+                if name in each
+            ]
+        return "\n".join(lines) + "\n"
+
+    def _publish(self) -> dict[str, Any]:
+        """Write the own counts to the board, if there is one, and return them."""
+        with self._lock:
+            totals = self._totals.to_json()
+            if self._own is not None:
+                self._own.write({**totals, "running": self.running})
+        return totals
+
+    def _publish_often(self) -> None:
+        while True:
+            self._publish()
+            time.sleep(_PUBLISH_SECONDS)
+
+
+class _Totals:
+    """Counters under keys that are tuples."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[tuple[str, str, int]] = Counter()
+        self.buckets: Counter[tuple[str, float]] = Counter()
+        self.seconds: Counter[tuple[str]] = Counter()
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: list(counter.items()) for name, counter in vars(self).items()}
+
+    def include(self, values: Mapping[str, Any]) -> None:
+        """Add the counters of another one."""
+        for name, counter in vars(self).items():
+            for key, value in values.get(name, []):
+                counter[tuple(key)] += value
+
+
+class Board:
+    """Memory that processes share: one of them writes a JSON value, the others read it.
+
+    It must be made before the processes are forked, and survives the one that writes. Writes
+    alternate between two slots, so that a complete value is there at any moment, also if the
+    writer is killed.
+    """
+
+    def __init__(self) -> None:
+        self._memory = mmap.mmap(-1, 2 * _SLOT_BYTES)
+
+    def write(self, value: Mapping[str, Any]) -> None:
+        """Replace the value, unless it is too large."""
+        number = self._newest()[0] + 1
+        text = json.dumps(value).encode()
+        if len(text) <= _SLOT_BYTES - _HEADER.size:
+            start = number % 2 * _SLOT_BYTES
+            record = _HEADER.pack(number, len(text), zlib.crc32(text, number)) + text
+            self._memory[start : start + len(record)] = record
+
+    def read(self) -> dict[str, Any]:
+        """Return the last value; empty if there is none."""
+        value: dict[str, Any] = json.loads(self._newest()[1])
+        return value
+
+    def _newest(self) -> tuple[int, bytes]:
+        """Return the number and the text of the last complete write."""
+        newest = (0, b"{}")
+        for start in (0, _SLOT_BYTES):
+            number, length, checksum = _HEADER.unpack_from(self._memory, start)
+            first = start + _HEADER.size
+            text = self._memory[first : first + length]
+            if number > newest[0] and zlib.crc32(text, number) == checksum:
+                newest = (number, text)
+        return newest
+
+
+def _count_lines(totals: _Totals) -> Iterator[str]:
+    name = "crossbit_requests_total"
+    yield from _header(name, "counter", "Finished requests.")
+    for (method, route, status), count in sorted(totals.counts.items()):
+        yield f'{name}{{method="{method}",route="{route}",status="{status}"}} {count}'
+
+
+def _duration_lines(totals: _Totals) -> Iterator[str]:
+    name = "crossbit_request_seconds"
+    yield from _header(name, "histogram", "Duration of requests.")
+    for (route,), seconds in sorted(totals.seconds.items()):
+        total = 0
+        for bound in (*_BUCKETS, float("inf")):
+            total += totals.buckets[route, bound]
+            le = "+Inf" if bound == float("inf") else f"{bound:g}"
+            yield f'{name}_bucket{{route="{route}",le="{le}"}} {total}'
+        yield f'{name}_sum{{route="{route}"}} {seconds:.6f}'
+        yield f'{name}_count{{route="{route}"}} {total}'
+
+
+def _header(name: str, kind: str, help_text: str) -> Iterable[str]:
+    return f"# HELP {name} {help_text}", f"# TYPE {name} {kind}"
+
+
+class DriftGauges:
+    """The latest gauges of drift: monitoring does not wait for them while all threads are busy.
+
+    Args:
+        service: The service.
+        pool: Where statistics are computed.
+    """
+
+    def __init__(self, service: Service, pool: WorkerPool) -> None:
+        self._compute = lambda: _drift_gauges(service.stats()["collection"])
+        self._pool = pool
+        self._task: asyncio.Future[Gauges] | None = None
+        self._latest: Gauges = {}
+
+    async def read(self) -> Gauges:
+        """Return the gauges, those of an earlier call if new ones take long."""
+        if self._task is None:
+            self._task = asyncio.ensure_future(self._pool.run(self._compute))
+        finished, _ = await asyncio.wait({self._task}, timeout=_DRIFT_SECONDS)
+        if finished:
+            task, self._task = self._task, None
+            if task.exception() is None:
+                self._latest = task.result()
+        return self._latest
+
+
+def _drift_gauges(collection: dict[str, Any]) -> Gauges:
+    """Compare recent codes of a collection with earlier ones; the largest over modalities."""
+    drifts = collection["drift"].values()
+    if not drifts:
+        return {}
+    farther = max(drift["nearest_recent"] - drift["nearest_earlier"] for drift in drifts)
+    balance = max(drift["bit_balance"] for drift in drifts)
+    return {
+        "crossbit_drifting_modalities": (
+            "Modalities whose recent codes differ from earlier ones; false alarms at most 1 %.",
+            float(len(collection["drifting"])),
+        ),
+        "crossbit_drift_bit_balance": (
+            "Largest difference between the shares of recent and earlier codes with a bit.",
+            float(balance),
+        ),
+        "crossbit_drift_nearest_bits": (
+            "Bits by which recent codes are farther from the nearest earlier code.",
+            float(farther),
+        ),
+    }

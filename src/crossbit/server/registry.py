@@ -1,0 +1,357 @@
+"""The collections of a service by name: which there are, who answers requests on each of them."""
+
+import logging
+import os
+import re
+import shutil
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal, Self, TypeAlias
+
+from fastapi import Path as PathParameter
+from fastapi import Request
+from fastapi.responses import Response
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from starlette.exceptions import HTTPException
+
+from crossbit._io.files import temporary_path
+from crossbit.collection.collection import Collection
+from crossbit.errors import DataError
+from crossbit.model.hashmodel import HashModel
+from crossbit.server import schemas
+from crossbit.server.access import Grant
+from crossbit.server.batching import MicroBatcher, WorkerPool
+from crossbit.server.bodies import json_response
+from crossbit.server.errors import NotFoundError
+from crossbit.server.metrics import DriftGauges
+from crossbit.server.overview import Overview
+from crossbit.server.run import ServerConfig
+from crossbit.server.schemas import SearchRequest
+from crossbit.server.service import API, Service
+
+COLLECTION_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
+"""Pattern of the name of a collection, which is a part of URLs and the name of a folder."""
+
+_LOG = logging.getLogger(__name__)
+_MAX_COLLECTIONS = 1000  # that clients can create
+_is_name = re.compile(COLLECTION_NAME).fullmatch
+
+
+@dataclass(frozen=True)
+class Pools:
+    """Thread pools by the cost of what they run, so that light requests never wait for heavy ones.
+
+    Args:
+        light: Searches, and items by id.
+        heavy: Decoding of images, filters, writes, statistics, and large bodies.
+        health: The number of items, for monitoring.
+    """
+
+    light: WorkerPool
+    heavy: WorkerPool
+    health: WorkerPool
+
+    @classmethod
+    def create(cls, config: ServerConfig) -> Self:
+        """Start the threads."""
+        return cls(
+            light=WorkerPool(config.threads, config.queue_size, config.request_timeout),
+            heavy=WorkerPool(max(1, config.threads - 1), config.queue_size, config.request_timeout),
+            health=WorkerPool(1, config.queue_size, min(5.0, config.request_timeout)),
+        )
+
+    def close(self) -> None:
+        """Stop the threads."""
+        for pool in (self.light, self.heavy, self.health):
+            pool.close()
+
+
+class Served:
+    """What answers requests on one collection.
+
+    Args:
+        name: Name of the collection.
+        collection: The collection.
+        config: Access and limits.
+        pools: Where requests run.
+        prefix: Path of its routes.
+    """
+
+    def __init__(
+        self, name: str, collection: Collection, config: ServerConfig, pools: Pools, prefix: str
+    ) -> None:
+        self.name = name
+        self.service = Service(collection, config, prefix)
+        self.overview = Overview(collection)
+        self.drift = DriftGauges(self.service, pools.heavy)
+        self.batcher = MicroBatcher(pools.light, self._search)
+
+    def _search(self, requests: list[SearchRequest]) -> list[Response | Exception]:
+        return [
+            answer if isinstance(answer, Exception) else json_response(answer)
+            for answer in self.service.search_batch(requests)
+        ]
+
+
+class CreateRequest(schemas.RequestBody):
+    """Create a collection in the folder of the service."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"name": "new", "like": "photos"}]})
+
+    name: schemas.Name
+    like: schemas.Name | None = Field(default=None, description="A collection whose model it gets.")
+    model: schemas.Name | None = Field(
+        default=None, description="Or the name of a model folder beside the collections."
+    )
+    keep: list[Literal["scores", "features"]] = Field(
+        default=[], max_length=2, description="What is stored besides codes."
+    )
+
+    @model_validator(mode="after")
+    def _check_one_model(self) -> Self:
+        if (self.like is None) == (self.model is None):
+            raise ValueError("expected either like or model")
+        return self
+
+
+class CollectionsResponse(BaseModel):
+    """The collections of the service."""
+
+    class Entry(BaseModel):
+        """One collection."""
+
+        name: str
+        default: bool = Field(description="Whether the routes below /api are about it.")
+
+    collections: list[Entry]
+
+
+Find: TypeAlias = Callable[..., Awaitable[Served]]
+
+
+@dataclass(frozen=True)
+class Access:
+    """Path of routes about a collection, and dependencies that find it for a request.
+
+    Args:
+        prefix: Beginning of the paths.
+        read: Finds it for a request that only reads.
+        write: Finds it for a request that changes it.
+    """
+
+    prefix: str
+    read: Find
+    write: Find
+
+
+class Registry:
+    """The collections of a service.
+
+    Collections that were passed open stay as they are. Those of a folder are opened by the first
+    request on them, and looked up at every request: what other processes create, replace and
+    delete in the folder is noticed without a restart.
+
+    Args:
+        collections: Name → open collection; the first is the default one. Or a folder, whose
+            subfolders are collections; the default is the first by name.
+        config: Access and limits.
+        pools: Where requests run.
+    """
+
+    def __init__(
+        self, collections: Mapping[str, Collection] | Path, config: ServerConfig, pools: Pools
+    ) -> None:
+        self._folder = collections.resolve() if isinstance(collections, Path) else None
+        self._config = config
+        self._pools = pools
+        self._lock = threading.Lock()
+        self._served: dict[str, Served] = {}
+        self._folders: dict[str, tuple[int, int] | None] = {}  # identities, when they were opened
+        if isinstance(collections, Path):
+            self.default = next(iter(self.names()), None)
+            if self.default is not None:
+                self._open(self.default)
+            return
+        for name in collections:
+            _check_name(name)
+        self.default = next(iter(collections))
+        for name, collection in collections.items():
+            self._add(name, collection)
+
+    def names(self) -> list[str]:
+        """Return the names of all collections, the default one first."""
+        if self._folder is None:
+            return list(self._served)
+        names = (path.name for path in self._folder.iterdir() if _is_name(path.name))
+        default = getattr(self, "default", None)
+        found = (name for name in names if Collection.exists(self._folder / name))
+        return sorted(found, key=lambda name: (name != default, name))
+
+    def opened(self) -> list[Served]:
+        """Return the collections that are open."""
+        return list(self._served.values())
+
+    async def find(self, name: str) -> Served:
+        """Return the collection of a name.
+
+        Raises:
+            NotFoundError: There is none.
+        """
+        served = self._served.get(name)
+        if served is not None and self._is_current(name):
+            return served
+        if self._folder is None or not _is_name(name):
+            raise _unknown(name)
+        return await self._pools.heavy.run(self._open, name)
+
+    def create(self, request: CreateRequest, grant: Grant) -> None:
+        """Create a collection in the folder, with a model that is there already."""
+        folder = self._writable_folder()
+        name = _check_name(request.name)
+        if len(self.names()) >= _MAX_COLLECTIONS:
+            raise DataError(f"there are {_MAX_COLLECTIONS:,} collections; delete some first")
+        if request.like is not None:
+            grant.check(request.like, writes=False)
+            source = folder / request.like
+            if not _is_name(request.like) or not Collection.exists(source):
+                raise _unknown(request.like)
+            with Collection.open(source) as collection:
+                model = collection.model
+        else:
+            place = folder / str(request.model)
+            if not _is_name(str(request.model)) or not (place / "config.json").is_file():
+                raise NotFoundError(
+                    f"there is no model folder {str(request.model)[:100]!r} beside the collections"
+                )
+            model = HashModel.load(place)
+        with self._lock:
+            if os.path.lexists(folder / name):
+                raise HTTPException(409, f"there is a collection or folder {name!r} already")
+            Collection.create(folder / name, model, keep=request.keep).close()
+            self.default = self.default or name
+
+    def delete(self, name: str) -> None:
+        """Delete a collection of the folder, with all its items; it cannot be undone."""
+        folder = self._writable_folder()
+        with self._lock:
+            if not _is_name(name) or not Collection.exists(folder / name):
+                raise _unknown(name)
+            if name in self._served:
+                self._drop(name)
+            if (folder / name).is_symlink():
+                (folder / name).unlink()  # what it leads to is not ours
+                return
+            hidden = temporary_path(folder / name)
+            (folder / name).rename(hidden)
+        shutil.rmtree(hidden, ignore_errors=True)
+
+    def _writable_folder(self) -> Path:
+        if self._folder is None:
+            raise DataError(
+                "this service has a fixed list of collections; to create and delete them, serve the"
+                " folder that contains them: crossbit serve FOLDER --writable"
+            )
+        return self._folder
+
+    def close(self) -> None:
+        """Close the collections that were opened here."""
+        if self._folder is not None:
+            for name in list(self._served):
+                self._drop(name)
+
+    def default_access(self) -> Access:
+        """Return the dependencies of routes about the default collection."""
+
+        async def read(request: Request) -> Served:
+            return await self._admit(request, None, writes=False)
+
+        async def write(request: Request) -> Served:
+            return await self._admit(request, None, writes=True)
+
+        return Access(API, read, write)
+
+    def named_access(self) -> Access:
+        """Return the dependencies of routes whose path names the collection."""
+        Name = Annotated[str, PathParameter(description="Name of the collection.")]
+
+        async def read(request: Request, collection: Name) -> Served:
+            return await self._admit(request, collection, writes=False)
+
+        async def write(request: Request, collection: Name) -> Served:
+            return await self._admit(request, collection, writes=True)
+
+        return Access(f"{API}/collections/{{collection}}", read, write)
+
+    async def _admit(self, request: Request, name: str | None, *, writes: bool) -> Served:
+        """Find a collection for a client that has the right to use it."""
+        name = self.default if name is None else name
+        if name is None:
+            raise NotFoundError("there is no default collection; see GET /api/collections")
+        grant_of(request).check(name, writes=writes)
+        return await self.find(name)
+
+    def _is_current(self, name: str) -> bool:
+        """Whether a collection that was opened is still the one in the folder."""
+        return self._folder is None or _identity(self._folder / name) == self._folders[name]
+
+    def _open(self, name: str) -> Served:
+        """Open a collection of the folder; another one that was there before is closed."""
+        assert self._folder is not None  # noqa: S101 - only called for a folder
+        with self._lock:
+            if name in self._served:
+                if self._is_current(name):  # another thread has opened it
+                    return self._served[name]
+                self._drop(name)
+            if not Collection.exists(self._folder / name):
+                raise _unknown(name)
+            self._folders[name] = _identity(self._folder / name)
+            return self._add(name, Collection.open(self._folder / name))
+
+    def _add(self, name: str, collection: Collection) -> Served:
+        prefix = API if name == self.default else f"{API}/collections/{name}"
+        served = Served(name, collection, self._config, self._pools, prefix)
+        self._served[name] = served
+        return served
+
+    def _drop(self, name: str) -> None:
+        """Close a collection; requests that run on it fail or finish."""
+        served = self._served.pop(name)
+        try:
+            served.service.collection.close()
+        except Exception as error:  # its files may be gone
+            _LOG.warning("collection %s: closing it failed (%s)", name, error)
+
+
+def grant_of(request: Request) -> Grant:
+    """Return what the client of a request may do; the middleware has checked its token."""
+    grant: Grant = request.state.grant
+    return grant
+
+
+def _check_name(name: str) -> str:
+    """Return a name that can stand in URLs and name a folder.
+
+    Raises:
+        DataError: It cannot.
+    """
+    if not _is_name(name):
+        raise DataError(
+            f"name of a collection: expected 1 to 100 letters, digits, '.', '_' and '-', the first"
+            f" one a letter or digit; got {name[:100]!r}"
+        )
+    return name
+
+
+def _identity(folder: Path) -> tuple[int, int] | None:
+    """Device and number of a folder; None if it does not exist."""
+    try:
+        stat = folder.stat()
+    except OSError:
+        return None
+    return stat.st_dev, stat.st_ino
+
+
+def _unknown(name: str) -> NotFoundError:
+    return NotFoundError(f"there is no collection {name[:100]!r}; see GET /api/collections")

@@ -1,0 +1,343 @@
+"""Routes of `crossbit.client`: the verbs of `Collection` on many items per request."""
+
+import io
+import json
+import tempfile
+import time
+import zipfile
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends
+from fastapi.responses import Response, StreamingResponse
+from pydantic import Field, field_validator
+
+from crossbit.collection import wire
+from crossbit.errors import BackendError, DataError
+from crossbit.index.budget import Budget
+from crossbit.model.hashmodel import HashModel
+from crossbit.server import schemas
+from crossbit.server.batching import WorkerPool
+from crossbit.server.bodies import (
+    ITEMS_LIMITS,
+    QUERY_LIMITS,
+    BodyLimits,
+    JsonBody,
+    json_body_description,
+    json_response,
+)
+from crossbit.server.registry import Access, Served
+
+_MAX_RESULTS = 100_000  # hits of all queries of one request
+_PAGE = 500  # items that a scan reads at once
+_SCAN_SECONDS = 600.0  # a scan holds a transaction, and the database grows with writes meanwhile
+_SEARCH_LIMITS = BodyLimits(
+    n_bytes=ITEMS_LIMITS.n_bytes, values=QUERY_LIMITS.values, containers=QUERY_LIMITS.containers
+)
+
+Answer = dict[str, Any]
+
+
+class _BatchSearchRequest(schemas.RequestBody):
+    """Search with many queries of one modality; `crossbit.client` sends it."""
+
+    modality: schemas.Name
+    inputs: dict[str, Any] = Field(description="One of rows, codes and raw; see the documentation.")
+    k: schemas.K = 10
+    target: schemas.Target = None
+    filter: dict[str, Any] | None = None
+    min_similarity: schemas.MinSimilarity | Literal["auto"] = 0.0
+    group_by: schemas.Name | None = None
+    offset: schemas.Offset = 0
+    exclude: schemas.Id | None = None
+    bits: int | None = Field(default=None, ge=1, le=1024)
+    rerank: int | None = Field(default=None, ge=1, le=10 * schemas.MAX_HITS)
+    rerank_by: schemas.Name = "codes"
+    budget: schemas.BudgetLimits = None
+    with_codes: schemas.WithCodes = False
+
+
+class _BatchUpsertRequest(schemas.RequestBody):
+    """Add or update items given as columns, all of them or none."""
+
+    ids: list[schemas.Id] = Field(max_length=schemas.MAX_ITEMS, fail_fast=True)
+    views: dict[schemas.Name, dict[str, Any]] = Field(
+        default={}, description="Modality → one of rows, codes and raw, with one input per id."
+    )
+    payload: list[dict[str, Any] | None] | None = Field(
+        default=None,
+        max_length=schemas.MAX_ITEMS,
+        description="One per id; null keeps the current one.",
+    )
+    bookmark: tuple[schemas.Name, int | None] | None = Field(
+        default=None, description="Name and position to store with the items."
+    )
+
+    @field_validator("payload")
+    @classmethod
+    def _check_sizes(cls, payloads: list[Any] | None) -> list[Any] | None:
+        for payload in payloads or ():
+            schemas.check_payload_size(payload)
+        return payloads
+
+
+class _IdsRequest(schemas.RequestBody):
+    """Items to read or delete."""
+
+    ids: list[schemas.Id] = Field(max_length=schemas.MAX_ITEMS, fail_fast=True)
+    modality: schemas.Name | None = Field(
+        default=None, description="Delete only codes of this modality."
+    )
+
+
+class _FieldRequest(schemas.RequestBody):
+    """A payload field to index, or the name of a bookmark."""
+
+    name: str = Field(max_length=200)
+
+
+def remote_routes(access: Access, light: WorkerPool, heavy: WorkerPool) -> APIRouter:
+    """Return the routes of the client library that read.
+
+    Args:
+        access: Finds the collection of a request.
+        light: Runs what takes milliseconds.
+        heavy: Runs everything else.
+    """
+    router = APIRouter(prefix=f"{access.prefix}/batch", tags=["batch"])
+    Read = Annotated[Served, Depends(access.read)]
+
+    async def run(pool: WorkerPool, work: Callable[..., Answer], *arguments: object) -> Response:
+        return await pool.run(lambda: json_response(work(*arguments)))
+
+    @router.get("")
+    async def describe(served: Read) -> Response:
+        """Return the number of items, the modalities and what each accepts."""
+        return await run(light, _Verbs(served).describe)
+
+    search_body = JsonBody(_BatchSearchRequest, _SEARCH_LIMITS, heavy)
+
+    @router.post("/search", openapi_extra=json_body_description(_BatchSearchRequest))
+    async def search(
+        served: Read, request: Annotated[_BatchSearchRequest, Depends(search_body)]
+    ) -> Response:
+        """Search with many queries of one modality."""
+        return await run(heavy, _Verbs(served).search, request)
+
+    ids_body = JsonBody(_IdsRequest, QUERY_LIMITS, heavy)
+
+    @router.post("/get", openapi_extra=json_body_description(_IdsRequest))
+    async def get(served: Read, request: Annotated[_IdsRequest, Depends(ids_body)]) -> Response:
+        """Read items with their codes; null for an unknown id."""
+        return await run(heavy, _Verbs(served).get, request)
+
+    @router.get("/scan", response_class=StreamingResponse)
+    async def scan(served: Read) -> StreamingResponse:
+        """Stream all items of one moment with their codes, as JSON lines.
+
+        The first line names the model; the last one has the number of items, or an error.
+        """
+        return await stream_lines(_Verbs(served).scan(), heavy)
+
+    @router.get("/stats")
+    async def stats(served: Read) -> Response:
+        """Return statistics of this moment; `/api/stats` caches them."""
+        return await run(heavy, _Verbs(served).stats)
+
+    @router.get("/model", response_class=Response)
+    async def model(served: Read) -> Response:
+        """Return the model as a ZIP archive of its folder."""
+        return Response(await heavy.run(_Verbs(served).model), media_type="application/zip")
+
+    @router.get("/bookmark")
+    async def bookmark(served: Read, name: schemas.Name) -> Response:
+        """Return the position that was last stored under a name."""
+        return await run(light, _Verbs(served).bookmark, name)
+
+    return router
+
+
+def remote_write_routes(access: Access, heavy: WorkerPool) -> APIRouter:
+    """Return the routes of the client library that write.
+
+    Args:
+        access: Finds the collection of a request.
+        heavy: Runs what a request does.
+    """
+    router = APIRouter(prefix=f"{access.prefix}/batch", tags=["batch"])
+    Write = Annotated[Served, Depends(access.write)]
+    upsert_body = JsonBody(_BatchUpsertRequest, ITEMS_LIMITS, heavy)
+    delete_body = JsonBody(_IdsRequest, QUERY_LIMITS, heavy)
+    field_body = JsonBody(_FieldRequest, QUERY_LIMITS, heavy)
+
+    @router.post("/upsert", openapi_extra=json_body_description(_BatchUpsertRequest))
+    async def upsert(
+        served: Write, request: Annotated[_BatchUpsertRequest, Depends(upsert_body)]
+    ) -> Response:
+        """Add or update items given as columns; durable when the response arrives."""
+        return json_response(await heavy.run(_Verbs(served).upsert, request))
+
+    @router.post("/delete", openapi_extra=json_body_description(_IdsRequest))
+    async def delete(
+        served: Write, request: Annotated[_IdsRequest, Depends(delete_body)]
+    ) -> Response:
+        """Delete items, or only their codes of one modality."""
+        return json_response(await heavy.run(_Verbs(served).delete, request))
+
+    @router.post("/index", openapi_extra=json_body_description(_FieldRequest))
+    async def index(
+        served: Write, request: Annotated[_FieldRequest, Depends(field_body)]
+    ) -> Response:
+        """Index a payload field."""
+        return json_response(await heavy.run(_Verbs(served).index_field, request.name))
+
+    @router.post("/check")
+    async def check(served: Write) -> Response:
+        """Verify all files and rebuild corrupted indexes."""
+        return json_response(await heavy.run(_Verbs(served).check))
+
+    @router.post("/compact")
+    async def compact(served: Write) -> Response:
+        """Free the space of deleted items, and save the indexes."""
+        return json_response(await heavy.run(_Verbs(served).compact))
+
+    return router
+
+
+class _Verbs:
+    """The verbs of a collection, from and to JSON; inputs of clients are untrusted.
+
+    Args:
+        served: The collection.
+    """
+
+    def __init__(self, served: Served) -> None:
+        self._service = served.service
+        self._collection = served.service.collection
+
+    def describe(self) -> Answer:
+        model = self._model()
+        capabilities = vars(self._collection.capabilities) | {"remote": True}
+        return {
+            "items": len(self._collection),
+            "modalities": {
+                name: self._collection.accepts(name, trusted=False) for name in model.modalities
+            },
+            "n_bits": model.n_bits,
+            "model": model.fingerprint(),
+            "capabilities": capabilities,
+            "keep": list(self._collection.keep),
+            "writable": self._service.config.writable,
+        }
+
+    def search(self, request: _BatchSearchRequest) -> Answer:
+        if request.filter:
+            self._service.check_filter(request.filter)
+        inputs = wire.inputs_from_json(request.inputs, "inputs")
+        if len(inputs) * request.k > _MAX_RESULTS:  # type: ignore[arg-type]
+            raise DataError(
+                f"at most {_MAX_RESULTS:,} hits per request, got {len(inputs)} queries"  # type: ignore[arg-type]
+                f" with k = {request.k}; send fewer queries"
+            )
+        options = request.model_dump(exclude={"modality", "inputs", "budget"})
+        budget = None if request.budget is None else Budget(**request.budget)
+        results = self._collection.search(
+            request.modality, inputs, budget=budget, threads=1, trusted=False, **options
+        )
+        return {"results": wire.results_to_json(results, with_codes=request.with_codes)}
+
+    def get(self, request: _IdsRequest) -> Answer:
+        items = self._collection.get(request.ids)
+        codes = (code for item in items if item is not None for code in item.codes.values())
+        code = next(codes, None)
+        return {
+            "n_bits": self._collection.model.n_bits if code is None else code.n_bits,
+            "model": None if code is None else code.model,
+            "items": [None if item is None else wire.item_to_json(item) for item in items],
+        }
+
+    def scan(self) -> Iterator[bytes]:
+        model, items = self._collection.scan()
+        yield _line({"n_bits": model.n_bits, "model": model.fingerprint()})
+        count = 0
+        for item in items:
+            yield _line(wire.item_to_json(item))
+            count += 1
+        yield _line({"end": count})
+
+    def stats(self) -> Answer:
+        return self._collection.stats().to_dict()
+
+    def model(self) -> bytes:
+        out = io.BytesIO()
+        with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(out, "w") as archive:
+            self._model().save(Path(folder) / "model")
+            for path in sorted((Path(folder) / "model").iterdir()):
+                archive.write(path, path.name)
+        return out.getvalue()
+
+    def bookmark(self, name: str) -> Answer:
+        return {"position": self._collection.bookmark(name)}
+
+    def upsert(self, request: _BatchUpsertRequest) -> Answer:
+        views = {
+            name: wire.inputs_from_json(value, f"views.{name}")
+            for name, value in request.views.items()
+        }
+        self._collection.upsert(
+            request.ids, views, request.payload, trusted=False, bookmark=request.bookmark
+        )
+        return {"changed": len(request.ids)}
+
+    def delete(self, request: _IdsRequest) -> Answer:
+        return {"changed": self._collection.delete(request.ids, modality=request.modality)}
+
+    def index_field(self, name: str) -> Answer:
+        self._collection.index_field(name)
+        return {}
+
+    def check(self) -> Answer:
+        return {"findings": [wire.finding_to_json(each) for each in self._collection.check()]}
+
+    def compact(self) -> Answer:
+        self._collection.compact()
+        return {}
+
+    def _model(self) -> HashModel:
+        """Return the current model, also after an upgrade by another process."""
+        return self._collection.scan()[0]
+
+
+async def stream_lines(
+    lines: Iterator[bytes], pool: WorkerPool, headers: Mapping[str, str] | None = None
+) -> StreamingResponse:
+    """Return lines of JSON as a response; an error after the first page is the last line.
+
+    Args:
+        lines: The lines; they are read in the pool, many at once.
+        pool: Where they are read.
+        headers: Further headers of the response.
+    """
+
+    async def read() -> bytes:
+        return await pool.run(lambda: b"".join(islice(lines, _PAGE)))
+
+    async def pages(page: bytes) -> AsyncIterator[bytes]:
+        deadline = time.monotonic() + _SCAN_SECONDS
+        try:
+            while page:
+                yield page
+                page = await read()
+                if time.monotonic() > deadline:
+                    raise BackendError(f"the scan took more than {_SCAN_SECONDS:g} s; read faster")
+        except Exception as error:
+            yield _line({"error": str(error)})
+
+    media_type = "application/x-ndjson; charset=utf-8"
+    return StreamingResponse(pages(await read()), media_type=media_type, headers=headers)
+
+
+def _line(content: Answer) -> bytes:
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
