@@ -17,16 +17,24 @@ if TYPE_CHECKING:
         FormatError,
         MissingExtraError,
     )
-    from crossbit.hashers import HASHERS, Hasher
+    from crossbit.hashers import HASHERS, Hasher, extend
+    from crossbit.hashers.batch import BATCH as BATCH
     from crossbit.hashers.ccaitq import CCAITQ as CCAITQ
     from crossbit.hashers.classridge import ClassRidge as ClassRidge
+    from crossbit.hashers.cmfh import CMFH as CMFH
     from crossbit.hashers.cmnn import CMNN as CMNN
     from crossbit.hashers.cmssh import CMSSH as CMSSH
+    from crossbit.hashers.dch import DCH as DCH
     from crossbit.hashers.diffhash import DiffHash as DiffHash
+    from crossbit.hashers.djsrh import DJSRH as DJSRH
+    from crossbit.hashers.itq import ITQ as ITQ
     from crossbit.hashers.lsh import LSH as LSH
     from crossbit.hashers.mmnn import MMNN as MMNN
     from crossbit.hashers.posteriorlsh import PosteriorLSH as PosteriorLSH
     from crossbit.hashers.rankedcca import RankedCCA as RankedCCA
+    from crossbit.hashers.scmseq import SCMSeq as SCMSeq
+    from crossbit.hashers.scratch import SCRATCH as SCRATCH
+    from crossbit.hashers.seph import SePH as SePH
     from crossbit.hashers.spectralhashing import SpectralHashing as SpectralHashing
     from crossbit.index import HammingIndex
     from crossbit.metrics import evaluate, mean_average_precision
@@ -37,7 +45,7 @@ _HOMES = {
     "crossbit.data": ["Dataset", "Pairs", "Views", "pairs_from_labels"],
     "crossbit.model": ["HashModel", "Recipe"],
     "crossbit.metrics": ["evaluate", "mean_average_precision"],
-    "crossbit.hashers": ["HASHERS", "Hasher"],
+    "crossbit.hashers": ["HASHERS", "Hasher", "extend"],
     "crossbit.index": ["HammingIndex"],
     "crossbit.collection": ["Collection", "Hit", "Item"],
     "crossbit.errors": [
@@ -68,6 +76,7 @@ __all__ = [
     "mean_average_precision",
     "HASHERS",
     "Hasher",
+    "extend",
     "CrossbitError",
     "DataError",
     "FormatError",

@@ -3,12 +3,15 @@
 import math
 import re
 from collections.abc import Iterable
+from importlib.util import find_spec
 from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crossbit.errors import DataError
+from crossbit._frames import is_missing
+from crossbit._install import LIBRARIES
+from crossbit.errors import DataError, MissingExtraError
 
 MAX_BITS = 1024
 _NAME = re.compile(r"\w+")
@@ -22,6 +25,18 @@ def check_modality(name: object) -> str:
             f"a modality name must consist of letters, digits and underscores, got {name!r}"
         )
     return name
+
+
+def check_installed(*modules: str) -> None:
+    """Raise an error that names all optional libraries that are missing; none is imported.
+
+    Args:
+        *modules: Keys of `crossbit._install.LIBRARIES`, such as ``"torch"``.
+    """
+    missing = [LIBRARIES[module] for module in dict.fromkeys(modules) if find_spec(module) is None]
+    if missing:
+        libraries, extras = zip(*missing, strict=True)
+        raise MissingExtraError(libraries, extras)
 
 
 def check_known(name: str, names: Iterable[str], what: str = "modality") -> str:
@@ -49,12 +64,28 @@ def check_integer(value: object, what: str, *, least: int = 0) -> int:
     return int(value)
 
 
+def check_number(value: object, what: str) -> float:
+    """Return a finite number."""
+    if not isinstance(value, int | float | np.number) or not np.isfinite(float(value)):
+        raise DataError(f"{what} must be a finite number, got {value!r}")
+    return float(value)
+
+
+def check_fraction(value: object, what: str) -> None:
+    """Reject what is not a number from 0 to 1."""
+    if not isinstance(value, int | float | np.number) or not 0 <= value <= 1:
+        raise DataError(f"{what} must be between 0 and 1, got {value!r}")
+
+
 def _is_integer(value: object) -> TypeGuard[int]:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def check_array(value: ArrayLike, what: str) -> NDArray[Any]:
-    """Return a plain array, without a copy if possible; reject masked and sparse arrays."""
+    """Return a plain array, without a copy if possible; reject masked and sparse arrays.
+
+    Of a frame, missing numbers become NaN, and a column of lists becomes rows.
+    """
     if np.ma.is_masked(value):
         raise DataError(f"{what}: some numbers are masked; fill them first, X.filled(np.nan)")
     if hasattr(value, "toarray"):
@@ -62,11 +93,29 @@ def check_array(value: ArrayLike, what: str) -> NDArray[Any]:
             f"{what}: expected a dense array, got a sparse {type(value).__name__}; pass X.toarray()"
         )
     try:
-        return np.asarray(value)
+        array = np.asarray(value)
+        is_frame = hasattr(value, "to_numpy") and array.dtype == object
+        return _from_objects(array) if is_frame else array
     except ValueError as error:
         raise DataError(
             f"{what}: rows of unequal lengths do not form a matrix ({error})"
         ) from error
+
+
+def _from_objects(array: NDArray[Any]) -> NDArray[Any]:
+    """Convert the cells of a frame to numbers if all of them are numbers, lists or missing."""
+    cells = array.tolist()
+    if array.ndim == 1 and any(isinstance(cell, list | np.ndarray) for cell in cells):
+        width = max(len(cell) for cell in cells if not is_missing(cell))
+        return np.array([[np.nan] * width if is_missing(cell) else cell for cell in cells])
+    rows = cells if array.ndim == 2 else [cells]
+    try:
+        numbers = np.array(
+            [[np.nan if is_missing(cell) else cell for cell in row] for row in rows], np.float64
+        )
+    except (ValueError, TypeError):
+        return array
+    return numbers if array.ndim == 2 else numbers[0]
 
 
 def present_rows(rows: NDArray[Any]) -> NDArray[np.bool_]:
@@ -115,6 +164,6 @@ def check_matrix(value: ArrayLike, what: str, *, width: int | None = None) -> ND
     if bad.any():
         raise DataError(
             f"{what}: {bad.sum()} of {len(array)} rows contain NaN or infinity,"
-            f" the first is row {bad.argmax()}; remove or impute them"
+            f" the first is row {bad.argmax()} (counted from 0); remove or impute them"
         )
     return array

@@ -68,6 +68,11 @@ def vote(
     return tags[:max_tags]
 
 
+def tag_list(value: object) -> list[str]:
+    """Return the strings of a list in a payload; any other value has none."""
+    return [tag for tag in value if isinstance(tag, str)] if isinstance(value, list) else []
+
+
 def _shares(weights: Sequence[float] | None, n: int) -> list[float]:
     """Weights that sum to one; if all are zero, neighbors vote with equal weight."""
     array = np.ones(n) if weights is None else np.asarray(weights, np.float64)

@@ -1,17 +1,18 @@
 """Binary codes of one length, packed into 64-bit words, and the result of a search in them."""
 
 import operator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from crossbit._frames import to_frame
 from crossbit._io.files import ArrayFile
 from crossbit._validation import check_bits
-from crossbit.errors import DataError
+from crossbit.errors import DataError, FormatError
 from crossbit.kernels.search import hamming_matrix
 
 FORMAT = "crossbit.codes/1"
@@ -29,6 +30,8 @@ class Codes:
     Args:
         words: ``uint64`` array of shape (n, ⌈n_bits / 64⌉).
         n_bits: Length of a code, 1 to 1024.
+        model: Fingerprint of the model that made the codes, if known. A collection refuses codes
+            that another model made.
 
     Example:
         >>> codes = Codes.pack([[True, False, True], [True, True, True]])
@@ -41,6 +44,7 @@ class Codes:
 
     words: NDArray[np.uint64]
     n_bits: int
+    model: str | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         """Reject words of the wrong type or shape, and padding that is not zero."""
@@ -74,7 +78,7 @@ class Codes:
         return cls.from_bytes(np.packbits(array, axis=1, bitorder="little"), n_bits)
 
     @classmethod
-    def from_bytes(cls, packed: ArrayLike, n_bits: int) -> Self:
+    def from_bytes(cls, packed: ArrayLike, n_bits: int, *, model: str | None = None) -> Self:
         """Convert rows of packed bytes, the layout of faiss, usearch and ``numpy.packbits``."""
         array = np.asarray(packed)
         n_bits = check_bits(n_bits)
@@ -85,7 +89,7 @@ class Codes:
             )
         as_bytes = np.zeros((len(array), -(-n_bits // 64) * 8), np.uint8)
         as_bytes[:, : array.shape[1]] = array
-        return cls(as_bytes.view("<u8").astype(np.uint64, copy=False), n_bits)
+        return cls(as_bytes.view("<u8").astype(np.uint64, copy=False), n_bits, model=model)
 
     def to_bytes(self) -> NDArray[np.uint8]:
         """Return rows of ⌈n_bits / 8⌉ packed bytes, least significant bit first."""
@@ -96,6 +100,16 @@ class Codes:
         """Return the bits as booleans, shape (n, n_bits)."""
         bits = np.unpackbits(self.to_bytes(), axis=1, count=self.n_bits, bitorder="little")
         return bits.view(np.bool_)
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        """Return the bits as zeros and ones, ``uint8`` of shape (n, n_bits): ``np.asarray(codes)``.
+
+        `to_bytes` returns the packed form.
+        """
+        if copy is False:
+            raise ValueError("codes are packed; an array of their bits is always a copy")
+        bits = self.unpack().view(np.uint8)
+        return bits if dtype is None else bits.astype(dtype)
 
     def truncate(self, n_bits: int) -> "Codes":
         """Return the first ``n_bits`` bits of every code."""
@@ -112,8 +126,8 @@ class Codes:
             row = operator.index(rows)
             if not -len(self) <= row < len(self):
                 raise IndexError(f"row {row} of {len(self)} codes")
-            return Codes(self.words[row][None], self.n_bits)
-        return Codes(self.words[rows], self.n_bits)
+            return Codes(self.words[row][None], self.n_bits, model=self.model)
+        return Codes(self.words[rows], self.n_bits, model=self.model)
 
     def __len__(self) -> int:
         """Number of codes."""
@@ -137,7 +151,10 @@ class Codes:
     def load(cls, path: str | PathLike[str]) -> Self:
         """Load a file of codes, memory-mapped; raise a `FormatError` if it is corrupted."""
         file = ArrayFile.read(Path(path), FORMAT)
-        return cls(file.arrays["words"], file.meta["n_bits"])
+        try:
+            return cls(file.arrays["words"], file.meta["n_bits"])
+        except (KeyError, TypeError, DataError) as error:
+            raise FormatError(f"{path}: the header does not describe codes ({error})") from error
 
 
 def hamming(a: Codes, b: Codes) -> NDArray[np.uint16]:
@@ -150,6 +167,28 @@ def hamming(a: Codes, b: Codes) -> NDArray[np.uint16]:
     return hamming_matrix(a.words, b.words)
 
 
+def prefix_lengths(n_bits: int) -> list[int]:
+    """Return the lengths at which nested codes are learned: 16, 32, 64, …, the whole code."""
+    return [*(16 << i for i in range(6) if 16 << i < n_bits), n_bits]
+
+
+@dataclass(frozen=True, eq=False)
+class Certificate:
+    """What a search with a budget proves, one element per query.
+
+    Args:
+        proven_radius: No code at most this far away is missing that would rank before the last
+            result; -1 if nothing is proven.
+        exact: Whether the answer is proven to be that of an exact search.
+        estimated_recall: Expected share of the exact results that were found, 1 for exact answers;
+            NaN before `HammingIndex.calibrate`.
+    """
+
+    proven_radius: NDArray[np.int32]
+    exact: NDArray[np.bool_]
+    estimated_recall: NDArray[np.float64]
+
+
 @dataclass(frozen=True, eq=False)
 class Matches:
     """Nearest items of each query: nearest first, ties by id, ``-1`` pads rows of fewer than k.
@@ -157,10 +196,12 @@ class Matches:
     Args:
         ids: ``int64`` array of shape (queries, k).
         distances: ``int32`` array of the same shape.
+        certificate: What is proven about each row, if the search had a budget; None: all exact.
     """
 
     ids: NDArray[np.int64]
     distances: NDArray[np.int32]
+    certificate: Certificate | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         """Reject arrays of different shapes."""
@@ -173,6 +214,21 @@ class Matches:
     def __len__(self) -> int:
         """Number of queries."""
         return len(self.ids)
+
+    def to_frame(self, library: str = "pandas") -> Any:  # noqa: ANN401 - a frame
+        """Return one row per match: ``query``, ``rank`` (from 1), ``id`` and ``distance``.
+
+        Args:
+            library: ``"pandas"`` or ``"polars"``.
+        """
+        query, position = np.nonzero(self.ids >= 0)
+        columns: dict[str, Any] = {
+            "query": query,
+            "rank": position + 1,
+            "id": self.ids[query, position],
+            "distance": self.distances[query, position],
+        }
+        return to_frame(columns, library)
 
     def __eq__(self, other: object) -> bool:
         """Whether both hold the same ids at the same distances."""

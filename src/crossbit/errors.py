@@ -3,6 +3,7 @@
 ```
 CrossbitError
 ├── DataError (ValueError)            an argument or a row of data cannot be used
+│   └── RowError                      one row of an array cannot be used; knows its number
 ├── FormatError                       a file is corrupted or of an unknown format
 ├── BackendError                      a store or server did not answer
 └── MissingExtraError (ImportError)   an optional library is not installed
@@ -11,6 +12,11 @@ CrossbitError
 A message says what was expected, what was given, and the remedy.
 """
 
+from collections.abc import Sequence
+from typing import Self
+
+from crossbit._install import install_command
+
 
 class CrossbitError(Exception):
     """Base class: catch it to catch every error that Crossbit raises on purpose."""
@@ -18,6 +24,38 @@ class CrossbitError(Exception):
 
 class DataError(CrossbitError, ValueError):
     """An argument or a row of data that cannot be used."""
+
+
+class RowError(DataError):
+    """A feature row that cannot be used; who knows the file behind the array can name the line.
+
+    Args:
+        modality: Modality of the rows.
+        row: Number of the row in the array that was passed, from 0.
+        problem: What is wrong with it, and the remedy; continues a sentence about the row.
+        item: How the caller names the row, such as ``"item 'cat.jpg'"``.
+    """
+
+    def __init__(self, modality: str, row: int, problem: str, item: str = "") -> None:
+        super().__init__(modality, row, problem, item)  # the arguments, so that it can be pickled
+        self.modality = modality
+        self.row = row
+        self.problem = problem
+        self.item = item
+
+    def __str__(self) -> str:
+        """Such as ``rows of 'image': row 3 (counted from 0) contains NaN; remove it``."""
+        name = f", {self.item}" if self.item else ""
+        return f"rows of {self.modality!r}: row {self.row} (counted from 0){name} {self.problem}"
+
+    def renumbered(self, row: int, item: str = "") -> "RowError":
+        """Return the error with the number that the row has for the caller."""
+        return RowError(self.modality, row, self.problem, item or self.item)
+
+    def at(self, place: str) -> DataError:
+        """Return the error with a place in a file, such as ``"items.jsonl, line 5"``."""
+        name = f", {self.item}" if self.item else ""
+        return DataError(f"{place}{name}: the row of {self.modality!r} {self.problem}")
 
 
 class FormatError(CrossbitError):
@@ -29,10 +67,19 @@ class BackendError(CrossbitError):
 
 
 class MissingExtraError(CrossbitError, ImportError):
-    """A library of an optional extra that is not installed."""
+    """Libraries of optional extras that are not installed."""
 
-    def __init__(self, library: str, extra: str) -> None:
-        """Name the missing library and the extra that contains it."""
-        super().__init__(
-            f"{library!r} is not installed. Install it with: pip install 'crossbit[{extra}]'"
-        )
+    def __init__(self, library: str | Sequence[str], extra: str | Sequence[str]) -> None:
+        """Name the missing libraries, and for each of them the extra that contains it."""
+        libraries = [library] if isinstance(library, str) else library
+        names = ", ".join(map(repr, libraries))
+        one = len(libraries) == 1
+        phrase = "is not installed. Install it" if one else "are not installed. Install them"
+        command = install_command(libraries, [extra] if isinstance(extra, str) else extra)
+        super().__init__(f"{names} {phrase} with: {command}")
+        self.library = library
+        self.extra = extra
+
+    def __reduce__(self) -> tuple[type[Self], tuple[str | Sequence[str], str | Sequence[str]]]:
+        """Pickle the arguments: the error may come from a worker process."""
+        return type(self), (self.library, self.extra)

@@ -1,7 +1,10 @@
 """The application: renamed options, and commands of other distributions."""
 
+import subprocess
 import sys
+from importlib import import_module
 from importlib.metadata import EntryPoint, EntryPoints
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -139,3 +142,45 @@ def test_a_plugin_is_imported_only_when_it_runs(
     monkeypatch.setitem(sys.modules, plugin.__name__, plugin)
     assert main(["other", "hello", "you"]) == 0
     assert capsys.readouterr().out == "hello you\n"
+
+
+@pytest.mark.parametrize("argument", ["--help", "--version"])
+def test_help_imports_no_library_of_a_command(argument: str) -> None:
+    code = (
+        "import sys; from crossbit.cli import main; main(sys.argv[1:]);"
+        "print(*sorted(sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, argument], capture_output=True, text=True, check=True
+    )
+    modules = set(done.stderr.split())
+    assert not modules & {"numpy", "torch", "pydantic", "scipy", "sqlite3", "asyncio"}
+    assert {name for name in modules if name.startswith("crossbit.")} == {
+        "crossbit._install",
+        "crossbit.cli",
+        "crossbit.cli.app",
+        "crossbit.errors",
+    }
+
+
+@pytest.mark.parametrize("module", app_module._COMMANDS)
+def test_the_list_of_commands_repeats_their_docstrings(module: str) -> None:
+    commands = import_module(f"crossbit.cli.{module}").commands
+    listed = app_module._COMMANDS[module]
+    if module == "data":
+        assert listed == {"data": commands.info.help}
+        return
+    assert list(listed) == [command.name for command in commands.registered_commands]
+    for command in commands.registered_commands:
+        first = command.callback.__doc__.split("\n\n")[0]
+        assert listed[command.name] == " ".join(first.split())
+        if module in app_module._PANELS:
+            assert command.rich_help_panel == app_module._PANELS[module]
+
+
+def test_every_module_with_commands_is_listed() -> None:
+    folder = Path(app_module.__file__).parent
+    modules = {
+        path.stem for path in folder.glob("*.py") if "commands = typer.Typer(" in path.read_text()
+    }
+    assert modules == set(app_module._COMMANDS)

@@ -2,7 +2,11 @@
 
 import io
 import json
+import os
+import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from crossbit import Collection, HashModel
-from crossbit.cli import _input, console, items, main
+from crossbit._progress import OnStep, Step
+from crossbit.cli import console, main
+from crossbit.data import captions
 from crossbit.features import BagOfTags
 from crossbit.model import Affine
 
@@ -39,7 +45,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def photos(model: Path, tmp_path: Path) -> Path:
-    assert run("create", tmp_path / "photos", "--model", model, "--keep-features", "float16") == 0
+    kept = ("--keep", "scores", "--keep", "features")
+    assert run("create", tmp_path / "photos", "--model", model, *kept) == 0
     return tmp_path / "photos"
 
 
@@ -130,7 +137,7 @@ def test_byte_order_marks_and_crlf_are_read(
     monkeypatch.setattr(
         sys, "stdin", io.TextIOWrapper(io.BytesIO(text.replace("caf", "th").encode()), "latin-1")
     )
-    assert run("add", photos, "-", "--column", "text=tags") == 0
+    assert run("add", photos, "-", "--column", "text=tags", "--replace") == 0
     assert stored(photos)["p0"][0]["year"] == "th\u00e9"
 
 
@@ -196,14 +203,13 @@ def test_an_interrupted_add_continues_where_it_stopped(
     upsert = Collection.upsert
     calls = 0
 
-    def interrupted(self: Collection, *arguments: Any) -> None:  # noqa: ANN401
+    def interrupted(self: Collection, ids: Any, *given: Any, **options: Any) -> None:  # noqa: ANN401
         nonlocal calls
-        calls += 1
+        calls += bool(ids)
         if calls == 3:
             raise KeyboardInterrupt
-        upsert(self, *arguments)
+        upsert(self, ids, *given, **options)
 
-    monkeypatch.setattr(items, "_SAVE_EVERY", -1)
     monkeypatch.setattr(Collection, "upsert", interrupted)
     command = ("add", photos, lines, "--column", "text=tags", "--batch", 10)
     assert run(*command) == 130
@@ -211,6 +217,41 @@ def test_an_interrupted_add_continues_where_it_stopped(
     assert run(*command) == 0
     assert "continuing after 20 items" in capsys.readouterr().err
     assert calls == 4
+    assert stored(photos) == EXPECTED
+    with Collection.open(photos) as collection:
+        assert collection._store._state().bookmarks == {}  # type: ignore[attr-defined]
+
+
+def test_an_interrupted_add_skips_nothing_after_a_backup_was_restored(
+    photos: Path, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(photos, tmp_path / "backup")
+    upsert = Collection.upsert
+
+    def interrupted(self: Collection, *given: Any, **options: Any) -> None:  # noqa: ANN401
+        if len(self) == 20:
+            raise KeyboardInterrupt
+        upsert(self, *given, **options)
+
+    monkeypatch.setattr(Collection, "upsert", interrupted)
+    command = ("add", photos, lines, "--column", "text=tags", "--batch", 10)
+    assert run(*command) == 130
+    monkeypatch.undo()
+    shutil.rmtree(photos)
+    shutil.copytree(tmp_path / "backup", photos)
+    assert run(*command) == 0
+    assert stored(photos) == EXPECTED
+
+
+def test_the_progress_file_of_an_earlier_version_counts_only_for_rows_that_are_stored(
+    photos: Path, lines: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = [None, "None", "id", ["text=tags"]]
+    stat = lines.stat()
+    key = json.dumps([str(lines.resolve()), stat.st_size, stat.st_mtime_ns, settings])
+    (photos / "adding.json").write_text(json.dumps({key: 20}))
+    assert run("add", photos, lines, "--column", "text=tags") == 0
+    assert "continuing" not in capsys.readouterr().err
     assert stored(photos) == EXPECTED
     assert not (photos / "adding.json").exists()
 
@@ -243,17 +284,39 @@ def test_search_prints_json_lines(
     )
     hits = json.loads(capsys.readouterr().out.splitlines()[0])
     assert {hit["id"] for hit in hits} == {"p0", "p3", "p6", "p9"}
-    assert run("search", filled, "--like", "p4", "-m", "image", "-k", 1, "--json") == 0
+    own = ("-m", "image", "--target", "image")
+    reranked = ("--rows", tmp_path / "q.npy", *own, "--rerank", 20, "--rerank-by")
+    assert run("search", filled, *reranked, "scores") == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[0])[0]["id"] == "p0"
+    assert run("search", filled, "--like", "p4", *own, "--bits", 8, "--rerank", 20) == 0
+    hits = json.loads(capsys.readouterr().out)
+    assert hits[0]["id"] == "p4"
+    assert {hit["similarity"] * 8 % 1 for hit in hits} == {0.0}
+    assert run("search", filled, *reranked, "payload") == 1
+    assert "rerank_by must be one of codes, scores, features" in capsys.readouterr().err
+    like = ("--like", "p4", *own)
+    assert run("search", filled, *like, "-k", 1, "--json") == 0
     assert json.loads(capsys.readouterr().out)[0]["id"] == "p4"
+    assert run("search", filled, *like, "-k", 2, "--group-by", "year", "--offset", 1) == 0
+    (grouped,) = map(json.loads, capsys.readouterr().out.splitlines())
+    assert len({2004, *(hit["payload"]["year"] for hit in grouped)}) == 3
+    assert "weak" not in grouped[0]
+    assert run("search", filled, *like, "--min-similarity", "auto") == 0
+    assert run("search", filled, *like, "--min-similarity", "weak") == 1
+    assert "or 'auto', got 'weak'" in capsys.readouterr().err
+    assert run("search", filled, *like, "--filter", '{"yaer": 1}') == 1
+    assert "known fields: 'tags', 'year'" in capsys.readouterr().err
 
 
 def test_a_terminal_gets_tables(
     filled: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(type(console.out), "is_terminal", property(lambda _: True))
-    assert run("search", filled, "--like", "p4", "-m", "image", "-k", 2) == 0
+    assert run("search", filled, "--like", "p4", "-m", "image", "--target", "image", "-k", 2) == 0
     printed = capsys.readouterr().out
     assert "like p4" in printed
+    heading = ["id", "modality", "payload", "similarity", "distance"]
+    assert printed.splitlines()[1].split() == heading
     assert "tags: cloud, year: 2004" in printed
     assert "1.000" in printed
     assert (
@@ -314,6 +377,29 @@ def test_export_and_import(
     assert run("import", tmp_path / "copy", tmp_path / "e.jsonl") == 0
     with Collection.open(tmp_path / "copy") as collection:
         assert list(collection) == before
+    assert run("export", filled, "--out", tmp_path / "e.jsonl") == 1
+    assert "e.jsonl: exists already" in capsys.readouterr().err
+    assert run("export", tmp_path / "copy", "--out", tmp_path / "e.jsonl", "--replace") == 0
+
+
+def test_an_export_of_the_first_format_is_imported_with_a_warning(
+    filled: Path,
+    model: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert run("export", filled) == 0
+    header, *items, _ = capsys.readouterr().out.splitlines()
+    fields = {**json.loads(header), "format": "crossbit.export/1"}
+    del fields["modalities"]
+    first = "\n".join([json.dumps(fields), *items, ""])
+    assert run("create", tmp_path / "copy", "-M", model) == 0
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(first.encode())))
+    assert run("import", tmp_path / "copy", "-") == 0
+    assert "standard input: format 'crossbit.export/1' has no checksum" in caplog.text
+    assert stored(tmp_path / "copy") == stored(filled)
 
 
 def test_get_prints_items_and_names_missing_ones(
@@ -354,7 +440,7 @@ def test_an_output_that_is_not_utf8_loses_nothing(
 
 
 def test_stats_check_compact_upgrade(
-    filled: Path, model: Path, capsys: pytest.CaptureFixture[str]
+    filled: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("stats", filled) == 0
     printed = capsys.readouterr().out
@@ -365,8 +451,36 @@ def test_stats_check_compact_upgrade(
     assert run("compact", filled) == 0
     assert "indexes saved" in capsys.readouterr().err
     assert run("upgrade", filled, model) == 0
+    loaded = HashModel.load(model)
+    encoders = {**loaded.encoders, "image_v2": loaded.encoders["image"]}
+    HashModel(encoders, 24, loaded.recipes).save(tmp_path / "extended")
+    assert run("adopt", filled, tmp_path / "extended") == 0
+    assert "image, text, image_v2 → 24 bits" in capsys.readouterr().err
+    assert run("adopt", filled, tmp_path / "extended") == 1
+    assert "adds no modality to" in capsys.readouterr().err
     assert run("check", filled) == 0
     assert "OK: 25 items" in capsys.readouterr().err
+
+
+def test_check_compact_and_upgrade_show_counts(
+    filled: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: dict[str, Step] = {}
+
+    @contextmanager
+    def steps(title: str) -> Iterator[OnStep]:
+        yield lambda step: shown.update({title: step})
+
+    monkeypatch.setattr(console, "steps", steps)
+    assert run("check", filled) == 0
+    assert run("compact", filled) == 0
+    assert run("upgrade", filled, model) == 0
+    rows = 2 * N  # image and text
+    assert shown == {
+        "checking rows": Step(N + 3 * rows, N + 3 * rows),  # items, codes, features, scores
+        "compacting": Step(4, 4),
+        "encoding with the other model": Step(rows, rows),
+    }
 
 
 def test_check_names_damage(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -395,7 +509,7 @@ REFUSED = [
     ),
     (
         ("add", "{photos}", "{lines}", "--id-column", "url"),
-        "record 1 has no id column 'url'; it has ['id', 'image', ",
+        "items.jsonl, line 1: there is no id column 'url'; the record has ['id', 'image', ",
     ),
     (
         ("add", "{photos}", "{lines}", "--ids-file", "names.txt"),
@@ -411,7 +525,7 @@ REFUSED = [
     (("delete", "{photos}"), "name the items: give their ids, or --ids-file with one id per line"),
     (
         ("import", "{photos}", "{lines}"),
-        "format None in its first line; expected 'crossbit.export/1'",
+        "format None in its first line; expected 'crossbit.export/2', 'crossbit.export/1' or",
     ),
     (
         ("create", "{photos}", "-M", "{model}"),
@@ -447,13 +561,13 @@ TWO = '{"id": "a", "image": [1, 2, 3, 4]}\n{"id": "b", "image": '
         ("{", "line 1 is not JSON"),
         ("[1]", "line 1: expected a JSON object, got list"),
         ('{"id": "a", "image": [1, 2]}', "expected shape (n, 4), got (1, 2)"),
-        (TWO + "[1]}", "'image': expected lists of 4 numbers, item 'b' has a list of 1"),
+        (TWO + "[1]}", "line 2: expected a list of 4 numbers for 'image', got a list of 1"),
         (
             TWO + "[1e300, 1, 1, 1]}",
-            "row 1 contains NaN, infinity or numbers beyond float32; remove or impute it",
+            "bad.jsonl, line 2, item 'b': the row of 'image' contains NaN, infinity or numbers",
         ),
-        (TWO + "5}", "'image': expected lists of 4 numbers, item 'b' has 5"),
-        (TWO + '"cat.jpg"}', "'image': expected lists of 4 numbers, item 'b' has 'cat.jpg'"),
+        (TWO + "5}", "line 2: expected a list of 4 numbers for 'image', got 5"),
+        (TWO + '"cat.jpg"}', "line 2: expected a list of 4 numbers for 'image', got 'cat.jpg'"),
         ('{"deep": ' + 9999 * "[", "line 1 is not JSON"),
     ],
 )
@@ -480,12 +594,10 @@ def test_invalid_csv_is_named(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(_input, "_MAX_CELL", 99)
+    monkeypatch.setattr(captions, "_MAX_CELL", 99)
     (tmp_path / "t.csv").write_text("id,name\na," + "x" * 100 + "\n")
     assert run("add", photos, tmp_path / "t.csv") == 1
-    assert (
-        "t.csv: invalid CSV after line 1 (field larger than field limit" in capsys.readouterr().err
-    )
+    assert "t.csv, line 2: invalid CSV (field larger than field limit" in capsys.readouterr().err
 
 
 def test_a_closed_standard_input_is_named(
@@ -507,16 +619,38 @@ def test_codes_of_another_model_are_not_imported(
     assert run("create", tmp_path / "c", "-M", tmp_path / "other") == 0
     assert run("import", tmp_path / "c", tmp_path / "e.jsonl") == 1
     assert "its codes come from another model" in capsys.readouterr().err
-    header = (tmp_path / "e.jsonl").read_text().splitlines()[0]
-    for line, problem in (
-        ('{"id": "x"}', "a line is not what 'crossbit export' writes (KeyError('codes'))"),
-        (
-            '{"id": "x", "payload": {}, "codes": {"image": "no"}}',
-            "a line is not what 'crossbit export' writes (ValueE",
-        ),
-        ('{"id": "x", "payload": {}, "codes": {"image": "00"}}', "bytes"),
-    ):
-        (tmp_path / "odd.jsonl").write_text(f"{header}\n{line}\n")
-        assert run("import", filled, tmp_path / "odd.jsonl") == 1
-        assert problem in capsys.readouterr().err
-    assert "x" not in stored(filled)
+
+
+def test_a_collection_that_appears_meanwhile_is_not_replaced(
+    model: Path,
+    photos: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from crossbit.collection.local import schema
+
+    create = schema._create_database
+
+    def slow(*arguments: Any) -> None:  # noqa: ANN401
+        create(*arguments)
+        shutil.copytree(photos, tmp_path / "same")
+
+    monkeypatch.setattr(schema, "_create_database", slow)
+    assert run("create", tmp_path / "same", "-M", model) == 1
+    assert "same: exists already; choose another path" in capsys.readouterr().err
+    assert not list(tmp_path.glob(".same*"))
+    assert stored(tmp_path / "same") == stored(photos)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions are those of POSIX")
+def test_a_new_collection_is_as_private_as_the_umask_says(model: Path, tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        assert run("create", tmp_path / "c", "-M", model) == 0
+    finally:
+        os.umask(before)
+    paths = [tmp_path / "c", *(tmp_path / "c").rglob("*")]
+    assert {path.name: oct(path.stat().st_mode & 0o077) for path in paths} == {
+        path.name: "0o0" for path in paths
+    }

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,10 +13,12 @@ import numpy as np
 import pytest
 import scipy.io
 
-from crossbit import Codes, Dataset, HashModel
+from crossbit import HASHERS, Codes, Dataset, HashModel
+from crossbit._install import Installation
 from crossbit.cli import main
 from crossbit.cli.doctor import EXTRAS
 from crossbit.evaluation import read_result
+from crossbit.metrics.weak import thresholds
 
 ROOT = Path(__file__).parents[2]
 
@@ -42,6 +45,20 @@ def test_fit_writes_a_model(model: Path) -> None:
     loaded = HashModel.load(model)
     assert (loaded.modalities, loaded.n_bits) == (["image", "text"], 24)
     assert loaded.card["method"] == "ccaitq"
+
+
+def test_fit_learns_from_neighbors(
+    toy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = ("fit", toy, "--bits", 8, "--set", "steps=2", "-o", tmp_path / "model", "--neighbors")
+    assert run(*line, "image=cosine(4)", "--neighbors", "text=euclidean") == 0
+    data = HashModel.load(tmp_path / "model").card["data"]
+    assert data["neighbors of image"].startswith("4 nearest by cosine of")
+    assert data["neighbors of text"].startswith("10 nearest by euclidean of")
+    assert run(*line, "cosine", "--neighbors", "text=cosine", "--replace") == 1
+    assert "--neighbors: give one metric for all modalities" in capsys.readouterr().err
+    assert run(*line, "cosine", "--ray", "local", "--replace") == 1
+    assert run(*line, "cosine", "--method", "ccaitq", "--replace") == 1
 
 
 def test_fields_come_from_a_file_and_from_the_line(toy: Path, tmp_path: Path) -> None:
@@ -111,6 +128,42 @@ def test_evaluate_prints_every_direction_and_writes_a_result(
     assert (result["protocol"]["queries"], result["protocol"]["base"]) == ("test", "test")
 
 
+def test_evaluate_shows_where_quality_is_lost(
+    toy: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "result.json"
+    plot = tmp_path / "stages.svg"
+    options = ("--prefix", 8, "--candidates", 20, "--plot", plot, "--out", path)
+    assert run("evaluate", model, toy, "--stages", *options) == 0
+    printed = capsys.readouterr().out
+    stages = read_result(path)["stages"]
+    assert {stage["name"] for stage in stages} == {"mAP"}
+    for stage in stages:
+        (line,) = [row for row in printed.splitlines() if row.startswith(stage["stage"] + "  ")]
+        assert ("–" if stage["value"] is None else f"{100 * stage['value']:.1f}") in line
+    assert "hits of an index of the first 8 bits" in printed
+    assert "the modalities have no common space yet" in printed
+    assert "projection" in plot.read_text()
+    assert run("evaluate", model, toy, "--stages", "--prefix", 25, "--out", path) == 1
+    assert "prefix must be from 1 to 24 bits, got 25" in capsys.readouterr().err
+
+
+def test_calibrate_adds_the_distances_of_weak_matches(
+    toy: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(model, tmp_path / "m")
+    assert run("calibrate", tmp_path / "m", toy) == 0
+    printed = capsys.readouterr().out
+    calibrated = HashModel.load(tmp_path / "m")
+    assert calibrated.fingerprint() == HashModel.load(model).fingerprint()
+    for (query, target), distance in thresholds(calibrated).items():
+        assert f"{query} → {target}" in printed
+        assert str(distance) in printed
+    assert len(thresholds(calibrated)) == 2
+    assert run("calibrate", tmp_path / "m", toy, "--rate", 2) == 1
+    assert "rate must be between 0 and 1 (exclusive), got 2.0" in capsys.readouterr().err
+
+
 def test_evaluation_without_a_test_split_warns(
     toy: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -160,7 +213,9 @@ def test_score_reads_codes_in_many_forms(
         assert run("score", f"{tmp_path}/{codes_file}", *rest, "--at", 10, "--out", out) == 0
         values.append([result["value"] for result in json.loads(out.read_text())["results"]])
     assert all(value == values[0] for value in values)
-    assert "definition" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "definition" in printed
+    assert "\npercent\n" in printed
 
 
 def test_score_against_another_base(toy: Path, model: Path, tmp_path: Path) -> None:
@@ -188,8 +243,6 @@ def test_score_against_another_base(toy: Path, model: Path, tmp_path: Path) -> N
 
 
 def test_methods_lists_them_all(capsys: pytest.CaptureFixture[str]) -> None:
-    from crossbit import HASHERS
-
     assert run("methods") == 0
     printed = capsys.readouterr().out
     assert all(name in printed for name in HASHERS)
@@ -203,17 +256,28 @@ def test_doctor_shows_kernels_and_extras(capsys: pytest.CaptureFixture[str]) -> 
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
         "optional-dependencies"
     ]
-    assert set(EXTRAS) == extras.keys() - {"cli", "milvus-lite", "all", "dev", "dev-scale"}
+    assert set(EXTRAS) == extras.keys() - {
+        *("cli", "milvus-lite", "learn", "service", "all", "docs", "dev", "dev-scale")
+    }
+
+
+def test_doctor_names_the_methods_that_need_torch() -> None:
+    networks = [name for name, hasher in HASHERS.items() if "torch" in hasher.libraries]
+    assert EXTRAS["train"][-1] == f"training networks ({', '.join(networks)})"
 
 
 def test_doctor_says_how_to_install_what_is_missing(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("crossbit.cli.doctor.find_spec", lambda name: None)
+    monkeypatch.setattr("crossbit.cli.doctor.installation", lambda: Installation("index"))
+    monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr("crossbit.kernels.level", lambda: "numpy")
     assert run("doctor") == 0
     printed = capsys.readouterr().out
-    assert "pip install 'crossbit[train]'" in printed
+    assert f"pip install 'crossbit[{','.join(EXTRAS)}]'\n" in printed
+    assert "installed from  package index" in printed
+    assert "for the CPU alone" in printed
     assert "no C compiler" in printed
 
 
@@ -395,7 +459,7 @@ def test_without_typer_the_extra_is_named(
     monkeypatch.delitem(sys.modules, "crossbit.cli.app", raising=False)
     monkeypatch.setitem(sys.modules, "typer", None)
     assert run("methods") == 1
-    assert "pip install 'crossbit[cli]'" in capsys.readouterr().err
+    assert "[cli]'" in capsys.readouterr().err
 
 
 def test_a_full_disk_or_forbidden_folder_is_one_line(
@@ -424,8 +488,8 @@ def test_a_row_that_is_not_finite_is_named_by_its_number_in_the_file(
     command = ["encode", model, tmp_path / "X.npy", "-m", "image", "-o", tmp_path / "x.codes"]
     assert run(*command, "--skip-absent") == 1
     assert capsys.readouterr().err == (
-        f"crossbit: {tmp_path / 'X.npy'}: row 50 contains NaN, infinity or numbers beyond float32;"
-        " remove or impute it\n"
+        f"crossbit: {tmp_path / 'X.npy'}: row 50 (counted from 0) contains NaN, infinity or"
+        " numbers beyond float32; remove or impute it\n"
     )
 
 
@@ -453,9 +517,10 @@ def test_add_says_which_batch_an_error_is_in(
     command = ["add", tmp_path / "items", tmp_path / "X.npy", "-m", "image"]
     assert run(*command, "--batch", 50) == 1
     printed = capsys.readouterr().err
-    assert "in the batch after 50 items: rows of 'image': row 20 contains NaN" in printed
-    assert run(*command) == 1
-    assert "crossbit: rows of 'image': row 70 contains NaN" in capsys.readouterr().err
+    assert "X.npy, row 70 (counted from 0), item 70: the row of 'image' contains NaN" in printed
+    assert "the 50 items before it were added, so after correcting the file" in printed
+    assert run(*command, "--replace") == 1
+    assert "X.npy, row 70 (counted from 0), item 70" in capsys.readouterr().err
 
 
 def test_absent_rows_can_be_skipped(
@@ -465,7 +530,7 @@ def test_absent_rows_can_be_skipped(
     X[::3] = np.nan
     np.save(tmp_path / "X.npy", X)
     assert run("encode", model, tmp_path / "X.npy", "-m", "image", "-o", tmp_path / "a.codes") == 1
-    assert "row 0 contains NaN" in (printed := capsys.readouterr().err)
+    assert "row 0 (counted from 0) contains NaN" in (printed := capsys.readouterr().err)
     assert "or skip rows that are all NaN with --skip-absent" in printed
     assert (
         run(
@@ -566,7 +631,7 @@ def test_a_signal_prints_one_line_and_leaves_nothing(
     assert process.stdout is not None
     assert process.stdout.readline() == "started\n"
     process.send_signal(number)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=300)
     assert process.returncode == 130
     assert err.splitlines()[-1].startswith("crossbit: stopped")
     assert list(tmp_path.iterdir()) == []
@@ -600,9 +665,56 @@ def test_reproduce_prints_ours_beside_the_papers(
     printed = capsys.readouterr().out
     assert "24.9" in printed
     assert "chance 11.8" in printed
-    assert (tmp_path / "cm-32-0.json").is_file()
+    assert (tmp_path / "runs.jsonl").is_file()
 
 
 def test_reproduce_knows_its_rows(wiki_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("reproduce", "wiki", "--data", wiki_folder, "--only", "nonsense") == 1
     assert "unknown method 'nonsense'; known: ['ccaitq'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["fit", "tune", "evaluate"])
+def test_a_bad_row_of_a_split_is_named_by_its_number_in_the_file(
+    command: str, model: Path, toy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = Dataset.load(toy)
+    X = np.array(data.views["text"])
+    split = data.splits["test" if command == "evaluate" else "train"]
+    bad = int(split[3])  # type: ignore[index]
+    assert bad != 3
+    X[bad, 1] = np.nan
+    views = {**data.views, "text": X}
+    Dataset(views=views, labels=data.labels, splits=data.splits).save(tmp_path / "bad")
+    arguments: dict[str, list[object]] = {
+        "fit": [tmp_path / "bad", "--method", "ccaitq", "-o", tmp_path / "out"],
+        "tune": [tmp_path / "bad", "--method", "ccaitq", "--trials", 1, "-o", tmp_path / "out"],
+        "evaluate": [model, tmp_path / "bad"],
+    }
+    capsys.readouterr()
+    assert run(command, *arguments[command]) == 1
+    message = f"bad/text.npy, row {bad} (counted from 0): the row of 'text' contains NaN"
+    assert message in capsys.readouterr().err
+
+
+def test_an_output_that_exists_is_not_replaced(
+    toy: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fit = ("fit", toy, "--method", "lsh", "-o", tmp_path / "model")
+    encode = ("encode", model, toy / "image.npy", "-m", "image", "-o", tmp_path / "image.codes")
+    for command in (fit, encode):
+        out = Path(str(command[-1]))
+        assert run(*command) == 0
+        before = out.stat().st_mtime_ns
+        capsys.readouterr()
+        assert run(*command) == 1
+        assert f"{out}: exists already; choose another path, or add --replace" in (
+            capsys.readouterr().err
+        )
+        assert out.stat().st_mtime_ns == before
+        assert run(*command, "--replace") == 0
+        assert out.stat().st_mtime_ns != before
+    (tmp_path / "x.codes.rows.npy").write_text("mine")
+    encode = (*encode[:-1], tmp_path / "x.codes")
+    assert run(*encode, "--skip-absent") == 1
+    assert (tmp_path / "x.codes.rows.npy").read_text() == "mine"
+    assert run(*encode) == 0

@@ -7,6 +7,11 @@ from types import FrameType
 
 from crossbit.errors import CrossbitError, MissingExtraError
 
+# Control characters but tab and newline, other line ends, and marks that reorder the text.
+_CONTROLS = dict.fromkeys(
+    [*range(9), *range(11, 32), *range(127, 160), *range(0x2028, 0x202F), *range(0x2066, 0x206A)],
+    "\N{REPLACEMENT CHARACTER}",
+)
 _INTERRUPTED = 130  # exit code of Ctrl-C, in shells and in typer
 
 
@@ -38,15 +43,15 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _run(arguments: list[str] | None) -> int:
+    previous = signal.signal(signal.SIGTERM, _interrupt)
     try:
         from crossbit.cli.app import app
+
+        app(arguments)
     except ModuleNotFoundError as error:
         if error.name not in ("typer", "rich"):
             raise
         raise MissingExtraError(error.name, "cli") from error
-    previous = signal.signal(signal.SIGTERM, _interrupt)
-    try:
-        app(arguments)
     except SystemExit as exit_:
         code = exit_.code if isinstance(exit_.code, int) else 0
         if code == _INTERRUPTED:
@@ -70,5 +75,10 @@ def _describe(error: OSError) -> str:
 
 
 def _fail(message: str) -> int:
-    print("crossbit: " + " ".join(message.split()), file=sys.stderr)  # noqa: T201
+    print("crossbit: " + printable(" ".join(message.split())), file=sys.stderr)  # noqa: T201
     return 1
+
+
+def printable(text: str) -> str:
+    """Replace characters that control a terminal: an id or a file name may contain any."""
+    return text.translate(_CONTROLS)

@@ -1,7 +1,8 @@
 """Arguments and options that several commands share, and the objects that they name."""
 
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +12,8 @@ from crossbit._io.files import read_toml
 from crossbit._validation import check_known
 from crossbit.collection.collection import Collection
 from crossbit.collection.types import Id
-from crossbit.errors import DataError
+from crossbit.data.dataset import Dataset
+from crossbit.errors import DataError, RowError
 from crossbit.hashers.base import HASHERS, Hasher
 from crossbit.model.hashmodel import HashModel
 
@@ -19,13 +21,13 @@ CollectionPath = Annotated[
     str,
     typer.Argument(
         metavar="COLLECTION",
-        help="Folder of a collection, or its address: milvus://host:port/name.",
+        help="Folder of a collection, or its address: milvus:// or postgresql://…/name.",
     ),
 ]
 CollectionModel = Annotated[
     Path | None,
     typer.Option(
-        "--model", "-M", help="Model folder; required for a collection on Milvus, which has none."
+        "--model", "-M", help="Model folder; required for a collection on a server, which has none."
     ),
 ]
 ModelFolder = Annotated[
@@ -40,6 +42,7 @@ Fields = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="FIELD=VALUE", help="Field of the method; repeatable."),
 ]
+ReplaceOutput = Annotated[bool, typer.Option("--replace", help="Replace the output if it exists.")]
 _RAY_PANEL = "On a Ray cluster"
 RayAddress = Annotated[
     str | None,
@@ -81,9 +84,38 @@ RayIdColumn = Annotated[
 ]
 
 
+def check_output(path: Path, *, replace: bool) -> None:
+    """Refuse an output that exists, before the work begins, unless it may be replaced."""
+    is_empty = path.is_dir() and not any(path.iterdir())
+    if not replace and path.exists() and not is_empty:
+        raise DataError(f"{path}: exists already; choose another path, or add --replace")
+
+
 def open_collection(path: str, model: Path | None = None) -> Collection:
     """Open a collection; one on a server needs its model folder."""
     return Collection.open(path, None if model is None else HashModel.load(model))
+
+
+@contextmanager
+def rows_of_files(dataset: Path, data: Dataset, split: str | None = None) -> Iterator[None]:
+    """Name bad rows by their numbers in the files of a data set, also if a split is used.
+
+    Args:
+        dataset: Folder of the data set.
+        data: The whole data set.
+        split: The split whose rows are used; None for all rows.
+    """
+    try:
+        yield
+    except RowError as error:
+        if error.modality not in data.modalities:
+            raise
+        rows: Any = None if split is None else data.splits[split]
+        if isinstance(rows, Mapping):
+            rows = rows[error.modality]
+        number = error.row if rows is None else int(rows[error.row])
+        file = dataset / f"{error.modality}.npy"
+        raise error.at(f"{file}, row {number} (counted from 0)") from error
 
 
 def resolve_ids(collection: Collection, words: Iterable[str]) -> list[Id]:

@@ -1,6 +1,10 @@
-"""The application: commands of this package, plug-in commands, and hints for renamed options."""
+"""The application: commands of this package, plug-in commands, and hints for renamed options.
+
+A command's module is imported when the command runs, so that ``crossbit --help`` is fast.
+"""
 
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points, version
 from inspect import getdoc
 from typing import Annotated, Any
@@ -9,13 +13,75 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command, get_group
 
-from crossbit.cli import codes, collection, data, demo, doctor, items, search, serve, train
 from crossbit.errors import CrossbitError
 
 _SUMMARY = (
     "Cross-modal hashing: learn short binary codes shared by images, text and other modalities,"
     " and search any of them with any other."
 )
+_COMMANDS = {
+    "train": {
+        "fit": "Train hash functions on a data set and write them as a model folder.",
+        "extend": "Let new modalities join a model; the codes of the others stay as they are.",
+        "tune": "Search the fields of a method by cross-validation on the training rows.",
+        "calibrate": "Find the distances beyond which matches are weak, from held-out rows of a"
+        " data set.",
+        "methods": "List the hashing methods, their supervision and the number of modalities they"
+        " take.",
+    },
+    "learn": {
+        "learn": "Build a collection from a table of things of any kinds, or from images and"
+        " captions.",
+    },
+    "extract": {"extract": "Extract feature rows from files of any kind."},
+    "codes": {
+        "encode": "Encode feature rows as binary codes.",
+        "evaluate": "Evaluate a model on a data set, from every modality to every modality.",
+        "score": "Measure codes of any origin: mAP, precision, recall and nDCG with exact"
+        " definitions.",
+    },
+    "collection": {
+        "create": "Create an empty collection for the codes of a model.",
+        "stats": "Show the size of a collection, its modalities, and the health of its codes.",
+        "check": "Verify every file of a collection and rebuild damaged indexes.",
+        "compact": "Reclaim the space of deleted items, and save the indexes for a fast start.",
+        "upgrade": "Encode all items with another model from their stored features, then switch to"
+        " it.",
+        "adopt": "Switch to a model that has further modalities; no stored code is touched.",
+        "copy": "Copy all items of a collection into another, such as from a folder to a Milvus"
+        " server.",
+        "export": "Write all items as JSON lines: ids, payloads, codes, and what is kept"
+        " beside the codes.",
+        "import": "Add the items of an export; the collection must use the same model.",
+    },
+    "items": {
+        "add": "Add items to a collection.",
+        "get": "Show items, one line of JSON each: payload, and codes in hexadecimal.",
+        "delete": "Delete items by their ids; unknown ids are ignored.",
+    },
+    "search": {
+        "search": "Find the items nearest to a query of any modality.",
+        "annotate": "Suggest tags by a vote of the nearest neighbors.",
+    },
+    "serve": {
+        "serve": "Serve collections over HTTP: a page to search them with text and images, and an"
+        " API.",
+    },
+    "doctor": {
+        "doctor": "Show what this installation can do, and the command that installs what is"
+        " missing.",
+    },
+    "demo": {
+        "demo": "Learn codes for 1,849 emojis, their words and spoken words, and search each with"
+        " the others.",
+    },
+    "data": {"data": "Create, convert and inspect data sets."},
+}
+"""Module of this package → its commands → the first sentence of their help."""
+_MODULE = {name: module for module, names in _COMMANDS.items() for name in names}
+_PANELS = dict.fromkeys(["collection", "items", "search"], "Collections")
+"""Module → title above its commands in the list."""
+
 _PLUGINS = "crossbit.commands"
 """Entry-point group in which other distributions register commands: name → Typer app."""
 
@@ -27,6 +93,7 @@ RENAMED = {
     "tune": {"-m": "--method"},
     "learn": {"-m": "--method", "--held-out": "--test-size", "--hold-out": "--test-names"},
     "encode": {"--id": "--id-column"},
+    "create": {"--keep-features": "--keep features"},
     "evaluate": {"-k": "--at", "--drop-own": "--exclude-self"},
     "score": {"-k": "--at", "--keep-own": "--include-self"},
     "add": {"--id": "--id-column", "--ids": "--ids-file", "--view": "--column"},
@@ -80,19 +147,29 @@ class _CommandGroup(TyperGroup):
         return command
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401
-        """Return the command to run; a plug-in is imported here."""
+        """Return the command to run; its module or plug-in is imported here."""
         name = args[0]
+        if name in _MODULE:
+            return name, _load_command(name), args[1:]
         # Entry points are looked up only for unknown names: it reads all installed metadata.
-        if super().get_command(ctx, name) is None:
-            if entry := _plugins().get(name):
-                return name, _load_plugin(entry), args[1:]
-            if name in _INSTALL:
-                distribution, remedy = _INSTALL[name]
-                raise CrossbitError(
-                    f"'crossbit {name}' needs the distribution {distribution};"
-                    f" install it from a clone of the repository with: {remedy}"
-                )
+        if entry := _plugins().get(name):
+            return name, _load_plugin(entry), args[1:]
+        if name in _INSTALL:
+            distribution, remedy = _INSTALL[name]
+            raise CrossbitError(
+                f"'crossbit {name}' needs the distribution {distribution};"
+                f" install it from a clone of the repository with: {remedy}"
+            )
         return super().resolve_command(ctx, args)
+
+
+def _load_command(name: str) -> Any:  # noqa: ANN401 - a command of vendored click
+    """Import a command of this package."""
+    commands: typer.Typer = import_module(f"crossbit.cli.{_MODULE[name]}").commands
+    for command in commands.registered_commands:
+        command.help = _reflow(getdoc(command.callback) or "")
+    group = get_group(commands)
+    return group.commands.get(name, group)
 
 
 def _plugins() -> dict[str, EntryPoint]:
@@ -218,9 +295,6 @@ def _reflow(text: str) -> str:
     return "\n\n".join(p if p.startswith(" ") else p.replace("\n", " ") for p in paragraphs)
 
 
-for _module in (train, codes, collection, items, search, serve, doctor, demo):
-    app.add_typer(_module.commands)
-app.add_typer(data.app, name="data")
-for _typer in [group.typer_instance for group in app.registered_groups]:
-    for _command in _typer.registered_commands if _typer is not None else []:
-        _command.help = _reflow(getdoc(_command.callback) or "")
+for _name, _module in _MODULE.items():  # placeholders for the list of commands
+    _help = _COMMANDS[_module][_name]
+    app.command(_name, help=_help, rich_help_panel=_PANELS.get(_module))(lambda: None)

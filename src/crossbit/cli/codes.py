@@ -20,11 +20,14 @@ from crossbit.cli._options import (
     RayIdColumn,
     RayTarget,
     RayWorkers,
+    ReplaceOutput,
+    check_output,
+    rows_of_files,
 )
 from crossbit.codes import FORMAT, Codes
 from crossbit.data.conversion.readers import read_array
 from crossbit.data.dataset import Dataset
-from crossbit.errors import DataError
+from crossbit.errors import DataError, RowError
 from crossbit.metrics.average import Divisor
 from crossbit.metrics.evaluate import Empty, Report
 from crossbit.metrics.tie_counts import Ties
@@ -93,6 +96,7 @@ def _encode(
             help="Skip rows that are all NaN; OUT.rows.npy lists the rows that were encoded.",
         ),
     ] = False,
+    replace: ReplaceOutput = False,
     ray: RayAddress = None,
     workers: RayWorkers = 2,
     into: RayTarget = None,
@@ -110,6 +114,11 @@ def _encode(
       crossbit encode toy-model features.mat:I_te -m image -o image.npy
       crossbit encode toy-model shards/ -m image --ray local --into photos
     """
+    if out is not None:
+        if out.exists() and out.resolve() == Path(rows.partition(":")[0]).resolve():
+            raise DataError(f"{out} holds the feature rows; write the codes to another file")
+        check_output(out, replace=replace)
+        check_output(_rows_file(out), replace=replace or not skip_absent)
     if ray is not None:
         job = distributed.EncodingJob(
             model, rows, modality, column, id_column, ray, workers, skip_absent=skip_absent
@@ -123,8 +132,6 @@ def _encode(
         )
     loaded = HashModel.load(model)
     X = read_array(rows)
-    if out.exists() and out.resolve() == Path(rows.partition(":")[0]).resolve():
-        raise DataError(f"{out} holds the feature rows; write the codes to another file")
     numbers = np.flatnonzero(present_rows(X)) if skip_absent else np.arange(len(X))
     words = np.zeros((len(numbers), -(-loaded.n_bits // 64)), np.uint64)
     with console.counting("encoding", len(numbers)) as advance:
@@ -133,27 +140,14 @@ def _encode(
             block = X[numbers[part]] if skip_absent else X[part]
             try:
                 words[part] = loaded.encode(modality, block).words
-            except DataError:
-                _check_block(block, numbers[part], rows, skip_absent=skip_absent)
-                raise
+            except RowError as error:
+                number = int(numbers[part][error.row])
+                remedy = "" if skip_absent else ", or skip rows that are all NaN with --skip-absent"
+                raise DataError(
+                    f"{rows}: row {number} (counted from 0) {error.problem}{remedy}"
+                ) from error
             advance(len(block))
     _write_codes(Codes(words, loaded.n_bits), out, numbers if skip_absent else None)
-
-
-def _check_block(
-    block: NDArray[Any], numbers: NDArray[np.intp], source: str, *, skip_absent: bool
-) -> None:
-    """Raise an error that gives the number in the file of the first row that is not finite."""
-    if block.dtype.kind not in "biuf":
-        return
-    with np.errstate(over="ignore"):
-        bad = ~np.isfinite(block.astype(np.float32)).reshape(len(block), -1).all(axis=1)
-    if bad.any():
-        absent = "" if skip_absent else ", or skip rows that are all NaN with --skip-absent"
-        raise DataError(
-            f"{source}: row {numbers[bad.argmax()]} contains NaN, infinity or numbers beyond"
-            f" float32; remove or impute it{absent}"
-        )
 
 
 def _encode_on_ray(job: distributed.EncodingJob, out: Path | None, into: str | None) -> None:
@@ -176,9 +170,13 @@ def _write_codes(codes: Codes, out: Path, rows: NDArray[np.int64] | None) -> Non
         with atomic_write(out) as file:
             np.save(file, codes.to_bytes())
     if rows is not None:
-        with atomic_write(out.with_name(out.name + ".rows.npy")) as file:
+        with atomic_write(_rows_file(out)) as file:
             np.save(file, rows)
     console.say(f"{codes} written to {out}")
+
+
+def _rows_file(out: Path) -> Path:
+    return out.with_name(out.name + ".rows.npy")
 
 
 @commands.command("evaluate")
@@ -199,16 +197,34 @@ def _evaluate(
             " it always is.",
         ),
     ] = False,
+    stages: Annotated[
+        bool,
+        typer.Option(
+            "--stages", help="Also measure after each stage between features and reranked hits."
+        ),
+    ] = False,
+    prefix: Annotated[
+        int | None,
+        typer.Option(min=1, help="Bits of the index of --stages.", show_default="half the code"),
+    ] = None,
+    candidates: Annotated[
+        int, typer.Option(min=1, help="Items that --stages reranks per query.")
+    ] = 100,
+    plot: Annotated[
+        Path | None, typer.Option(help="SVG file with a bar chart of the stages.")
+    ] = None,
     out: ResultOut = None,
 ) -> None:
     """Evaluate a model on a data set, from every modality to every modality.
 
     An item is relevant if it shares a class with the query or, without labels, if it is the same
-    row.
+    row. --stages shows where quality is lost: encoder, preprocessing, projection, bits, prefix,
+    index, rerank; by mAP with labels, else by recall@10.
 
     For example:
 
       crossbit evaluate toy-model toy
+      crossbit evaluate toy-model toy --stages --prefix 16 --plot stages.svg
       crossbit evaluate toy-model toy --at 10 --at 50 --radius 2 --out toy.json
     """
     start = time.perf_counter()
@@ -226,13 +242,25 @@ def _evaluate(
         measures=_measures(at, radius, ties, divisor),
         include_self=not exclude_self,
     )
-    with console.err.status("evaluating"):
-        result = evaluation.evaluate_model(loaded, data, protocol, threads=_THREADS)
+    with rows_of_files(dataset, data), console.steps("evaluating") as on_step:
+        result = evaluation.evaluate_model(
+            loaded, data, protocol, threads=_THREADS, on_step=on_step
+        )
+        measured = []
+        if stages or plot is not None:
+            measured = evaluation.evaluate_stages(
+                loaded, data, protocol, prefix=prefix, candidates=candidates
+            )
     seconds = time.perf_counter() - start
-    evaluation.write_result(path, result, card=loaded.card, dataset=facts, seconds=seconds)
+    evaluation.write_result(
+        path, result, card=loaded.card, dataset=facts, seconds=seconds, stages=measured
+    )
     reports = result.reports.items()
     console.reports({evaluation.format_direction(pair): report for pair, report in reports})
-    _print_health(result)
+    console.health(result.health)
+    console.stages(measured)
+    if plot is not None:
+        evaluation.plot_stages(plot, measured)
     console.say(f"{protocol.summary}; definitions, bounds and codes in {path}")
     if queries is None and not {"query", "test"} & data.splits.keys():
         console.say(
@@ -356,26 +384,9 @@ def _print_report(report: Report) -> None:
             percent(result.chance),
         )
     console.out.print(table)
+    console.out.print("[dim]percent[/dim]")
     definitions = console.table("", "definition", left=2, wrap=1)
     for result in report:
         definitions.add_row(result.name, f"[dim]{result.definition}")
     console.out.print()
     console.out.print(definitions)
-
-
-def _print_health(result: evaluation.Evaluation) -> None:
-    table = console.table(
-        "codes", "distinct", "bit entropy", "dead bits", "duplicate bits", "effective bits"
-    )
-    for name, health in result.health.items():
-        entropy: NDArray[np.float64] = health.bit_entropy
-        table.add_row(
-            name,
-            f"{health.unique_codes} of {health.n_codes}",
-            f"{entropy.min():.2f}–{entropy.max():.2f}",
-            str(len(health.dead_bits)),
-            str(len(health.duplicate_bits)),
-            f"{health.effective_bits:.1f} of {health.n_bits}",
-        )
-    console.out.print()
-    console.out.print(table)

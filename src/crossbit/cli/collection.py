@@ -2,37 +2,38 @@
 
 import json
 import shlex
+import shutil
+import sys
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, BinaryIO
 
-import numpy as np
 import typer
 
 from crossbit._io.files import atomic_write
-from crossbit._progress import batches
-from crossbit.cli import console
-from crossbit.cli._input import Record, open_json_lines
+from crossbit._progress import listening
+from crossbit.cli import console, printable
+from crossbit.cli._input import STDIN
 from crossbit.cli._options import (
     CollectionModel,
     CollectionPath,
     ModelFolder,
+    ReplaceOutput,
     open_collection,
 )
-from crossbit.cli.items import item_to_json
-from crossbit.codes import Codes
 from crossbit.collection.collection import Collection
 from crossbit.collection.copy import copy as copy_items
 from crossbit.collection.copy import verify
+from crossbit.collection.export import export_items, import_items
 from crossbit.collection.store import display_path, is_folder
 from crossbit.collection.types import Stats
-from crossbit.errors import CrossbitError, DataError, FormatError
+from crossbit.errors import DataError
 from crossbit.model.hashmodel import HashModel
 
 commands = typer.Typer()
 _PANEL = "Collections"
-_EXPORT = "crossbit.export/1"
-_IMPORT_BATCH = 1000  # items per write
 
 
 @commands.command("create", rich_help_panel=_PANEL)
@@ -41,10 +42,11 @@ def _create(
     model: Annotated[
         Path, typer.Option("--model", "-M", help="Model folder that makes the codes; is copied.")
     ],
-    keep_features: Annotated[
-        str | None,
+    keep: Annotated[
+        list[str] | None,
         typer.Option(
-            help="Also store the feature rows, as float32 or float16, for 'crossbit upgrade'."
+            help="Also store 'scores' (one byte per bit, for search --rerank-by scores) or"
+            " 'features' (float16, for upgrade and --rerank-by features); repeatable."
         ),
     ] = None,
 ) -> None:
@@ -57,10 +59,11 @@ def _create(
       crossbit create photos --model toy-model
       crossbit add photos toy
       crossbit search photos --rows toy/text.npy -m text --target image
+      crossbit create photos --model toy-model --keep scores
       crossbit create milvus://localhost:19530/photos --model toy-model
     """
     loaded = HashModel.load(model)
-    with Collection.create(collection, loaded, keep_features=keep_features or False) as created:
+    with Collection.create(collection, loaded, keep=keep) as created:
         path = shlex.quote(display_path(collection))
         console.say(f"created {created!r}; add items with: crossbit add {path} FILE")
 
@@ -81,7 +84,8 @@ def _stats(
         (f"  {name}", f"{count:,} codes{_health(statistics, name)}")
         for name, count in statistics.modalities.items()
     ]
-    size = f"{statistics.nbytes:,} bytes, {statistics.bytes_per_item:,.0f} per item"
+    without = " without the model" if statistics.model_nbytes else ""
+    size = f"{statistics.nbytes:,} bytes, {statistics.bytes_per_item:,.0f} per item{without}"
     console.facts(
         display_path(collection),
         [
@@ -90,11 +94,17 @@ def _stats(
             ("bits", statistics.n_bits),
             ("on disk", size),
             ("indexed fields", ", ".join(statistics.fields) or "none"),
-            ("stored features", statistics.features or "no"),
+            ("kept beside codes", _kept(statistics)),
             *([("writes", f"{statistics.generation:,}")] if statistics.generation else []),
             ("model", statistics.model[:16]),
         ],
     )
+
+
+def _kept(statistics: Stats) -> str:
+    """Name what is kept beside the codes, with its data type."""
+    types = {"scores": "int8", "features": statistics.features}
+    return ", ".join(f"{name} ({types[name]})" for name in statistics.keep) or "nothing"
 
 
 def _health(statistics: Stats, modality: str) -> str:
@@ -111,19 +121,48 @@ def _health(statistics: Stats, modality: str) -> str:
 
 
 @commands.command("check", rich_help_panel=_PANEL)
-def _check(collection: CollectionPath, model: CollectionModel = None) -> None:
+def _check(
+    collection: CollectionPath,
+    drift: Annotated[
+        bool, typer.Option(help="Also compare the codes of recent items with earlier ones.")
+    ] = False,
+    model: CollectionModel = None,
+) -> None:
     """Verify every file of a collection and rebuild damaged indexes.
 
-    The exit code is 1 if damage remains that could not be repaired.
+    With --drift, it also warns if the codes of the last 1,000 items differ from those before, as
+    after a change of an encoder; without any change it warns in at most 1 % of all checks. The exit
+    code is 1 if damage remains that could not be repaired, or if it warns.
     """
     with open_collection(collection, model) as target:
-        with console.err.status("checking"):
+        with console.steps("checking rows") as on_step, listening(on_step):
             findings = target.check()
         for finding in findings:
-            typer.echo(str(finding))
-        if any(not finding.repaired for finding in findings):
+            typer.echo(printable(str(finding)))
+        warnings = _drift_warnings(target) if drift else []
+        for warning in warnings:
+            typer.echo(printable(warning))
+        if warnings or any(not finding.repaired for finding in findings):
             raise typer.Exit(1)
         console.say(f"OK: {len(target):,} items")
+
+
+def _drift_warnings(collection: Collection) -> list[str]:
+    """Return one line per modality whose recent codes differ from earlier ones."""
+    statistics = collection.stats()
+    if not statistics.drift:
+        raise DataError(
+            "--drift needs at least 800 codes of a modality in order of arrival; a collection on a"
+            " server does not know that order"
+        )
+    return [
+        f"the last {drift.n_recent:,} codes of {name!r} differ from those before (p ="
+        f" {drift.p_value:.3f}): a bit is set {100 * drift.bit_balance:.0f} points more or less"
+        f" often, the nearest earlier code is {drift.nearest_recent:.1f} bits away instead of"
+        f" {drift.nearest_earlier:.1f}; check that they come from the same encoder"
+        for name, drift in statistics.drift.items()
+        if name in statistics.drifting
+    ]
 
 
 @commands.command("compact", rich_help_panel=_PANEL)
@@ -131,7 +170,7 @@ def _compact(collection: CollectionPath, model: CollectionModel = None) -> None:
     """Reclaim the space of deleted items, and save the indexes for a fast start."""
     with open_collection(collection, model) as target:
         before = _database_bytes(collection)
-        with console.err.status("compacting"):
+        with console.steps("compacting") as on_step, listening(on_step):
             target.compact()
         if is_folder(collection):
             after = _database_bytes(collection)
@@ -148,8 +187,25 @@ def _database_bytes(collection: str) -> int:
 def _upgrade(collection: CollectionPath, model: ModelFolder) -> None:
     """Encode all items with another model from their stored features, then switch to it."""
     with open_collection(collection) as target:
-        with console.err.status("encoding"):
+        title = "encoding with the other model"
+        with console.steps(title) as on_step, listening(on_step):
             target.upgrade(HashModel.load(model))
+        console.say(f"{target!r}")
+
+
+@commands.command("adopt", rich_help_panel=_PANEL)
+def _adopt(collection: CollectionPath, model: ModelFolder, current: CollectionModel = None) -> None:
+    """Switch to a model that has further modalities; no stored code is touched.
+
+    The modalities that the collection has must be encoded as before. For a server, --model names
+    the folder of its present model.
+
+    For example:
+
+      crossbit adopt photos model-with-image-v2
+    """
+    with open_collection(collection, current) as target:
+        target.extend(HashModel.load(model))
         console.say(f"{target!r}")
 
 
@@ -166,15 +222,15 @@ def _copy(
     """Copy all items of a collection into another, such as from a folder to a Milvus server.
 
     After an interruption the same command continues: items that are already equal are skipped.
-    At the end both collections are read, and counts and checksums of ids, payloads and codes
-    must agree.
+    At the end both collections are read, and counts and checksums of ids, payloads, codes and kept
+    rows must agree. A new folder keeps the same scores and features; Milvus keeps none.
 
     For example:
 
       crossbit copy photos milvus://root:secret@db.example.org:19530/photos
       crossbit copy milvus://db.example.org/photos photos-copy --model photos-model
     """
-    with open_collection(source, model) as old, _open_or_create(target, old.model) as new:
+    with open_collection(source, model) as old, _open_or_create(target, old) as new:
         with console.counting("copying", len(old)) as advance:
             written = copy_items(old, new, advance)
         with console.counting("verifying", len(old) + len(new)) as advance:
@@ -182,11 +238,11 @@ def _copy(
         console.say(f"{written:,} items copied; both hold {contents}")
 
 
-def _open_or_create(path: str, model: HashModel) -> Collection:
+def _open_or_create(path: str, source: Collection) -> Collection:
     if Collection.exists(path):
-        return Collection.open(path, model)
+        return Collection.open(path, source.model)
     console.say(f"creating {display_path(path)}")
-    return Collection.create(path, model)
+    return Collection.create(path, source.model, keep=source.keep if is_folder(path) else None)
 
 
 @commands.command("export", rich_help_panel=_PANEL)
@@ -196,35 +252,27 @@ def _export(
         Path | None, typer.Option("--out", "-o", help="File to write.", show_default="stdout")
     ] = None,
     model: CollectionModel = None,
+    replace: ReplaceOutput = False,
 ) -> None:
-    """Write all items as JSON lines: ids, payloads and codes, but not stored features.
+    """Write all items as JSON lines: ids, payloads, codes, and what is kept beside the codes.
 
-    'crossbit import' reads the file into a collection of the same model.
+    The items are those of one moment, even if the collection is written or upgraded meanwhile. The
+    last line is a checksum. 'crossbit import' reads the file into a collection of the same model.
 
     For example:
 
       crossbit export photos --out photos.jsonl
     """
     with open_collection(collection, model) as source:
-        records = _records(source)
         if out is None:
-            for record in records:
-                typer.echo(console.json_line(record))
+            export_items(source, sys.stdout.buffer, ascii_only=console.out.is_terminal)
             return
-        with atomic_write(out) as file:
-            for record in records:
-                file.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
-        console.say(f"{len(source)} items written to {out}")
-
-
-def _records(collection: Collection) -> Iterator[dict[str, Any]]:
-    """Return the lines of an export: a header, then one line per item."""
-    model = collection.model
-    yield {"format": _EXPORT, "n_bits": model.n_bits, "model": model.fingerprint()}
-    with console.counting("exporting", len(collection)) as advance:
-        for item in collection:
-            yield item_to_json(item)
-            advance(1)
+        with (
+            atomic_write(out, replace=replace) as file,
+            console.counting("exporting", len(source)) as advance,
+        ):
+            count = export_items(source, file, on_items=advance)
+        console.say(f"{console.items(count)} written to {out}")
 
 
 @commands.command("import", rich_help_panel=_PANEL)
@@ -238,60 +286,32 @@ def _import(
 ) -> None:
     """Add the items of an export; the collection must use the same model.
 
-    Codes of another model are not comparable and are refused.
+    The whole file is checked before the first item is written: a truncated or modified file
+    changes nothing. Codes of another model are not comparable and are refused.
 
     For example:
 
       crossbit create copy --model toy-model
       crossbit export photos | crossbit import copy -
     """
-    with open_collection(collection, model) as target:
-        with open_json_lines(source) as records:
-            name = "standard input" if source == "-" else source
-            count = _import_records(target, records, name)
-        console.say(f"{count} items imported; {len(target)} in {display_path(collection)}")
+    with open_collection(collection, model) as target, _open_export(source) as file:
+        name = "standard input" if source == STDIN else source
+        total = sum(1 for _ in file) - 2  # without the first and the last line
+        file.seek(0)
+        with console.counting("importing", max(total, 0)) as advance:
+            count = import_items(target, file, name, on_items=advance)
+        console.say(f"{console.items(count)} imported; {len(target)} in {display_path(collection)}")
 
 
-def _import_records(collection: Collection, records: Iterator[Record], name: str) -> int:
-    header = next(records, {})
-    if header.get("format") != _EXPORT:
-        raise FormatError(
-            f"{name}: format {header.get('format')!r} in its first line; expected {_EXPORT!r}"
-        )
-    if header.get("model") != collection.model.fingerprint():
-        raise DataError(
-            f"{name}: its codes come from another model than that of {collection.path};"
-            " add the items from their features instead: crossbit add"
-        )
-    count = 0
-    with console.counting("importing", None) as advance:
-        for block in batches(records, _IMPORT_BATCH):
-            try:
-                _import_batch(collection, block)
-            except CrossbitError:
-                raise
-            except (KeyError, TypeError, AttributeError, ValueError) as error:
-                raise FormatError(
-                    f"{name}: a line is not what 'crossbit export' writes ({error!r})"
-                ) from error
-            count += len(block)
-            advance(len(block))
-    return count
-
-
-def _import_batch(collection: Collection, records: list[Record]) -> None:
-    """Write the payloads, then the codes of each modality for the items that have one."""
-    # All codes are decoded before the first write: a bad line must not leave items without codes.
-    decoded = {}
-    for name in collection.model.modalities:
-        codes = {
-            record["id"]: bytes.fromhex(record["codes"][name])
-            for record in records
-            if name in record["codes"]
-        }
-        if codes:
-            packed = np.frombuffer(b"".join(codes.values()), np.uint8).reshape(len(codes), -1)
-            decoded[name] = list(codes), Codes.from_bytes(packed, collection.model.n_bits)
-    collection.upsert([r["id"] for r in records], payload=[r["payload"] for r in records])
-    for name, (ids, rows) in decoded.items():
-        collection.upsert(ids, {name: rows})
+@contextmanager
+def _open_export(source: str) -> Iterator[BinaryIO]:
+    """Open a file that is read twice; standard input is copied to a temporary file."""
+    if source != STDIN:
+        with open(source, "rb") as file:
+            yield file
+        return
+    if sys.stdin is None:
+        raise DataError("standard input is closed; pipe an export into it, or name a file")
+    with tempfile.TemporaryFile() as copy:
+        shutil.copyfileobj(sys.stdin.buffer, copy)
+        yield copy

@@ -16,14 +16,16 @@ from crossbit.data.conversion.columns import parse_map
 from crossbit.data.dataset import Dataset
 from crossbit.errors import DataError
 
-app = typer.Typer(help="Create, convert and inspect data sets.", no_args_is_help=True)
+commands = typer.Typer(
+    name="data", help="Create, convert and inspect data sets.", no_args_is_help=True
+)
 DatasetOut = Annotated[
     Path,
     typer.Option("--out", "-o", help="Folder to write; another data set there is replaced."),
 ]
 
 
-@app.command("convert")
+@commands.command("convert")
 def _convert(
     files: Annotated[
         list[Path], typer.Argument(metavar="FILE...", help="Files, or a folder of files.")
@@ -34,7 +36,8 @@ def _convert(
         typer.Option(
             "--map",
             metavar="ROLE=ARRAYS",
-            help="Role of an array: image:train=I_tr, text=T_tr,T_te, labels=L; repeatable.",
+            help="Role of arrays or columns: image:train=I_tr, text=T_tr,T_te, left=p0:p31,"
+            " right=q*, labels=L; repeatable.",
         ),
     ] = None,
     name: Annotated[
@@ -47,6 +50,7 @@ def _convert(
 
     The distributions of Wiki and NUS-WIDE are recognized, and so are the array names of the
     literature (I_tr, T_tr, L_tr; XAll, YAll, LAll; image, text, labels …). Other names need --map.
+    A map of labels or splits alone adds to what the names say; one that names a view is complete.
 
     For example:
 
@@ -54,9 +58,10 @@ def _convert(
       crossbit data convert NUS-WIDE --out nus
       crossbit data convert mirflickr.mat --out mirflickr
       crossbit data convert features.npz --out mine --map image=cnn --map labels=y
+      crossbit data convert wide.csv --out mine --map left=p0:p31 --map right=p32:p63
     """
     unused: list[str] = []
-    with console.err.status("converting"):
+    with console.steps("converting") as on_step:
         data = convert(
             files if len(files) > 1 else files[0],
             out,
@@ -66,6 +71,7 @@ def _convert(
             license=license,
             on_unused=unused.extend,
             on_note=console.say,
+            on_step=on_step,
         )
     console.say(repr(data))
     if unused:
@@ -75,7 +81,7 @@ def _convert(
     console.say(f"written to {out}; try: crossbit fit {out} {method}--out {out}-model")
 
 
-@app.command("info")
+@commands.command("info")
 def _info(dataset: DatasetFolder) -> None:
     """Show the content of a data set, and verify the checksums of its files."""
     facts = Dataset.load(dataset).describe()
@@ -114,7 +120,7 @@ def _describe_labels(labels: dict[str, Any]) -> str:
     return ", ".join(parts)
 
 
-@app.command("synthetic")
+@commands.command("synthetic")
 def _synthetic(
     out: DatasetOut,
     rows: Annotated[int, typer.Option("--rows", "-n", min=1, help="Number of rows.")] = 1000,
@@ -179,7 +185,7 @@ def _widths(entries: list[str]) -> dict[str, int]:
     return widths
 
 
-@app.command("list")
+@commands.command("list")
 def _list() -> None:
     """List data sets of the literature, and which of them are in the folder CROSSBIT_DATA."""
     table = console.table("name", "here", "content", "how to get it", left=4, wrap=2)

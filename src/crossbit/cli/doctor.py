@@ -1,6 +1,7 @@
 """``crossbit doctor``: what this installation can do, and how to get the rest."""
 
 import platform
+import sqlite3
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -8,24 +9,33 @@ from importlib.util import find_spec
 import typer
 
 from crossbit import kernels
+from crossbit._install import installation
 from crossbit.cli import console
 
 commands = typer.Typer()
 
 # Extra → a module that it installs, the distribution of that module, and the purpose.
 EXTRAS = {
-    "train": ("torch", "torch", "training networks (mmnn, cmnn)"),
+    "train": ("torch", "torch", "training networks (mmnn, cmnn, djsrh)"),
     "data": ("scipy", "scipy", "reading .mat, .h5 and parquet files"),
     "plots": ("matplotlib", "matplotlib", "figures"),
     "tune": ("optuna", "optuna", "crossbit tune"),
+    "sklearn": ("sklearn", "scikit-learn", "a step of scikit-learn pipelines"),
+    "frames": ("pandas", "pandas", "results as frames of pandas and polars"),
     "onnx": ("onnxruntime", "onnxruntime", "models with custom networks"),
     "image": ("cv2", "opencv-python-headless", "image features (crossbit learn)"),
     "text": ("tokenizers", "tokenizers", "sentence encoders (crossbit learn)"),
+    "audio": ("soundfile", "soundfile", "audio features (WAV, FLAC, OGG)"),
+    "hf": ("transformers", "transformers", "encoders of transformers, named hf:…"),
+    "openclip": ("open_clip", "open_clip_torch", "encoders of OpenCLIP, named openclip:…"),
     "shape": ("robust_laplacian", "robust-laplacian", "shape features"),
     "web": ("fastapi", "fastapi", "crossbit serve"),
+    "otel": ("opentelemetry", "opentelemetry-api", "spans of the service for OpenTelemetry"),
+    "client": ("httpx2", "httpx2", "Python client of the service"),
     "demo": ("resvg_py", "resvg_py", "crossbit demo"),
     "faiss": ("faiss", "faiss-cpu", "converting indexes to and from faiss"),
     "milvus": ("pymilvus", "pymilvus", "collections on a Milvus server"),
+    "postgres": ("psycopg", "psycopg", "collections in a PostgreSQL database"),
     "ray": ("ray", "ray", "training and encoding on a cluster"),
 }
 
@@ -36,8 +46,10 @@ def _doctor() -> None:
     console.facts(
         "crossbit " + version("crossbit"),
         [
+            ("installed from", str(installation())),
             ("python", f"{platform.python_version()} ({sys.executable})"),
             ("numpy", version("numpy")),
+            ("sqlite", sqlite3.sqlite_version),
             (
                 "machine",
                 f"{platform.system()} {platform.machine()}, {kernels.available_cores()} cores",
@@ -48,13 +60,23 @@ def _doctor() -> None:
     )
     console.out.print()
     table = console.table("extra", "", "for", left=3, wrap=1)
+    missing = []
     for extra, (module, distribution, purpose) in EXTRAS.items():
-        if find_spec(module):
-            table.add_row(extra, f"[green]{_version(distribution)}[/green]", purpose)
-        else:
-            remedy = f"{purpose}: pip install 'crossbit\\[{extra}]'"
-            table.add_row(extra, "[yellow]missing[/yellow]", remedy)
+        state = f"[green]{_version(distribution)}[/green]"
+        if not find_spec(module):
+            missing.append(extra)
+            state = "[yellow]missing[/yellow]"
+        table.add_row(extra, state, purpose)
     console.out.print(table)
+    if missing:
+        command = installation().command(*missing)
+        console.out.print("\nInstall what is missing, or some of these extras, with:")
+        console.out.print(f"  {command}", markup=False, soft_wrap=True)
+    if "train" in missing and sys.platform == "linux":
+        console.out.print(
+            "torch takes 5.8 GB with CUDA and 0.7 GB for the CPU alone; the README says how to get"
+            " the latter."
+        )
 
 
 def _kernels() -> str:

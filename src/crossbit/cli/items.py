@@ -1,18 +1,29 @@
 """``crossbit add``, ``get`` and ``delete``: the items of a collection."""
 
+import dataclasses
 import hashlib
 import json
-import time
-from collections.abc import Iterable
+from array import array
+from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
+import numpy as np
 import typer
+from numpy.typing import NDArray
 
-from crossbit._io.files import write_json
+from crossbit._progress import batches
 from crossbit._validation import check_known
 from crossbit.cli import console
-from crossbit.cli._input import DEFAULT_ID_COLUMN, STDIN, ItemBatch, ItemReader, read_lines
+from crossbit.cli._input import (
+    DEFAULT_ID_COLUMN,
+    STDIN,
+    ItemBatch,
+    ItemReader,
+    read_lines,
+    spool_standard_input,
+)
 from crossbit.cli._options import (
     CollectionModel,
     CollectionPath,
@@ -20,15 +31,14 @@ from crossbit.cli._options import (
     resolve_ids,
 )
 from crossbit.collection.collection import Collection
-from crossbit.collection.store import display_path, is_folder
-from crossbit.collection.types import Item
-from crossbit.errors import DataError
-from crossbit.pipeline.extractors import cache_folder
+from crossbit.collection.export import item_to_json
+from crossbit.collection.store import display_path
+from crossbit.collection.types import Id
+from crossbit.errors import DataError, RowError
 
 commands = typer.Typer()
 _PANEL = "Collections"
-_PROGRESS_FILE = "adding.json"
-_SAVE_EVERY = 0.5  # seconds of work that an interruption may cost
+_CHECKED_IDS = 1000  # ids that are looked up at once
 
 
 @commands.command("add", rich_help_panel=_PANEL)
@@ -54,20 +64,31 @@ def _add(
         list[str] | None,
         typer.Option(
             metavar="MODALITY=COLUMN",
-            help="Column with the feature rows or raw inputs of a modality; repeatable.",
+            help="Column with the feature rows or raw inputs of a modality, or columns of numbers,"
+            " p0:p31 or p*; repeatable.",
         ),
     ] = None,
+    replace: Annotated[
+        bool,
+        typer.Option(
+            "--replace",
+            help="Update items that exist: what the file has is replaced, other modalities stay.",
+        ),
+    ] = False,
     batch: Annotated[
         int, typer.Option(min=1, help="Items per write; each batch is durable at once.")
     ] = 1000,
     model: CollectionModel = None,
 ) -> None:
-    """Add items to a collection, or replace those with the same ids.
+    """Add items to a collection.
 
     A record has an id, a feature row for each modality under the name of the modality, and any
     other fields, which become the payload. If the model has an extractor for a modality, the
-    record may hold a raw input instead: a text, tags, or the path of an image. After an
-    interruption the same command continues where it stopped, and adds nothing twice.
+    record may hold a raw input instead: a text, tags, or the path of an image.
+
+    An id that occurs twice, or that the collection already has, is refused before anything is
+    written, unless --replace is given; of several records with one id the last one then counts.
+    After an interruption the same command continues where it stopped, and adds nothing twice.
 
     For example:
 
@@ -76,17 +97,24 @@ def _add(
       crossbit add photos image.npy --modality image --ids-file names.txt
       zcat items.jsonl.gz | crossbit add photos -
     """
-    with open_collection(collection, model) as target:
+    settings = [modality, str(ids_file), id_column, column, *(["replace"] if replace else [])]
+    with open_collection(collection, model) as target, TemporaryDirectory() as scratch:
         reader = _reader(target.model.modalities, source, modality, ids_file, id_column, column)
-        progress = _Progress(collection, source, [modality, str(ids_file), id_column, column])
-        start = progress.load()
-        if start:
+        if source == STDIN and not replace:
+            reader = dataclasses.replace(reader, spool=Path(scratch) / "input.jsonl")
+            spool_standard_input(Path(scratch) / "input.jsonl")
+        progress = _Progress(target, source, settings)
+        start = progress.load(reader)
+        if start is None:
+            if not replace:
+                _check_new(target, reader)
+            # From here on, what is stored of this file was written by this command.
+            progress.start()
+        elif start:
             console.say(f"{source}: continuing after {start} items")
-        count, modalities = _write(
-            target, reader.batches(batch, start), start, reader.total(), progress
-        )
+        count, modalities = _write(target, reader, batch, start or 0, progress)
         progress.clear()
-        console.say(f"{count} items added; {len(target)} in {display_path(collection)}")
+        console.say(f"{console.items(count)} added; {len(target)} in {display_path(collection)}")
         for entry in column or []:
             if count and entry.partition("=")[0] not in modalities:
                 console.say(f"no item has the column of --column {entry}")
@@ -110,7 +138,7 @@ def _reader(
     if modality is not None:
         check_known(modality, modalities)
         ids: Any = None if ids_file is None else read_lines(ids_file)
-        return ItemReader(source, columns, modality=modality, ids=ids)
+        return ItemReader(source, columns, modality=modality, ids=ids, ids_file=ids_file)
     if ids_file is not None:
         raise DataError(
             "--ids-file names the rows of an array and needs --modality; records need --id-column"
@@ -131,20 +159,17 @@ def _reader(
 class _Progress:
     """How many rows of a source an interrupted ``add`` has written.
 
+    The collection stores it together with the rows, so that it is always right, even if the
+    collection was replaced by a backup.
+
     Args:
-        collection: Path or address of the collection.
+        collection: The collection.
         source: The file; a change of its size or time starts again. Standard input has no progress.
         settings: Options that decide what is added.
     """
 
-    def __init__(self, collection: str, source: str, settings: object) -> None:
-        folder = Path(collection)
-        if not is_folder(collection):
-            # A server has no folder for the record, so it goes to the user's cache.
-            name = hashlib.sha256(display_path(collection).encode()).hexdigest()[:16]
-            folder = cache_folder() / name
-            folder.mkdir(parents=True, exist_ok=True)
-        self._path = folder / _PROGRESS_FILE
+    def __init__(self, collection: Collection, source: str, settings: object) -> None:
+        self._collection = collection
         self._key = ""
         path = Path(source)
         if path.exists():
@@ -152,51 +177,113 @@ class _Progress:
             self._key = json.dumps(
                 [str(path.resolve()), stat.st_size, stat.st_mtime_ns, settings], sort_keys=True
             )
+        self._name = f"add/{hashlib.sha256(self._key.encode()).hexdigest()[:32]}"
+        # Earlier versions kept a file in the folder.
+        self._file = Path(collection.path) / "adding.json"
 
-    def load(self) -> int:
-        """Return how many rows are in the collection already."""
+    def load(self, reader: ItemReader) -> int | None:
+        """Return how many rows are in the collection already; None if no add was interrupted."""
+        if not self._key:
+            return None
+        position = self._collection.bookmark(self._name)
+        return self._load_file(reader) if position is None else position
+
+    def _load_file(self, reader: ItemReader) -> int | None:
+        """Read the file of an earlier version, which may belong to another state of the items."""
         try:
-            return int(json.loads(self._path.read_text())[self._key])
+            rows = int(json.loads(self._file.read_text())[self._key])
         except (OSError, ValueError, KeyError, TypeError):
-            return 0
+            return None
+        ids = [id_ for _, id_ in islice(reader.numbered_ids(), rows)]
+        return rows if len(ids) == rows and None not in self._collection.get(ids) else None
 
-    def save(self, rows: int) -> None:
-        """Record how many rows are in the collection."""
+    def at(self, rows: int) -> tuple[str, int] | None:
+        """Return the bookmark to store with the rows before this one."""
+        return (self._name, rows) if self._key else None
+
+    def start(self) -> None:
+        """Store that a new add begins."""
         if self._key:
-            write_json(self._path, {self._key: rows})
+            self._collection.upsert([], bookmark=(self._name, 0))
 
     def clear(self) -> None:
-        """Delete the record: everything has been added."""
-        self._path.unlink(missing_ok=True)
+        """Delete the bookmark: everything has been added."""
+        if self._key:
+            self._collection.upsert([], bookmark=(self._name, None))
+            self._file.unlink(missing_ok=True)
+
+
+def _check_new(collection: Collection, reader: ItemReader) -> None:
+    """Refuse ids that occur twice in the input or are already stored."""
+    hashes = array("q")  # 8 bytes per id, where a set of the ids would take a hundred
+    is_empty = not len(collection)
+    with console.counting("checking ids", reader.total()) as advance:
+        for block in batches(reader.numbered_ids(), _CHECKED_IDS):
+            hashes.extend(hash((type(id_), id_)) for _, id_ in block)
+            items = [] if is_empty else collection.get([id_ for _, id_ in block])
+            stored = [place for (place, _), item in zip(block, items, strict=False) if item]
+            if stored:
+                id_ = dict(block)[stored[0]]
+                raise DataError(
+                    f"{reader.id_place(stored[0])}: item {id_!r} is already in"
+                    f" {display_path(collection.path)}; nothing was added; to update items that"
+                    " exist, use --replace"
+                )
+            advance(len(block))
+    _check_distinct(reader, np.frombuffer(hashes, np.int64))
+
+
+def _check_distinct(reader: ItemReader, hashes: NDArray[np.int64]) -> None:
+    """Refuse ids that occur twice: those with equal hashes are read again and compared."""
+    values, counts = np.unique(hashes, return_counts=True)
+    suspects = np.isin(hashes, values[counts > 1])
+    if not suspects.any():
+        return
+    first: dict[Id, int] = {}
+    for (place, id_), is_suspect in zip(reader.numbered_ids(), suspects, strict=True):
+        if is_suspect and first.setdefault(id_, place) != place:
+            raise DataError(
+                f"{reader.id_place(place)}: id {id_!r} occurs for the second time, the first is in"
+                f" {reader.id_place(first[id_]).rpartition(', ')[2]}; nothing was added; to let the"
+                " last one count, use --replace"
+            )
 
 
 def _write(
-    collection: Collection,
-    batches: Iterable[ItemBatch],
-    start: int,
-    total: int | None,
-    progress: _Progress,
+    collection: Collection, reader: ItemReader, size: int, start: int, progress: _Progress
 ) -> tuple[int, set[str]]:
     """Write batches; return the number of items and the modalities that any of them had."""
     count = 0
     modalities: set[str] = set()
-    saved = time.monotonic()
-    with console.counting("adding", total) as advance:
+    with console.counting("adding", reader.total()) as advance:
         advance(start)
-        for batch in batches:
-            try:
-                collection.upsert(batch.ids, batch.views, batch.payload)
-            except DataError as error:
-                if start + count == 0:
-                    raise
-                raise DataError(f"in the batch after {start + count} items: {error}") from error
-            count += len(batch.ids)
+        for batch in reader.batches(size, start):
+            for part in batch.distinct():
+                mark = progress.at(start + count + len(part.ids))
+                try:
+                    collection.upsert(part.ids, part.views, part.payload, bookmark=mark)
+                except DataError as error:
+                    raise _located(error, reader, part, start + count) from error
+                count += len(part.ids)
+                advance(len(part.ids))
             modalities |= batch.views.keys()
-            advance(len(batch.ids))
-            if time.monotonic() - saved > _SAVE_EVERY:
-                progress.save(start + count)
-                saved = time.monotonic()
     return count, modalities
+
+
+def _located(error: DataError, reader: ItemReader, batch: ItemBatch, written: int) -> DataError:
+    """Return the error with the line of the file, and with what the collection holds already."""
+    if isinstance(error, RowError):
+        message = str(error.at(reader.place(batch.places[error.row])))
+    else:
+        last = f" to {batch.places[-1]}" if len(batch.places) > 1 else ""
+        place = reader.place(batch.places[0])
+        message = f"{place}{last}: {error}"
+    if not written:
+        return DataError(message)
+    return DataError(
+        f"{message}; the {written:,} items before it were added, so after correcting the file add"
+        " it with --replace"
+    )
 
 
 @commands.command("get", rich_help_panel=_PANEL)
@@ -220,12 +307,6 @@ def _get(
             typer.echo(console.json_line(item_to_json(item)))
     if missing := [name for name, item in zip(ids, items, strict=True) if item is None]:
         raise DataError(f"not in {display_path(collection)}: {', '.join(missing)}")
-
-
-def item_to_json(item: Item) -> dict[str, Any]:
-    """Return an item as ``get`` prints it and ``export`` writes it."""
-    codes = {name: code.to_bytes().tobytes().hex() for name, code in item.codes.items()}
-    return {"id": item.id, "payload": item.payload, "codes": codes}
 
 
 @commands.command("delete", rich_help_panel=_PANEL)
@@ -252,5 +333,5 @@ def _delete(
         raise DataError("name the items: give their ids, or --ids-file with one id per line")
     with open_collection(collection, model) as target:
         count = target.delete(resolve_ids(target, words), modality=modality)
-        what = "items deleted" if modality is None else f"codes of {modality} deleted"
-        console.say(f"{count} {what}; {len(target)} in {display_path(collection)}")
+        what = console.items(count) if modality is None else f"{count} codes of {modality}"
+        console.say(f"{what} deleted; {len(target)} in {display_path(collection)}")

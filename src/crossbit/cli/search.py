@@ -55,23 +55,45 @@ def _search(
     k: Annotated[int, typer.Option("-k", min=1, help="Number of hits per query.")] = 10,
     target: Annotated[
         list[str] | None,
-        typer.Option(help="Modality to search; repeatable.", show_default="all"),
+        typer.Option(
+            help="Modality to search; repeatable; '*' for all.",
+            show_default="all but the query's own",
+        ),
     ] = None,
     filter_: Filter = None,
     min_similarity: Annotated[
-        float, typer.Option(min=0, max=1, help="Leave out hits below this similarity.")
-    ] = 0.0,
+        str,
+        typer.Option(
+            metavar="SIMILARITY", help="Leave out hits below it, 0 to 1; 'auto': weak hits."
+        ),
+    ] = "0",
+    group_by: Annotated[
+        str | None,
+        typer.Option(metavar="FIELD", help="The nearest item per value of a payload field."),
+    ] = None,
+    offset: Annotated[
+        int, typer.Option(min=0, help="Nearest hits to skip: those of earlier pages.")
+    ] = 0,
+    bits: Annotated[
+        int | None, typer.Option(min=1, help="Compare only the first bits of the codes.")
+    ] = None,
     rerank: Annotated[
         int | None,
         typer.Option(help="Rerank this many of the nearest by the query's real-valued outputs."),
     ] = None,
+    rerank_by: Annotated[
+        str,
+        typer.Option(help="Rerank by 'codes', or by 'scores' or 'features' that are kept."),
+    ] = "codes",
     as_json: AsJson = False,
     model: CollectionModel = None,
 ) -> None:
     """Find the items nearest to a query of any modality.
 
     A query is a raw input, a feature row (--rows) or an item of the collection (--like). Without
-    --target the nearest code of an item counts, whatever its modality.
+    --target all modalities but the query's own are searched, or its own if there is no other.
+    A hit is weak if it is farther than the best hit of 95 % of held-out queries ('crossbit learn'
+    and 'crossbit calibrate' store how far that is).
 
     For example:
 
@@ -79,7 +101,11 @@ def _search(
       crossbit search photos --like cat.jpg -m image -k 20
       crossbit search photos dog -m text --filter '{"year": {">=": 2010}}'
       crossbit search photos dog -m text --filter '{"tags": {"has": "beach"}}'
+      crossbit search photos dog -m text --filter '{"or": [{"year": 2010}, {"not": {"iso": 100}}]}'
+      crossbit search photos dog -m text --min-similarity auto --group-by author
       crossbit search photos --rows queries.npy -m text > hits.jsonl
+      crossbit search photos dog -m text --target image --rerank 40 --rerank-by scores
+      crossbit search photos dog -m text --bits 64 --rerank 100
     """
     with open_collection(collection, model) as source:
         queries, titles = _queries(source, modality, inputs, rows, like)
@@ -89,8 +115,12 @@ def _search(
             k,
             target=target or None,
             filter=_parse_filter(filter_),
-            min_similarity=min_similarity,
+            min_similarity=_parse_similarity(min_similarity),
+            group_by=group_by,
+            offset=offset,
+            bits=bits,
             rerank=rerank,
+            rerank_by=rerank_by,
         )
     _print(results, titles, _hits_table, as_json=as_json)
 
@@ -126,7 +156,7 @@ def _annotate(
         tags = source.annotate(
             modality,
             queries,
-            target=None if target == "all" else target,
+            target="*" if target == "all" else target,
             neighbors=neighbors,
             max_tags=max_tags,
             field=field,
@@ -175,6 +205,13 @@ def _parse_filter(text: str | None) -> Any:  # noqa: ANN401 - any JSON; the coll
         ) from error
 
 
+def _parse_similarity(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text  # the collection validates it
+
+
 def _print(
     results: Sequence[Sequence[T]],
     titles: list[str],
@@ -191,11 +228,14 @@ def _print(
 
 
 def _to_json(entry: Hit | Tag) -> dict[str, Any]:
-    return {key: value for key, value in asdict(entry).items() if key != "code"}
+    is_unmarked = isinstance(entry, Hit) and entry.weak is None
+    left_out = ("code", "weak") if is_unmarked else ("code",)
+    return {key: value for key, value in asdict(entry).items() if key not in left_out}
 
 
 def _hits_table(title: str, hits: Sequence[Hit]) -> None:
-    table = console.table("", "id", "by", "payload", "similarity", "bits", title=title, left=4)
+    columns = ("", "id", "modality", "payload", "similarity", "distance")
+    table = console.table(*columns, title=title, left=4)
     table.columns[3].no_wrap = False
     for rank, hit in enumerate(hits, start=1):
         payload = ", ".join(f"{key}: {_shorten(value)}" for key, value in hit.payload.items())
@@ -204,7 +244,7 @@ def _hits_table(title: str, hits: Sequence[Hit]) -> None:
             f"[bold]{escape(str(hit.id))}[/bold]",
             hit.modality,
             escape(payload),
-            f"{hit.similarity:.3f}",
+            f"{hit.similarity:.3f}{' weak' if hit.weak else ''}",
             str(hit.distance),
         )
     console.out.print(table)

@@ -1,22 +1,40 @@
-"""``crossbit serve``: a collection over HTTP, with a page to search it."""
+"""``crossbit serve``: collections over HTTP, with a page to search them."""
 
 import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from crossbit._validation import check_installed
 from crossbit.cli import console
-from crossbit.cli._options import CollectionModel, CollectionPath, open_collection
+from crossbit.cli._options import CollectionModel, open_collection
 from crossbit.collection.collection import Collection
-from crossbit.errors import DataError, MissingExtraError
+from crossbit.collection.store import display_path, is_folder
+from crossbit.errors import DataError
+from crossbit.kernels.dispatch import available_cores
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
 
 commands = typer.Typer()
+LIBRARIES = ("fastapi", "uvicorn", "httptools")
+_EXIT_SECONDS = 4.0  # after a signal, whatever clients do
 
 
 @commands.command("serve")
 def _serve(
-    collection: CollectionPath,
+    collections: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[NAME=]COLLECTION...",
+            help="Folders of collections, or their addresses (milvus:// or postgresql://…/name);"
+            " or one folder that contains them.",
+        ),
+    ],
     host: Annotated[
         str, typer.Option(help="Address to listen on; the default is this machine only.")
     ] = "127.0.0.1",
@@ -31,7 +49,21 @@ def _serve(
     ] = None,
     token_file: Annotated[
         Path | None,
-        typer.Option(help="File with a token that clients must send; or set CROSSBIT_TOKEN."),
+        typer.Option(
+            help="File of the tokens that clients must send, one per line, with 'read' or 'write'"
+            " and collections if they are limited; read again when it changes. Or set"
+            " CROSSBIT_TOKEN."
+        ),
+    ] = None,
+    rate_limit: Annotated[
+        float | None,
+        typer.Option(
+            min=0.01, help="Requests per second of one token or address.", show_default="no limit"
+        ),
+    ] = None,
+    access_log: Annotated[
+        str | None,
+        typer.Option(metavar="FILE|-", help="Add a line of JSON per request to this file."),
     ] = None,
     allowed_host: Annotated[
         list[str] | None,
@@ -40,93 +72,160 @@ def _serve(
     writable: Annotated[
         bool, typer.Option("--writable", help="Let clients add and delete items.")
     ] = False,
+    workers: Annotated[
+        int, typer.Option(min=1, help="Processes that share the port and the index.")
+    ] = 1,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Requests handled at once.", show_default="cores")
+        int | None,
+        typer.Option(min=1, help="Requests that a worker handles at once.", show_default="cores"),
     ] = None,
+    max_connections: Annotated[
+        int, typer.Option(min=1, help="Connections at once; further ones are answered with 503.")
+    ] = 512,
+    max_connections_per_client: Annotated[
+        int, typer.Option(min=1, help="Connections of one address; raise it behind a proxy.")
+    ] = 64,
     model: CollectionModel = None,
 ) -> None:
-    """Serve a collection over HTTP: a page to search it with text and images, and an API.
+    """Serve collections over HTTP: a page to search them with text and images, and an API.
 
-    Ctrl-C shuts it down gracefully. GET /openapi.json describes the API; /healthz and /metrics
-    are for monitoring.
+    The first collection is the default one, at /api/…; all of them are at
+    /api/collections/NAME/…, under the last part of their path or the NAME before it.
+
+    Ctrl-C and SIGTERM let running requests finish, for at most five seconds. With several workers,
+    one that dies is restarted; limits of connections hold for each of them. GET /openapi.json
+    describes the API; /healthz and /metrics are for monitoring.
 
     For example:
 
       crossbit serve photos
       crossbit serve photos --port 0 --images ~/Pictures
+      crossbit serve photos --workers 4
+      crossbit serve photos sounds=archive/2024/collection
       crossbit serve milvus://localhost:19530/photos --model photos-model
       CROSSBIT_TOKEN=secret crossbit serve photos --host 0.0.0.0
       curl --json '{"text": "dog + beach", "k": 3}' localhost:8000/api/search
     """
     run_server(
-        collection,
+        collections,
         host=host,
         port=port,
         images=images,
-        token=_token(token_file),
-        allowed_hosts=allowed_host,
-        writable=writable,
-        threads=threads,
         model=model,
+        allowed_hosts=allowed_host,
+        token=None if token_file else os.environ.get("CROSSBIT_TOKEN") or None,
+        token_file=token_file,
+        rate_limit=rate_limit,
+        access_log=access_log,
+        writable=writable,
+        max_connections=max_connections,
+        max_connections_per_client=max_connections_per_client,
+        workers=workers,
+        threads=threads or max(1, available_cores() // workers),
     )
 
 
 def run_server(
-    collection: str,
+    collections: list[str],
     *,
     host: str = "127.0.0.1",
     port: int = 8000,
     images: Path | None = None,
-    token: str | None = None,
-    allowed_hosts: list[str] | None = None,
-    writable: bool = False,
-    threads: int | None = None,
     model: Path | None = None,
+    allowed_hosts: list[str] | None = None,
+    workers: int = 1,
+    **settings: Any,  # noqa: ANN401 - fields of ServerConfig
 ) -> None:
-    """Serve a collection until the process is stopped, and print the address."""
-    try:
-        from crossbit import server
-        from crossbit.server.run import LOOPBACK
-    except ModuleNotFoundError as error:
-        if error.name not in ("fastapi", "uvicorn", "pydantic", "starlette"):
-            raise
-        raise MissingExtraError(error.name, "web") from error
-    if host not in LOOPBACK and token is None:
+    """Serve collections until the process is stopped, and print the address."""
+    check_installed(*LIBRARIES)
+    from crossbit import server
+    from crossbit.server.run import LOOPBACK
+
+    if host not in LOOPBACK and not (settings.get("token") or settings.get("token_file")):
         raise DataError(
             f"listening on {host} without a token would admit anybody; set CROSSBIT_TOKEN, or stay"
             " on this machine with --host 127.0.0.1"
         )
-    with open_collection(collection, model) as source:
-        config = server.ServerConfig(
-            token=token,
-            writable=writable,
-            images=images or _learned_images(source),
-            allowed_hosts=(*LOOPBACK, host, *(allowed_hosts or [])),
-            **({} if threads is None else {"threads": threads}),
-        )
+    config = server.ServerConfig(
+        images=images or _learned_images,
+        allowed_hosts=(*LOOPBACK, host, *(allowed_hosts or [])),
+        **settings,
+    )
+    with _open(collections, model) as sources:
+        title = _describe(sources, images)
 
-        def ready(address: str) -> None:
-            console.say(f"{source} with {len(source):,} items")
-            console.say(f"serving at {address} - Ctrl-C stops it")
+    @contextmanager
+    def application() -> "Iterator[FastAPI]":
+        with _open(collections, model) as sources:
+            yield server.create_app(sources, config)
 
-        try:
-            server.serve(server.create_app(source, config), host=host, port=port, ready=ready)
-        except KeyboardInterrupt:  # uvicorn raises the signal again after its shutdown
-            console.say("stopped")
+    def ready(address: str) -> None:
+        console.say(title)
+        console.say(f"serving at {address} - Ctrl-C stops it")
+
+    place: dict[str, Any] = {"host": host, "port": port, "ready": ready}
+    try:
+        if workers > 1:
+            server.serve_workers(application, workers=workers, exit_within=_EXIT_SECONDS, **place)
+        else:
+            with application() as app:
+                server.serve(app, exit_within=_EXIT_SECONDS, **place)
+    except KeyboardInterrupt:  # uvicorn raises the signal again after its shutdown
+        pass
+    console.say("stopped")
+
+
+def _describe(sources: Mapping[str, Collection] | Path, images: Path | None) -> str:
+    """What is served; warn about images that are gone."""
+    if isinstance(sources, Path):
+        return f"the collections in {sources}"
+    for source in sources.values():
+        folder = source.model.card.get("media")
+        if images is None and isinstance(folder, str) and not Path(folder).is_dir():
+            console.say(f"the images are no longer in {folder}; name their folder with --images")
+    return "\n".join(f"{source} with {len(source):,} items" for source in sources.values())
+
+
+@contextmanager
+def _open(words: list[str], model: Path | None) -> Iterator[Mapping[str, Collection] | Path]:
+    """Open the collections that words name; yield a folder that contains collections as it is."""
+    if len(words) == 1 and _contains_collections(Path(words[0])):
+        yield Path(words[0])
+        return
+    with ExitStack() as stack:
+        opened: dict[str, Collection] = {}
+        for word in words:
+            name, path = _name_and_path(word)
+            if name in opened:
+                raise DataError(
+                    f"two collections have the name {name!r}; choose another one for"
+                    f" {display_path(path)}: NAME={display_path(path)}"
+                )
+            needs_model = len(words) == 1 or not is_folder(path)
+            source = open_collection(path, model if needs_model else None)
+            opened[name] = stack.enter_context(source)
+        yield opened
+
+
+def _contains_collections(folder: Path) -> bool:
+    if not is_folder(str(folder)) or not folder.is_dir() or Collection.exists(folder):
+        return False
+    return any(Collection.exists(each) for each in folder.iterdir())
+
+
+def _name_and_path(word: str) -> tuple[str, str]:
+    """Split ``NAME=PATH``; without a name, it is the last part of the path."""
+    from crossbit.server.registry import COLLECTION_NAME
+
+    match = re.fullmatch(f"({COLLECTION_NAME})=(.+)", word)
+    if match is not None and not Path(word).exists():
+        return match[1], match[2]
+    last = Path(word).resolve().name if is_folder(word) else display_path(word).rpartition("/")[2]
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", last)[:100].lstrip("._-")
+    return name or "collection", word
 
 
 def _learned_images(collection: Collection) -> Path | None:
     """Return the folder of images that `learn` stored in the model card, if it exists."""
     folder = collection.model.card.get("media")
-    if not isinstance(folder, str):
-        return None
-    if not Path(folder).is_dir():
-        console.say(f"the images are no longer in {folder}; name their folder with --images")
-        return None
-    return Path(folder)
-
-
-def _token(path: Path | None) -> str | None:
-    if path is None:
-        return os.environ.get("CROSSBIT_TOKEN") or None
-    return path.read_text().strip()
+    return Path(folder) if isinstance(folder, str) and Path(folder).is_dir() else None

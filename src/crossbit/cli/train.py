@@ -1,15 +1,14 @@
-"""``crossbit fit``, ``tune``, ``learn`` and ``methods``: train models."""
+"""``crossbit fit``, ``tune``, ``calibrate`` and ``methods``: train models."""
 
 import json
-import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from crossbit import distributed
+from crossbit._validation import check_installed, check_known
 from crossbit.cli import console
-from crossbit.cli._input import read_lines
 from crossbit.cli._options import (
     Bits,
     DatasetFolder,
@@ -17,23 +16,24 @@ from crossbit.cli._options import (
     Method,
     RayAddress,
     RayWorkers,
+    ReplaceOutput,
+    check_output,
     make_hasher,
     parse_fields,
+    rows_of_files,
 )
-from crossbit.collection.types import REPORT_FILE
 from crossbit.data.dataset import Dataset
-from crossbit.hashers.base import HASHERS
-from crossbit.kernels.dispatch import available_cores
-from crossbit.pipeline import learn
-from crossbit.pipeline.extractors import EXTRACTORS
-from crossbit.pipeline.learn import LearnResult
+from crossbit.data.neighbors import NeighborsArgument
+from crossbit.errors import DataError
+from crossbit.hashers import HASHERS, extend
+from crossbit.metrics import weak
+from crossbit.model.hashmodel import HashModel
 from crossbit.tune import search
 from crossbit.tune.search import SearchResult, nested_score
 from crossbit.tune.validation import Trial
 
 commands = typer.Typer()
 _SHOWN_TRIALS = 8  # the best of a search
-_SHOWN_SKIPPED = 10  # inputs that `learn` could not use
 
 ModelOut = Annotated[Path, typer.Option("--out", "-o", help="Model folder to write.")]
 SearchOut = Annotated[
@@ -45,14 +45,6 @@ SpaceFile = Annotated[
         "--space",
         help="TOML file: FIELD = { low, high, log } or a list.",
         show_default="by the method",
-    ),
-]
-CacheFolder = Annotated[
-    Path | None,
-    typer.Option(
-        "--cache",
-        help="Folder for features and converted networks.",
-        show_default="~/.cache/crossbit",
     ),
 ]
 
@@ -75,28 +67,44 @@ def _fit(
         Path | None, typer.Option(help="TOML file with fields of the method.")
     ] = None,
     settings: Fields = None,
+    neighbors: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="METRIC",
+            help="Also learn the neighborhoods of the features: cosine or euclidean, cosine(20) for"
+            " 20 neighbors; MODALITY=METRIC for one modality, may repeat.",
+        ),
+    ] = None,
     checkpoint: Annotated[
         Path | None,
         typer.Option(help="File for checkpoints; the same command resumes from it."),
     ] = None,
+    replace: ReplaceOutput = False,
     ray: RayAddress = None,
     workers: RayWorkers = 2,
 ) -> None:
     """Train hash functions on a data set and write them as a model folder.
 
-    The method uses the supervision of the data set: labels, pairs, or aligned rows.
+    The method uses the supervision of the data set: labels, pairs, or aligned rows. With
+    --neighbors it also keeps the neighborhoods of the features, such as those of embeddings.
 
     For example:
 
       crossbit data synthetic --out toy
       crossbit fit toy --method ccaitq --bits 32 --out toy-model
       crossbit fit toy --method ccaitq -b 64 --set regularization=0.1 -o toy-model-64
+      crossbit fit toy --neighbors cosine --bits 128 --out toy-distilled
       crossbit fit toy --ray local --workers 2 --out toy-model
     """
     hasher = make_hasher(method, config=config, settings=settings, n_bits=bits, seed=seed)
+    check_installed(*hasher.libraries, *(() if ray is None else ("ray",)))
+    check_output(out, replace=replace)
+    metrics = _parse_neighbors(neighbors)
+    if metrics is not None and ray is not None:
+        raise DataError("--neighbors cannot be combined with --ray; fit on this machine")
     data = Dataset.load(dataset)
     part = None if split == "all" or (split == "train" and not data.splits) else split
-    with console.steps(f"training {method}") as on_step:
+    with rows_of_files(dataset, data, part), console.steps(f"training {method}") as on_step:
         if ray is not None:
             model = distributed.fit(
                 hasher,
@@ -109,10 +117,58 @@ def _fit(
                 checkpoint=checkpoint,
             )
         else:
-            model = hasher.fit(**data.fit_arguments(part), checkpoint=checkpoint, on_step=on_step)
+            model = hasher.fit(
+                **data.fit_arguments(part),
+                neighbors=metrics,
+                checkpoint=checkpoint,
+                on_step=on_step,
+            )
             model.save(out)
     console.say(f"{model} trained by {method} on {data!r}")
     console.say(f"written to {out}; try: crossbit evaluate {out} {dataset}")
+
+
+def _parse_neighbors(values: list[str] | None) -> NeighborsArgument | None:
+    """Return one metric for all modalities, or modality → metric."""
+    if not values:
+        return None
+    named = dict(value.split("=", 1) for value in values if "=" in value)
+    if not named and len(values) == 1:
+        return values[0]
+    if len(named) < len(values):
+        raise DataError(
+            "--neighbors: give one metric for all modalities, or MODALITY=METRIC for each once,"
+            f" got {values}"
+        )
+    return named
+
+
+@commands.command("extend")
+def _extend(
+    model: Annotated[Path, typer.Argument(help="Folder of the model.")],
+    dataset: DatasetFolder,
+    out: ModelOut,
+    like: Annotated[
+        str | None,
+        typer.Option(help="Known modality to learn from.", show_default="all in the data set"),
+    ] = None,
+    replace: ReplaceOutput = False,
+) -> None:
+    """Let new modalities join a model; the codes of the others stay as they are.
+
+    The data set contains new modalities and known ones, linked by pairs or aligned rows.
+
+    For example:
+
+      crossbit extend text-model both-encoders --like text --out text-model-2
+    """
+    check_output(out, replace=replace)
+    data = Dataset.load(dataset)
+    extended = extend(HashModel.load(model), data.views, like=like, pairs=data.pairs or None)
+    extended.save(out)
+    for name, about in extended.card["extended"].items():
+        console.say(f"{name}: {about}")
+    console.say(f"{extended} written to {out}")
 
 
 @commands.command("tune")
@@ -152,6 +208,7 @@ def _tune(
       crossbit fit toy --method ccaitq --config toy-search/best.toml --out toy-model
       crossbit tune toy --set inputs=unit --space space.toml --trials 60 -o search-2
     """
+    check_installed("optuna", *HASHERS[check_known(method, HASHERS, "method")].libraries)
     data = Dataset.load(dataset)
     rows = data if split == "all" or (split == "train" and not data.splits) else data.part(split)
     options: dict[str, Any] = {
@@ -162,7 +219,8 @@ def _tune(
         "folds": folds,
         "seed": seed,
     }
-    with console.steps(f"tuning {method}") as on_step:
+    part = None if rows is data else split
+    with rows_of_files(dataset, data, part), console.steps(f"tuning {method}") as on_step:
         result = search(method, rows, folder=out, on_step=on_step, **options)
     result.write_best(out)
     _plot(result, out / "search.svg")
@@ -214,96 +272,41 @@ def _setting(trial: Trial) -> str:
     return "  ".join(f"{name} {value}" for name, value in values.items()) or "default"
 
 
-def _choices(kind: str) -> str:
-    return "; ".join(f"{name}: {about}" for name, about in EXTRACTORS[kind].items()) + "."
-
-
-@commands.command("learn")
-def _learn(
-    images: Annotated[
-        Path, typer.Option("--images", "-i", help="Folder of images, with subfolders.")
-    ],
-    captions: Annotated[
-        Path, typer.Option("--captions", "-c", help="CSV, JSON lines or Flickr8k tokens.")
-    ],
-    out: Annotated[
-        Path, typer.Option("--out", "-o", help="Folder for the collection; must not exist.")
-    ],
-    image_features: Annotated[str, typer.Option(help=_choices("image"))] = "efficientnet",
-    text_features: Annotated[str, typer.Option(help=_choices("text"))] = "minilm",
-    method: Method = "rankedcca",
-    bits: Bits = 128,
-    test_size: Annotated[
+@commands.command("calibrate")
+def _calibrate(
+    model: Annotated[Path, typer.Argument(help="Model folder; the distances are added to it.")],
+    dataset: DatasetFolder,
+    split: Annotated[
+        str, typer.Option(help="Split with rows that were not trained on, or 'all'.")
+    ] = "test",
+    rate: Annotated[
         float,
-        typer.Option(
-            min=0.0, max=1.0, help="Fraction of the images to evaluate on, not to train on."
-        ),
-    ] = 0.1,
-    test_names: Annotated[
-        Path | None,
-        typer.Option(help="File with the names of the images to evaluate on, one per line."),
-    ] = None,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same collection.")] = 0,
-    settings: Fields = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(min=1, help="Processes that extract features.", show_default="cores"),
-    ] = None,
-    cache: CacheFolder = None,
+        typer.Option(help="Share of real queries whose hits may all be weak, between 0 and 1."),
+    ] = weak.RATE,
 ) -> None:
-    """Build a collection from images and captions: texts find images, images find texts.
+    """Find the distances beyond which matches are weak, from held-out rows of a data set.
 
-    Features are extracted and cached, some images are set aside for evaluation, a model is
-    trained and evaluated, and everything is encoded. After an interruption the same command
-    continues with the features that are in the cache.
-
-    Captions are lines such as 'dog.jpg#0<TAB>A dog runs' (Flickr8k), a CSV file with columns such
-    as image and caption, or JSON lines with such keys. An image may have several captions.
+    Row i of all modalities must be the same item. The codes of the model stay the same: a
+    collection can be calibrated by the folder of its model, such as photos/model/1.
 
     For example:
 
-      crossbit learn --images photos --captions captions.csv --out gallery
-      crossbit learn -i photos -c words.jsonl -o gallery --text-features tags
-      crossbit learn -i photos -c words.csv -o gallery --bits 64 --test-size 0.2
+      crossbit calibrate toy-model toy
+      crossbit calibrate photos/model/1 photos-data --split dev --rate 0.1
     """
-    result = learn(
-        images,
-        captions,
-        out,
-        extractors={"image": image_features, "text": text_features},
-        hasher=make_hasher(method, config=None, settings=settings, n_bits=bits, seed=seed),
-        test_size=test_size,
-        test_names=None if test_names is None else read_lines(test_names),
-        seed=seed,
-        workers=workers or available_cores(),
-        cache=cache,
-        progress=console.steps,
-    )
-    _print_result(result, out)
-
-
-def _print_result(result: LearnResult, out: Path) -> None:
-    """Print skipped inputs, quality, paths and what to try next."""
-    for line in result.skipped[:_SHOWN_SKIPPED]:
-        console.say(f"skipped {line}")
-    if (more := len(result.skipped) - _SHOWN_SKIPPED) > 0:
-        console.say(f"... and {more:,} more")
-    rows = ", ".join(f"{count:,} {modality} rows" for modality, count in result.rows.items())
-    console.out.print(
-        f"{result.model}: {result.items:,} items, {rows};"
-        f" results on {result.test_items:,} test items that were not trained on:\n",
-    )
-    console.reports(result.reports)
-    durations = ", ".join(f"{step} {seconds:.0f} s" for step, seconds in result.seconds.items())
-    path = shlex.quote(str(out))
-    console.say(
-        f"\n{durations}\n"
-        f"collection  {out}\nmodel       {out / 'model' / '1'}\nquality     {out / REPORT_FILE}\n"
-        "try next:\n"
-        f"  crossbit search {path} 'a dog on the beach' -m text --target image\n"
-        f"  crossbit serve {path}\n"
-        f"  crossbit stats {path}"
-    )
+    data = Dataset.load(dataset)
+    rows = data if split == "all" else data.part(split)
+    with rows_of_files(dataset, data, None if rows is data else split):
+        calibrated = weak.calibrate(HashModel.load(model), rows.views, rate=rate)
+    calibrated.save(model)
+    table = console.table("direction", "weak beyond", "of bits", "held-out queries", left=1)
+    for (query, target), distance in weak.thresholds(calibrated).items():
+        facts = calibrated.card["weak"][query][target]
+        table.add_row(
+            f"{query} → {target}", str(distance), str(calibrated.n_bits), f"{facts['queries']:,}"
+        )
+    console.out.print(table)
+    console.say(f"written to {model}; searches mark weak hits, --min-similarity auto drops them")
 
 
 @commands.command("methods")

@@ -20,9 +20,10 @@ from crossbit._validation import check_known, present_rows
 from crossbit.codes import Codes
 from crossbit.collection.collection import Collection
 from crossbit.collection.types import Id
-from crossbit.data.conversion.readers import open_parquet, read_array, rows_from_lists
+from crossbit.data.conversion.readers import read_array
+from crossbit.data.conversion.tables import open_parquet, rows_from_lists
 from crossbit.distributed.cluster import LOCAL, connected
-from crossbit.errors import BackendError, CrossbitError, DataError
+from crossbit.errors import BackendError, CrossbitError, DataError, RowError
 from crossbit.model.hashmodel import HashModel
 
 BLOCK_ROWS = 1 << 16
@@ -252,8 +253,11 @@ class _BlockEncoder:
             ids = [ids[int(row)] for row in rows]
         try:
             codes = self.model.encode(self.modality, X)
+        except RowError as error:
+            row = block.start + int(rows[error.row])
+            raise error.at(f"{block.path}, row {row} (counted from 0)") from error
         except DataError as error:
-            raise DataError(f"{block.path}, from row {block.start}: {error}") from error
+            raise DataError(f"{block.path}: {error}") from error
         if self.collection is not None:
             self.collection.upsert(ids, {self.modality: codes})
             return {"rows": rows.tobytes(), "words": b"", "ids": b""}

@@ -11,7 +11,7 @@ from threading import Event, Thread
 from time import monotonic
 from typing import Any
 
-from crossbit._io.files import atomic_write
+from crossbit._io.files import atomic_write, make_folders
 from crossbit._progress import OnStep, Step
 from crossbit.data.dataset import Dataset
 from crossbit.distributed.cluster import LOCAL, connected
@@ -79,7 +79,7 @@ def fit(
             f" fit it without Ray, or use one of {supported}"
         )
     folder = Path(out).resolve()
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    make_folders(folder.parent)
     # Detects invalid arguments before the cluster starts.
     Dataset.load(dataset, verify=False).fit_arguments(split)
     scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".ray", dir=folder.parent))

@@ -6,7 +6,14 @@ search continues where it stopped.
 """
 
 from crossbit.tune.search import SearchResult, nested_score, search
-from crossbit.tune.space import Choice, Range, Space, default_space, parse_space
+from crossbit.tune.space import (
+    Choice,
+    Range,
+    Space,
+    default_space,
+    parse_space,
+    suggest_bits,
+)
 from crossbit.tune.validation import (
     CrossValidation,
     Supervise,
@@ -31,4 +38,5 @@ __all__ = [
     "Choice",
     "default_space",
     "parse_space",
+    "suggest_bits",
 ]

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -11,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from crossbit._io.files import atomic_write
+from crossbit._io.files import atomic_write, make_folders
 from crossbit._io.folders import dir_lock
-from crossbit._progress import OnStep, Step
+from crossbit._progress import OnStep, Step, log_progress
 from crossbit._validation import check_integer
 from crossbit.data.dataset import Dataset
 from crossbit.errors import DataError
@@ -22,6 +23,7 @@ from crossbit.tune.space import Space, default_space, method_class, parse_space
 from crossbit.tune.trials import NAME, Journal, Sampler
 from crossbit.tune.validation import CrossValidation, Supervise, Trial, by_labels
 
+_LOG = logging.getLogger(__name__)
 _BEST_FILE = "best.toml"
 _MIN_COMPLETE = 5  # complete trials before any trial is stopped early
 
@@ -87,7 +89,7 @@ class SearchResult:
             f"# crossbit fit DATASET --method {name} --config {_BEST_FILE} --out MODEL\n"
         )
         path = folder / _BEST_FILE
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folders(folder)
         with atomic_write(path) as file:
             file.write((comment + _to_toml(self.fields)).encode())
         return path
@@ -106,6 +108,7 @@ def search(
     folder: Path | None = None,
     supervise: Supervise = by_labels,
     on_step: OnStep | None = None,
+    verbose: bool = False,
 ) -> SearchResult:
     """Search the fields of a method by cross-validation on training rows.
 
@@ -128,6 +131,7 @@ def search(
             more ``trials`` extend the search.
         supervise: Builds the arguments of `Hasher.fit` from the training rows.
         on_step: Called after every fold, with the best mean so far.
+        verbose: Show progress on stderr every few seconds, as `Hasher.fit` does.
 
     Raises:
         DataError: The data have no labels, the space does not fit the method, or the folder
@@ -140,7 +144,7 @@ def search(
         >>> len(result.trials), result.best.mean >= result.trials[0].mean
         (8, True)
         >>> sorted(result.fields)
-        ['n_bits', 'power', 'regularization', 'rounds', 'seed']
+        ['n_bits', 'power', 'rounds', 'seed']
     """
     check_integer(trials, "trials", least=1)
     check_integer(seed, "seed")
@@ -152,14 +156,18 @@ def search(
     sampler = Sampler(searched, folds, seed)
     task = _Task(hasher, shared, searched, CrossValidation(data, folds, seed, supervise))
     if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-    with nullcontext() if folder is None else dir_lock(folder):
+        make_folders(folder)
+    title = f"tuning {hasher.name()}"
+    with (
+        log_progress(title, _LOG, on_step, verbose=verbose) as report,
+        nullcontext() if folder is None else dir_lock(folder),
+    ):
         journal = Journal(None if folder is None else folder / NAME, task.subject())
         while len(journal.trials) < trials:
             for done in task.run(sampler.suggest(journal.trials), journal):
-                if on_step is not None:
+                if report is not None:
                     best = max(_complete_means(journal.trials, folds), default=None)
-                    on_step(Step(done, trials * folds, validation=best))
+                    report(Step(done, trials * folds, validation=best))
     return SearchResult(hasher, shared, searched, folds, tuple(journal.trials[:trials]))
 
 

@@ -7,8 +7,11 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args, get_origin
 
+import numpy as np
+
 from crossbit._io.files import read_toml
 from crossbit._validation import check_known
+from crossbit.data.labels import LabelsArgument, check_labels
 from crossbit.errors import DataError
 from crossbit.hashers.base import HASHERS, Hasher
 
@@ -113,8 +116,8 @@ def default_space(method: str | type[Hasher]) -> dict[str, Range | Choice]:
     to four times), and its choices.
 
     Example:
-        >>> default_space("ccaitq")["regularization"]
-        Range(low=0.001, high=0.1, log=True, integer=False, percent=False)
+        >>> default_space("ccaitq")["power"]
+        Range(low=0.1, high=10.0, log=True, integer=False, percent=False)
     """
     hasher = method_class(method)
     if hasher.name() in ("mmnn", "cmnn"):
@@ -239,3 +242,30 @@ def _dimension(name: str, value: Any, *, integer: bool) -> Range | Choice:  # no
             f"{name}: low must be less than high, and above 0 with log; got {dict(value)!r}"
         )
     return Range(low, high, log, integer, percent)
+
+
+def suggest_bits(labels: LabelsArgument) -> tuple[int, int]:
+    r"""Return the code lengths between which to look first, for labels.
+
+    $C$ classes need at least $\lceil \log_2 C \rceil$ bits. Masci et al. advise 5 to 10 times as
+    many.
+
+    Args:
+        labels: Classes (n,), where −1 is unknown, or zeros and ones (n, classes); one array, or
+            ``{modality: array}``.
+
+    Example:
+        >>> suggest_bits(range(12))
+        (20, 40)
+    """
+    by_modality = labels if isinstance(labels, Mapping) else {"": labels}
+    counts = []
+    for own in by_modality.values():
+        array = check_labels(own, None)
+        used = array.any(axis=0).sum() if array.ndim == 2 else len(np.unique(array[array >= 0]))
+        counts.append(int(used))
+    n_classes = max(counts)
+    if n_classes < 2:
+        raise DataError(f"suggest_bits needs labels of at least 2 classes, got {n_classes}")
+    least = math.ceil(math.log2(n_classes))
+    return 5 * least, 10 * least

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from crossbit._io.files import check_version
+from crossbit._io.files import atomic_write, check_version, make_folders
 from crossbit.errors import DataError, FormatError, MissingExtraError
 from crossbit.tune.space import Choice, Space
 from crossbit.tune.validation import Trial
@@ -193,9 +193,9 @@ class Journal:
             _check_subject(path, lines[0], header)
             self._replay(lines[1:])
         else:  # a search that failed before its first fold has nothing worth keeping
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(b"")
-            self._append(header)
+            make_folders(path.parent)
+            with atomic_write(path) as file:
+                file.write(_line(header))
 
     def record(self, fields: Mapping[str, Any], scores: Sequence[float], *, ended: bool) -> None:
         """Record a trial after a fold."""
@@ -224,15 +224,22 @@ class Journal:
         if self.path is None:
             return
         with open(self.path, "ab") as file:
-            file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+            file.write(_line(line))
             file.flush()
             os.fsync(file.fileno())
+
+
+def _line(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode() + b"\n"
 
 
 def _read_lines(path: Path) -> list[dict[str, Any]]:
     """Return the lines of a journal; an incomplete last line is cut off the file."""
     raw = path.read_bytes()
     complete = raw[: raw.rfind(b"\n") + 1]
+    last = complete.rfind(b"\n", 0, -1) + 1
+    if b"\0" in complete[last:]:  # a power failure may leave zeros in place of data
+        complete = complete[:last]
     if complete != raw:
         os.truncate(path, len(complete))
     lines = []

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from crossbit._progress import OnStep, Step
 from crossbit.data.dataset import Dataset
+from crossbit.data.training_set import check_view
 from crossbit.errors import DataError
 from crossbit.hashers.base import Hasher
 from crossbit.metrics.evaluate import mean_average_precision
@@ -83,6 +84,8 @@ class CrossValidation:
             raise DataError(
                 "cross-validation needs aligned views with labels, which define what is relevant"
             )
+        for name, view in self.data.views.items():
+            check_view(name, view)  # here, because the folds have row numbers of their own
         if not 2 <= self.folds <= len(self.data):
             raise DataError(
                 f"folds must be between 2 and the number of rows ({len(self.data)}),"
