@@ -13,20 +13,20 @@ import numpy as np
 from crossbit._progress import OnStep
 from crossbit.codes import Codes
 from crossbit.data import Dataset
-from crossbit.evaluation.results import read_result
 from crossbit.hashers import HASHERS
 from crossbit.metrics import mean_average_precision
-from crossbit_experiments.methods import Method, result_file, run_methods
+from crossbit_experiments.bootstrap import mean_and_deviation
+from crossbit_experiments.methods import Method, method_rows, run_methods, stored_runs
 from crossbit_experiments.pairs import draw_pairs
-from crossbit_experiments.seed_stats import score, standard_deviation
-from crossbit_experiments.stored_codes import StoredCodes
+from crossbit_experiments.protocols import PROTOCOLS
+from crossbit_experiments.runs import RunStore, StoredRun
 from crossbit_experiments.summary import write_summary
 from crossbit_experiments.tables import Table, direction_label, mean_sd
 from crossbit_experiments.wiki.methods import LITERAL, MARGINS, PAIRS
 
 ACROSS = ("image-text", "text-image")
 DIRECTIONS = (*ACROSS, "image-image", "text-text")
-_PERMUTATIONS = 20  # random permutations of the bits per result
+_PERMUTATIONS = 10  # random permutations of the bits per result
 
 _MEANS = {**LITERAL, "sums": False}
 # As in the family of the Wiki table: a margin that 32 bits can reach.
@@ -98,9 +98,15 @@ def _method(
 
 
 def run(
-    data: Dataset, out: Path, *, n_bits: int, seeds: Sequence[int], on_step: OnStep | None = None
+    data: Dataset,
+    out: Path,
+    *,
+    n_bits: int,
+    seeds: Sequence[int],
+    on_step: OnStep | None = None,
+    on_note: Callable[[str], None] | None = None,
 ) -> Path:
-    """Run the methods, reuse existing results, and write the summary.
+    """Run the methods, reuse equal runs, and write the summary.
 
     Args:
         data: The Wiki data set.
@@ -108,60 +114,58 @@ def run(
         n_bits: Code length.
         seeds: Seeds of the methods and of the pairs.
         on_step: Progress callback, called after every run.
+        on_note: Called with a line for every stale run.
 
     Returns:
         Path of the summary.
     """
     methods = {method.key: method for group in groups().values() for method in group}
-    run_methods(list(methods.values()), data, out, n_bits=n_bits, seeds=seeds, on_step=on_step)
-    rows = {key: _row(method, data, out, n_bits, seeds) for key, method in methods.items()}
-    by_group = {
-        name: [{**rows[method.key], "title": method.title} for method in group]
-        for name, group in groups().items()
-    }
-    return write_summary(
-        out, "defects", directions=list(DIRECTIONS), bits=n_bits, seeds=len(seeds), groups=by_group
+    run_methods(
+        list(methods.values()),
+        data,
+        out,
+        n_bits=n_bits,
+        seeds=seeds,
+        protocol=PROTOCOLS["wiki"],
+        on_step=on_step,
+        on_note=on_note,
     )
+    store = RunStore(out)
+    store.add_facts("settings", {"bits": n_bits})
+    return write_summary(out, "defects", **collect(store))
 
 
-def _row(
-    method: Method, data: Dataset, out: Path, n_bits: int, seeds: Sequence[int]
-) -> dict[str, Any]:
-    """Scores of a method over the seeds in percent, beside chance and permuted bits."""
-    paths = [result_file(out, method, n_bits, seed) for seed in seeds]
-    results = [read_result(path) for path in paths]
-    codes = [StoredCodes.load(path) for path in paths]
-    values, chance = (
-        {d: [score(result, d, field) for result in results] for d in DIRECTIONS}
-        for field in ("value", "chance")
-    )
-    permuted = {
-        direction: [value for stored in codes for value in permuted_bits(stored, direction, data)]
-        for direction in ACROSS
-    }
-    return {
-        "title": method.title,
-        "mean": {direction: float(np.mean(scores)) for direction, scores in values.items()},
-        "deviation": {d: standard_deviation(scores) for d, scores in values.items()},
-        "chance": {direction: float(np.mean(scores)) for direction, scores in chance.items()},
-        "permuted": {
-            direction: [float(np.mean(scores)), float(np.std(scores))]
-            for direction, scores in permuted.items()
-        },
-        "codes": int(np.mean([_distinct(stored) for stored in codes])),
-    }
+def collect(store: RunStore) -> dict[str, Any]:
+    """The summary: everything that the tables show, computed from the codes."""
+    n_bits = store.facts("settings")["bits"]
+    by_group = {}
+    for name, group in groups().items():
+        rows = method_rows(store, group, DIRECTIONS, n_bits=n_bits)
+        for row, method in zip(rows, group, strict=False):
+            runs = stored_runs(store, method, n_bits)
+            row["permuted"] = {
+                direction: mean_and_deviation(
+                    [value for run in runs for value in permuted_bits(run, direction)]
+                )
+                for direction in (ACROSS if name == "coupling" else ())
+            }
+            row["codes"] = int(np.mean([_distinct(run) for run in runs]))
+        if len(rows) == len(group):
+            by_group[name] = rows
+    return {"directions": list(DIRECTIONS), "bits": n_bits, "groups": by_group}
 
 
-def permuted_bits(codes: StoredCodes, direction: str, data: Dataset) -> list[float]:
+def permuted_bits(run: StoredRun, direction: str) -> list[float]:
     """MAP in percent with the query bits permuted and flipped at random, the same for all queries.
 
     That keeps all distances among queries and destroys every relation to the base. Clustered codes
     score above a random ranking even so: whole classes then come early or late.
     """
     left, right = direction.split("-")
-    relevant = codes.relevance(direction, data)
-    bits = codes.codes("query", left).unpack()
-    base = codes.codes("base", right)
+    relevant = run.truth.relevance(direction)
+    codes = run.codes[f"query.{left}"]
+    bits = codes.unpack()
+    base = run.codes[f"base.{right}"]
     random = np.random.default_rng(0)
     scores = []
     for _ in range(_PERMUTATIONS):
@@ -172,9 +176,9 @@ def permuted_bits(codes: StoredCodes, direction: str, data: Dataset) -> list[flo
     return scores
 
 
-def _distinct(codes: StoredCodes) -> int:
+def _distinct(run: StoredRun) -> int:
     """Number of different codes in the base, both modalities together."""
-    words = [array for name, array in codes.arrays.items() if name.startswith("base.")]
+    words = [codes.words for name, codes in run.codes.items() if name.startswith("base.")]
     return len(np.unique(np.concatenate(words), axis=0))
 
 
@@ -182,7 +186,7 @@ def _group_table(group: str, summary: Mapping[str, Any]) -> Table:
     """Every direction, the mean of the cross-modal ones, and the number of distinct codes."""
     directions = summary["directions"]
     lines = []
-    for row in summary["groups"][group]:
+    for row in summary["groups"].get(group, []):
         cells = [mean_sd(row["mean"][d], row["deviation"][d]) for d in directions]
         across = sum(row["mean"][direction] for direction in ACROSS) / len(ACROSS)
         lines.append([row["title"], *cells, f"{across:.1f}", str(row["codes"])])
@@ -196,7 +200,7 @@ def _coupling_table(summary: Mapping[str, Any]) -> Table:
     for direction in directions:
         header += [direction_label(direction), *(["bits permuted"] if direction in ACROSS else [])]
     lines = []
-    for row in summary["groups"]["coupling"]:
+    for row in summary["groups"].get("coupling", []):
         cells = [row["title"]]
         for direction in directions:
             cells.append(mean_sd(row["mean"][direction], row["deviation"][direction]))

@@ -9,7 +9,8 @@ classifiers." Kybernetika 1998. R. Duin. "Multiple Features." UCI Machine Learni
 CC BY 4.0.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from importlib.metadata import PackageNotFoundError, files
 from itertools import product
@@ -23,14 +24,14 @@ from crossbit._progress import OnStep
 from crossbit.data import CATALOG, Dataset, find
 from crossbit.errors import DataError, FormatError
 from crossbit.evaluation.plots import svg_figure
-from crossbit.evaluation.results import read_result
 from crossbit.hashers import HASHERS
 from crossbit.tune.plots import draw_heatmap
-from crossbit_experiments.methods import Method, result_file, run_methods
+from crossbit_experiments.bootstrap import paired_difference, standard_deviation
+from crossbit_experiments.methods import Method, query_values, run_methods, stored_runs
 from crossbit_experiments.protocols import PROTOCOLS
-from crossbit_experiments.seed_stats import score, standard_deviation, standard_error
+from crossbit_experiments.runs import RunStore, StoredRun
 from crossbit_experiments.summary import write_summary
-from crossbit_experiments.tables import MISSING, Block, Table, mean_sd
+from crossbit_experiments.tables import MISSING, Block, Table, difference_cell, mean_sd
 
 TITLES = {
     "pix": "240 averages of 2 × 3 pixels",
@@ -130,9 +131,15 @@ def table_methods() -> list[Method]:
 
 
 def run(
-    data: Dataset, out: Path, *, n_bits: int, seeds: Sequence[int], on_step: OnStep | None = None
+    data: Dataset,
+    out: Path,
+    *,
+    n_bits: int,
+    seeds: Sequence[int],
+    on_step: OnStep | None = None,
+    on_note: Callable[[str], None] | None = None,
 ) -> Path:
-    """Run the methods, reuse existing results, and write the summary and the figure.
+    """Run the methods, reuse equal runs, and write the summary and the figure.
 
     Args:
         data: The data set from `load`.
@@ -140,56 +147,73 @@ def run(
         n_bits: Code length.
         seeds: Seeds of the methods and of the gaps.
         on_step: Progress callback, called after every run.
+        on_note: Called with a line for every stale run.
 
     Returns:
         Path of the summary.
     """
-    methods = table_methods()
-    protocol = PROTOCOLS["digits"]
-    run_methods(methods, data, out, n_bits=n_bits, seeds=seeds, protocol=protocol, on_step=on_step)
-    scores = {
-        method.key: _load_scores([result_file(out, method, n_bits, seed) for seed in seeds])
-        for method in methods
-    }
-    complete = scores["complete"]
-    mean = complete.mean(axis=0)
-    deviation = np.apply_along_axis(standard_deviation, 0, complete)
+    run_methods(
+        table_methods(),
+        data,
+        out,
+        n_bits=n_bits,
+        seeds=seeds,
+        protocol=PROTOCOLS["digits"],
+        on_step=on_step,
+        on_note=on_note,
+    )
+    store = RunStore(out)
+    store.add_facts("settings", {"bits": n_bits})
+    summary = collect(store)
     with svg_figure(out / "matrix.svg", 5.4, 4.2) as (axis,):
+        mean = np.array(summary["matrix"]["mean"])
         draw_heatmap(axis, mean[::-1], list(TITLES), list(TITLES)[::-1])
         axis.set(xlabel="target", ylabel="query")
-    return write_summary(
-        out,
-        "digits",
-        directions=list(_DIRECTIONS),
-        modalities=TITLES,
-        bits=n_bits,
-        seeds=len(seeds),
-        matrix={"mean": mean.tolist(), "deviation": deviation.tolist()},
-        gaps=[_gap_row(method.title, scores[method.key], complete) for method in methods],
-    )
+    return write_summary(out, "digits", **summary)
 
 
-def _load_scores(paths: Sequence[Path]) -> NDArray[np.float64]:
+def collect(store: RunStore) -> dict[str, Any]:
+    """The summary: everything that the tables show, computed from the codes."""
+    n_bits = store.facts("settings")["bits"]
+    methods = table_methods()
+    runs = {method.key: stored_runs(store, method, n_bits) for method in methods}
+    scores = {key: _scores(own) for key, own in runs.items()}
+    complete = scores["complete"]
+    deviation = np.apply_along_axis(standard_deviation, 0, complete)
+    values = {key: query_values(own, _DIRECTIONS) for key, own in runs.items()}
+    return {
+        "directions": list(_DIRECTIONS),
+        "modalities": TITLES,
+        "bits": n_bits,
+        "seeds": len(complete),
+        "matrix": {"mean": complete.mean(axis=0).tolist(), "deviation": deviation.tolist()},
+        "gaps": [
+            _gap_row(
+                method.title,
+                scores[method.key],
+                asdict(paired_difference(values["complete"], values[method.key])),
+            )
+            for method in methods
+        ],
+    }
+
+
+def _scores(runs: Sequence[StoredRun]) -> NDArray[np.float64]:
     """MAP in percent, shape (seeds, query modality, target modality)."""
-    results = [read_result(path) for path in paths]
-    scores = [[score(result, direction) for direction in _DIRECTIONS] for result in results]
-    return np.reshape(scores, (len(paths), len(TITLES), len(TITLES)))
+    scores = [[run.score(direction) for direction in _DIRECTIONS] for run in runs]
+    return np.reshape(scores, (len(runs), len(TITLES), len(TITLES)))
 
 
-def _gap_row(
-    title: str, scores: NDArray[np.float64], complete: NDArray[np.float64]
-) -> dict[str, Any]:
+def _gap_row(title: str, scores: NDArray[np.float64], lost: Mapping[str, float]) -> dict[str, Any]:
     """Means over all directions, across and within modalities, and the paired loss to complete."""
     within = np.eye(len(TITLES), dtype=bool)
-    lost = (complete - scores).mean(axis=(1, 2))
     return {
         "title": title,
         "all": float(scores.mean()),
         "deviation": standard_deviation(scores.mean(axis=(1, 2))),
         "across": float(scores[:, ~within].mean()),
         "within": float(scores[:, within].mean()),
-        "lost": float(lost.mean()),
-        "error": standard_error(lost),
+        "lost": dict(lost),
     }
 
 
@@ -213,11 +237,11 @@ def gaps_table(summary: Mapping[str, Any]) -> Table:
             mean_sd(row["all"], row["deviation"], 2),
             f"{row['across']:.2f}",
             f"{row['within']:.2f}",
-            MISSING if number == 0 else mean_sd(row["lost"], row["error"], 2),
+            MISSING if number == 0 else difference_cell(row["lost"]),
         ]
         for number, row in enumerate(summary["gaps"])
     ]
-    return Table(["", "all 36 directions", "30 across", "6 within", "lost ± error"], lines)
+    return Table(["", "all 36 directions", "30 across", "6 within", "lost, 95 %"], lines)
 
 
 TABLES: dict[str, Block] = {"matrix": matrix_table, "gaps": gaps_table}

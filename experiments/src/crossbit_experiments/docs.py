@@ -1,34 +1,52 @@
 """Regenerate the marked tables in docs/ from the summary.json files of the experiments."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from crossbit.errors import DataError
 from crossbit_experiments import defects, digits
 from crossbit_experiments.capacity import report as capacity
-from crossbit_experiments.flickr8k import html_report as qualitative
+from crossbit_experiments.leaderboard import report as leaderboard
 from crossbit_experiments.nus import run as nus
+from crossbit_experiments.runs import RunStore
 from crossbit_experiments.shapegoogle import results as shapegoogle
 from crossbit_experiments.summary import SUMMARY_FILE, read_summary
 from crossbit_experiments.tables import Block
 from crossbit_experiments.wiki import run as wiki
 
-TABLES: dict[str, Mapping[str, Block]] = {
-    "wiki": wiki.TABLES,
-    "nus-labeled": nus.TABLES,
-    "nus-ten-concepts": nus.TABLES,
-    "nus-simulated-labeled": nus.TABLES,
-    "nus-simulated-ten-concepts": nus.TABLES,
-    "flickr8k": nus.TABLES,
-    "flickr8k-qualitative": qualitative.TABLES,
-    "shapegoogle": shapegoogle.TABLES,
-    "digits": digits.TABLES,
-    "defects": defects.TABLES,
-    "capacity": capacity.TABLES,
+
+@dataclass(frozen=True)
+class Experiment:
+    """What the documentation shows of an experiment.
+
+    Attributes:
+        tables: Name → makes a table from the summary.
+        collect: Computes the summary from the stored runs; None if the experiment has none, because
+            it measures time or simulates.
+        command: Command that runs it.
+    """
+
+    tables: Mapping[str, Block]
+    collect: Callable[[RunStore], dict[str, Any]] | None = None
+    command: str = ""
+
+
+EXPERIMENTS: dict[str, Experiment] = {
+    "wiki": Experiment(wiki.TABLES, wiki.collect, "wiki"),
+    "defects": Experiment(defects.TABLES, defects.collect, "defects"),
+    "digits": Experiment(digits.TABLES, digits.collect, "digits"),
+    "flickr8k": Experiment(nus.TABLES, nus.collect, "flickr8k"),
+    "nus-labeled": Experiment(nus.TABLES, nus.collect, "nus"),
+    "nus-ten-concepts": Experiment(nus.TABLES, nus.collect, "nus --protocol ten-concepts"),
+    "nus-simulated-labeled": Experiment(nus.LOAD_TABLES, None, "nus --simulate"),
+    "shapegoogle": Experiment(shapegoogle.TABLES, shapegoogle.collect, "shapegoogle"),
+    "leaderboard": Experiment(leaderboard.TABLES, None, "leaderboard"),
+    "capacity": Experiment(capacity.TABLES, None, "capacity"),
 }
-"""Experiment (folder of results) → its tables by name."""
+"""Experiment (folder of results) → its tables."""
 
 _MARKED = re.compile(
     r"(?P<begin><!-- from results: (?P<name>.*?) -->\n).*?(?P<end><!-- end of results -->)",
@@ -68,7 +86,10 @@ def write_docs(results: Path, docs: Path) -> list[Path]:
 
 
 def fill(text: str, summaries: Mapping[str, Mapping[str, Any]]) -> str:
-    """Replace the marked tables of a page; a mark without results raises `DataError`.
+    """Replace the marked tables of a page.
+
+    A table whose runs are not stored is replaced by the command that runs them; a mark of a table
+    that does not exist raises `DataError`.
 
     Args:
         text: The page.
@@ -76,15 +97,17 @@ def fill(text: str, summaries: Mapping[str, Mapping[str, Any]]) -> str:
     """
 
     def replacement(mark: re.Match[str]) -> str:
-        experiment, _, name = mark["name"].partition(" ")
-        tables = TABLES.get(experiment, {})
-        if experiment not in summaries or name not in tables:
+        name, _, table = mark["name"].partition(" ")
+        tables = EXPERIMENTS[name].tables if name in EXPERIMENTS else {}
+        if table not in tables:
             raise DataError(
-                f"no results for the table {mark['name']!r}; there are results of"
-                f" {sorted(summaries)}, and {experiment!r} declares {sorted(tables)}"
+                f"no table {mark['name']!r}; the experiments are {sorted(EXPERIMENTS)},"
+                f" and {name!r} declares {sorted(tables)}"
             )
-        block = tables[name](summaries[experiment])
-        content = block if isinstance(block, str) else block.markdown()
-        return f"{mark['begin']}{content}{mark['end']}"
+        block = tables[table](summaries[name]) if name in summaries else ""
+        content = block if isinstance(block, str) else (block.markdown() if block.lines else "")
+        command = EXPERIMENTS[name].command
+        missing = f"*No runs of this table are stored yet: `crossbit reproduce {command}`.*\n"
+        return f"{mark['begin']}{content or missing}{mark['end']}"
 
     return _MARKED.sub(replacement, text)

@@ -1,28 +1,41 @@
-"""Methods of a results table: each runs for several seeds and is summarized beside the paper."""
+"""Methods of a results table: each runs for several seeds; its runs are stored and summarized."""
 
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from crossbit._io.files import check_version, read_json, write_json
 from crossbit._progress import OnStep, Step
 from crossbit.data import Dataset
-from crossbit.evaluation.evaluate import Evaluation, Protocol, evaluate_model
-from crossbit.evaluation.results import read_result, write_result
+from crossbit.evaluation.evaluate import Evaluation, Protocol, evaluate_model, split_rows
+from crossbit.evaluation.results import environment
 from crossbit.hashers import Hasher
+from crossbit.metrics import AveragePrecision
 from crossbit.tune import Supervise, Trial, by_labels, compare
-from crossbit_experiments.seed_stats import score, standard_deviation
+from crossbit_experiments.bootstrap import (
+    Difference,
+    paired_difference,
+    query_interval,
+    standard_deviation,
+)
+from crossbit_experiments.fingerprint import (
+    checksum,
+    data_checksum,
+    fit_fingerprint,
+    function_checksum,
+    protocol_checksum,
+)
+from crossbit_experiments.runs import Floats, RunStore, StoredRun, Truth, run_scores
 
-_SEARCH_FORMAT = "crossbit.search/1"
-
-Baseline = Callable[[Dataset, int], Evaluation]
-"""Evaluates a method without codes, from the whole data set and a seed."""
+Values = Mapping[str, Floats]
+Baseline = Callable[[Dataset, int], tuple[Evaluation, Values]]
+"""Evaluates a method without codes, from the whole data set and a seed: reports, and direction →
+average precision of each query as a fraction."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +43,7 @@ class Method:
     """One line of a results table.
 
     Attributes:
-        key: Names its result files.
+        key: Names its runs.
         title: Its name in the table.
         build: Builds the hasher from its fields, ``n_bits`` and ``seed`` included.
         candidates: Settings; cross-validation on the training split chooses one before the runs.
@@ -50,42 +63,9 @@ class Method:
     bytes_per_item: int | None = None
 
 
-@dataclass(frozen=True)
-class MethodSummary:
-    """Scores of a method over its seeds, in percent.
-
-    Attributes:
-        method: The method.
-        n_bits: Length of the codes.
-        seeds: Number of seeds.
-        mean: Direction → mean mAP, for the directions it was measured in; ``"average"`` is the mean
-            of all directions and is missing if a direction is.
-        deviation: Direction → standard deviation over the seeds.
-        worst: The average if every tie falls in the least favorable order.
-        best: The average if every tie falls in the most favorable order.
-        chance: The average of a random ranking.
-        seconds: Mean time to fit and evaluate.
-    """
-
-    method: Method
-    n_bits: int
-    seeds: int
-    mean: dict[str, float]
-    deviation: dict[str, float]
-    worst: float
-    best: float
-    chance: float
-    seconds: float
-
-    @property
-    def bytes_per_item(self) -> int:
-        """Memory per item."""
-        return self.method.bytes_per_item or -(-self.n_bits // 8)
-
-
-def result_file(folder: Path, method: Method, n_bits: int, seed: int) -> Path:
-    """Path of the result of one run."""
-    return folder / f"{method.key}-{n_bits}-{seed}.json"
+def run_name(method: Method, n_bits: int, seed: int, prefix: str = "") -> str:
+    """Name of a run in the store."""
+    return f"{prefix}{method.key}-{n_bits}-{seed}"
 
 
 def run_methods(
@@ -95,139 +75,268 @@ def run_methods(
     *,
     n_bits: int,
     seeds: Iterable[int],
-    protocol: Protocol | None = None,
+    protocol: Protocol,
+    prefix: str = "",
     on_step: OnStep | None = None,
+    on_note: Callable[[str], None] | None = None,
 ) -> None:
-    """Run every method for every seed and skip results that exist, so that a run can be resumed.
+    """Run every method for every seed; a stored run with the same fingerprint is reused.
 
-    An existing result is run again if it belongs to other data, another protocol or other settings.
+    Args:
+        methods: The methods.
+        data: Data set with the splits of the protocol and a split ``train``.
+        folder: Folder of the results.
+        n_bits: Code length.
+        seeds: Seeds of every method.
+        protocol: Queries and base; runs measure its first measure, an average precision.
+        prefix: Begins the names of the runs.
+        on_step: Progress callback, called after every run.
+        on_note: Called with a line for each stored run that is stale: what it was made from has
+            changed, so that it runs again.
     """
-    todo = [
-        (method, seed)
-        for seed in seeds
-        for method in methods
-        if not _is_current(folder, method, data, n_bits, seed, protocol)
-    ]
-    for number, (method, seed) in enumerate(todo, start=1):
-        began = time.perf_counter()
-        cpu_began = time.process_time()
-        evaluation, card = _run(method, data, folder, n_bits, seed, protocol)
-        write_result(
-            result_file(folder, method, n_bits, seed),
-            evaluation,
-            card=card,
-            dataset=data.describe(),
-            seconds=time.perf_counter() - began,
-            cpu_seconds=time.process_time() - cpu_began,
-        )
+    store = RunStore(folder)
+    data_sum = data_checksum(data)
+    todo = []
+    for seed in seeds:
+        for method in methods:
+            name = run_name(method, n_bits, seed, prefix)
+            current = fingerprint(method, data_sum, n_bits, seed, protocol)
+            stored = store.fingerprint(name)
+            if stored == current:
+                continue
+            if stored is not None and on_note is not None:
+                changed = [key for key in current if stored.get(key) != current[key]]
+                on_note(f"{store.path}: {name} is stale ({', '.join(changed)} changed)")
+            todo.append((method, seed, name, current))
+    for number, (method, seed, name, current) in enumerate(todo, start=1):
+        store.add(_run(method, data, store, n_bits, seed, protocol, name, current))
         if on_step is not None:
             on_step(Step(number, len(todo)))
 
 
-def _is_current(
-    folder: Path, method: Method, data: Dataset, n_bits: int, seed: int, protocol: Protocol | None
-) -> bool:
-    path = result_file(folder, method, n_bits, seed)
-    if not path.exists():
-        return False
-    result = read_result(path)
-    expected = data.describe()
-    if any(result["dataset"].get(key) != expected.get(key) for key in ("rows", "splits")):
-        return False
-    if protocol is not None:
-        wanted = protocol.to_dict()
-        keys = ("name", "queries", "base", "base_codes")
-        if any(result["protocol"][key] != wanted[key] for key in keys):
-            return False
-    # Settings chosen by cross-validation are stored with the search, not known before it.
-    if method.build is None or method.candidates:
-        return True
-    stored = result["model"]["fields"]
-    fields = json.loads(json.dumps(method.build(n_bits=n_bits, seed=seed).configuration()))
-    # Only common fields are compared: a later version may add or rename a field.
-    return all(stored[name] == fields[name] for name in stored.keys() & fields.keys())
-
-
-def _run(
-    method: Method, data: Dataset, folder: Path, n_bits: int, seed: int, protocol: Protocol | None
-) -> tuple[Evaluation, dict[str, Any]]:
+def fingerprint(
+    method: Method, data: str, n_bits: int, seed: int, protocol: Protocol
+) -> dict[str, str]:
+    """Fingerprint of one run; ``data`` is the checksum of the data set."""
     if method.build is None:
         if method.baseline is None:
             raise ValueError(f"method {method.key!r} needs either build or baseline")
-        return method.baseline(data, seed), {"method": method.key, "fields": {"seed": seed}}
+        return {
+            "settings": checksum([method.key, seed]),
+            "supervision": function_checksum(method.baseline),
+            "data": data,
+            "protocol": protocol_checksum(protocol),
+        }
+    hasher = method.build(n_bits=n_bits, seed=seed)
+    return fit_fingerprint(
+        configuration={"fields": hasher.configuration(), "candidates": list(method.candidates)},
+        hasher=type(hasher).__module__,
+        supervision=method.fit_args,
+        data=data,
+        protocol=protocol,
+    )
+
+
+def _run(
+    method: Method,
+    data: Dataset,
+    store: RunStore,
+    n_bits: int,
+    seed: int,
+    protocol: Protocol,
+    name: str,
+    current: Mapping[str, str],
+) -> StoredRun:
+    began = time.perf_counter()
+    cpu_began = time.process_time()
+    values: Values = {}
+    if method.build is None:
+        assert method.baseline is not None  # noqa: S101 - checked by fingerprint
+        evaluation, values = method.baseline(data, seed)
+        settings = {"method": method.key, "fields": {"seed": seed}}
+    else:
+        model = _fit(method, data, store, n_bits, seed, name)
+        first = replace(protocol, measures=protocol.measures[:1])
+        evaluation = evaluate_model(model, data, first)
+        settings = json.loads(json.dumps(dict(model.card)))
+    truth = _truth(data, evaluation, protocol)
+    codes = {f"query.{m}": own for m, own in evaluation.queries.items()}
+    codes |= {f"base.{m}": own for m, own in evaluation.base.items()}
+    measure = protocol.measures[0]
+    if not isinstance(measure, AveragePrecision):
+        raise ValueError(f"protocol {protocol.name!r}: the first measure is no average precision")
+    return StoredRun(
+        name=name,
+        fingerprint=current,
+        truth=truth,
+        truth_name=checksum([current["data"], current["protocol"], sorted(truth.rows)]),
+        at=measure.at,
+        settings=settings,
+        scores=run_scores(evaluation),
+        codes=codes,
+        values=values,
+        facts={
+            "environment": environment(),
+            "seconds": round(time.perf_counter() - began, 2),
+            "cpu_seconds": round(time.process_time() - cpu_began, 2),
+            "peak_gib": _peak_gib(),
+        },
+    )
+
+
+def _peak_gib() -> float | None:
+    """Peak memory of this process in GiB; None where the system does not report it."""
+    try:
+        import resource
+    except ImportError:  # pragma: no cover - not on Windows
+        return None
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 2)
+
+
+def _fit(method: Method, data: Dataset, store: RunStore, n_bits: int, seed: int, name: str) -> Any:  # noqa: ANN401 - a HashModel
     train = data.part("train")
     chosen: Mapping[str, Any] = {}
     if method.candidates:
-        chosen = search_settings(method, train, folder, n_bits)[0].fields
-    model = method.build(n_bits=n_bits, seed=seed, **chosen).fit(**method.fit_args(train, seed))
-    return evaluate_model(model, data, protocol), dict(model.card)
+        search = name.rpartition("-")[0]
+        chosen = search_settings(method, train, store, n_bits, search)[0].fields
+    assert method.build is not None  # noqa: S101 - checked by the caller
+    return method.build(n_bits=n_bits, seed=seed, **chosen).fit(**method.fit_args(train, seed))
 
 
-def search_file(folder: Path, method: Method, n_bits: int) -> Path:
-    """Path of the cross-validation of a method's candidates."""
-    return folder / "search" / f"{method.key}-{n_bits}.json"
+def _truth(data: Dataset, evaluation: Evaluation, protocol: Protocol) -> Truth:
+    """Rows and labels of queries and base, of every modality that was searched."""
+    names = sorted({name for direction in evaluation.reports for name in direction})
+    labels = data.labels_by_modality()
+    rows = {
+        f"{side}.{name}": split_rows(data, split, name)
+        for side, split in (("query", protocol.queries), ("base", protocol.base))
+        for name in names
+    }
+    own = {key: np.asarray(labels[key.partition(".")[2]])[numbers] for key, numbers in rows.items()}
+    return Truth(rows, own, protocol.include_self)
 
 
-def search_settings(method: Method, train: Dataset, folder: Path, n_bits: int) -> list[Trial]:
-    """Cross-validate the candidates of a method, or load an earlier search; best first."""
-    path = search_file(folder, method, n_bits)
-    if not path.exists():
-        if method.build is None:
-            raise ValueError(f"method {method.key!r} has no build, so no settings to search")
+def search_settings(
+    method: Method, train: Dataset, store: RunStore, n_bits: int, name: str | None = None
+) -> list[Trial]:
+    """Cross-validate the candidates of a method, or reuse an equal search; best first."""
+    if method.build is None:
+        raise ValueError(f"method {method.key!r} has no build, so no settings to search")
+    name = name or f"{method.key}-{n_bits}"
+    hasher = method.build(n_bits=n_bits, seed=0)
+    current = fit_fingerprint(
+        configuration={"fields": hasher.configuration(), "candidates": list(method.candidates)},
+        hasher=type(hasher).__module__,
+        supervision=method.fit_args,
+        data=data_checksum(train),
+        protocol=Protocol(name="cross-validation"),
+    )
+    if store.fingerprint(name, "search") != current:
         trials = compare(
             partial(method.build, n_bits=n_bits),
             method.candidates,
             train,
             supervise=method.fit_args,
         )
-        path.parent.mkdir(parents=True, exist_ok=True)
         rows = [{"fields": dict(trial.fields), "scores": list(trial.scores)} for trial in trials]
-        write_json(path, {"format": _SEARCH_FORMAT, "rows": len(train), "trials": rows})
-    content = read_json(path)
-    format_ = content.get("format") if isinstance(content, dict) else None
-    check_version(path, format_, _SEARCH_FORMAT)
-    return [Trial(trial["fields"], tuple(trial["scores"])) for trial in content["trials"]]
+        store.add_search(name, current, rows)
+    return stored_trials(store, name)
 
 
-def summarize(
-    methods: Sequence[Method],
-    folder: Path,
+def stored_trials(store: RunStore, name: str) -> list[Trial]:
+    """Trials of a stored search, best first; empty if there is none."""
+    return [Trial(trial["fields"], tuple(trial["scores"])) for trial in store.search(name) or ()]
+
+
+def stored_runs(store: RunStore, method: Method, n_bits: int, prefix: str = "") -> list[StoredRun]:
+    """Runs of a method with the seeds 0, 1, … as far as they are stored."""
+    runs: list[StoredRun] = []
+    while (name := run_name(method, n_bits, len(runs), prefix)) in store:
+        runs.append(store[name])
+    return runs
+
+
+def query_values(
+    runs: Sequence[StoredRun], directions: Sequence[str], n_bits: int | None = None
+) -> Floats:
+    """Average precision in percent, shape (seeds, rows), the mean of the directions."""
+    return np.array(
+        [
+            np.mean([run.per_query(direction, n_bits) for direction in directions], axis=0)
+            for run in runs
+        ]
+    )
+
+
+def compare_methods(
+    store: RunStore,
+    first: Method,
+    second: Method,
     directions: Sequence[str],
     *,
     n_bits: int,
-    seeds: Sequence[int],
-) -> list[MethodSummary]:
-    """Summarize the methods whose results are complete."""
-    summaries = []
+    prefix: str = "",
+) -> Difference | None:
+    """Paired difference of two methods over the seeds that both have; None without any."""
+    runs = [stored_runs(store, method, n_bits, prefix) for method in (first, second)]
+    seeds = min(map(len, runs))
+    if not seeds:
+        return None
+    return paired_difference(*(query_values(own[:seeds], directions) for own in runs))
+
+
+def method_rows(
+    store: RunStore,
+    methods: Sequence[Method],
+    directions: Sequence[str],
+    *,
+    n_bits: int,
+    prefix: str = "",
+    truncate: int | None = None,
+    title: str = "{}",
+) -> list[dict[str, Any]]:
+    """Rows of a results table for the methods that have runs, in percent, from their codes.
+
+    Args:
+        store: The runs.
+        methods: The methods.
+        directions: Directions; ``"average"`` is their mean if a method has all of them.
+        n_bits: Length of the codes.
+        prefix: Begins the names of the runs.
+        truncate: Use only the first bits of the codes.
+        title: Title with ``{}`` for that of the method.
+    """
+    rows = []
     for method in methods:
-        paths = [result_file(folder, method, n_bits, seed) for seed in seeds]
-        if all(path.exists() for path in paths):
-            results = [read_result(path) for path in paths]
-            summaries.append(_summarize_method(method, results, directions, n_bits))
-    return summaries
+        runs = stored_runs(store, method, n_bits, prefix)
+        if runs:
+            row = _method_row(method, runs, directions, truncate)
+            rows.append(row | {"title": title.format(method.title)})
+    return rows
 
 
-def _summarize_method(
-    method: Method, results: list[dict[str, Any]], directions: Sequence[str], n_bits: int
-) -> MethodSummary:
-    """Mean and deviation over the seeds, for each direction and for their average."""
-    measured = [direction for direction in directions if direction in results[0]["directions"]]
-
-    def by_direction(name: str) -> dict[str, Any]:
-        scores = {d: np.array([score(result, d, name) for result in results]) for d in measured}
-        return scores | {"average": np.mean(list(scores.values()), axis=0)}
-
-    values = by_direction("value")
-    if len(measured) < len(directions):
-        del values["average"]
-    return MethodSummary(
-        method,
-        n_bits,
-        len(results),
-        {direction: float(scores.mean()) for direction, scores in values.items()},
-        {direction: standard_deviation(scores) for direction, scores in values.items()},
-        float(by_direction("worst")["average"].mean()),
-        float(by_direction("best")["average"].mean()),
-        float(by_direction("chance")["average"].mean()),
-        float(np.mean([result["seconds"] for result in results])),
-    )
+def _method_row(
+    method: Method, runs: Sequence[StoredRun], directions: Sequence[str], truncate: int | None
+) -> dict[str, Any]:
+    measured = [direction for direction in directions if direction in runs[0].scores]
+    values = {d: query_values(runs, [d], truncate) for d in measured}
+    if len(measured) == len(directions) and len({own.shape for own in values.values()}) == 1:
+        values["average"] = np.mean(list(values.values()), axis=0)
+    bits = runs[0].n_bits if truncate is None else truncate
+    row = {
+        "key": method.key,
+        "bits": bits,
+        "seeds": len(runs),
+        "mean": {d: float(np.nanmean(own)) for d, own in values.items()},
+        "deviation": {d: standard_deviation(np.nanmean(own, axis=1)) for d, own in values.items()},
+        "interval": {d: query_interval(own) for d, own in values.items()},
+        "paper": method.paper,
+        "bytes": method.bytes_per_item or -(-(bits or 8) // 8),
+        "seconds": float(np.mean([run.facts["cpu_seconds"] for run in runs])),
+    }
+    if truncate is None:
+        row |= {
+            field: float(np.mean([run.mean_score(measured, field) for run in runs]))
+            for field in ("worst", "best", "chance")
+        }
+    return row

@@ -71,11 +71,29 @@ _SHAPES = (
         base="database",
         include_self=False,
         note=(
-            "vocabularies and pairs come from one half of the shapes and distractors; the other"
-            " half of the shapes are the queries, searched among the other distractors"
+            "vocabularies and pairs come from every other pose of each class and every other"
+            " distractor; shapes of the other poses are the queries, searched among the other"
+            " distractors"
         ),
     ),
 )
 
-PROTOCOLS = {protocol.name: protocol for protocol in (*_WIKI, _DIGITS, *_CONCEPTS, *_SHAPES)}
+_LEADERBOARD = (
+    Protocol(name="leaderboard/P1", note="queries and base are the test rows, both hashed"),
+    Protocol(
+        name="leaderboard/P2'",
+        base="train",
+        note="the base are the training rows, hashed from their features like new rows",
+    ),
+    Protocol(
+        name="leaderboard/P2",
+        base="train",
+        base_codes="learned",
+        note="the base are the training rows, with codes that are made from their labels",
+    ),
+)
+
+PROTOCOLS = {
+    protocol.name: protocol for protocol in (*_WIKI, _DIGITS, *_CONCEPTS, *_SHAPES, *_LEADERBOARD)
+}
 """Name → protocol."""

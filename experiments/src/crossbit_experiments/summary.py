@@ -7,19 +7,17 @@ from typing import Any
 from crossbit._io.files import check_version, read_json, write_json
 from crossbit.evaluation.results import environment
 from crossbit.tune import Trial
-from crossbit_experiments.methods import MethodSummary
 
 SUMMARY_FILE = "summary.json"
 _FORMAT = "crossbit.summary/1"
 
 
 def write_summary(folder: Path, experiment: str, **parts: Any) -> Path:  # noqa: ANN401 - plain JSON
-    """Write parts of a summary; existing parts that are not given stay as they are."""
+    """Write the summary of an experiment."""
     path = folder / SUMMARY_FILE
-    existing = read_summary(path) if path.exists() else {}
     folder.mkdir(parents=True, exist_ok=True)
     header = {"format": _FORMAT, "experiment": experiment, "environment": environment()}
-    write_json(path, existing | _rounded(parts) | header)
+    write_json(path, rounded(parts) | header)
     return path
 
 
@@ -30,24 +28,6 @@ def read_summary(path: Path) -> dict[str, Any]:
     return dict(content)
 
 
-def method_row(summary: MethodSummary) -> dict[str, Any]:
-    """Plain values of one line of a results table."""
-    return {
-        "key": summary.method.key,
-        "title": summary.method.title,
-        "bits": summary.n_bits if summary.method.build is not None else None,
-        "seeds": summary.seeds,
-        "mean": summary.mean,
-        "deviation": summary.deviation,
-        "paper": summary.method.paper,
-        "worst": summary.worst,
-        "best": summary.best,
-        "chance": summary.chance,
-        "bytes": summary.bytes_per_item,
-        "seconds": summary.seconds,
-    }
-
-
 def search_rows(trials: Sequence[Trial]) -> list[dict[str, Any]]:
     """Plain values of a cross-validation, the best candidate first."""
     return [
@@ -55,10 +35,10 @@ def search_rows(trials: Sequence[Trial]) -> list[dict[str, Any]]:
     ]
 
 
-def _rounded(value: Any) -> Any:  # noqa: ANN401 - plain JSON
+def rounded(value: Any) -> Any:  # noqa: ANN401 - plain JSON
     """Round to four places: enough for any table, and small differences of machines do not show."""
     if isinstance(value, float):
         return round(value, 4)
     if isinstance(value, dict):
-        return {key: _rounded(item) for key, item in value.items()}
-    return [_rounded(item) for item in value] if isinstance(value, list | tuple) else value
+        return {key: rounded(item) for key, item in value.items()}
+    return [rounded(item) for item in value] if isinstance(value, list | tuple) else value

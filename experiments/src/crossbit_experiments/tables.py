@@ -63,9 +63,25 @@ def mean_sd(mean: float, sd: float | None, digits: int = 1) -> str:
     return text if sd is None else f"{text} ± {sd:.{digits}f}"
 
 
-def difference_cell(row: Mapping[str, Any]) -> str:
-    """Format a signed paired difference and its standard error."""
-    return f"{row['difference']:+.2f} ± {row['error']:.2f}"
+def difference_cell(row: Mapping[str, float], digits: int = 2) -> str:
+    """Format a paired difference with its 95 % interval.
+
+    Example:
+        >>> difference_cell({"mean": 1.642, "low": 0.9, "high": 2.3})
+        '+1.64 [+0.90, +2.30]'
+    """
+    mean, low, high = (f"{row[name]:+.{digits}f}" for name in ("mean", "low", "high"))
+    return f"{mean} [{low}, {high}]"
+
+
+def interval_cell(interval: Sequence[float], digits: int = 1) -> str:
+    """Format a 95 % interval over queries.
+
+    Example:
+        >>> interval_cell([27.44, 30.06])
+        '27.4–30.1'
+    """
+    return "–".join(f"{end:.{digits}f}" for end in interval)
 
 
 def directions_with_average(summary: Mapping[str, Any]) -> list[str]:
@@ -80,8 +96,8 @@ def methods_table(
     corner: str = "",
     digits: int = 1,
     names: Mapping[str, str] | None = None,
-    columns: Sequence[str] = ("ties", "bytes"),
-    zero_sd: bool = True,
+    columns: Sequence[str] = ("seeds", "ties", "bytes"),
+    intervals: Sequence[str] = (),
 ) -> Table:
     """One line per method and one column per direction, beside the paper's value if it prints one.
 
@@ -91,36 +107,40 @@ def methods_table(
         corner: Header of the first column.
         digits: Decimal places.
         names: Modality → its title.
-        columns: Further columns: ``"ties"``, ``"bytes"`` or ``"seconds"``.
-        zero_sd: Show deviations that are exactly zero.
+        columns: Further columns: ``"seeds"``, ``"ties"``, ``"bytes"`` or ``"seconds"``.
+        intervals: Directions whose 95 % interval over queries has a column of its own.
     """
     printed = {d for d in directions if any(d in row["paper"] for row in rows)}
     header = [corner]
     for direction in directions:
         header.append(direction_label(direction, names))
-        header += ["paper"] * (direction in printed)
+        header += ["paper"] * (direction in printed) + ["95 %"] * (direction in intervals)
     lines = []
     for row in rows:
         cells = [row["title"]]
         for direction in directions:
-            cells.append(_score_cell(row, direction, digits, zero_sd))
+            cells.append(_score_cell(row, direction, digits))
             if direction in printed:
                 paper = row["paper"].get(direction)
                 cells.append(MISSING if paper is None else f"{paper:.{digits}f}")
+            if direction in intervals:
+                interval = row.get("interval", {}).get(direction)
+                cells.append(MISSING if interval is None else interval_cell(interval, digits))
         lines.append([*cells, *(_FURTHER[name](row) for name in columns)])
     return Table([*header, *columns], lines)
 
 
-def _score_cell(row: Mapping[str, Any], direction: str, digits: int, zero_sd: bool) -> str:
+def _score_cell(row: Mapping[str, Any], direction: str, digits: int) -> str:
+    """Mean ± deviation; without ± if there is one seed or the method has no randomness."""
     if direction not in row["mean"]:
         return MISSING
     sd = row["deviation"][direction]
-    show = row["seeds"] > 1 and (zero_sd or sd)
-    return mean_sd(row["mean"][direction], sd if show else None, digits)
+    return mean_sd(row["mean"][direction], sd if row["seeds"] > 1 and sd > 1e-9 else None, digits)
 
 
 _FURTHER: dict[str, Callable[[Mapping[str, Any]], str]] = {
-    "ties": lambda row: f"{row['worst']:.1f}–{row['best']:.1f}",
+    "seeds": lambda row: str(row["seeds"]),
+    "ties": lambda row: f"{row['worst']:.1f}–{row['best']:.1f}" if "worst" in row else MISSING,
     "bytes": lambda row: str(row["bytes"]),
     "seconds": lambda row: f"{row['seconds']:.1f}",
 }
@@ -150,12 +170,26 @@ def lengths_table(kind: str) -> Block:
 
     def table(summary: Mapping[str, Any]) -> Table:
         lengths = summary.get("lengths", {})
-        bits = sorted({int(n) for kinds in lengths.values() for n in kinds[kind]})
+        bits = sorted({int(n) for row in lengths.values() for n in row[kind]})
         lines = []
-        for key, kinds in lengths.items():
-            scores = [kinds[kind].get(str(n)) for n in bits]
-            cells = [MISSING if score is None else f"{score[0]:.1f}" for score in scores]
-            lines.append([summary["titles"].get(key, key), *cells])
+        for row in lengths.values():
+            scores = [row[kind].get(str(n)) for n in bits]
+            cells = [MISSING if score is None else mean_sd(*score) for score in scores]
+            lines.append([row["title"], *cells])
         return Table(["bits", *map(str, bits)], lines)
 
     return table
+
+
+def few_pairs_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """MM-NN and CM-NN by share of the cross-modal pairs, with their paired difference."""
+    lines = [
+        [
+            row["title"],
+            mean_sd(row["mmnn"][0], row["mmnn"][1], 2),
+            mean_sd(row["cmnn"][0], row["cmnn"][1], 2),
+            difference_cell(row["difference"]),
+        ]
+        for row in rows
+    ]
+    return Table(["pairs across", "MM-NN", "CM-NN", "difference, 95 %"], lines)

@@ -1,14 +1,12 @@
 """Options and table output that the experiment commands share."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from crossbit.cli import console
-from crossbit_experiments.methods import MethodSummary
-from crossbit_experiments.summary import method_row
 from crossbit_experiments.tables import Table, methods_table
 
 Bits = Annotated[int, typer.Option("--bits", "-b", help="Code length.")]
@@ -29,21 +27,16 @@ def print_table(table: Table, caption: str = "") -> None:
     console.out.print(f"[dim]{note}[/dim]\n" if note else "")
 
 
-def print_methods(
-    summaries: Sequence[MethodSummary],
-    directions: Sequence[str],
-    metric: str = "whole ranking, expected ties",
-) -> None:
-    """Print our scores beside the paper's, in percent."""
-    rows = [method_row(summary) for summary in summaries]
-    table = methods_table(rows, directions, columns=("ties", "bytes", "seconds"))
-    if not summaries:
-        print_table(table)
+def print_rows(rows: Sequence[Mapping[str, Any]], directions: Sequence[str], metric: str) -> None:
+    """Print the rows of a results table beside the paper's numbers, in percent."""
+    if not rows:
+        console.say("no runs are stored yet")
         return
-    first = summaries[0]
-    seeds = f"mean ± sd of {first.seeds} seeds" if first.seeds > 1 else "one seed"
+    table = methods_table(
+        rows, directions, columns=("seeds", "ties", "bytes", "seconds"), intervals=directions[-1:]
+    )
     print_table(
         table,
-        f"mAP in percent, {metric}, {seeds};\n"
-        f"ties: bounds of the average; bytes per item; chance {first.chance:.1f}",
+        f"mAP in percent, {metric}, mean ± sd over seeds; chance {rows[0]['chance']:.1f};\n"
+        "95 %: interval over queries; ties: bounds of the average; bytes per item; CPU seconds",
     )

@@ -1,5 +1,6 @@
 """``crossbit reproduce``: the paper's experiments beside its printed numbers."""
 
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -16,9 +17,10 @@ from crossbit_experiments.cli._shared import (
     Out,
     Seeds,
     WikiFolder,
-    print_methods,
+    print_rows,
     print_table,
 )
+from crossbit_experiments.cli.leaderboard import leaderboard
 
 app = typer.Typer(
     help="Run the paper's experiments and compare with its printed numbers.",
@@ -32,59 +34,59 @@ def _reproduce() -> None:
     """Run the paper's experiments and compare with its printed numbers."""
 
 
-_WIKI_PARTS_HELP = (
-    "Run only this part: table, few-pairs, lengths, definitions or protocols; may be repeated."
-)
+_WIKI_PARTS_HELP = "Run only this part: table, few-pairs, lengths or protocols; may be repeated."
 
 
 @app.command()
 def wiki(
     data: WikiFolder = None,
     out: Out = Path("results/wiki"),
-    bits: Bits = 32,
     seeds: Seeds = 5,
     part: Annotated[
         list[str] | None, typer.Option(help=_WIKI_PARTS_HELP, show_default="all parts")
     ] = None,
     only: Annotated[
-        list[str] | None, typer.Option(help="Run only this method of the table; may be repeated.")
+        list[str] | None, typer.Option(help="Run only this method; may be repeated.")
     ] = None,
 ) -> None:
     """Wikipedia articles and their images: every line of the paper's table, and ours.
 
-    Results are written as they are computed, and existing results are reused, so the command can be
-    interrupted and resumed. Settings that the paper leaves open are chosen by cross-validation on
-    the training split. Codes, a summary and figures are written beside the results.
+    Runs are stored as they are computed. A stored run is reused if its settings, data, protocol and
+    code are the same, so the command can be interrupted and resumed; stale runs are named and run
+    again. Settings that the paper leaves open are chosen by cross-validation on the training split.
 
     For example:
 
       crossbit reproduce wiki --data wikipedia_dataset
       crossbit reproduce wiki --part lengths
-      crossbit reproduce wiki --only cmssh --only scm --seeds 2
+      crossbit reproduce wiki --part table --only cmssh --only scm --seeds 2
     """
-    from crossbit_experiments.methods import run_methods, summarize
+    from crossbit_experiments.summary import read_summary
     from crossbit_experiments.wiki import run
-    from crossbit_experiments.wiki.methods import DIRECTIONS, table_methods
+    from crossbit_experiments.wiki.methods import DIRECTIONS, few_pairs_methods, table_methods
 
     loaded = data_sets.read(data_sets.find("wiki") if data is None else data)
-    methods = {method.key: method for method in table_methods()}
-    chosen = [methods[check_known(key, methods, "method")] for key in only or methods]
-    parts = [check_known(name, run.PARTS, "part") for name in part or (() if only else run.PARTS)]
-    if only:
-        with console.steps("wiki") as on_step:
-            run_methods(chosen, loaded, out, n_bits=bits, seeds=range(seeds), on_step=on_step)
-    for name in parts:
+    known = [method.key for method in [*table_methods(), *few_pairs_methods()]]
+    chosen = [check_known(key, known, "method") for key in only or ()]
+    for name in [check_known(name, run.PARTS, "part") for name in part or run.PARTS]:
         with console.steps(f"wiki, {name}") as on_step:
-            run.run_part(name, loaded, out, n_bits=bits, seeds=range(seeds), on_step=on_step)
-    print_methods(
-        summarize(chosen, out, DIRECTIONS, n_bits=bits, seeds=range(seeds)),
-        [*DIRECTIONS, "average"],
-    )
-    console.say(f"wrote results, codes{', summary and figures' if parts else ''} to {out}")
+            run.run_part(
+                name,
+                loaded,
+                out,
+                seeds=range(seeds),
+                only=chosen,
+                on_step=on_step,
+                on_note=console.say,
+            )
+    rows = read_summary(run.write(out))["table"]
+    print_rows(rows, [*DIRECTIONS, "average"], "whole ranking, expected ties")
+    console.say(f"wrote runs, summary and figures to {out}")
 
 
 app.command()(shapegoogle.shapegoogle)
 app.command()(nus.nus)
+app.command()(leaderboard)
 app.command()(nus.flickr8k)
 
 
@@ -103,7 +105,7 @@ def digits(
 ) -> None:
     """Handwritten digits with six modalities: all 36 directions, also with missing modalities.
 
-    Existing results are reused.
+    Equal runs are reused.
 
     For example:
 
@@ -115,11 +117,13 @@ def digits(
 
     loaded = experiment.load(experiment.find_files() if data is None else data)
     with console.steps("digits") as on_step:
-        path = experiment.run(loaded, out, n_bits=bits, seeds=range(seeds), on_step=on_step)
+        path = experiment.run(
+            loaded, out, n_bits=bits, seeds=range(seeds), on_step=on_step, on_note=console.say
+        )
     summary = read_summary(path)
     print_table(experiment.matrix_table(summary))
     print_table(experiment.gaps_table(summary))
-    console.say(f"wrote results, codes, summary and figure to {out}")
+    console.say(f"wrote runs, summary and figure to {out}")
 
 
 @app.command()
@@ -131,7 +135,7 @@ def defects(
 ) -> None:
     """Errors of the paper, measured on Wiki: signs, margins, sums, networks without coupling.
 
-    Existing results are reused.
+    Equal runs are reused.
 
     For example:
 
@@ -142,11 +146,13 @@ def defects(
 
     loaded = data_sets.read(data_sets.find("wiki") if data is None else data)
     with console.steps("defects") as on_step:
-        path = experiment.run(loaded, out, n_bits=bits, seeds=range(seeds), on_step=on_step)
+        path = experiment.run(
+            loaded, out, n_bits=bits, seeds=range(seeds), on_step=on_step, on_note=console.say
+        )
     summary = read_summary(path)
-    for name, block in experiment.TABLES.items():
-        print_table(block(summary), name)
-    console.say(f"wrote results, codes and summary to {out}")
+    for name in summary["groups"]:
+        print_table(experiment.TABLES[name](summary), name)
+    console.say(f"wrote runs and summary to {out}")
 
 
 @app.command()
@@ -212,11 +218,12 @@ def _whole(text: str) -> int:
         raise DataError(f"--items must be a number such as 3e9, got {text!r}") from None
 
 
+_Results = Annotated[Path, typer.Option(help="Folder of the results.")]
+_Docs = Annotated[Path, typer.Option(help="Folder of the pages.")]
+
+
 @app.command()
-def docs(
-    results: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("results"),
-    docs: Annotated[Path, typer.Option(help="Folder of the pages.")] = Path("docs"),
-) -> None:
+def docs(results: _Results = Path("results"), docs: _Docs = Path("docs")) -> None:
     """Regenerate the tables and figures of the documentation from results.
 
     Replaces what stands in a page between `<!-- from results: wiki table -->` and
@@ -226,3 +233,25 @@ def docs(
 
     changed = write_docs(results, docs)
     console.say(f"{len(changed)} files changed" + "".join(f"\n  {path}" for path in changed))
+
+
+@app.command()
+def verify(results: _Results = Path("results"), docs: _Docs = Path("docs")) -> None:
+    """Recompute every number of the tables from the codes in results; needs no data set.
+
+    The scores of all runs are computed from their codes, the summaries from the runs, and the
+    tables from the summaries. A difference is named and makes the command fail.
+    """
+    from crossbit_experiments.verify import verify_results
+
+    began = time.process_time()
+    with console.steps("verifying") as on_step:
+        report = verify_results(results, docs, on_step=on_step)
+    for line in report.problems:
+        console.say(line)
+    console.say(
+        f"{report.runs} runs, {report.scores} scores, {report.tables} tables:"
+        f" {len(report.problems)} differences, {time.process_time() - began:.0f} CPU seconds"
+    )
+    if report.problems:
+        raise typer.Exit(1)

@@ -13,7 +13,7 @@ from crossbit._validation import check_known
 from crossbit.cli import console
 from crossbit.data import Dataset
 from crossbit.evaluation.evaluate import Protocol
-from crossbit_experiments.cli._shared import Bits, Seeds, print_methods
+from crossbit_experiments.cli._shared import Bits, Seeds, print_rows, print_table
 from crossbit_experiments.protocols import PROTOCOLS
 
 _PairCount = Annotated[
@@ -50,8 +50,8 @@ def nus(
 ) -> None:
     """NUS: the paper's table of photographs and tags, all four directions, at full size.
 
-    --simulate tests the protocol, its speed and its memory. Simulated features say nothing about
-    the methods. Existing results are reused.
+    --simulate is a load test: the time and memory of every method at full size. Simulated features
+    say nothing about the methods. Equal runs are reused.
 
     For example:
 
@@ -77,7 +77,8 @@ def nus(
         range(seeds),
         pairs,
         facts,
-        paper=True,
+        paper=not simulate,
+        defaults=False,
     )
 
 
@@ -161,7 +162,7 @@ def flickr8k(
     networks at their defaults.
 
     The qualitative part writes one HTML page: what words find among images, what images find among
-    words, and ten tags per image from its five neighbors, for CM-SSH and MM-NN.
+    words, and ten tags per image from its five neighbors, for CM-SSH and MMNN().
 
     For example:
 
@@ -199,7 +200,7 @@ def _flickr8k_table(
     facts = {"leaks": leaks.to_dict(), "excluded": photographs.excluded}
     protocol = PROTOCOLS["flickr8k/concepts"]
     prepared = preprocess_like_paper(photographs.data)
-    _run(prepared, out, protocol, bits, range(seeds), pairs, facts, paper=False)
+    _run(prepared, out, protocol, bits, range(seeds), pairs, facts, paper=False, defaults=True)
 
 
 def _run(
@@ -212,23 +213,33 @@ def _run(
     facts: dict[str, Any],
     *,
     paper: bool,
+    defaults: bool,
 ) -> None:
-    """Run the methods and print the table."""
-    from crossbit_experiments.methods import summarize
+    """Run the methods and print the table; of simulated features only time and memory."""
     from crossbit_experiments.nus import run
+    from crossbit_experiments.summary import read_summary
 
     console.say(f"{protocol.name}: {protocol.note}\n{data!r}")
-    methods = run.table_methods(protocol, pairs=(pairs, pairs), paper=paper, defaults=not paper)
+    methods = run.table_methods(protocol, pairs=(pairs, pairs), paper=paper, defaults=defaults)
     with console.steps(protocol.name) as on_step:
-        run.run(
-            methods, data, out, protocol, n_bits=bits, seeds=seeds, facts=facts, on_step=on_step
+        path = run.run(
+            methods,
+            data,
+            out,
+            protocol,
+            n_bits=bits,
+            seeds=seeds,
+            facts=facts,
+            on_step=on_step,
+            on_note=console.say,
         )
-    print_methods(
-        summarize(methods, out, run.DIRECTIONS, n_bits=bits, seeds=seeds),
-        run.DIRECTIONS,
-        "first 10 places, over relevant retrieved, expected ties",
-    )
-    console.say(f"wrote results, codes, summary and a figure to {out}")
+    summary = read_summary(path)
+    if "simulated" in facts:
+        print_table(run.load_table(summary), "simulated features: a load test, not a result")
+    else:
+        metric = "first 10 places, over relevant retrieved, expected ties"
+        print_rows(summary["table"], run.DIRECTIONS, metric)
+    console.say(f"wrote runs, summary and a figure to {out}")
 
 
 def _qualitative(
@@ -257,8 +268,7 @@ def _qualitative(
             seed=seed,
             on_step=on_step,
         )
-    settings = {"encoder": encoder, "seed": seed}
-    page = write_report(out, results, source / "images", n_bits=bits, settings=settings)
+    page = write_report(out, results, source / "images", n_bits=bits)
     for method, quality in results.quality.items():
         console.say(
             f"ten tags, {method}: precision {quality['precision']:.1f} %,"

@@ -1,29 +1,24 @@
 """``crossbit reproduce shapegoogle``: transformed shapes among distractors."""
 
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from crossbit import data as data_sets
-from crossbit._io.files import read_json, write_json
 from crossbit._validation import check_known
 from crossbit.cli import console
 from crossbit_experiments.cli._shared import Out, Seeds, print_table
+from crossbit_experiments.runs import RunStore
 
 PARTS = (
     "calibration",
     "table",
+    "bits-32",
     "few-pairs",
     "settings",
-    "lengths",
-    "classes-only",
-    "converged",
     "validated",
-    "grid",
+    "lengths",
     "retrieval",
 )
 _PARTS_HELP = f"Run only this part: {', '.join(PARTS)}; may be repeated."
@@ -45,17 +40,17 @@ def shapegoogle(
         list[str] | None, typer.Option(help=_PARTS_HELP, show_default="all but calibration")
     ] = None,
     seeds: Seeds = 5,
-    workers: Annotated[int, typer.Option(min=1, help="Number of processes.")] = 2,
+    workers: Annotated[int, typer.Option(min=1, help="Processes that compute descriptors.")] = 2,
 ) -> None:
     """Shapes, reconstructed from meshes: the paper's Tables 1 to 3 and its figures.
 
     The paper's descriptors are not public. This experiment transforms meshes of TOSCA and of Sumner
     and Popović and computes descriptors of the same kind, so its numbers can be compared with each
     other, and only qualitatively with the paper's. The paper does not say whether it searched the
-    shapes it trained on, so everything runs on held-out shapes and on the training shapes. Meshes,
-    descriptors and results are written as they are computed and reused. The strength of the
-    transformations was calibrated on the descriptors alone, before any hashing; --part calibration
-    repeats that.
+    shapes it trained on, so everything runs on held-out poses and on the training shapes. Meshes,
+    descriptors and runs are written as they are computed and reused while they are equal. The
+    strength of the transformations was calibrated on the descriptors alone, before any hashing;
+    --part calibration repeats that.
 
     For example:
 
@@ -73,67 +68,41 @@ def shapegoogle(
         parts.remove("calibration")
     if not parts:
         return
-    clock = _Clock(cache / "minutes.json")
-    with console.steps("computing descriptors") as on_step, clock("from meshes to descriptors"):
-        sets, skipped = run.prepare(source, cache, workers=workers, on_step=on_step)
-    for line in skipped:
+    with console.steps("computing descriptors") as on_step:
+        sets, facts = run.prepare(source, cache, workers=workers, on_step=on_step)
+    for line in facts["skipped"]:
         console.say(f"skipped: {line}")
-    trained: Any = [name for name in parts if name != "retrieval"]
-    with console.steps("shapegoogle") as on_step, clock("from descriptors to results"):
-        run.run(sets, out, parts=trained, seeds=range(seeds), workers=workers, on_step=on_step)
+    trained = [name for name in parts if name != "retrieval"]
+    with console.steps("shapegoogle") as on_step:
+        run.run(sets, out, parts=trained, seeds=range(seeds), on_step=on_step, on_note=console.say)
+    RunStore(out).add_facts("data", facts)
+    path = run.write(out)
     if "retrieval" in parts:
         draw_retrieval(sets["held-out"], source, cache, out)
-    facts = {"minutes": clock.minutes, "skipped": skipped}
-    run.collect(sets, out, seeds=range(seeds), facts=facts)
-    _print(out)
+    _print(path)
 
 
 def _calibrate(source: Path, cache: Path, out: Path, workers: int) -> None:
     """Print and store what the unhashed descriptors reach at each strength."""
     from crossbit_experiments.shapegoogle import descriptors
     from crossbit_experiments.shapegoogle.results import calibration_table
-    from crossbit_experiments.summary import write_summary
 
     with console.steps("calibration") as on_step:
         trials = descriptors.calibrate(source, cache, workers=workers, on_step=on_step)
-    write_summary(out, "shapegoogle", calibration=trials)
+    RunStore(out).add_facts("calibration", {"calibration": trials})
     print_table(calibration_table({"calibration": trials}))
     best = min(trials, key=lambda trial: trial["gap"])
     console.say(f"nearest to the paper: {best['strength']:g}; in use: {descriptors.STRENGTH:g}")
 
 
-def _print(out: Path) -> None:
-    """Print the held-out table at 16 bits and the acceptance targets."""
+def _print(path: Path) -> None:
+    """Print the tables at 16 bits."""
     from crossbit_experiments.shapegoogle.results import shape_methods_table
-    from crossbit_experiments.summary import SUMMARY_FILE, read_summary
+    from crossbit_experiments.summary import read_summary
 
-    summary = read_summary(out / SUMMARY_FILE)
-    rows = summary["results"].get("held-out 16", [])
-    if rows:
-        print_table(shape_methods_table(rows), "held out, 16 bits, mAP in percent")
-    for target in summary["acceptance"]:
-        verdict = "reached" if target["reached"] else "MISSED"
-        console.say(
-            f"{verdict}: {target['target']}: {target['value']:.2f}, at least {target['least']:.2f}"
-        )
-    console.say(f"wrote results, codes, summary and figures to {out}")
-
-
-class _Clock:
-    """Minutes per stage, summed over interrupted runs."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.minutes: dict[str, float] = read_json(path) if path.exists() else {}
-
-    @contextmanager
-    def __call__(self, stage: str) -> Iterator[None]:
-        """Add the time of the block to a stage."""
-        began = time.perf_counter()
-        try:
-            yield
-        finally:
-            elapsed = (time.perf_counter() - began) / 60
-            self.minutes[stage] = self.minutes.get(stage, 0.0) + elapsed
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            write_json(self._path, self.minutes)
+    summary = read_summary(path)
+    for split in ("held-out", "as-printed"):
+        rows = summary["results"][f"{split} 16"]
+        if rows:
+            print_table(shape_methods_table(rows), f"{split}, 16 bits, mAP in percent")
+    console.say(f"wrote runs, summary and figures to {path.parent}")

@@ -10,14 +10,13 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from crossbit._io.files import make_folders
 from crossbit_experiments.flickr8k.qualitative import (
     METHODS,
     QualitativeResults,
     QueryResult,
     tags_of,
 )
-from crossbit_experiments.summary import write_summary
-from crossbit_experiments.tables import Block, Table
 
 _Render: TypeAlias = Callable[[QueryResult], str]
 
@@ -27,46 +26,22 @@ _COLUMNS = 16  # squares per line in the drawing of a code
 _MAX_WORDS = 10  # words shown per photograph
 
 
-def annotation_table(summary: Mapping[str, Any]) -> Table:
-    """Precision and recall of the annotation by method."""
-    lines = [
-        [summary["titles"][method], *(f"{quality[name]:.1f}" for name in _MEASURES)]
-        for method, quality in summary["annotation"].items()
-    ]
-    return Table(["", *_MEASURES.values()], lines)
-
-
-TABLES: dict[str, Block] = {"annotation": annotation_table}
-"""Tables of the documentation, by name."""
-
-
 def write_report(
     out: Path,
     results: QualitativeResults,
     images: Path,
     *,
     n_bits: int,
-    settings: Mapping[str, Any],
 ) -> Path:
-    """Write the page and the summary; return the path of the page.
+    """Write the page and return its path.
 
     Args:
         out: Folder of the results.
         results: The results to show.
         images: Folder of the photographs.
         n_bits: Code length.
-        settings: Further settings for the summary.
     """
-    data = results.photographs.data
-    write_summary(
-        out,
-        "flickr8k-qualitative",
-        bits=n_bits,
-        settings=dict(settings),
-        rows={name: len(np.asarray(rows)) for name, rows in data.splits.items()},
-        annotation=results.quality,
-        titles=_TITLES,
-    )
+    make_folders(out)
     page = out / "qualitative.html"
     page.write_text(HtmlReport(results, images, n_bits).render(), encoding="utf-8")
     return page
@@ -207,18 +182,18 @@ def _draw_code(bits: NDArray[np.bool_], query: NDArray[np.bool_] | None = None) 
 
 
 def _quality_table(quality: Mapping[str, Mapping[str, float]]) -> str:
-    table = annotation_table({"annotation": quality, "titles": _TITLES})
-    head = "".join(f"<th>{title}</th>" for title in table.header)
+    head = "".join(f"<th>{title}</th>" for title in ("", *_MEASURES.values()))
     rows = "".join(
-        f"<tr><th>{title}</th>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
-        for title, *cells in table.lines
+        f"<tr><th>{_TITLES[method]}</th>"
+        f"{''.join(f'<td>{values[name]:.1f}</td>' for name in _MEASURES)}</tr>"
+        for method, values in quality.items()
     )
     note = "In percent, over all query photographs, against the words of their captions."
     return f"<table><tr>{head}</tr>{rows}</table><p>{note}</p>"
 
 
 _INTRO = (
-    "CM-SSH above, MM-NN below: both were trained on the same concepts and photographs, and search"
+    "CM-SSH above, MMNN() below: both were trained on the same concepts and photographs, and search"
     " photographs that neither has seen. Each match shows its code, the bits that differ from the"
     " query in orange, and their number. Relevant matches are outlined in green. Words and images"
     " that the search did not use are pale."

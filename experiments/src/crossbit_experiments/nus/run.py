@@ -2,33 +2,52 @@
 
 Networks have one layer, margins 7 across and 3 within modalities, α 0.3, inputs of unit length for
 images and ±1 for tags, and train on 5·10⁵ similar and 5·10⁵ dissimilar pairs per loss by conjugate
-gradients. CM-SSH trains on as many pairs.
+gradients. CM-SSH trains on as many pairs; cross-validation on the training rows chooses its
+preprocessing.
 
 The columns of these inputs are standardized as well. One affine layer can undo that, so the
 networks and the minimum are the same, but conjugate gradients approach it in a hundred steps.
 Without it they are far away after two hundred, because a thousand inputs are nearly always −1.
 """
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from crossbit._progress import OnStep
 from crossbit.codes import Codes
 from crossbit.data import Dataset
 from crossbit.evaluation.evaluate import Evaluation, Protocol, dataset_relevance
-from crossbit.evaluation.results import read_result
 from crossbit.evaluation.topk import TopKRanking
 from crossbit.hashers import HASHERS
 from crossbit.metrics import Ranking, evaluate_ranking
 from crossbit_experiments import plots
-from crossbit_experiments.methods import Method, result_file, run_methods, summarize
-from crossbit_experiments.seed_stats import score
-from crossbit_experiments.summary import method_row, write_summary
-from crossbit_experiments.tables import Block, directions_with_average, methods_table
+from crossbit_experiments.methods import (
+    Method,
+    compare_methods,
+    method_rows,
+    run_methods,
+    stored_runs,
+    stored_trials,
+)
+from crossbit_experiments.runs import RunStore, StoredRun
+from crossbit_experiments.summary import search_rows, write_summary
+from crossbit_experiments.tables import (
+    MISSING,
+    Block,
+    Table,
+    difference_cell,
+    direction_label,
+    directions_with_average,
+    methods_table,
+    searches_table,
+)
 
 DIRECTIONS = ("image-tags", "tags-image", "image-image", "tags-tags")
 PAPER = {
@@ -43,6 +62,17 @@ NETWORK: dict[str, Any] = {
     "optimizer": "cg",
     "validation": 0.0,
 }
+CMSSH_CANDIDATES = [
+    {"inputs": inputs} for inputs in ("none", "standardize", "whiten", "unit+standardize")
+]
+"""Preprocessing of CM-SSH, chosen by cross-validation on the training rows."""
+# Lines of the table whose difference the documentation speaks of.
+_COMPARED = (
+    ("mmnn", "cmnn"),
+    ("cmssh", "mmnn"),
+    ("mmnn-default", "cmssh"),
+    ("mmnn-default", "cmnn-default"),
+)
 _PAIRS = (500_000, 500_000)  # similar and dissimilar, for each loss
 _MARGINS = {"image-tags": 7.0, "image": 3.0, "tags": 3.0}
 
@@ -60,7 +90,7 @@ def table_methods(
         protocol: Protocol of the unhashed features.
         pairs: Similar and dissimilar pairs for each loss.
         paper: Show the paper's numbers, which belong to NUS only.
-        defaults: Add our networks with defaults, which choose settings on training rows.
+        defaults: Add our networks with nothing set, which choose settings on training rows.
     """
     network = NETWORK | {"n_pairs": pairs}
     settings = {
@@ -71,7 +101,7 @@ def table_methods(
     features = Method(
         key="raw",
         title="features",
-        baseline=partial(_evaluate_features, protocol=protocol),
+        baseline=partial(evaluate_features, protocol=protocol),
         paper=PAPER["raw"] if paper else {},
         bytes_per_item=4 * 500,
     )
@@ -80,27 +110,30 @@ def table_methods(
             key=key,
             title=title,
             build=partial(HASHERS[key], **fields),
+            candidates=CMSSH_CANDIDATES if key == "cmssh" else (),
             paper=PAPER[key] if paper else {},
         )
         for key, (title, fields) in settings.items()
     ]
     ours = [
-        Method(key=f"{key}-default", title=f"{HASHERS[key].__name__}, defaults", build=HASHERS[key])
+        Method(key=f"{key}-default", title=f"`{HASHERS[key].__name__}()`", build=HASHERS[key])
         for key in (("mmnn", "cmnn") if defaults else ())
     ]
     return [features, *hashed, *ours]
 
 
-def _evaluate_features(data: Dataset, seed: int, *, protocol: Protocol) -> Evaluation:
+def evaluate_features(
+    data: Dataset, seed: int, *, protocol: Protocol
+) -> tuple[Evaluation, dict[str, NDArray[np.float64]]]:
     """Evaluate unhashed features within each modality; the seed has no effect."""
     del seed
-    reports = {
-        (name, name): evaluate_ranking(
-            rank_features(data, name, protocol), measures=protocol.measures
-        )
-        for name in data.modalities
-    }
-    return Evaluation(reports, protocol)
+    reports = {}
+    values = {}
+    for name in data.modalities:
+        ranking = rank_features(data, name, protocol)
+        reports[name, name] = evaluate_ranking(ranking, measures=protocol.measures[:1])
+        values[f"{name}-{name}"] = ranking.measure(protocol.measures[0])
+    return Evaluation(reports, protocol), values
 
 
 def rank_features(
@@ -140,8 +173,9 @@ def run(
     seeds: Sequence[int],
     facts: Mapping[str, Any],
     on_step: OnStep | None = None,
-) -> None:
-    """Run the methods, reuse existing results, and write the summary and a figure.
+    on_note: Callable[[str], None] | None = None,
+) -> Path:
+    """Run the methods, reuse equal runs, and write the summary and a figure.
 
     Args:
         methods: The methods.
@@ -152,44 +186,114 @@ def run(
         seeds: Seeds of every method.
         facts: Further facts for the documentation: source of the features, leaks, calibration.
         on_step: Progress callback, called after every run.
+        on_note: Called with a line for every stale run.
+
+    Returns:
+        Path of the summary.
     """
-    run_methods(methods, data, out, n_bits=n_bits, seeds=seeds, protocol=protocol, on_step=on_step)
-    results = [
-        read_result(result_file(out, method, n_bits, seed)) for method in methods for seed in seeds
-    ]
-    summaries = summarize(methods, out, DIRECTIONS, n_bits=n_bits, seeds=seeds)
-    rows = [*map(method_row, summaries), _chance_row(results[-1])]
-    plots.plot_directions(rows, DIRECTIONS, out / "table.svg")
-    write_summary(
+    run_methods(
+        methods,
+        data,
         out,
-        out.name,
-        directions=list(DIRECTIONS),
-        average=False,
-        bits=n_bits,
-        seeds=len(seeds),
-        table=rows,
-        protocol=protocol.to_dict(),
-        sizes={split: len(rows) for split, rows in data.splits.items()},
-        facts=dict(facts) | {"cost": _cost(results)},
+        n_bits=n_bits,
+        seeds=seeds,
+        protocol=protocol,
+        on_step=on_step,
+        on_note=on_note,
     )
+    store = RunStore(out)
+    described = {
+        "protocol": protocol.to_dict(),
+        "bits": n_bits,
+        "lines": [
+            {"key": method.key, "title": method.title, "paper": method.paper} for method in methods
+        ],
+        "sizes": {split: len(rows) for split, rows in data.splits.items()},
+        **facts,
+    }
+    store.add_facts("data", json.loads(json.dumps(described)))
+    return write(out)
 
 
-def _cost(results: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Total cost of all runs; empty if one of them does not record it."""
-    if any(
-        result.get("cpu_seconds") is None or result.get("peak_gib") is None for result in results
-    ):
-        return {}
+def collect(store: RunStore) -> dict[str, Any]:
+    """The summary: everything that the tables show, computed from the codes."""
+    facts = store.facts("data")
+    n_bits = facts["bits"]
+    methods = [
+        Method(**line, bytes_per_item=4 * 500 if line["key"] == "raw" else None)
+        for line in facts["lines"]
+    ]
+    by_key = {method.key: method for method in methods}
+    runs = [run for method in methods for run in stored_runs(store, method, n_bits)]
+    compared = []
+    for first, second in _COMPARED:
+        if first in by_key and second in by_key:
+            for direction in DIRECTIONS[:2]:
+                difference = compare_methods(
+                    store, by_key[first], by_key[second], [direction], n_bits=n_bits
+                )
+                if difference is not None:
+                    titles = f"{by_key[first].title} less {by_key[second].title}"
+                    row = {"title": titles, "direction": direction, **asdict(difference)}
+                    compared.append(row)
+    searches = {
+        method.key: search_rows(trials)
+        for method in methods
+        if (trials := stored_trials(store, f"{method.key}-{n_bits}"))
+    }
     return {
-        "minutes": sum(result["seconds"] for result in results) / 60,
-        "CPU minutes": sum(result["cpu_seconds"] for result in results) / 60,
-        "GiB at most": max(result["peak_gib"] for result in results),
+        "directions": list(DIRECTIONS),
+        "average": False,
+        "bits": n_bits,
+        "table": [
+            *method_rows(store, methods, DIRECTIONS, n_bits=n_bits),
+            _chance_row(runs[-1]),
+        ],
+        "compared": compared,
+        "searches": searches,
+        "facts": {key: value for key, value in facts.items() if key not in ("lines", "bits")}
+        | {"cost": _cost(runs)},
+        "load": _load_rows(methods, store, n_bits),
     }
 
 
-def _chance_row(result: Mapping[str, Any]) -> dict[str, Any]:
+def write(out: Path) -> Path:
+    """Write the summary and the figure of the stored runs."""
+    summary = collect(RunStore(out))
+    plots.plot_directions(summary["table"], DIRECTIONS, out / "table.svg")
+    return write_summary(out, out.name, **summary)
+
+
+def _load_rows(methods: Sequence[Method], store: RunStore, n_bits: int) -> list[dict[str, Any]]:
+    """Time, memory and ties of each method's first run."""
+    rows = []
+    for method in methods:
+        runs = stored_runs(store, method, n_bits)
+        if runs:
+            facts = runs[0].facts
+            rows.append(
+                {
+                    "title": method.title,
+                    "seconds": facts["seconds"],
+                    "cpu_seconds": facts["cpu_seconds"],
+                    "peak_gib": facts["peak_gib"],
+                }
+            )
+    return rows
+
+
+def _cost(runs: Sequence[StoredRun]) -> dict[str, float]:
+    """Total cost of all runs."""
+    return {
+        "minutes": sum(run.facts["seconds"] for run in runs) / 60,
+        "CPU minutes": sum(run.facts["cpu_seconds"] for run in runs) / 60,
+        "GiB at most": max(run.facts["peak_gib"] or 0.0 for run in runs),
+    }
+
+
+def _chance_row(run: StoredRun) -> dict[str, Any]:
     """Line of the table for a random ranking."""
-    mean = {direction: score(result, direction, "chance") for direction in result["directions"]}
+    mean = {direction: run.score(direction, "chance") for direction in run.scores}
     level = sum(mean.values()) / len(mean)
     return {
         "key": "chance",
@@ -198,6 +302,7 @@ def _chance_row(result: Mapping[str, Any]) -> dict[str, Any]:
         "seeds": 1,
         "mean": mean,
         "deviation": dict.fromkeys(mean, 0.0),
+        "interval": {},
         "paper": {},
         "worst": level,
         "best": level,
@@ -208,17 +313,10 @@ def _chance_row(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _facts_block(summary: Mapping[str, Any]) -> str:
-    """Markdown list: sizes, facts about the data, and the cost of the runs."""
+    """Markdown list: sizes, and facts about the data."""
     facts = summary["facts"]
-    sizes = ", ".join(f"{split} {size:,}" for split, size in summary["sizes"].items())
+    sizes = ", ".join(f"{split} {size:,}" for split, size in facts["sizes"].items())
     points = [f"Rows: {sizes}."]
-    simulated = facts.get("simulated", {})
-    for name, trials in simulated.get("trials", {}).items():
-        share, value = trials[-1]
-        points.append(
-            f"Simulated `{name}`: {share:.1%} of the draws are informative, found in {len(trials)}"
-            f" trials; mAP@10 of the features was {value:.1f}, on 2,000 of the queries."
-        )
     if "leaks" in facts:
         leaks = facts["leaks"]
         excluded = ", ".join(f"{n:,} {reason}" for reason, n in facts["excluded"].items())
@@ -231,16 +329,41 @@ def _facts_block(summary: Mapping[str, Any]) -> str:
             f"Tags that still imply a concept: {len(leaks['implying'])}"
             f" ({', '.join(leaks['implying'])})."
         )
-    if "CPU minutes" in simulated:
-        points.append(f"Calibration took {simulated['CPU minutes']:.1f} CPU minutes.")
-    if facts.get("cost"):
-        cost = ", ".join(f"{value:.1f} {name}" for name, value in facts["cost"].items())
-        points.append(f"All methods took {cost}.")
     return "".join(f"- {point}\n" for point in points)
 
 
+def load_table(summary: Mapping[str, Any]) -> Table:
+    """Time and memory of each method."""
+    lines = [
+        [
+            row["title"],
+            f"{row['seconds'] / 60:.1f}",
+            f"{row['cpu_seconds'] / 60:.1f}" if row["cpu_seconds"] is not None else MISSING,
+            f"{row['peak_gib']:.1f}" if row["peak_gib"] is not None else MISSING,
+        ]
+        for row in summary["load"]
+    ]
+    return Table(["", "minutes", "CPU minutes", "GiB at most"], lines)
+
+
+def _compared_block(summary: Mapping[str, Any]) -> Table:
+    lines = [
+        [f"{row['title']}, {direction_label(row['direction'])}", difference_cell(row)]
+        for row in summary["compared"]
+    ]
+    return Table(["mAP@10", "difference, 95 %"], lines)
+
+
+LOAD_TABLES: dict[str, Block] = {"load": load_table}
+"""Tables of the load test with simulated features, by name."""
+
 TABLES: dict[str, Block] = {
-    "table": lambda summary: methods_table(summary["table"], directions_with_average(summary)),
+    "table": lambda summary: methods_table(
+        summary["table"], directions_with_average(summary), intervals=DIRECTIONS[:2]
+    ),
+    "compared": _compared_block,
+    "searches": searches_table,
     "facts": _facts_block,
+    **LOAD_TABLES,
 }
 """Tables of the documentation, by name."""

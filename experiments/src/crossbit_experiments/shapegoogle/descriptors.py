@@ -8,7 +8,7 @@ the paper prints what its descriptors reach with distractors in the base, and th
 ours come nearest makes the task about as hard. No trained method influences the choice.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,14 @@ from crossbit.data import Dataset
 from crossbit.features import extract
 from crossbit.features.shape import BagOfGeometry, HeatKernelExtractor, HeatPatches, SpatialBag
 from crossbit_experiments.shapegoogle.methods import RAW, evaluate_descriptors, protocol_for
-from crossbit_experiments.shapegoogle.shapes import CLASSES, Shape, find_poses, list_shapes
+from crossbit_experiments.shapegoogle.shapes import (
+    CLASSES,
+    MIN_POSES,
+    Shape,
+    count_poses,
+    find_poses,
+    list_shapes,
+)
 
 CANDIDATES = (0.05, 0.1, 0.3)
 STRENGTH = 0.05
@@ -42,11 +49,22 @@ class ShapeHeat:
         shapes: The shapes.
         heat: Signatures of each shape, from which bags are counted.
         skipped: One line for each shape that could not be processed.
+        n_poses: Class → number of its poses.
     """
 
     shapes: Sequence[Shape]
     heat: Sequence[HeatPatches]
     skipped: Sequence[str]
+    n_poses: Mapping[str, int]
+
+    @property
+    def in_train(self) -> NDArray[np.bool_]:
+        """Which shapes are in the training half of the held-out reading."""
+        return np.array([shape.in_train(self.n_poses) for shape in self.shapes])
+
+    def too_few_poses(self) -> list[str]:
+        """Classes that are distractors in the held-out reading."""
+        return [name for name, count in self.n_poses.items() if count < MIN_POSES]
 
 
 def compute_heat(
@@ -71,7 +89,8 @@ def compute_heat(
     paths = write_meshes(shapes, data, cache, strength=strength, on_step=on_step)
     extraction = extract(_EXTRACTOR, paths, workers=workers, cache=cache / "heat", on_step=on_step)
     heat = [_EXTRACTOR.from_row(row) for row in extraction.rows]
-    return ShapeHeat([shapes[k] for k in extraction.positions], heat, extraction.skipped)
+    kept = [shapes[k] for k in extraction.positions]
+    return ShapeHeat(kept, heat, extraction.skipped, count_poses(data))
 
 
 def write_meshes(
@@ -117,36 +136,72 @@ def _bags(
 
 def as_printed(heat: ShapeHeat) -> Dataset:
     """Train on all shapes and search the same: transductive, as the paper seems to have done."""
-    in_class = np.array([shape.label is not None for shape in heat.shapes])
-    every = np.arange(len(in_class))
-    splits = {"train": every, "query": np.flatnonzero(in_class), "database": every}
-    return _dataset(heat, _bags(heat, [True] * len(in_class)), splits)
+    labels = _labels(heat, ())
+    every = np.arange(len(labels))
+    splits = {"train": every, "query": np.flatnonzero(labels >= 0), "database": every}
+    return _dataset(heat, _bags(heat, [True] * len(labels)), labels, splits)
 
 
 def held_out(heat: ShapeHeat) -> Dataset:
-    """Train on one half, distractors included, and search the other half with its own shapes."""
-    in_train = np.array([shape.in_train for shape in heat.shapes])
-    in_class = np.array([shape.label is not None for shape in heat.shapes])
+    """Train on every other pose of each class and search the shapes of the other poses.
+
+    No pose of a class is on both sides. Every other distractor trains. Classes with too few poses
+    are distractors, also split by pose.
+    """
+    in_train = heat.in_train
+    labels = _labels(heat, heat.too_few_poses())
     splits = {
         "train": np.flatnonzero(in_train),
-        "query": np.flatnonzero(in_class & ~in_train),
+        "query": np.flatnonzero((labels >= 0) & ~in_train),
         "database": np.flatnonzero(~in_train),
     }
-    return _dataset(heat, _bags(heat, list(in_train)), splits)
+    return _dataset(heat, _bags(heat, in_train.tolist()), labels, splits)
+
+
+def pose_counts(heat: ShapeHeat) -> list[dict[str, Any]]:
+    """Poses and shapes of each class on both sides of the held-out reading."""
+    rows = []
+    for name, count in heat.n_poses.items():
+        own = [shape for shape in heat.shapes if shape.label == name]
+        sides = {
+            side: [shape for shape in own if shape.in_train(heat.n_poses) == (side == "train")]
+            for side in ("train", "test")
+        }
+        poses = {side: {s.pose % count for s in shapes} for side, shapes in sides.items()}
+        rows.append(
+            {
+                "class": name,
+                "poses": count,
+                "role": "distractor" if count < MIN_POSES else "class",
+                **{f"{side} poses": len(found) for side, found in poses.items()},
+                **{f"{side} shapes": len(shapes) for side, shapes in sides.items()},
+            }
+        )
+    return rows
+
+
+def _labels(heat: ShapeHeat, without: Sequence[str]) -> NDArray[np.int64]:
+    """Class numbers; −1 for distractors and for shapes of some classes."""
+    return np.array(
+        [
+            -1 if shape.label is None or shape.label in without else CLASSES.index(shape.label)
+            for shape in heat.shapes
+        ]
+    )
 
 
 def _dataset(
     heat: ShapeHeat,
     views: dict[str, NDArray[np.float32]],
+    labels: NDArray[np.int64],
     splits: dict[str, NDArray[np.int64]],
 ) -> Dataset:
-    labels = [-1 if shape.label is None else CLASSES.index(shape.label) for shape in heat.shapes]
     payload = [
         {"name": shape.name, "kind": shape.kind, "step": shape.step} for shape in heat.shapes
     ]
     return Dataset(
         views=views,
-        labels=np.array(labels),
+        labels=labels,
         splits=splits,
         payload=payload,
         name="ShapeGoogle, reconstructed",
@@ -182,7 +237,7 @@ def _measure_descriptors(heat: ShapeHeat) -> dict[str, Any]:
     data = as_printed(heat)
     scores: dict[str, Any] = {"gap": 0.0}
     for base in ("database", "query"):
-        evaluation = evaluate_descriptors(data, protocol=replace(protocol, base=base))
+        evaluation, _ = evaluate_descriptors(data, protocol=replace(protocol, base=base))
         for (name, _), report in evaluation.reports.items():
             key = f"{name}-{name}" + ("" if base == "database" else ", no distractors")
             scores[key] = 100 * report["mAP"].value

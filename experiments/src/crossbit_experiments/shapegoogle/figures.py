@@ -1,4 +1,4 @@
-"""The paper's figures: mAP against bits, the parameter grid, and an example of retrieval."""
+"""The paper's figures: mAP against bits, and an example of retrieval."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,67 +10,43 @@ from numpy.typing import NDArray
 from crossbit.data import Dataset
 from crossbit.evaluation.plots import COLORS, svg_figure
 from crossbit.features.shape import Mesh
-from crossbit.tune.plots import draw_heatmap
-from crossbit_experiments.methods import result_file
 from crossbit_experiments.plots import plot_length_line
+from crossbit_experiments.runs import RunStore
 from crossbit_experiments.shapegoogle.descriptors import STRENGTH, write_meshes
-from crossbit_experiments.shapegoogle.methods import NAMES, protocol_for, table_methods
+from crossbit_experiments.shapegoogle.methods import NAMES
 from crossbit_experiments.shapegoogle.shapes import list_shapes
-from crossbit_experiments.stored_codes import StoredCodes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_PANELS = {"across": "BoF ↔ SS-BoF", "bof": "BoF", "ssbof": "SS-BoF"}
 # Five to ten times the 4 bits that can distinguish twelve classes.
 _RECOMMENDED_BITS = (20, 40)
 
 
-def plot_bits(
-    scores: Mapping[str, Any], titles: Mapping[str, str], raw: Mapping[str, float], path: Path
-) -> None:
-    """Plot mAP against bits across and within modalities, one line per method.
+def plot_bits(scores: Mapping[str, Any], path: Path) -> None:
+    """Plot mAP across modalities against bits, one line per method.
 
     Args:
-        scores: Panel → method → ``"retrained"`` → length → mean and deviation.
-        titles: Method → its title.
-        raw: Panel → score of the unhashed descriptors, drawn dotted.
+        scores: Method → its title, and ``"retrained"`` → length → mean and deviation.
         path: The SVG file.
     """
-    with svg_figure(path, 10, 3.9, columns=len(_PANELS)) as axes:
-        for axis, (panel, title) in zip(axes, _PANELS.items(), strict=True):
-            axis.axvspan(*_RECOMMENDED_BITS, color="#f1f1ef", zorder=0)
-            for number, (key, kinds) in enumerate(scores[panel].items()):
-                plot_length_line(axis, kinds["retrained"], titles[key], COLORS[number])
-            if panel in raw:
-                axis.axhline(
-                    raw[panel], color="#9b9a97", linestyle=":", linewidth=1.2, label="descriptors"
-                )
-            axis.set(xscale="log", xlabel="bits", title=title, ylim=(None, 101))
-            axis.set_xticks([4, 8, 16, 32, 64, 128], ["4", "8", "16", "32", "64", "128"])
-            axis.minorticks_off()
-        axes[0].set_ylabel("mAP (%)")
-        axes[0].text(
+    with svg_figure(path, 5.5, 3.9) as (axis,):
+        axis.axvspan(*_RECOMMENDED_BITS, color="#f1f1ef", zorder=0)
+        for number, row in enumerate(scores.values()):
+            plot_length_line(axis, row["retrained"], row["title"], COLORS[number])
+        axis.set(xscale="log", xlabel="bits", ylabel="mAP (%)", ylim=(None, 101))
+        axis.set_xticks([4, 8, 16, 32], ["4", "8", "16", "32"])
+        axis.minorticks_off()
+        axis.text(
             28,
-            axes[0].get_ylim()[0],
+            axis.get_ylim()[0],
             "5–10 × ⌈log₂ 12⌉",
             ha="center",
             va="bottom",
             color="#787774",
             fontsize=7,
         )
-        axes[1].legend(frameon=False, fontsize=8, loc="lower right")
-
-
-def plot_grid_planes(planes: Mapping[str, Any], path: Path) -> None:
-    """Plot two planes of settings as heat maps of mAP across modalities."""
-    labels = {"alpha": "α within (0: CM-NN)", "within": "margin within"}
-    with svg_figure(path, 10, 3.4, columns=len(planes)) as axes:
-        for axis, (name, plane) in zip(axes, planes.items(), strict=True):
-            draw_heatmap(axis, np.array(plane["cells"]), plane["across"], plane[name])
-            axis.set(xlabel="margin across", ylabel=labels[name])
-        axes[0].set_title("margin within 1")
-        axes[-1].set_title("α 0.3")
+        axis.legend(frameon=False, fontsize=8, loc="lower right")
 
 
 def draw_retrieval(
@@ -85,11 +61,9 @@ def draw_retrieval(
         out: Folder of the results, with codes of MM-NN L2 of 16 bits.
         query: Name of the query shape; the first shape of the base if it does not exist.
     """
-    methods = table_methods(protocol_for("held-out"), 16)
-    method = next(method for method in methods if method.key == "mmnn-l2")
-    stored = StoredCodes.load(result_file(out / "held-out", method, 16, 0))
-    codes = {name: stored.codes("base", name).unpack() for name in NAMES}
-    base = stored.rows("base", "bof")
+    run = RunStore(out)["held-out/mmnn-l2-16-0"]
+    codes = {name: run.codes[f"base.{name}"].unpack() for name in NAMES}
+    base = run.truth.rows["base.bof"]
     payload: Any = data.payload
     names = [str(payload[row]["name"]) for row in base]
     labels = np.asarray(data.labels)[base]

@@ -19,12 +19,13 @@ CLASSES = (
     *("victoria", "wolf", "gorilla", "person", "lion", "camel"),
 )
 ISOMETRY = "isometry"
-KINDS = (ISOMETRY, *MAGNITUDES)
 N_SHAPES = 583  # as in the paper
 N_DISTRACTORS = 456  # as in the paper
 _STEPS = (1, 2, 3, 4, 5)
 # Area of a class that TOSCA lacks, in TOSCA's units: that of its animals of the same size.
 _AREA = 20_000.0
+MIN_POSES = 5
+"""A class with fewer poses is no class of the held-out reading: its shapes are distractors."""
 _MERGED = {"man": "person", "woman": "person"}
 
 
@@ -86,6 +87,17 @@ def find_poses(folder: Path) -> dict[str, list[Pose]]:
     return by_class
 
 
+def count_poses(folder: Path) -> dict[str, int]:
+    """Class → number of its poses, from the names of the files in ``tosca`` and ``sumner``."""
+    counts = dict.fromkeys(CLASSES, 0)
+    for path in folder.glob("tosca/*.off*"):
+        if (name := _class_of(path)) in counts:
+            counts[name] += 1
+    for name in CLASSES:
+        counts[name] += len(list(folder.glob(f"sumner/{name}-*.off*")))
+    return counts
+
+
 def _class_of(path: Path) -> str:
     name = re.sub(r"\d.*", "", re.sub(r"^\d_", "", path.name)).strip("_-")
     return _MERGED.get(name, name)
@@ -109,11 +121,15 @@ class Shape:
     step: int
     pose: int = 0
 
-    @property
-    def in_train(self) -> bool:
-        """Whether it is in the training half: every other one of each class, kind and family."""
-        number = 0 if self.label is None else CLASSES.index(self.label) + KINDS.index(self.kind)
-        return (number + self.step) % 2 == 0
+    def in_train(self, n_poses: Mapping[str, int]) -> bool:
+        """Whether it is in the training half: every other pose of a class, every other distractor.
+
+        Args:
+            n_poses: Class → number of its poses.
+        """
+        if self.label is None:
+            return self.step % 2 == 0
+        return self.pose % n_poses[self.label] % 2 == 0
 
     @property
     def transformed(self) -> bool:

@@ -1,21 +1,16 @@
 """How much a score depends on the protocol and on the definition of mAP."""
 
-import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from crossbit._progress import OnStep, Step
-from crossbit.data import Dataset
-from crossbit.evaluation.evaluate import Protocol, evaluate_model
-from crossbit.evaluation.results import read_result, write_result
+from crossbit.evaluation.evaluate import Protocol
 from crossbit.metrics import AveragePrecision, Ranking, mean_over_queries, precision_recall_curve
 from crossbit.metrics.measures import Measure
-from crossbit_experiments.methods import Method, result_file
-from crossbit_experiments.seed_stats import mean_and_deviation, mean_score
-from crossbit_experiments.stored_codes import StoredCodes
+from crossbit_experiments.bootstrap import mean_and_deviation
+from crossbit_experiments.methods import Method, stored_runs
+from crossbit_experiments.runs import RunStore, StoredRun
 
 _VARIANTS: list[tuple[str, Measure]] = [
     ("whole ranking, expected ties (ours)", AveragePrecision()),
@@ -31,79 +26,47 @@ _VARIANTS: list[tuple[str, Measure]] = [
 ]
 
 
-def run_protocols(
-    methods: Sequence[Method],
-    data: Dataset,
-    folder: Path,
-    protocols: Sequence[Protocol],
-    *,
-    n_bits: int,
-    seeds: Sequence[int],
-    on_step: OnStep | None = None,
-) -> None:
-    """Fit every method once per seed, evaluate it under every protocol; skip existing results."""
-    train = data.part("train")
-    todo = [(method, seed) for seed in seeds for method in methods]
-    for number, (method, seed) in enumerate(todo, start=1):
-        paths = [
-            result_file(_protocol_folder(folder, protocol), method, n_bits, seed)
-            for protocol in protocols
-        ]
-        if method.build is not None and not all(path.exists() for path in paths):
-            began = time.perf_counter()
-            model = method.build(n_bits=n_bits, seed=seed).fit(**method.fit_args(train, seed))
-            for path, protocol in zip(paths, protocols, strict=True):
-                evaluation = evaluate_model(model, data, protocol)
-                seconds = time.perf_counter() - began
-                write_result(
-                    path, evaluation, card=model.card, dataset=data.describe(), seconds=seconds
-                )
-        if on_step is not None:
-            on_step(Step(number, len(todo)))
+def protocol_prefix(protocol: Protocol) -> str:
+    """Prefix of the runs under a protocol; empty for that of the table."""
+    variant = protocol.name.partition("/")[2]
+    return f"{variant}/" if variant else ""
 
 
 def protocol_scores(
+    store: RunStore,
     methods: Sequence[Method],
-    folder: Path,
     protocols: Sequence[Protocol],
     directions: Sequence[str],
     *,
     n_bits: int,
-    seeds: Sequence[int],
 ) -> list[dict[str, Any]]:
     """One row per protocol: its description, chance, and mean and deviation of each method (%)."""
     rows = []
     for protocol in protocols:
-        home = _protocol_folder(folder, protocol)
-        scores = {}
-        for method in methods:
-            results = [read_result(result_file(home, method, n_bits, seed)) for seed in seeds]
-            scores[method.key] = mean_and_deviation(
-                [mean_score(result, directions) for result in results]
-            )
+        prefix = protocol_prefix(protocol)
+        runs = {method.key: stored_runs(store, method, n_bits, prefix) for method in methods}
+        if not all(runs.values()):
+            return []
         rows.append(
             {
                 "name": protocol.name,
                 "words": protocol.summary,
-                "chance": mean_score(results[0], directions, "chance"),
-                "scores": scores,
+                "chance": runs[methods[0].key][0].mean_score(directions, "chance"),
+                "scores": {
+                    key: mean_and_deviation([run.mean_score(directions) for run in own])
+                    for key, own in runs.items()
+                },
             }
         )
     return rows
 
 
-def _protocol_folder(folder: Path, protocol: Protocol) -> Path:
-    return folder / "protocols" / protocol.name.rpartition("/")[2]
-
-
-def map_variants(
-    codes: StoredCodes, data: Dataset, directions: Sequence[str]
-) -> list[dict[str, Any]]:
+def map_variants(run: StoredRun, directions: Sequence[str]) -> list[dict[str, Any]]:
     """Score one set of codes under definitions of mAP that are all in use, in percent."""
-    rankings = {direction: codes.ranking(direction, data) for direction in directions}
+    rankings = {direction: run.ranking(direction) for direction in directions}
     variants = [{"name": name, **_score(rankings, measure)} for name, measure in _VARIANTS]
     without_self = {
-        direction: codes.ranking(direction, data, include_self=False) for direction in directions
+        direction: run.ranking(direction, include_self=False) for direction in directions
     }
     name = "whole ranking, the query's own row left out"
     return [*variants, {"name": name, **_score(without_self, AveragePrecision())}]
@@ -118,12 +81,12 @@ def _score(rankings: dict[str, Ranking], measure: Measure) -> dict[str, float]:
 
 
 def precision_recall(
-    codes: StoredCodes, data: Dataset, directions: Sequence[str]
+    run: StoredRun, directions: Sequence[str]
 ) -> dict[str, dict[str, list[float]]]:
     """Precision at fixed levels of recall, for each direction."""
     levels = [0.01, *np.linspace(0.05, 1, 20).round(2).tolist()]
     curves = {}
     for direction in directions:
-        curve = precision_recall_curve(codes.ranking(direction, data), points=levels)
+        curve = precision_recall_curve(run.ranking(direction), points=levels)
         curves[direction] = {"recall": levels, "precision": curve.precision.round(5).tolist()}
     return curves

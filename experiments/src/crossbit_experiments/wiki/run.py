@@ -1,29 +1,35 @@
 """Run the Wiki experiment: the table, few pairs, code lengths, metric definitions, protocols."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from crossbit._progress import OnStep
 from crossbit._validation import check_known
 from crossbit.data import Dataset
-from crossbit_experiments import plots
+from crossbit.evaluation.evaluate import Protocol
+from crossbit_experiments import code_lengths, plots
+from crossbit_experiments.bootstrap import mean_and_deviation
+from crossbit_experiments.code_lengths import scores_by_length
 from crossbit_experiments.methods import (
     Method,
-    result_file,
+    compare_methods,
+    method_rows,
     run_methods,
-    search_settings,
-    summarize,
+    stored_runs,
+    stored_trials,
 )
-from crossbit_experiments.pairs import few_pairs_line, few_pairs_table, paired_differences
 from crossbit_experiments.protocols import PROTOCOLS
-from crossbit_experiments.stored_codes import StoredCodes, run_lengths, scores_by_length
-from crossbit_experiments.summary import method_row, search_rows, write_summary
+from crossbit_experiments.runs import RunStore
+from crossbit_experiments.summary import search_rows, write_summary
 from crossbit_experiments.tables import (
     Block,
     Table,
+    difference_cell,
     direction_label,
     directions_with_average,
+    few_pairs_table,
     lengths_table,
     mean_sd,
     methods_table,
@@ -33,12 +39,54 @@ from crossbit_experiments.wiki import methods as wiki
 from crossbit_experiments.wiki.protocol_comparison import (
     map_variants,
     precision_recall,
+    protocol_prefix,
     protocol_scores,
-    run_protocols,
 )
 
+BITS = 32
 PROTOCOL_METHODS = ("mmnn", "cmssh", "ccaitq", "lsh")
 CURVE_METHODS = ("mmnn", "cmnn", "posteriorlsh", "ccaitq", "cmssh", "lsh")
+# Pairs of lines of the table whose difference the documentation speaks of.
+_COMPARED = (
+    ("mmnn-l1-uniform", "mmnn-l1-literal"),
+    ("mmnn-l2-uniform", "mmnn-l2-literal"),
+    ("cmnn-l1-uniform", "cmnn-l1-literal"),
+    ("cmnn-l2-uniform", "cmnn-l2-literal"),
+    ("mmnn-l1-uniform", "cmnn-l1-uniform"),
+    ("mmnn-l2-uniform", "cmnn-l2-uniform"),
+    ("mmnn-l1-family", "cmnn-l1-family"),
+    ("mmnn-l2-family", "cmnn-l2-family"),
+    ("mmnn-l2-family", "cmssh"),
+    ("mmnn", "mmnn-l2-family"),
+    ("mmnn", "mmnn-l2-uniform"),
+    ("mmnn", "scm-centered"),
+)
+
+_Run = tuple[list[Method], int, Protocol]
+
+
+def _of_default(keys: Sequence[str]) -> list[Method]:
+    return [method for method in wiki.default_hashers() if method.key in keys]
+
+
+def _protocols() -> list[Protocol]:
+    return [protocol for name, protocol in PROTOCOLS.items() if name.partition("/")[0] == "wiki"]
+
+
+def _lengths() -> Iterator[_Run]:
+    for n_bits in code_lengths.LENGTHS:
+        yield wiki.default_hashers(), n_bits, PROTOCOLS["wiki"]
+
+
+_PARTS: dict[str, Callable[[], Iterator[_Run]]] = {
+    "table": lambda: iter([(wiki.table_methods(), BITS, PROTOCOLS["wiki"])]),
+    "few-pairs": lambda: iter([(wiki.few_pairs_methods(), BITS, PROTOCOLS["wiki"])]),
+    "lengths": _lengths,
+    "protocols": lambda: (
+        (_of_default(PROTOCOL_METHODS), BITS, protocol) for protocol in _protocols()
+    ),
+}
+PARTS = tuple(_PARTS)
 
 
 def run_part(
@@ -46,120 +94,148 @@ def run_part(
     data: Dataset,
     out: Path,
     *,
-    n_bits: int,
     seeds: Sequence[int],
+    only: Sequence[str] = (),
     on_step: OnStep | None = None,
+    on_note: Callable[[str], None] | None = None,
 ) -> None:
-    """Run a part, reuse existing results, and write summary and figures beside them.
+    """Run a part; stored runs with the same fingerprint are reused.
 
     Args:
         part: One of `PARTS`.
         data: The Wiki data set.
         out: Folder of the results.
-        n_bits: Code length, except for ``"lengths"``.
         seeds: Seeds of every method.
+        only: Keys of methods; empty for all.
         on_step: Progress callback, called after every run.
+        on_note: Called with a line for every stale run.
     """
-    parts = _PARTS[check_known(part, PARTS, "part")](data, out, n_bits, seeds, on_step)
-    titles = {method.key: method.title for method in wiki.table_methods()}
-    write_summary(
-        out, "wiki", directions=list(wiki.DIRECTIONS), bits=n_bits, titles=titles, **parts
-    )
+    for methods, n_bits, protocol in _PARTS[check_known(part, PARTS, "part")]():
+        run_methods(
+            [method for method in methods if not only or method.key in only],
+            data,
+            out,
+            n_bits=n_bits,
+            seeds=seeds,
+            protocol=protocol,
+            prefix=protocol_prefix(protocol),
+            on_step=on_step,
+            on_note=on_note,
+        )
 
 
-def _table(
-    data: Dataset, out: Path, n_bits: int, seeds: Sequence[int], on_step: OnStep | None
-) -> dict[str, Any]:
-    methods = wiki.table_methods()
-    run_methods(methods, data, out, n_bits=n_bits, seeds=seeds, on_step=on_step)
-    summaries = summarize(methods, out, wiki.DIRECTIONS, n_bits=n_bits, seeds=seeds)
-    rows = [method_row(summary) for summary in summaries]
-    plots.plot_table(rows, out / "table.svg")
-    return {"table": rows, "searches": _searches(methods, data, out, n_bits), "seeds": len(seeds)}
-
-
-def _searches(methods: Sequence[Method], data: Dataset, out: Path, n_bits: int) -> dict[str, Any]:
-    train = data.part("train")
+def collect(store: RunStore) -> dict[str, Any]:
+    """The summary: everything that the tables and figures show, computed from the codes."""
+    table = wiki.table_methods()
+    few = wiki.few_pairs_methods()
+    titles = {method.key: method.title for method in [*table, *wiki.default_hashers()]}
     return {
-        method.key: search_rows(search_settings(method, train, out, n_bits))
-        for method in methods
-        if method.candidates
+        "directions": list(wiki.DIRECTIONS),
+        "bits": BITS,
+        "titles": titles,
+        "table": method_rows(store, table, wiki.DIRECTIONS, n_bits=BITS),
+        "searches": {
+            method.key: search_rows(trials)
+            for method in table
+            if method.candidates and (trials := stored_trials(store, f"{method.key}-{BITS}"))
+        },
+        "compared": _compared(store, table),
+        "few_pairs": _few_pairs(store, few),
+        "lengths": scores_by_length(
+            store, wiki.default_hashers(), wiki.DIRECTIONS, lengths=code_lengths.LENGTHS
+        ),
+        "protocols": protocol_scores(
+            store, _of_default(PROTOCOL_METHODS), _protocols(), wiki.DIRECTIONS, n_bits=BITS
+        ),
+        **_definitions(store),
     }
 
 
-def _few_pairs(
-    data: Dataset, out: Path, n_bits: int, seeds: Sequence[int], on_step: OnStep | None
-) -> dict[str, Any]:
-    methods = wiki.few_pairs_methods()
-    run_methods(methods, data, out, n_bits=n_bits, seeds=seeds, on_step=on_step)
-    by_share = dict(zip(wiki.SHARES, zip(methods[::2], methods[1::2], strict=True), strict=True))
-    rows = paired_differences(by_share, out, wiki.DIRECTIONS, n_bits=n_bits, seeds=seeds)
-    return {"few_pairs": rows, "few_pairs_searches": _searches(methods, data, out, n_bits)}
+def _compared(store: RunStore, table: Sequence[Method]) -> list[dict[str, Any]]:
+    """Paired differences of lines of the table, on the average of both directions."""
+    methods = {method.key: method for method in table}
+    rows = []
+    for first, second in _COMPARED:
+        if first in methods and second in methods:
+            difference = compare_methods(
+                store, methods[first], methods[second], wiki.DIRECTIONS, n_bits=BITS
+            )
+            if difference is not None:
+                rows.append({"first": first, "second": second, **asdict(difference)})
+    return rows
 
 
-def _lengths(
-    data: Dataset, out: Path, n_bits: int, seeds: Sequence[int], on_step: OnStep | None
-) -> dict[str, Any]:
-    del n_bits
-    methods = wiki.default_hashers()
-    run_lengths(methods, data, out, seeds=seeds, on_step=on_step)
-    lengths = scores_by_length(methods, data, out, wiki.DIRECTIONS, seeds=seeds)
-    chance = summarize(methods[:1], out, wiki.DIRECTIONS, n_bits=4, seeds=seeds)[0].chance
-    titles = {method.key: method.title for method in methods}
-    plots.plot_lengths(lengths, titles, chance, out / "lengths.svg")
-    return {"lengths": lengths}
+def _few_pairs(store: RunStore, few: Sequence[Method]) -> list[dict[str, Any]]:
+    rows = []
+    for share, (mmnn, cmnn) in zip(wiki.SHARES, zip(few[::2], few[1::2], strict=True), strict=True):
+        difference = compare_methods(store, mmnn, cmnn, wiki.DIRECTIONS, n_bits=BITS)
+        if difference is not None:
+            scores = [
+                mean_and_deviation(
+                    [run.mean_score(wiki.DIRECTIONS) for run in stored_runs(store, method, BITS)]
+                )
+                for method in (mmnn, cmnn)
+            ]
+            rows.append(
+                {
+                    "title": f"{share:.0%}",
+                    "mmnn": scores[0],
+                    "cmnn": scores[1],
+                    "difference": asdict(difference),
+                }
+            )
+    return rows
 
 
-def _definitions(
-    data: Dataset, out: Path, n_bits: int, seeds: Sequence[int], on_step: OnStep | None
-) -> dict[str, Any]:
-    methods = {m.key: m for m in wiki.default_hashers() if m.key in CURVE_METHODS}
-    in_order = [methods[key] for key in CURVE_METHODS]
-    run_methods(in_order, data, out, n_bits=n_bits, seeds=seeds[:1], on_step=on_step)
-    codes = {m.key: StoredCodes.load(result_file(out, m, n_bits, seeds[0])) for m in in_order}
-    curves = {key: precision_recall(stored, data, wiki.DIRECTIONS) for key, stored in codes.items()}
-    titles = {method.key: method.title for method in in_order}
-    plots.plot_curves(curves, titles, wiki.DIRECTIONS, out / "precision-recall.svg")
-    return {"definitions": map_variants(codes["mmnn"], data, wiki.DIRECTIONS), "curves": curves}
+def _definitions(store: RunStore) -> dict[str, Any]:
+    """Definitions of mAP for the first run of MMNN, and curves of the first run of each method."""
+    by_key = {method.key: method for method in wiki.default_hashers()}
+    runs = {
+        key: own[0]
+        for key in CURVE_METHODS
+        if key in by_key and (own := stored_runs(store, by_key[key], BITS))
+    }
+    if "mmnn" not in runs:
+        return {"definitions": [], "curves": {}}
+    curves = {key: precision_recall(run, wiki.DIRECTIONS) for key, run in runs.items()}
+    return {"definitions": map_variants(runs["mmnn"], wiki.DIRECTIONS), "curves": curves}
 
 
-def _protocols(
-    data: Dataset, out: Path, n_bits: int, seeds: Sequence[int], on_step: OnStep | None
-) -> dict[str, Any]:
-    methods = [method for method in wiki.default_hashers() if method.key in PROTOCOL_METHODS]
-    protocols = [
-        protocol for name, protocol in PROTOCOLS.items() if name.partition("/")[0] == "wiki"
+def write(out: Path) -> Path:
+    """Write the summary and the figures of the stored runs."""
+    summary = collect(RunStore(out))
+    titles = summary["titles"]
+    if summary["table"]:
+        plots.plot_table(summary["table"], out / "table.svg")
+    if summary["lengths"]:
+        chance = summary["table"][0]["chance"]
+        plots.plot_lengths(summary["lengths"], titles, chance, out / "lengths.svg")
+    if summary["curves"]:
+        curves = out / "precision-recall.svg"
+        plots.plot_curves(summary["curves"], titles, wiki.DIRECTIONS, curves)
+    return write_summary(out, "wiki", **summary)
+
+
+def _compared_block(summary: Mapping[str, Any]) -> Table:
+    titles = summary["titles"]
+    lines = [
+        [f"{titles[row['first']]} less {titles[row['second']]}", difference_cell(row)]
+        for row in summary["compared"]
     ]
-    run_protocols(methods, data, out, protocols, n_bits=n_bits, seeds=seeds, on_step=on_step)
-    scores = protocol_scores(methods, out, protocols, wiki.DIRECTIONS, n_bits=n_bits, seeds=seeds)
-    return {"protocols": scores}
-
-
-_PARTS: dict[str, Callable[..., dict[str, Any]]] = {
-    "table": _table,
-    "few-pairs": _few_pairs,
-    "lengths": _lengths,
-    "definitions": _definitions,
-    "protocols": _protocols,
-}
-PARTS = tuple(_PARTS)
-
-
-def _few_pairs_block(summary: Mapping[str, Any]) -> Table:
-    return few_pairs_table([few_pairs_line(row) for row in summary.get("few_pairs", [])])
+    return Table(["average of both directions", "difference, 95 %"], lines)
 
 
 def _definitions_block(summary: Mapping[str, Any]) -> Table:
     directions = directions_with_average(summary)
     lines = [
         [variant["name"], *(f"{variant[direction]:.1f}" for direction in directions)]
-        for variant in summary.get("definitions", [])
+        for variant in summary["definitions"]
     ]
     return Table(["", *map(direction_label, directions)], lines)
 
 
 def _protocols_block(summary: Mapping[str, Any]) -> Table:
-    rows = summary.get("protocols", [])
+    rows = summary["protocols"]
     keys = list(rows[0]["scores"]) if rows else []
     lines = [
         [
@@ -173,9 +249,12 @@ def _protocols_block(summary: Mapping[str, Any]) -> Table:
 
 
 TABLES: dict[str, Block] = {
-    "table": lambda summary: methods_table(summary["table"], directions_with_average(summary)),
+    "table": lambda summary: methods_table(
+        summary["table"], directions_with_average(summary), intervals=["average"]
+    ),
     "searches": searches_table,
-    "few-pairs": _few_pairs_block,
+    "compared": _compared_block,
+    "few-pairs": lambda summary: few_pairs_table(summary["few_pairs"]),
     "lengths": lengths_table("retrained"),
     "truncated": lengths_table("cropped"),
     "definitions": _definitions_block,

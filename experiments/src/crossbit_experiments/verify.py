@@ -1,0 +1,122 @@
+"""Recompute everything that the documentation shows, from the codes in the results."""
+
+import math
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from crossbit._progress import OnStep, StepCounter
+from crossbit.errors import DataError
+from crossbit_experiments.docs import EXPERIMENTS, fill
+from crossbit_experiments.runs import RUNS_FILE, RunStore, StoredRun
+from crossbit_experiments.summary import SUMMARY_FILE, read_summary, rounded
+
+_TOLERANCE = 1e-6  # of scores as fractions: values per query are stored with 32 bits
+_HEADER = ("format", "experiment", "environment")
+_MARK = "<!-- from results: "
+
+
+@dataclass
+class Verification:
+    """What was recomputed.
+
+    Attributes:
+        runs: Number of runs.
+        scores: Number of scores computed from codes.
+        tables: Number of tables made from summaries.
+        problems: One line for every difference.
+    """
+
+    runs: int = 0
+    scores: int = 0
+    tables: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+def verify_results(results: Path, docs: Path, *, on_step: OnStep | None = None) -> Verification:
+    """Recompute scores from codes, summaries from runs, and tables from summaries.
+
+    Args:
+        results: Folder of the results, one folder per experiment.
+        docs: Folder of the pages.
+        on_step: Progress callback, called after every run.
+
+    Raises:
+        DataError: There are no results.
+    """
+    folders = sorted(path.parent for path in results.glob(f"*/{SUMMARY_FILE}"))
+    if not folders:
+        raise DataError(f"{results}: no results; expected <experiment>/{SUMMARY_FILE}")
+    report = Verification()
+    stores = {path.name: RunStore(path) for path in folders if (path / RUNS_FILE).exists()}
+    step = StepCounter(on_step, sum(len(store.names()) for store in stores.values()))
+    for store in stores.values():
+        for run in store:
+            _verify_run(f"{store.path}: {run.name}", run, report)
+            step()
+    summaries = {path.name: read_summary(path / SUMMARY_FILE) for path in folders}
+    for name, summary in summaries.items():
+        _verify_summary(results / name, stores.get(name), summary, report)
+    for page in sorted(docs.rglob("*.md")):
+        text = page.read_text(encoding="utf-8")
+        report.tables += len(re.findall(re.escape(_MARK), text))
+        if fill(text, summaries) != text:
+            report.problems.append(f"{page}: a table is not that of the results")
+    return report
+
+
+def _verify_run(name: str, run: StoredRun, report: Verification) -> None:
+    report.runs += 1
+    for direction, scores in run.recomputed().items():
+        for field_, value in scores.items():
+            report.scores += 1
+            stored = run.scores[direction][field_]
+            if not math.isclose(value, stored, abs_tol=_TOLERANCE):
+                report.problems.append(
+                    f"{name}: {direction} {field_} is {stored:.6f}, its codes give {value:.6f}"
+                )
+
+
+def _verify_summary(
+    folder: Path, store: RunStore | None, summary: dict[str, Any], report: Verification
+) -> None:
+    experiment = EXPERIMENTS.get(folder.name)
+    if experiment is None:
+        report.problems.append(f"{folder}: no such experiment; known: {sorted(EXPERIMENTS)}")
+        return
+    if experiment.collect is None:
+        return
+    if store is None:
+        report.problems.append(f"{folder}: a summary without {RUNS_FILE}")
+        return
+    recomputed = rounded(experiment.collect(store))
+    shown = {key: value for key, value in summary.items() if key not in _HEADER}
+    for path in _differences(shown, recomputed, ""):
+        report.problems.append(f"{folder / SUMMARY_FILE}: {path}")
+
+
+def _differences(stored: Any, computed: Any, path: str) -> list[str]:  # noqa: ANN401 - plain JSON
+    """Places at which two plain values differ by more than rounding."""
+    if isinstance(stored, dict) and isinstance(computed, dict):
+        keys = sorted(stored.keys() | computed.keys(), key=str)
+        return [
+            line
+            for key in keys
+            for line in _differences(stored.get(key), computed.get(key), f"{path}/{key}")
+        ]
+    if isinstance(stored, list | tuple) and isinstance(computed, list | tuple):
+        if len(stored) != len(computed):
+            return [f"{path} has {len(stored)} entries, the runs give {len(computed)}"]
+        return [
+            line
+            for number, (a, b) in enumerate(zip(stored, computed, strict=True))
+            for line in _differences(a, b, f"{path}/{number}")
+        ]
+    if isinstance(stored, int | float) and isinstance(computed, int | float):
+        return (
+            []
+            if math.isclose(stored, computed, abs_tol=2e-4)
+            else [f"{path} is {stored}, the runs give {computed}"]
+        )
+    return [] if stored == computed else [f"{path} is {stored!r}, the runs give {computed!r}"]
