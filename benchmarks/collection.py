@@ -3,6 +3,7 @@
     python benchmarks/collection.py               10⁶ items, all stores; creates a peer environment
     python benchmarks/collection.py --n 1e5       a smaller job
     python benchmarks/collection.py --n 1e7 --only crossbit
+    python benchmarks/collection.py --n 1e6 --only crossbit --bits 128
 
 The job: n items (a string id, a 64-bit code, a title, a year, three tags) are written in batches of
 1000; a new process opens them and searches for the 10 nearest with their payloads, without a filter
@@ -12,7 +13,8 @@ probability 0.1.
 One JSON line per store, then one per peer with ratios: how many times faster or smaller Crossbit
 is. Distances are recomputed from the ids and must equal those of a plain scan. Every store has one
 process for writing and another for searching; the environment of the peers is created from
-``requirements-peers.txt``.
+``requirements-peers.txt``. Queries are measured once the search structures are there, which a
+collection loads or builds beside its first searches ("ready s"). Figures with "CPU" count CPU time.
 
 LanceDB does not wait for the disk (strace counts no fsync); the others do at every batch.
 """
@@ -23,6 +25,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import venv
 from collections.abc import Callable, Iterator
@@ -32,22 +35,25 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from _host import host  # type: ignore[import-not-found]
+
 BATCH = 1000
 K = 10
 QUERIES = 100
 YEARS = 100
+BITS = 64
 Words = NDArray[np.uint64]
 Payloads = list[dict[str, Any]]
 
 
 def codes(start: int, stop: int) -> Words:
     """Return the codes from start to stop."""
-    centers = np.random.default_rng(0).integers(0, 2**64, 1000, dtype=np.uint64)
+    words = BITS // 64
+    centers = np.random.default_rng(0).integers(0, 2**64, (1000, words), dtype=np.uint64)
     random = np.random.default_rng((1, start))
-    flips = (random.random((stop - start, 64), np.float32) < 0.1) @ (
-        np.uint64(1) << np.arange(64, dtype=np.uint64)
-    )
-    return centers[random.integers(0, 1000, stop - start)] ^ flips.astype(np.uint64)
+    flips = np.packbits(random.random((stop - start, BITS), np.float32) < 0.1, axis=1)
+    made = centers[random.integers(0, 1000, stop - start)] ^ flips.view(np.uint64)
+    return made[:, 0] if words == 1 else made
 
 
 def batch(start: int) -> tuple[list[str], Words, Payloads]:
@@ -89,7 +95,7 @@ class Crossbit:
         from crossbit import HashModel
         from crossbit.model import Affine
 
-        model = HashModel({"image": [Affine(np.eye(64), np.zeros(64))]}, 64)
+        model = HashModel({"image": [Affine(np.eye(BITS), np.zeros(BITS))]}, BITS)
         self.collection = self._collections.create(self.folder, model)
         self.collection.index_field("year")
 
@@ -100,11 +106,19 @@ class Crossbit:
         self.collection.upsert(ids, {"image": self._codes(words)}, payloads)
 
     def finish(self) -> None:
-        self.collection.search("image", self._codes(np.zeros(1, np.uint64)))
+        self.collection.search("image", self._codes(np.zeros(BITS // 64, np.uint64)))
+        self.collection.compact()
         self.collection.close()
 
     def _codes(self, word: Words) -> Any:  # noqa: ANN401 - imported late
-        return self._new_codes(word[:, None], 64)
+        return self._new_codes(word.reshape(-1, BITS // 64), BITS)
+
+    def wait(self) -> None:
+        """Wait for the thread that makes search structures."""
+        self.nearest(queries()[:1], None)
+        for thread in threading.enumerate():
+            if thread.name == "crossbit-index":
+                thread.join()
 
     def nearest(self, word: Words, year: int | None) -> list[str]:
         condition = None if year is None else {"year": year}
@@ -330,9 +344,21 @@ def ask(store: Store, folder: Path, n: int) -> Iterator[tuple[str, Any]]:
     def search(i: int, year: int | None) -> list[str]:
         return store.nearest(words[i : i + 1], year)
 
+    cpu = time.process_time()
     yield "open and first result s", timed(first)
+    yield "open and first result CPU s", time.process_time() - cpu
+    if isinstance(store, Crossbit):
+        yield "ready s", timed(store.wait)
+    cpu = time.process_time()
+    for i in range(QUERIES):
+        search(i, None)
+    yield "query CPU ms", 1e3 * (time.process_time() - cpu) / QUERIES
     plain = [timed(lambda i=i: search(i, None)) for i in range(QUERIES)]  # type: ignore[misc]
     yield "query ms", 1e3 * float(np.median(plain))
+    cpu = time.process_time()
+    for i in range(QUERIES):
+        search(i, 1950)
+    yield "filtered query CPU ms", 1e3 * (time.process_time() - cpu) / QUERIES
     filtered = [timed(lambda i=i: search(i, 1950)) for i in range(QUERIES)]  # type: ignore[misc]
     yield "filtered query ms", 1e3 * float(np.median(filtered))
     yield "anonymous bytes per code", (anonymous() - before) / n
@@ -376,6 +402,8 @@ def step(python: Path, name: str, folder: Path, n: int, what: str) -> Row:
         what,
         "--folder",
         str(folder),
+        "--bits",
+        str(BITS),
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -388,11 +416,12 @@ def true_distances(n: int, count: int = 5) -> tuple[list[list[int]], list[list[i
     """Return the K smallest distances of the first queries, for all items and those of 1950."""
     from crossbit import Codes, hamming  # not installed in the environment of the peers
 
-    words = Codes(queries()[:count, None], 64)
+    words = Codes(queries()[:count].reshape(count, -1), BITS)
     best = np.full((count, K), 999)
     filtered = np.full((count, K), 999)
     for start in range(0, n, BATCH):
-        distances = hamming(words, Codes(codes(start, start + BATCH)[:, None], 64)).astype(int)
+        block = Codes(codes(start, start + BATCH).reshape(BATCH, -1), BITS)
+        distances = hamming(words, block).astype(int)
         best = np.sort(np.concatenate([best, distances], axis=1), axis=1)[:, :K]
         matching = (1920 + np.arange(start, start + BATCH) % YEARS) == 1950
         candidates = np.concatenate([filtered, distances[:, matching]], axis=1)
@@ -406,7 +435,7 @@ def distances_of(results: list[list[str]]) -> list[list[int]]:
 
     return [
         [
-            int(hamming(Codes(queries()[i : i + 1, None], 64), Codes(_code(id_), 64))[0, 0])
+            int(hamming(Codes(queries()[i].reshape(1, -1), BITS), Codes(_code(id_), BITS))[0, 0])
             for id_ in ids
         ]
         for i, ids in enumerate(results)
@@ -416,7 +445,7 @@ def distances_of(results: list[list[str]]) -> list[list[int]]:
 def _code(id_: str) -> Any:  # noqa: ANN401 - an array
     number = int(id_.partition("-")[2])
     start = number // BATCH * BATCH
-    return codes(start, start + BATCH)[number - start][None, None]
+    return codes(start, start + BATCH)[number - start].reshape(1, -1)
 
 
 def rebuilt(folder: Path, n: int) -> float:
@@ -448,10 +477,14 @@ def main() -> None:
     parser.add_argument("--n", type=float, default=1e6)
     parser.add_argument("--only", nargs="*", choices=list(STORES), default=list(STORES))
     parser.add_argument("--peers", type=Path, default=Path.home() / ".cache" / "crossbit-peers")
+    parser.add_argument("--bits", type=int, default=64, help="128 or more: only Crossbit")
     parser.add_argument("--step", choices=["load", "ask"], help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     n = int(options.n)
+    globals()["BITS"] = options.bits
+    if options.bits != 64 and options.only != ["crossbit"]:
+        raise SystemExit("--bits needs --only crossbit")
     if options.step:
         work = {"load": load, "ask": ask}[options.step]
         print(json.dumps(dict(work(STORES[options.only[0]](options.folder), options.folder, n))))
@@ -462,7 +495,7 @@ def main() -> None:
         for name in options.only:
             python = Path(sys.executable) if name == "crossbit" else peers_python(options.peers)
             rows.append(measured(name, python, Path(folder) / name, n, expected))
-            print(json.dumps(rows[-1]), flush=True)
+            print(json.dumps(rows[-1] | host()), flush=True)
             shutil.rmtree(Path(folder) / name)
     ours = next((row for row in rows if row["store"] == "crossbit"), None)
     for row in rows if ours else ():

@@ -2,6 +2,7 @@
 
     python benchmarks/scale.py                        50,000 items: some minutes
     python benchmarks/scale.py --n 1e6 --only server
+    python benchmarks/scale.py --n 2e4 --only plain   the server with and without Crossbit
 
 The job: n items with 64-bit codes of an image and a text, a title, a year and three tags; the codes
 form a thousand clusters. Each store is filled by `Collection.upsert` in batches, then searched for
@@ -9,6 +10,11 @@ the 10 nearest of single queries, with and without a filter that matches 1 % of 
 many queries at once. One JSON line per measurement: wall-clock time, and CPU time of all processes
 including the server; ``times`` is the CPU time divided by that of the collection on disk. All
 stores must return the same distances. Then an IVF index is measured: recall and speed.
+
+Last, the same rows are written to a second table of the same server with plain pymilvus, and
+queries through the collection alternate with plain searches, of that table and of the
+collection's own. ``times`` is then the median of the collection divided by the plain one's, and
+``client_cpu_ms`` the CPU time of this process alone.
 
 The server is that of the package ``milvus`` (2.3.5), Milvus Lite is 2.5.1: pip install
 'crossbit[dev-scale]'. The program restarts in a network namespace that isolates the server.
@@ -28,7 +34,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from _standalone import Standalone, cpu_seconds, in_own_network  # type: ignore[import-not-found]
+from _host import host  # type: ignore[import-not-found]
+from _standalone import (  # type: ignore[import-not-found]
+    PASSWORD,
+    USER,
+    Standalone,
+    cpu_seconds,
+    in_own_network,
+)
 from crossbit import Codes, Collection, HashModel
 from crossbit.model import Affine
 
@@ -177,27 +190,135 @@ def clusters(server: Standalone, n: int, exact: NDArray[np.int64]) -> None:
         )
 
 
+class Plain:
+    """The same rows in a table of its own, through pymilvus alone."""
+
+    name = "plain"
+
+    def __init__(self, server: Standalone) -> None:
+        from pymilvus import DataType, MilvusClient
+
+        self.client = MilvusClient(
+            f"http://127.0.0.1:{server.port}", token=f"{USER}:{PASSWORD}", dedicated=True
+        )
+        schema = MilvusClient.create_schema(auto_id=False, enable_dynamic_field=False)
+        schema.add_field("key", DataType.VARCHAR, is_primary=True, max_length=256)
+        schema.add_field("modality", DataType.INT16)
+        schema.add_field("payload", DataType.JSON)
+        schema.add_field("code", DataType.BINARY_VECTOR, dim=BITS)
+        index = MilvusClient.prepare_index_params()
+        index.add_index("code", index_type="BIN_FLAT", metric_type="HAMMING")
+        self.client.create_collection(
+            self.name, schema=schema, index_params=index, consistency_level="Session"
+        )
+
+    def upsert(self, part: range, views: dict[str, Codes], payloads: list[Row]) -> None:
+        packed = [[row.tobytes() for row in view.to_bytes()] for view in views.values()]
+        self.client.upsert(
+            self.name,
+            [
+                {"key": f"{j}/{m}", "modality": m, "payload": payloads[i], "code": packed[m][i]}
+                for i, j in enumerate(part)
+                for m in range(len(packed))
+            ],
+        )
+
+    def search(self, queries: Codes, table: str) -> list[list[int]]:
+        responses = self.client.search(
+            table,
+            data=[row.tobytes() for row in queries.to_bytes()],
+            anns_field="code",
+            filter="modality == 0",
+            limit=K,
+            output_fields=["payload"],
+            search_params={"metric_type": "HAMMING"},
+            consistency_level="Session",
+        )
+        return [[round(hit["distance"]) for hit in response] for response in responses]
+
+
+def write_in_turn(collection: Collection, plain: Plain, n: int, batch: int) -> None:
+    """Write the same items through the collection and through pymilvus, batch by batch."""
+    views = {name: codes(n, seed) for seed, name in enumerate(("image", "text"), start=1)}
+    took: dict[str, list[float]] = {"collection": [], "pymilvus": []}
+    client: dict[str, float] = dict.fromkeys(took, 0.0)
+    for i in range(0, n, batch):
+        part = range(i, min(i + batch, n))
+        batch_codes = {name: view[part.start : part.stop] for name, view in views.items()}
+        payloads = [payload(j) for j in part]
+        for name, upsert in (("collection", collection.upsert), ("pymilvus", plain.upsert)):
+            began = time.perf_counter()
+            cpu = time.process_time()
+            upsert(part, batch_codes, payloads)
+            client[name] += time.process_time() - cpu
+            took[name].append((time.perf_counter() - began) / len(part))
+    rates = {name: round(1 / median(values)) for name, values in took.items()}
+    line: Row = {"write": "in turn", "n": n, "batch": batch, "items/s": rates}
+    line["client_cpu_us/item"] = {name: round(1e6 * cpu / n, 1) for name, cpu in client.items()}
+    line["share"] = round(rates["collection"] / rates["pymilvus"], 2)
+    line |= host()
+    print(json.dumps(line), flush=True)
+
+
+def search_in_turn(collection: Collection, plain: Plain, n: int, repeats: int = REPEATS) -> None:
+    """Alternate searches of the collection with plain ones, so that all see the same load."""
+    queries = codes(QUERIES, 9)
+    searches: dict[str, Callable[[Codes], object]] = {
+        "collection": lambda query: collection.search("text", query, K, target="image"),
+        "pymilvus": lambda query: plain.search(query, Plain.name),
+        "pymilvus, rows of the collection": lambda query: plain.search(query, "items"),
+    }
+    expected = [
+        [hit.distance for hit in hits]
+        for hits in collection.search("text", queries, K, target="image")
+    ]
+    if plain.search(queries, Plain.name) != expected or plain.search(queries, "items") != expected:
+        raise SystemExit("plain searches return other distances")
+    took: dict[str, list[float]] = {name: [] for name in searches}
+    client: dict[str, float] = dict.fromkeys(searches, 0.0)
+    for i in range(repeats):
+        for name, search in searches.items():
+            began = time.perf_counter()
+            cpu = time.process_time()
+            search(queries[[i % QUERIES]])
+            client[name] += time.process_time() - cpu
+            took[name].append(1000 * (time.perf_counter() - began))
+    first = median(took["collection"])
+    for name, values in took.items():
+        line = {"search": "in turn", "by": name, "n": n, "p50_ms": round(median(values), 2)}
+        line["client_cpu_ms"] = round(1000 * client[name] / repeats, 2)
+        line |= {"times": round(first / median(values), 2), **host()}
+        print(json.dumps(line), flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--n", type=lambda text: int(float(text)), default=50_000)
     parser.add_argument("--batch", type=int, default=5000)
-    parser.add_argument("--only", choices=["server", "lite"])
+    parser.add_argument("--repeats", type=int, default=REPEATS, help="of searches in turn")
+    parser.add_argument("--only", choices=["server", "lite", "plain"])
     options = parser.parse_args()
     in_own_network()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     baseline: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        with Collection.create(folder / "items", model()) as local:
-            measure("folder", local, options.n, options.batch, baseline)
+        if options.only != "plain":
+            with Collection.create(folder / "items", model()) as local:
+                measure("folder", local, options.n, options.batch, baseline)
         if options.only != "lite":
             with Standalone(folder / "milvus") as server:
                 with Collection.create(server.address("items"), model(), timeout=120) as remote:
-                    measure("server", remote, options.n, options.batch, baseline)
-                clusters(server, options.n, baseline["distances"])
-        if options.only != "server":
+                    if options.only != "plain":
+                        measure("server", remote, options.n, options.batch, baseline)
+                    plain = Plain(server)
+                    write_in_turn(remote, plain, options.n, options.batch)
+                    search_in_turn(remote, plain, options.n, options.repeats)
+                if options.only != "plain":
+                    clusters(server, options.n, baseline["distances"])
+        if options.only in (None, "lite"):
             with Collection.create(
                 f"milvus://{folder}/lite.db/items", model(), timeout=120
             ) as lite:

@@ -34,12 +34,16 @@ from scipy.io import loadmat
 from usearch.index import Index as Usearch
 from usearch.index import search as usearch_exact
 
-from crossbit import CMSSH, kernels
+import flickr8k  # type: ignore[import-not-found]
+from _host import host  # type: ignore[import-not-found]
+from crossbit import CMSSH, RankedCCA, kernels
 from crossbit._io.files import ArrayFile
 from crossbit.codes import Codes, hamming
 from crossbit.errors import FormatError
 from crossbit.evaluation.results import CODES_FORMAT
-from crossbit.index import HammingIndex
+from crossbit.index import Budget, HammingIndex, bit_weights
+from crossbit.index.budget import found_share
+from crossbit.pipeline import cache_folder
 
 Row = dict[str, Any]
 K = 10
@@ -87,6 +91,32 @@ def learned_codes(n: int, n_bits: int, seed: int = 1) -> Codes:
 def wiki_labels(folder: str) -> NDArray[np.int64]:
     lines = (Path(folder) / "wiki" / "trainset_txt_img_cat.list").read_text().splitlines()
     return np.array([int(line.split("\t")[2]) for line in lines])
+
+
+def cross_modal_codes(n: int, n_bits: int, seed: int = 1) -> tuple[Codes, Codes]:
+    """Return codes of captions as queries and n codes of images, from one model on Flickr8k.
+
+    RankedCCA learns from the training images and captions. Queries are captions of development and
+    test images. A new image mixes the scores of two real ones, up to a fifth of the second, and
+    adds noise of a quarter of each score's standard deviation.
+    """
+    folder = Path(os.environ["CROSSBIT_DATA"]) / "flickr8k"
+    parts = flickr8k.load(folder, cache_folder())
+    train = parts["train"]
+    model = RankedCCA(n_bits=n_bits, inputs="standardize").fit(train.views(), pairs=[train.pairs()])
+    texts = np.concatenate([parts["dev"].text[::5], parts["test"].text[::5]])
+    images = np.concatenate([parts[part].image for part in ("train", "dev", "test")])
+    scores = model.scores("image", images)
+    noise = scores.std(axis=0) / 4
+    rng = np.random.default_rng(seed)
+    made = []
+    for start in range(0, n, 200_000):
+        size = min(200_000, n - start)
+        first, second = scores[rng.integers(0, len(scores), (2, size))]
+        mixed = first + rng.uniform(0, 0.2, (size, 1)).astype(np.float32) * (second - first)
+        mixed += noise * rng.standard_normal((size, n_bits), np.float32)
+        made.append(Codes.pack(mixed >= 0).words)
+    return model.encode("text", texts[:QUERIES]), Codes(np.concatenate(made), n_bits)
 
 
 KINDS = {"random": random_codes, "clustered": clustered_codes, "learned": learned_codes}
@@ -264,9 +294,176 @@ def sublinear(n: int) -> Iterator[Row]:
         )
 
 
+def wide(n: int) -> Iterator[Row]:
+    """Measure one query of 128 and 256 bits with lists around centers; caches are cold."""
+    for n_bits in (128, 256):
+        for flips in (0.1, 0.2):
+            codes = clustered_codes(n + QUERIES, n_bits, flips=flips)
+            contest = Contest("clustered", n, n_bits, (codes[:QUERIES], codes[QUERIES:]))
+            yield wide_line(contest, flips=flips)
+    if os.environ.get("CROSSBIT_DATA"):
+        yield wide_line(Contest("learned", n, 128, cross_modal_codes(n, 128)))
+    yield wide_line(Contest("random", n, 128))
+
+
+def wide_line(contest: Contest, **values: object) -> Row:
+    optimize = wall(contest.index.optimize)
+    contest.check(contest.index.search(contest.queries[:50], K).ids)
+    sweep = np.zeros(40_000_000, np.uint64)
+    groups = []
+    count = 20
+    for first in range(50, 50 + 8 * count, count):
+        sweep += 1  # 320 MB through the caches
+        queries = [contest.queries[i] for i in range(first, first + count)]
+        groups.append(
+            cpu(lambda: [contest.index.search(query, K, threads=1) for query in queries]) / count
+        )
+    flat = min(cpu(lambda: contest.flat.search(contest.bytes[i : i + 1], K)) for i in range(8))
+    scans = [
+        cpu(lambda: contest.index.search(contest.queries[i], K, threads=1, method="scan"))
+        for i in range(20)
+    ]
+    ours = min(groups)
+    return contest.line(
+        "wide",
+        **values,
+        ratio=round(flat / ours, 1),
+        over_scan=round(min(scans) / ours, 2),
+        ours_seconds=round(ours, 7),
+        scan_seconds=round(min(scans), 6),
+        faiss_seconds=round(flat, 5),
+        median_seconds=round(float(np.median(groups)), 7),
+        optimize_seconds=round(optimize, 2),
+        bytes_per_code=round(contest.index.nbytes / contest.n, 1),
+        load=os.getloadavg()[0],
+        **worst(contest),
+    )
+
+
+def certified(n: int) -> Iterator[Row]:
+    """Measure searches with a budget on learned codes, calibrated on other captions."""
+    if not os.environ.get("CROSSBIT_DATA"):
+        return
+    contest = Contest("learned", n, 128, cross_modal_codes(n, 128))
+    contest.index.optimize()
+    calibrate = cpu(lambda: contest.index.calibrate(contest.queries[:200], K))
+    queries = contest.queries[400:]
+    exact = contest.index.search(queries, K)
+    scan = min(
+        cpu(lambda: contest.index.search(queries[i], K, threads=1, method="scan"))
+        for i in range(20)
+    )
+    budgets = [Budget(recall=recall) for recall in (0.8, 0.9, 0.95, 0.99)]
+    for budget in (*budgets, Budget(share=0.001), Budget(share=0.01), Budget(seconds=0.0002)):
+        matches = contest.index.search(queries, K, budget=budget, threads=1)
+        certificate = matches.certificate
+        if certificate is None:
+            raise SystemExit("a search with a budget has no certificate")
+        found = found_share(matches, exact)
+        took = cpu(
+            lambda: [
+                contest.index.search(queries[i], K, threads=1, budget=budget) for i in range(200)
+            ]
+        )
+        yield contest.line(
+            "certified",
+            budget={name: value for name, value in vars(budget).items() if value is not None},
+            recall=round(float(found.mean()), 4),
+            estimated=round(float(certificate.estimated_recall.mean()), 4),
+            exact=round(float(certificate.exact.mean()), 4),
+            over_scan=round(200 * scan / took, 1),
+            seconds=round(took / 200, 7),
+            scan_seconds=round(scan, 6),
+            calibrate_seconds=round(calibrate, 1),
+            load=os.getloadavg()[0],
+        )
+
+
+def weighted(n: int) -> Iterator[Row]:
+    """Measure a weighted scan relative to a scan: one query, weights from normal scores."""
+    for n_bits in (64, 128, 192, 256):
+        for kind in SYNTHETIC:
+            contest = Contest(kind, n, n_bits)
+            scores = np.random.default_rng(0).standard_normal((5, n_bits))
+            weights = bit_weights(scores)
+            for k in (K, 1000):
+                ratios = []
+                for i in range(5):
+                    query = contest.queries[i]
+                    works: dict[str, Callable[[], object]] = {
+                        "weighted": lambda: contest.index.search(
+                            query, k, threads=1, weights=weights[i : i + 1]
+                        ),
+                        "scan": lambda: contest.index.search(query, k, threads=1, method="scan"),
+                    }
+                    took = best(works, 3)
+                    ratios.append(took["weighted"] / took["scan"])
+                yield contest.line("weighted", over_scan=round(float(np.median(ratios)), 2)) | {
+                    "k": k,
+                    "worst_over_scan": round(max(ratios), 2),
+                    **rounded(took),
+                    "load": os.getloadavg()[0],
+                }
+
+
+def filters(n: int) -> Iterator[Row]:
+    """Measure searches among a share of the ids beside the two plans that a caller could write.
+
+    The scan copies the codes of the allowed rows and scans them; the check searches all codes for
+    more and more of the nearest until k of them are allowed. Allowed ids are booleans.
+    """
+    for kind in SYNTHETIC:
+        for n_bits in (64, 128):
+            contest = Contest(kind, n, n_bits)
+            contest.index.optimize()
+            for share in (0.0001, 0.001, 0.01, 0.1, 0.5, 0.9, 1.0):
+                mask = np.random.default_rng(0).random(n) < share
+                rows = np.flatnonzero(mask)
+                queries = [contest.queries[i] for i in range(5)]
+                works: dict[str, Callable[[], object]] = {
+                    "ours": lambda: [
+                        contest.index.search(query, K, threads=1, ids=mask) for query in queries
+                    ],
+                    "scan": lambda: [scan_allowed(contest, query, mask) for query in queries],
+                    "check": lambda: [check_nearest(contest, query, mask) for query in queries],
+                }
+                took = {name: seconds / 5 for name, seconds in best(works, 3).items()}
+                found = contest.index.search(contest.queries[:5], K, ids=mask).distances
+                expected = hamming(contest.queries[:5], contest.base[rows]).astype(np.int32)
+                if not np.array_equal(found, np.sort(expected, axis=1)[:, :K]):
+                    raise SystemExit(f"{kind}, {n_bits} bits, {share}: distances differ")
+                better = min(took["scan"], took["check"])
+                yield contest.line(
+                    "filters",
+                    share=share,
+                    over_better=round(took["ours"] / better, 2),
+                    **rounded(took),
+                    load=os.getloadavg()[0],
+                )
+
+
+def scan_allowed(contest: Contest, query: Codes, mask: NDArray[np.bool_]) -> object:
+    rows = np.flatnonzero(mask)
+    allowed = HammingIndex(contest.n_bits)
+    allowed.add(rows, contest.base[rows])
+    return allowed.search(query, K, threads=1, method="scan")
+
+
+def check_nearest(contest: Contest, query: Codes, mask: NDArray[np.bool_]) -> object:
+    number = K
+    while True:
+        ids = contest.index.search(query, number, threads=1).ids[0]
+        near = ids[mask[ids]][:K]
+        if len(near) == K or number == contest.n:
+            return near
+        number = min(4 * number, contest.n)
+
+
 def worst(contest: Contest) -> Row:
-    """Measure queries far from all codes, which the multi-index gives up, relative to a scan."""
-    far = Codes(~contest.queries.words, 64) if contest.kind == "clustered" else contest.queries
+    """Measure queries far from all codes, which are given up, relative to a scan."""
+    far = contest.queries
+    if contest.kind == "clustered":
+        far = Codes.pack(~contest.queries[:10].unpack())
     excess = []
     for i in range(10):
         for k in (K, 1000):
@@ -510,6 +707,10 @@ SECTIONS = {
     "batch": batch,
     "one": single_query,
     "sublinear": sublinear,
+    "wide": wide,
+    "weighted": weighted,
+    "certified": certified,
+    "filters": filters,
     "within": within,
     "call": call,
     "peers": peers,
@@ -534,7 +735,7 @@ def main() -> None:
                 "what": "host",
                 "level": kernels.level(),
                 "faiss": faiss.__version__,
-                "load": os.getloadavg()[0],
+                **host(),
             }
         )
     )

@@ -2,7 +2,9 @@
 
     python benchmarks/serve.py                       10⁶ items, all servers, 60 seconds each
     python benchmarks/serve.py --n 1e5 --seconds 5   a smaller job
-    python benchmarks/serve.py --only crossbit
+    python benchmarks/serve.py --only crossbit workers batch writer faiss
+    python benchmarks/serve.py --start FOLDER        seconds from the start of `crossbit serve`
+                                                     on a collection to its first answer
 
 The job: n items with a 64-bit code, a title, a year and three tags; a request sends 128 features
 and receives the 10 nearest items with their payloads. One server process; one client process on
@@ -10,6 +12,12 @@ loopback that keeps a fixed number of requests in flight. Milvus does not encode
 client sends codes. One JSON line per server: requests per second, median and 99th percentile of the
 latency, CPU time of the server per request, errors. Then one line per peer with ratios. Distances
 are recomputed by a plain scan.
+
+Besides the servers there are three variants of our own: ``workers`` is two worker processes,
+``batch`` sends 100 queries in one request, and ``writer`` is the server beside one client that
+adds 1,000 items per second. Two workers use two cores: their ``capacity`` is twice the ratio of
+CPU time per request. A machine that is busy makes wall-clock figures worthless, and CPU time per
+request is what remains; the load is in every line.
 
 The Milvus server runs in a separate environment, created from ``requirements-milvus.txt``. It
 listens on every interface, so the program restarts in a network namespace with loopback only.
@@ -36,6 +44,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from _host import host  # type: ignore[import-not-found]
 from _standalone import Standalone, cpu_seconds, in_own_network  # type: ignore[import-not-found]
 
 BITS = 64
@@ -69,6 +78,12 @@ def all_codes(n: int) -> Words:
     return np.concatenate([encode(rows(i, min(i + BATCH, n))) for i in range(0, n, BATCH)])
 
 
+def saved_codes(folder: Path) -> Words:
+    """Return the codes that `make_collection` saved beside the collection."""
+    codes: Words = np.load(folder.with_suffix(".npy"))
+    return codes
+
+
 def payload(i: int) -> dict[str, Any]:
     return {"title": f"Picture {i}", "year": 1920 + i % 100, "tags": ["sky", "sea", f"t{i % 50}"]}
 
@@ -83,6 +98,7 @@ def make_collection(folder: Path, n: int) -> None:
 
     model = HashModel({"image": [Affine(weights(), np.zeros(BITS))]}, BITS)
     codes = all_codes(n)
+    np.save(folder.with_suffix(".npy"), codes)
     with Collection.create(folder, model) as collection:
         for i in range(0, n, BATCH):
             part = range(i, min(i + BATCH, n))
@@ -94,17 +110,38 @@ def make_collection(folder: Path, n: int) -> None:
         collection.compact()
 
 
-def serve_crossbit(folder: Path, n: int, port: int) -> None:
+def serve_crossbit(folder: Path, n: int, port: int, workers: int = 1) -> None:
     from crossbit import Collection
-    from crossbit.server import create_app, serve
+    from crossbit.kernels.dispatch import available_cores
+    from crossbit.server import ServerConfig, create_app, serve_workers
 
-    with Collection.open(folder) as collection:
-        assert len(collection) == n  # noqa: S101
-        collection.search("image", rows(0, 1), K)  # loads the index
-        serve(create_app(collection), port=port, ready=lambda address: print(address, flush=True))
+    @contextmanager
+    def application() -> Iterator[Any]:
+        with Collection.open(folder) as collection:
+            assert len(collection) >= n  # noqa: S101
+            collection.search("image", rows(0, 1), K)  # loads the index
+            threads = max(1, available_cores() // workers)  # as crossbit serve does
+            yield create_app(collection, ServerConfig(writable=True, threads=threads))
+
+    if workers == 1:
+        from crossbit.server import serve
+
+        with application() as app:
+            serve(app, port=port, ready=lambda address: print(address, flush=True))
+    else:
+        serve_workers(
+            application,
+            workers=workers,
+            port=port,
+            ready=lambda address: print(address, flush=True),
+        )
 
 
-def serve_faiss(_: Path, n: int, port: int) -> None:
+def serve_two_workers(folder: Path, n: int, port: int) -> None:
+    serve_crossbit(folder, n, port, workers=2)
+
+
+def serve_faiss(folder: Path, n: int, port: int) -> None:
     """Run a minimal server: a flat index, payloads in a list."""
     import faiss
     import uvicorn
@@ -112,7 +149,7 @@ def serve_faiss(_: Path, n: int, port: int) -> None:
     from pydantic import BaseModel
 
     index = faiss.IndexBinaryFlat(BITS)
-    index.add(all_codes(n).view(np.uint8).reshape(n, -1))
+    index.add(saved_codes(folder).view(np.uint8).reshape(n, -1))
     payloads = [payload(i) for i in range(n)]
     matrix = weights()
     faiss.omp_set_num_threads(1)
@@ -147,7 +184,7 @@ def serve_milvus(folder: Path, n: int, port: int) -> None:
         FieldSchema("code", DataType.BINARY_VECTOR, dim=BITS),
         FieldSchema("payload", DataType.JSON),
     ]
-    collection, codes = Collection("items", CollectionSchema(fields)), all_codes(n)
+    collection, codes = Collection("items", CollectionSchema(fields)), saved_codes(folder)
     for i in range(0, n, BATCH):
         part = range(i, min(i + BATCH, n))
         collection.insert(
@@ -166,7 +203,14 @@ def serve_milvus(folder: Path, n: int, port: int) -> None:
     signal.pause()
 
 
-SERVERS = {"crossbit": serve_crossbit, "faiss": serve_faiss, "milvus": serve_milvus}
+SERVERS = {
+    "crossbit": serve_crossbit,
+    "workers": serve_two_workers,
+    "batch": serve_crossbit,
+    "writer": serve_crossbit,
+    "faiss": serve_faiss,
+    "milvus": serve_milvus,
+}
 
 
 # --- clients, in a second process ---
@@ -194,28 +238,90 @@ class Http:
         while (began := time.perf_counter()) < end:
             at = number % QUERIES
             writer.write(self.requests[at])
-            head = await reader.readuntil(b"\r\n\r\n")
-            length = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
-            body = await reader.readexactly(length)
+            status, body = await _response(reader)
             self.waited.append(time.perf_counter() - began)
-            self.errors += not head.startswith(b"HTTP/1.1 200")
+            self.errors += status != 200
             if at not in self.answers:
-                hits = json.loads(body)["hits"]
-                self.answers[at] = [hit["distance"] for hit in hits]
-                self.errors += any(hit["payload"] != payload(hit["id"]) for hit in hits)
+                self.check(at, json.loads(body))
             number += step
         writer.close()
 
+    def check(self, at: int, answer: dict[str, Any]) -> None:
+        """Keep the distances of an answer, and compare its payloads."""
+        hits = answer["hits"]
+        self.answers[at] = [hit["distance"] for hit in hits]
+        self.errors += any(hit["payload"] != payload(hit["id"]) for hit in hits)
+
+
+def _query(row: NDArray[np.float32]) -> dict[str, Any]:
+    return {"modality": "image", "features": [round(float(x), 4) for x in row], "k": K}
+
 
 def _request(row: NDArray[np.float32]) -> bytes:
-    body = json.dumps(
-        {"modality": "image", "features": [round(float(x), 4) for x in row], "k": K}
-    ).encode()
+    return _post("/api/search", _query(row))
+
+
+def _post(path: str, content: dict[str, Any]) -> bytes:
+    body = json.dumps(content).encode()
     head = (
-        "POST /api/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         f"Content-Length: {len(body)}"
     )
     return head.encode() + b"\r\n\r\n" + body
+
+
+class HttpBatch(Http):
+    """The same with 100 queries in one request."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(address)
+        queries = [_query(row) for row in rows(10**9, 10**9 + QUERIES)]
+        self.requests = [
+            _post(
+                "/api/search/batch", {"queries": [queries[(i + j) % QUERIES] for j in range(100)]}
+            )
+            for i in range(QUERIES)
+        ]
+
+    def check(self, at: int, answer: dict[str, Any]) -> None:
+        results = answer["results"]
+        self.errors += len(results) != 100
+        super().check(at, results[0])
+
+
+class HttpBesideWriter(Http):
+    """The same while another connection adds 1,000 items per second, 100 in a request."""
+
+    written = 0
+
+    async def _run(self, in_flight: int, seconds: float) -> None:
+        writing = asyncio.create_task(self._write(time.perf_counter() + seconds))
+        await super()._run(in_flight, seconds)
+        await writing
+
+    async def _write(self, end: float) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        features = [[round(float(x), 3) for x in row] for row in rows(2 * 10**9, 2 * 10**9 + 100)]
+        due = time.perf_counter()
+        while time.perf_counter() < end:
+            first = 10**9 + self.written
+            items = [
+                {"id": first + i, "payload": payload(first + i), "features": {"image": row}}
+                for i, row in enumerate(features)
+            ]
+            writer.write(_post("/api/items", {"items": items}))
+            self.errors += (await _response(reader))[0] != 200
+            self.written += 100
+            due += 0.1
+            await asyncio.sleep(max(0.0, due - time.perf_counter()))
+        writer.close()
+
+
+async def _response(reader: asyncio.StreamReader) -> tuple[int, bytes]:
+    """Return the status and the body of a response."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
+    return int(head.split()[1]), await reader.readexactly(length)
 
 
 class Milvus:
@@ -261,24 +367,32 @@ class Milvus:
             number += step
 
 
-def ask(name: str, address: str, n: int, in_flight: int, seconds: float) -> None:
+CLIENTS: dict[str, Any] = {"milvus": Milvus, "batch": HttpBatch, "writer": HttpBesideWriter}
+
+
+def ask(name: str, address: str, folder: Path, in_flight: int, seconds: float, group: int) -> None:
     """Put a server under load and print the measurements."""
-    client = (Milvus if name == "milvus" else Http)(address)
+    client = CLIENTS.get(name, Http)(address)
     client.run(in_flight, min(2.0, seconds))  # warm-up
     client.waited.clear()
+    written = getattr(client, "written", 0)
     began = time.perf_counter()
     before = resource.getrusage(resource.RUSAGE_SELF)
+    server_before = cpu_seconds(group)
     client.run(in_flight, seconds)
+    server_cpu = cpu_seconds(group) - server_before
     took = time.perf_counter() - began
     after = resource.getrusage(resource.RUSAGE_SELF)
-    codes = all_codes(n)
+    codes = saved_codes(folder)
     queries = encode(rows(10**9, 10**9 + QUERIES).round(4))
     wrong = sum(answer != _nearest(codes, queries[at]) for at, answer in client.answers.items())
+    if name == "writer":  # what it adds may be nearer
+        wrong = 0
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     waited = sorted(client.waited)
     line = {
         "server": name,
-        "n": n,
+        "n": len(codes),
         "in_flight": in_flight,
         "seconds": round(took, 1),
         "requests/s": round(len(waited) / took, 1),
@@ -286,7 +400,10 @@ def ask(name: str, address: str, n: int, in_flight: int, seconds: float) -> None
         "p99_ms": round(1000 * waited[int(0.99 * len(waited))], 2),
         "errors": client.errors,
         "wrong": wrong,
+        "server_cpu_ms": round(1000 * server_cpu / len(waited), 3),
         "client_cpu_ms": round(1000 * cpu / len(waited), 3),
+        "written/s": round((getattr(client, "written", 0) - written) / took),
+        **host(),
     }
     print(json.dumps(line), flush=True)
 
@@ -344,7 +461,6 @@ def started(
 def measure(name: str, python: Path, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     with started(name, python, folder, options.n, options.port) as (address, process):
         time.sleep(1)
-        before = cpu_seconds(process.pid)
         command = [
             str(python),
             sys.argv[0],
@@ -352,14 +468,15 @@ def measure(name: str, python: Path, folder: Path, options: argparse.Namespace) 
             name,
             "--address",
             address,
-            "--n",
-            str(options.n),
+            "--folder",
+            str(folder),
         ]
-        command += ["--seconds", str(options.seconds), "--in-flight", str(options.in_flight)]
+        # As many for each worker: requests that wait together are searched together.
+        in_flight = options.in_flight * (2 if name == "workers" else 1)
+        command += ["--seconds", str(options.seconds), "--in-flight", str(in_flight)]
+        command += ["--group", str(process.pid)]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
         line: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-        requests = line["requests/s"] * line["seconds"]
-        line["server_cpu_ms"] = round(1000 * (cpu_seconds(process.pid) - before) / requests, 3)
     print(json.dumps(line), flush=True)
     return line
 
@@ -382,7 +499,8 @@ def main() -> None:
     parser.add_argument(
         "--in-flight", type=int, default=16, help="requests that the client keeps in flight"
     )
-    parser.add_argument("--only", choices=SERVERS)
+    parser.add_argument("--only", choices=SERVERS, nargs="+", default=list(SERVERS))
+    parser.add_argument("--start", type=Path, metavar="FOLDER")
     parser.add_argument("--port", type=int, default=19530)
     parser.add_argument(
         "--peers",
@@ -390,16 +508,21 @@ def main() -> None:
         default=Path(tempfile.gettempdir()) / "crossbit-milvus",
         help="environment of the Milvus server, created if missing",
     )
-    for internal in ("--serve", "--ask", "--folder", "--address"):
+    for internal in ("--serve", "--ask", "--folder", "--address", "--group"):
         parser.add_argument(internal, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
         SERVERS[options.serve](Path(options.folder), options.n, options.port)
         return
     if options.ask:
-        ask(options.ask, options.address, options.n, options.in_flight, options.seconds)
+        group = int(options.group)
+        folder = Path(options.folder)
+        ask(options.ask, options.address, folder, options.in_flight, options.seconds, group)
         return
-    names = [options.only] if options.only else list(SERVERS)
+    if options.start:
+        first_answer(options.start)
+        return
+    names = options.only
     if "milvus" in names:
         peer_python(options.peers)  # downloads packages, so before the network is isolated
         in_own_network()
@@ -411,15 +534,59 @@ def main() -> None:
             for name in names
         }
         lines = {name: measure(name, pythons[name], folder, options) for name in names}
-    for name in lines.keys() - {"crossbit"} if "crossbit" in lines else ():
-        ours, theirs = lines["crossbit"], lines[name]
-        ratios = {
-            "requests/s": round(ours["requests/s"] / theirs["requests/s"], 2),
-            "p50": round(theirs["p50_ms"] / ours["p50_ms"], 2),
-            "p99": round(theirs["p99_ms"] / ours["p99_ms"], 2),
-            "server_cpu": round(theirs["server_cpu_ms"] / ours["server_cpu_ms"], 2),
-        }
-        print(json.dumps({"times better than": name, **ratios}), flush=True)
+    if "crossbit" in lines:
+        compare(lines)
+
+
+def compare(lines: dict[str, dict[str, Any]]) -> None:
+    """Print how the other lines compare with our server."""
+    ours = lines["crossbit"]
+    for name in ("faiss", "milvus"):
+        if name in lines:
+            ratios = {
+                "requests/s": round(ours["requests/s"] / lines[name]["requests/s"], 2),
+                "p50": round(lines[name]["p50_ms"] / ours["p50_ms"], 2),
+                "p99": round(lines[name]["p99_ms"] / ours["p99_ms"], 2),
+                "server_cpu": round(lines[name]["server_cpu_ms"] / ours["server_cpu_ms"], 2),
+            }
+            print(json.dumps({"times better than": name, **ratios}), flush=True)
+    own = {name: lines[name] for name in ("workers", "batch", "writer") if name in lines}
+    ratios = {name: line["server_cpu_ms"] / ours["server_cpu_ms"] for name, line in own.items()}
+    if "workers" in own:
+        print(json.dumps({"two workers": {"capacity": round(2 / ratios["workers"], 2)}}))
+    if "batch" in own:
+        print(json.dumps({"a batch of 100": {"single searches": round(ratios["batch"], 1)}}))
+    if "writer" in own:
+        p99 = round(own["writer"]["p99_ms"] / ours["p99_ms"], 2)
+        print(json.dumps({"beside a writer": {"times p99": p99}}))
+
+
+def first_answer(folder: Path) -> None:
+    """Print the seconds from the start of ``crossbit serve`` to the first answer to a search."""
+    began = time.perf_counter()
+    with subprocess.Popen(
+        [sys.executable, "-m", "crossbit", "serve", str(folder), "--port", "0"],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stderr is not None  # noqa: S101
+        line = next(line for line in process.stderr if "serving at" in line)
+        client = Http(line.split()[2])
+        asyncio.run(_one(client))
+        took = time.perf_counter() - began
+        cpu = cpu_seconds(process.pid)
+        process.terminate()
+    line_ = {"start": folder.name, "seconds": round(took, 2), "server_cpu_s": round(cpu, 2)}
+    print(json.dumps(line_ | host()))
+
+
+async def _one(client: Http) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", client.port)
+    writer.write(client.requests[0])
+    status, body = await _response(reader)
+    assert status == 200, body  # noqa: S101
+    writer.close()
 
 
 if __name__ == "__main__":
