@@ -8,7 +8,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
-from crossbit import Codes, DataError, FormatError, hamming
+from crossbit import Codes, DataError, FormatError, HashModel, hamming
+from crossbit._io.files import ArrayFile
+from crossbit.codes import FORMAT, prefix_lengths
+from crossbit.model import Affine
 
 Bits = NDArray[np.bool_]
 widths = st.integers(1, 200)
@@ -93,7 +96,27 @@ def test_save_and_load(tmp_path: Path) -> None:
     codes.save(tmp_path / "a.codes")
     opened = Codes.load(tmp_path / "a.codes")
     assert opened == codes
-    assert isinstance(opened.words, np.memmap)
+    assert not opened.words.flags.writeable
+
+
+@pytest.mark.parametrize("meta", [{}, {"n_bits": 71}, {"n_bits": "70"}, {"n_bits": 0}])
+def test_a_file_that_does_not_hold_codes_is_a_format_error(
+    tmp_path: Path, meta: dict[str, object]
+) -> None:
+    words = np.full((3, 2), 3, np.uint64)
+    for arrays in ({"words": words.astype(np.int32)}, {"other": words}, {"words": words[0]}):
+        ArrayFile.write(tmp_path / "codes", FORMAT, meta, arrays)
+        with pytest.raises(FormatError, match="codes: the header does not describe codes"):
+            Codes.load(tmp_path / "codes")
+
+
+def test_codes_name_the_model_that_made_them() -> None:
+    model = HashModel({"image": [Affine(np.eye(3), np.zeros(3))]}, n_bits=3)
+    codes = model.encode("image", np.eye(3))
+    assert codes.model == model.fingerprint()
+    assert codes[1].model == codes[:2].model == codes.model
+    assert codes == Codes.pack(codes.unpack())  # the model does not count in a comparison
+    assert codes.truncate(2).model is None
 
 
 def test_empty_codes(tmp_path: Path) -> None:
@@ -170,3 +193,9 @@ def test_a_truncated_file_is_named(tmp_path: Path, keep: int) -> None:
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"a\.codes: cannot be read"):
         Codes.load(tmp_path / "a.codes")
+
+
+def test_nested_codes_are_learned_at_powers_of_two_and_at_their_length() -> None:
+    lengths = {16: [16], 8: [8], 17: [16, 17], 128: [16, 32, 64, 128], 96: [16, 32, 64, 96]}
+    assert {n_bits: prefix_lengths(n_bits) for n_bits in lengths} == lengths
+    assert prefix_lengths(1024) == [16, 32, 64, 128, 256, 512, 1024]

@@ -102,3 +102,11 @@ def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text()):
         if "://" not in target:
             assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))], ids=lambda page: page.name
+)
+def test_results_that_a_page_names_are_there(page: Path) -> None:
+    for name in re.findall(r"`(results/[\w./-]+\.(?:jsonl|json|txt))`", page.read_text()):
+        assert (ROOT / name).is_file(), name

@@ -10,6 +10,7 @@ import pytest
 
 import crossbit
 from crossbit import DataError, Matches, MissingExtraError
+from crossbit._install import installation
 from crossbit.errors import BackendError, CrossbitError, FormatError
 
 
@@ -60,7 +61,8 @@ def test_errors_are_a_tree() -> None:
 
 def test_a_missing_extra_names_the_remedy() -> None:
     message = str(MissingExtraError("torch", "train"))
-    assert message == "'torch' is not installed. Install it with: pip install 'crossbit[train]'"
+    assert message.startswith("'torch' is not installed. Install it with: ")
+    assert message.endswith(installation().command("train"))
 
 
 def test_matches_need_one_shape() -> None:

@@ -20,9 +20,11 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def set_up(checkout: Path, python: str, gigabytes: int = 0) -> subprocess.CompletedProcess[str]:
+def set_up(
+    checkout: Path, python: str, gigabytes: int = 0, name: str = "demo"
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [str(checkout / "scripts" / "setup"), "demo", str(gigabytes)],
+        [str(checkout / "scripts" / "setup"), name, str(gigabytes)],
         env=os.environ | {"PYTHON": python},
         capture_output=True,
         text=True,
@@ -57,4 +59,32 @@ def test_too_little_disk_is_told(checkout: Path) -> None:
     done = set_up(checkout, sys.executable, gigabytes=10_000_000)
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
-    assert "needs about 10000000 GB of disk here" in done.stderr
+    assert "need about 10000000 GB of disk here" in done.stderr
+
+
+@pytest.mark.parametrize("has_cpu_build", [True, False])
+def test_torch_for_the_cpu_is_preferred_and_everything_else_has_a_hash(
+    checkout: Path, has_cpu_build: bool
+) -> None:
+    (checkout / "requirements").mkdir()
+    (checkout / "requirements" / "torch.txt").write_text("torch==9.8.7 \\\n    --hash=sha256:0\n")
+    environment = checkout / ".venv" / "bin"
+    environment.mkdir(parents=True)
+    fake_python(environment, "")
+    (environment / "pip").touch(mode=0o755)
+    answer = "exit 0" if has_cpu_build else 'case "$*" in *+cpu) exit 1;; esac'
+    (environment / "python").write_text(f'#!/bin/sh\necho "$*" >> {checkout}/log\n{answer}\n')
+    (environment / "python").chmod(0o755)
+    done = set_up(checkout, sys.executable, name="dev")
+    assert done.returncode == 0, done.stderr
+    options = "-m pip install --quiet --disable-pip-version-check --no-deps "
+    calls = [line.removeprefix(options) for line in (checkout / "log").read_text().splitlines()]
+    hashed = "--require-hashes --requirement requirements/"
+    assert calls == [
+        f"{hashed}build.txt",
+        f"{hashed}dev.txt",
+        "torch==9.8.7+cpu",
+        *([] if has_cpu_build else [f"{hashed}torch.txt"]),
+        "--no-build-isolation --editable ./experiments",
+        "--no-build-isolation --editable .",
+    ]

@@ -14,5 +14,5 @@ def create(tmp_path: Path) -> Iterator[Callable[[HashModel], Collection]]:
     """Create a collection, which is closed when the test ends."""
     with ExitStack() as stack:
         yield lambda model: stack.enter_context(
-            Collection.create(tmp_path / "c", model, keep_features=True)
+            Collection.create(tmp_path / "c", model, keep=("scores", "features"))
         )

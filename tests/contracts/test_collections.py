@@ -1,5 +1,6 @@
 """The contract of every collection, in any store; each store has its own fixture ``create``."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from crossbit import Codes, Collection, DataError, HashModel, Item, hamming
 from crossbit.features import BagOfTags
+from crossbit.metrics.weak import Threshold, with_thresholds
 from crossbit.model import Affine
 from tests.faults.operations import (
     WIDTHS,
@@ -67,6 +69,23 @@ def test_an_empty_collection_finds_nothing(empty: Collection) -> None:
     assert empty.check() == []
 
 
+def test_a_bookmark_is_stored_with_the_items(empty: Collection) -> None:
+    assert empty.bookmark("a") is None
+    empty.upsert([], bookmark=("a", 0))
+    assert empty.bookmark("a") == 0
+    empty.upsert(["x"], {"text": VIEWS["text"][:1]}, bookmark=("a", 5))
+    empty.upsert(["y"], bookmark=("b", 7))
+    assert empty.bookmark("a") == 5
+    assert empty.bookmark("b") == 7
+    assert [item.id for item in empty] == ["x", "y"]
+    assert len(empty) == 2
+    assert len(empty.search("text", VIEWS["text"][:1])[0]) == 1
+    assert empty.check() == []
+    empty.upsert([], bookmark=("a", None))
+    assert empty.bookmark("a") is None
+    assert empty.bookmark("b") == 7
+
+
 def test_items_are_returned_as_they_were_written(filled: Collection) -> None:
     assert len(filled) == N
     assert {item.id for item in filled} == set(IDS)
@@ -76,6 +95,52 @@ def test_items_are_returned_as_they_were_written(filled: Collection) -> None:
     assert last == Item(IDS[-1], PAYLOAD[-1], {"text": codes("text")[N - 1]})
     assert last.modalities == ["text"]
     assert filled.get([IDS[0], IDS[0]]) == [first, first]
+
+
+def extended(names: tuple[str, ...] = ("image_v2",)) -> HashModel:
+    """Return the model of the tests with further modalities."""
+    new = {
+        name: [Affine(np.random.default_rng(9).normal(size=(3, 20)), np.zeros(20))]
+        for name in names
+    }
+    return HashModel({**model(0).encoders, **new}, 20)
+
+
+def test_an_extension_adds_modalities_and_keeps_all_codes(filled: Collection) -> None:
+    before = {item.id: item for item in filled}
+    queries = random.normal(size=(2, WIDTHS["text"]))
+    found = filled.search("text", queries, k=9, target="*")
+    filled.extend(extended())
+    assert filled.model.modalities == [*model(0).modalities, "image_v2"]
+    assert {item.id: item for item in filled} == before
+    assert filled.search("text", queries, k=9, target=["image", "text"]) == found
+    X = random.normal(size=(2, 3))
+    expected = np.sort(hamming(extended().encode("image_v2", X), codes("image")), axis=1)[:, :5]
+    results = filled.search("image_v2", X, k=5, target="image")
+    assert [[hit.distance for hit in hits] for hits in results] == expected.tolist()
+    filled.upsert([IDS[0], "new"], {"image_v2": X, "text": VIEWS["text"][:2]})
+    assert filled.search("image_v2", X, k=1, target="image_v2")[1][0].id == "new"
+    assert set(got(filled, IDS[0]).modalities) == {"image", "text", "image_v2"}
+    assert filled.delete(["new"], modality="image_v2") == 1
+    assert filled.check() == []
+    filled.extend(extended(("image_v2", "sound")))
+    assert filled.stats().modalities["sound"] == 0
+    assert len(filled.search("sound", X, k=3, target="image_v2")[0]) == 1
+
+
+def test_a_model_that_is_no_extension_is_refused(filled: Collection) -> None:
+    encoders = dict(extended().encoders)
+    longer = HashModel({"image": [Affine(np.ones((6, 21)), np.zeros(21))]}, 21)
+    for refused, message in (
+        (model(0), "adds no modality"),
+        (HashModel({"image": encoders["image"]}, 20), "the new model has no modality 'text'"),
+        (HashModel({**model(1).encoders, "new": encoders["image_v2"]}, 20), "with other layers"),
+        (longer, "makes 21 bits, the collection has 20"),
+    ):
+        with pytest.raises(DataError, match=message):
+            filled.extend(refused)
+    assert filled.model == model(0)
+    assert filled.check() == []
 
 
 def test_an_integer_id_differs_from_its_text(empty: Collection) -> None:
@@ -103,20 +168,31 @@ def test_search_agrees_with_a_plain_loop_in_every_direction(
         assert all(hit.payload == PAYLOAD[IDS.index(hit.id)] for hit in hits)
 
 
-def test_without_a_target_an_item_is_found_once_by_its_nearest_modality(filled: Collection) -> None:
+def test_an_item_is_found_once_by_its_nearest_modality(filled: Collection) -> None:
     X = random.normal(size=(4, WIDTHS["text"]))
     query_codes = model(0).encode("text", X)
     text = hamming(query_codes, codes("text")).astype(int)
     image = hamming(query_codes, codes("image")).astype(int)
     best = text.copy()
     best[:, : N // 2] = np.minimum(best[:, : N // 2], image)
-    for i, hits in enumerate(filled.search("text", X, k=N)):
+    for i, hits in enumerate(filled.search("text", X, k=N, target=["image", "text"])):
         assert [hit.distance for hit in hits] == np.sort(best[i]).tolist()
         for hit in hits:
             at = IDS.index(hit.id)
             assert hit.distance == best[i, at]
             assert hit.distance == (text[i, at] if hit.modality == "text" else image[i, at])
-    assert filled.search("text", X, k=N) == filled.search("text", X, k=N, target=["image", "text"])
+
+
+def test_without_a_target_the_other_modalities_are_searched(filled: Collection) -> None:
+    X = VIEWS["text"][:2]
+    assert filled.search("text", X) == filled.search("text", X, target="image")
+    image = VIEWS["image"][:2]
+    assert filled.search("image", image) == filled.search("image", image, target="text")
+    assert len(filled.search("text", X, k=N)[0]) == N // 2  # those that have an image
+    filled.delete(IDS, modality="image")
+    assert filled.search("text", X) == filled.search("text", X, target="text")
+    assert filled.search("text", X)[0][0].distance == 0
+    assert filled.search("image", image, target="image") == [[], []]
 
 
 def test_codes_may_be_given_instead_of_rows(filled: Collection) -> None:
@@ -127,11 +203,65 @@ def test_codes_may_be_given_instead_of_rows(filled: Collection) -> None:
 
 
 def test_min_similarity_drops_hits(filled: Collection) -> None:
-    hits = filled.search("text", VIEWS["text"][:1], k=N, min_similarity=0.6)[0]
-    assert hits == [
-        hit for hit in filled.search("text", VIEWS["text"][:1], k=N)[0] if hit.similarity >= 0.6
-    ]
+    X = VIEWS["text"][:1]
+    hits = filled.search("text", X, k=N, target="text", min_similarity=0.6)[0]
+    everything = filled.search("text", X, k=N, target="text")[0]
+    assert hits == [hit for hit in everything if hit.similarity >= 0.6]
     assert 0 < len(hits) < N
+
+
+def test_weak_hits_are_marked_and_dropped(create: Create) -> None:
+    threshold = Threshold(distance=9, queries=20, items=20, rate=0.05)
+    collection = create(with_thresholds(model(0), {("text", "image"): threshold}))
+    collection.upsert(IDS, VIEWS, PAYLOAD)
+    X = VIEWS["text"][:3]
+    for hits in collection.search("text", X, k=N):
+        assert [hit.weak for hit in hits] == [hit.distance > 9 for hit in hits]
+        assert {hit.weak for hit in hits} == {True, False}
+    for hits, kept in zip(
+        collection.search("text", X, k=N),
+        collection.search("text", X, k=N, min_similarity="auto"),
+        strict=True,
+    ):
+        assert kept == [hit for hit in hits if not hit.weak]
+    for hits in collection.search("image", VIEWS["image"][:3], k=N, min_similarity="auto"):
+        assert len(hits) == N  # no threshold is known in this direction
+        assert {hit.weak for hit in hits} == {None}
+
+
+def test_groups_are_represented_by_their_nearest_item(filled: Collection) -> None:
+    filled.upsert(["alone"], {"text": VIEWS["text"][:1]}, [{"other": 1}])
+    X = VIEWS["text"][:3]
+    everything = filled.search("text", X, k=N + 1, target="text")
+    for hits, grouped in zip(
+        everything, filled.search("text", X, k=8, target="text", group_by="year"), strict=True
+    ):
+        first: dict[Any, Any] = {}
+        for hit in hits:
+            first.setdefault(hit.payload.get("year", hit.id), hit)
+        assert sorted(hit.distance for hit in grouped) == sorted(
+            hit.distance for hit in first.values()
+        )
+        assert {hit.payload.get("year", hit.id) for hit in grouped} == set(first)
+    (two,) = filled.search("text", X[:1], k=2, target="text", group_by="tags", rerank=N + 1)
+    assert len({str(hit.payload.get("tags")) for hit in two}) == 2
+
+
+def test_pages_follow_each_other(filled: Collection) -> None:
+    X = VIEWS["text"][:2]
+    if not filled.capabilities.exact_ties:
+        with pytest.raises(DataError, match="offset needs a store that returns items at equal"):
+            filled.search("text", X, offset=1)
+        return
+    for options in ({}, {"group_by": "title"}, {"rerank": 2 * N}):
+        everything = filled.search("text", X, k=N, target="text", **options)
+        pages = [
+            filled.search("text", X, k=7, target="text", offset=start, **options)
+            for start in range(0, N, 7)
+        ]
+        for query, hits in enumerate(everything):
+            assert [hit for page in pages for hit in page[query]] == hits
+    assert filled.search("text", X, offset=N) == [[], []]
 
 
 def test_reranking_orders_by_weighted_distance(filled: Collection) -> None:
@@ -144,6 +274,20 @@ def test_reranking_orders_by_weighted_distance(filled: Collection) -> None:
         np.testing.assert_allclose(
             [costs[IDS.index(hit.id)] for hit in hits], np.sort(costs)[:6], rtol=1e-6
         )
+
+
+def test_options_that_a_store_lacks_are_refused(filled: Collection) -> None:
+    X = VIEWS["text"][:1]
+    if "scores" in filled.keep:
+        assert len(filled.search("text", X, k=5, rerank=5, rerank_by="scores")[0]) == 5
+    else:
+        with pytest.raises(DataError, match="keeps no scores; use rerank_by='codes'"):
+            filled.search("text", X, k=5, rerank=5, rerank_by="scores")
+    if filled.capabilities.searches_prefixes:
+        assert len(filled.search("text", X, k=3, bits=8)[0]) == 3
+    else:
+        with pytest.raises(DataError, match="this store compares whole codes; leave bits out"):
+            filled.search("text", X, bits=8)
 
 
 def test_items_are_updated_and_deleted(filled: Collection) -> None:
@@ -169,7 +313,7 @@ def test_rows_of_nan_and_inputs_of_none_are_absent(empty: Collection) -> None:
     empty.upsert(["a"], {"image": np.full((1, 6), np.nan)})  # leaves a's image alone
     assert got(empty, "a").modalities == ["image", "text"]
     X[2, 3] = np.nan
-    with pytest.raises(DataError, match="row 1 contains NaN"):
+    with pytest.raises(DataError, match=r"row 2 \(counted from 0\), item 'c' contains NaN"):
         empty.upsert(["a", "b", "c"], {"image": X})
 
 
@@ -213,7 +357,7 @@ def test_raw_inputs_go_through_the_recipe(create: Create) -> None:
 
 def test_random_operations_leave_the_expected_state(empty: Collection) -> None:
     expected = ExpectedState()
-    keeps_features = empty.capabilities.keeps_features
+    keeps_features = "features" in empty.keep
     for number in range(60 if keeps_features else 24):  # a server is slower
         step = operation(number, seed=2)
         if step.kind == "upgrade" and not keeps_features:
@@ -238,7 +382,7 @@ def test_an_upgrade_with_features_of_the_caller(filled: Collection) -> None:
         assert got(filled, IDS[last]).codes[name] == model(2).encode(name, VIEWS[name][[last]])
     assert got(filled, IDS[3]).payload == PAYLOAD[3]
     assert len(filled) == N
-    assert len(filled.search("text", VIEWS["text"][:1], k=N)[0]) == N
+    assert len(filled.search("text", VIEWS["text"][:1], k=N, target="text")[0]) == N
 
 
 def test_an_incomplete_upgrade_changes_nothing(filled: Collection) -> None:
@@ -261,8 +405,9 @@ SCALARS = st.one_of(
     st.sampled_from([0.1, -0.0, 1.0, 2.0**53, 2**53 + 1, "1", "", "a", "b\0", "é", "\U0001f600"]),
     st.text(st.characters(exclude_categories=["Cs"]), max_size=3),
 )
-VALUES = st.one_of(SCALARS, st.lists(SCALARS, max_size=3), st.just({"inner": 1}))
-FIELDS = st.sampled_from(["a", "b", "a.b", "it's", '"', "$", ""])
+NESTED = st.dictionaries(st.sampled_from(["b", "inner"]), SCALARS, max_size=2)
+VALUES = st.one_of(SCALARS, st.lists(SCALARS, max_size=3), NESTED)
+FIELDS = st.sampled_from(["a", "b", "a.b", "a.inner", "it's", '"', "$", "", "."])
 
 
 def conditions() -> st.SearchStrategy[dict[str, Any]]:
@@ -276,7 +421,40 @@ def conditions() -> st.SearchStrategy[dict[str, Any]]:
         st.fixed_dictionaries({"in": st.lists(SCALARS, max_size=3)}),
         st.fixed_dictionaries({"has": st.one_of(SCALARS, st.lists(SCALARS, max_size=2))}),
     )
-    return st.dictionaries(FIELDS, condition, max_size=2)
+    simple = st.dictionaries(FIELDS, condition, max_size=2)
+    return st.recursive(
+        simple,
+        lambda inner: st.one_of(
+            st.fixed_dictionaries({"or": st.lists(inner, min_size=1, max_size=3)}),
+            st.fixed_dictionaries({"and": st.lists(inner, min_size=1, max_size=2)}),
+            st.fixed_dictionaries({"not": inner}),
+            st.builds(lambda a, b: {**a, "not": b}, simple, inner),
+        ),
+        max_leaves=4,
+    )
+
+
+def value_of(payload: dict[str, Any], field: str) -> Any:  # noqa: ANN401 - anything JSON
+    """A second, independent implementation of nested fields; None stands for a missing one."""
+    if field in payload:
+        return [payload[field]]
+    head, dot, rest = field.partition(".")
+    if dot and isinstance(payload.get(head), dict) and "." not in rest:
+        return [payload[head][rest]] if rest in payload[head] else None
+    return None
+
+
+def fields_of(where: dict[str, Any]) -> set[str]:
+    """The fields that a filter reads."""
+    found: set[str] = set()
+    for name, value in where.items():
+        if name in ("or", "and"):
+            found.update(*map(fields_of, value))
+        elif name == "not":
+            found |= fields_of(value)
+        else:
+            found.add(name)
+    return found
 
 
 def same(a: object, b: object) -> bool:
@@ -286,10 +464,18 @@ def same(a: object, b: object) -> bool:
 
 def meets(payload: dict[str, Any], where: dict[str, Any]) -> bool:
     """A second, independent implementation of filters."""
-    return all(
-        field in payload and satisfies(payload[field], condition)
-        for field, condition in where.items()
-    )
+    return all(entry_holds(payload, name, value) for name, value in where.items())
+
+
+def entry_holds(payload: dict[str, Any], name: str, value: Any) -> bool:  # noqa: ANN401
+    if name == "or":
+        return any(meets(payload, branch) for branch in value)
+    if name == "and":
+        return all(meets(payload, branch) for branch in value)
+    if name == "not":
+        return not meets(payload, value)
+    found = value_of(payload, name)
+    return found is not None and satisfies(found[0], value)
 
 
 def satisfies(value: Any, condition: Any) -> bool:  # noqa: ANN401 - anything JSON
@@ -339,13 +525,33 @@ def test_filters_are_exact(
     empty.delete([item.id for item in empty])
     ids = [f"p{i}" for i in range(len(payload))]
     if indexed:
-        for field in where:
+        for field in fields_of(where):
             empty.index_field(field)
     empty.upsert(ids, {"text": VIEWS["text"][: len(ids)]}, payload)
     assert [item.payload for item in empty] == payload
-    results = {hit.id for hit in empty.search("text", VIEWS["text"][:1], k=100, filter=where)[0]}
+    try:
+        hits = empty.search("text", VIEWS["text"][:1], k=100, filter=where)[0]
+    except DataError as error:
+        (name,) = re.findall(r"no item has a field (.*); known fields: ", str(error))
+        unknown = [f for f in fields_of(where) if all(value_of(own, f) is None for own in payload)]
+        assert name in map(repr, unknown)
+        return
+    results = {hit.id for hit in hits}
     assert results == {id_ for id_, own in zip(ids, payload, strict=True) if meets(own, where)}
     assert empty.check() == []
+
+
+def test_a_field_that_no_item_has_is_refused(filled: Collection) -> None:
+    filled.upsert(["nested"], {"text": VIEWS["text"][:1]}, [{"camera": {"lens": "wide"}}])
+    X = VIEWS["text"][:1]
+    known = "known fields: 'camera', 'camera.lens', 'tags', 'title', 'year'; correct the name"
+    for where in ({"yaer": 1990}, {"or": [{"year": 1990}, {"yaer": 1}]}, {"not": {"yaer": 1}}):
+        with pytest.raises(DataError, match=f"no item has a field 'yaer'; {known}"):
+            filled.search("text", X, filter=where)
+    with pytest.raises(DataError, match=r"no item has a field 'camera\.body'"):
+        filled.search("text", X, filter={"camera.body": "x"})
+    (hits,) = filled.search("text", X, target="text", filter={"camera.lens": "wide"})
+    assert [hit.id for hit in hits] == ["nested"]
 
 
 REFUSED: list[tuple[Callable[[Collection], object], str]] = [
@@ -413,6 +619,18 @@ REFUSED: list[tuple[Callable[[Collection], object], str]] = [
         "rerank needs real-valued scores; pass rows of numbers",
     ),
     (lambda c: c.search("text", VIEWS["text"], filter="x"), "a filter maps fields to conditions"),  # type: ignore[arg-type]
+    (
+        lambda c: c.search("text", VIEWS["text"], min_similarity="weak"),
+        "min_similarity must be a number between 0 and 1, or 'auto', got 'weak'",
+    ),
+    (
+        lambda c: c.search("text", VIEWS["text"], group_by=5),  # type: ignore[arg-type]
+        "group_by must be the name of a field, got 5",
+    ),
+    (
+        lambda c: c.search("text", VIEWS["text"], offset=-1),
+        "offset must be an integer of at least 0, got -1",
+    ),
     (lambda c: c.upgrade("model"), "expected a HashModel, got str"),  # type: ignore[arg-type]
 ]
 
@@ -426,9 +644,9 @@ def test_invalid_arguments_are_refused(filled: Collection) -> None:
 
 
 def test_repr_and_statistics(filled: Collection) -> None:
-    assert repr(filled).endswith("c': image, text → 20 bits)")
+    assert repr(filled).endswith("': image, text → 20 bits)")
     stats = filled.stats()
     assert (stats.items, stats.modalities, stats.n_bits) == (N, {"image": N // 2, "text": N}, 20)
-    assert stats.bytes_per_item == stats.nbytes / N > 0
+    assert stats.bytes_per_item == (stats.nbytes - stats.model_nbytes) / N > 0
     assert stats.health["text"].n_codes == N
     assert stats.to_dict()["health"]["image"]["n_codes"] == N // 2

@@ -136,6 +136,20 @@ def test_every_accepted_supervision_works(method: str, kind: str) -> None:
 
 
 @methods
+def test_neighbors_are_learned_ignored_or_refused(method: str) -> None:
+    hasher = make(method)
+    views = views_for(method)
+    if hasher.supervision and "neighbors" not in hasher.supervision:
+        with pytest.raises(DataError, match=f"{method} does not learn from neighbors; use one of"):
+            hasher.fit(views, neighbors="cosine")
+        return
+    model = hasher.fit(views, neighbors="cosine", **supervision_for(method))
+    assert model.modalities == list(views)
+    learned = [key for key in model.card["data"] if key.startswith("neighbors")]
+    assert len(learned) == (len(views) if hasher.supervision else 0)
+
+
+@methods
 def test_rows_of_nan_are_absent(method: str) -> None:
     views = {name: view.copy() for name, view in views_for(method).items()}
     for i, view in enumerate(views.values()):
@@ -213,7 +227,8 @@ def test_invalid_data_is_rejected(method: str) -> None:
     harmed = {name: view.copy() for name, view in views.items()}
     harmed["image"][3, 2] = np.nan
     with pytest.raises(
-        DataError, match="view 'image': row 3 contains NaN or infinity beside numbers"
+        DataError,
+        match=r"rows of 'image': row 3 \(counted from 0\) contains NaN or infinity beside numbers",
     ):
         make(method).fit(harmed, **supervision)
     with pytest.raises(DataError, match=r"view 'image': an array of shape \(0, 12\) is empty"):

@@ -29,9 +29,9 @@ def test_the_error_names_the_missing_extra(toy: Path, monkeypatch: pytest.Monkey
     ):
         monkeypatch.setenv(name, "")  # monkeypatch then restores what the library sets
         monkeypatch.delenv(name)
-    with pytest.raises(MissingExtraError, match=r"'ray' is not installed.*crossbit\[ray\]"):
+    with pytest.raises(MissingExtraError, match=r"'ray' is not installed.*\[ray\]'"):
         distributed.fit(MMNN(n_bits=8), toy / "toy", toy / "out")
-    with pytest.raises(MissingExtraError, match=r"'ray' is not installed.*crossbit\[ray\]"):
+    with pytest.raises(MissingExtraError, match=r"'ray' is not installed.*\[ray\]'"):
         distributed.encode(
             distributed.EncodingJob(toy / "model", toy / "toy" / "image.npy", "image")
         )

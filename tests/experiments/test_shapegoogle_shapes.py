@@ -11,9 +11,9 @@ from crossbit.features.shape import Mesh
 from crossbit_experiments.shapegoogle.distractors import FAMILIES, distractor
 from crossbit_experiments.shapegoogle.shapes import (
     CLASSES,
-    KINDS,
     N_DISTRACTORS,
     N_SHAPES,
+    count_poses,
     find_poses,
     list_shapes,
 )
@@ -123,12 +123,16 @@ def test_there_are_as_many_shapes_as_in_the_paper_split_evenly() -> None:
     sizes = Counter(item.label for item in shapes)
     assert set(sizes) == set(CLASSES)
     assert max(sizes.values()) - min(sizes.values()) == 1
-    trains = Counter((item.kind, item.step) for item in shapes if item.in_train)
-    assert all(trains[kind, step] == 6 for kind in KINDS[1:] for step in range(1, 6))
-    halves = Counter(item.label for item in shapes if item.in_train)
+    n_poses = dict.fromkeys(CLASSES, 6)
+    halves = Counter(item.label for item in shapes if item.in_train(n_poses))
     assert all(23 <= halves[label] <= 26 for label in CLASSES)
-    seen = Counter(item.kind for item in items if item.label is None and item.in_train)
+    seen = Counter(item.kind for item in items if item.label is None and item.in_train(n_poses))
     assert seen == dict.fromkeys(FAMILIES, 19)
+
+
+def test_poses_are_counted_by_name(tmp_path: Path) -> None:
+    folder = small_sources(tmp_path)
+    assert count_poses(folder) == {name: len(own) for name, own in find_poses(folder).items()}
 
 
 def test_poses_are_scaled_to_common_units(tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ from crossbit import CCAITQ, LSH
 from crossbit._progress import Step
 from crossbit.data import Dataset, synthetic
 from crossbit.errors import DataError, FormatError, MissingExtraError
-from crossbit_experiments import plots, stored_codes
-from crossbit_experiments.docs import TABLES, fill, write_docs
+from crossbit_experiments import code_lengths, plots
+from crossbit_experiments.docs import EXPERIMENTS, fill, write_docs
 from crossbit_experiments.methods import Method
-from crossbit_experiments.pairs import draw_pairs
+from crossbit_experiments.pairs import Rule, draw_pairs
 from crossbit_experiments.summary import read_summary, write_summary
 from crossbit_experiments.wiki import methods as wiki
 from crossbit_experiments.wiki import run
@@ -30,23 +30,24 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
         Method(key="mmnn", title="CCA", build=CCAITQ, paper=paper),
         Method(key="lsh", title="LSH", build=LSH),
     ]
-    pairs = [Method(key=f"s{k}", title="", build=CCAITQ) for k in range(6)]
+    pairs = [Method(key=f"s{k}", title="", build=CCAITQ) for k in range(2 * len(wiki.SHARES))]
     monkeypatch.setattr(wiki, "table_methods", lambda: methods)
     monkeypatch.setattr(wiki, "default_hashers", lambda: methods)
     monkeypatch.setattr(wiki, "few_pairs_methods", lambda: pairs)
     monkeypatch.setattr(run, "CURVE_METHODS", ("mmnn", "lsh"))
     monkeypatch.setattr(run, "PROTOCOL_METHODS", ("mmnn", "lsh"))
-    monkeypatch.setattr(stored_codes, "LENGTHS", (4, 8))
+    monkeypatch.setattr(run, "BITS", 8)
+    monkeypatch.setattr(code_lengths, "LENGTHS", (4, 8))
 
 
 @pytest.mark.usefixtures("quick")
 def test_all_parts_write_one_summary_and_figures(tmp_path: Path) -> None:
     steps: list[Step] = []
     for part in run.PARTS:
-        run.run_part(part, data, tmp_path, n_bits=8, seeds=SEEDS, on_step=steps.append)
-    summary = read_summary(tmp_path / "summary.json")
+        run.run_part(part, data, tmp_path, seeds=SEEDS, on_step=steps.append)
+    summary = read_summary(run.write(tmp_path))
     assert [row["key"] for row in summary["table"]] == ["mmnn", "lsh"]
-    assert summary["few_pairs"][0]["difference"] == 0  # the same method twice
+    assert summary["few_pairs"][0]["difference"]["mean"] == 0  # the same method twice
     lengths = summary["lengths"]
     assert lengths["lsh"]["retrained"].keys() == lengths["lsh"]["cropped"].keys() == {"4", "8"}
     average = pytest.approx(summary["table"][0]["mean"]["average"], abs=1e-3)
@@ -67,14 +68,15 @@ def test_all_parts_write_one_summary_and_figures(tmp_path: Path) -> None:
 def test_figures_are_the_same_for_the_same_results(tmp_path: Path) -> None:
     drawn = []
     for _ in range(2):
-        run.run_part("table", data, tmp_path, n_bits=8, seeds=SEEDS)
+        run.run_part("table", data, tmp_path, seeds=SEEDS)
+        run.write(tmp_path)
         drawn.append((tmp_path / "table.svg").read_bytes())
     assert drawn[0] == drawn[1]
 
 
 def test_an_unknown_part_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="unknown part 'scarce'"):
-        run.run_part("scarce", data, tmp_path, n_bits=8, seeds=SEEDS)
+        run.run_part("scarce", data, tmp_path, seeds=SEEDS)
 
 
 def test_a_share_of_the_pairs_across_and_all_pairs_within_are_drawn() -> None:
@@ -105,11 +107,12 @@ def test_tables_of_pages_are_made_from_results(tmp_path: Path) -> None:
     results = tmp_path / "results"
     docs = tmp_path / "docs"
     for part in run.PARTS:
-        run.run_part(part, data, results / "wiki", n_bits=8, seeds=SEEDS)
+        run.run_part(part, data, results / "wiki", seeds=SEEDS)
+    run.write(results / "wiki")
     docs.mkdir()
     text = "# Page\n" + "".join(
         f"<!-- from results: wiki {name} -->\nold\n<!-- end of results -->\n"
-        for name in TABLES["wiki"]
+        for name in EXPERIMENTS["wiki"].tables
     )
     (docs / "page.md").write_text(text + "the end\n")
     changed = write_docs(results, docs)
@@ -128,22 +131,42 @@ def test_tables_of_pages_are_made_from_results(tmp_path: Path) -> None:
     assert write_docs(results, docs) == []
 
 
-def test_tables_without_results_are_refused(tmp_path: Path) -> None:
+def test_tables_that_do_not_exist_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no summaries; expected <experiment>/summary\.json"):
         write_docs(tmp_path, tmp_path)
     mark = "<!-- from results: {} -->\n<!-- end of results -->"
-    summaries: dict[str, dict[str, list[str]]] = {"wiki": {"directions": []}}
-    with pytest.raises(DataError, match="no results for the table 'nus-labeled table'"):
-        fill(mark.format("nus-labeled table"), summaries)
+    with pytest.raises(DataError, match="no table 'nus table'"):
+        fill(mark.format("nus table"), {})
     with pytest.raises(DataError, match=r"'wiki' declares .*'searches'"):
-        fill(mark.format("wiki tabel"), summaries)
+        fill(mark.format("wiki tabel"), {})
 
 
-def test_a_summary_keeps_parts_that_are_not_given(tmp_path: Path) -> None:
-    write_summary(tmp_path, "wiki", table=[1.23456], seeds=2)
-    path = write_summary(tmp_path, "wiki", few_pairs=[])
-    summary = read_summary(path)
-    assert (summary["table"], summary["seeds"], summary["few_pairs"]) == ([1.2346], 2, [])
+def test_a_table_without_runs_names_the_command() -> None:
+    mark = "<!-- from results: wiki lengths -->\nold\n<!-- end of results -->"
+    cases: list[dict[str, dict[str, object]]] = [{}, {"wiki": {"lengths": {}}}]
+    for summaries in cases:
+        filled = fill(mark, summaries)
+        assert "No runs of this table are stored yet: `crossbit reproduce wiki`" in filled
+        assert "old" not in filled
+
+
+@pytest.mark.parametrize("rule", ["classes", "pairs"])
+def test_either_rule_draws_the_same_number_of_pairs(rule: Rule) -> None:
+    labels = np.repeat([0, 1], [90, 10])
+    train = Dataset(views={"image": np.ones((100, 2)), "text": np.ones((100, 2))}, labels=labels)
+    (pairs,) = draw_pairs(train, 0, n_pairs=(200, 300), rule=rule, within=False)["pairs"]
+    left, right = labels[pairs.index.T]
+    np.testing.assert_array_equal(left == right, pairs.similar)
+    assert (int(pairs.similar.sum()), len(pairs)) == (200, 500)
+    assert len(np.unique(pairs.index, axis=0)) == 500
+    of_small_class = int((left[pairs.similar] == 1).sum())
+    # 100 of 8,200 similar pairs are of the small class.
+    assert of_small_class == 100 if rule == "classes" else of_small_class < 15
+
+
+def test_a_summary_is_rounded(tmp_path: Path) -> None:
+    path = write_summary(tmp_path, "wiki", table=[1.23456], seeds=2)
+    assert read_summary(path)["table"] == [1.2346]
     path.write_text('{"format": "other"}')
     with pytest.raises(FormatError, match="other"):
         read_summary(path)

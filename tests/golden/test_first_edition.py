@@ -16,24 +16,18 @@ import pytest
 from numpy.typing import NDArray
 from typer.testing import CliRunner
 
-from crossbit import CCAITQ, LSH, Codes, Collection, Dataset, HammingIndex, HashModel, hamming
+from crossbit import Codes, Collection, Dataset, HammingIndex, HashModel, hamming
+from crossbit._io.files import ArrayFile
 from crossbit.cli.app import app
 from crossbit.collection.copy import _contents
 from crossbit.collection.milvus.schema import MilvusState, StoredItem
-from crossbit.evaluation.results import read_result
+from crossbit.evaluation.evaluate import self_matches
+from crossbit.evaluation.results import CODES_FORMAT, CODES_SUFFIX, read_result
 from crossbit.features import load_extractor as open_recipe
-from crossbit.metrics import AveragePrecision, evaluate_ranking
-from crossbit.server.service import _read_report as read_report
+from crossbit.metrics import AveragePrecision, evaluate_ranking, from_labels, rank_codes
+from crossbit.server.overview import read_report
 from crossbit_experiments.capacity.plan import ShardMeasurements
-from crossbit_experiments.methods import (
-    Method,
-    run_methods,
-    search_file,
-    search_settings,
-    summarize,
-)
-from crossbit_experiments.stored_codes import StoredCodes
-from crossbit_experiments.summary import method_row, read_summary
+from crossbit_experiments.summary import read_summary
 
 GOLDEN = Path(__file__).parent / "first_edition"
 
@@ -123,7 +117,22 @@ def test_a_recipe_extracts_the_same_features(name: str, tolerance: float) -> Non
         if name != "recipes-text":
             inputs = [GOLDEN / "things" / file for file in raw_inputs]
         extracted = open_recipe(model.recipes[modality]).extract(inputs)
-        np.testing.assert_allclose(extracted, rows[modality], rtol=tolerance, atol=tolerance)
+        desired = rows[modality]
+        if modality == "heat":
+            extracted, desired = _without_integrals(extracted), _without_integrals(desired)
+        np.testing.assert_allclose(extracted, desired, rtol=tolerance, atol=tolerance)
+
+
+def _without_integrals(rows: NDArray[Any]) -> NDArray[Any]:
+    """Eigenvalues, and areas and signatures of the patches, of `HeatKernelExtractor`.
+
+    Ball and egg are symmetric, so the signs of their eigenvectors are arbitrary and differ between
+    processors, and so do the integrals over patches.
+    """
+    n_values, patches, times = 4, 8, 3
+    tables = rows[:, n_values:].reshape(len(rows), patches, 1 + times + n_values)
+    described = tables[:, :, : 1 + times].reshape(len(rows), -1)
+    return np.hstack([rows[:, :n_values], described])
 
 
 # --- data sets ---
@@ -232,7 +241,7 @@ def check_answers(collection: Collection, rows: dict[str, NDArray[Any]], expecte
             query["modality"],
             rows[query["modality"]],
             query["k"],
-            target=query["among"],
+            target=query["among"] or collection.model.modalities,
             filter=query["where"],
             min_similarity=query["min_similarity"],
             rerank=query["rescore"],
@@ -245,7 +254,7 @@ def check_answers(collection: Collection, rows: dict[str, NDArray[Any]], expecte
         tags = collection.annotate(
             query["modality"],
             rows[query["modality"]],
-            target=query["from"],
+            target=query["from"] or collection.model.modalities,
             neighbors=query["neighbours"],
             max_tags=query["tags"],
             filter=query["where"],
@@ -292,7 +301,8 @@ def test_a_collection_is_written_and_compacted_further(
     place, expected = copied(f"collections/{name}", tmp_path), COLLECTIONS[name]
     with Collection.open(place) as collection:
         collection.upsert(["new"], {"text": queries["text"][:1]}, [{"year": 2024}])
-        (hits,) = collection.search("text", queries["text"][:1], 1, filter={"year": 2024})
+        text = queries["text"][:1]
+        (hits,) = collection.search("text", text, 1, target="text", filter={"year": 2024})
         assert [(hit.id, hit.distance, hit.payload) for hit in hits] == [("new", 0, {"year": 2024})]
         assert collection.delete(["new"]) == 1
         collection.compact()
@@ -334,10 +344,12 @@ def test_an_export_is_what_is_written_now(tmp_path: Path) -> None:
     place = copied("collections/indexed", tmp_path)
     done = CliRunner().invoke(app, ["export", str(place), "--out", str(tmp_path / "out.jsonl")])
     assert done.exit_code == 0, done.output
-    first, *written = (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()
+    first, *written, _ = (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()
     export = GOLDEN / "collections" / "indexed.export.jsonl"
     header, *lines = export.read_text(encoding="utf-8").splitlines()
-    assert list(map(json.loads, written)) == list(map(json.loads, lines))
+    items = [json.loads(line) for line in written]
+    assert all(item.pop("features") for item in items if "features" in item)  # since format 3
+    assert items == list(map(json.loads, lines))
     assert json.loads(first)["model"] == json.loads(header)["model"]
 
 
@@ -394,59 +406,40 @@ def test_a_learnt_collection_is_asked_with_words_and_pictures(tmp_path: Path) ->
 
 
 def test_the_report_of_a_learnt_collection_is_read() -> None:
-    assert read_report(GOLDEN / "learnt" / "collection") == expected_json("learnt")["report"]
+    path = GOLDEN / "learnt" / "collection" / "report.json"
+    assert read_report(path) == expected_json("learnt")["report"]
 
 
 # --- results ---
 
-METHODS = [
-    Method(
-        key="ccaitq",
-        title="CCA and a rotation",
-        build=CCAITQ,
-        candidates=[{"regularization": 0.01}, {"regularization": 1.0, "power": 2.0}],
-        paper={"image-text": 50.0},
-    ),
-    Method(key="lsh", title="by chance", build=LSH),
-]
 DIRECTIONS = ["image-image", "image-text", "text-image", "text-text"]
-
-
-def test_results_are_not_run_again_and_are_summed_up_alike(tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(GOLDEN / "results", tmp_path / "results"))
-    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    data = Dataset.load(GOLDEN / "datasets" / "dense")
-    run_methods(METHODS, data, folder, n_bits=16, seeds=[0, 1])
-    search_settings(METHODS[0], data.part("train"), folder, 16)
-    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
-    summaries = summarize(METHODS, folder, DIRECTIONS, n_bits=16, seeds=[0, 1])
-    assert (
-        json.loads(json.dumps([method_row(summary) for summary in summaries]))
-        == expected_json("results")["rows"]
-    )
 
 
 @pytest.mark.parametrize("name", ["ccaitq-16-0", "ccaitq-16-1", "lsh-16-0", "lsh-16-1"])
 def test_numbers_of_a_result_are_computed_again_from_its_codes(name: str) -> None:
     path, data = GOLDEN / "results" / f"{name}.json", Dataset.load(GOLDEN / "datasets" / "dense")
-    result, codes = read_result(path), StoredCodes.load(path)
-    assert codes.n_bits == 16
+    result = read_result(path)
+    stored_codes = ArrayFile.read(path.with_name(path.name + CODES_SUFFIX), CODES_FORMAT)
+    assert stored_codes.meta["n_bits"] == 16
+    codes = {
+        key: Codes(words, 16) for key, words in stored_codes.arrays.items() if "_rows" not in key
+    }
+    labels = np.asarray(data.labels)
     for direction in DIRECTIONS:
-        report = evaluate_ranking(codes.ranking(direction, data), measures=(AveragePrecision(),))
+        left, right = direction.split("-")
+        query_rows = stored_codes.arrays[f"query_rows.{left}"]
+        base_rows = stored_codes.arrays[f"base_rows.{right}"]
+        ranking = rank_codes(
+            codes[f"query.{left}"],
+            codes[f"base.{right}"],
+            from_labels(labels[query_rows], labels[base_rows]),
+            exclude=self_matches(query_rows, base_rows) if left == right else None,
+        )
+        report = evaluate_ranking(ranking, measures=(AveragePrecision(),))
         (stored,) = (
             entry for entry in result["directions"][direction]["results"] if entry["name"] == "mAP"
         )
         assert report["mAP"].value == pytest.approx(stored["value"], rel=1e-9)
-
-
-def test_the_search_of_candidates_is_read() -> None:
-    path = search_file(GOLDEN / "results", METHODS[0], 16)
-    train = Dataset.load(GOLDEN / "datasets" / "dense").part("train")
-    trials = search_settings(METHODS[0], train, GOLDEN / "results", 16)
-    stored = json.loads(path.read_text(encoding="utf-8"))["trials"]
-    assert [
-        {"fields": dict(trial.fields), "scores": list(trial.scores)} for trial in trials
-    ] == stored
 
 
 def test_a_summary_is_read() -> None:

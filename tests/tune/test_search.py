@@ -109,6 +109,15 @@ def test_a_search_that_failed_before_its_first_trial_can_be_restarted(tmp_path: 
     assert len(search("ccaitq", data, trials=1, folder=tmp_path, **SETTINGS).trials) == 1
 
 
+def test_a_line_that_a_power_failure_has_torn_is_dropped(tmp_path: Path) -> None:
+    path = tmp_path / "trials.jsonl"
+    trials = search("ccaitq", data, trials=1, folder=tmp_path, **SETTINGS).trials
+    complete = path.read_bytes()
+    path.write_bytes(complete + b'{"trial": 1, "fi' + bytes(9) + b"ended: true}\n")
+    assert search("ccaitq", data, trials=1, folder=tmp_path, **SETTINGS).trials == trials
+    assert path.read_bytes() == complete
+
+
 def test_a_damaged_journal_is_named(tmp_path: Path) -> None:
     path = tmp_path / "trials.jsonl"
     search("ccaitq", data, trials=1, folder=tmp_path, **SETTINGS)
@@ -150,7 +159,7 @@ def test_without_optuna_the_message_says_how_to_install_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(MissingExtraError, match=r"crossbit\[tune\]"):
+    with pytest.raises(MissingExtraError, match=r"\[tune\]'"):
         search("ccaitq", data, trials=1)
 
 

@@ -3,13 +3,14 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from crossbit import HASHERS
 from crossbit.errors import DataError
-from crossbit.tune import Choice, Range, default_space, parse_space
+from crossbit.tune import Choice, Range, default_space, parse_space, suggest_bits
 
 
 @pytest.mark.parametrize("method", sorted(set(HASHERS) - {"hasher"}))
@@ -86,3 +87,21 @@ def test_the_message_names_an_invalid_file(tmp_path: Path) -> None:
         parse_space(path, "mmnn")
     with pytest.raises(DataError, match="unknown method 'nonsense'"):
         parse_space(path, "nonsense")
+
+
+@pytest.mark.parametrize(
+    ("labels", "bits"),
+    [
+        ([0, 1, -1], (5, 10)),
+        (np.arange(10), (20, 40)),
+        (np.eye(81, dtype=bool), (35, 70)),
+        ({"image": [0, 1], "text": [0, 1, 2, 3]}, (10, 20)),
+    ],
+)
+def test_code_lengths_follow_the_number_of_classes(labels: Any, bits: tuple[int, int]) -> None:  # noqa: ANN401
+    assert suggest_bits(labels) == bits
+
+
+def test_code_lengths_need_two_classes() -> None:
+    with pytest.raises(DataError, match="labels of at least 2 classes, got 1"):
+        suggest_bits([3, 3, -1])
