@@ -382,6 +382,31 @@ def test_export_and_import(
     assert run("export", tmp_path / "copy", "--out", tmp_path / "e.jsonl", "--replace") == 0
 
 
+def test_import_says_which_kept_rows_it_leaves_out(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loaded = HashModel.load(model)
+    with Collection.create(tmp_path / "full", loaded, keep=["scores", "features"]) as collection:
+        collection.upsert(["a", "b"], {"image": np.eye(4)[:2]})
+    assert run("export", tmp_path / "full", "--out", tmp_path / "e.jsonl") == 0
+    for keep, left_out in (
+        ((), "scores and features"),
+        (("--keep", "scores"), "features"),
+        (("--keep", "scores", "--keep", "features"), None),
+    ):
+        target = tmp_path / f"copy-{len(keep)}"
+        assert run("create", target, "-M", model, *keep) == 0
+        capsys.readouterr()
+        assert run("import", target, tmp_path / "e.jsonl") == 0
+        printed = capsys.readouterr().err
+        assert "2 items imported" in printed
+        if left_out is None:
+            assert "does not keep" not in printed
+        else:
+            assert f"also has {left_out}, which {target} does not keep" in printed
+            assert printed.rstrip().endswith("--keep features")
+
+
 def test_an_export_of_the_first_format_is_imported_with_a_warning(
     filled: Path,
     model: Path,

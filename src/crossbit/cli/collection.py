@@ -301,6 +301,14 @@ def _import(
         with console.counting("importing", max(total, 0)) as advance:
             count = import_items(target, file, name, on_items=advance)
         console.say(f"{console.items(count)} imported; {len(target)} in {display_path(collection)}")
+        file.seek(0)
+        kept = json.loads(file.readline()).get("keep", ())
+        if left_out := [kind for kind in kept if kind not in target.keep]:
+            options = " ".join(f"--keep {kind}" for kind in left_out)
+            console.say(
+                f"{name} also has {' and '.join(left_out)}, which {display_path(collection)} does"
+                f" not keep; to restore them, create the collection with {options}"
+            )
 
 
 @contextmanager
