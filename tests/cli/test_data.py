@@ -24,6 +24,17 @@ def test_convert_lists_unused_arrays(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "not used: ids (6,), extra (3, 1); assign roles with --map" in capsys.readouterr().err
 
 
+def test_convert_names_the_payload(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = "".join(f"{n},{n + 1},{'ab'[n % 2]},{n}.png\n" for n in range(6))
+    (tmp_path / "t.csv").write_text(f"x_0,x_1,activity,file\n{rows}")
+    convert = ("data", "convert", tmp_path / "t.csv", "--out")
+    assert run(*convert, tmp_path / "plain") == 0
+    hint = "kept as payload: activity, file; classes need --map labels=COLUMN"
+    assert hint in capsys.readouterr().err
+    assert run(*convert, tmp_path / "labeled", "--map", "labels=activity") == 0
+    assert "kept as payload: file\n" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("installed", [True, False])
 def test_convert_suggests_a_method_that_is_installed(
     installed: bool,

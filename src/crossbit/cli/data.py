@@ -1,6 +1,6 @@
 """``crossbit data``: create, convert and inspect data sets."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
@@ -76,9 +76,19 @@ def _convert(
     console.say(repr(data))
     if unused:
         console.say(f"not used: {', '.join(unused)}; assign roles with --map")
+    if fields := _payload_fields(data):
+        labels = "" if data.labels is not None else "; classes need --map labels=COLUMN"
+        console.say(f"kept as payload: {', '.join(fields)}{labels}")
     # The default method needs torch; CCA-ITQ needs nothing beyond the core.
     method = "" if find_spec("torch") else "--method ccaitq "
     console.say(f"written to {out}; try: crossbit fit {out} {method}--out {out}-model")
+
+
+def _payload_fields(data: Dataset) -> list[str]:
+    """Return the names in the payload, in their order."""
+    payload = data.payload or ()
+    groups = payload.values() if isinstance(payload, Mapping) else [payload]
+    return list(dict.fromkeys(name for rows in groups for row in rows for name in row))
 
 
 @commands.command("info")
