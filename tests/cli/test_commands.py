@@ -148,6 +148,21 @@ def test_evaluate_shows_where_quality_is_lost(
     assert "prefix must be from 1 to 24 bits, got 25" in capsys.readouterr().err
 
 
+def test_an_option_of_the_stages_shows_them(
+    toy: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "result.json"
+    for option, shown in (
+        (("--prefix", 8), "first 8 bits"),
+        (("--candidates", 20), "20 hits, by kept scores"),
+        (("--plot", tmp_path / "stages.svg"), "100 hits, by kept scores"),
+    ):
+        assert run("evaluate", model, toy, *option, "--out", path) == 0
+        assert shown in capsys.readouterr().out
+    assert run("evaluate", model, toy, "--out", path) == 0
+    assert "kept scores" not in capsys.readouterr().out
+
+
 def test_calibrate_adds_the_distances_of_weak_matches(
     toy: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

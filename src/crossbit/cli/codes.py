@@ -36,6 +36,7 @@ from crossbit.model.hashmodel import HashModel
 commands = typer.Typer()
 _ENCODE_ROWS = 1 << 16  # rows per block: bounds the memory of `crossbit encode`
 _THREADS = 2
+_CANDIDATES = 100  # of a rerank, unless --candidates says otherwise
 
 At = Annotated[
     list[int] | None,
@@ -208,8 +209,9 @@ def _evaluate(
         typer.Option(min=1, help="Bits of the index of --stages.", show_default="half the code"),
     ] = None,
     candidates: Annotated[
-        int, typer.Option(min=1, help="Items that --stages reranks per query.")
-    ] = 100,
+        int | None,
+        typer.Option(min=1, help="Items that --stages reranks per query.", show_default="100"),
+    ] = None,
     plot: Annotated[
         Path | None, typer.Option(help="SVG file with a bar chart of the stages.")
     ] = None,
@@ -247,9 +249,9 @@ def _evaluate(
             loaded, data, protocol, threads=_THREADS, on_step=on_step
         )
         measured = []
-        if stages or plot is not None:
+        if stages or any(option is not None for option in (prefix, candidates, plot)):
             measured = evaluation.evaluate_stages(
-                loaded, data, protocol, prefix=prefix, candidates=candidates
+                loaded, data, protocol, prefix=prefix, candidates=candidates or _CANDIDATES
             )
     seconds = time.perf_counter() - start
     evaluation.write_result(
