@@ -163,6 +163,21 @@ def test_an_option_of_the_stages_shows_them(
     assert "kept scores" not in capsys.readouterr().out
 
 
+def test_a_model_or_a_file_in_the_place_of_a_data_set_is_named(
+    toy: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("evaluate", toy, model) == 1
+    assert f"{toy}: is a data set; expected a model" in capsys.readouterr().err
+    assert run("evaluate", model, model) == 1
+    assert f"{model}: is a model; expected a data set" in capsys.readouterr().err
+    table = tmp_path / "table.csv"
+    table.write_text("a_0,a_1\n1,2\n")
+    assert run("fit", table, "--out", tmp_path / "m") == 1
+    assert f"crossbit data convert {table} --out {tmp_path / 'table'}" in capsys.readouterr().err
+    assert run("data", "info", tmp_path / "absent") == 1
+    assert "no dataset.json found" in capsys.readouterr().err
+
+
 def test_calibrate_adds_the_distances_of_weak_matches(
     toy: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -383,10 +398,10 @@ def test_help_teaches_by_example(capsys: pytest.CaptureFixture[str]) -> None:
         ),
         (
             ["encode", "TOY", "TOY/text.npy", "-m", "text", "-o", "x"],
-            "no config.json found",
+            "is a data set; expected a model",
         ),
         (["evaluate", "MODEL", "TOY", "--queries", "dev"], "unknown split 'dev'"),
-        (["evaluate", "TOY", "MODEL"], "no config.json found"),
+        (["evaluate", "TOY", "MODEL"], "is a data set; expected a model"),
         (["score", "TOY/image.npy", "TOY/labels.npy"], "pack scores as X >= 0"),
         (["score", "TOY/labels.npy", "TOY/labels.npy"], "shape (n, n_bits), got (200,)"),
         (["score", "TOY/labels.npy", "TOY/labels.npy", "--base", "TOY/labels.npy"], "go together"),

@@ -30,11 +30,49 @@ CollectionModel = Annotated[
         "--model", "-M", help="Model folder; required for a collection on a server, which has none."
     ),
 ]
+
+
+def _check_model(path: Path) -> Path:
+    """Name a data set that is given in the place of a model, as in swapped arguments."""
+    if _holds(path, "dataset.json"):
+        raise DataError(f"{path}: is a data set; expected a model, as written by 'crossbit fit'")
+    return path
+
+
+def _check_dataset(path: Path) -> Path:
+    """Name a model or a file that is given in the place of a data set."""
+    if _holds(path, "config.json"):
+        raise DataError(f"{path}: is a model; expected a data set")
+    if path.is_file():
+        raise DataError(
+            f"{path}: is a file; convert it to a data set first:"
+            f" crossbit data convert {path} --out {path.with_suffix('')}"
+        )
+    return path
+
+
+def _holds(folder: Path, manifest: str) -> bool:
+    """Return whether a folder has this manifest and not that of the other format."""
+    return [each for each in ("dataset.json", "config.json") if (folder / each).is_file()] == [
+        manifest
+    ]
+
+
 ModelFolder = Annotated[
-    Path, typer.Argument(metavar="MODEL", help="Model folder, as written by 'crossbit fit'.")
+    Path,
+    typer.Argument(
+        metavar="MODEL",
+        help="Model folder, as written by 'crossbit fit'.",
+        callback=_check_model,
+    ),
 ]
 DatasetFolder = Annotated[
-    Path, typer.Argument(metavar="DATASET", help="Data set folder; see 'crossbit data --help'.")
+    Path,
+    typer.Argument(
+        metavar="DATASET",
+        help="Data set folder; see 'crossbit data --help'.",
+        callback=_check_dataset,
+    ),
 ]
 Method = Annotated[str, typer.Option("--method", help="Hashing method; see 'crossbit methods'.")]
 Bits = Annotated[int, typer.Option("--bits", "-b", help="Code length, 1 to 1024.")]
