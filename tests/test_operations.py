@@ -64,13 +64,12 @@ DASHBOARD = {
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A collection that keeps its features, its model, and a better one."""
+    """A collection that keeps its features, and a better model."""
     folder = tmp_path_factory.mktemp("operations")
     random = np.random.default_rng(0)
     image = random.normal(size=(200, 8))
     views = {"image": image, "text": image @ random.normal(size=(8, 6))}
     model = CCAITQ(n_bits=16).fit(views)
-    model.save(folder / "gallery-model")
     CCAITQ(n_bits=24).fit(views).save(folder / "better-model")
     with Collection.create(folder / "gallery", model, keep="features") as gallery:
         gallery.upsert(list(range(200)), views, [{"n": n} for n in range(200)])
@@ -102,6 +101,7 @@ def test_the_commands_run_beside_a_service(place: Path) -> None:
         run(restore, place)
         with Collection.open(place / "restored") as restored:
             assert list(restored) == before
+            assert restored.keep == ("features",)
             assert restored.search("image", query, k=5) == hits
             assert restored.check() == []
         assert len(client) == 150
