@@ -1,6 +1,5 @@
 """Request bodies: limited before they are parsed, and parsed outside the event loop."""
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from pydantic import BaseModel, ValidationError
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 from starlette.exceptions import HTTPException
 
 from crossbit.errors import DataError
@@ -240,9 +239,8 @@ def _unescape(value: str | None) -> Any:  # noqa: ANN401 - a string, or None for
 
 def json_response(answer: Mapping[str, Any]) -> Response:
     """Return plain values as a JSON response."""
-    # The values are plain: json.dumps is several times faster than validating a response model.
-    text = json.dumps(answer, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return Response(text.encode(), media_type="application/json")
+    # The values are plain: no response model validates them, which would take most of the time.
+    return Response(to_json(answer, inf_nan_mode="null"), media_type="application/json")
 
 
 def json_body_description(model: type[BaseModel]) -> dict[str, Any]:

@@ -339,7 +339,7 @@ def _batch_key(request: SearchRequest) -> Hashable | None:
     target = None if request.target is None else tuple(request.target)
     conditions = json.dumps(request.filter) if request.filter else None
     page = (request.k, request.offset, request.group_by, request.min_similarity)
-    budget = json.dumps(request.budget)
+    budget = json.dumps(request.budget) if request.budget else None
     order = (request.bits, request.rerank, request.rerank_by, request.codes, budget)
     return request.modality, inputs, target, conditions, page, order
 

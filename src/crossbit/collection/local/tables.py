@@ -139,8 +139,12 @@ class Tables:
         return self.connection.execute(sql.format(marks), [*keys, *padding]).fetchall()
 
     def _verify_items(self, selected: Iterable[tuple[Any, ...]]) -> Iterator[tuple[int, Id, str]]:
+        crc32 = zlib.crc32  # `item_checksum` of every item, without a call for each
         for row, id_, payload, checksum in selected:
-            if not isinstance(payload, str) or self.item_checksum(row, id_, payload) != checksum:
+            if (
+                not isinstance(payload, str)
+                or crc32(f"{id_}{payload}".encode(), row & _LOW) != checksum
+            ):
                 raise corrupted(self.connection, f"item {id_!r} does not match its checksum")
             yield row, id_, payload
 
