@@ -47,6 +47,15 @@ def test_fit_writes_a_model(model: Path) -> None:
     assert loaded.card["method"] == "ccaitq"
 
 
+@pytest.mark.parametrize(("split", "rows"), [("train", "split train"), ("all", "all rows")])
+def test_fit_says_which_rows_it_used(
+    split: str, rows: str, toy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = ("fit", toy, "--method", "ccaitq", "--bits", 8, "--split", split)
+    assert run(*line, "--out", tmp_path / "model") == 0
+    assert f"trained by ccaitq on {rows} of Dataset(" in capsys.readouterr().err
+
+
 def test_fit_learns_from_neighbors(
     toy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -124,7 +124,8 @@ def _fit(
                 on_step=on_step,
             )
             model.save(out)
-    console.say(f"{model} trained by {method} on {data!r}")
+    rows = "all rows" if part is None else f"split {part}"
+    console.say(f"{model} trained by {method} on {rows} of {data!r}")
     console.say(f"written to {out}; try: crossbit evaluate {out} {dataset}")
 
 
