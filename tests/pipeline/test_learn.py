@@ -298,6 +298,26 @@ def test_too_few_captioned_images_are_refused(gallery: Path, tmp_path: Path) -> 
         learn(gallery / "pictures", tmp_path / "captions.csv", tmp_path / "out", **FEATURES)
 
 
+def test_too_few_captions_and_too_many_bits_are_refused_before_extraction(
+    gallery: Path, tmp_path: Path
+) -> None:
+    cache = tmp_path / "cache"
+    captions = tmp_path / "captions.csv"
+    captions.write_text("image,caption\nred-disc-10.png,A disc\nred-disk.png,A typo\n")
+    with pytest.raises(DataError, match=r"got 1; 1 not found: red-disk\.png: is not in"):
+        learn(gallery / "pictures", captions, tmp_path / "out", **FEATURES, cache=cache)
+    hasher = CCAITQ(n_bits=5000)
+    with pytest.raises(DataError, match="an integer from 1 to 1024, got 5000"):
+        learn(
+            gallery / "pictures",
+            gallery / "captions.csv",
+            tmp_path / "out",
+            **{**FEATURES, "hasher": hasher},
+            cache=cache,
+        )
+    assert not cache.exists()
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -13,7 +13,7 @@ from typing import Any
 from crossbit._io.files import write_json
 from crossbit._io.folders import new_folder
 from crossbit._progress import Progress, Stages
-from crossbit._validation import check_installed, check_integer
+from crossbit._validation import check_bits, check_installed, check_integer
 from crossbit.collection.payloads import check_ids, payloads_to_json
 from crossbit.collection.types import REPORT_FILE
 from crossbit.errors import DataError
@@ -29,6 +29,7 @@ from crossbit.pipeline.plan import TablePlan, plan_table
 from crossbit.pipeline.rows import (
     FeatureExtraction,
     calibrate_model,
+    check_captioned,
     class_labels,
     fit_model,
     split_items,
@@ -125,7 +126,8 @@ def learn(
     stages.note(stages.summary())
     with stages("matching captions"):
         table = ItemTable.from_captioned_images(images, captions)
-        payloads_to_json(table.payloads, check_ids(table.ids))  # fail before hours of extraction
+        check_captioned(table)  # fail before hours of extraction
+        payloads_to_json(table.payloads, check_ids(table.ids))
     stages.note(table.summary())
     run = _Run(stages, workers, cached, hasher, test_size, test_names, seed)
     return run(table, names, target)
@@ -344,6 +346,7 @@ def _check_options(
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise DataError(f"{target} exists; choose another folder for the collection or delete it")
     check_integer(seed, "seed")
+    check_bits(hasher.n_bits)
     parent = next(folder for folder in target.absolute().parents if folder.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK):
         raise DataError(

@@ -250,6 +250,19 @@ def _draw(items: Ints, share: float, least: int, random: np.random.Generator) ->
     return np.sort(random.permutation(items)[:n])
 
 
+def check_captioned(table: ItemTable) -> None:
+    """Reject a table with too few captioned images before features are extracted.
+
+    Raises:
+        DataError: There are too few of them; the message names a caption without an image.
+    """
+    count = sum(bool(captions) for captions in table.inputs["text"])
+    if count >= _MIN_ITEMS:
+        return
+    hint = f"; {len(table.missing)} not found: {table.missing[0]}" if table.missing else ""
+    raise DataError(f"expected at least {_MIN_ITEMS} images with captions, got {count}{hint}")
+
+
 def _complete_items(table: ItemTable, features: TableFeatures, supervision: str) -> Ints:
     """Positions of the items that can be learned from.
 
