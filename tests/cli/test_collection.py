@@ -156,7 +156,9 @@ def test_items_without_any_modality_are_reported(
 ) -> None:
     (tmp_path / "t.csv").write_text("id,picture\na,cat.jpg\n")
     assert run("add", photos, tmp_path / "t.csv") == 0
-    assert "no item has a value for image, text, so search cannot find" in capsys.readouterr().err
+    printed = capsys.readouterr().err
+    assert "no item has a value for image, text, so search cannot find" in printed
+    assert "repeat the command with --replace and --column MODALITY=COLUMN" in printed
     assert run("add", photos, lines, "--column", "text=words") == 0
     assert "no item has the column of --column text=words" in capsys.readouterr().err
 

@@ -121,7 +121,7 @@ def _add(
         if count and not modalities:
             console.say(
                 f"no item has a value for {', '.join(target.model.modalities)}, so search cannot"
-                " find them; name the columns with --column MODALITY=COLUMN"
+                " find them; repeat the command with --replace and --column MODALITY=COLUMN"
             )
 
 
