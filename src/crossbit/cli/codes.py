@@ -42,35 +42,35 @@ At = Annotated[
     list[int] | None,
     typer.Option("--at", min=1, help="Rank cut-off of mAP, precision, recall; repeatable."),
 ]
-Radius = Annotated[
+_Radius = Annotated[
     list[int] | None, typer.Option("--radius", min=0, help="Hamming radius; repeatable.")
 ]
-TieOrder = Annotated[Ties, typer.Option(help="How items at the same distance are ordered.")]
-DividedBy = Annotated[Divisor, typer.Option(help="Divisor of average precision at a cut-off.")]
-QuerySplit = Annotated[
+_TieOrder = Annotated[Ties, typer.Option(help="How items at the same distance are ordered.")]
+_DividedBy = Annotated[Divisor, typer.Option(help="Divisor of average precision at a cut-off.")]
+_QuerySplit = Annotated[
     str | None,
     typer.Option(
         "--queries", help="Split of the queries.", show_default="query, test, or all rows"
     ),
 ]
-BaseSplit = Annotated[
+_BaseSplit = Annotated[
     str | None,
     typer.Option("--base", help="Split to search.", show_default="database, or the queries' split"),
 ]
-ResultOut = Annotated[
+_ResultOut = Annotated[
     Path | None,
     typer.Option(
         "--out", "-o", help="JSON file; the codes go beside it.", show_default="results/…"
     ),
 ]
-CodesFile = Annotated[
+_CodesFile = Annotated[
     str,
     typer.Argument(
         metavar="CODES",
         help="Codes of the queries: a codes file, .npy, file.npz:KEY or file.mat:KEY.",
     ),
 ]
-LabelsFile = Annotated[
+_LabelsFile = Annotated[
     str,
     typer.Argument(
         metavar="LABELS", help="Labels of the queries: classes, or zeros and ones (n, classes)."
@@ -184,12 +184,12 @@ def _rows_file(out: Path) -> Path:
 def _evaluate(
     model: ModelFolder,
     dataset: DatasetFolder,
-    queries: QuerySplit = None,
-    base: BaseSplit = None,
+    queries: _QuerySplit = None,
+    base: _BaseSplit = None,
     at: At = None,
-    radius: Radius = None,
-    ties: TieOrder = "expected",
-    divisor: DividedBy = "retrieved",
+    radius: _Radius = None,
+    ties: _TieOrder = "expected",
+    divisor: _DividedBy = "retrieved",
     exclude_self: Annotated[
         bool,
         typer.Option(
@@ -215,7 +215,7 @@ def _evaluate(
     plot: Annotated[
         Path | None, typer.Option(help="SVG file with a bar chart of the stages.")
     ] = None,
-    out: ResultOut = None,
+    out: _ResultOut = None,
 ) -> None:
     """Evaluate a model on a data set, from every modality to every modality.
 
@@ -274,8 +274,8 @@ def _evaluate(
 
 @commands.command("score")
 def _score(
-    codes: CodesFile,
-    labels: LabelsFile,
+    codes: _CodesFile,
+    labels: _LabelsFile,
     base: Annotated[
         str | None, typer.Option(help="Codes to search.", show_default="the queries")
     ] = None,
@@ -289,9 +289,9 @@ def _score(
         bool, typer.Option("--sign", help="CODES are real numbers: a bit is 1 where they are ≥ 0.")
     ] = False,
     at: At = None,
-    radius: Radius = None,
-    ties: TieOrder = "expected",
-    divisor: DividedBy = "retrieved",
+    radius: _Radius = None,
+    ties: _TieOrder = "expected",
+    divisor: _DividedBy = "retrieved",
     empty: Annotated[
         Empty, typer.Option(help="Treatment of queries without relevant items.")
     ] = "skip",

@@ -19,7 +19,7 @@ from crossbit.errors import DataError
 commands = typer.Typer(
     name="data", help="Create, convert and inspect data sets.", no_args_is_help=True
 )
-DatasetOut = Annotated[
+_DatasetOut = Annotated[
     Path,
     typer.Option("--out", "-o", help="Folder to write; another data set there is replaced."),
 ]
@@ -30,7 +30,7 @@ def _convert(
     files: Annotated[
         list[Path], typer.Argument(metavar="FILE...", help="Files, or a folder of files.")
     ],
-    out: DatasetOut,
+    out: _DatasetOut,
     map_: Annotated[
         list[str] | None,
         typer.Option(
@@ -132,7 +132,7 @@ def _describe_labels(labels: dict[str, Any]) -> str:
 
 @commands.command("synthetic")
 def _synthetic(
-    out: DatasetOut,
+    out: _DatasetOut,
     rows: Annotated[int, typer.Option("--rows", "-n", min=1, help="Number of rows.")] = 1000,
     classes: Annotated[int, typer.Option(min=1, help="Number of classes.")] = 10,
     modality: Annotated[

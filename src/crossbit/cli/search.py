@@ -29,7 +29,7 @@ Inputs = Annotated[
     ),
 ]
 Modality = Annotated[str, typer.Option("--modality", "-m", help="Modality of the queries.")]
-RowsFile = Annotated[
+_RowsFile = Annotated[
     str | None, typer.Option("--rows", help="Feature rows as queries: X.npy or file.npz:KEY.")
 ]
 Like = Annotated[
@@ -39,7 +39,7 @@ Filter = Annotated[
     str | None,
     typer.Option("--filter", help='Condition on the payload, such as \'{"year": {">=": 2010}}\'.'),
 ]
-AsJson = Annotated[
+_AsJson = Annotated[
     bool,
     typer.Option("--json", help="One JSON line per query; the default if stdout is a file."),
 ]
@@ -50,7 +50,7 @@ def _search(
     collection: CollectionPath,
     modality: Modality,
     inputs: Inputs = None,
-    rows: RowsFile = None,
+    rows: _RowsFile = None,
     like: Like = None,
     k: Annotated[int, typer.Option("-k", min=1, help="Number of hits per query.")] = 10,
     target: Annotated[
@@ -85,7 +85,7 @@ def _search(
         str,
         typer.Option(help="Rerank by 'codes', or by 'scores' or 'features' that are kept."),
     ] = "codes",
-    as_json: AsJson = False,
+    as_json: _AsJson = False,
     model: CollectionModel = None,
 ) -> None:
     """Find the items nearest to a query of any modality.
@@ -130,7 +130,7 @@ def _annotate(
     collection: CollectionPath,
     modality: Modality,
     inputs: Inputs = None,
-    rows: RowsFile = None,
+    rows: _RowsFile = None,
     like: Like = None,
     target: Annotated[
         str, typer.Option(help="Modality to search for neighbors, or 'all'.")
@@ -139,7 +139,7 @@ def _annotate(
     max_tags: Annotated[int, typer.Option(min=1, help="Largest number of tags.")] = 10,
     field: Annotated[str, typer.Option(help="Payload field with the tags of an item.")] = "tags",
     filter_: Filter = None,
-    as_json: AsJson = False,
+    as_json: _AsJson = False,
     model: CollectionModel = None,
 ) -> None:
     """Suggest tags by a vote of the nearest neighbors.

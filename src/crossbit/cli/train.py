@@ -35,11 +35,11 @@ from crossbit.tune.validation import Trial
 commands = typer.Typer()
 _SHOWN_TRIALS = 8  # the best of a search
 
-ModelOut = Annotated[Path, typer.Option("--out", "-o", help="Model folder to write.")]
-SearchOut = Annotated[
+_ModelOut = Annotated[Path, typer.Option("--out", "-o", help="Model folder to write.")]
+_SearchOut = Annotated[
     Path, typer.Option("--out", "-o", help="Folder of the search; the same command continues it.")
 ]
-SpaceFile = Annotated[
+_SpaceFile = Annotated[
     Path | None,
     typer.Option(
         "--space",
@@ -52,7 +52,7 @@ SpaceFile = Annotated[
 @commands.command("fit")
 def _fit(
     dataset: DatasetFolder,
-    out: ModelOut,
+    out: _ModelOut,
     method: Method = "mmnn",
     bits: Annotated[
         int | None, typer.Option("--bits", "-b", help="Code length, 1 to 1024.", show_default="32")
@@ -148,7 +148,7 @@ def _parse_neighbors(values: list[str] | None) -> NeighborsArgument | None:
 def _extend(
     model: Annotated[Path, typer.Argument(help="Folder of the model.")],
     dataset: DatasetFolder,
-    out: ModelOut,
+    out: _ModelOut,
     like: Annotated[
         str | None,
         typer.Option(help="Known modality to learn from.", show_default="all in the data set"),
@@ -175,7 +175,7 @@ def _extend(
 @commands.command("tune")
 def _tune(
     dataset: DatasetFolder,
-    out: SearchOut,
+    out: _SearchOut,
     method: Method = "mmnn",
     bits: Bits = 32,
     trials: Annotated[
@@ -186,7 +186,7 @@ def _tune(
     split: Annotated[
         str, typer.Option(help="Split to search on, or 'all'; never the test split.")
     ] = "train",
-    space: SpaceFile = None,
+    space: _SpaceFile = None,
     settings: Fields = None,
     nested: Annotated[
         bool,

@@ -46,7 +46,7 @@ def inputs_to_json(
         load: Called with each raw input, to replace a path by the contents of its file.
     """
     if isinstance(inputs, Codes):
-        return {"codes": codes_to_json(inputs)}
+        return {"codes": _codes_to_json(inputs)}
     if Encoder.are_raw(inputs):
         return {"raw": [None if raw is None else _raw_to_json(load(raw)) for raw in inputs]}  # type: ignore[union-attr,arg-type]
     if isinstance(inputs, Sequence) and all(raw is None for raw in inputs):
@@ -74,7 +74,7 @@ def inputs_from_json(value: object, what: str) -> Inputs:
         return [None if raw is None else _raw_from_json(raw, what) for raw in content]
     if not isinstance(content, Mapping):
         raise DataError(f"{what}: {kind} must be an object, got {type(content).__name__}")
-    return codes_from_json(content, what) if kind == "codes" else _rows_from_json(content, what)
+    return _codes_from_json(content, what) if kind == "codes" else _rows_from_json(content, what)
 
 
 def _rows_from_json(content: Mapping[str, Any], what: str) -> NDArray[Any]:
@@ -112,13 +112,13 @@ def _raw_from_json(raw: object, what: str) -> RawInput:
 # --- codes ---
 
 
-def codes_to_json(codes: Codes) -> Json:
+def _codes_to_json(codes: Codes) -> Json:
     """Return codes as JSON, with the fingerprint of their model if it is known."""
     return {"n_bits": codes.n_bits, "model": codes.model, "data": _pack(codes.to_bytes())}
 
 
-def codes_from_json(content: Mapping[str, Any], what: str) -> Codes:
-    """Return codes that `codes_to_json` has written; reject everything else."""
+def _codes_from_json(content: Mapping[str, Any], what: str) -> Codes:
+    """Return codes that `_codes_to_json` has written; reject everything else."""
     n_bits = content.get("n_bits")
     model = content.get("model")
     if type(n_bits) is not int or not 1 <= n_bits <= 1024:
@@ -171,7 +171,7 @@ def results_to_json(results: Sequence[Results], *, with_codes: bool) -> list[Jso
     """Return the results of each query as JSON."""
     return [
         {
-            "code": codes_to_json(query.code),
+            "code": _codes_to_json(query.code),
             "terms": query.terms,
             "exact_terms": query.exact_terms,
             "exact": query.proof.exact,
@@ -184,7 +184,7 @@ def results_to_json(results: Sequence[Results], *, with_codes: bool) -> list[Jso
 
 def results_from_json(content: Json) -> Results:
     """Return the results of one query."""
-    code = codes_from_json(content["code"], "code of the query")
+    code = _codes_from_json(content["code"], "code of the query")
     hits = [_hit_from_json(hit, code) for hit in content["hits"]]
     proof = Proof(content.get("exact"), content.get("proven_radius"))
     terms = content["terms"]

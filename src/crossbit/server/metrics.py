@@ -21,7 +21,7 @@ _PUBLISH_SECONDS = 0.5
 _DRIFT_SECONDS = 1.0  # that a call waits for new gauges
 
 
-Gauges: TypeAlias = dict[str, tuple[str, float]]
+_Gauges: TypeAlias = dict[str, tuple[str, float]]
 """Name of a gauge → its help text and value."""
 
 
@@ -59,7 +59,7 @@ class RequestMetrics:
             self._others = [board for i, board in enumerate(boards) if i != own]
         threading.Thread(target=self._publish_often, daemon=True).start()
 
-    def text(self, gauges: Mapping[str, Gauges]) -> str:
+    def text(self, gauges: Mapping[str, _Gauges]) -> str:
         """Return all metrics in Prometheus's text format.
 
         The own counts are published first: the next text may come from another worker, and its
@@ -192,10 +192,10 @@ class DriftGauges:
     def __init__(self, service: Service, pool: WorkerPool) -> None:
         self._compute = lambda: _drift_gauges(service.stats()["collection"])
         self._pool = pool
-        self._task: asyncio.Future[Gauges] | None = None
-        self._latest: Gauges = {}
+        self._task: asyncio.Future[_Gauges] | None = None
+        self._latest: _Gauges = {}
 
-    async def read(self) -> Gauges:
+    async def read(self) -> _Gauges:
         """Return the gauges, those of an earlier call if new ones take long."""
         if self._task is None:
             self._task = asyncio.ensure_future(self._pool.run(self._compute))
@@ -207,7 +207,7 @@ class DriftGauges:
         return self._latest
 
 
-def _drift_gauges(collection: dict[str, Any]) -> Gauges:
+def _drift_gauges(collection: dict[str, Any]) -> _Gauges:
     """Compare recent codes of a collection with earlier ones; the largest over modalities."""
     drifts = collection["drift"].values()
     if not drifts:

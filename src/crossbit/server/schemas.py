@@ -15,7 +15,7 @@ from pydantic import (
 from crossbit.collection.payloads import json_length
 
 MAX_HITS = 1000
-MAX_OFFSET = 10_000
+_MAX_OFFSET = 10_000
 MAX_ITEMS = 1000
 _MAX_TEXT = 10_000
 _MAX_QUERIES = 100
@@ -54,7 +54,7 @@ Target = Annotated[
 ]
 MinSimilarity = Annotated[float, Field(ge=0, le=1)]
 Offset = Annotated[
-    int, Field(ge=0, le=MAX_OFFSET, description="Number of nearest hits to skip: earlier pages.")
+    int, Field(ge=0, le=_MAX_OFFSET, description="Number of nearest hits to skip: earlier pages.")
 ]
 Bits = Annotated[
     int | None, Field(ge=1, le=1024, description="Compare only the first bits of the codes.")
