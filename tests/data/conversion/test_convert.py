@@ -146,6 +146,14 @@ def test_items_in_columns_are_transposed_if_consistent_or_mapped(
     np.testing.assert_array_equal(data.labels_by_modality()["text"], CLASSES - 1)
 
 
+def test_views_of_one_width_that_lost_a_row_are_not_transposed(tmp_path: Path) -> None:
+    np.save(tmp_path / "image.npy", np.ones((9, 4)))
+    np.save(tmp_path / "text.npy", np.ones((8, 4)))
+    with pytest.raises(DataError, match=r"rows differ: view 'image' \[\(9, 4\)\].*<array>\.T"):
+        convert([tmp_path / "image.npy", tmp_path / "text.npy"], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_lists_of_row_numbers_count_from_one_in_matlab(tmp_path: Path) -> None:
     arrays = {
         "XAll": IMAGES,

@@ -177,7 +177,9 @@ def test_a_bad_row_of_stacked_arrays_is_named_by_its_row_in_its_array(tmp_path: 
     np.savez(tmp_path / "mine.npz", image_train=np.ones((4, 2)), image_test=test)
     with pytest.raises(DataError, match=r"npz: 'image_test', row 1 \(counted from 0\): the row"):
         convert(tmp_path / "mine.npz", tmp_path / "out")
-    scipy.io.savemat(tmp_path / "mine.mat", {"XAll": test.T, "YAll": np.ones((5, 3))})
+    scipy.io.savemat(
+        tmp_path / "mine.mat", {"XAll": test.T, "YAll": np.ones((5, 3)), "LAll": [[1, 2, 1]]}
+    )
     with pytest.raises(DataError, match=r"mat: 'XAll\.T', row 1 \(counted from 0\): the row"):
         convert(tmp_path / "mine.mat", tmp_path / "out")
     rows = [[1.0, 2.0], None, [float("nan"), 1.0]]
