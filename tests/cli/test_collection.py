@@ -542,7 +542,7 @@ REFUSED = [
         ("add", "{photos}", "{lines}", "--ids-file", "names.txt"),
         "--ids-file names the rows of an array and needs --modality",
     ),
-    (("add", "nowhere", "{lines}"), "nowhere: not a collection (it contains no items.sqlite)"),
+    (("add", "nowhere", "{lines}"), "nowhere: no such folder; create a collection"),
     (
         ("search", "{photos}", "-m", "text"),
         "give exactly one kind of query: inputs, --rows FILE, or --like ID",

@@ -184,7 +184,10 @@ def test_a_model_or_a_file_in_the_place_of_a_data_set_is_named(
     assert run("fit", table, "--out", tmp_path / "m") == 1
     assert f"crossbit data convert {table} --out {tmp_path / 'table'}" in capsys.readouterr().err
     assert run("data", "info", tmp_path / "absent") == 1
-    assert "no dataset.json found" in capsys.readouterr().err
+    assert (
+        "absent: no such folder; expected one of format 'crossbit.dataset/1'"
+        in capsys.readouterr().err
+    )
 
 
 def test_calibrate_adds_the_distances_of_weak_matches(

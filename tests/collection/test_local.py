@@ -388,17 +388,20 @@ def test_features_are_kept_in_their_type_and_shape(tmp_path: Path) -> None:
 def test_invalid_paths_are_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("something")
     for path in (tmp_path, tmp_path / "file"):
-        with pytest.raises(
-            DataError,
-            match=r"exists already; open it with Collection\.open, or choose another path",
-        ):
+        with pytest.raises(DataError, match="exists already; choose another path"):
             Collection.create(path, model(0))
-    with pytest.raises(
-        DataError, match=r"not a collection \(it contains no items\.sqlite\); create one with"
-    ):
+    with pytest.raises(DataError, match="no such folder; create a collection with"):
         Collection.open(tmp_path / "nothing")
     (tmp_path / "empty").mkdir()
+    with pytest.raises(
+        DataError, match=r"not a collection \(it contains no items\.sqlite\); create a collection"
+    ):
+        Collection.open(tmp_path / "empty")
     Collection.create(tmp_path / "empty", model(0)).close()
+    with pytest.raises(
+        DataError, match=r"exists already; open it with Collection\.open, or choose another path"
+    ):
+        Collection.create(tmp_path / "empty", model(0))
     assert not list(tmp_path.glob(".*"))
     (tmp_path / "empty" / "items.sqlite").write_bytes(b"not a database at all" * 1000)
     with pytest.raises(

@@ -263,6 +263,8 @@ def read_manifest(
     if not path.is_file():
         with suppress(OSError):  # a folder that cannot be written stays as it is
             _recover(Path(folder).resolve())
+    if not Path(folder).exists():
+        raise DataError(f"{folder}: no such folder; expected one of format {format_!r}")
     if not path.is_file():
         raise DataError(f"{folder}: no {manifest} found; expected a folder of format {format_!r}")
     _check_inside(path, Path(folder))

@@ -189,9 +189,9 @@ def _path_of(connection: sqlite3.Connection) -> Path:
 def create_folder(folder: Path, model: HashModel, keep: Sequence[str]) -> None:
     """Create the folder of an empty collection; it appears complete or not at all."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise DataError(
-            f"{folder}: exists already; open it with Collection.open, or choose another path"
-        )
+        is_collection = (folder / DATABASE).exists()
+        remedy = "open it with Collection.open, or choose" if is_collection else "choose"
+        raise DataError(f"{folder}: exists already; {remedy} another path")
     with new_folder(folder) as draft:
         model.save(draft / MODEL / "1")
         _create_database(draft / DATABASE, model, keep)

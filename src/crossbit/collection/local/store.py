@@ -62,9 +62,10 @@ class LocalStore:
 
     def __init__(self, folder: Path, *, timeout: float = 30.0) -> None:
         if not self.exists(folder):
+            problem = f"not a collection (it contains no {DATABASE})"
             raise DataError(
-                f"{folder}: not a collection (it contains no {DATABASE}); create one with"
-                " Collection.create or 'crossbit create'"
+                f"{folder}: {problem if folder.exists() else 'no such folder'}; create a collection"
+                " with Collection.create or 'crossbit create'"
             )
         self.path = folder
         self._database = Database(folder / DATABASE, timeout=timeout)
