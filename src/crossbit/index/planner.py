@@ -35,6 +35,10 @@ MULTI_MAX_BITS = 64  # a multi-index keeps a code in one word
 MULTI_MIN_ROWS = 1_000_000  # with fewer rows a scan is as fast
 RINGS_MIN_ROWS = 100_000
 BITSLICE_MIN_QUERIES = 24  # with fewer queries transposing does not pay off
+# The same for codes of two and four words, which blocks sort by words: with AVX-512, which counts
+# bits in one instruction, and with others.
+_AVX512_MIN_QUERIES = {2: 48, 4: 72}
+_OTHER_MIN_QUERIES = 16
 UNCACHED_ROWS = 1 << 22  # from here on a scan is bound by memory
 SAMPLE_QUERIES = 8  # queries of a batch that try the multi-index first
 WORDS_PER_THREAD = 1 << 18  # about 60 µs of work, a few times the cost of starting a thread
@@ -194,7 +198,7 @@ class Search:
     def _nearest(self, segment: Segment, queries: Words, k: int) -> IdDistances:
         if self._method is None and (structure := self._structure(segment)) is not None:
             return self._nearest_with_budget(segment, structure, queries, k)
-        method = _exhaustive(len(queries)) if self._method is None else self._method
+        method = _exhaustive(len(queries), self._n_bits) if self._method is None else self._method
         ids, distances, _ = _codes_for(segment, method).nearest(
             queries, k, threads=self._n_threads(segment, len(queries)), method=method
         )
@@ -214,7 +218,8 @@ class Search:
             sample, k, threads=min(self._threads, len(sample)), method=structure, budget=budget
         )
         if n_rest := len(queries) - len(sample):
-            method = structure if 2 * given_up < len(sample) else _exhaustive(n_rest)
+            scanned = _exhaustive(n_rest, self._n_bits)
+            method = structure if 2 * given_up < len(sample) else scanned
             threads = self._threads if method == structure else self._n_threads(segment, n_rest)
             rest_ids, rest_distances, rest_given_up = codes.nearest(
                 queries[len(sample) :], k, threads=threads, method=method, budget=budget
@@ -228,7 +233,7 @@ class Search:
                 queries[retry],
                 k,
                 threads=self._n_threads(segment, len(retry)),
-                method=_exhaustive(len(retry)),
+                method=_exhaustive(len(retry), self._n_bits),
             )
         return ids, distances
 
@@ -244,7 +249,7 @@ class Search:
                 )
                 if not given_up:
                     return matches
-        method = _exhaustive(len(queries)) if self._method is None else self._method
+        method = _exhaustive(len(queries), self._n_bits) if self._method is None else self._method
         matches, _ = _codes_for(segment, method).within(
             queries, radius, threads=self._n_threads(segment, len(queries)), method=method
         )
@@ -293,11 +298,16 @@ def _use_multi_index(segment: Segment) -> bool:
     )
 
 
-def _exhaustive(n_queries: int) -> int:
-    """Return the kernel for a number of queries when there is no multi-index."""
+def _exhaustive(n_queries: int, n_bits: int) -> int:
+    """Return the kernel that compares all codes with a number of queries."""
     if n_queries == 1:
         return SCAN
-    return BLOCK if n_queries < BITSLICE_MIN_QUERIES else BITSLICE
+    least = BITSLICE_MIN_QUERIES
+    words = -(-n_bits // 64)
+    if words in _AVX512_MIN_QUERIES:
+        is_avx512 = dispatch.level() == "avx512"
+        least = _AVX512_MIN_QUERIES[words] if is_avx512 else _OTHER_MIN_QUERIES
+    return BLOCK if n_queries < least else BITSLICE
 
 
 def _use_rings(segment: Segment) -> bool:

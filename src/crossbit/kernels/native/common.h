@@ -124,6 +124,8 @@ typedef struct {
 typedef struct {
     const char *name;
     void (*scan)(const Rows *rows, size_t begin, size_t end, const uint64_t *query, Collector *collector);
+    void (*scan_blocks)(const Rows *rows, size_t begin, size_t end, const uint64_t *queries, size_t n_queries,
+                        Collector *collectors);
     bool (*bitslice)(const Rows *rows, size_t begin, size_t end, const uint64_t *queries, size_t n_queries,
                      Collector *collectors);
     bool (*probe)(const Tables *tables, const Rows *rows, const uint64_t *query, Collector *collector, uint64_t budget);

@@ -82,19 +82,32 @@ KERNEL INLINE uint32_t within4(const V d[4], int reach)
     return mask;
 }
 
-/* Sums of adjacent lanes of a and b: with two words per code, one sum per code, in any order. */
-KERNEL INLINE V pair_sums(V a, V b)
+/* Separate even and odd lanes of a and b: with two words per code, first and second words, of the codes
+ * in any order. */
+KERNEL INLINE void split_words(V a, V b, V out[2])
 {
-    return (V)_mm256_unpacklo_epi64((__m256i)a, (__m256i)b) + (V)_mm256_unpackhi_epi64((__m256i)a, (__m256i)b);
+    out[0] = (V)_mm256_unpacklo_epi64((__m256i)a, (__m256i)b);
+    out[1] = (V)_mm256_unpackhi_epi64((__m256i)a, (__m256i)b);
 }
 
-/* Sums of two `pair_sums`: with four words per code, one sum per code. */
-KERNEL INLINE V quad_sums(V a, V b)
+/* The same for even and odd pairs of lanes: with four words per code, after `split_words`. */
+KERNEL INLINE void split_pairs(V a, V b, V out[2])
 {
-    return (V)_mm256_permute2x128_si256((__m256i)a, (__m256i)b, 0x20) +
-           (V)_mm256_permute2x128_si256((__m256i)a, (__m256i)b, 0x31);
+    out[0] = (V)_mm256_permute2x128_si256((__m256i)a, (__m256i)b, 0x20);
+    out[1] = (V)_mm256_permute2x128_si256((__m256i)a, (__m256i)b, 0x31);
 }
-#define WIDE_SUMS
+#define SPLITS
+
+/* Popcounts of words that are added before they are complete: of bytes, so of up to 31 words. */
+KERNEL INLINE V partial_count(V x)
+{
+    return (V)count_bytes((__m256i)x);
+}
+
+KERNEL INLINE V complete_count(V sum)
+{
+    return (V)_mm256_sad_epu8((__m256i)sum, _mm256_setzero_si256());
+}
 
 /* Popcount of each 32-bit lane. */
 KERNEL INLINE __m256i count_words(__m256i x)

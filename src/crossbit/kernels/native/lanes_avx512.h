@@ -71,18 +71,32 @@ KERNEL INLINE uint32_t within4(const V d[4], int reach)
     return mask;
 }
 
-/* Sums of adjacent lanes of a and b: with two words per code, one sum per code, in any order. */
-KERNEL INLINE V pair_sums(V a, V b)
+/* Separate even and odd lanes of a and b: with two words per code, first and second words, of the codes
+ * in any order. */
+KERNEL INLINE void split_words(V a, V b, V out[2])
 {
-    return (V)_mm512_unpacklo_epi64((__m512i)a, (__m512i)b) + (V)_mm512_unpackhi_epi64((__m512i)a, (__m512i)b);
+    out[0] = (V)_mm512_unpacklo_epi64((__m512i)a, (__m512i)b);
+    out[1] = (V)_mm512_unpackhi_epi64((__m512i)a, (__m512i)b);
 }
 
-/* Sums of two `pair_sums`: with four words per code, one sum per code. */
-KERNEL INLINE V quad_sums(V a, V b)
+/* The same for even and odd pairs of lanes: with four words per code, after `split_words`. */
+KERNEL INLINE void split_pairs(V a, V b, V out[2])
 {
-    return (V)_mm512_shuffle_i64x2((__m512i)a, (__m512i)b, 0x88) + (V)_mm512_shuffle_i64x2((__m512i)a, (__m512i)b, 0xDD);
+    out[0] = (V)_mm512_shuffle_i64x2((__m512i)a, (__m512i)b, 0x88);
+    out[1] = (V)_mm512_shuffle_i64x2((__m512i)a, (__m512i)b, 0xDD);
 }
-#define WIDE_SUMS
+#define SPLITS
+
+/* Popcounts of words that are added before they are complete. */
+KERNEL INLINE V partial_count(V x)
+{
+    return popcount(x);
+}
+
+KERNEL INLINE V complete_count(V sum)
+{
+    return sum;
+}
 
 /* A comparison mask as an integer, bits 16 to 31 zero. gcc 12 at -O1 and -Os spills such a mask with kmovw (two bytes)
  * and reads four back, also through _cvtmask16_u32; the move is therefore spelled out. */

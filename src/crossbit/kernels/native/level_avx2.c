@@ -15,6 +15,6 @@
 
 #include "product_body.h"
 
-const Level level_avx2 = {"avx2", scan, bitslice, probe, ring_search, assign, weigh, multiply, matrix};
+const Level level_avx2 = {"avx2", scan, scan_blocks, bitslice, probe, ring_search, assign, weigh, multiply, matrix};
 
 #endif

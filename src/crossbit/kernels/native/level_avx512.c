@@ -15,6 +15,6 @@
 
 #include "product_body.h"
 
-const Level level_avx512 = {"avx512", scan, bitslice, probe, ring_search, assign, weigh, multiply, matrix};
+const Level level_avx512 = {"avx512", scan, scan_blocks, bitslice, probe, ring_search, assign, weigh, multiply, matrix};
 
 #endif

@@ -15,5 +15,5 @@
 
 #include "product_body.h"
 
-const Level level_generic = {"generic", scan, bitslice, probe, ring_search, assign, weigh, multiply, matrix};
+const Level level_generic = {"generic", scan, scan_blocks, bitslice, probe, ring_search, assign, weigh, multiply, matrix};
 

@@ -24,7 +24,23 @@ KERNEL static void scan_narrow(const Rows *rows, size_t begin, size_t end, const
         consider(rows, row, query, 1, collector);
 }
 
-#ifdef WIDE_SUMS
+#ifdef SPLITS
+
+/* Sums of the even and odd lanes of a and b: with two words per code, one sum per code, in any order. */
+KERNEL INLINE V pair_sums(V a, V b)
+{
+    V parts[2];
+    split_words(a, b, parts);
+    return parts[0] + parts[1];
+}
+
+/* Sums of two `pair_sums`: with four words per code, one sum per code. */
+KERNEL INLINE V quad_sums(V a, V b)
+{
+    V parts[2];
+    split_pairs(a, b, parts);
+    return parts[0] + parts[1];
+}
 
 /* Popcounts of STEP codes of two or four words, in any order. */
 KERNEL INLINE void wide_counts(const uint64_t *words, V q, const int width, V counts[4])
@@ -93,7 +109,7 @@ KERNEL static void scan(const Rows *rows, size_t begin, size_t end, const uint64
     case 1:
         scan_narrow(rows, begin, end, query, collector);
         return;
-#ifdef WIDE_SUMS
+#ifdef SPLITS
     case 2:
         scan_wide(rows, begin, end, query, 2, collector);
         return;
@@ -103,6 +119,104 @@ KERNEL static void scan(const Rows *rows, size_t begin, size_t end, const uint64
 #endif
     default:
         scan_long(rows, begin, end, query, collector);
+    }
+}
+
+#define CACHE_LINE 64
+#define BLOCK_WORDS 2048 /* words that stay in the L1 cache for all queries */
+
+#ifdef SPLITS
+
+/* Sort the words of some steps of STEP rows by their number in the code: vector 4 w + i of a step has word w
+ * of LANES rows, in the same order for every w. */
+KERNEL INLINE void sort_words(const uint64_t *words, size_t steps, const int width, V *planes)
+{
+    for (size_t part = 0; part < 4 * steps; part++, words += LANES * width) {
+        V *out = planes + part / 4 * 4 * (size_t)width + part % 4, split[2];
+        if (width == 2) {
+            split_words(load(words), load(words + LANES), split);
+            out[0] = split[0];
+            out[4] = split[1];
+            continue;
+        }
+        V first[2], second[2];
+        split_words(load(words), load(words + LANES), first);
+        split_words(load(words + 2 * LANES), load(words + 3 * LANES), second);
+        for (int i = 0; i < 2; i++) {
+            split_pairs(first[i], second[i], split);
+            out[4 * i] = split[0];
+            out[4 * (i + 2)] = split[1];
+        }
+    }
+}
+
+/* As `scan_wide`, with sorted words: no lane is moved to add the counts of a code. Every step prefetches
+ * `lines` cache lines from `ahead` on. */
+KERNEL INLINE void scan_sorted(const Rows *rows, size_t row, size_t steps, const V *planes, const uint64_t *query,
+                               const int width, const char *ahead, size_t lines, Collector *collector)
+{
+    V q[4];
+    for (int w = 0; w < width; w++)
+        q[w] = splat(query[w]);
+    for (size_t step = 0; step < steps; step++, row += STEP, planes += 4 * width) {
+        for (size_t line = 0; line < lines; line++, ahead += CACHE_LINE)
+            __builtin_prefetch(ahead);
+        V counts[4];
+        for (int i = 0; i < 4; i++) {
+            V sum = partial_count(planes[i] ^ q[0]);
+            for (int w = 1; w < width; w++)
+                sum += partial_count(planes[4 * w + i] ^ q[w]);
+            counts[i] = complete_count(sum);
+        }
+        if (RARELY(within4(counts, collector->reach)))
+            for (size_t i = row; i < row + STEP; i++)
+                consider(rows, i, query, width, collector);
+    }
+}
+
+KERNEL INLINE void scan_block_sorted(const Rows *rows, size_t begin, size_t end, const uint64_t *queries,
+                                     size_t n_queries, const int width, Collector *collectors)
+{
+    V planes[BLOCK_WORDS / LANES];
+    size_t steps = (end - begin) / STEP;
+    sort_words(rows->words + begin * (size_t)width, steps, width, planes);
+    /* Each query prefetches its share of the next block. */
+    const char *ahead = (const char *)(rows->words + end * (size_t)width);
+    size_t lines_per_step = STEP * (size_t)width * sizeof *rows->words / CACHE_LINE;
+    size_t lines = (lines_per_step + n_queries - 1) / n_queries, fetched = 0;
+    for (size_t i = 0; i < n_queries; i++) {
+        const uint64_t *query = queries + i * (size_t)width;
+        if (fetched >= steps * lines_per_step)
+            lines = 0;
+        scan_sorted(rows, begin, steps, planes, query, width, ahead + fetched * CACHE_LINE, lines, &collectors[i]);
+        fetched += steps * lines;
+        for (size_t row = begin + steps * STEP; row < end; row++)
+            consider(rows, row, query, width, &collectors[i]);
+    }
+}
+
+#endif
+
+/* Offer the rows begin … end − 1 to the collectors of several queries, block by block. */
+KERNEL static void scan_blocks(const Rows *rows, size_t begin, size_t end, const uint64_t *queries, size_t n_queries,
+                               Collector *collectors)
+{
+    size_t size = BLOCK_WORDS / (size_t)rows->width;
+    for (size_t first = begin; first < end; first += size) {
+        size_t last = end - first < size ? end : first + size;
+        switch (rows->width) {
+#ifdef SPLITS
+        case 2:
+            scan_block_sorted(rows, first, last, queries, n_queries, 2, collectors);
+            break;
+        case 4:
+            scan_block_sorted(rows, first, last, queries, n_queries, 4, collectors);
+            break;
+#endif
+        default:
+            for (size_t i = 0; i < n_queries; i++)
+                scan(rows, first, last, queries + i * (size_t)rows->width, &collectors[i]);
+        }
     }
 }
 

@@ -7,7 +7,7 @@
 
 #define PIECE_ROWS 16384  /* smallest piece of a worker */
 #define ALIGN_ROWS 512    /* pieces start at block boundaries of every instruction set */
-#define BLOCK_WORDS 2048  /* words that stay in the L1 cache for all queries */
+#define WEIGHED_WORDS 2048 /* words that stay in the L1 cache for all queries */
 
 typedef struct {
     const Plan *plan;
@@ -17,18 +17,9 @@ typedef struct {
     bool failed;
 } Task;
 
-static void scan_blocks(const Plan *plan, size_t begin, size_t end, Collector *collectors)
-{
-    size_t step = BLOCK_WORDS / (size_t)plan->rows.width;
-    for (size_t block = begin; block < end; block += step)
-        for (size_t i = 0; i < plan->n_queries; i++)
-            plan->level->scan(&plan->rows, block, block + step < end ? block + step : end,
-                              plan->queries + i * (size_t)plan->rows.width, &collectors[i]);
-}
-
 static void weigh_blocks(const Plan *plan, size_t begin, size_t end, Collector *collectors)
 {
-    size_t step = plan->n_queries == 1 ? end - begin : BLOCK_WORDS / (size_t)plan->rows.width;
+    size_t step = plan->n_queries == 1 ? end - begin : WEIGHED_WORDS / (size_t)plan->rows.width;
     for (size_t block = begin; block < end; block += step)
         for (size_t i = 0; i < plan->n_queries; i++)
             plan->level->weigh(&plan->rows, block, block + step < end ? block + step : end,
@@ -45,7 +36,7 @@ static void work_on_rows(void *argument, size_t worker)
     for (size_t begin; (begin = take(&task->next) * task->piece) < rows->n;) {
         size_t end = begin + task->piece < rows->n ? begin + task->piece : rows->n;
         if (plan->path == PATH_BLOCK)
-            scan_blocks(plan, begin, end, collectors);
+            plan->level->scan_blocks(rows, begin, end, plan->queries, plan->n_queries, collectors);
         else if (plan->path == PATH_WEIGHTED)
             weigh_blocks(plan, begin, end, collectors);
         else if (plan->path == PATH_BITSLICE) {

@@ -52,7 +52,7 @@ KERNEL INLINE void step_weights(const Spread *s, const uint64_t *words, const in
         memcpy(sums, d, 4 * sizeof *d);
         return;
     }
-#ifdef WIDE_SUMS
+#ifdef SPLITS
     for (int i = 0; i < 2 * width; i++)
         pairs[i] = pair_sums(d[2 * i], d[2 * i + 1]);
     for (int i = 0; i < 4; i++)
@@ -115,7 +115,7 @@ KERNEL static void weigh(const Rows *rows, size_t begin, size_t end, const uint6
     case 1:
         weigh_wide(rows, begin, end, query, weights, 1, collector);
         return;
-#ifdef WIDE_SUMS
+#ifdef SPLITS
     case 2:
         weigh_wide(rows, begin, end, query, weights, 2, collector);
         return;
