@@ -276,7 +276,7 @@ class Collection(Maintenance):
             offset: Skip this many of the nearest hits, such as those of earlier pages.
             exclude: Leave out this item, such as the one that the query is.
             bits: Compare only the first bits; distance and similarity are then those of them.
-            rerank: Take this many nearest items, at least k, and order them anew.
+            rerank: Take this many nearest items, at least k, and reorder them.
             rerank_by: ``"codes"``: the weighted Hamming distance $\sum_i |s_i| \,
                 [\operatorname{sign} s_i \ne b_i]$ of the query's scores $s$ and the whole code.
                 ``"scores"``: the cosine of the query's scores and those that the collection keeps.

@@ -120,7 +120,7 @@ class Query:
         filter: Conditions that the payload of an item must meet.
         threads: Number of threads, all cores if None.
         with_codes: Whether hits carry the code that matched.
-        reranker: Orders the k nearest items of each query anew, if the search reranks. A store
+        reranker: Reorders the k nearest items of each query, if the search reranks. A store
             that does not keep rows ignores it: it is given to reorder hits by their codes later.
         limit: Number of items to return per query after reranking.
         bits: Compare only this many bits of the codes, all of them if None.

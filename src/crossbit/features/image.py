@@ -29,7 +29,7 @@ _FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "PPM")
 _MAX_PIXELS = 50_000_000
 _MAX_WEBP_PIXELS = 20_000_000
 _BAND_PIXELS = 1 << 20
-# Copies of so many pixels hold up other threads.
+# Copies of this many pixels hold up other threads.
 _MAX_UPLOADED_PIXELS = 12_000_000
 _max_decoded_pixels = ContextVar("_max_decoded_pixels", default=_MAX_PIXELS)
 _MAX_BYTES = 100_000_000

@@ -16,7 +16,7 @@ _GATHER_COST = 12  # of finding and copying the code of an allowed row, in compa
 _MASK_COST = 2  # of a mask, per row of the index, in compared codes
 _MARGIN = 1.2  # times as many nearest codes as should suffice are checked, …
 _WIDEN = 4  # … then this many times as many, …
-_MAX_CHECKED = 512  # … up to so many
+_MAX_CHECKED = 512  # … up to this many
 _MIN_ROWS = 50_000  # with fewer rows a mask takes microseconds
 # Where to look at booleans for their share; not evenly spaced, as they may be periodic.
 _SAMPLE = np.random.default_rng(0).random(512)

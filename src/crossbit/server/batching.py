@@ -48,7 +48,7 @@ class FairQueue(Generic[T]):
     """A bounded queue of many clients; the client that has used the least time comes first.
 
     When it is full, a client with fewer entries displaces the newest entry of the client that has
-    the most: nobody can fill the queue for the others.
+    the most: no client can fill the queue for the others.
     """
 
     def __init__(self) -> None:
@@ -240,7 +240,7 @@ class WorkerPool:
 
 
 def _fail(call: _Call, error: Exception) -> None:
-    if call.future.set_running_or_notify_cancel():  # otherwise nobody waits for it any more
+    if call.future.set_running_or_notify_cancel():  # otherwise it was cancelled
         call.future.set_exception(error)
 
 

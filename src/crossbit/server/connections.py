@@ -63,7 +63,7 @@ class Throttle:
         self._debts = {client: paid_at for client, paid_at in self._debts.items() if paid_at > now}
 
     def wait(self, connection: "BoundedProtocol") -> None:
-        """Let a connection wait for its turn; it is told by `BoundedProtocol.take_turn`."""
+        """Let a connection wait for its turn; `BoundedProtocol.take_turn` is called then."""
         self._waiting.setdefault(connection.address, deque()).append(connection)
         if not self._scheduled:
             self._schedule(connection.loop, _MIN_WAIT)
@@ -101,7 +101,7 @@ class Connections:
     """All connections of a service: their number is limited, and stalled ones are aborted.
 
     When all places are taken, a client with fewer connections displaces one of the client that has
-    the most: nobody can take all places from the others.
+    the most: no client can take all places from the others.
 
     Args:
         total: Largest number of connections.

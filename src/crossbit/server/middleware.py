@@ -107,7 +107,7 @@ class SecurityMiddleware:
             try:
                 await self._answer(scope, body.receive, send_with_headers)
             except ClientDisconnect:
-                status = 400  # nobody receives it
+                status = 400  # the client is gone
             finally:
                 body.release()
                 note_refusal = scope.get("state", {}).get("note_refusal")

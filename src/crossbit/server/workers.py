@@ -196,5 +196,5 @@ class _Supervisor:
 
 def _end_with_parent(alive: int) -> None:
     """Stop this process when the parent is gone, also if that was killed."""
-    os.read(alive, 1)  # nobody writes: it returns when the other end is closed
+    os.read(alive, 1)  # returns when the other end is closed
     os.kill(os.getpid(), signal.SIGTERM)

@@ -182,7 +182,7 @@ class IndexCache:
         except (CrossbitError, MemoryError) as error:
             _log.warning("cannot build search structures (%s); searches scan instead", error)
         else:
-            self._builder = None  # after a failure it stays, so that nobody tries again
+            self._builder = None  # after a failure it stays, so that it is not tried again
 
     def _optimize(self, view: IndexView) -> None:
         for part in view.parts.values():
@@ -308,7 +308,7 @@ class IndexCache:
         """Save an index, delete older files, and return it memory-mapped from the new file."""
         if self._database.read_only or not self._database.is_in_place:
             return part
-        if not part.nonce:  # nobody could trust the file
+        if not part.nonce:  # the file could not be trusted
             return part
         path = self.folder / f"{part.table}.{part.generation}.index"
         try:

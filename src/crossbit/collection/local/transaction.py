@@ -22,7 +22,7 @@ from crossbit.collection.types import Hit, Id, Item, Payload, Proof, ProvenHits
 _EMPTY_PAYLOAD = "{}"
 _CHECKED_ITEMS = 50_000  # from here on a filter may check the nearest of all items
 _FIRST_CHECKED = 4  # times k items are checked first, …
-_MAX_CHECKED = 4096  # … and at most so many of all queries together
+_MAX_CHECKED = 4096  # … and at most this many of all queries together
 # Reading an item costs about 30 times as much as looking one up in the index of a field. With a
 # share s of n items, 1.5 k / s are read or s n are looked up.
 _CHECK_COST = 45
