@@ -106,7 +106,7 @@ def test_the_command(
     assert main(["copy", str(tmp_path / "source"), str(tmp_path / "again")]) == 0
     assert "0 items copied; both hold 27 items" in capsys.readouterr().err
     assert main(["copy", str(tmp_path / "nowhere"), str(tmp_path / "again")]) == 1
-    assert "not a collection" in capsys.readouterr().err
+    assert "nowhere: no such folder" in capsys.readouterr().err
 
 
 def test_a_copy_is_of_one_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
