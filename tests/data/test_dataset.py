@@ -221,7 +221,7 @@ def test_a_failed_save_leaves_the_old_data_set(tmp_path: Path) -> None:
 
 
 def test_a_missing_data_set_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"no dataset\.json found"):
+    with pytest.raises(DataError, match=r"no such folder; expected one of format"):
         Dataset.load(tmp_path / "nowhere")
 
 

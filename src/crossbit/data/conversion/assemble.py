@@ -351,13 +351,10 @@ def _labels(parts: Sequence[_Part], first_class: int) -> NDArray[Any]:
 
 
 def _rows_first(arrays: Mapping[str, list[_Part]], split: str) -> dict[str, list[_Part]]:
-    """Arrays of one split with one item per row: unchanged, or all transposed if that fits.
-
-    Only labels prove that items are columns: two views of the same width may as well have lost a
-    row.
-    """
+    """Arrays of one split with one item per row: unchanged, or all transposed if that fits."""
     if len({_length(parts, 0) for parts in arrays.values()}) == 1:
         return dict(arrays)
+    # Without labels, views of one width may as well have lost a row.
     if "labels" in arrays and len({_length(parts, -1) for parts in arrays.values()}) == 1:
         return {what: [part.transposed() for part in parts] for what, parts in arrays.items()}
     shapes = ", ".join(
