@@ -8,6 +8,7 @@ Block = Callable[[Mapping[str, Any]], "Table | str"]
 """Makes a table, or a piece of Markdown, from the summary of an experiment."""
 
 MISSING = "–"
+_NO_DEVIATION = 1e-9
 
 
 @dataclass(frozen=True)
@@ -53,14 +54,16 @@ def direction_label(direction: str, names: Mapping[str, str] | None = None) -> s
 
 
 def mean_sd(mean: float, sd: float | None, digits: int = 1) -> str:
-    """Format a mean and, unless it is None, a standard deviation or error.
+    """Format a mean and its standard deviation or error, unless it is None or 0.
+
+    It is 0 if there is one seed, or if the method has no randomness.
 
     Example:
-        >>> mean_sd(28.04, 0.25), mean_sd(28.04, None, 2)
-        ('28.0 ± 0.2', '28.04')
+        >>> mean_sd(28.04, 0.25), mean_sd(28.04, None, 2), mean_sd(28.04, 0.0)
+        ('28.0 ± 0.2', '28.04', '28.0')
     """
     text = f"{mean:.{digits}f}"
-    return text if sd is None else f"{text} ± {sd:.{digits}f}"
+    return text if sd is None or sd < _NO_DEVIATION else f"{text} ± {sd:.{digits}f}"
 
 
 def difference_cell(row: Mapping[str, float], digits: int = 2) -> str:
@@ -131,11 +134,9 @@ def methods_table(
 
 
 def _score_cell(row: Mapping[str, Any], direction: str, digits: int) -> str:
-    """Mean ± deviation; without ± if there is one seed or the method has no randomness."""
     if direction not in row["mean"]:
         return MISSING
-    sd = row["deviation"][direction]
-    return mean_sd(row["mean"][direction], sd if row["seeds"] > 1 and sd > 1e-9 else None, digits)
+    return mean_sd(row["mean"][direction], row["deviation"][direction], digits)
 
 
 _FURTHER: dict[str, Callable[[Mapping[str, Any]], str]] = {
