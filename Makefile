@@ -4,7 +4,7 @@
 #                  TypeScript client, tables, file functions without what only POSIX has
 # make setup       the development environment alone
 # make test-faults hundreds of rounds of killed processes, full disks, flipped bits, writers and readers at once,
-#                  thousands of states after power failures, 30,000 interleavings of readers and writers,
+#                  thousands of states after power failures, 28,000 interleavings of readers and writers,
 #                  thousands of mutated pictures and made-up requests, every compiler and optimization level,
 #                  100,000 calls of the compiled kernels with random arguments
 # make test-scale  what needs engines: collections on real Milvus and PostgreSQL servers, training and encoding on Ray; in a network of
