@@ -140,7 +140,7 @@ def _searches(store: RunStore, split: Split) -> dict[str, Any]:
 def shape_methods_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """One line per method: both cross-modal directions and both within, beside the paper's."""
     seeds = sorted({row["seeds"] for row in rows})
-    corner = f"{'–'.join(map(str, seeds))} seeds"
+    corner = "one seed" if seeds == [1] else f"{'–'.join(map(str, seeds))} seeds"
     return methods_table(
         rows,
         DIRECTIONS,
