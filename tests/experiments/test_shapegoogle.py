@@ -226,7 +226,7 @@ def test_the_command_goes_from_meshes_to_documentation(
     write_docs(tmp_path / "results", tmp_path / "docs")
     text = page.read_text()
     assert "old" not in text
-    assert "| 1 seeds | BoF → SS-BoF | paper | 95 % | SS-BoF → BoF |" in text
+    assert "| one seed | BoF → SS-BoF | paper | 95 % | SS-BoF → BoF |" in text
     assert "held-out, 10%" in text
     assert "No runs of this table" not in text
 
