@@ -5,8 +5,8 @@ python benchmarks/extract.py FLICKR8K [CACHE]
 Prints one JSON line per figure. Rates are inputs per second of CPU time of one process; two
 processes on two free cores extract twice as many per second. Wall-clock rates of two processes
 depend on what else the machine does: the load is printed beside them. "alone" runs the network on
-one caption at a time, as version 0.2 did. Memory is the peak of a process that extracts so many
-pictures.
+one caption at a time, as version 0.2 did. Memory is the peak of a process that extracts this
+many pictures.
 """
 
 import json
