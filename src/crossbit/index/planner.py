@@ -35,10 +35,8 @@ MULTI_MAX_BITS = 64  # a multi-index keeps a code in one word
 MULTI_MIN_ROWS = 1_000_000  # with fewer rows a scan is as fast
 RINGS_MIN_ROWS = 100_000
 BITSLICE_MIN_QUERIES = 24  # with fewer queries transposing does not pay off
-# The same for codes of two and four words, which blocks sort by words: with AVX-512, which counts
-# bits in one instruction, and with others.
-_AVX512_MIN_QUERIES = {2: 48, 4: 72}
-_OTHER_MIN_QUERIES = 16
+# The same for codes of two and four words, which blocks sort by words, by level and words.
+_SORTED_MIN_QUERIES = {("avx512", 2): 48, ("avx512", 4): 72, ("avx2", 2): 16, ("avx2", 4): 16}
 UNCACHED_ROWS = 1 << 22  # from here on a scan is bound by memory
 SAMPLE_QUERIES = 8  # queries of a batch that try the multi-index first
 WORDS_PER_THREAD = 1 << 18  # about 60 µs of work, a few times the cost of starting a thread
@@ -302,11 +300,8 @@ def _exhaustive(n_queries: int, n_bits: int) -> int:
     """Return the kernel that compares all codes with a number of queries."""
     if n_queries == 1:
         return SCAN
-    least = BITSLICE_MIN_QUERIES
     words = -(-n_bits // 64)
-    if words in _AVX512_MIN_QUERIES:
-        is_avx512 = dispatch.level() == "avx512"
-        least = _AVX512_MIN_QUERIES[words] if is_avx512 else _OTHER_MIN_QUERIES
+    least = _SORTED_MIN_QUERIES.get((dispatch.level(), words), BITSLICE_MIN_QUERIES)
     return BLOCK if n_queries < least else BITSLICE
 
 
