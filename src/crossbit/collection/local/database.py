@@ -237,7 +237,7 @@ class Database:
         """Return how SQLite can open the file.
 
         A reader without write permission needs the shared memory of a writer to read the log. If
-        nobody has the file open there is none, as in a copy of the file and its log; the log is
+        no process has the file open there is none, as in a copy of the file and its log; the log is
         then read with an index of its own, and if there is no log the file cannot change.
         """
         if not self.read_only:
@@ -313,8 +313,8 @@ class Database:
         )
 
 
-# Locks are left out, which is safe while nobody writes; SQLite then keeps the index of the log in
-# its own memory.
+# Locks are left out, which is safe while nothing is written; SQLite then keeps the index of the log
+# in its own memory.
 _WITHOUT_SHARED_MEMORY = "mode=ro&vfs=unix-none"
 
 
