@@ -17,6 +17,7 @@
 #define MAX_LISTS 4096 /* lists around centers */
 #define CENTERS 8 /* centers per block */
 #define READ_AHEAD 16 /* readable entries of heads and tails beyond the last: kernels read up to 16 at a time */
+#define BLOCK_WORDS 2048 /* words of a block, which stay in the L1 cache for all queries */
 #define SCAN_AHEAD 4096 /* prefetch distance of scans in bytes: about memory latency times bandwidth */
 
 /* n codes of n_bits bits, `width` words each, row-major, zero padding. Rows are in ascending order

@@ -123,7 +123,6 @@ KERNEL static void scan(const Rows *rows, size_t begin, size_t end, const uint64
 }
 
 #define CACHE_LINE 64
-#define BLOCK_WORDS 2048 /* words that stay in the L1 cache for all queries */
 
 #ifdef SPLITS
 

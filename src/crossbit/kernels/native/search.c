@@ -7,7 +7,6 @@
 
 #define PIECE_ROWS 16384  /* smallest piece of a worker */
 #define ALIGN_ROWS 512    /* pieces start at block boundaries of every instruction set */
-#define WEIGHED_WORDS 2048 /* words that stay in the L1 cache for all queries */
 
 typedef struct {
     const Plan *plan;
@@ -19,7 +18,7 @@ typedef struct {
 
 static void weigh_blocks(const Plan *plan, size_t begin, size_t end, Collector *collectors)
 {
-    size_t step = plan->n_queries == 1 ? end - begin : WEIGHED_WORDS / (size_t)plan->rows.width;
+    size_t step = plan->n_queries == 1 ? end - begin : BLOCK_WORDS / (size_t)plan->rows.width;
     for (size_t block = begin; block < end; block += step)
         for (size_t i = 0; i < plan->n_queries; i++)
             plan->level->weigh(&plan->rows, block, block + step < end ? block + step : end,
