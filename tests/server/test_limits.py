@@ -122,7 +122,7 @@ def test_large_bodies_are_parsed_outside_the_event_loop(
         (b'{"text": "\\ud800"}', 400, "the request body is not valid JSON"),
         (b'{"id": ' + b"1" * 5000 + b"}", 400, "the request body is not valid JSON"),
         (b"", 400, "the request body is not valid JSON"),
-        (b"[]", 422, "valid dictionary"),
+        (b"[]", 422, "an object"),
         (b'{"text":"red","filter":{"n":{"in":[' + b"1," * 10_000 + b"1]}}}", 422, "10,000 values"),
         (
             b'{"id":1,"filter":{"n":{"in":[' + b"1234567," * 1_500_000 + b"1]}}}",

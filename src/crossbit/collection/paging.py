@@ -1,7 +1,7 @@
 """Which of the nearest items a search returns: similar enough, one per group, one page of them."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -131,7 +131,7 @@ class Page:
 
     def _select(self, modality: str, hits: Sequence[Hit], thresholds: Thresholds) -> list[Hit]:
         if thresholds:
-            hits = [_marked(hit, thresholds.get((modality, hit.modality))) for hit in hits]
+            _mark_weak(modality, hits, thresholds)
         if self.exclude is not None:
             hits = [hit for hit in hits if hit.id != self.exclude]
         if self.min_similarity == AUTO:
@@ -155,5 +155,8 @@ class Page:
         return list(first.values())
 
 
-def _marked(hit: Hit, largest: int | None) -> Hit:
-    return hit if largest is None else replace(hit, weak=hit.distance > largest)
+def _mark_weak(modality: str, hits: Iterable[Hit], thresholds: Thresholds) -> None:
+    for hit in hits:
+        largest = thresholds.get((modality, hit.modality))
+        if largest is not None:
+            hit.weak = hit.distance > largest

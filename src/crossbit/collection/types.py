@@ -51,7 +51,7 @@ class Item:
         return list(self.codes)
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Hit:
     r"""One search result.
 

@@ -9,7 +9,7 @@ from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from pydantic import BaseModel, ValidationError
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 
 from crossbit.errors import DataError
@@ -160,14 +160,13 @@ def parse_json(model: type[_Body], raw: bytes, limits: BodyLimits | None = None)
     if limits is not None:
         _Counter(limits).add(raw)
     try:
-        content = from_json(raw)
-    except ValueError as error:
-        raise HTTPException(400, f"the request body is not valid JSON: {error}") from None
-    try:
-        return model.model_validate(content)
+        return model.model_validate_json(raw)
     except ValidationError as error:
         # Inputs are neither kept nor returned: they can be large.
         problems = error.errors(include_url=False, include_context=False, include_input=False)
+        if problems[0]["type"] == "json_invalid":
+            reason = problems[0]["msg"].removeprefix("Invalid JSON: ")
+            raise HTTPException(400, f"the request body is not valid JSON: {reason}") from None
         raise RequestValidationError(problems) from None
 
 

@@ -73,18 +73,14 @@ class ImageFolder:
                 self._cached_bytes -= len(self._cache.popitem(last=False)[1])
         return content
 
-    def url(self, key: str, payload: dict[str, Any]) -> str | None:
-        """Return the URL of the thumbnail of the item with this key."""
-        if not self.has_image(payload):
-            return None
-        return f"{self._prefix}/pictures?id={quote(key, safe='')}"
-
-    def media_urls(self, key: str, payload: dict[str, Any]) -> dict[str, str]:
-        """Return the URL of each file that a payload names."""
+    def urls(self, key: str, payload: dict[str, Any]) -> tuple[str | None, dict[str, str]]:
+        """Return the URLs of the thumbnail and of each file of the item with this key."""
         if self._folder is None:
-            return {}
-        place = f"{self._prefix}/media?id={quote(key, safe='')}&field="
-        return {field: place + field for field in self.media_fields(payload)}
+            return None, {}
+        id_ = quote(key, safe="")
+        picture = f"{self._prefix}/pictures?id={id_}" if self.has_image(payload) else None
+        place = f"{self._prefix}/media?id={id_}&field="
+        return picture, {field: place + field for field in self.media_fields(payload)}
 
     def media_fields(self, payload: dict[str, Any]) -> list[str]:
         """Return the fields of a payload that name a file of audio, a mesh or a signal."""

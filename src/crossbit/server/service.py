@@ -226,7 +226,10 @@ class Service:
     ) -> Answer:
         criterion = None if relevance is None else relevance.description
         query: Answer = {"modality": modality, "terms": terms, "relevance": criterion}
-        hits = [self._hit(hit, relevance) for hit in results]
+        hits = [self._hit(hit) for hit in results]
+        if relevance is not None:
+            for hit, result in zip(hits, results, strict=True):
+                hit["relevant"] = relevance.holds(result.payload)
         if request.codes:
             query["code"] = _bits(results.code)
             for hit, result in zip(hits, results, strict=True):
@@ -234,19 +237,21 @@ class Service:
         answer = {"query": query, "hits": hits, "n_bits": self.collection.model.n_bits}
         return answer | {"exact": results.proof.exact, "proven_radius": results.proof.radius}
 
-    def _hit(self, hit: Hit, relevance: _Criterion | None) -> Answer:
-        key = str(hit.id) if type(hit.id) is int else _to_json(hit.id)
+    def _hit(self, hit: Hit) -> Answer:
+        id_ = hit.id
+        key = str(id_) if type(id_) is int else _to_json(id_)
+        picture, media = self.images.urls(key, hit.payload)
         return {
-            "id": hit.id,
+            "id": id_,
             "key": key,
             "distance": hit.distance,
             "similarity": hit.similarity,
             "modality": hit.modality,
             "weak": hit.weak,
             "payload": hit.payload,
-            "picture": self.images.url(key, hit.payload),
-            "media": self.images.media_urls(key, hit.payload),
-            "relevant": None if relevance is None else relevance.holds(hit.payload),
+            "picture": picture,
+            "media": media,
+            "relevant": None,
         }
 
     def check_filter(self, conditions: dict[str, Any]) -> None:
@@ -264,18 +269,19 @@ class Service:
         """Return items by id, or a range of all items in order of arrival."""
         stored = islice(self.collection, skip, skip + limit)
         items = stored if ids is None else map(self._item, ids)
-        answers = [
-            {
-                "id": item.id,
-                "key": (key := _to_json(item.id)),
-                "payload": item.payload,
-                "modalities": item.modalities,
-                "picture": self.images.url(key, item.payload),
-                "media": self.images.media_urls(key, item.payload),
-            }
-            for item in items
-        ]
-        return {"items": answers, "total": len(self.collection)}
+        return {"items": [*map(self._described, items)], "total": len(self.collection)}
+
+    def _described(self, item: Item) -> Answer:
+        key = _to_json(item.id)
+        picture, media = self.images.urls(key, item.payload)
+        return {
+            "id": item.id,
+            "key": key,
+            "payload": item.payload,
+            "modalities": item.modalities,
+            "picture": picture,
+            "media": media,
+        }
 
     def thumbnail(self, id_: Id, side: int) -> bytes:
         """Return an item's image, its longer side at most ``side`` pixels."""

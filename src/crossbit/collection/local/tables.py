@@ -65,9 +65,9 @@ class Tables:
         )
         stored = list(self._verify_items(selected))
         # One call parses all: most of the time of many small texts is call overhead.
-        payloads = json.loads(f"[{','.join([text for _, _, text in stored])}]")
+        payloads = json.loads(f"[{','.join([text for _, _, text, _ in stored])}]")
         return {
-            row: (id_, payload) for (row, id_, _), payload in zip(stored, payloads, strict=True)
+            row: (id_, payload) for (row, id_, _, _), payload in zip(stored, payloads, strict=True)
         }
 
     def payloads(self, rows: RowNumbers | None = None) -> Iterator[tuple[int, Payload]]:
@@ -79,8 +79,8 @@ class Tables:
             else self._select(f"{sql} WHERE row IN ({{}})", rows.tolist())
         )
         for block in batches(self._verify_items(selected), _PAYLOADS_PER_PARSE):
-            parsed = json.loads(f"[{','.join(text for _, _, text in block)}]")
-            yield from zip((row for row, _, _ in block), parsed, strict=True)
+            parsed = json.loads(f"[{','.join([text for _, _, text, _ in block])}]")
+            yield from zip((row for row, _, _, _ in block), parsed, strict=True)
 
     def write_items(self, items: Iterable[tuple[int, Id, str]]) -> None:
         """Add items (row, id, payload text), or replace their payloads."""
@@ -138,15 +138,16 @@ class Tables:
         marks = ",".join("?" * size)
         return self.connection.execute(sql.format(marks), [*keys, *padding]).fetchall()
 
-    def _verify_items(self, selected: Iterable[tuple[Any, ...]]) -> Iterator[tuple[int, Id, str]]:
+    def _verify_items(self, selected: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
         crc32 = zlib.crc32  # `item_checksum` of every item, without a call for each
-        for row, id_, payload, checksum in selected:
+        for item in selected:
+            row, id_, payload, checksum = item
             if (
                 not isinstance(payload, str)
                 or crc32(f"{id_}{payload}".encode(), row & _LOW) != checksum
             ):
                 raise corrupted(self.connection, f"item {id_!r} does not match its checksum")
-            yield row, id_, payload
+            yield item
 
     # --- codes and features: blobs of one length per row number ---
 

@@ -180,21 +180,16 @@ class Transaction:
         if matches is None:
             allowed = self.payload_index.matching_rows(query.filter) if query.filter else None
             matches = _matches(view, query, codes, query.k, allowed)
-        nearest = []
-        for i in range(len(query.codes)):
-            ith = {name: (match.ids[i], match.distances[i]) for name, match in matches.items()}
-            nearest.append(_merge_modalities(ith, query.k))
+        nearest = _nearest(matches, query.k)
         if query.reranker is not None:
             kept = KeptTables(self.tables, self.state)
             nearest = rerank_candidates(query, query.reranker, nearest, view, kept)
-        items = self._matched_items(
-            query, set(chain.from_iterable(rows.tolist() for rows, _, _ in nearest))
-        )
-        answers: list[list[Hit]] = []
-        for match, proof in zip(nearest, _proofs(matches.values(), codes), strict=True):
-            hits = self._hits(view, query, items, *(values.tolist() for values in match))
-            answers.append(ProvenHits(hits, proof))
-        return answers
+        found = [tuple(values.tolist() for values in match) for match in nearest]
+        items = self._matched_items(query, set(chain.from_iterable(rows for rows, _, _ in found)))
+        return [
+            ProvenHits(self._hits(view, query, items, *match), proof)
+            for match, proof in zip(found, _proofs(matches.values(), codes), strict=True)
+        ]
 
     def _checked_matches(
         self, view: IndexView, query: Query, codes: Codes
@@ -245,13 +240,16 @@ class Transaction:
         sources: list[int],
     ) -> list[Hit]:
         n_bits = query.bits or query.codes.n_bits
-        codes = self._codes(view, query.targets, rows, sources) if query.with_codes else {}
+        targets = query.targets
         hits = []
         for row, distance, source in zip(rows, distances, sources, strict=True):
             id_, payload = items[row]
             similarity = (n_bits - distance) / n_bits
-            modality = query.targets[source]
-            hits.append(Hit(id_, distance, similarity, modality, payload, codes.get(row)))
+            hits.append(Hit(id_, distance, similarity, targets[source], payload))
+        if query.with_codes:
+            codes = self._codes(view, targets, rows, sources)
+            for row, hit in zip(rows, hits, strict=True):
+                hit.code = codes.get(row)
         return hits
 
     def _codes(
@@ -313,10 +311,10 @@ def _proofs(matches: Collection[Matches], codes: Codes) -> list[Proof]:
     return [Proof(*pair) for pair in zip(is_exact.tolist(), radii.tolist(), strict=True)]
 
 
-def _merge_modalities(
-    matches: Mapping[str, tuple[NDArray[np.int64], NDArray[np.int32]]], k: int
-) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.intp]]:
-    """Merge the k nearest rows of one query per modality into the k nearest items.
+def _nearest(
+    matches: Mapping[str, Matches], k: int
+) -> list[tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.intp]]]:
+    """Merge the k nearest rows per modality into the k nearest items, for each query.
 
     An item that several modalities found keeps its nearest one. The k nearest items are always
     among the input: whatever precedes an item in its nearest modality precedes it overall.
@@ -326,21 +324,29 @@ def _merge_modalities(
         k: Number of items to keep.
 
     Returns:
-        Rows, distances, and the position of the modality in ``matches``; equal distances prefer the
-        first modality.
+        Per query: rows, distances, and the position of the modality in ``matches``; equal distances
+        prefer the first modality.
     """
     if len(matches) == 1:
-        ((rows, distances),) = matches.values()
-        count = int(np.count_nonzero(rows[:k] >= 0))  # padding comes last
-        return rows[:count], distances[:count], np.zeros(count, np.intp)
-    rows = np.concatenate([pair[0] for pair in matches.values()])
-    distances = np.concatenate([pair[1] for pair in matches.values()])
-    sources = np.repeat(np.arange(len(matches)), [len(pair[0]) for pair in matches.values()])
-    is_match = rows >= 0
-    rows = rows[is_match]
-    distances = distances[is_match]
-    sources = sources[is_match]
-    order = np.lexsort((sources, rows, distances))
-    _, first = np.unique(rows[order], return_index=True)  # the first of each row is its nearest
-    selected = order[np.sort(first)[:k]]
-    return rows[selected], distances[selected], sources[selected]
+        (match,) = matches.values()
+        counts = np.count_nonzero(match.ids[:, :k] >= 0, axis=1).tolist()  # padding comes last
+        sources = np.zeros(match.ids.shape[1], np.intp)
+        return [
+            (rows[:count], distances[:count], sources[:count])
+            for rows, distances, count in zip(match.ids, match.distances, counts, strict=True)
+        ]
+    every_rows = np.concatenate([match.ids for match in matches.values()], axis=1)
+    every_distances = np.concatenate([match.distances for match in matches.values()], axis=1)
+    widths = [match.ids.shape[1] for match in matches.values()]
+    every_source = np.repeat(np.arange(len(matches)), widths)
+    nearest = []
+    for rows, distances in zip(every_rows, every_distances, strict=True):
+        is_match = rows >= 0
+        rows = rows[is_match]
+        distances = distances[is_match]
+        sources = every_source[is_match]
+        order = np.lexsort((sources, rows, distances))
+        _, first = np.unique(rows[order], return_index=True)  # the first of each row is its nearest
+        selected = order[np.sort(first)[:k]]
+        nearest.append((rows[selected], distances[selected], sources[selected]))
+    return nearest
