@@ -60,7 +60,7 @@ class _Tracer:
 @pytest.fixture
 def spans(monkeypatch: pytest.MonkeyPatch) -> list[_Span]:
     tracer = _Tracer()
-    monkeypatch.setattr(trace, "get_tracer", lambda _: tracer)
+    monkeypatch.setattr(tracing, "_TRACER", tracer)
     return tracer.spans
 
 

@@ -131,7 +131,7 @@ class _Counter:
 
 
 class JsonBody(Generic[_Body]):
-    """A dependency of a route: reads and validates a JSON body.
+    """Reads and validates the JSON body of a request.
 
     Args:
         model: Schema of the body.

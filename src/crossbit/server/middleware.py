@@ -2,12 +2,12 @@
 
 import asyncio
 import math
+import random
 import re
-import secrets
 import time
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -22,15 +22,16 @@ from crossbit.server.run import LOOPBACK, ServerConfig
 from crossbit.server.tracing import request_span
 
 # The page loads nothing from other origins, so nothing is allowed, whatever a payload contains.
-_HEADERS = {
-    "Content-Security-Policy": (
-        "default-src 'self'; img-src 'self' blob:; media-src 'self' blob:;"
-        " object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+_HEADERS = (
+    (
+        b"content-security-policy",
+        b"default-src 'self'; img-src 'self' blob:; media-src 'self' blob:;"
+        b" object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
     ),
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Resource-Policy": "same-origin",
-}
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
 _PROTECTED = ("/api", "/metrics", "/openapi.json")
 _METHODS = ("GET", "HEAD", "POST", "DELETE")
 UPLOAD_TYPES = ("image/", "audio/", "video/", "model/", "application/octet-stream")
@@ -93,10 +94,10 @@ class SecurityMiddleware:
             nonlocal status, sent
             if message["type"] == "http.response.start":
                 status = message["status"]
-                headers = MutableHeaders(scope=message)
-                headers["X-Request-ID"] = request_id
-                for name, value in _HEADERS.items():
-                    headers.setdefault(name, value)
+                headers = message["headers"]
+                present = {name for name, _ in headers}
+                own = [header for header in _HEADERS if header[0] not in present]
+                message["headers"] = [*headers, *own, (b"x-request-id", request_id.encode())]
             else:
                 sent += len(message.get("body", b""))
             await send(message)
@@ -240,7 +241,7 @@ class _LimitedBody:
 
 def _request_id(given: str) -> str:
     """Id of a request: the given one, if it is safe to repeat, or else a new one."""
-    return given if _is_request_id(given) else secrets.token_hex(8)
+    return given if _is_request_id(given) else f"{random.getrandbits(64):016x}"
 
 
 def _describe(scope: Scope) -> dict[str, object]:

@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response, StreamingResponse
 from pydantic import Field, field_validator
 
@@ -120,18 +120,18 @@ def remote_routes(access: Access, light: WorkerPool, heavy: WorkerPool) -> APIRo
     search_body = JsonBody(_BatchSearchRequest, _SEARCH_LIMITS, heavy)
 
     @router.post("/search", openapi_extra=json_body_description(_BatchSearchRequest))
-    async def search(
-        served: Read, request: Annotated[_BatchSearchRequest, Depends(search_body)]
-    ) -> Response:
+    async def search(served: Read, request: Request) -> Response:
         """Search with many queries of one modality."""
-        return await run(heavy, _Verbs(served).search, request)
+        body = await search_body(request)
+        return await run(heavy, _Verbs(served).search, body)
 
     ids_body = JsonBody(_IdsRequest, QUERY_LIMITS, heavy)
 
     @router.post("/get", openapi_extra=json_body_description(_IdsRequest))
-    async def get(served: Read, request: Annotated[_IdsRequest, Depends(ids_body)]) -> Response:
+    async def get(served: Read, request: Request) -> Response:
         """Read items with their codes; null for an unknown id."""
-        return await run(heavy, _Verbs(served).get, request)
+        body = await ids_body(request)
+        return await run(heavy, _Verbs(served).get, body)
 
     @router.get("/scan", response_class=StreamingResponse)
     async def scan(served: Read) -> StreamingResponse:
@@ -173,25 +173,22 @@ def remote_write_routes(access: Access, heavy: WorkerPool) -> APIRouter:
     field_body = JsonBody(_FieldRequest, QUERY_LIMITS, heavy)
 
     @router.post("/upsert", openapi_extra=json_body_description(_BatchUpsertRequest))
-    async def upsert(
-        served: Write, request: Annotated[_BatchUpsertRequest, Depends(upsert_body)]
-    ) -> Response:
+    async def upsert(served: Write, request: Request) -> Response:
         """Add or update items given as columns; durable when the response arrives."""
-        return json_response(await heavy.run(_Verbs(served).upsert, request))
+        body = await upsert_body(request)
+        return json_response(await heavy.run(_Verbs(served).upsert, body))
 
     @router.post("/delete", openapi_extra=json_body_description(_IdsRequest))
-    async def delete(
-        served: Write, request: Annotated[_IdsRequest, Depends(delete_body)]
-    ) -> Response:
+    async def delete(served: Write, request: Request) -> Response:
         """Delete items, or only their codes of one modality."""
-        return json_response(await heavy.run(_Verbs(served).delete, request))
+        body = await delete_body(request)
+        return json_response(await heavy.run(_Verbs(served).delete, body))
 
     @router.post("/index", openapi_extra=json_body_description(_FieldRequest))
-    async def index(
-        served: Write, request: Annotated[_FieldRequest, Depends(field_body)]
-    ) -> Response:
+    async def index(served: Write, request: Request) -> Response:
         """Index a payload field."""
-        return json_response(await heavy.run(_Verbs(served).index_field, request.name))
+        body = await field_body(request)
+        return json_response(await heavy.run(_Verbs(served).index_field, body.name))
 
     @router.post("/check")
     async def check(served: Write) -> Response:

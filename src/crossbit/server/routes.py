@@ -100,16 +100,15 @@ def search_routes(access: Access, pools: Pools) -> APIRouter:
         response_model=schemas.SearchResponse,
         openapi_extra=json_body_description(schemas.SearchRequest),
     )
-    async def search(
-        served: Read, request: Annotated[schemas.SearchRequest, Depends(search_body)]
-    ) -> Response:
+    async def search(served: Read, request: Request) -> Response:
         """Search with features, a text, tags or an item."""
-        is_light = request.offset + request.k <= _LIGHT_HITS and not request.group_by
-        if request.filter or request.rerank or request.bits or not is_light:
-            return await run(pools.heavy, served.service.search, request)
-        if request.features is None:
-            return await run(pools.light, served.service.search, request)
-        return await served.batcher.submit(request)
+        query = await search_body(request)
+        is_light = query.offset + query.k <= _LIGHT_HITS and not query.group_by
+        if query.filter or query.rerank or query.bits or not is_light:
+            return await run(pools.heavy, served.service.search, query)
+        if query.features is None:
+            return await run(pools.light, served.service.search, query)
+        return await served.batcher.submit(query)
 
     batch_body = JsonBody(schemas.SearchBatchRequest, ITEMS_LIMITS, pools.heavy)
 
@@ -118,11 +117,10 @@ def search_routes(access: Access, pools: Pools) -> APIRouter:
         response_model=schemas.SearchBatchResponse,
         openapi_extra=json_body_description(schemas.SearchBatchRequest),
     )
-    async def search_batch(
-        served: Read, request: Annotated[schemas.SearchBatchRequest, Depends(batch_body)]
-    ) -> Response:
+    async def search_batch(served: Read, request: Request) -> Response:
         """Search with up to 100 queries; a query that is wrong has an error instead of hits."""
-        return await run(pools.heavy, served.service.search_all, request.queries)
+        batch = await batch_body(request)
+        return await run(pools.heavy, served.service.search_all, batch.queries)
 
     @router.post("/search/picture", response_model=schemas.SearchResponse, openapi_extra=_UPLOAD)
     async def search_upload(
@@ -161,11 +159,10 @@ def search_routes(access: Access, pools: Pools) -> APIRouter:
         response_model=schemas.AnnotateResponse,
         openapi_extra=json_body_description(schemas.AnnotateRequest),
     )
-    async def annotate(
-        served: Read, request: Annotated[schemas.AnnotateRequest, Depends(annotate_body)]
-    ) -> Response:
+    async def annotate(served: Read, request: Request) -> Response:
         """Suggest tags: those of the nearest items, ranked by vote."""
-        return await run(pools.light, served.service.annotate, request)
+        query = await annotate_body(request)
+        return await run(pools.light, served.service.annotate, query)
 
     @router.post(
         "/annotate/picture", response_model=schemas.AnnotateResponse, openapi_extra=_UPLOAD
@@ -285,11 +282,10 @@ def write_routes(access: Access, pools: Pools) -> APIRouter:
         response_model=schemas.ChangeResponse,
         openapi_extra=json_body_description(schemas.UpsertRequest),
     )
-    async def upsert(
-        served: Write, request: Annotated[schemas.UpsertRequest, Depends(upsert_body)]
-    ) -> Response:
+    async def upsert(served: Write, request: Request) -> Response:
         """Add or update items, all of them or none; durable when the response arrives."""
-        return json_response(await pools.heavy.run(served.service.upsert, request))
+        items = await upsert_body(request)
+        return json_response(await pools.heavy.run(served.service.upsert, items))
 
     @router.post("/items/upload", response_model=schemas.ChangeResponse, openapi_extra=_MULTIPART)
     async def upload(served: Write, request: Request) -> Response:
@@ -311,10 +307,9 @@ def write_routes(access: Access, pools: Pools) -> APIRouter:
         response_model=schemas.ChangeResponse,
         openapi_extra=json_body_description(schemas.DeleteRequest),
     )
-    async def delete(
-        served: Write, request: Annotated[schemas.DeleteRequest, Depends(delete_body)]
-    ) -> Response:
+    async def delete(served: Write, request: Request) -> Response:
         """Delete items and return how many existed."""
-        return json_response(await pools.heavy.run(served.service.delete, request))
+        ids = await delete_body(request)
+        return json_response(await pools.heavy.run(served.service.delete, ids))
 
     return router

@@ -16,7 +16,8 @@ except ImportError:
     trace = None
     propagate = None
 
-_NAME = "crossbit.server"
+# It leads to the provider of the moment, none or one that is set later.
+_TRACER: Any = None if trace is None else trace.get_tracer("crossbit.server")
 
 
 @contextmanager
@@ -35,9 +36,8 @@ def request_span(
     if trace is None:
         yield lambda attributes: None
         return
-    tracer = trace.get_tracer(_NAME)
     parent = propagate.extract(headers) if "traceparent" in headers else None
-    with tracer.start_as_current_span(method, context=parent, kind=trace.SpanKind.SERVER) as span:
+    with _TRACER.start_as_current_span(method, context=parent, kind=trace.SpanKind.SERVER) as span:
 
         def describe(attributes: Mapping[str, object]) -> None:
             if not span.is_recording():
@@ -56,5 +56,5 @@ def work_span() -> Iterator[None]:
     if trace is None or not trace.get_current_span().is_recording():
         yield
         return
-    with trace.get_tracer(_NAME).start_as_current_span("crossbit.work"):
+    with _TRACER.start_as_current_span("crossbit.work"):
         yield
