@@ -16,9 +16,9 @@ are recomputed by a plain scan.
 Besides the servers there are variants of our own: ``workers`` is two worker processes, ``alone``
 has one request in flight, ``batch`` too, with 100 queries in each, and ``writer`` is the server
 beside one client that adds 1,000 items per second. Requests in flight at once are searched
-together, so a batch is compared with both. Two workers use two cores: their ``capacity`` is twice the ratio of
-CPU time per request. A machine that is busy makes wall-clock figures worthless, and CPU time per
-request is what remains; the load is in every line.
+together, so a batch is compared with both. Two workers use two cores: their ``capacity`` is twice
+the ratio of CPU time per request. A machine that is busy makes wall-clock figures worthless, and
+CPU time per request is what remains; the load is in every line.
 
 The Milvus server runs in a separate environment, created from ``requirements-milvus.txt``. It
 listens on every interface, so the program restarts in a network namespace with loopback only.

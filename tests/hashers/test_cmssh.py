@@ -241,3 +241,15 @@ def test_preprocessing_is_stored_in_the_model() -> None:
     assert min(scores["standardize"], scores["whiten"]) > scores["none"] + 0.1
     with pytest.raises(DataError, match="unknown input step 'white'"):
         CMSSH(inputs="white").fit(data.views, labels=data.labels)
+
+
+def test_preprocessing_can_differ_between_modalities() -> None:
+    data = synthetic(seed=0)
+    assert data.labels is not None
+    model = CMSSH(n_bits=4, inputs={"text": "standardize"}).fit(data.views, labels=data.labels)
+    scaled = {"image": data.views["image"], "text": data.views["text"] * 1000}
+    other = CMSSH(n_bits=4, inputs={"text": "standardize"}).fit(scaled, labels=data.labels)
+    codes = model.encode("text", data.views["text"])
+    assert np.array_equal(codes.words, other.encode("text", scaled["text"]).words)
+    with pytest.raises(DataError, match="unknown modality of inputs 'sound'"):
+        CMSSH(inputs={"sound": "whiten"}).fit(data.views, labels=data.labels)

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from crossbit import kernels
-from crossbit.codes import Codes
+from crossbit.codes import Codes, Matches
 from crossbit.errors import DataError
 from crossbit.index import Budget, HammingIndex, planner
-from crossbit.index.budget import RecallCurve, _not_decreasing, found_share
+from crossbit.index.budget import Calibration, _not_decreasing, _RecallCurve, found_share
 from crossbit.kernels.search import FINISHED
 
 
@@ -129,9 +130,26 @@ def test_a_curve_never_decreases_and_keeps_its_mean(values: list[float]) -> None
     assert smooth.sum() == pytest.approx(sum(values))
 
 
-def test_a_curve_is_read_in_both_directions() -> None:
-    curve = RecallCurve(np.array([0, 10, 20], np.int32), np.array([0.5, 0.7, 0.9]))
-    assert curve.recall(np.array([-5, 5, 30, FINISHED], np.int32)) == pytest.approx(
-        [0.5, 0.6, 0.9, 1.0]
-    )
-    assert (curve.gap(0.4), curve.gap(0.6), curve.gap(0.95)) == (0, 5, FINISHED)
+def test_a_calibration_is_read_in_both_directions() -> None:
+    curve = _RecallCurve(np.array([0, 10, 20]), np.array([0.5, 0.7, 0.9]))
+    own = _RecallCurve(np.array([5, 10]), np.array([0.2, 0.4]))
+    calibration = Calibration((0, 5), np.array([0.5, 0.8]), (curve, own), curve)
+    reached = np.array([-5, 5, 30, FINISHED], np.int32)
+    assert calibration.recall(reached, None) == pytest.approx([0.5, 0.6, 0.9, 1.0])
+    assert calibration.recall(reached, 5) == pytest.approx([0.2, 0.2, 0.4, 1.0])
+    assert [calibration.gap(recall) for recall in (0.4, 0.6, 0.95, 1.0)] == [0, 5, *[FINISHED] * 2]
+
+
+def test_estimates_are_unbiased_for_queries_that_jump_over_the_gap() -> None:
+    # Queries of two kinds are to stop at gaps 0 to 4. One kind rises evenly and finds half, the
+    # other jumps to 4 at once and finds everything: at each stop the estimate is the mean.
+    exact = Matches(np.zeros((2, 2), np.int64), np.zeros((2, 2), np.int32))
+    half = Matches(np.zeros((2, 2), np.int64), np.array([[0, 9], [0, 0]], np.int32))
+
+    def search(gap: int) -> tuple[Matches, NDArray[np.int32]]:
+        return (half, np.array([gap, 4], np.int32)) if gap <= 4 else (exact, np.full(2, FINISHED))
+
+    calibration = Calibration.fit(search, exact, n_bits=16)
+    for gap in calibration.gaps:
+        reached = search(gap)[1]
+        assert calibration.recall(reached, gap).mean() == pytest.approx(0.75)

@@ -4,7 +4,7 @@ import os
 import platform
 import re
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -137,14 +137,33 @@ def _current_protocol(stored: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def environment() -> dict[str, str]:
-    """Return what a number may depend on: versions, machine and number of cores."""
+    """Return what a number may depend on: versions, processor and number of cores."""
     return {
         "crossbit": version("crossbit"),
         "numpy": np.__version__,
+        "torch": _version("torch"),
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",
+        "processor": _processor(),
         "cores": str(os.cpu_count()),
     }
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
+def _processor() -> str:
+    """Name of the processor: matrix libraries pick their code by it, and so their last digits."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor())
 
 
 def _peak_memory() -> float | None:

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from crossbit._progress import OnStep, Step
+from crossbit._validation import check_known
 from crossbit.data.training_set import TrainingSet
 from crossbit.errors import DataError
 from crossbit.hashers._pairwise import Bit, Boosting, Floats, PairedRows
@@ -43,8 +44,9 @@ class CMSSH(Hasher):
             pairs are all used.
         n_dissimilar: Maximum number of dissimilar pairs drawn.
         step: ``"adaboost"`` for the $\alpha$ above, or a number that every bit uses.
-        inputs: Preprocessing steps of the features, as in `MMNN`. The directions depend on the
-            scales of the columns, so that ``"standardize"`` or ``"whiten"`` may be much better.
+        inputs: Preprocessing, for all modalities or ``{modality: steps}``, with the steps of
+            `MMNN`. The directions depend on the scales of the columns, so that ``"standardize"``
+            or ``"whiten"`` may be much better.
 
     Example:
         >>> from crossbit import CMSSH
@@ -61,7 +63,7 @@ class CMSSH(Hasher):
     n_similar: int = 10_000
     n_dissimilar: int = 100_000
     step: Literal["adaboost"] | float = "adaboost"
-    inputs: str = "none"
+    inputs: str | dict[str, str] = "none"
 
     title: ClassVar[str] = "boosted half-spaces of two modalities, from signed pairs"
     modalities: ClassVar[tuple[int, int | None]] = (2, 2)
@@ -104,15 +106,19 @@ class CMSSH(Hasher):
 
 
 def _preprocess(
-    data: TrainingSet, inputs: str, seed: int
+    data: TrainingSet, inputs: str | dict[str, str], seed: int
 ) -> tuple[dict[str, list[Layer]], TrainingSet]:
     """Fit the preprocessing on the rows that are present and apply it to them."""
+    if isinstance(inputs, dict):
+        for name in inputs:
+            check_known(name, data.views, "modality of inputs")
     layers = {}
     views = {}
     random = np.random.default_rng([seed, 2])
     for name, view in data.views.items():
         present = data.present[name]
-        layers[name] = fit_preprocessing(inputs, view[present], random)
+        steps = inputs.get(name, "none") if isinstance(inputs, dict) else inputs
+        layers[name] = fit_preprocessing(steps, view[present], random)
         rows = apply_layers(layers[name], view[present])
         views[name] = np.full((len(view), rows.shape[1]), np.nan, np.float32)
         views[name][present] = rows

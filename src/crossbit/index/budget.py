@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,25 +53,25 @@ class Budget:
         """Return the given number under its name, ready for JSON."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
-    def limits(self, curve: "RecallCurve | None") -> _Limits:
+    def limits(self, calibration: "Calibration | None") -> _Limits:
         """Return the limits of one query."""
         if self.seconds is not None:
             return {"nanoseconds": int(min(1e9 * self.seconds, 1e18))}
         if self.share is not None:
             return {"share": self.share}
-        if curve is None:
+        if calibration is None:
             raise DataError(
                 "a budget by recall needs calibration: call index.calibrate with held-out queries"
                 " of the modality that asks"
             )
-        return {"gap": FINISHED if self.recall == 1 else curve.gap(float(self.recall or 1))}
+        return {"gap": calibration.gap(float(self.recall or 1))}
 
-    @staticmethod
     def certify(
+        self,
         matches: Matches,
         radii: NDArray[np.int32],
         gaps: NDArray[np.int32],
-        curve: "RecallCurve | None",
+        calibration: "Calibration | None",
     ) -> Matches:
         """Return matches with their certificate, from the radius and the gap of each query."""
         last = matches.distances[:, -1]
@@ -79,75 +79,112 @@ class Budget:
         exact = (gaps == FINISHED) | (full & (last <= radii))
         proven = np.where(full, np.minimum(radii, last), radii)
         proven = np.where(exact & full, last, proven).astype(np.int32)
-        recall = np.full(len(gaps), np.nan) if curve is None else curve.recall(gaps)
+        recall = np.full(len(gaps), np.nan)
+        if calibration is not None:
+            recall = calibration.recall(gaps, self.limits(calibration).get("gap"))
         recall[exact] = 1.0
         return Matches(matches.ids, matches.distances, Certificate(proven, exact, recall))
 
 
 @dataclass(frozen=True)
-class RecallCurve:
-    """Mean recall of held-out queries as a function of the gap at which they stopped.
+class Calibration:
+    """What held-out queries found when they were stopped at gaps.
 
     The gap is the distance of the next center minus that of the k-th result: the larger it is, the
-    less likely the lists that are left hold a result. It never decreases during a search.
+    less likely the lists that are left hold a result. It never decreases during a search, but it
+    jumps, so that a query which is to stop at a gap stops at that or a larger one.
 
     Attributes:
-        gaps: Ascending.
-        recalls: Not decreasing.
+        gaps: Gaps at which the queries were to stop, ascending.
+        recalls: Mean recall of all queries for each of them, not decreasing.
+        stopped: For each of them, mean recall by the gap that was reached.
+        anywhere: Mean recall by gap of queries that stop for another reason.
     """
 
-    gaps: NDArray[np.int32]
+    gaps: tuple[int, ...]
     recalls: NDArray[np.float64]
-
-    def recall(self, gaps: NDArray[np.int32]) -> NDArray[np.float64]:
-        """Return the expected recall of searches that stopped at these gaps."""
-        expected = np.interp(gaps, self.gaps, self.recalls)
-        expected[gaps == FINISHED] = 1.0
-        return expected
+    stopped: tuple["_RecallCurve", ...]
+    anywhere: "_RecallCurve"
 
     def gap(self, recall: float) -> int:
-        """Return the smallest gap with at least this recall, `FINISHED` if there is none."""
+        """Return the smallest gap with at least this mean recall, `FINISHED` if there is none."""
         enough = np.flatnonzero(self.recalls >= recall)
-        if not len(enough):
-            return FINISHED
-        last = int(enough[0])
-        if last == 0:
-            return int(self.gaps[0])
-        # Between two measured gaps the recall is interpolated, here in the other direction.
-        (g0, g1), (r0, r1) = self.gaps[last - 1 : last + 1], self.recalls[last - 1 : last + 1]
-        return int(np.ceil(g0 + (recall - r0) / (r1 - r0) * (g1 - g0)))
+        return self.gaps[enough[0]] if len(enough) and recall < 1 else FINISHED
+
+    def recall(self, reached: NDArray[np.int32], stop: int | None) -> NDArray[np.float64]:
+        """Return the expected recall of searches.
+
+        Args:
+            reached: Gaps that they reached.
+            stop: Gap at which they were to stop, one of `gaps`; None for another reason.
+        """
+        curve = self.stopped[self.gaps.index(stop)] if stop in self.gaps else self.anywhere
+        return curve(reached)
 
     @classmethod
     def fit(
         cls, search: Callable[[int], tuple[Matches, NDArray[np.int32]]], exact: Matches, n_bits: int
-    ) -> "RecallCurve":
-        """Fit a curve to queries that stop at many gaps.
+    ) -> "Calibration":
+        """Stop queries at many gaps.
 
         Args:
             search: Answers all queries with stops at a gap; returns matches and the gaps reached.
             exact: The exact answers.
             n_bits: Length of a code.
         """
+        gaps: list[int] = []
+        recalls: list[float] = []
+        stopped: list[_RecallCurve] = []
+        visits = np.full((len(exact), 2 * n_bits + 1), np.nan)  # recall of a query at a gap
         complete = 0
-        total = np.zeros(2 * n_bits + 1)
-        count = np.zeros(2 * n_bits + 1)
         for gap in np.unique(np.linspace(-n_bits // 8, n_bits // 2, _GAPS).astype(int)).tolist():
             found, reached = search(gap)
-            stopped = reached != FINISHED
-            if not stopped.any():
+            rows = np.flatnonzero(reached != FINISHED)
+            if not len(rows):
                 break
-            place = np.clip(reached[stopped] + n_bits, 0, 2 * n_bits)
-            shares = found_share(found, exact)[stopped]
-            np.add.at(total, place, shares)
-            np.add.at(count, place, 1)
+            shares = found_share(found, exact)
+            places = np.clip(reached[rows], -n_bits, n_bits)
+            visits[rows, places + n_bits] = shares[rows]
+            gaps.append(gap)
+            recalls.append(float(shares.mean()))
+            stopped.append(_RecallCurve.fit(places, shares[rows]))
             complete = complete + 1 if shares.min() == 1 else 0
             if complete == _COMPLETE:
                 break
-        seen = np.flatnonzero(count)
-        if not len(seen):
-            return cls(np.zeros(1, np.int32), np.ones(1))
-        recalls = _not_decreasing(total[seen] / count[seen], count[seen])
-        return cls((seen - n_bits).astype(np.int32), recalls)
+        queries, columns = np.nonzero(~np.isnan(visits))
+        return cls(
+            tuple(gaps),
+            np.maximum.accumulate(recalls),
+            tuple(stopped),
+            _RecallCurve.fit(columns - n_bits, visits[queries, columns]),
+        )
+
+
+@dataclass(frozen=True)
+class _RecallCurve:
+    """Mean recall by gap.
+
+    Attributes:
+        gaps: Ascending.
+        recalls: Not decreasing.
+    """
+
+    gaps: NDArray[np.int64]
+    recalls: NDArray[np.float64]
+
+    def __call__(self, gaps: NDArray[np.int32]) -> NDArray[np.float64]:
+        expected = np.interp(gaps, self.gaps, self.recalls)
+        expected[gaps == FINISHED] = 1.0
+        return expected
+
+    @classmethod
+    def fit(cls, gaps: NDArray[Any], recalls: NDArray[np.float64]) -> "_RecallCurve":
+        """Fit a curve that never decreases; without any gap, everything was found."""
+        if not len(gaps):
+            return cls(np.zeros(1, np.int64), np.ones(1))
+        places, where, counts = np.unique(gaps, return_inverse=True, return_counts=True)
+        means = np.bincount(where, recalls) / counts
+        return cls(places.astype(np.int64), _not_decreasing(means, counts.astype(np.float64)))
 
 
 def found_share(found: Matches, exact: Matches) -> NDArray[np.float64]:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from crossbit._validation import check_bits, check_integer, check_matrix
 from crossbit.codes import Codes, Matches
 from crossbit.errors import DataError, FormatError, MissingExtraError
-from crossbit.index.budget import Budget, RecallCurve
+from crossbit.index.budget import Budget, Calibration
 from crossbit.index.planner import Search, build_structure, is_built
 from crossbit.index.segment import MAX_ID, MAX_ROWS, Segment, id_array
 from crossbit.index.weights import reorder, weighted_hamming
@@ -48,7 +48,7 @@ class HammingIndex:
         # Writers hold the lock and replace the tuple; readers take the current tuple without it.
         self._lock = threading.Lock()
         self._segments: tuple[Segment, ...] = ()
-        self._curve: RecallCurve | None = None
+        self._calibration: Calibration | None = None
 
     def add(self, ids: ArrayLike, codes: Codes) -> None:
         """Add codes under new ids.
@@ -143,8 +143,8 @@ class HammingIndex:
         if weights is None and budget is None:
             return search.nearest(queries, k)
         if weights is None and budget is not None:
-            matches, radii, gaps = search.certified(queries, k, **budget.limits(self._curve))
-            return budget.certify(matches, radii, gaps, self._curve)
+            matches, radii, gaps = search.certified(queries, k, **budget.limits(self._calibration))
+            return budget.certify(matches, radii, gaps, self._calibration)
         if weights is None or budget is not None:
             raise DataError("a search has either weights or a budget, got both")
         return search.weighted(queries, weights, k)
@@ -181,8 +181,9 @@ class HammingIndex:
         """Learn from held-out queries what searches with a budget probably find.
 
         Queries must be of the kind that will ask and not be in the index: codes of another
-        modality, or those of the index itself, have nearer neighbors. A hundred are enough;
-        it costs about fifty searches per query. The result is not saved with the index.
+        modality, or those of the index itself, have nearer neighbors. The more, the
+        better the estimate: about 0.02 off with 200, 0.01 with 1000. It costs about fifty searches
+        per query. The result is not saved with the index.
         """
         queries = np.ascontiguousarray(self._checked_words(codes))
         if not len(queries):
@@ -196,7 +197,7 @@ class HammingIndex:
             matches, _, gaps = search.certified(queries, k, gap=gap)
             return matches, gaps
 
-        self._curve = RecallCurve.fit(stopped, exact, self.n_bits)
+        self._calibration = Calibration.fit(stopped, exact, self.n_bits)
 
     def rerank(
         self, matches: Matches, scores: ArrayLike, *, k: int | None = None, ties_only: bool = False
@@ -291,7 +292,7 @@ class HammingIndex:
         other = HammingIndex(self.n_bits)
         other.meta = dict(self.meta)
         other._segments = self._segments
-        other._curve = self._curve
+        other._calibration = self._calibration
         return other
 
     def ids(self) -> NDArray[np.int64]:

@@ -63,7 +63,7 @@ NETWORK: dict[str, Any] = {
     "validation": 0.0,
 }
 CMSSH_CANDIDATES = [
-    {"inputs": inputs} for inputs in ("none", "standardize", "whiten", "unit+standardize")
+    {"inputs": inputs} for inputs in ("none", "standardize", "whiten", NETWORK["inputs"])
 ]
 """Preprocessing of CM-SSH, chosen by cross-validation on the training rows."""
 # Lines of the table whose difference the documentation speaks of.

@@ -110,7 +110,7 @@ _CMNN_GRID: list[dict[str, Any]] = [
     for margin, decay in product((2.0, 3.0, 4.0, 5.0), (0.0, 1.0))
 ]
 CMSSH_CANDIDATES: list[dict[str, Any]] = [
-    {"inputs": inputs} for inputs in ("none", "standardize", "whiten")
+    {"inputs": inputs} for inputs in ("none", "standardize", "unit+standardize", "whiten")
 ]
 """Preprocessing of CM-SSH, chosen by cross-validation on the training rows."""
 

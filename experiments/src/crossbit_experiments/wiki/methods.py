@@ -78,7 +78,7 @@ _CMNN_CANDIDATES: _Candidates = [{"margin": margin} for margin in ("50%", *_FAMI
 _DECAYS = (0.0, 1e-3)
 _TITLES = {"mmnn": "MM-NN", "cmnn": "CM-NN"}
 CMSSH_CANDIDATES: _Candidates = [
-    {"inputs": inputs} for inputs in ("none", "unit+standardize", "unit+whiten")
+    {"inputs": inputs} for inputs in ("none", "unit", "unit+standardize", "unit+whiten")
 ]
 """Preprocessing of CM-SSH, chosen by cross-validation on the training rows."""
 
@@ -100,7 +100,7 @@ _READINGS: dict[str, tuple[str, Rule]] = {
 }
 
 
-# The averages that the paper prints, where they are not the mean of its rounded numbers.
+# The averages that the paper prints where the mean of its numbers ends in 5: it rounds up.
 _PRINTED_AVERAGES = {(28.5, 22.0): 25.3, (24.9, 19.6): 22.3, (27.7, 22.6): 25.2}
 
 
