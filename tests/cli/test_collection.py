@@ -292,13 +292,13 @@ def test_search_prints_json_lines(
     assert json.loads(capsys.readouterr().out.splitlines()[0])[0]["id"] == "p0"
     assert run("search", filled, "--like", "p4", *own, "--bits", 8, "--rerank", 20) == 0
     hits = json.loads(capsys.readouterr().out)
-    assert hits[0]["id"] == "p4"
+    assert "p4" not in {hit["id"] for hit in hits}  # a query is not its own answer
     assert {hit["similarity"] * 8 % 1 for hit in hits} == {0.0}
     assert run("search", filled, *reranked, "payload") == 1
     assert "rerank_by must be one of codes, scores, features" in capsys.readouterr().err
     like = ("--like", "p4", *own)
     assert run("search", filled, *like, "-k", 1, "--json") == 0
-    assert json.loads(capsys.readouterr().out)[0]["id"] == "p4"
+    assert json.loads(capsys.readouterr().out)[0]["id"] != "p4"
     assert run("search", filled, *like, "-k", 2, "--group-by", "year", "--offset", 1) == 0
     (grouped,) = map(json.loads, capsys.readouterr().out.splitlines())
     assert len({2004, *(hit["payload"]["year"] for hit in grouped)}) == 3
@@ -319,8 +319,8 @@ def test_a_terminal_gets_tables(
     assert "like p4" in printed
     heading = ["id", "modality", "payload", "similarity", "distance"]
     assert printed.splitlines()[1].split() == heading
-    assert "tags: cloud, year: 2004" in printed
-    assert "1.000" in printed
+    assert "tags: red, food, year: 2015" in printed
+    assert "0.958" in printed
     assert (
         run(
             "annotate", filled, "--like", "p4", "-m", "image", "--target", "image", "--neighbors", 1
@@ -455,7 +455,7 @@ def test_an_output_that_is_not_utf8_loses_nothing(
         )
     written = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, "latin-1", write_through=True))
-    assert run("search", photos, "--like", "日本", "-m", "image", "-k", 1) == 0
+    assert run("search", photos, "--like", "é", "-m", "image", "-k", 1) == 0
     assert json.loads(written.getvalue())[0]["payload"] == {"name": "本"}
     written.truncate(0)
     written.seek(0)
@@ -681,3 +681,10 @@ def test_a_new_collection_is_as_private_as_the_umask_says(model: Path, tmp_path:
     assert {path.name: oct(path.stat().st_mode & 0o077) for path in paths} == {
         path.name: "0o0" for path in paths
     }
+
+
+def test_index_takes_fields(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("index", filled, "year", "tags") == 0
+    assert "indexed fields: tags, year" in capsys.readouterr().err
+    with Collection.open(filled) as collection:
+        assert {"tags", "year"} <= set(collection.stats().fields)

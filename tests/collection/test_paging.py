@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from crossbit import Collection, DataError
+from crossbit import Codes, Collection, DataError
 from crossbit.collection import paging
 from crossbit.metrics.weak import Threshold, with_thresholds
 from tests.faults.operations import WIDTHS, model
@@ -69,3 +69,55 @@ def test_a_frame_has_the_marks_if_there_are_any(tmp_path: Path) -> None:
         assert hits.to_frame()["weak"].tolist() == [hit.distance > 5 for hit in hits]
         (unmarked,) = made.search("text", X[:1])
         assert "weak" not in unmarked.to_frame()
+
+
+def test_weak_hits_of_one_modality_do_not_hide_others_that_are_not(tmp_path: Path) -> None:
+    # Texts are nearer, but all of them are weak; images are farther, and none is.
+    limits = {
+        ("text", "text"): Threshold(-1, 20, 20, 0.0),
+        ("text", "image"): Threshold(model(0).n_bits, 20, 20, 0.0),
+    }
+    with Collection.create(tmp_path / "d", with_thresholds(model(0), limits)) as made:
+        code = made.model.encode("text", X[:1])
+        far = Codes(~code.words & full_words(code.n_bits), code.n_bits)
+        made.upsert(range(40), {"text": repeated(code, 40)})
+        made.upsert(range(40, 60), {"image": repeated(far, 20)})
+        options = {"target": "*", "min_similarity": "auto"}
+        (hits,) = made.search("text", code, k=10, **options)
+        assert [hit.id for hit in hits] == list(range(40, 50))
+        (hits,) = made.search("text", code, k=10, offset=15, **options)
+        assert [hit.id for hit in hits] == list(range(55, 60))
+
+
+def test_a_search_for_hits_that_are_not_weak_ends_where_all_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    marked = with_thresholds(model(0), {("text", "text"): Threshold(0, 20, 20, 0.0)})
+    with Collection.create(tmp_path / "d", marked) as made:
+        made.upsert(range(300), {"text": X})
+        asked: list[int] = []
+        search = made._store.search
+        monkeypatch.setattr(
+            made._store,
+            "search",
+            lambda query, model: asked.append(query.k) or search(query, model),
+        )
+        (hits,) = made.search("text", X[:1], k=5, min_similarity="auto")
+    assert all(hit.distance == 0 for hit in hits)
+    assert asked == [5]
+
+
+def test_groups_of_an_unknown_field_are_an_error(collection: Collection) -> None:
+    with pytest.raises(DataError, match=r"no item has .*'off'.*of"):
+        collection.search("text", X[:1], group_by="off")
+    collection.upsert([300], {"text": -X[:1]}, [{"rare": 1}])  # not among the nearest
+    (hits,) = collection.search("text", X[:1], k=3, group_by="rare")
+    assert len(hits) == 3
+
+
+def repeated(code: Codes, n: int) -> Codes:
+    return Codes(np.repeat(code.words, n, axis=0), code.n_bits)
+
+
+def full_words(n_bits: int) -> np.ndarray:
+    return Codes.pack(np.ones((1, n_bits), bool)).words

@@ -45,6 +45,7 @@ _COMMANDS = {
         "stats": "Show the size of a collection, its modalities, and the health of its codes.",
         "check": "Verify every file of a collection and rebuild damaged indexes.",
         "compact": "Reclaim the space of deleted items, and save the indexes for a fast start.",
+        "index": "Index payload fields, so that searches can be filtered by them.",
         "upgrade": "Encode all items with another model from their stored features, then switch to"
         " it.",
         "adopt": "Switch to a model that has further modalities; no stored code is touched.",

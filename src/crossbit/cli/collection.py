@@ -179,6 +179,28 @@ def _compact(collection: CollectionPath, model: CollectionModel = None) -> None:
             console.say("the server compacts it now")
 
 
+@commands.command("index", rich_help_panel=_PANEL)
+def _index(
+    collection: CollectionPath,
+    fields: Annotated[list[str], typer.Argument(metavar="FIELD", help="Fields of the payloads.")],
+    model: CollectionModel = None,
+) -> None:
+    """Index payload fields, so that searches can be filtered by them.
+
+    A collection on disk indexes a field during the first search that is filtered by it. A service
+    does not let clients start that once there are 10,000 items: index the fields that they need.
+
+    For example:
+
+      crossbit index photos year tags camera.model
+    """
+    with open_collection(collection, model) as target:
+        for field in fields:
+            with console.steps(f"indexing {field}") as on_step, listening(on_step):
+                target.index_field(field)
+        console.say(f"indexed fields: {', '.join(sorted(target.stats().fields))}")
+
+
 def _database_bytes(collection: str) -> int:
     return sum(path.stat().st_size for path in Path(collection).glob("items.sqlite*"))
 

@@ -90,8 +90,9 @@ def _search(
 ) -> None:
     """Find the items nearest to a query of any modality.
 
-    A query is a raw input, a feature row (--rows) or an item of the collection (--like). Without
-    --target all modalities but the query's own are searched, or its own if there is no other.
+    A query is a raw input, a feature row (--rows) or an item of the collection (--like), which is
+    not among its own hits. Without --target all modalities but the query's own are searched, or its
+    own if there is no other.
     A hit is weak if it is farther than the best hit of 95 % of held-out queries ('crossbit learn'
     and 'crossbit calibrate' store how far that is).
 
@@ -118,6 +119,7 @@ def _search(
             min_similarity=_parse_similarity(min_similarity),
             group_by=group_by,
             offset=offset,
+            exclude=None if like is None else resolve_ids(source, [like])[0],
             bits=bits,
             rerank=rerank,
             rerank_by=rerank_by,

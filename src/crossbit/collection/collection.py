@@ -1,6 +1,7 @@
 """Collection: a model and the items it encodes, stored durably and searched while they change."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain, islice
 from os import PathLike
 from pathlib import Path
@@ -13,7 +14,7 @@ from crossbit.codes import Codes
 from crossbit.collection.encoder import Encoder, Inputs, check_model
 from crossbit.collection.filters import filter_fields, parse_filter
 from crossbit.collection.maintenance import Maintenance
-from crossbit.collection.paging import Page, check_budget
+from crossbit.collection.paging import Page, WeakMarks, check_budget
 from crossbit.collection.payloads import check_id, check_ids, check_payloads, check_text
 from crossbit.collection.rerank import check_keep, check_rerank
 from crossbit.collection.store import (
@@ -301,7 +302,7 @@ class Collection(Maintenance):
             raise DataError(f"{self.path}: this store compares whole codes; leave bits out")
         check_budget(budget, self.capabilities)
         reranked = None if rerank is None else rerank_by
-        is_reranked = self.capabilities.keeps_rows  # by the store
+        by_store = self.capabilities.keeps_rows
 
         def find(encoder: Encoder) -> list[Results]:
             targets = encoder.targets(target, modality)
@@ -314,16 +315,16 @@ class Collection(Maintenance):
                 targets,
                 conditions,
                 threads,
-                with_codes=with_codes or (reranked is not None and not is_reranked),
+                with_codes=with_codes or (reranked is not None and not by_store),
                 reranker=queries.reranker,
                 limit=page.reranked(rerank),
                 bits=bits,
                 otherwise=modality if target is None else None,
                 budget=budget,
             )
-            answers = page.search(self._store, query, encoder.fingerprint, reranked=bool(rerank))
-            weak = encoder.thresholds if bits is None else {}  # distances of whole codes
-            return queries.results(answers, page.selector(modality, weak), is_reranked=is_reranked)
+            weak = WeakMarks(modality, {} if bits else encoder.thresholds)  # of whole codes
+            answers = page.search(self._store, query, encoder.fingerprint, weak)
+            return queries.results(answers, partial(page.select, weak=weak), is_reranked=by_store)
 
         return self._with_encoder(find, X)
 

@@ -1,12 +1,12 @@
 """Which of the nearest items a search returns: similar enough, one per group, one page of them."""
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from crossbit._validation import check_fraction, check_integer
-from crossbit.collection.filters import MISSING, field_value
+from crossbit.collection.filters import MISSING, field_value, parse_filter
 from crossbit.collection.payloads import check_id, check_text
 from crossbit.collection.store import Capabilities, Query, Store
 from crossbit.collection.types import Hit, Id
@@ -15,7 +15,7 @@ from crossbit.index.budget import Budget
 from crossbit.metrics.weak import Thresholds
 
 MAX_GROUPED = 10_000
-"""Nearest items in which a search looks for groups."""
+"""Nearest items in which a search looks for groups, and for items that are not weak."""
 
 _WIDEN = 4  # factor of the number of items after a search that found too few groups
 AUTO = "auto"
@@ -95,26 +95,21 @@ class Page:
         drops = self.group_by is not None or bool(self.min_similarity)
         return self.candidates(rerank if drops else None)
 
-    def search(
-        self, store: Store, query: Query, model: str, *, reranked: bool = False
-    ) -> list[list[Hit]]:
+    def search(self, store: Store, query: Query, model: str, weak: "WeakMarks") -> list[list[Hit]]:
         """Return the nearest items of each query, enough for the page.
 
-        If several items share a group, more of them are searched, up to `MAX_GROUPED`. Those that
-        will be reranked are as many as the caller decided.
+        If several items share a group, or weak ones are dropped, more are searched, up to
+        `MAX_GROUPED`. Those that will be reranked are as many as the caller decided.
         """
         answers = store.search(query, model)
-        if self.group_by is None or reranked:
+        if self.group_by is not None:
+            self._check_group(store, query, model, answers)
+        elif self.min_similarity != AUTO:
             return answers
         limit = query.k
-        rows = list(range(len(answers)))
+        rows = [] if query.reranker is not None else list(range(len(answers)))
         while limit < MAX_GROUPED:
-            rows = [
-                row
-                for row in rows
-                if len(answers[row]) == limit
-                and len(self._groups(answers[row])) < self.candidates(None)
-            ]
+            rows = [row for row in rows if self._is_short(answers[row], limit, query, weak)]
             if not rows:
                 break
             limit = min(_WIDEN * limit, MAX_GROUPED)
@@ -123,22 +118,43 @@ class Page:
                 answers[row] = hits
         return answers
 
-    def selector(
-        self, modality: str, thresholds: Thresholds
-    ) -> Callable[[Sequence[Hit]], list[Hit]]:
-        """Return a function that picks the page from the ordered hits of a query of a modality."""
-        return lambda hits: self._select(modality, hits, thresholds)
+    def _check_group(
+        self, store: Store, query: Query, model: str, answers: Sequence[Sequence[Hit]]
+    ) -> None:
+        """Raise the store's error about an unknown field if no item has the field of the groups.
 
-    def _select(self, modality: str, hits: Sequence[Hit], thresholds: Thresholds) -> list[Hit]:
-        if thresholds:
-            _mark_weak(modality, hits, thresholds)
+        It is only searched for if that is fast, and if none of the hits has it.
+        """
+        field = str(self.group_by)
+        payloads = [hit.payload for hits in answers for hit in hits]
+        is_found = any(field_value(payload, field) is not MISSING for payload in payloads)
+        if payloads and not is_found and not store.unindexed_fields([field]):
+            conditions = parse_filter({field: {"!=": ""}})
+            store.search(replace(query, codes=query.codes[:1], k=1, filter=conditions), model)
+
+    def _is_short(self, hits: Sequence[Hit], limit: int, query: Query, weak: "WeakMarks") -> bool:
+        """Whether more items may fill a page for which these, the nearest, are too few."""
+        if len(hits) < limit or len(self._kept(hits, weak)) >= self.end:
+            return False
+        if self.min_similarity != AUTO:
+            return True
+        last = hits[-1]
+        targets = query.targets if last.modality in query.targets else [last.modality]
+        return any(not weak.is_weak(target, last.distance) for target in targets)
+
+    def select(self, hits: Sequence[Hit], weak: "WeakMarks") -> list[Hit]:
+        """Return the hits of the page, from the ordered hits of a query."""
+        return self._kept(hits, weak)[self.offset : self.end]
+
+    def _kept(self, hits: Sequence[Hit], weak: "WeakMarks") -> list[Hit]:
+        weak.mark(hits)
         if self.exclude is not None:
             hits = [hit for hit in hits if hit.id != self.exclude]
         if self.min_similarity == AUTO:
             hits = [hit for hit in hits if not hit.weak]
         elif self.min_similarity:
             hits = [hit for hit in hits if hit.similarity >= self.min_similarity]  # type: ignore[operator]
-        return self._groups(hits)[self.offset : self.end]
+        return self._groups(hits)
 
     def _groups(self, hits: Sequence[Hit]) -> list[Hit]:
         """Return the first hit of each group; an item without the field is its own group."""
@@ -155,8 +171,25 @@ class Page:
         return list(first.values())
 
 
-def _mark_weak(modality: str, hits: Iterable[Hit], thresholds: Thresholds) -> None:
-    for hit in hits:
-        largest = thresholds.get((modality, hit.modality))
-        if largest is not None:
-            hit.weak = hit.distance > largest
+@dataclass(frozen=True)
+class WeakMarks:
+    """Which hits of the queries of one modality are weak.
+
+    Args:
+        modality: Modality of the queries.
+        thresholds: Largest distance per direction.
+    """
+
+    modality: str
+    thresholds: Thresholds
+
+    def is_weak(self, target: str, distance: int) -> bool | None:
+        """Return whether an item at this distance is weak, None if there is no threshold."""
+        largest = self.thresholds.get((self.modality, target))
+        return None if largest is None else distance > largest
+
+    def mark(self, hits: Sequence[Hit]) -> None:
+        """Mark hits."""
+        if self.thresholds:
+            for hit in hits:
+                hit.weak = self.is_weak(hit.modality, hit.distance)

@@ -15,6 +15,7 @@ from crossbit._validation import check_known
 from crossbit.codes import Codes
 from crossbit.collection.collection import Collection
 from crossbit.collection.encoder import Inputs
+from crossbit.collection.filters import nested_fields, unknown_field
 from crossbit.collection.types import REPORT_FILE, Hit, Id, Item, Results
 from crossbit.errors import CrossbitError, DataError
 from crossbit.features.text import normalize_tag
@@ -35,6 +36,7 @@ API = "/api"
 _MAX_ERROR = 1000  # characters
 _TEXT = "text"  # the kind of input of the request fields text, tags and texts
 _STATS_SECONDS = 10.0  # that statistics are cached, because they are slow for a large collection
+_FIELDS_SAMPLE = 200  # items of which an error lists the fields
 _to_json = json.JSONEncoder(ensure_ascii=False).encode
 
 
@@ -256,12 +258,18 @@ class Service:
 
     def check_filter(self, conditions: dict[str, Any]) -> None:
         """Reject a filter that would build an index: clients must not trigger that."""
-        if missing := self.collection.unindexed_fields(conditions):
-            indexed = sorted(self.stats()["collection"]["fields"])
-            raise DataError(
-                f"filter: field {missing[0]!r} has no index; indexed fields: {indexed}; add one"
-                " with Collection.index_field"
-            )
+        missing = self.collection.unindexed_fields(conditions)
+        if not missing:
+            return
+        field = missing[0]
+        sample = islice(self.collection, _FIELDS_SAMPLE)
+        known = {name for item in sample for name in nested_fields(item.payload)}
+        if field not in known:
+            raise unknown_field(field, known.union(self.stats()["collection"]["fields"]))
+        raise DataError(
+            f"filter: field {field!r} has no index; index it with 'crossbit index COLLECTION"
+            f" {field}' where the collection is"
+        )
 
     # --- items ---
 
