@@ -21,6 +21,7 @@ from crossbit.server import ServerConfig, create_app
 ROOT = Path(__file__).resolve().parents[1]
 OUTPUT = ROOT / "clients" / "js" / "src" / "index.ts"
 _SKIPPED_TAGS = {"batch"}  # packed arrays, for the client in Python
+_READ_TAGS = {"search"}  # POST that changes nothing
 _NAMED = "/api/collections/{collection}/"  # the same routes again; a setting chooses them
 _SCALARS = {
     "string": "string",
@@ -110,12 +111,7 @@ class Operations:
 
     def add(self, path: str, method: str, operation: Schema) -> None:
         """Add one operation."""
-        plain = re.sub(r"[{}]", "", path)
-        suffix = re.sub(r"\W+", "_", plain) + f"_{method}"
-        base = operation["operationId"].removesuffix(suffix)
-        name = _camel(base)
-        if name in self.methods:  # the same verb at another path
-            name = _camel(f"{base}{re.sub(r'[^a-zA-Z0-9]+', '_', plain)}")
+        name = self._name(path, method, operation)
         arguments = [
             f"{_camel(each['name'])}: string"
             for each in operation.get("parameters", ())
@@ -131,20 +127,31 @@ class Operations:
             )
             arguments.append(f"query: {query}{'' if is_required else ' = {}'}")
         arguments.append("options: CallOptions = {}")
-        answer, kind = _answer(operation)
         target = re.sub(r"{(\w+)}", lambda m: f"${{encodeURIComponent({_camel(m[1])})}}", path)
-        call = [
+        request = [
             "method: " + json.dumps(method.upper()),
             f"path: `{target}`",
-            f"answer: {json.dumps(kind)}",
+            f"repeatable: {json.dumps(_is_read(method, operation))}",
         ]
-        call += ["body"] * bool(body) + ["query"] * bool(query)
+        request += ["body"] * bool(body) + ["query"] * bool(query)
+        result, call = _answer(operation, f"{{ {', '.join(request)} }}")
         summary = operation.get("description", "").splitlines() or [f"{method.upper()} {path}"]
         self.methods[name] = (
             f"\n  /** {summary[0]} */\n"
-            f"  {name}({', '.join(arguments)}): Promise<{answer}> {{\n"
-            f"    return this.call<{answer}>({{ {', '.join(call)} }}, options);\n  }}\n"
+            f"  {name}({', '.join(arguments)}): {result} {{\n    return {call};\n  }}\n"
         )
+
+    def _name(self, path: str, method: str, operation: Schema) -> str:
+        """Return the name of the route's function; of equal ones, the later with its path."""
+        suffix = re.sub(r"\W", "_", path) + f"_{method}"  # FastAPI appends it
+        base = operation["operationId"].removesuffix(suffix)
+        name = _camel(base)
+        if name in self.methods:
+            words = [word for word in path.split("/") if word not in ("api", base)]
+            name = _camel("_".join([base, *(word for word in words if word[:1] != "{")]))
+        if name in self.methods:
+            raise ValueError(f"{method.upper()} {path}: {name!r} is taken; rename its function")
+        return name
 
     def _body(self, operation: Schema) -> str:
         content = operation.get("requestBody", {}).get("content", {})
@@ -175,12 +182,24 @@ class Operations:
         return name
 
 
-def _answer(operation: Schema) -> tuple[str, str]:
-    """Type of the answer, and how it is read."""
+def _is_read(method: str, operation: Schema) -> bool:
+    """Whether the service may receive a request twice."""
+    return method == "get" or bool(_READ_TAGS & set(operation.get("tags", ())))
+
+
+def _answer(operation: Schema, request: str) -> tuple[str, str]:
+    """Type that a method returns, and the call that it makes."""
     content = operation["responses"]["200"].get("content", {})
+    if not content or "application/x-ndjson" in content:
+        return "AsyncGenerator<string>", f"this.lines({request}, options)"
     if "application/json" in content:
-        return type_of(content["application/json"].get("schema", {})), "json"
-    return ("string", "text") if "text/plain" in content else ("Blob", "blob")
+        answer = type_of(content["application/json"].get("schema", {}))
+        kind = "json"
+    else:
+        is_text = "text/plain" in content
+        answer = "string" if is_text else "Blob"
+        kind = "text" if is_text else "blob"
+    return f"Promise<{answer}>", f'this.call<{answer}>({request}, "{kind}", options)'
 
 
 def _camel(name: str) -> str:

@@ -12,6 +12,9 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from crossbit import Collection, HashModel
+from crossbit.features import BagOfTags, SignalStatistics
+from crossbit.features.shape import HeatKernelExtractor
+from crossbit.metrics.weak import Threshold, with_thresholds
 from crossbit.model import Affine
 from tests.server.running import Running, running
 from tests.server.shapes import make_gallery
@@ -149,4 +152,40 @@ def things(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         collection.upsert(list(range(len(payloads))), {"a": rows, "b": rows}, payloads)
     (folder / "c" / "report.json").write_text(json.dumps(ONE_ANSWER))
     with running(folder / "c", "--images", str(files)) as started:
+        yield started
+
+
+CAPTION = (  # of 119 characters
+    "A pressure sensor on the second floor of the old mill that reports once per minute and rests"
+    " whenever the river is high"
+)
+PLACES = ("mill", "river", "road")
+
+
+@pytest.fixture(scope="session")
+def readings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """Captions without files: signals can be uploaded, shapes cannot; some matches are weak."""
+    folder = tmp_path_factory.mktemp("readings") / "collection"
+    extractors = {
+        "signal": SignalStatistics(1),
+        "text": BagOfTags.fit([[place] for place in PLACES]),
+        "shape": HeatKernelExtractor(times=1, patches=1, n_values=1),
+    }
+    random = np.random.default_rng(0)
+    layers = {
+        name: [Affine(random.normal(size=(extractor.width, 16)), np.zeros(16))]
+        for name, extractor in extractors.items()
+    }
+    recipes = {name: extractor.recipe() for name, extractor in extractors.items()}
+    model = with_thresholds(
+        HashModel(layers, 16, recipes),
+        {("signal", "text"): Threshold(7, 100, 100, 0.05)},
+    )
+    n = 30
+    payloads = [{"caption": CAPTION, "place": PLACES[i % 3]} for i in range(n)]
+    with Collection.create(folder, model) as collection:
+        signals = random.normal(size=(n, extractors["signal"].width))
+        texts = [payload["place"] for payload in payloads]
+        collection.upsert(list(range(n)), {"signal": signals, "text": texts}, payloads)
+    with running(folder) as started:
         yield started

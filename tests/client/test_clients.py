@@ -21,13 +21,21 @@ from crossbit.collection import StaleModelError
 from crossbit.errors import BackendError
 from crossbit.features import BagOfTags, ColorHistogram
 from crossbit.model import Affine
-from tests.client.conftest import Serve
+from tests.client.conftest import AwaitedClient, Serve
 from tests.coroutines import run as run_coroutine
 from tests.features.images import encoded
 from tests.server.shapes import draw
 
 SIGNS = HashModel({"image": [Affine(np.eye(3), np.zeros(3))]}, n_bits=3)
 Remote = Callable[..., Client]
+ANSWER: dict[str, Any] = {
+    "changed": 1,
+    "items": 5,
+    "modalities": {},
+    "n_bits": 3,
+    "capabilities": {},
+    "results": [],
+}
 
 
 class Scripted:
@@ -46,7 +54,7 @@ class Scripted:
                 if status is None:
                     self.connection.close()
                     return
-                body = b'{"changed": 1, "items": 5, "modalities": {}, "n_bits": 3}'
+                body = json.dumps(ANSWER).encode()
                 if status != 200:
                     body = json.dumps({"error": f"status {status}"}).encode()
                 self.send_response(status)
@@ -91,6 +99,20 @@ def test_reads_are_repeated(scripted: Callable[..., Scripted], status: int | Non
     with connect(service.url) as client:
         assert len(service.paths) == 3
         assert len(client) == 5
+
+
+@pytest.mark.parametrize("make", [Client, AwaitedClient])
+@pytest.mark.parametrize("status", [503, None])
+def test_reads_by_post_and_scans_are_repeated(
+    scripted: Callable[..., Scripted], make: Callable[[str], Any], status: int | None
+) -> None:
+    service = scripted(200, status, 200, status)
+    with make(service.url) as client:
+        assert client.search("image", np.eye(3)) == []
+        with pytest.raises(BackendError, match="broke before all items"):
+            next(iter(client))
+    repeated = ["/api/batch/search"] * 2 + ["/api/batch/scan"] * 2
+    assert service.paths == ["/api/batch", *repeated]
 
 
 def test_a_write_is_repeated_if_the_service_asks_for_it(scripted: Callable[..., Scripted]) -> None:
@@ -182,8 +204,6 @@ def test_a_model_is_not_changed_over_http(remote: Remote) -> None:
         client.upgrade(SIGNS)
     with pytest.raises(DataError, match="run 'crossbit upgrade' where the collection is"):
         client.extend(SIGNS)
-    with pytest.raises(DataError, match="kept scores and features are read where"):
-        client.scan(kept=True)
     assert client.model == SIGNS
     assert client.scan()[0] == SIGNS
 

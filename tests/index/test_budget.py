@@ -10,7 +10,7 @@ from crossbit import kernels
 from crossbit.codes import Codes, Matches
 from crossbit.errors import DataError
 from crossbit.index import Budget, HammingIndex, planner
-from crossbit.index.budget import Calibration, _not_decreasing, _RecallCurve, found_share
+from crossbit.index.budget import RecallCalibration, _not_decreasing, _RecallCurve, found_share
 from crossbit.kernels.search import FINISHED
 
 
@@ -133,7 +133,7 @@ def test_a_curve_never_decreases_and_keeps_its_mean(values: list[float]) -> None
 def test_a_calibration_is_read_in_both_directions() -> None:
     curve = _RecallCurve(np.array([0, 10, 20]), np.array([0.5, 0.7, 0.9]))
     own = _RecallCurve(np.array([5, 10]), np.array([0.2, 0.4]))
-    calibration = Calibration((0, 5), np.array([0.5, 0.8]), (curve, own), curve)
+    calibration = RecallCalibration((0, 5), np.array([0.5, 0.8]), (curve, own), curve)
     reached = np.array([-5, 5, 30, FINISHED], np.int32)
     assert calibration.recall(reached, None) == pytest.approx([0.5, 0.6, 0.9, 1.0])
     assert calibration.recall(reached, 5) == pytest.approx([0.2, 0.2, 0.4, 1.0])
@@ -149,7 +149,7 @@ def test_estimates_are_unbiased_for_queries_that_jump_over_the_gap() -> None:
     def search(gap: int) -> tuple[Matches, NDArray[np.int32]]:
         return (half, np.array([gap, 4], np.int32)) if gap <= 4 else (exact, np.full(2, FINISHED))
 
-    calibration = Calibration.fit(search, exact, n_bits=16)
+    calibration = RecallCalibration.fit(search, exact, n_bits=16)
     for gap in calibration.gaps:
         reached = search(gap)[1]
         assert calibration.recall(reached, gap).mean() == pytest.approx(0.75)

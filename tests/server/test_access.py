@@ -227,6 +227,27 @@ def test_a_bucket_is_filled_at_the_rate(monkeypatch: pytest.MonkeyPatch) -> None
     assert len(limit._full) <= 2002
 
 
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_workers_divide_the_rate(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    limits = [RateLimit(8) for _ in range(workers)]
+    for limit in limits:
+        limit.share(workers)
+    assert sum(limit.wait("a") == 0 for limit in limits for _ in range(100)) == 16  # the burst
+    admitted = 0
+    for _ in range(100):
+        now += 0.05
+        admitted += sum(limit.wait("a") == 0 for limit in limits for _ in range(3))
+    assert admitted == 8 * 5  # in five seconds
+
+
+def test_no_limit_is_divided() -> None:
+    limit = RateLimit(None)
+    limit.share(2)
+    assert [limit.wait("a") for _ in range(100)] == [0.0] * 100
+
+
 def test_a_rate_must_be_positive() -> None:
     with pytest.raises(DataError, match=r"rate_limit must be more than 0 requests.*, got 0"):
         ServerConfig(rate_limit=0)
@@ -283,6 +304,31 @@ def test_the_access_log(
     (line,) = log.read_text().splitlines()
     assert json.loads(line)["path"] == "/no\nsuch"
     assert READER not in line + (tmp_path / "old.jsonl").read_text()
+
+
+def test_the_access_log_names_the_default_collection(
+    folder: Path, token_file: Path, tmp_path: Path
+) -> None:
+    log = tmp_path / "access.jsonl"
+    config = ServerConfig(token_file=token_file, access_log=str(log), writable=True)
+    with TestClient(create_app(folder, config), base_url="http://localhost") as client:
+        client.post("/api/search", json=QUERY, headers=bearer(OWNER))
+        client.get("/api/items?limit=0", headers=bearer(OWNER))
+        client.get("/api/items", headers=bearer(READER))  # it may not use birds
+        client.post("/api/batch/delete", json={"ids": []}, headers=bearer(OWNER))
+        client.get("/api/collections/cats/items", headers=bearer(OWNER))
+        client.get("/api/collections", headers=bearer(OWNER))
+        client.get("/api/items", headers=bearer("wrong"))
+    lines = map(json.loads, log.read_text().splitlines())
+    assert [(line["status"], line["collection"], line["route"]) for line in lines] == [
+        (200, "birds", "/api/search"),
+        (422, "birds", "/api/items"),
+        (403, "birds", "/api/items"),
+        (200, "birds", "/api/batch/delete"),
+        (200, "cats", "/api/collections/{collection}/items"),
+        (200, "", "/api/collections"),
+        (401, "", "other"),
+    ]
 
 
 def test_a_log_that_cannot_be_written_is_reported(tmp_path: Path) -> None:

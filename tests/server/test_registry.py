@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
 from crossbit import Collection, DataError, HashModel
@@ -118,13 +119,43 @@ def test_the_default_collection_can_disappear(client: TestClient, folder: Path) 
     assert "there is no collection 'birds'; see GET /api/collections" in answer.json()["error"]
 
 
-def test_metrics_count_items_by_collection(client: TestClient) -> None:
+def counts(client: TestClient) -> dict[str, float]:
+    """Name of a collection → ``crossbit_items``."""
+    return {
+        sample.labels["collection"]: sample.value
+        for family in text_string_to_metric_families(client.get("/metrics").text)
+        for sample in family.samples
+        if sample.name == "crossbit_items"
+    }
+
+
+def test_metrics_count_items_of_all_collections(client: TestClient, folder: Path) -> None:
+    assert counts(client) == {"birds": 3, "cats": 3}  # nobody has opened cats
+    assert client.get("/healthz").json() == {"status": "ok", "items": 3}
     client.get("/api/collections/cats/items")
-    text = client.get("/metrics").text
-    assert 'crossbit_items{collection="birds"} 3' in text
-    assert 'crossbit_items{collection="cats"} 3' in text
-    assert 'route="/api/collections/{collection}/items"' in text
+    make(folder, "dogs", items=1)
+    make(folder, "damaged")
+    (folder / "damaged" / "items.sqlite").write_bytes(b"not a database")
+    assert counts(client) == {"birds": 3, "cats": 3, "dogs": 1}
     assert client.get("/healthz").json() == {"status": "ok", "items": 6}
+    assert 'route="/api/collections/{collection}/items"' in client.get("/metrics").text
+
+
+def test_monitoring_notices_what_others_do_in_the_folder(client: TestClient, folder: Path) -> None:
+    for name in NAMES:
+        assert ids(client, f"/api/collections/{name}")
+    shutil.rmtree(folder / "cats")
+    assert counts(client) == {"birds": 3}
+    assert client.get("/healthz").json() == {"status": "ok", "items": 3}
+    make(folder, "cats", items=5)
+    assert counts(client) == {"birds": 3, "cats": 5}
+
+
+def test_counting_loads_no_model(
+    client: TestClient, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(HashModel, "load", lambda *_: pytest.fail("a model was loaded"))
+    assert counts(client)["cats"] == 3
 
 
 def test_names_are_checked(folder: Path) -> None:

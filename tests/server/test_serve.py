@@ -1,5 +1,6 @@
 """The command ``crossbit serve``."""
 
+import json
 import socket
 import sys
 import urllib.error
@@ -57,6 +58,33 @@ def test_a_missing_collection_is_reported(
 ) -> None:
     assert main(["serve", str(tmp_path)]) == 1
     assert "not a collection" in capsys.readouterr().err
+
+
+def test_an_empty_folder_needs_clients_that_may_write(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "lost+found").mkdir()  # of an empty volume
+    assert main(["serve", str(tmp_path)]) == 1
+    error = " ".join(capsys.readouterr().err.split())
+    assert "not a collection, and it contains none; create one with 'crossbit create'" in error
+    assert "or let clients create them in this folder with --writable" in error
+    with running(tmp_path, "--writable") as started:
+        with urllib.request.urlopen(f"{started.address}/api/collections") as answer:
+            assert json.load(answer) == {"collections": []}
+        assert urllib.request.urlopen(f"{started.address}/metrics").status == 200
+        assert started.stop() == 0
+
+
+@pytest.mark.parametrize("name", ["missing", "model", "notes"])
+def test_another_folder_is_not_empty(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    HashModel({"image": [Affine(np.eye(4), np.zeros(4))]}, 4).save(tmp_path / "model")
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "today.txt").write_text("a folder of something else")
+    assert main(["serve", str(tmp_path / name), "--writable"]) == 1
+    error = " ".join(capsys.readouterr().err.split())
+    assert ("no such folder" if name == "missing" else "not a collection (it contains") in error
 
 
 def test_a_missing_library_is_reported(

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -182,6 +183,74 @@ def test_the_number_of_workers_is_checked() -> None:
         serve_workers(lambda: pytest.fail("not reached"), workers=0)
 
 
+@pytest.fixture
+def shared_folder(tmp_path: Path) -> Iterator[tuple[Running, Path]]:
+    """Two workers of a folder that contains a model, and no collection yet."""
+    folder = tmp_path / "all"
+    HashModel({"image": [Affine(np.eye(8), np.zeros(8))]}, 8).save(folder / "model")
+    with running(folder, "--workers", "2", "--writable") as started:
+        yield started, folder
+
+
+def test_workers_agree_about_the_collections_of_a_folder(
+    shared_folder: tuple[Running, Path],
+) -> None:
+    service, folder = shared_folder
+    first, second = workers_of(service)
+    with paused(second):
+        assert ask(service, "/api/collections", {"name": "b", "model": "model"})["default"]
+        assert not ask(service, "/api/collections", {"name": "a", "model": "model"})["default"]
+        item = {"id": "x", "features": {"image": [1.0] * 8}}
+        assert ask(service, "/api/items", {"items": [item]}) == {"changed": 1}
+    os.kill(first, signal.SIGKILL)
+    wait_for(lambda: first not in workers_of(service) and len(workers_of(service)) == 2)
+    for other in workers_of(service):
+        with paused(other):
+            assert ask(service, "/api/items")["total"] == 1
+            text = ask(service, "/metrics")
+            assert 'crossbit_items{collection="b"} 1\n' in text
+            assert 'crossbit_items{collection="a"} 0\n' in text
+    assert sorted(each.name for each in folder.iterdir()) == ["a", "b", "model"]
+
+
+def test_workers_share_the_rate_limit(collection: Path) -> None:
+    with running(collection, "--workers", "2", "--rate-limit", "0.02") as service:
+        for other in workers_of(service):
+            with paused(other):
+                assert ask(service, "/api/items")["total"] == 3
+                with pytest.raises(urllib.error.HTTPError, match="429") as caught:
+                    ask(service, "/api/items")
+                assert "at most 0.02 requests per second" in caught.value.read().decode()
+                assert 60 < int(caught.value.headers["Retry-After"]) <= 100  # and not 1 / 0.02
+
+
+def test_drift_is_what_a_worker_that_has_opened_the_collection_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "time", lambda: now)
+    boards = [Board(), Board()]
+    workers = [RequestMetrics(), RequestMetrics()]
+    for own, worker in enumerate(workers):
+        worker.share(boards, own)
+
+    def scrape(worker: int, drift: float | None) -> list[str]:
+        name = "crossbit_drifting_modalities"
+        drifts = {"a": {} if drift is None else {name: ("Help.", drift)}}
+        lines = workers[worker].text({"a": 900, "b": 1}, drifts).splitlines()
+        return [line for line in lines if line.startswith(name)]
+
+    assert scrape(1, None) == []
+    for reported in (2.0, 1.0):
+        now += 15
+        line = f'crossbit_drifting_modalities{{collection="a"}} {reported:g}'
+        assert scrape(0, reported) == [line]
+        assert scrape(1, None) == [line]
+    now += 15
+    assert scrape(1, 3.0)[0].endswith(" 3")  # the newest
+    assert "collection" not in workers[0].text({}, {})  # a client that may not read it
+
+
 def test_metrics_of_boards_are_added() -> None:
     boards = [Board(), Board()]
     boards[0].write({"counts": [[["GET", "/", 200], 2]], "running": 9})  # of a dead worker
@@ -189,9 +258,13 @@ def test_metrics_of_boards_are_added() -> None:
     metrics = RequestMetrics()
     metrics.add("GET", "/", 200, 0.1)
     metrics.share(boards, 0)
-    text = metrics.text({})
+    text = metrics.text({}, {})
     assert 'crossbit_requests_total{method="GET",route="/",status="200"} 8\n' in text
     assert "crossbit_requests_running 1\n" in text
+
+
+def test_a_large_number_of_items_is_exact() -> None:
+    assert 'crossbit_items{collection="a"} 12345678\n' in RequestMetrics().text({"a": 12345678}, {})
 
 
 def test_counters_do_not_fall_when_another_worker_answers() -> None:
@@ -203,7 +276,7 @@ def test_counters_do_not_fall_when_another_worker_answers() -> None:
         workers[count % 2].add("GET", "/", 200, 0.1)
         for worker in (workers[count % 2], workers[1 - count % 2]):
             line = f'crossbit_requests_total{{method="GET",route="/",status="200"}} {count}\n'
-            assert line in worker.text({})
+            assert line in worker.text({}, {})
 
 
 def test_a_board_returns_only_complete_values() -> None:

@@ -361,96 +361,96 @@ export interface Value {
 export class Crossbit extends Transport {
   /** List the collections that the client may use, the default one first. */
   collections(options: CallOptions = {}): Promise<CollectionsResponse> {
-    return this.call<CollectionsResponse>({ method: "GET", path: `/api/collections`, answer: "json" }, options);
+    return this.call<CollectionsResponse>({ method: "GET", path: `/api/collections`, repeatable: true }, "json", options);
   }
 
   /** Create an empty collection with the model of another one, or a model folder. */
   createCollection(body: CreateRequest, options: CallOptions = {}): Promise<Entry> {
-    return this.call<Entry>({ method: "POST", path: `/api/collections`, answer: "json", body }, options);
+    return this.call<Entry>({ method: "POST", path: `/api/collections`, repeatable: false, body }, "json", options);
   }
 
   /** Delete a collection with all its items; it cannot be undone. */
-  deleteCollectionApiCollectionsCollectionDelete(collection: string, options: CallOptions = {}): Promise<Entry> {
-    return this.call<Entry>({ method: "DELETE", path: `/api/collections/${encodeURIComponent(collection)}`, answer: "json" }, options);
+  deleteCollection(collection: string, options: CallOptions = {}): Promise<Entry> {
+    return this.call<Entry>({ method: "DELETE", path: `/api/collections/${encodeURIComponent(collection)}`, repeatable: false }, "json", options);
   }
 
   /** Search with features, a text, tags or an item. */
   search(body: SearchRequest, options: CallOptions = {}): Promise<SearchResponse> {
-    return this.call<SearchResponse>({ method: "POST", path: `/api/search`, answer: "json", body }, options);
+    return this.call<SearchResponse>({ method: "POST", path: `/api/search`, repeatable: true, body }, "json", options);
   }
 
   /** Search with up to 100 queries; a query that is wrong has an error instead of hits. */
   searchBatch(body: SearchBatchRequest, options: CallOptions = {}): Promise<SearchBatchResponse> {
-    return this.call<SearchBatchResponse>({ method: "POST", path: `/api/search/batch`, answer: "json", body }, options);
+    return this.call<SearchBatchResponse>({ method: "POST", path: `/api/search/batch`, repeatable: true, body }, "json", options);
   }
 
   /** Search with an image, or another file that a modality accepts, as the request body. */
   searchUpload(body: Body, query: SearchUploadQuery = {}, options: CallOptions = {}): Promise<SearchResponse> {
-    return this.call<SearchResponse>({ method: "POST", path: `/api/search/picture`, answer: "json", body, query }, options);
+    return this.call<SearchResponse>({ method: "POST", path: `/api/search/picture`, repeatable: true, body, query }, "json", options);
   }
 
   /** Suggest tags: those of the nearest items, ranked by vote. */
   annotate(body: AnnotateRequest, options: CallOptions = {}): Promise<AnnotateResponse> {
-    return this.call<AnnotateResponse>({ method: "POST", path: `/api/annotate`, answer: "json", body }, options);
+    return this.call<AnnotateResponse>({ method: "POST", path: `/api/annotate`, repeatable: true, body }, "json", options);
   }
 
   /** Suggest tags for an image, or another file that a modality accepts. */
   annotateUpload(body: Body, query: AnnotateUploadQuery = {}, options: CallOptions = {}): Promise<AnnotateResponse> {
-    return this.call<AnnotateResponse>({ method: "POST", path: `/api/annotate/picture`, answer: "json", body, query }, options);
+    return this.call<AnnotateResponse>({ method: "POST", path: `/api/annotate/picture`, repeatable: true, body, query }, "json", options);
   }
 
   /** Read items by id, or a range of all items in order of arrival. */
   items(query: ItemsQuery = {}, options: CallOptions = {}): Promise<ItemsResponse> {
-    return this.call<ItemsResponse>({ method: "GET", path: `/api/items`, answer: "json", query }, options);
+    return this.call<ItemsResponse>({ method: "GET", path: `/api/items`, repeatable: true, query }, "json", options);
   }
 
   /** Add or update items, all of them or none; durable when the response arrives. */
   upsert(body: UpsertRequest, options: CallOptions = {}): Promise<ChangeResponse> {
-    return this.call<ChangeResponse>({ method: "POST", path: `/api/items`, answer: "json", body }, options);
+    return this.call<ChangeResponse>({ method: "POST", path: `/api/items`, repeatable: false, body }, "json", options);
   }
 
   /** Return a thumbnail of an item's image. */
   thumbnail(query: ThumbnailQuery, options: CallOptions = {}): Promise<Blob> {
-    return this.call<Blob>({ method: "GET", path: `/api/pictures`, answer: "blob", query }, options);
+    return this.call<Blob>({ method: "GET", path: `/api/pictures`, repeatable: true, query }, "blob", options);
   }
 
   /** Return the file that a payload field of an item names: audio, a mesh or a signal. */
   media(query: MediaQuery, options: CallOptions = {}): Promise<Blob> {
-    return this.call<Blob>({ method: "GET", path: `/api/media`, answer: "blob", query }, options);
+    return this.call<Blob>({ method: "GET", path: `/api/media`, repeatable: true, query }, "blob", options);
   }
 
   /** Return statistics of the collection, health of its codes, and its model. */
   stats(options: CallOptions = {}): Promise<StatsResponse> {
-    return this.call<StatsResponse>({ method: "GET", path: `/api/stats`, answer: "json" }, options);
+    return this.call<StatsResponse>({ method: "GET", path: `/api/stats`, repeatable: true }, "json", options);
   }
 
   /** Stream all items of one moment as JSON lines, which ``crossbit import`` reads. */
-  export(options: CallOptions = {}): Promise<Blob> {
-    return this.call<Blob>({ method: "GET", path: `/api/export`, answer: "blob" }, options);
+  export(options: CallOptions = {}): AsyncGenerator<string> {
+    return this.lines({ method: "GET", path: `/api/export`, repeatable: true }, options);
   }
 
   /** Return facets, example words and names of bits, from a sample of the items. */
   readOverview(options: CallOptions = {}): Promise<OverviewResponse> {
-    return this.call<OverviewResponse>({ method: "GET", path: `/api/overview`, answer: "json" }, options);
+    return this.call<OverviewResponse>({ method: "GET", path: `/api/overview`, repeatable: true }, "json", options);
   }
 
   /** Add or update items given as files, all of them or none, as multipart/form-data. */
   upload(body: FormData, options: CallOptions = {}): Promise<ChangeResponse> {
-    return this.call<ChangeResponse>({ method: "POST", path: `/api/items/upload`, answer: "json", body }, options);
+    return this.call<ChangeResponse>({ method: "POST", path: `/api/items/upload`, repeatable: false, body }, "json", options);
   }
 
   /** Delete items and return how many existed. */
   delete(body: DeleteRequest, options: CallOptions = {}): Promise<ChangeResponse> {
-    return this.call<ChangeResponse>({ method: "POST", path: `/api/items/delete`, answer: "json", body }, options);
+    return this.call<ChangeResponse>({ method: "POST", path: `/api/items/delete`, repeatable: false, body }, "json", options);
   }
 
   /** Return whether the service responds, and the items of the collections in use. */
   health(options: CallOptions = {}): Promise<HealthResponse> {
-    return this.call<HealthResponse>({ method: "GET", path: `/healthz`, answer: "json" }, options);
+    return this.call<HealthResponse>({ method: "GET", path: `/healthz`, repeatable: true }, "json", options);
   }
 
   /** Return counts and durations of requests in Prometheus's text format. */
   prometheus(options: CallOptions = {}): Promise<string> {
-    return this.call<string>({ method: "GET", path: `/metrics`, answer: "text" }, options);
+    return this.call<string>({ method: "GET", path: `/metrics`, repeatable: true }, "text", options);
   }
 }

@@ -1,7 +1,7 @@
 // The client against a running service, whose address is in CROSSBIT_URL.
 
 import assert from "node:assert/strict";
-import { createServer } from "node:http";
+import { createServer, type RequestListener } from "node:http";
 import type { AddressInfo } from "node:net";
 import { test } from "node:test";
 
@@ -61,8 +61,6 @@ test("collections are chosen by name", async () => {
   const named = new Crossbit(url, { ...settings, collection: "collection" });
   assert.equal((await named.items()).total, (await service.items()).total);
   assert.equal((await named.collections()).collections.length, 1);
-  const lines = (await (await named.export()).text()).trim().split("\n");
-  assert.equal(JSON.parse(lines.at(-1) ?? "").items, lines.length - 2);
   await assert.rejects(new Crossbit(url, { ...settings, collection: "../x" }).stats(), { status: 404 });
 });
 
@@ -85,19 +83,128 @@ test("errors have the message of the service and its status", async () => {
   await assert.rejects(new Crossbit("http://127.0.0.1:9", { retries: 0 }).health(), { status: 0 });
 });
 
-test("a busy service is asked again", async () => {
+test("an export is a stream of lines", async () => {
+  const lines: string[] = [];
+  for await (const line of service.export()) lines.push(line);
+  assert.match(lines[0] ?? "", /"format": "crossbit.export/);
+  assert.equal(JSON.parse(lines.at(-1) ?? "").items, lines.length - 2);
+  for await (const line of service.export()) {
+    assert.equal(line, lines[0]);
+    break;
+  }
+  await assert.rejects(service.export({ signal: AbortSignal.abort() }).next(), { name: "AbortError" });
+});
+
+/** Run a service that answers as given, and return the number of requests that it got. */
+async function withService(answer: RequestListener, use: (url: string) => Promise<void>, port = 0): Promise<number> {
   let requests = 0;
-  const server = createServer((_, response) => {
+  const server = createServer((request, response) => {
     requests += 1;
-    response.writeHead(requests < 3 ? 503 : 200, { "Content-Type": "application/json" });
-    response.end(requests < 3 ? '{"error": "busy"}' : '{"status": "ok", "items": 1}');
-  }).listen(0, "127.0.0.1");
+    answer(request, response);
+  }).listen(port, "127.0.0.1");
   await new Promise((resolve) => server.once("listening", resolve));
-  const address = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
-  assert.equal((await new Crossbit(address).health()).items, 1);
-  assert.equal(requests, 3);
-  server.close();
-  server.closeAllConnections();
+  try {
+    await use(`http://127.0.0.1:${(server.address() as AddressInfo).port}`);
+  } finally {
+    server.close();
+    server.closeAllConnections();
+  }
+  return requests;
+}
+
+/** Fail as given, a number of times, and answer then. */
+function failing(times: number, status: number | "lost" | "cut"): RequestListener {
+  let left = times;
+  return (_, response) => {
+    const fails = left-- > 0;
+    if (fails && status === "lost") return response.destroy();
+    response.writeHead(fails && status !== "cut" ? Number(status) : 200, { "Content-Length": 30 });
+    if (fails && status === "cut") return response.write('{"changed"', () => response.destroy());
+    response.end('{"changed": 1, "hits":[1]}'.padEnd(30));
+  };
+}
+
+const LOST = { name: "CrossbitError", status: 0 };
+
+for (const status of [503, "lost", "cut"] as const) {
+  test(`a search is repeated: ${status}`, async () => {
+    const requests = await withService(failing(2, status), async (address) => {
+      assert.equal((await new Crossbit(address).search({ text: "red" })).hits.length, 1);
+    });
+    assert.equal(requests, 3);
+  });
+
+  test(`retries end: ${status}`, async () => {
+    const requests = await withService(failing(9, status), async (address) => {
+      const wanted = status === 503 ? { status } : LOST;
+      await assert.rejects(new Crossbit(address, { retries: 1 }).health(), wanted);
+    });
+    assert.equal(requests, 2);
+  });
+}
+
+test("a write is repeated if the service asks for it", async () => {
+  const requests = await withService(failing(1, 503), async (address) => {
+    assert.equal((await new Crossbit(address).delete({ ids: ["a"] })).changed, 1);
+  });
+  assert.equal(requests, 2);
+});
+
+test("a write whose answer was lost is not repeated", async () => {
+  for (const status of ["lost", "cut"] as const) {
+    const requests = await withService(failing(1, status), async (address) => {
+      await assert.rejects(new Crossbit(address).delete({ ids: ["a"] }), LOST);
+    });
+    assert.equal(requests, 1);
+  }
+});
+
+test("a write that was not sent is repeated", async () => {
+  let address = "";
+  await withService(failing(0, 503), async (url) => void (address = url));
+  const change = new Crossbit(address, { retries: 6 }).delete({ ids: ["a"] });
+  await new Promise((resolve) => setTimeout(resolve, 50)); // the first attempt is refused
+  const requests = await withService(failing(0, 503), async () => {
+    assert.equal((await change).changed, 1);
+  }, Number(new URL(address).port));
+  assert.equal(requests, 1);
+});
+
+test("an export that is not complete is an error", async () => {
+  const first = '{"format": "crossbit.export/2"}\n';
+  const answers: [RequestListener, RegExp][] = [
+    [(_, response) => response.end(first), /broke before all items had arrived/],
+    [(_, response) => response.end(`${first}{"error":"the scan took too long"}\n`), /^the scan took too long$/],
+    [(_, response) => response.write(first, () => response.destroy()), /did not answer/],
+    [(_, response) => response.write(first), /nothing arrived for 500 ms/],
+  ];
+  for (const [answer, message] of answers) {
+    await withService(answer, async (address) => {
+      const lines = new Crossbit(address, { timeout: 500, retries: 0 }).export();
+      await assert.rejects(async () => { for await (const _ of lines); }, { ...LOST, message });
+    });
+  }
+});
+
+test("a slow reader of an export is waited for", async () => {
+  const answer: RequestListener = (_, response) => {
+    response.write('{"format": "crossbit.export/2"}\n');
+    setTimeout(() => response.end('{"items": 0}\n'), 150);
+  };
+  await withService(answer, async (address) => {
+    let count = 0;
+    for await (const _ of new Crossbit(address, { timeout: 600 }).export()) {
+      count += 1;
+      await new Promise((resolve) => setTimeout(resolve, 800));
+    }
+    assert.equal(count, 2);
+  });
+});
+
+test("every method has a short name", () => {
+  const names = Object.getOwnPropertyNames(Crossbit.prototype);
+  assert.deepEqual(names.filter((name) => /Api/.test(name) || name.length > 20), []);
+  assert.ok(names.includes("deleteCollection"));
 });
 
 test("a request can be aborted", async () => {

@@ -32,7 +32,7 @@ def _serve(
         typer.Argument(
             metavar="[NAME=]COLLECTION...",
             help="Folders of collections, or their addresses (milvus:// or postgresql://…/name);"
-            " or one folder that contains them.",
+            " or one folder that contains them, which can be empty with --writable.",
         ),
     ],
     host: Annotated[
@@ -58,7 +58,9 @@ def _serve(
     rate_limit: Annotated[
         float | None,
         typer.Option(
-            min=0.01, help="Requests per second of one token or address.", show_default="no limit"
+            min=0.01,
+            help="Requests per second of one token or address, divided among the workers.",
+            show_default="no limit",
         ),
     ] = None,
     access_log: Annotated[
@@ -151,12 +153,13 @@ def run_server(
         allowed_hosts=(*LOOPBACK, host, *(allowed_hosts or [])),
         **settings,
     )
-    with _open(collections, model) as sources:
+    writable = config.writable
+    with _open(collections, model, writable=writable) as sources:
         title = _describe(sources, images)
 
     @contextmanager
     def application() -> "Iterator[FastAPI]":
-        with _open(collections, model) as sources:
+        with _open(collections, model, writable=writable) as sources:
             yield server.create_app(sources, config)
 
     def ready(address: str) -> None:
@@ -187,10 +190,21 @@ def _describe(sources: Mapping[str, Collection] | Path, images: Path | None) -> 
 
 
 @contextmanager
-def _open(words: list[str], model: Path | None) -> Iterator[Mapping[str, Collection] | Path]:
+def _open(
+    words: list[str], model: Path | None, *, writable: bool
+) -> Iterator[Mapping[str, Collection] | Path]:
     """Open the collections that words name; yield a folder that contains collections as it is."""
-    if len(words) == 1 and _contains_collections(Path(words[0])):
-        yield Path(words[0])
+    folder = Path(words[0])
+    if len(words) == 1 and _contains_collections(folder):
+        yield folder
+        return
+    if len(words) == 1 and _awaits_collections(folder):
+        if not writable:
+            raise DataError(
+                f"{folder}: not a collection, and it contains none; create one with 'crossbit"
+                " create', or let clients create them in this folder with --writable"
+            )
+        yield folder
         return
     with ExitStack() as stack:
         opened: dict[str, Collection] = {}
@@ -210,7 +224,21 @@ def _open(words: list[str], model: Path | None) -> Iterator[Mapping[str, Collect
 def _contains_collections(folder: Path) -> bool:
     if not is_folder(str(folder)) or not folder.is_dir() or Collection.exists(folder):
         return False
-    return any(Collection.exists(each) for each in folder.iterdir())
+    return any(map(Collection.exists, _subfolders(folder)))
+
+
+def _awaits_collections(folder: Path) -> bool:
+    """Whether a folder is empty, or contains only models, with which clients create collections."""
+    if not is_folder(str(folder)) or not folder.is_dir():
+        return False
+    return all((each / "config.json").is_file() for each in _subfolders(folder))
+
+
+def _subfolders(folder: Path) -> list[Path]:
+    """What a folder contains, without names that no collection can have, such as lost+found."""
+    from crossbit.server.registry import COLLECTION_NAME
+
+    return [each for each in folder.iterdir() if re.fullmatch(COLLECTION_NAME, each.name)]
 
 
 def _name_and_path(word: str) -> tuple[str, str]:

@@ -2,15 +2,25 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from crossbit.annotate import Tag
 from crossbit.client import verbs
-from crossbit.client.transport import RemoteCall, Settings, error_of, httpx, read_lines_async
+from crossbit.client.transport import (
+    SCAN,
+    RemoteCall,
+    Settings,
+    error_of,
+    httpx,
+    read_lines_async,
+)
 from crossbit.collection import wire
 from crossbit.collection.encoder import Inputs
+from crossbit.collection.store import Capabilities
 from crossbit.collection.types import Finding, Id, Item, Results, Stats
+from crossbit.data.labels import RowLabels
 from crossbit.index.budget import Budget
 from crossbit.model.hashmodel import HashModel
 
@@ -20,8 +30,9 @@ T = TypeVar("T")
 class AsyncClient:
     """A collection that a service holds, with the verbs of `Collection` as coroutines.
 
-    As `Client`: every verb is awaited, ``async for item in client`` iterates over all items, and
-    ``async with`` closes the connections.
+    As `Client`: every verb is awaited, and so are `model`, `keep` and `capabilities`, which are
+    methods here. `count` and `contains` replace ``len(client)`` and ``id in client``, ``async for
+    item in client`` iterates over all items, and ``async with`` closes the connections.
 
     Args:
         url: Address of the service, or of one of its collections.
@@ -42,21 +53,32 @@ class AsyncClient:
     ) -> None:
         self._settings = Settings(url, token, timeout, retries, collection)
         self._http = httpx.AsyncClient(**self._settings.options())
-        self._about: verbs.Description | None = None
+        self._verbs = verbs.RemoteVerbs()
 
     async def describe(self) -> verbs.Description:
         """Return the number of items, the modalities with what each accepts, and the model."""
-        about = await self._run(verbs.describe())
-        self._about = about
-        return about
+        return await self._run(self._verbs.describe())
 
     async def model(self) -> HashModel:
         """Download the model that makes the codes."""
-        return await self._run(verbs.download_model())
+        return await self._run(self._verbs.model())
 
-    async def accepts(self, modality: str) -> str | None:
+    @property
+    def path(self) -> str:
+        """Address of the collection."""
+        return self._settings.address
+
+    async def capabilities(self) -> Capabilities:
+        """Return what the collection's store can do."""
+        return await self._run(self._verbs.capabilities())
+
+    async def keep(self) -> tuple[str, ...]:
+        """Return what is stored besides codes: ``"scores"``, ``"features"``, or nothing."""
+        return await self._run(self._verbs.keep())
+
+    async def accepts(self, modality: str, *, trusted: bool = True) -> str | None:
         """Return the kind of raw input that a modality accepts from clients, or None."""
-        return verbs.accepts(await self._description(), modality)
+        return await self._run(self._verbs.accepts(modality))
 
     async def upsert(
         self,
@@ -64,45 +86,55 @@ class AsyncClient:
         views: Mapping[str, Inputs] | None = None,
         payload: Sequence[Mapping[str, Any] | None] | None = None,
         *,
+        labels: RowLabels | None = None,
         trusted: bool = True,
         bookmark: tuple[str, int | None] | None = None,
     ) -> None:
         """Add items, or update existing ones; see `Client.upsert`."""
-        about = await self._description()
-        await self._run(verbs.upsert(about, ids, views, payload, bookmark, trusted=trusted))
+        steps = self._verbs.upsert(
+            ids, views, payload, labels=labels, trusted=trusted, bookmark=bookmark
+        )
+        await self._run(steps)
 
     async def bookmark(self, name: str) -> int | None:
         """Return the position that was last stored under a name, None if there is none."""
-        return await self._run(verbs.bookmark_position(name))
+        return await self._run(self._verbs.bookmark(name))
 
     async def delete(self, ids: Iterable[Id], *, modality: str | None = None) -> int:
         """Delete items, or only their codes of one modality; return how many existed."""
-        return await self._run(verbs.delete(await self._description(), ids, modality))
+        return await self._run(self._verbs.delete(ids, modality))
 
     async def index_field(self, field: str) -> None:
         """Index a payload field, which makes filters on it fast."""
-        await self._run(verbs.index_field(field))
+        await self._run(self._verbs.index_field(field))
 
-    async def get(self, ids: Iterable[Id]) -> list[Item | None]:
-        """Return items in the order of their ids, None for unknown ids."""
-        return await self._run(verbs.get(ids))
+    async def unindexed_fields(self, filter: Mapping[str, Any]) -> list[str]:
+        """Refuse, as `Client.unindexed_fields`; use `index_field`.
+
+        Raises:
+            DataError: Always; the message says what to do instead.
+        """
+        verbs.refuse_unindexed(filter)
+
+    async def get(self, ids: Iterable[Id], *, kept: bool = False) -> list[Item | None]:
+        """Return items in the order of their ids, None for unknown ids; refuses ``kept=True``."""
+        return await self._run(self._verbs.get(ids, kept=kept))
+
+    async def contains(self, id_: object) -> bool:
+        """Return whether there is an item with this id."""
+        return await self._run(self._verbs.contains(id_))
 
     async def count(self) -> int:
         """Return the number of items."""
-        return int((await self.describe())["items"])
+        return await self._run(self._verbs.count())
 
-    async def __aiter__(self) -> AsyncIterator[Item]:
+    def __aiter__(self) -> AsyncIterator[Item]:
         """Iterate over all items, in order of arrival."""
-        try:
-            async with self._http.stream("GET", f"{self._settings.root}/scan") as response:
-                if response.status_code != 200:
-                    raise error_of(response.status_code, await response.aread())
-                lines = read_lines_async(response.aiter_lines())
-                first = await anext(lines)
-                async for line in lines:
-                    yield wire.item_from_json(line, first["n_bits"], first["model"])
-        except httpx.TransportError as error:
-            raise self._settings.failure(error) from error
+        return self._scan()
+
+    async def scan(self, *, kept: bool = False) -> tuple[HashModel, AsyncIterator[Item]]:
+        """Return the model, and an iterator over all items; refuses ``kept=True``."""
+        return await self._run(self._verbs.scan(kept=kept)), self._scan()
 
     async def search(
         self,
@@ -120,12 +152,12 @@ class AsyncClient:
         rerank: int | None = None,
         rerank_by: str = "codes",
         budget: Budget | None = None,
+        threads: int | None = None,
         with_codes: bool = False,
         trusted: bool = True,
     ) -> list[Results]:
         """Return the nearest items of each query; see `Client.search`."""
-        steps = verbs.search(
-            await self._description(),
+        steps = self._verbs.search(
             modality,
             X,
             k,
@@ -157,22 +189,49 @@ class AsyncClient:
         trusted: bool = True,
     ) -> list[list[Tag]]:
         """Suggest tags: those of the nearest items, ranked by vote."""
-        results = await self.search(
-            modality, X, neighbors, target=target, filter=filter, trusted=trusted
+        steps = self._verbs.annotate(
+            modality,
+            X,
+            target=target,
+            neighbors=neighbors,
+            max_tags=max_tags,
+            field=field,
+            filter=filter,
+            trusted=trusted,
         )
-        return verbs.tags_of(results, field, max_tags)
+        return await self._run(steps)
 
     async def stats(self) -> Stats:
         """Return statistics: items, modalities, bytes, and the health of the codes."""
-        return await self._run(verbs.stats())
+        return await self._run(self._verbs.stats())
 
     async def check(self) -> list[Finding]:
         """Verify all files and rebuild corrupted indexes; one finding per problem."""
-        return await self._run(verbs.check())
+        return await self._run(self._verbs.check())
 
     async def compact(self) -> None:
         """Free the space of deleted items, and save the indexes."""
-        await self._run(verbs.compact())
+        await self._run(self._verbs.compact())
+
+    async def upgrade(
+        self,
+        model: HashModel,
+        batches: Iterable[tuple[Sequence[Id], Mapping[str, Inputs]]] | None = None,
+    ) -> None:
+        """Refuse, as `Client.upgrade`: a model is changed where the collection is.
+
+        Raises:
+            DataError: Always; the message says what to do instead.
+        """
+        verbs.refuse_model(model)
+
+    async def extend(self, model: HashModel) -> None:
+        """Refuse, as `upgrade`: a model is changed where the collection is.
+
+        Raises:
+            DataError: Always; the message says what to do instead.
+        """
+        verbs.refuse_model(model)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -193,35 +252,44 @@ class AsyncClient:
 
     def __repr__(self) -> str:
         """Such as ``AsyncClient('http://localhost:8000': image, text → 64 bits)``."""
-        return verbs.name_of(self, self._settings.address, self._about)
-
-    async def _description(self) -> verbs.Description:
-        return await self.describe() if self._about is None else self._about
+        return self._verbs.name(self, self._settings.address)
 
     async def _run(self, steps: verbs.Steps[T]) -> T:
         try:
             call = next(steps)
             while True:
-                call = steps.send(await self._send(call))
+                call = steps.send(call.result(await self._send(call)))
         except StopIteration as stop:
             result: T = stop.value
             return result
 
-    async def _send(self, call: RemoteCall) -> Any:  # noqa: ANN401 - any JSON value
-        arguments = call.arguments()
+    async def _send(self, call: RemoteCall, *, stream: bool = False) -> httpx.Response:
+        url = self._settings.root + call.path
+        request = self._http.build_request(call.method, url, **call.arguments())
         delays = self._settings.delays()
         while True:
             outcome: httpx.Response | Exception
             try:
-                outcome = await self._http.request(
-                    call.method, self._settings.root + call.path, **arguments
-                )
+                outcome = await self._http.send(request, stream=stream)
             except httpx.TransportError as error:
                 outcome = error
             delay = self._settings.delay(call, outcome, delays)
-            if delay is not None:
-                await asyncio.sleep(delay)
-            elif isinstance(outcome, httpx.Response):
-                return call.result(outcome)
-            else:
+            if isinstance(outcome, httpx.Response):
+                if delay is None:
+                    return outcome
+                await outcome.aclose()
+            elif delay is None:
                 raise self._settings.failure(outcome) from outcome
+            await asyncio.sleep(delay)
+
+    async def _scan(self) -> AsyncIterator[Item]:
+        async with aclosing(await self._send(SCAN, stream=True)) as response:
+            try:
+                if response.status_code != 200:
+                    raise error_of(response.status_code, await response.aread())
+                lines = read_lines_async(response.aiter_lines())
+                first = await anext(lines)
+                async for line in lines:
+                    yield wire.item_from_json(line, first["n_bits"], first["model"])
+            except httpx.TransportError as error:
+                raise self._settings.failure(error) from error

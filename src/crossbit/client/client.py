@@ -2,17 +2,18 @@
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from crossbit.annotate import Tag
 from crossbit.client import verbs
-from crossbit.client.transport import RemoteCall, Settings, error_of, httpx, read_lines
+from crossbit.client.transport import SCAN, RemoteCall, Settings, error_of, httpx, read_lines
 from crossbit.collection import wire
-from crossbit.collection.encoder import Inputs, check_model
+from crossbit.collection.encoder import Inputs
 from crossbit.collection.store import Capabilities
 from crossbit.collection.types import Finding, Id, Item, Results, Stats
-from crossbit.errors import DataError
+from crossbit.data.labels import RowLabels
 from crossbit.index.budget import Budget
 from crossbit.model.hashmodel import HashModel
 
@@ -77,20 +78,18 @@ class Client:
     ) -> None:
         self._settings = Settings(url, token, timeout, retries, collection)
         self._http = httpx.Client(**self._settings.options())
-        self._about: verbs.Description | None = None
+        self._verbs = verbs.RemoteVerbs()
 
     # --- what is there ---
 
     def describe(self) -> verbs.Description:
         """Return the number of items, the modalities with what each accepts, and the model."""
-        about = self._run(verbs.describe())
-        self._about = about
-        return about
+        return self._run(self._verbs.describe())
 
     @property
     def model(self) -> HashModel:
         """The model that makes the codes, downloaded from the service."""
-        return self._run(verbs.download_model())
+        return self._run(self._verbs.model())
 
     @property
     def path(self) -> str:
@@ -100,16 +99,16 @@ class Client:
     @property
     def capabilities(self) -> Capabilities:
         """What the collection's store can do."""
-        return Capabilities(**self._description()["capabilities"])
+        return self._run(self._verbs.capabilities())
 
     @property
     def keep(self) -> tuple[str, ...]:
         """What the collection stores besides codes: ``"scores"``, ``"features"``, or nothing."""
-        return tuple(self._description()["keep"])
+        return self._run(self._verbs.keep())
 
     def accepts(self, modality: str, *, trusted: bool = True) -> str | None:
         """Return the kind of raw input that a modality accepts from clients, or None."""
-        return verbs.accepts(self._description(), modality)
+        return self._run(self._verbs.accepts(modality))
 
     # --- writing ---
 
@@ -119,6 +118,7 @@ class Client:
         views: Mapping[str, Inputs] | None = None,
         payload: Sequence[Mapping[str, Any] | None] | None = None,
         *,
+        labels: RowLabels | None = None,
         trusted: bool = True,
         bookmark: tuple[str, int | None] | None = None,
     ) -> None:
@@ -131,50 +131,57 @@ class Client:
             ids: Strings or integers; ``1`` and ``"1"`` are different.
             views: Modality → one row (or raw input, or code) per id, as for `Collection.upsert`.
             payload: One mapping of fields per id, or a frame; replaces the previous; None keeps it.
+            labels: Refused: a service encodes without labels. Send codes instead of rows, such as
+                ``{"image": client.model.encode("image", X, labels=labels)}``.
             trusted: Whether a string for a modality of files is the path of a file to send.
             bookmark: Name and position that are stored with the last of the items.
         """
-        about = self._description()
-        self._run(verbs.upsert(about, ids, views, payload, bookmark, trusted=trusted))
+        steps = self._verbs.upsert(
+            ids, views, payload, labels=labels, trusted=trusted, bookmark=bookmark
+        )
+        self._run(steps)
 
     def bookmark(self, name: str) -> int | None:
         """Return the position that was last stored under a name, None if there is none."""
-        return self._run(verbs.bookmark_position(name))
+        return self._run(self._verbs.bookmark(name))
 
     def delete(self, ids: Iterable[Id], *, modality: str | None = None) -> int:
         """Delete items, or only their codes of one modality; return how many existed."""
-        return self._run(verbs.delete(self._description(), ids, modality))
+        return self._run(self._verbs.delete(ids, modality))
 
     def index_field(self, field: str) -> None:
         """Index a payload field, which makes filters on it fast."""
-        self._run(verbs.index_field(field))
+        self._run(self._verbs.index_field(field))
+
+    def unindexed_fields(self, filter: Mapping[str, Any]) -> list[str]:
+        """Refuse: a service does not report which fields have no index; use `index_field`.
+
+        Raises:
+            DataError: Always; the message says what to do instead.
+        """
+        verbs.refuse_unindexed(filter)
 
     # --- reading ---
 
-    def get(self, ids: Iterable[Id]) -> list[Item | None]:
-        """Return items in the order of their ids, None for unknown ids."""
-        return self._run(verbs.get(ids))
+    def get(self, ids: Iterable[Id], *, kept: bool = False) -> list[Item | None]:
+        """Return items in the order of their ids, None for unknown ids; refuses ``kept=True``."""
+        return self._run(self._verbs.get(ids, kept=kept))
 
     def __contains__(self, id_: object) -> bool:
         """Return whether there is an item with this id."""
-        try:
-            return self.get([id_]) != [None]  # type: ignore[list-item]
-        except DataError:
-            return False
+        return self._run(self._verbs.contains(id_))
 
     def __len__(self) -> int:
         """Return the number of items."""
-        return int(self.describe()["items"])
+        return self._run(self._verbs.count())
 
     def __iter__(self) -> Iterator[Item]:
         """Iterate over all items, in order of arrival."""
         return self._scan()
 
     def scan(self, *, kept: bool = False) -> tuple[HashModel, Iterator[Item]]:
-        """Return the model, and an iterator over all items; kept rows are not sent over HTTP."""
-        if kept:
-            raise DataError("kept scores and features are read where the collection is")
-        return self.model, self._scan()
+        """Return the model, and an iterator over all items; refuses ``kept=True``."""
+        return self._run(self._verbs.scan(kept=kept)), self._scan()
 
     def search(
         self,
@@ -220,8 +227,7 @@ class Client:
         Returns:
             One `Results` per query.
         """
-        steps = verbs.search(
-            self._description(),
+        steps = self._verbs.search(
             modality,
             X,
             k,
@@ -253,34 +259,43 @@ class Client:
         trusted: bool = True,
     ) -> list[list[Tag]]:
         """Suggest tags: those of the nearest items, ranked by vote; see `Collection.annotate`."""
-        results = self.search(modality, X, neighbors, target=target, filter=filter, trusted=trusted)
-        return verbs.tags_of(results, field, max_tags)
+        steps = self._verbs.annotate(
+            modality,
+            X,
+            target=target,
+            neighbors=neighbors,
+            max_tags=max_tags,
+            field=field,
+            filter=filter,
+            trusted=trusted,
+        )
+        return self._run(steps)
 
     # --- maintenance ---
 
     def stats(self) -> Stats:
         """Return statistics: items, modalities, bytes, and the health of the codes."""
-        return self._run(verbs.stats())
+        return self._run(self._verbs.stats())
 
     def check(self) -> list[Finding]:
         """Verify all files and rebuild corrupted indexes; one finding per problem."""
-        return self._run(verbs.check())
+        return self._run(self._verbs.check())
 
     def compact(self) -> None:
         """Free the space of deleted items, and save the indexes."""
-        self._run(verbs.compact())
+        self._run(self._verbs.compact())
 
-    def upgrade(self, model: HashModel, batches: object = None) -> None:
+    def upgrade(
+        self,
+        model: HashModel,
+        batches: Iterable[tuple[Sequence[Id], Mapping[str, Inputs]]] | None = None,
+    ) -> None:
         """Refuse: a model is changed where the collection is.
 
         Raises:
             DataError: Always; the message says what to do instead.
         """
-        check_model(model)
-        raise DataError(
-            "a service does not change its model over HTTP; run 'crossbit upgrade' where the"
-            " collection is: the service uses the new model from the next request on"
-        )
+        verbs.refuse_model(model)
 
     def extend(self, model: HashModel) -> None:
         """Refuse, as `upgrade`: a model is changed where the collection is.
@@ -288,7 +303,7 @@ class Client:
         Raises:
             DataError: Always; the message says what to do instead.
         """
-        self.upgrade(model)
+        verbs.refuse_model(model)
 
     def close(self) -> None:
         """Close the connections."""
@@ -309,49 +324,46 @@ class Client:
 
     def __repr__(self) -> str:
         """Such as ``Client('http://localhost:8000': image, text → 64 bits)``."""
-        return verbs.name_of(self, self._settings.address, self._about)
+        return self._verbs.name(self, self._settings.address)
 
     # --- requests ---
-
-    def _description(self) -> verbs.Description:
-        return self.describe() if self._about is None else self._about
 
     def _run(self, steps: verbs.Steps[T]) -> T:
         try:
             call = next(steps)
             while True:
-                call = steps.send(self._send(call))
+                call = steps.send(call.result(self._send(call)))
         except StopIteration as stop:
             result: T = stop.value
             return result
 
-    def _send(self, call: RemoteCall) -> Any:  # noqa: ANN401 - any JSON value
-        arguments = call.arguments()
+    def _send(self, call: RemoteCall, *, stream: bool = False) -> httpx.Response:
+        url = self._settings.root + call.path
+        request = self._http.build_request(call.method, url, **call.arguments())
         delays = self._settings.delays()
         while True:
             outcome: httpx.Response | Exception
             try:
-                outcome = self._http.request(
-                    call.method, self._settings.root + call.path, **arguments
-                )
+                outcome = self._http.send(request, stream=stream)
             except httpx.TransportError as error:
                 outcome = error
             delay = self._settings.delay(call, outcome, delays)
-            if delay is not None:
-                time.sleep(delay)
-            elif isinstance(outcome, httpx.Response):
-                return call.result(outcome)
-            else:
+            if isinstance(outcome, httpx.Response):
+                if delay is None:
+                    return outcome
+                outcome.close()
+            elif delay is None:
                 raise self._settings.failure(outcome) from outcome
+            time.sleep(delay)
 
     def _scan(self) -> Iterator[Item]:
-        try:
-            with self._http.stream("GET", f"{self._settings.root}/scan") as response:
+        with closing(self._send(SCAN, stream=True)) as response:
+            try:
                 if response.status_code != 200:
                     raise error_of(response.status_code, response.read())
                 lines = read_lines(response.iter_lines())
                 first = next(lines)
                 for line in lines:
                     yield wire.item_from_json(line, first["n_bits"], first["model"])
-        except httpx.TransportError as error:
-            raise self._settings.failure(error) from error
+            except httpx.TransportError as error:
+                raise self._settings.failure(error) from error

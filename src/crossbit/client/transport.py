@@ -14,7 +14,7 @@ from crossbit.errors import BackendError, CrossbitError, DataError
 check_installed("httpx2")
 import httpx2 as httpx  # noqa: E402 - a missing library is reported with its remedy
 
-__all__ = ["RemoteCall", "Settings", "error_of", "httpx", "read_lines", "read_lines_async"]
+__all__ = ["SCAN", "RemoteCall", "Settings", "error_of", "httpx", "read_lines", "read_lines_async"]
 
 _COLLECTIONS = "/api/collections/"
 _BUSY = (429, 502, 503, 504)  # the service asks to try again
@@ -60,6 +60,9 @@ class RemoteCall:
         if response.status_code >= 300:
             raise error_of(response.status_code, response.content)
         return response.json() if self.decode else response.content
+
+
+SCAN = RemoteCall("GET", "/scan")  # its answer is a stream of lines
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """The verbs of a collection as requests, without input and output.
 
 Each verb is a generator: it yields a `RemoteCall`, receives its answer, and returns the result.
-`Client` and `AsyncClient` only differ in how they send calls.
+`Client` and `AsyncClient` only differ in how they send calls. What a service cannot do over HTTP is
+refused here, with what to do instead.
 """
 
 import io
@@ -10,7 +11,7 @@ import zipfile
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NoReturn, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -19,12 +20,13 @@ from crossbit.annotate import Tag, tag_list, vote
 from crossbit.client.transport import RemoteCall
 from crossbit.codes import Codes
 from crossbit.collection import wire
-from crossbit.collection.encoder import Encoder, Inputs
-from crossbit.collection.filters import parse_filter
+from crossbit.collection.encoder import Encoder, Inputs, check_model
+from crossbit.collection.filters import filter_fields, parse_filter
 from crossbit.collection.paging import Page, check_budget
 from crossbit.collection.payloads import check_ids, check_payloads, check_text
 from crossbit.collection.store import Capabilities
 from crossbit.collection.types import Finding, Id, Item, Results, Stats
+from crossbit.data.labels import RowLabels
 from crossbit.errors import DataError
 from crossbit.features.extractor import RawInput
 from crossbit.index.budget import Budget
@@ -41,189 +43,285 @@ _HITS = 50_000
 _BYTES = 6 << 20  # of inputs per request, before base64
 
 
-def describe() -> Steps[Description]:
-    """Ask for the number of items, the modalities and what each accepts."""
-    answer: Description = yield RemoteCall("GET", "")
-    return answer
+class RemoteVerbs:
+    """The verbs of one collection of a service; remembers the description of the collection."""
 
+    def __init__(self) -> None:
+        self._about: Description | None = None
 
-def upsert(
-    about: Description,
-    ids: Iterable[Id],
-    views: Mapping[str, Inputs] | None,
-    payload: Sequence[Mapping[str, Any] | None] | None,
-    bookmark: tuple[str, int | None] | None,
-    *,
-    trusted: bool,
-) -> Steps[None]:
-    """Write items, in as few requests as their size allows."""
-    checked = check_ids(ids)
-    rows, _ = check_payloads(payload, checked)
-    if not isinstance(views, Mapping | None):
-        raise DataError(
-            f"views must map modalities to rows, such as {{'image': X}}; got {type(views).__name__}"
-        )
-    arrays = {name: _as_rows(x) for name, x in (views or {}).items()}
-    per_item = sum(_bytes_per_input(about, name, x) for name, x in arrays.items())
-    size = max(1, min(_IDS, _BYTES // max(1, per_item)))
-    blocks = _slices(len(checked), size) or [slice(0, 0)]
-    for number, block in enumerate(blocks):
-        # Wrong lengths are reported by the service, which sees the batch as it was passed.
-        part = slice(None) if len(blocks) == 1 else block
-        body: dict[str, Any] = {"ids": checked[block]}
-        body["views"] = {name: _part(about, name, x, part, trusted) for name, x in arrays.items()}
-        if rows is not None:
-            body["payload"] = list(rows[block])
-        if bookmark is not None and number == len(blocks) - 1:
-            body["bookmark"] = list(bookmark)
-        yield RemoteCall("POST", "/upsert", body, repeatable=False, writes=True)
+    def name(self, client: object, url: str) -> str:
+        """Return the representation of a client."""
+        name = type(client).__name__
+        about = self._about
+        if about is None:
+            return f"{name}({url!r})"
+        return f"{name}({url!r}: {', '.join(about['modalities'])} → {about['n_bits']} bits)"
 
+    # --- what is there ---
 
-def search(
-    about: Description,
-    modality: str,
-    inputs: Inputs,
-    k: int,
-    *,
-    target: str | Iterable[str] | None,
-    filter: Mapping[str, Any] | None,
-    min_similarity: float | str = 0.0,
-    group_by: str | None = None,
-    offset: int = 0,
-    exclude: Id | None = None,
-    bits: int | None = None,
-    rerank: int | None = None,
-    rerank_by: str = "codes",
-    budget: Budget | None = None,
-    with_codes: bool = False,
-    trusted: bool,
-) -> Steps[list[Results]]:
-    """Search with many queries, in as few requests as their size allows."""
-    page = Page(k, offset, group_by, min_similarity, exclude)
-    capabilities = Capabilities(**about["capabilities"])
-    page.check(capabilities, rerank)
-    check_budget(budget, capabilities)
-    if filter is not None:
-        parse_filter(filter)
-    options = {
-        "k": int(k),
-        "target": _target(target, about),
-        "filter": filter,
-        "min_similarity": min_similarity,
-        "group_by": group_by,
-        "offset": int(offset),
-        "exclude": exclude,
-        "bits": bits,
-        "rerank": rerank,
-        "rerank_by": rerank_by,
-        "budget": None if budget is None else budget.to_dict(),
-        "with_codes": with_codes,
-    }
-    queries = _as_rows(inputs)
-    size = _bytes_per_input(about, modality, queries)
-    per_request = max(1, min(_QUERIES, _HITS // k, _BYTES // size))
-    results: list[Results] = []
-    for block in _slices(_length(queries), per_request):
-        body = {
-            "modality": modality,
-            "inputs": _part(about, modality, queries, block, trusted),
-            **{name: value for name, value in options.items() if value is not None},
+    def describe(self) -> Steps[Description]:
+        """Ask for the number of items, the modalities and what each accepts."""
+        about: Description = yield RemoteCall("GET", "")
+        self._about = about
+        return about
+
+    def _description(self) -> Steps[Description]:
+        return (yield from self.describe()) if self._about is None else self._about
+
+    def count(self) -> Steps[int]:
+        """Ask for the number of items of this moment."""
+        about = yield from self.describe()
+        return int(about["items"])
+
+    def capabilities(self) -> Steps[Capabilities]:
+        """Return what the store can do."""
+        about = yield from self._description()
+        return Capabilities(**about["capabilities"])
+
+    def keep(self) -> Steps[tuple[str, ...]]:
+        """Return what is stored besides codes."""
+        about = yield from self._description()
+        return tuple(about["keep"])
+
+    def accepts(self, modality: str) -> Steps[str | None]:
+        """Return the kind of raw input that a modality accepts."""
+        about = yield from self._description()
+        kinds: dict[str, str | None] = about["modalities"]
+        return kinds[check_known(modality, kinds)]
+
+    def model(self) -> Steps[HashModel]:
+        """Download the model."""
+        content = yield RemoteCall("GET", "/model", decode=False)
+        with tempfile.TemporaryDirectory() as folder:
+            with zipfile.ZipFile(io.BytesIO(content)) as archive:
+                for entry in archive.infolist():
+                    # Only the last part of a name is used: nothing is written outside the folder.
+                    (Path(folder) / Path(entry.filename).name).write_bytes(archive.read(entry))
+            return HashModel.load(folder)
+
+    # --- writing ---
+
+    def upsert(
+        self,
+        ids: Iterable[Id],
+        views: Mapping[str, Inputs] | None,
+        payload: Sequence[Mapping[str, Any] | None] | None,
+        *,
+        labels: RowLabels | None,
+        trusted: bool,
+        bookmark: tuple[str, int | None] | None,
+    ) -> Steps[None]:
+        """Write items, in as few requests as their size allows."""
+        if labels is not None:
+            raise DataError(
+                "labels must be None: a service encodes without them, got"
+                f" {type(labels).__name__}; send codes of the client's model instead of rows:"
+                " {'image': model.encode('image', X, labels=labels)}"
+            )
+        about = yield from self._description()
+        checked = check_ids(ids)
+        rows, _ = check_payloads(payload, checked)
+        if not isinstance(views, Mapping | None):
+            raise DataError(
+                "views must map modalities to rows, such as {'image': X}; got"
+                f" {type(views).__name__}"
+            )
+        arrays = {name: _as_rows(x) for name, x in (views or {}).items()}
+        per_item = sum(_bytes_per_input(about, name, x) for name, x in arrays.items())
+        size = max(1, min(_IDS, _BYTES // max(1, per_item)))
+        blocks = _slices(len(checked), size) or [slice(0, 0)]
+        for number, block in enumerate(blocks):
+            # Wrong lengths are reported by the service, which sees the batch as it was passed.
+            part = slice(None) if len(blocks) == 1 else block
+            body: dict[str, Any] = {"ids": checked[block]}
+            body["views"] = {
+                name: _part(about, name, x, part, trusted) for name, x in arrays.items()
+            }
+            if rows is not None:
+                body["payload"] = list(rows[block])
+            if bookmark is not None and number == len(blocks) - 1:
+                body["bookmark"] = list(bookmark)
+            yield RemoteCall("POST", "/upsert", body, repeatable=False, writes=True)
+
+    def bookmark(self, name: str) -> Steps[int | None]:
+        """Ask for the position of a bookmark."""
+        answer = yield RemoteCall("GET", "/bookmark", parameters={"name": name})
+        position: int | None = answer["position"]
+        return position
+
+    def delete(self, ids: Iterable[Id], modality: str | None) -> Steps[int]:
+        """Delete items, or their codes of one modality."""
+        about = yield from self._description()
+        if modality is not None:
+            check_known(modality, about["modalities"])
+        checked = check_ids(ids)
+        changed = 0
+        for block in _slices(len(checked), _IDS):
+            body = {"ids": checked[block], "modality": modality}
+            answer = yield RemoteCall("POST", "/delete", body, repeatable=False, writes=True)
+            changed += answer["changed"]
+        return changed
+
+    def index_field(self, field: str) -> Steps[None]:
+        """Index a payload field."""
+        if not isinstance(field, str):
+            raise DataError(f"the name of a field must be a string, got {field!r}")
+        body = {"name": check_text(field, "the name of a field")}
+        yield RemoteCall("POST", "/index", body, writes=True)
+
+    # --- reading ---
+
+    def get(self, ids: Iterable[Id], *, kept: bool) -> Steps[list[Item | None]]:
+        """Read items."""
+        _refuse_kept(kept)
+        checked = check_ids(ids, allow_repeats=True)
+        items: list[Item | None] = []
+        for block in _slices(len(checked), _IDS):
+            answer = yield RemoteCall("POST", "/get", {"ids": checked[block]})
+            n_bits = answer["n_bits"]
+            items += [
+                None if item is None else wire.item_from_json(item, n_bits, answer["model"])
+                for item in answer["items"]
+            ]
+        return items
+
+    def contains(self, id_: object) -> Steps[bool]:
+        """Return whether there is an item; what cannot be an id is none."""
+        try:
+            items = yield from self.get([id_], kept=False)  # type: ignore[list-item]
+        except DataError:
+            return False
+        return items != [None]
+
+    def scan(self, *, kept: bool) -> Steps[HashModel]:
+        """Return the model of a scan, whose items a client streams."""
+        _refuse_kept(kept)
+        return (yield from self.model())
+
+    def search(
+        self,
+        modality: str,
+        inputs: Inputs,
+        k: int,
+        *,
+        target: str | Iterable[str] | None,
+        filter: Mapping[str, Any] | None,
+        min_similarity: float | str = 0.0,
+        group_by: str | None = None,
+        offset: int = 0,
+        exclude: Id | None = None,
+        bits: int | None = None,
+        rerank: int | None = None,
+        rerank_by: str = "codes",
+        budget: Budget | None = None,
+        with_codes: bool = False,
+        trusted: bool,
+    ) -> Steps[list[Results]]:
+        """Search with many queries, in as few requests as their size allows."""
+        about = yield from self._description()
+        page = Page(k, offset, group_by, min_similarity, exclude)
+        capabilities = Capabilities(**about["capabilities"])
+        page.check(capabilities, rerank)
+        check_budget(budget, capabilities)
+        if filter is not None:
+            parse_filter(filter)
+        options = {
+            "k": int(k),
+            "target": _target(target, about),
+            "filter": filter,
+            "min_similarity": min_similarity,
+            "group_by": group_by,
+            "offset": int(offset),
+            "exclude": exclude,
+            "bits": bits,
+            "rerank": rerank,
+            "rerank_by": rerank_by,
+            "budget": None if budget is None else budget.to_dict(),
+            "with_codes": with_codes,
         }
-        answer = yield RemoteCall("POST", "/search", body)
-        results += map(wire.results_from_json, answer["results"])
-    return results
+        queries = _as_rows(inputs)
+        size = _bytes_per_input(about, modality, queries)
+        per_request = max(1, min(_QUERIES, _HITS // k, _BYTES // size))
+        results: list[Results] = []
+        for block in _slices(len(queries), per_request):  # type: ignore[arg-type]
+            body = {
+                "modality": modality,
+                "inputs": _part(about, modality, queries, block, trusted),
+                **{name: value for name, value in options.items() if value is not None},
+            }
+            answer = yield RemoteCall("POST", "/search", body)
+            results += map(wire.results_from_json, answer["results"])
+        return results
 
-
-def get(ids: Iterable[Id]) -> Steps[list[Item | None]]:
-    """Read items."""
-    checked = check_ids(ids, allow_repeats=True)
-    items: list[Item | None] = []
-    for block in _slices(len(checked), _IDS):
-        answer = yield RemoteCall("POST", "/get", {"ids": checked[block]})
-        n_bits = answer["n_bits"]
-        items += [
-            None if item is None else wire.item_from_json(item, n_bits, answer["model"])
-            for item in answer["items"]
+    def annotate(
+        self,
+        modality: str,
+        inputs: Inputs,
+        *,
+        target: str | Iterable[str] | None,
+        neighbors: int,
+        max_tags: int,
+        field: str,
+        filter: Mapping[str, Any] | None,
+        trusted: bool,
+    ) -> Steps[list[list[Tag]]]:
+        """Return the tags that the neighbors of each input vote for."""
+        results = yield from self.search(
+            modality, inputs, neighbors, target=target, filter=filter, trusted=trusted
+        )
+        return [
+            vote([tag_list(hit.payload.get(field)) for hit in hits], max_tags=max_tags)
+            for hits in results
         ]
-    return items
+
+    # --- maintenance ---
+
+    def stats(self) -> Steps[Stats]:
+        """Ask for the statistics of this moment."""
+        answer = yield RemoteCall("GET", "/stats")
+        return wire.stats_from_json(answer)
+
+    def check(self) -> Steps[list[Finding]]:
+        """Verify all files."""
+        answer = yield RemoteCall("POST", "/check", {}, writes=True)
+        return [Finding(**finding) for finding in answer["findings"]]
+
+    def compact(self) -> Steps[None]:
+        """Free the space of deleted items."""
+        yield RemoteCall("POST", "/compact", {}, writes=True)
 
 
-def delete(about: Description, ids: Iterable[Id], modality: str | None) -> Steps[int]:
-    """Delete items, or their codes of one modality."""
-    if modality is not None:
-        check_known(modality, about["modalities"])
-    checked = check_ids(ids)
-    changed = 0
-    for block in _slices(len(checked), _IDS):
-        body = {"ids": checked[block], "modality": modality}
-        answer = yield RemoteCall("POST", "/delete", body, repeatable=False, writes=True)
-        changed += answer["changed"]
-    return changed
+# --- refusals ---
 
 
-def download_model() -> Steps[HashModel]:
-    """Download the model."""
-    content = yield RemoteCall("GET", "/model", decode=False)
-    with tempfile.TemporaryDirectory() as folder:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            for entry in archive.infolist():
-                # Only the last part of a name is used: nothing is written outside the folder.
-                (Path(folder) / Path(entry.filename).name).write_bytes(archive.read(entry))
-        return HashModel.load(folder)
+def refuse_model(model: HashModel) -> NoReturn:
+    """Refuse another model."""
+    check_model(model)
+    raise DataError(
+        "a service does not change its model over HTTP; run 'crossbit upgrade' where the"
+        " collection is: the service uses the new model from the next request on"
+    )
 
 
-def check() -> Steps[list[Finding]]:
-    """Verify all files."""
-    answer = yield RemoteCall("POST", "/check", {}, writes=True)
-    return [Finding(**finding) for finding in answer["findings"]]
+def refuse_unindexed(filter: Mapping[str, Any]) -> NoReturn:
+    """Refuse to say which fields of a filter have no index."""
+    fields = filter_fields(parse_filter(filter))
+    raise DataError(
+        "a service does not report which fields have no index; call index_field for each field"
+        f" of the filter, {sorted(fields)}: it changes nothing for those that have one"
+    )
 
 
-def compact() -> Steps[None]:
-    """Free the space of deleted items."""
-    yield RemoteCall("POST", "/compact", {}, writes=True)
+def _refuse_kept(kept: bool) -> None:
+    if kept:
+        raise DataError(
+            "kept must be False: a client does not receive kept scores and features, got"
+            f" {kept!r}; read them with Collection.open where the collection is, or from GET"
+            " /api/export"
+        )
 
 
-def stats() -> Steps[Stats]:
-    """Ask for the statistics of this moment."""
-    answer = yield RemoteCall("GET", "/stats")
-    return wire.stats_from_json(answer)
-
-
-def bookmark_position(name: str) -> Steps[int | None]:
-    """Ask for the position of a bookmark."""
-    answer = yield RemoteCall("GET", "/bookmark", parameters={"name": name})
-    position: int | None = answer["position"]
-    return position
-
-
-def index_field(field: str) -> Steps[None]:
-    """Index a payload field."""
-    if not isinstance(field, str):
-        raise DataError(f"the name of a field must be a string, got {field!r}")
-    body = {"name": check_text(field, "the name of a field")}
-    yield RemoteCall("POST", "/index", body, writes=True)
-
-
-def tags_of(results: list[Results], field: str, max_tags: int) -> list[list[Tag]]:
-    """Return the tags that the neighbors of each query vote for."""
-    return [
-        vote([tag_list(hit.payload.get(field)) for hit in hits], max_tags=max_tags)
-        for hits in results
-    ]
-
-
-def accepts(about: Description, modality: str) -> str | None:
-    """Return the kind of raw input that a modality accepts."""
-    kinds: dict[str, str | None] = about["modalities"]
-    return kinds[check_known(modality, kinds)]
-
-
-def name_of(client: object, url: str, about: Description | None) -> str:
-    """Return the representation of a client."""
-    name = type(client).__name__
-    if about is None:
-        return f"{name}({url!r})"
-    return f"{name}({url!r}: {', '.join(about['modalities'])} → {about['n_bits']} bits)"
+# --- inputs ---
 
 
 def _target(target: str | Iterable[str] | None, about: Description) -> list[str] | None:
@@ -238,9 +336,6 @@ def _target(target: str | Iterable[str] | None, about: Description) -> list[str]
     if names == ["*"]:
         return names
     return [check_known(name, known) for name in dict.fromkeys(names)]
-
-
-# --- inputs ---
 
 
 def _as_rows(inputs: Inputs) -> Inputs:
@@ -297,7 +392,3 @@ def _bytes_of(raw: RawInput, is_file: bool) -> int:
     if isinstance(raw, list | tuple):
         return 1 + sum(map(len, raw))
     return 1 + len(raw if isinstance(raw, bytes) else str(raw))
-
-
-def _length(inputs: Inputs) -> int:
-    return len(inputs)  # type: ignore[arg-type]

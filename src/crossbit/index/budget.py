@@ -53,7 +53,7 @@ class Budget:
         """Return the given number under its name, ready for JSON."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
-    def limits(self, calibration: "Calibration | None") -> _Limits:
+    def limits(self, calibration: "RecallCalibration | None") -> _Limits:
         """Return the limits of one query."""
         if self.seconds is not None:
             return {"nanoseconds": int(min(1e9 * self.seconds, 1e18))}
@@ -71,7 +71,7 @@ class Budget:
         matches: Matches,
         radii: NDArray[np.int32],
         gaps: NDArray[np.int32],
-        calibration: "Calibration | None",
+        calibration: "RecallCalibration | None",
     ) -> Matches:
         """Return matches with their certificate, from the radius and the gap of each query."""
         last = matches.distances[:, -1]
@@ -87,7 +87,7 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class Calibration:
+class RecallCalibration:
     """What held-out queries found when they were stopped at gaps.
 
     The gap is the distance of the next center minus that of the k-th result: the larger it is, the
@@ -124,7 +124,7 @@ class Calibration:
     @classmethod
     def fit(
         cls, search: Callable[[int], tuple[Matches, NDArray[np.int32]]], exact: Matches, n_bits: int
-    ) -> "Calibration":
+    ) -> "RecallCalibration":
         """Stop queries at many gaps.
 
         Args:

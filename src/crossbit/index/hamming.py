@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from crossbit._validation import check_bits, check_integer, check_matrix
 from crossbit.codes import Codes, Matches
 from crossbit.errors import DataError, FormatError, MissingExtraError
-from crossbit.index.budget import Budget, Calibration
+from crossbit.index.budget import Budget, RecallCalibration
 from crossbit.index.planner import Search, build_structure, is_built
 from crossbit.index.segment import MAX_ID, MAX_ROWS, Segment, id_array
 from crossbit.index.weights import reorder, weighted_hamming
@@ -48,7 +48,7 @@ class HammingIndex:
         # Writers hold the lock and replace the tuple; readers take the current tuple without it.
         self._lock = threading.Lock()
         self._segments: tuple[Segment, ...] = ()
-        self._calibration: Calibration | None = None
+        self._calibration: RecallCalibration | None = None
 
     def add(self, ids: ArrayLike, codes: Codes) -> None:
         """Add codes under new ids.
@@ -197,7 +197,7 @@ class HammingIndex:
             matches, _, gaps = search.certified(queries, k, gap=gap)
             return matches, gaps
 
-        self._calibration = Calibration.fit(stopped, exact, self.n_bits)
+        self._calibration = RecallCalibration.fit(stopped, exact, self.n_bits)
 
     def rerank(
         self, matches: Matches, scores: ArrayLike, *, k: int | None = None, ties_only: bool = False

@@ -173,10 +173,16 @@ class RateLimit:
     """
 
     def __init__(self, rate: float | None) -> None:
-        self._interval = 0.0 if rate is None else 1 / rate
-        self._burst = self._interval * max(1, math.ceil(2 * (rate or 0)))
+        self._rate = rate
+        self.share(1)
         self._full: dict[str, float] = {}  # client → when its bucket is full again
         self._added = 0
+
+    def share(self, workers: int) -> None:
+        """Divide the limit among processes: each of them limits the requests that it gets."""
+        rate = (self._rate or 0.0) / workers
+        self._interval = 1 / rate if rate else 0.0
+        self._burst = self._interval * max(1, math.ceil(2 * rate))
 
     def wait(self, client: str) -> float:
         """Take a request from the bucket of a client; return the seconds to wait if it is empty."""

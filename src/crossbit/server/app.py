@@ -13,7 +13,7 @@ from fastapi.responses import PlainTextResponse, Response
 
 from crossbit.collection.collection import Collection
 from crossbit.server import schemas
-from crossbit.server.access import AccessLog, Tokens
+from crossbit.server.access import AccessLog, RateLimit, Tokens
 from crossbit.server.bodies import (
     QUERY_LIMITS,
     JsonBody,
@@ -69,6 +69,7 @@ def create_app(
         collections = {"default": collections}
     registry = Registry(collections, config, pools)
     metrics = RequestMetrics()
+    rate_limit = RateLimit(config.rate_limit)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -88,6 +89,8 @@ def create_app(
     )
     app.state.config = config
     app.state.metrics = metrics
+    app.state.registry = registry
+    app.state.rate_limit = rate_limit
     register_error_handlers(app)
     app.include_router(_registry_routes(registry, pools, config))
     for access in (registry.default_access(), registry.named_access()):
@@ -99,7 +102,14 @@ def create_app(
             app.include_router(remote_write_routes(access, pools.heavy), responses=ERRORS)
     app.include_router(_ops_routes(registry, pools, metrics))
     app.include_router(_page_routes())
-    app.add_middleware(SecurityMiddleware, config=config, tokens=tokens, metrics=metrics, log=log)
+    app.add_middleware(
+        SecurityMiddleware,
+        config=config,
+        tokens=tokens,
+        rate_limit=rate_limit,
+        metrics=metrics,
+        log=log,
+    )
     return app
 
 
@@ -183,18 +193,13 @@ def _ops_routes(registry: Registry, pools: Pools, metrics: RequestMetrics) -> AP
     )
     async def prometheus(request: Request) -> Response:
         """Return counts and durations of requests in Prometheus's text format."""
-        items = await pools.health.run(counts)
         allows = grant_of(request).allows
-        opened = [each for each in registry.opened() if each.name in items and allows(each.name)]
+        counted = await pools.health.run(registry.counts)
+        items = {name: count for name, count in counted.items() if allows(name)}
+        opened = registry.opened()
         drifts = await asyncio.gather(*(served.drift.read() for served in opened))
-        gauges = {
-            served.name: {
-                "crossbit_items": ("Items in the collection.", float(items[served.name])),
-                **drift,
-            }
-            for served, drift in zip(opened, drifts, strict=True)
-        }
-        text = metrics.text(gauges)
+        names = (served.name for served in opened)
+        text = metrics.text(items, dict(zip(names, drifts, strict=True)))
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     return router

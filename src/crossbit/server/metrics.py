@@ -1,4 +1,4 @@
-"""Metrics for Prometheus: requests, summed over all workers of a service, and drift."""
+"""Metrics for Prometheus: requests, summed over all workers of a service, items and drift."""
 
 import asyncio
 import json
@@ -19,7 +19,18 @@ _SLOT_BYTES = 1 << 20
 _HEADER = struct.Struct("<III")  # number of the write, length and checksum of what follows
 _PUBLISH_SECONDS = 0.5
 _DRIFT_SECONDS = 1.0  # that a call waits for new gauges
-
+_HELP = {
+    "crossbit_items": "Items in the collection.",
+    "crossbit_drifting_modalities": (
+        "Modalities whose recent codes differ from earlier ones; false alarms at most 1 %."
+    ),
+    "crossbit_drift_bit_balance": (
+        "Largest difference between the shares of recent and earlier codes with a bit."
+    ),
+    "crossbit_drift_nearest_bits": (
+        "Bits by which recent codes are farther from the nearest earlier code."
+    ),
+}
 
 _Gauges: TypeAlias = dict[str, tuple[str, float]]
 """Name of a gauge → its help text and value."""
@@ -36,6 +47,7 @@ class RequestMetrics:
         self.running = 0
         self._lock = threading.Lock()
         self._totals = _Totals()
+        self._drifts: dict[str, Any] = {"drifts": {}, "drifts_time": 0.0}
         self._own: Board | None = None
         self._others: list[Board] = []
 
@@ -59,42 +71,42 @@ class RequestMetrics:
             self._others = [board for i, board in enumerate(boards) if i != own]
         threading.Thread(target=self._publish_often, daemon=True).start()
 
-    def text(self, gauges: Mapping[str, _Gauges]) -> str:
+    def text(self, items: Mapping[str, int], drifts: Mapping[str, _Gauges]) -> str:
         """Return all metrics in Prometheus's text format.
 
         The own counts are published first: the next text may come from another worker, and its
-        counters must not be lower.
+        counters must not be lower. Drift of a collection that only other workers have opened is
+        what one of them has published last.
 
         Args:
-            gauges: Name of a collection → its gauges.
+            items: Name of each collection that the client may read → number of its items.
+            drifts: Name of each collection that this worker has opened → its drift.
         """
-        running = float(self.running)
+        values = {
+            collection: {name: value for name, (_, value) in gauges.items()}
+            for collection, gauges in drifts.items()
+            if gauges
+        }
+        with self._lock:
+            self._drifts = {"drifts": values, "drifts_time": time.time()}
+        published = [self._publish(), *(board.read() for board in self._others)]
         totals = _Totals()
-        totals.include(self._publish())
-        for board in self._others:
-            published = board.read()
-            totals.include(published)
-            running += published.get("running", 0)
+        for each in published:
+            totals.include(each)
+        running = sum(each.get("running", 0) for each in published)
         lines = [*_count_lines(totals), *_duration_lines(totals)]
         name = "crossbit_requests_running"
         lines += [*_header(name, "gauge", "Requests in progress."), f"{name} {running:g}"]
-        help_texts = {name: text for each in gauges.values() for name, (text, _) in each.items()}
-        for name, help_text in help_texts.items():
-            lines += _header(name, "gauge", help_text)
-            lines += [
-                f'{name}{{collection="{collection}"}} {each[name][1]:g}'
-                for collection, each in gauges.items()
-                if name in each
-            ]
+        lines += _gauge_lines(items, _newest_drifts(published))
         return "\n".join(lines) + "\n"
 
     def _publish(self) -> dict[str, Any]:
-        """Write the own counts to the board, if there is one, and return them."""
+        """Write the own metrics to the board, if there is one, and return them."""
         with self._lock:
-            totals = self._totals.to_json()
+            metrics = {**self._totals.to_json(), **self._drifts, "running": self.running}
             if self._own is not None:
-                self._own.write({**totals, "running": self.running})
-        return totals
+                self._own.write(metrics)
+        return metrics
 
     def _publish_often(self) -> None:
         while True:
@@ -177,6 +189,30 @@ def _duration_lines(totals: _Totals) -> Iterator[str]:
         yield f'{name}_count{{route="{route}"}} {total}'
 
 
+def _newest_drifts(published: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """Merge the drift that workers have published; of two of a collection, take the later one."""
+    drifts: dict[str, dict[str, float]] = {}
+    for each in sorted(published, key=lambda each: float(each.get("drifts_time", 0.0))):
+        drifts.update(each.get("drifts", {}))
+    return drifts
+
+
+def _gauge_lines(
+    items: Mapping[str, int], drifts: Mapping[str, Mapping[str, float]]
+) -> Iterator[str]:
+    """Gauges of the counted collections; drift of any other one is left out."""
+    gauges = {
+        name: {"crossbit_items": float(count), **drifts.get(name, {})}
+        for name, count in items.items()
+    }
+    for name, help_text in _HELP.items():
+        values = {collection: each[name] for collection, each in gauges.items() if name in each}
+        if values:
+            yield from _header(name, "gauge", help_text)
+        for collection, value in values.items():
+            yield f'{name}{{collection="{collection}"}} {value:.15g}'
+
+
 def _header(name: str, kind: str, help_text: str) -> Iterable[str]:
     return f"# HELP {name} {help_text}", f"# TYPE {name} {kind}"
 
@@ -214,17 +250,9 @@ def _drift_gauges(collection: dict[str, Any]) -> _Gauges:
         return {}
     farther = max(drift["nearest_recent"] - drift["nearest_earlier"] for drift in drifts)
     balance = max(drift["bit_balance"] for drift in drifts)
-    return {
-        "crossbit_drifting_modalities": (
-            "Modalities whose recent codes differ from earlier ones; false alarms at most 1 %.",
-            float(len(collection["drifting"])),
-        ),
-        "crossbit_drift_bit_balance": (
-            "Largest difference between the shares of recent and earlier codes with a bit.",
-            float(balance),
-        ),
-        "crossbit_drift_nearest_bits": (
-            "Bits by which recent codes are farther from the nearest earlier code.",
-            float(farther),
-        ),
+    values = {
+        "crossbit_drifting_modalities": float(len(collection["drifting"])),
+        "crossbit_drift_bit_balance": float(balance),
+        "crossbit_drift_nearest_bits": float(farther),
     }
+    return {name: (_HELP[name], value) for name, value in values.items()}

@@ -53,6 +53,7 @@ class SecurityMiddleware:
         app: The application.
         config: Limits and host names.
         tokens: Who may do what.
+        rate_limit: Limits the requests of each client.
         metrics: Counts the requests.
         log: Has a line for every request.
     """
@@ -62,6 +63,7 @@ class SecurityMiddleware:
         app: ASGIApp,
         config: ServerConfig,
         tokens: Tokens,
+        rate_limit: RateLimit,
         metrics: RequestMetrics,
         log: AccessLog,
     ) -> None:
@@ -70,7 +72,7 @@ class SecurityMiddleware:
         self._metrics = metrics
         self._log = log
         self._tokens = tokens
-        self._rate_limit = RateLimit(config.rate_limit)
+        self._rate_limit = rate_limit
         self._budget = BodyBudget(config.max_waiting_bytes)
         self._turns = TurnQueue()
 
@@ -246,14 +248,16 @@ def _request_id(given: str) -> str:
 
 def _describe(scope: Scope) -> dict[str, object]:
     """What the access log says about a request; never its query, which has ids, nor its token."""
-    grant = scope.get("state", {}).get("grant", Grant())
+    state = scope.get("state", {})
+    grant = state.get("grant", Grant())
+    collection = scope.get("path_params", {}).get("collection", state.get("collection", ""))
     return {
         "client": (scope.get("client") or ("",))[0],
         "token": grant.key,
         "method": scope["method"][:20],
         "path": scope["path"][:_MAX_LOGGED],
         "route": getattr(scope.get("route"), "path", "other"),
-        "collection": str(scope.get("path_params", {}).get("collection", ""))[:_MAX_LOGGED],
+        "collection": str(collection)[:_MAX_LOGGED],
     }
 
 

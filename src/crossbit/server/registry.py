@@ -6,6 +6,7 @@ import re
 import shutil
 import threading
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, Self, TypeAlias
@@ -18,14 +19,15 @@ from starlette.exceptions import HTTPException
 
 from crossbit._io.files import temporary_path
 from crossbit.collection.collection import Collection
-from crossbit.errors import DataError
+from crossbit.collection.local.store import LocalStore
+from crossbit.errors import CrossbitError, DataError
 from crossbit.model.hashmodel import HashModel
 from crossbit.server import schemas
 from crossbit.server.access import Grant
 from crossbit.server.batching import MicroBatcher, WorkerPool
 from crossbit.server.bodies import json_response
 from crossbit.server.errors import NotFoundError
-from crossbit.server.metrics import DriftGauges
+from crossbit.server.metrics import Board, DriftGauges
 from crossbit.server.overview import Overview
 from crossbit.server.run import ServerConfig
 from crossbit.server.schemas import SearchRequest
@@ -169,29 +171,63 @@ class Registry:
         self._lock = threading.Lock()
         self._served: dict[str, Served] = {}
         self._folders: dict[str, tuple[int, int] | None] = {}  # identities, when they were opened
+        self._default = Board()
         if isinstance(collections, Path):
-            self.default = next(iter(self.names()), None)
+            self._choose_default(next(iter(self.names()), None))
             if self.default is not None:
                 self._open(self.default)
             return
         for name in collections:
             _check_name(name)
-        self.default = next(iter(collections))
+        self._choose_default(next(iter(collections)))
         for name, collection in collections.items():
             self._add(name, collection)
+
+    @property
+    def default(self) -> str | None:
+        """Name of the default collection; None if the folder was empty, and still is."""
+        return self._default.read().get("name")
+
+    def share(self, board: Board) -> None:
+        """Take the default collection from a board of all workers, or write it there."""
+        before = self.default
+        self._default = board
+        self._choose_default(before)
+        if self.default != before and before in self._served:
+            self._drop(before)  # its addresses are those of the default collection
 
     def names(self) -> list[str]:
         """Return the names of all collections, the default one first."""
         if self._folder is None:
             return list(self._served)
         names = (path.name for path in self._folder.iterdir() if _is_name(path.name))
-        default = getattr(self, "default", None)
         found = (name for name in names if Collection.exists(self._folder / name))
+        default = self.default
         return sorted(found, key=lambda name: (name != default, name))
 
     def opened(self) -> list[Served]:
-        """Return the collections that are open."""
-        return list(self._served.values())
+        """Return the collections that are open, without those that are no longer there."""
+        return [each for name, each in list(self._served.items()) if self._is_current(name)]
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of items of each collection, the default one first.
+
+        In a folder, those that are not open count, too, and those that are damaged are left out.
+        """
+        if self._folder is None:
+            return {name: len(each.service.collection) for name, each in self._served.items()}
+        counts = {}
+        for name in self.names():
+            with suppress(CrossbitError, OSError):
+                counts[name] = self._count(self._folder / name)
+        return counts
+
+    def _count(self, folder: Path) -> int:
+        served = self._served.get(folder.name)
+        if served is not None and self._is_current(folder.name):
+            return len(served.service.collection)
+        with closing(LocalStore(folder)) as store:  # loads neither the model nor an index
+            return store.count()
 
     async def find(self, name: str) -> Served:
         """Return the collection of a name.
@@ -230,7 +266,7 @@ class Registry:
             if os.path.lexists(folder / name):
                 raise HTTPException(409, f"there is a collection or folder {name!r} already")
             Collection.create(folder / name, model, keep=request.keep).close()
-            self.default = self.default or name
+            self._choose_default(name)
 
     def delete(self, name: str) -> None:
         """Delete a collection of the folder, with all its items; it cannot be undone."""
@@ -287,10 +323,16 @@ class Registry:
     async def _admit(self, request: Request, name: str | None, *, writes: bool) -> Served:
         """Find a collection for a client that has the right to use it."""
         name = self.default if name is None else name
+        request.state.collection = name or ""  # for the access log
         if name is None:
             raise NotFoundError("there is no default collection; see GET /api/collections")
         grant_of(request).check(name, writes=writes)
         return await self.find(name)
+
+    def _choose_default(self, name: str | None) -> None:
+        """Make a collection the default one, unless there is one."""
+        if name is not None and self.default is None:
+            self._default.write({"name": name})
 
     def _is_current(self, name: str) -> bool:
         """Whether a collection that was opened is still the one in the folder."""

@@ -39,7 +39,8 @@ def serve_workers(
     All workers accept connections from one socket, and an idle one takes the next. Each opens the
     collection itself; the index files are memory-mapped, so they are in memory once. Any worker
     can write: the database lets one process write at a time, and the others see the write in their
-    next request. A worker that dies is restarted, and the workers end if this process does.
+    next request. The rate limit is divided among the workers. A worker that dies is restarted, and
+    the workers end if this process does.
 
     Args:
         application: Opens an application, the result of `create_app`, in a worker; it is closed
@@ -75,6 +76,7 @@ class _Supervisor:
         self._listener = listener
         self._exit_within = exit_within
         self._boards = [Board() for _ in range(workers)]
+        self._default = Board()
         self._pids: list[int | None] = [None] * workers
         self._starts = [0.0] * workers
         self._started = os.pipe()  # each worker writes one byte when it accepts connections
@@ -123,6 +125,8 @@ class _Supervisor:
             threading.Thread(target=_end_with_parent, args=(self._alive[0],), daemon=True).start()
             with self._application() as app:
                 app.state.metrics.share(self._boards, slot)
+                app.state.registry.share(self._default)
+                app.state.rate_limit.share(len(self._boards))
                 run_app(
                     app,
                     self._listener,

@@ -1,6 +1,7 @@
 // Client of the HTTP API. Every failure becomes an Error with the message of the service.
 
 import { byId } from "./dom.js";
+import { contentType } from "./files.js";
 
 const TOKEN = "crossbit-token";
 
@@ -67,15 +68,16 @@ export const items = (limit) => json(`${root}/items?limit=${limit}`);
 export const item = async (key, signal) =>
   (await json(`${root}/items?id=${encodeURIComponent(key)}`, { signal })).items[0];
 
-/** Search with {text}, {file, modality}, {key} or {features, modality}; options are k, target and filter. */
+/** Search with {text}, {file, modality}, {key} or {features, modality}. */
 export function search(query, options, signal) {
-  if (query.file) return upload(`${root}/search/picture`, query, { ...options, codes: true }, signal);
-  return post(`${root}/search`, queryBody(query, { ...options, codes: true }), signal);
+  const all = { ...options, codes: true };
+  if (query.file) return upload(uploadUrl("search", query, all), query, signal);
+  return post(`${root}/search`, queryBody(query, all), signal);
 }
 
 /** Suggest tags for {file, modality} or {key}. */
 export function annotate(query, signal) {
-  if (query.file) return upload(`${root}/annotate/picture`, query, {}, signal);
+  if (query.file) return upload(uploadUrl("annotate", query, {}), query, signal);
   return post(`${root}/annotate`, queryBody(query, {}), signal);
 }
 
@@ -95,13 +97,21 @@ export async function add(file, modality) {
   return json(`${root}/items/upload`, { method: "POST", body });
 }
 
-function upload(path, { file, modality }, options, signal) {
+/** URL that takes the file of a query: {file, modality}. */
+export function uploadUrl(action, { modality }, options) {
   const parameters = new URLSearchParams(modality ? { modality } : {});
   for (const [name, value] of Object.entries(options)) {
-    for (const element of [value].flat()) parameters.append(name, name === "filter" ? JSON.stringify(element) : element);
+    const isFilter = name === "filter";
+    for (const element of [value].flat()) {
+      parameters.append(name, isFilter ? JSON.stringify(element) : element);
+    }
   }
-  const headers = { "Content-Type": file.type || "application/octet-stream" };
-  return json(`${path}?${parameters}`, { method: "POST", headers, body: file, signal });
+  return `${root}/${action}/picture?${parameters}`;
+}
+
+function upload(url, { file }, signal) {
+  const headers = { "Content-Type": contentType(file) };
+  return json(url, { method: "POST", headers, body: file, signal });
 }
 
 /** Contents of a file of the service. */

@@ -2,7 +2,7 @@
 
 import { overview, showImage } from "./api.js";
 import { bits } from "./bits.js";
-import { count, folding, h, percent } from "./dom.js";
+import { count, folding, h, percent, unfoldButton } from "./dom.js";
 import { isSignal, media } from "./media.js";
 
 const HIDDEN = new Set(["picture", "audio", "mesh", "tags", "label", "caption", "captions", "title", "name", "held_out"]);
@@ -24,26 +24,30 @@ const shortName = (item) => (nameOf(item).length > 80 ? `${nameOf(item).slice(0,
 /** A search result: a list item with a button that searches with it. */
 export function hitCard(hit, rank, answer, select, mark = null) {
   const relevance = hit.relevant === null ? "" : hit.relevant ? "relevant" : "irrelevant";
-  const label = `${shortName(hit)}. Result ${rank}, distance ${hit.distance} of ${count(answer.n_bits, "bit")}`
-    + `${relevance ? `, ${relevance}` : ""}${hit.weak ? ", weak match" : ""}. Search with it`;
   const shown = media(hit, shortName(hit));
+  const isText = !hit.picture && !shown.length;
+  const label = `${isText ? nameOf(hit) : shortName(hit)}. Result ${rank},`
+    + ` distance ${hit.distance} of ${count(answer.n_bits, "bit")}`
+    + `${relevance ? `, ${relevance}` : ""}${hit.weak ? ", weak match" : ""}. Search with it`;
+  const looks = face(hit);
+  const tick = hit.relevant ? h("span", { class: "tick", "aria-hidden": true }, "✓") : null;
+  const button = (className, content) =>
+    h("button", { class: className, "aria-label": label, onclick: () => select(hit) }, content);
   return h("li", { class: `card ${relevance} ${hit.weak ? "weak" : ""}`, "data-modality": hit.modality },
-    hit.picture || !shown.length ? h("button", { class: "face", "aria-label": label, onclick: () => select(hit) }, face(hit)) : shown,
+    hit.picture || isText ? button("face", looks) : shown,
     h("div", { class: "about" },
-      hit.picture || shown.length || nameOf(hit).length > 140 ? h("p", { class: "name" }, folding(nameOf(hit)), hit.relevant ? tick() : null) : null,
+      isText ? unfoldButton(looks) : h("p", { class: "name" }, tick, folding(nameOf(hit))),
       h("p", { class: "distance" },
         h("b", {}, String(hit.distance)), h("span", {}, ` of ${answer.n_bits} bits`),
-        hit.relevant && !hit.picture && !shown.length ? tick() : null,
+        isText ? tick : null,
         h("span", { class: "by", title: "the modality that matched" }, hit.modality)),
       badges(hit, mark),
       hit.code ? bits(hit.code, answer.query.code) : null,
       hit.picture && shown.length ? shown : null,
-      !hit.picture && shown.length ? h("button", { class: "link", "aria-label": label, onclick: () => select(hit) }, "Search with it") : null,
+      !hit.picture && shown.length ? button("link", "Search with it") : null,
       chips(tagsOf(hit.payload), new Set(answer.query.terms)),
       h("div", { class: "folded" }, hit.code ? why(hit, answer) : null, moreFields(hit.payload))));
 }
-
-const tick = () => h("span", { class: "tick", "aria-hidden": true }, "✓");
 
 function badges(hit, mark) {
   const all = [hit.weak ? ["weak", "weak match"] : null, hit.payload.held_out === true ? ["held", "held out"] : null,
@@ -94,17 +98,23 @@ function meaning(title, query, names, chosen, tags) {
 
 /** An item to start from. */
 export function itemCard(item, select) {
-  const label = `${shortName(item)}. Search with it`;
   const shown = item.picture ? [] : media(item, shortName(item));
-  return h("li", { class: "card plain" },
-    shown.length ? shown : h("button", { class: "face", "aria-label": label, onclick: () => select(item) }, face(item)),
-    item.picture ? h("div", { class: "about" }, h("p", { class: "name" }, nameOf(item))) : null,
-    shown.length ? h("div", { class: "about" }, h("button", { class: "link name", "aria-label": label, onclick: () => select(item) }, nameOf(item))) : null);
+  const label = `${item.picture ? shortName(item) : nameOf(item)}. Search with it`;
+  const button = (className, content) =>
+    h("button", { class: className, "aria-label": label, onclick: () => select(item) }, content);
+  const about = (...children) => h("div", { class: "about" }, children);
+  if (shown.length) {
+    const [lines, more] = folding(nameOf(item));
+    return h("li", { class: "card plain" }, shown, about(button("link name", lines), more));
+  }
+  const looks = face(item);
+  return h("li", { class: "card plain" }, button("face", looks),
+    item.picture ? about(h("p", { class: "name" }, folding(nameOf(item)))) : unfoldButton(looks));
 }
 
 /** Image of an item, or its name if it has none. */
 export function face(item) {
-  const text = () => h("span", { class: "text" }, nameOf(item));
+  const text = () => h("span", { class: "text clamp" }, nameOf(item));
   if (!item.picture) return text();
   const image = h("img", { alt: "", loading: "lazy", decoding: "async", onerror: () => image.replaceWith(text()) });
   showImage(image, item.picture);

@@ -43,16 +43,26 @@ export function remember(name, value) {
   }
 }
 
-/** Text that folds if it is long. */
-export function folding(text, limit = 140) {
-  if (text.length <= limit) return text;
-  const cut = text.slice(0, limit).replace(/\s+\S*$/, "");
-  const body = h("span", {}, `${cut}… `);
-  const button = h("button", { class: "link", type: "button", "aria-expanded": "false", onclick: () => {
-    const open = button.getAttribute("aria-expanded") === "true";
-    body.textContent = open ? `${cut}… ` : `${text} `;
-    button.textContent = open ? "more" : "less";
-    button.setAttribute("aria-expanded", String(!open));
-  } }, "more");
-  return [body, button];
+const OVERHANG = 4; // pixels that letters may stand out of their line
+
+/** Text that folds after some lines. */
+export function folding(text) {
+  const lines = h("span", { class: "clamp" }, text);
+  return [lines, unfoldButton(lines)];
+}
+
+/** Button that shows all lines of a clamped element; hidden while none is cut off. */
+export function unfoldButton(lines) {
+  const toggle = () => {
+    const isOpen = lines.classList.toggle("open");
+    button.textContent = isOpen ? "less" : "more";
+    button.setAttribute("aria-expanded", String(isOpen));
+  };
+  const button = h("button", { class: "link unfold", type: "button", hidden: true,
+    "aria-expanded": "false", onclick: toggle }, "more");
+  new ResizeObserver(() => {
+    if (lines.classList.contains("open")) return;
+    button.hidden = lines.scrollHeight <= lines.clientHeight + OVERHANG;
+  }).observe(lines);
+  return button;
 }

@@ -1,43 +1,56 @@
-// Routing: the URL holds the query, so that back, forward and links work: #/, #/text/red, #/item/"cat",
-// #/compare/red/blue, #/model, #/api.
+// The page: its routes, the choices of a search, and the inputs that the modalities accept.
 
 import * as api from "./api.js";
 import * as docs from "./docs.js";
 import { announce, byId, count, h, remember, remembered } from "./dom.js";
+import { acceptAttribute, modalityOf, refusal, uploadModalities } from "./files.js";
 import { record } from "./media.js";
 import * as model from "./model.js";
+import { pathOf, queryOf } from "./paths.js";
 import * as search from "./search.js";
 
 const TEXT = "text"; // the kind of input that the text field provides
 
-const state = { target: null, k: 24, upload: null, vector: null, filter: {}, modalities: [], writable: false, collections: [] };
-
-/** Modalities that accept uploaded files of some kind, such as "image". */
-const uploadModalities = () => state.modalities.filter(({ accepts }) => accepts !== null && accepts !== TEXT);
+const state = {
+  target: null, // modalities to search; null leaves the choice to the service
+  k: 24,
+  hideWeak: false,
+  group: null, // field of which each value is shown once
+  filter: {},
+  sent: {}, // the query that the URL cannot hold: a file or a vector
+  modalities: [],
+  hasWeak: false, // whether the model tells weak matches from others
+  writable: false,
+  collections: [],
+};
 
 const acceptsText = () => state.modalities.some(({ accepts }) => accepts === TEXT);
 
+/** Whether numbers can be pasted for a modality: no text or file describes its items better. */
+const takesVector = ({ accepts }) => accepts === null || accepts === "vector";
+
 /** Go to a query: {text}, {key}, {file, modality}, {features, modality} or {compare}. */
 function go(query) {
-  state.upload = query.file ? query : null;
-  state.vector = query.features ? query : null;
-  const hash = query.file ? "#/upload" : query.features ? "#/vector" : query.key !== undefined ? `#/item/${encodeURIComponent(query.key)}`
-    : query.compare ? `#/compare/${query.compare.map(encodeURIComponent).join("/")}`
-      : query.text ? `#/text/${encodeURIComponent(query.text)}` : "#/";
+  state.sent = query.file || query.features ? query : {};
+  const hash = `#/${pathOf(query)}`;
   if (location.hash === hash) route();
   else location.hash = hash;
   if (query.key !== undefined) scrollTo({ top: 0, behavior: "smooth" });
 }
 
 function currentQuery() {
-  const [, kind, value] = /^#\/(\w*)\/?(.*)$/.exec(location.hash) ?? [];
-  if (kind === "text" && value) return { text: decodeURIComponent(value) };
-  if (kind === "item") return { key: decodeURIComponent(value) };
-  if (kind === "compare" && value.includes("/")) return { compare: value.split("/").slice(0, 2).map(decodeURIComponent) };
-  if (kind === "upload" && state.upload) return state.upload;
-  if (kind === "vector" && state.vector) return state.vector;
-  return {};
+  const path = location.hash.replace(/^#\/?/, "");
+  return path === pathOf(state.sent) ? state.sent : queryOf(path);
 }
+
+/** Options of a search; those at their defaults are left out. */
+const searchOptions = () => ({
+  k: state.k,
+  ...(state.target && { target: state.target }),
+  ...(Object.keys(state.filter).length && { filter: state.filter }),
+  ...(state.hideWeak && { min_similarity: "auto" }),
+  ...(state.group && { group_by: state.group }),
+});
 
 let latest = 0; // number of the newest call of route; what an older one has loaded is not shown
 
@@ -54,9 +67,8 @@ async function route() {
     // What somebody has typed while the page was loading stays.
     if (query.text !== undefined || number > 1) byId("text").value = query.text ?? "";
     if (query.key !== undefined && !acceptsText()) byId("text").value = query.key;
-    const target = { target: [state.target ?? "*"] };
-    const filter = Object.keys(state.filter).length ? { filter: state.filter } : {};
-    await search.show(query, { k: state.k, ...target, ...filter }, { go, writable: state.writable, hint: hint() });
+    const context = { go, writable: state.writable, acceptsText: acceptsText(), hint: hint() };
+    await search.show(query, searchOptions(), context);
     return;
   }
   search.cancel();
@@ -73,30 +85,57 @@ async function route() {
 
 /** What somebody can start with, in words. */
 function hint() {
-  const files = uploadModalities().length > 0;
+  const files = uploadModalities(state.modalities).length > 0;
   if (acceptsText()) return files ? "Enter text, drop a file, or start with one of these items" : "Enter text, or start with one of these items";
   return files ? "Drop a file, or start with one of these items" : "Pick one of these items, enter the id of another, or paste a vector";
 }
 
-/** Choice of the target modality and of the number of results; what cards show; filters; vectors. */
+/** Choices of a search, what cards show, filters, and a field for vectors. */
 function showOptions() {
-  const radio = (name) => h("label", {},
-    h("input", { type: "radio", name: "target", value: name ?? "", checked: name === state.target,
-      onchange: () => { state.target = name; route(); } }),
-    h("span", {}, name ?? "all"));
-  const radios = [null, ...state.modalities.map(({ name }) => name)].map(radio);
-  const counts = h("select", { id: "k", onchange: () => { state.k = Number(counts.value); route(); } },
+  const chooseCount = () => { state.k = Number(counts.value); route(); };
+  const counts = h("select", { id: "k", onchange: chooseCount },
     [12, 24, 48, 96].map((n) => h("option", { value: n, selected: n === state.k }, String(n))));
-  const bits = h("input", { type: "checkbox", id: "bits", checked: remembered("bits", false), onchange: () => showBits(bits.checked) });
-  showBits(bits.checked);
+  const hasOtherInputs = acceptsText() || uploadModalities(state.modalities).length > 0;
+  const vector = h("details", { class: "vector", open: !hasOtherInputs && innerWidth > 560 },
+    h("summary", {}, "Paste a vector"), vectorForm());
   byId("options").replaceChildren(
     collectionChoice(),
-    h("fieldset", { class: "choice" }, h("legend", {}, "Target"), radios),
+    targetChoice(),
     h("label", { class: "choice", for: "k" }, "Results ", counts),
-    h("label", { class: "toggle", for: "bits" }, bits, " Bits"),
-    h("button", { id: "filter", class: "link", type: "button", hidden: true, "aria-expanded": "false", "aria-controls": "facets", onclick: toggleFacets }, "Filter"),
-    state.modalities.some(({ accepts }) => accepts === null)
-      ? h("details", { class: "vector", open: !acceptsText() && !uploadModalities().length && innerWidth > 560 }, h("summary", {}, "Paste a vector"), vectorForm()) : "");
+    h("label", { class: "choice", for: "group", id: "groups", hidden: true }),
+    toggle("bits", "Bits", showBits),
+    state.hasWeak ? toggle("hide-weak", "Hide weak matches", hideWeak) : "",
+    h("button", { id: "filter", class: "link", type: "button", hidden: true,
+      "aria-expanded": "false", "aria-controls": "facets", onclick: toggleFacets }, "Filter"),
+    state.modalities.some(takesVector) ? vector : "");
+}
+
+/** Choice of the modalities to search, if there are several. */
+function targetChoice() {
+  if (state.modalities.length < 2) return "";
+  const names = state.modalities.map(({ name }) => name);
+  const choices = [["other kinds", null], ...names.map((name) => [name, [name]]), ["all", ["*"]]];
+  const radio = ([label, target]) => h("label", {},
+    h("input", { type: "radio", name: "target", value: label, checked: target === state.target,
+      onchange: () => { state.target = target; route(); } }),
+    h("span", {}, label));
+  return h("fieldset", { class: "choice" }, h("legend", {}, "Target"), choices.map(radio));
+}
+
+/** A checkbox that the browser remembers. */
+function toggle(name, label, change) {
+  const box = h("input", { type: "checkbox", id: name, checked: remembered(name, false),
+    onchange: () => { remember(name, box.checked); change(box.checked); } });
+  return h("label", { class: "toggle", for: name }, box, ` ${label}`);
+}
+
+function showBits(visible) {
+  document.body.classList.toggle("show-bits", visible);
+}
+
+function hideWeak(hidden) {
+  state.hideWeak = hidden;
+  route();
 }
 
 /** Choice of the collection, if there are several. */
@@ -113,14 +152,9 @@ function openCollection({ name, default: isDefault }) {
   location.assign(isDefault ? location.pathname : `${location.pathname}?collection=${encodeURIComponent(name)}`);
 }
 
-function showBits(visible) {
-  remember("bits", visible);
-  document.body.classList.toggle("show-bits", visible);
-}
-
-/** A vector of features, for modalities that take no raw inputs. */
+/** A vector of features, for modalities that take no text and no files of another kind. */
 function vectorForm() {
-  const choices = state.modalities.filter(({ accepts }) => accepts === null);
+  const choices = state.modalities.filter(takesVector);
   const modality = h("select", { "aria-label": "Modality of the vector" }, choices.map(({ name }) => h("option", {}, name)));
   const numbers = h("textarea", { rows: 1, "aria-label": "Numbers of the vector", placeholder: "0.12, -3.4, …", spellcheck: "false" });
   return h("form", { onsubmit: (event) => {
@@ -148,6 +182,17 @@ async function showOverview() {
   }
   byId("filter").hidden = !facets.length;
   byId("facets").replaceChildren(...facets.map(facetChoice));
+  showGroups(facets.filter(({ many }) => !many).map(({ field }) => field));
+}
+
+/** Choice of a field of which each value is shown once. */
+function showGroups(fields) {
+  const chooseGroup = () => { state.group = select.value || null; route(); };
+  const select = h("select", { id: "group", onchange: chooseGroup },
+    h("option", { value: "" }, "item"),
+    fields.map((field) => h("option", { value: field }, field)));
+  byId("groups").replaceChildren("One per ", select);
+  byId("groups").hidden = !fields.length;
 }
 
 function facetChoice({ field, many, values }) {
@@ -162,17 +207,13 @@ function facetChoice({ field, many, values }) {
   return h("label", { class: "facet" }, h("span", {}, field), select);
 }
 
-/** Search with a file, in the modality that accepts its type. */
+/** Search with a file, in the modality that accepts it. */
 async function useFile(file) {
   if (!file) return;
   await described; // until then it is unknown what the modalities accept
-  const modality = uploadModalities().find(({ accepts }) => file.type.startsWith(`${accepts}/`));
-  if (!modality && /^(image|audio|video|text)\//.test(file.type)) {
-    const kinds = uploadModalities().map(({ accepts }) => accepts).join(" or ") || "no files";
-    search.fail(`${file.name}: expected ${kinds}, got ${file.type}.`);
-    return;
-  }
-  go({ file, modality: modality?.name });
+  const modality = modalityOf(file, state.modalities);
+  if (modality) go({ file, modality: modality.name });
+  else search.fail(refusal(file, state.modalities));
 }
 
 /** An id as JSON: 7 is an integer, cat a string. */
@@ -183,9 +224,12 @@ async function addFiles(files) {
   await described;
   const failed = [];
   for (const file of files) {
-    const modality = uploadModalities().find(({ accepts }) => file.type.startsWith(`${accepts}/`));
+    const modality = modalityOf(file, state.modalities);
+    if (!modality) {
+      failed.push(refusal(file, state.modalities));
+      continue;
+    }
     try {
-      if (!modality) throw new Error(`no modality accepts ${file.type || "it"}`);
       await api.add(file, modality.name);
     } catch (error) {
       failed.push(`${file.name}: ${error.message}`);
@@ -250,11 +294,11 @@ function listenForDrops() {
 
 /** Offer the inputs that the modalities accept. */
 function showInputs() {
-  const kinds = [...new Set(uploadModalities().map(({ accepts }) => accepts))];
+  const kinds = [...new Set(uploadModalities(state.modalities).map(({ accepts }) => accepts))];
   const label = kinds.length === 1 ? `${kinds[0][0].toUpperCase()}${kinds[0].slice(1)}` : "File";
   byId("choose").textContent = `${label}…`;
   byId("choose").hidden = !kinds.length;
-  byId("file").accept = kinds.map((kind) => `${kind}/*`).join(",");
+  byId("file").accept = acceptAttribute(kinds);
   byId("record").hidden = !kinds.includes("audio") || !navigator.mediaDevices;
   if (!acceptsText()) {
     byId("text-label").textContent = "Id of an item to search with";
@@ -272,10 +316,12 @@ async function describe() {
     if (api.chosen === null && first && !first.default) return openCollection(first);
     const stats = await api.stats();
     state.modalities = stats.model.modalities;
-    state.target = uploadModalities()[0]?.name ?? null;
+    state.hasWeak = Object.keys(stats.model.card.weak ?? {}).length > 0;
+    state.hideWeak = state.hasWeak && remembered("hide-weak", false);
     state.writable = stats.writable;
     showInputs();
     showOptions();
+    showBits(remembered("bits", false));
     const names = state.modalities.map(({ name }) => name).join(", ");
     byId("summary").textContent =
       `${count(stats.collection.items, "item")} · ${names} · ${count(stats.model.n_bits, "bit")}`;

@@ -3,7 +3,8 @@
 import * as api from "./api.js";
 import { bits } from "./bits.js";
 import { chips, face, hitCard, itemCard, nameOf, suggestions } from "./cards.js";
-import { announce, byId, count, folding, h } from "./dom.js";
+import { announce, byId, count, h, unfoldButton } from "./dom.js";
+import { pathOf } from "./paths.js";
 import { tools } from "./tools.js";
 
 const START_ITEMS = 24;
@@ -47,37 +48,86 @@ function viewOf(query, options, context, signal) {
 }
 
 async function resultView(query, options, context, signal) {
-  const { go } = context;
   const [answer, item, tags] = await Promise.all([
     api.search(query, options, signal),
-    query.key === undefined ? null : api.item(query.key, signal),
+    itemOf(query, signal),
     query.file ? api.annotate(query, signal).then((answer) => answer.tags, () => []) : [],
   ]);
-  const title = `${count(answer.hits.length, "result")} for ${titleOf(query, item)}`;
-  announce(title);
+  announce(`${count(answer.hits.length, "result")} for ${titleOf(query, item)}`);
   document.title = `${titleOf(query, item)} - Crossbit`;
-  const queryPanel = panel(query, item, answer, tags, options, context);
-  if (!answer.hits.length) return [queryPanel, noResults()];
-  return [queryPanel, results(answer, "Results, nearest first", go)];
+  const summary = h("div", { class: "found" }, summaryOf(answer));
+  const total = h("span", {}, count(answer.hits.length, "result"));
+  const queryPanel = panel(query, item, answer, { total, summary, tags }, options, context);
+  if (!answer.hits.length) return [queryPanel, noResults(options)];
+  const list = results(answer, "Results, nearest first", context.go);
+  const update = (all) => {
+    total.textContent = count(all.hits.length, "result");
+    summary.replaceChildren(...summaryOf(all));
+  };
+  const next = (offset) => api.search(query, { ...options, offset }, signal);
+  return [queryPanel, list, nextPage(list, answer, options.k, { next, update, go: context.go })];
 }
+
+const itemOf = (query, signal) => (query.key === undefined ? null : api.item(query.key, signal));
+
+const card = (hit, i, answer, go, mark = null) =>
+  hitCard(hit, i + 1, answer, ({ key }) => go({ key }), mark);
 
 const results = (answer, label, go, mark = () => null) =>
   h("ol", { class: "grid", "aria-label": label },
-    answer.hits.map((hit, i) => hitCard(hit, i + 1, answer, ({ key }) => go({ key }), mark(hit))));
+    answer.hits.map((hit, i) => card(hit, i, answer, go, mark(hit))));
 
-/** Two texts side by side; results that both find are marked. */
-async function comparisonView(texts, options, { go }, signal) {
-  const answers = await Promise.all(texts.map((text) => api.search({ text }, options, signal)));
+/** Button that appends the next page of results; hidden after the last one. */
+function nextPage(list, first, k, { next, update, go }) {
+  let shown = first;
+  let isLoading = false;
+  const message = h("p", { class: "dim", role: "alert" });
+  const append = ({ hits, ...answer }) => {
+    const start = shown.hits.length;
+    shown = { ...answer, hits: [...shown.hits, ...hits] };
+    list.append(...hits.map((hit, i) => card(hit, start + i, shown, go)));
+    update(shown);
+    announce(`${count(hits.length, "more result")}, ${shown.hits.length} in total`);
+    const isLast = hits.length < k;
+    if (isLast && document.activeElement === button) {
+      (list.children[start] ?? list.lastElementChild).querySelector("button").focus();
+    }
+    button.hidden = isLast;
+  };
+  const load = async () => {
+    if (isLoading) return;
+    isLoading = true;
+    message.textContent = "";
+    try {
+      append(await next(shown.hits.length));
+    } catch (error) {
+      if (error.name !== "AbortError") message.textContent = error.message;
+    } finally {
+      isLoading = false;
+    }
+  };
+  const button = h("button", { class: "quiet", type: "button", hidden: first.hits.length < k,
+    onclick: load }, "More results");
+  return h("div", { class: "next" }, button, message);
+}
+
+/** Two queries side by side, each {text} or {key}; results that both find are marked. */
+async function comparisonView(queries, options, { go }, signal) {
+  const [items, answers] = await Promise.all([
+    Promise.all(queries.map((query) => itemOf(query, signal))),
+    Promise.all(queries.map((query) => api.search(query, options, signal))),
+  ]);
   const keys = answers.map((answer) => new Set(answer.hits.map((hit) => hit.key)));
   const common = [...keys[0]].filter((key) => keys[1].has(key)).length;
   const title = `${count(common, "result")} in common`;
   announce(title);
-  document.title = `“${texts[0]}” and “${texts[1]}” - Crossbit`;
+  const titles = queries.map((query, i) => titleOf(query, items[i]));
+  document.title = `${titles.join(" and ")} - Crossbit`;
   const mark = (other) => (hit) => (keys[other].has(hit.key) ? "in both" : null);
-  return [h("h1", { class: "count" }, title),
-    h("div", { class: "compare" }, answers.map((answer, i) => h("section", { "aria-label": `Results for ${texts[i]}` },
-      h("h2", {}, h("a", { href: `#/text/${encodeURIComponent(texts[i])}` }, `“${texts[i]}”`)),
-      results(answer, `Results for ${texts[i]}, nearest first`, go, mark(1 - i)))))];
+  const column = (answer, i) => h("section", { "aria-label": `Results for ${titles[i]}` },
+    h("h2", {}, h("a", { href: `#/${pathOf(queries[i])}` }, titles[i])),
+    results(answer, `Results for ${titles[i]}, nearest first`, go, mark(1 - i)));
+  return [h("h1", { class: "count" }, title), h("div", { class: "compare" }, answers.map(column))];
 }
 
 function titleOf(query, item) {
@@ -92,22 +142,33 @@ function proof({ exact, proven_radius: radius }) {
   return exact ? "Exact: no item is nearer." : `Stopped early: no item is missing up to ${count(radius, "different bit")}.`;
 }
 
-/** How the service understood the query. A text stands in the search box, so it is not repeated. */
-function panel(query, item, answer, tags, options, context) {
-  const { modality, code, relevance } = answer.query;
+/** How many results are relevant, how many weak, and what is proven about them. */
+function summaryOf(answer) {
+  const { relevance } = answer.query;
+  const n = answer.hits.length;
   const relevant = answer.hits.filter((hit) => hit.relevant).length;
   const weak = answer.hits.filter((hit) => hit.weak).length;
+  return [
+    relevance ? h("p", { class: "relevance" },
+      `${relevant} of ${n} relevant: `, h("span", {}, relevance)) : "",
+    weak ? h("p", { class: "dim" },
+      `${weak} of ${n} are weak matches: no nearer than unrelated items are.`) : "",
+    h("p", { class: "dim proof" }, proof(answer)),
+  ];
+}
+
+/** How the service understood the query. A text stands in the search box, so it is not repeated. */
+function panel(query, item, answer, { total, summary, tags }, options, context) {
+  const { modality, code } = answer.query;
   const title = titleOf(query, item);
   const isText = query.text !== undefined;
+  const heading = h("h1", { class: `count ${isText ? "" : "clamp"}` }, total, " ",
+    h("span", { class: isText ? "hidden" : "what" }, "for ", h("strong", {}, title)), " ",
+    h("span", { class: "by" }, modality));
   return h("section", { class: `query ${isText ? "brief" : ""}`, "aria-label": "Query" },
     item || query.file ? h("div", { class: "look" }, look(query, item)) : null,
     h("div", { class: "details" },
-      h("h1", { class: "count" }, count(answer.hits.length, "result"), " ",
-        h("span", { class: isText ? "hidden" : "what" }, "for ", h("strong", {}, isText ? title : folding(title))), h("span", { class: "by" }, modality)),
-      relevance ? h("p", { class: "relevance" },
-        `${relevant} of ${answer.hits.length} relevant: `, h("span", {}, relevance)) : null,
-      weak ? h("p", { class: "dim" }, `${weak} of ${answer.hits.length} are weak matches: no nearer than unrelated items are.`) : null,
-      h("p", { class: "dim proof" }, proof(answer)),
+      heading, isText ? null : unfoldButton(heading), summary,
       item ? chips(item.payload.tags ?? []) : null,
       tags.length ? h("div", { class: "suggested" }, h("h2", {}, "Suggested tags"), suggestions(tags, (text) => context.go({ text }))) : null,
       tools(query, options, answer, context)),
@@ -139,8 +200,10 @@ async function startView({ go, hint, writable }) {
       items.map((item) => itemCard(item, ({ key }) => go({ key }))))];
 }
 
-const noResults = () =>
-  h("section", { class: "state" }, h("h2", {}, "No results"), h("p", {}, "Try another query, or search all modalities."));
+const noResults = (options) => h("section", { class: "state" }, h("h2", {}, "No results"),
+  h("p", {}, options.min_similarity
+    ? "Try another query, show weak matches, or search all modalities."
+    : "Try another query, or search all modalities."));
 
 /** Show an error message instead of results. */
 export function fail(message) {

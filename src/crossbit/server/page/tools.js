@@ -2,14 +2,16 @@
 
 import * as api from "./api.js";
 import { announce, h } from "./dom.js";
+import { contentType } from "./files.js";
 
 /** Buttons of a query. */
-export function tools(query, options, answer, { go, writable }) {
+export function tools(query, options, answer, { go, writable, acceptsText }) {
   const shown = h("pre", { class: "code-text", hidden: true, tabindex: "0", "aria-label": "The query as code" });
   const copy = (name, make) => h("button", { class: "link", onclick: () => show(shown, name, make()) }, name);
+  const isComparable = query.text !== undefined || (query.key !== undefined && acceptsText);
   return h("div", { class: "tools" },
     h("span", {}, "Copy as ", copy("curl", () => curl(query, options)), " or ", copy("Python", () => python(query, options, answer))),
-    query.text === undefined ? null : comparison(query, go),
+    isComparable ? comparison(query, go) : null,
     query.file && writable ? addition(query, answer) : null,
     shown);
 }
@@ -26,11 +28,15 @@ async function show(place, name, code) {
 }
 
 function comparison(query, go) {
-  const input = h("input", { type: "text", "aria-label": "Text to compare with", placeholder: "another text", autocomplete: "off", size: 12 });
+  const input = h("input", { type: "text", "aria-label": "Text to compare with",
+    placeholder: query.text === undefined ? "a text" : "another text",
+    autocomplete: "off", size: 12 });
   return h("form", { class: "compare-with", onsubmit: (event) => {
     event.preventDefault();
-    if (input.value.trim()) go({ compare: [query.text, input.value.trim()] });
-  } }, h("label", {}, "Compare with ", input), h("button", { class: "quiet small", type: "submit" }, "Compare"));
+    if (input.value.trim()) go({ compare: [query, { text: input.value.trim() }] });
+  } },
+  h("label", {}, h("span", {}, "Compare with "), input),
+  h("button", { class: "quiet small", type: "submit" }, "Compare"));
 }
 
 function addition(query, answer) {
@@ -54,14 +60,12 @@ const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 /** The query as a command. */
 export function curl(query, options) {
   const token = api.hasToken() ? ' -H "Authorization: Bearer $CROSSBIT_TOKEN"' : "";
-  if (query.file) {
-    const parameters = new URLSearchParams({ k: options.k });
-    for (const name of options.target ?? []) parameters.append("target", name);
-    if (options.filter) parameters.set("filter", JSON.stringify(options.filter));
-    return `curl${token} -H ${quoted(`Content-Type: ${query.file.type || "application/octet-stream"}`)}`
-      + ` --data-binary @${quoted(query.file.name)} ${quoted(`${location.origin}${api.root}/search/picture?${parameters}`)}`;
-  }
-  return `curl${token} -H 'Content-Type: application/json' -d ${quoted(api.queryBody(query, options))} ${location.origin}${api.root}/search`;
+  const type = query.file ? contentType(query.file) : "application/json";
+  const body = query.file
+    ? `--data-binary @${quoted(query.file.name)}` : `-d ${quoted(api.queryBody(query, options))}`;
+  const path = query.file ? api.uploadUrl("search", query, options) : `${api.root}/search`;
+  const url = quoted(location.origin + path);
+  return `curl${token} -H ${quoted(`Content-Type: ${type}`)} ${body} ${url}`;
 }
 
 /** A JSON value as Python. */
@@ -77,11 +81,17 @@ function literal(value) {
 export function python(query, options, answer) {
   const token = api.hasToken() ? ', token="…"' : "";
   const modality = JSON.stringify(answer.query.modality);
-  const settings = Object.entries(options).map(([name, value]) => `, ${name}=${literal(value)}`).join("");
-  const lines = ["from crossbit.client import connect", "", `collection = connect(${JSON.stringify(location.origin)}${api.chosen === null ? "" : `, collection=${JSON.stringify(api.chosen)}`}${token})`];
-  if (query.key !== undefined) lines.push(`(item,) = collection.get([${query.key}])`);
-  const inputs = query.key !== undefined ? `item.codes[${modality}]` : query.features ? literal([query.features])
-    : literal([query.file ? query.file.name : query.text]);
-  lines.push(`for hit in collection.search(${modality}, ${inputs}${settings})[0]:`, "    print(hit.id, hit.distance, hit.payload)");
+  const settings = Object.entries(options).map(([name, value]) => `, ${name}=${literal(value)}`);
+  const place = api.chosen === null ? "" : `, collection=${JSON.stringify(api.chosen)}`;
+  const lines = ["from crossbit.client import connect", "",
+    `collection = connect(${JSON.stringify(location.origin)}${place}${token})`];
+  if (query.key !== undefined) {
+    lines.push(`(item,) = collection.get([${query.key}])`);
+    settings.push(", exclude=item.id"); // as the service does
+  }
+  const inputs = query.key !== undefined ? `item.codes[${modality}]`
+    : literal([query.features ?? query.file?.name ?? query.text]);
+  lines.push(`for hit in collection.search(${modality}, ${inputs}${settings.join("")})[0]:`,
+    "    print(hit.id, hit.distance, hit.payload)");
   return lines.join("\n");
 }
