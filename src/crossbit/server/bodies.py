@@ -1,17 +1,19 @@
 """Request bodies: limited before they are parsed, and parsed outside the event loop."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
+from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 
+from crossbit._validation import check_known
 from crossbit.errors import DataError
 from crossbit.server.batching import WorkerPool
 
@@ -128,6 +130,23 @@ class _Counter:
             raise too_large(f"{limits.values:,} values")
         if self._containers > limits.containers:
             raise too_large(f"{limits.containers:,} lists and objects")
+
+
+class StrictRoute(APIRoute):
+    """A route that rejects unknown URL parameters, such as misspelled ones."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return the handler of requests."""
+        answer = super().get_route_handler()
+        known = [field.alias for field in self.dependant.query_params]
+
+        async def checked(request: Request) -> Response:
+            if request.scope["query_string"]:
+                for name in request.query_params:
+                    check_known(name, known, "parameter of the URL")
+            return await answer(request)
+
+        return checked
 
 
 class JsonBody(Generic[_Body]):

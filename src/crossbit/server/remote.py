@@ -25,6 +25,7 @@ from crossbit.server.bodies import (
     QUERY_LIMITS,
     BodyLimits,
     JsonBody,
+    StrictRoute,
     json_body_description,
     json_response,
 )
@@ -106,7 +107,7 @@ def remote_routes(access: Access, light: WorkerPool, heavy: WorkerPool) -> APIRo
         light: Runs what takes milliseconds.
         heavy: Runs everything else.
     """
-    router = APIRouter(prefix=f"{access.prefix}/batch", tags=["batch"])
+    router = APIRouter(prefix=f"{access.prefix}/batch", route_class=StrictRoute, tags=["batch"])
     Read = Annotated[Served, Depends(access.read)]
 
     async def run(pool: WorkerPool, work: Callable[..., Answer], *arguments: object) -> Response:
@@ -166,7 +167,7 @@ def remote_write_routes(access: Access, heavy: WorkerPool) -> APIRouter:
         access: Finds the collection of a request.
         heavy: Runs what a request does.
     """
-    router = APIRouter(prefix=f"{access.prefix}/batch", tags=["batch"])
+    router = APIRouter(prefix=f"{access.prefix}/batch", route_class=StrictRoute, tags=["batch"])
     Write = Annotated[Served, Depends(access.write)]
     upsert_body = JsonBody(_BatchUpsertRequest, ITEMS_LIMITS, heavy)
     delete_body = JsonBody(_IdsRequest, QUERY_LIMITS, heavy)

@@ -18,6 +18,7 @@ from crossbit.server.bodies import (
     ITEMS_LIMITS,
     QUERY_LIMITS,
     JsonBody,
+    StrictRoute,
     json_body_description,
     json_response,
     parse_multipart,
@@ -85,7 +86,9 @@ _Filter = Annotated[
 
 def search_routes(access: Access, pools: Pools) -> APIRouter:
     """Return the routes that search."""
-    router = APIRouter(prefix=access.prefix, responses=ERRORS, tags=["search"])
+    router = APIRouter(
+        prefix=access.prefix, responses=ERRORS, route_class=StrictRoute, tags=["search"]
+    )
     Read = Annotated[Served, Depends(access.read)]
     search_body = JsonBody(schemas.SearchRequest, QUERY_LIMITS, pools.heavy)
     annotate_body = JsonBody(schemas.AnnotateRequest, QUERY_LIMITS, pools.heavy)
@@ -212,7 +215,9 @@ async def _upload(request: Request) -> bytes:
 
 def item_routes(access: Access, pools: Pools) -> APIRouter:
     """Return the routes that read items."""
-    router = APIRouter(prefix=access.prefix, responses=ERRORS, tags=["items"])
+    router = APIRouter(
+        prefix=access.prefix, responses=ERRORS, route_class=StrictRoute, tags=["items"]
+    )
     Read = Annotated[Served, Depends(access.read)]
 
     @router.get("/items", response_model=schemas.ItemsResponse)
@@ -272,7 +277,9 @@ def item_routes(access: Access, pools: Pools) -> APIRouter:
 
 def write_routes(access: Access, pools: Pools) -> APIRouter:
     """Return the routes that change items."""
-    router = APIRouter(prefix=access.prefix, responses=ERRORS, tags=["write"])
+    router = APIRouter(
+        prefix=access.prefix, responses=ERRORS, route_class=StrictRoute, tags=["write"]
+    )
     Write = Annotated[Served, Depends(access.write)]
     upsert_body = JsonBody(schemas.UpsertRequest, ITEMS_LIMITS, pools.heavy)
     delete_body = JsonBody(schemas.DeleteRequest, QUERY_LIMITS, pools.heavy)
