@@ -15,7 +15,8 @@ from crossbit.errors import DataError
 from crossbit.evaluation.evaluate import Protocol
 from crossbit.metrics import AveragePrecision, mean_over_queries, rank_vectors
 from crossbit_experiments.nus import run, simulation
-from crossbit_experiments.nus.run import DIRECTIONS, NETWORK, PAPER, rank_features, table_methods
+from crossbit_experiments.nus.features import rank_features
+from crossbit_experiments.nus.run import DIRECTIONS, NETWORK, PAPER, table_methods
 from crossbit_experiments.nus.simulation import (
     FEATURE_MODELS,
     Calibration,

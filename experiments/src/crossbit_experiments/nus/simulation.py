@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from crossbit.data import Dataset
 from crossbit.errors import DataError
 from crossbit.metrics import AveragePrecision, mean_over_queries
-from crossbit_experiments.nus.run import rank_features
+from crossbit_experiments.nus.features import rank_features
 from crossbit_experiments.nus.splits import apply_split
 from crossbit_experiments.protocols import PROTOCOLS
 
