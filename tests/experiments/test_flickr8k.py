@@ -6,9 +6,10 @@ import pytest
 from PIL import Image
 
 from crossbit.errors import DataError
+from crossbit_experiments.flickr8k.annotation import tags_of
 from crossbit_experiments.flickr8k.dataset import load
 from crossbit_experiments.flickr8k.html_report import HtmlReport
-from crossbit_experiments.flickr8k.qualitative import METHODS, qualitative_results, tags_of
+from crossbit_experiments.flickr8k.qualitative import METHODS, qualitative_results
 from crossbit_experiments.flickr8k.vocabulary import (
     Vocabulary,
     implying_tags,

@@ -17,6 +17,7 @@ from crossbit_experiments.nus.run import NETWORK, table_methods
 from crossbit_experiments.nus.simulation import FEATURE_MODELS, simulate_features
 from crossbit_experiments.protocols import PROTOCOLS
 from crossbit_experiments.summary import read_summary
+from crossbit_experiments.verify import verify_results
 
 pytest.importorskip("matplotlib")
 
@@ -28,7 +29,11 @@ def photographs(*_: object, **__: object) -> Photographs:
     tags = simulate_features(labels, FEATURE_MODELS["tags"], 0.8, [1]).astype(np.float32)
     splits = {"train": np.arange(80), "database": np.arange(80, 200), "query": np.arange(200, 240)}
     data = Dataset(
-        views={"image": image, "tags": tags}, labels=labels, splits=splits, name="flickr8k"
+        views={"image": image, "tags": tags},
+        labels=labels,
+        splits=splits,
+        payload=[{"tags": [f"word{n}" for n in np.flatnonzero(row)]} for row in tags],
+        name="flickr8k",
     )
     leaks = Leaks(words=12, compounds=3, occurrences=456, implying=("leash", "slope"))
     return Photographs(data, {}, leaks, {"without a concept": 7})
@@ -62,15 +67,27 @@ def test_the_command_counts_leaks_and_ends_in_a_table(
     summary = read_summary(out / "summary.json")
     assert summary["facts"]["protocol"]["name"] == "flickr8k/concepts"
     assert [row["seeds"] for row in summary["table"]] == [2, 2, 2, 2, 1]
+    annotation = {row["title"]: row for row in summary["annotation"]}
+    assert {title: row["seeds"] for title, row in annotation.items()} == {
+        "CM-SSH": 2,
+        "MM-NN": 2,
+        "always the same ten": 1,
+    }
+    assert "fifth place tied" in printed.out
     (tmp_path / "docs").mkdir()
     page = tmp_path / "docs" / "page.md"
     marks = [
         f"<!-- from results: flickr8k {name} -->\n<!-- end of results -->\n"
-        for name in ("table", "facts")
+        for name in ("table", "facts", "annotation")
     ]
     page.write_text("".join(marks))
     write_docs(tmp_path / "results", tmp_path / "docs")
     text = page.read_text()
+    assert "| ten tags | precision | 95 % | recall |" in text
+    # Without data: from the values per query that are stored as runs.
+    report = verify_results(tmp_path / "results", tmp_path / "docs")
+    assert report.problems == []
+    assert report.runs == 4 * 2 + 2 * 2 + 1
     assert "| at random |" in text
     assert "- Rows: train 80, database 120, query 40.\n" in text
     assert (

@@ -9,6 +9,7 @@ from typing import Any
 from crossbit.errors import DataError
 from crossbit_experiments import defects, digits
 from crossbit_experiments.capacity import report as capacity
+from crossbit_experiments.flickr8k import run as flickr8k
 from crossbit_experiments.leaderboard import report as leaderboard
 from crossbit_experiments.nus import run as nus
 from crossbit_experiments.runs import RunStore
@@ -38,7 +39,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "wiki": Experiment(wiki.TABLES, wiki.collect, "wiki"),
     "defects": Experiment(defects.TABLES, defects.collect, "defects"),
     "digits": Experiment(digits.TABLES, digits.collect, "digits"),
-    "flickr8k": Experiment(nus.TABLES, nus.collect, "flickr8k"),
+    "flickr8k": Experiment(flickr8k.TABLES, flickr8k.collect, "flickr8k"),
     "nus-labeled": Experiment(nus.TABLES, nus.collect, "nus"),
     "nus-ten-concepts": Experiment(nus.TABLES, nus.collect, "nus --protocol ten-concepts"),
     "nus-simulated-labeled": Experiment(nus.LOAD_TABLES, None, "nus --simulate"),

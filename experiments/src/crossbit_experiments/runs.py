@@ -31,6 +31,7 @@ from crossbit.metrics import (
     rank_codes,
 )
 from crossbit.metrics.relevance import Relevance
+from crossbit.metrics.tie_counts import TieCounts
 
 RUNS_FILE = "runs.jsonl"
 _FORMAT = "crossbit.runs/1"
@@ -124,7 +125,7 @@ class StoredRun:
         scores: Direction → ``value``, ``worst``, ``best``, ``chance``, ``low`` and ``high``, as
             fractions; the last two are the 95 % interval over queries.
         codes: Side and modality → codes; empty if the method does not hash.
-        values: Direction → value per query, if the method does not hash.
+        values: Direction, or name of a measure, → value per query, if the run has no codes.
         facts: Environment, seconds, CPU seconds and peak memory.
     """
 
@@ -180,6 +181,17 @@ class StoredRun:
             return 100 * self.values[direction]
         ranking = self.ranking(direction, n_bits=n_bits)
         return 100 * ranking.measure(AveragePrecision(at=self.at))
+
+    def tied(self, direction: str, place: int) -> NDArray[np.bool_]:
+        """Whether other items are as near to a query as the last of its first places."""
+
+        def reaches_beyond(counts: TieCounts) -> NDArray[np.bool_]:
+            groups = counts.groups("expected")
+            end = groups.before + groups.size
+            beyond: NDArray[np.bool_] = np.any((groups.before < place) & (end > place), axis=1)
+            return beyond
+
+        return np.concatenate(self.ranking(direction).map(reaches_beyond))
 
     def recomputed(self) -> dict[str, dict[str, float]]:
         """The scores, computed from the codes; only the mean if the method does not hash."""

@@ -1,7 +1,7 @@
 """``crossbit reproduce nus`` and ``flickr8k``: photographs, tags and concepts."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +14,7 @@ from crossbit.cli import console
 from crossbit.data import Dataset
 from crossbit.evaluation.evaluate import Protocol
 from crossbit_experiments.cli._shared import Bits, Seeds, print_rows, print_table
+from crossbit_experiments.methods import Method
 from crossbit_experiments.protocols import PROTOCOLS
 
 _PairCount = Annotated[
@@ -21,6 +22,7 @@ _PairCount = Annotated[
 ]
 
 _QUALITATIVE = "Options of --part qualitative"
+_METRIC = "first 10 places, over relevant retrieved, expected ties"
 
 
 def nus(
@@ -59,6 +61,7 @@ def nus(
       crossbit reproduce nus --data nus
       crossbit reproduce nus --simulate --protocol ten-concepts
     """
+    from crossbit_experiments.nus import run
     from crossbit_experiments.nus.splits import SPLITS, apply_split
 
     split = check_known(protocol, SPLITS, "protocol")
@@ -69,17 +72,14 @@ def nus(
         loaded, facts = _simulate(source, split, folder)
     else:
         loaded = _load(source, folder)
-    _run(
-        apply_split(loaded, split),
-        folder,
-        PROTOCOLS[f"nus/{split}"],
-        bits,
-        range(seeds),
-        pairs,
-        facts,
-        paper=not simulate,
-        defaults=False,
-    )
+    nus_protocol = PROTOCOLS[f"nus/{split}"]
+    methods = run.table_methods(nus_protocol, pairs=(pairs, pairs), paper=not simulate)
+    chosen = apply_split(loaded, split)
+    summary = _run(run.run, methods, chosen, folder, nus_protocol, bits, seeds, facts)
+    if simulate:
+        print_table(run.load_table(summary), "simulated features: a load test, not a result")
+    else:
+        print_rows(summary["table"], run.DIRECTIONS, _METRIC)
 
 
 def _simulate(source: Path, split: str, folder: Path) -> tuple[Dataset, dict[str, Any]]:
@@ -159,7 +159,8 @@ def flickr8k(
 
     The table describes photographs by bags of 500 visual words and captions by the 1000 most
     frequent words that belong to no concept. It compares the paper's methods and settings with our
-    networks at their defaults.
+    networks at their defaults. A second table annotates the query images with the same codes: ten
+    tags, voted by the five nearest bags of words.
 
     The qualitative part writes one HTML page: what words find among images, what images find among
     words, and ten tags per image from its five neighbors, for CM-SSH and MMNN().
@@ -184,7 +185,8 @@ def flickr8k(
 def _flickr8k_table(
     source: Path, out: Path, cache: Path, bits: int, seeds: int, pairs: int
 ) -> None:
-    from crossbit_experiments.flickr8k import dataset
+    from crossbit_experiments.flickr8k import annotation, dataset, run
+    from crossbit_experiments.nus import run as nus_run
     from crossbit_experiments.nus.splits import preprocess_like_paper
 
     with console.steps("extracting features") as on_step:
@@ -200,46 +202,40 @@ def _flickr8k_table(
     facts = {"leaks": leaks.to_dict(), "excluded": photographs.excluded}
     protocol = PROTOCOLS["flickr8k/concepts"]
     prepared = preprocess_like_paper(photographs.data)
-    _run(prepared, out, protocol, bits, range(seeds), pairs, facts, paper=False, defaults=True)
+    methods = nus_run.table_methods(protocol, pairs=(pairs, pairs), paper=False, defaults=True)
+    summary = _run(run.run, methods, prepared, out, protocol, bits, seeds, facts)
+    print_rows(summary["table"], nus_run.DIRECTIONS, _METRIC)
+    print_table(annotation.annotation_table(summary), "tags of query images, in percent")
 
 
 def _run(
+    run: Callable[..., Path],
+    methods: Sequence[Method],
     data: Dataset,
     out: Path,
     protocol: Protocol,
     bits: int,
-    seeds: Sequence[int],
-    pairs: int,
+    seeds: int,
     facts: dict[str, Any],
-    *,
-    paper: bool,
-    defaults: bool,
-) -> None:
-    """Run the methods and print the table; of simulated features only time and memory."""
-    from crossbit_experiments.nus import run
+) -> dict[str, Any]:
+    """Run an experiment; return its summary."""
     from crossbit_experiments.summary import read_summary
 
     console.say(f"{protocol.name}: {protocol.note}\n{data!r}")
-    methods = run.table_methods(protocol, pairs=(pairs, pairs), paper=paper, defaults=defaults)
     with console.steps(protocol.name) as on_step:
-        path = run.run(
+        path = run(
             methods,
             data,
             out,
             protocol,
             n_bits=bits,
-            seeds=seeds,
+            seeds=range(seeds),
             facts=facts,
             on_step=on_step,
             on_note=console.say,
         )
-    summary = read_summary(path)
-    if "simulated" in facts:
-        print_table(run.load_table(summary), "simulated features: a load test, not a result")
-    else:
-        metric = "first 10 places, over relevant retrieved, expected ties"
-        print_rows(summary["table"], run.DIRECTIONS, metric)
     console.say(f"wrote runs, summary and a figure to {out}")
+    return read_summary(path)
 
 
 def _qualitative(

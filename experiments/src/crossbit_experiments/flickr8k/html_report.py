@@ -11,12 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbit._io.files import make_folders
-from crossbit_experiments.flickr8k.qualitative import (
-    METHODS,
-    QualitativeResults,
-    QueryResult,
-    tags_of,
-)
+from crossbit_experiments.flickr8k.annotation import tags_of
+from crossbit_experiments.flickr8k.qualitative import METHODS, QualitativeResults, QueryResult
 
 _Render: TypeAlias = Callable[[QueryResult], str]
 

@@ -12,12 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbit._progress import OnStep, Step
-from crossbit.annotate import tag_quality, vote
+from crossbit.annotate import tag_quality
 from crossbit.codes import Codes
 from crossbit.data import Dataset
 from crossbit.hashers import HASHERS, Hasher
 from crossbit.index import HammingIndex
 from crossbit.model import HashModel
+from crossbit_experiments.flickr8k.annotation import NEIGHBORS, most_voted, tags_of
 from crossbit_experiments.flickr8k.dataset import Photographs
 
 METHODS = {"cmssh": "CM-SSH", "mmnn": "MMNN()"}
@@ -29,8 +30,6 @@ FREE_TEXT_QUERIES = (
     "football + player",
     "car + street",
 )
-_NEIGHBORS = 5  # as in the paper's annotation
-_MAX_TAGS = 10  # as in the paper's annotation
 _SHOWN = 6  # matches per query
 
 
@@ -139,20 +138,14 @@ class _Searcher:
         """Tags for images: the ten that the five nearest bags of tags contain most often."""
         codes = self.model.encode("image", self.data.views["image"][rows])
         nothing = np.zeros((len(rows), len(self.base_rows)), np.bool_)
-        nearest = self._search(codes, "tags", nothing, _NEIGHBORS)
+        nearest = self._search(codes, "tags", nothing, NEIGHBORS)
         own_tags = tags_of(self.data, rows)
         results = []
         for row, bits, words, matches in zip(rows, codes.unpack(), own_tags, nearest, strict=True):
             neighbor_tags = tags_of(self.data, np.array([match.row for match in matches]))
-            tags = [tag.name for tag in vote(neighbor_tags, max_tags=_MAX_TAGS)]
+            tags = most_voted(neighbor_tags)
             results.append(QueryResult(words, int(row), bits, matches, tags))
         return results
-
-
-def tags_of(data: Dataset, rows: NDArray[np.int64]) -> list[list[str]]:
-    """Return the tags of photographs, those in most captions first."""
-    payload: Any = data.payload
-    return [payload[row]["tags"] for row in rows.tolist()]
 
 
 def _annotation_quality(results: Sequence[QueryResult]) -> dict[str, float]:
@@ -165,7 +158,7 @@ def _annotation_quality(results: Sequence[QueryResult]) -> dict[str, float]:
 def majority_baseline(data: Dataset, rows: NDArray[np.int64]) -> dict[str, float]:
     """Annotation quality of the ten most frequent training tags, assigned to every image."""
     train = np.asarray(data.splits["train"])
-    frequent = [tag.name for tag in vote(tags_of(data, train), max_tags=_MAX_TAGS)]
+    frequent = most_voted(tags_of(data, train))
     no_bits = np.empty(0, np.bool_)
     return _annotation_quality(
         [QueryResult(words, None, no_bits, (), frequent) for words in tags_of(data, rows)]

@@ -117,7 +117,7 @@ def table_methods(
     return [features, *hashed, *ours]
 
 
-def run(
+def run_table(
     methods: Sequence[Method],
     data: Dataset,
     out: Path,
@@ -128,8 +128,8 @@ def run(
     facts: Mapping[str, Any],
     on_step: OnStep | None = None,
     on_note: Callable[[str], None] | None = None,
-) -> Path:
-    """Run the methods, reuse equal runs, and write the summary and a figure.
+) -> None:
+    """Run the methods, reuse equal runs, and store facts about the data.
 
     Args:
         methods: The methods.
@@ -141,9 +141,6 @@ def run(
         facts: Further facts for the documentation: source of the features, leaks, calibration.
         on_step: Progress callback, called after every run.
         on_note: Called with a line for every stale run.
-
-    Returns:
-        Path of the summary.
     """
     run_methods(
         methods,
@@ -155,7 +152,6 @@ def run(
         on_step=on_step,
         on_note=on_note,
     )
-    store = RunStore(out)
     described = {
         "protocol": protocol.to_dict(),
         "bits": n_bits,
@@ -165,18 +161,38 @@ def run(
         "sizes": {split: len(rows) for split, rows in data.splits.items()},
         **facts,
     }
-    store.add_facts("data", json.loads(json.dumps(described)))
+    RunStore(out).add_facts("data", json.loads(json.dumps(described)))
+
+
+def run(
+    methods: Sequence[Method],
+    data: Dataset,
+    out: Path,
+    protocol: Protocol,
+    **options: Any,  # noqa: ANN401 - those of run_table
+) -> Path:
+    """Run the methods as `run_table` does, and write the summary and a figure.
+
+    Returns:
+        Path of the summary.
+    """
+    run_table(methods, data, out, protocol, **options)
     return write(out)
+
+
+def stored_methods(store: RunStore) -> list[Method]:
+    """The methods of the stored table: keys, titles and the paper's values."""
+    return [
+        Method(**line, bytes_per_item=4 * 500 if line["key"] == "raw" else None)
+        for line in store.facts("data")["lines"]
+    ]
 
 
 def collect(store: RunStore) -> dict[str, Any]:
     """The summary: everything that the tables show, computed from the codes."""
     facts = store.facts("data")
     n_bits = facts["bits"]
-    methods = [
-        Method(**line, bytes_per_item=4 * 500 if line["key"] == "raw" else None)
-        for line in facts["lines"]
-    ]
+    methods = stored_methods(store)
     by_key = {method.key: method for method in methods}
     runs = [run for method in methods for run in stored_runs(store, method, n_bits)]
     compared = []
@@ -211,7 +227,7 @@ def collect(store: RunStore) -> dict[str, Any]:
     }
 
 
-def write(out: Path) -> Path:
+def write(out: Path, collect: Callable[[RunStore], dict[str, Any]] = collect) -> Path:
     """Write the summary and the figure of the stored runs."""
     summary = collect(RunStore(out))
     plots.plot_directions(summary["table"], DIRECTIONS, out / "table.svg")
