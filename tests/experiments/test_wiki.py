@@ -30,7 +30,12 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
         Method(key="mmnn", title="CCA", build=CCAITQ, paper=paper),
         Method(key="lsh", title="LSH", build=LSH),
     ]
-    pairs = [Method(key=f"s{k}", title="", build=CCAITQ) for k in range(2 * len(wiki.SHARES))]
+    pairs = [
+        Method(key=f"{name}-pairs-{share:g}", title="", build=build)
+        for share in wiki.SHARES
+        # The order has no meaning: methods are found by their keys.
+        for name, build in (("cmnn", LSH), ("mmnn", CCAITQ))
+    ]
     monkeypatch.setattr(wiki, "table_methods", lambda: methods)
     monkeypatch.setattr(wiki, "default_hashers", lambda: methods)
     monkeypatch.setattr(wiki, "few_pairs_methods", lambda: pairs)
@@ -47,7 +52,11 @@ def test_all_parts_write_one_summary_and_figures(tmp_path: Path) -> None:
         run.run_part(part, data, tmp_path, seeds=SEEDS, on_step=steps.append)
     summary = read_summary(run.write(tmp_path))
     assert [row["key"] for row in summary["table"]] == ["mmnn", "lsh"]
-    assert summary["few_pairs"][0]["difference"]["mean"] == 0  # the same method twice
+    assert [row["title"] for row in summary["few_pairs"]] == ["100%", "50%", "10%"]
+    for row in summary["few_pairs"]:
+        assert row["seeds"] == 2
+        assert row["difference"]["mean"] == pytest.approx(row["mmnn"][0] - row["cmnn"][0], abs=1e-3)
+        assert row["difference"]["mean"] > 5  # CCA less LSH
     lengths = summary["lengths"]
     assert lengths["lsh"]["retrained"].keys() == lengths["lsh"]["cropped"].keys() == {"4", "8"}
     average = pytest.approx(summary["table"][0]["mean"]["average"], abs=1e-3)

@@ -180,17 +180,3 @@ def lengths_table(kind: str) -> Block:
         return Table(["bits", *map(str, bits)], lines)
 
     return table
-
-
-def few_pairs_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """MM-NN and CM-NN by share of the cross-modal pairs, with their paired difference."""
-    lines = [
-        [
-            row["title"],
-            mean_sd(row["mmnn"][0], row["mmnn"][1], 2),
-            mean_sd(row["cmnn"][0], row["cmnn"][1], 2),
-            difference_cell(row["difference"]),
-        ]
-        for row in rows
-    ]
-    return Table(["pairs across", "MM-NN", "CM-NN", "difference, 95 %"], lines)

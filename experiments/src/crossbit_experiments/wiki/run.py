@@ -10,8 +10,8 @@ from crossbit._validation import check_known
 from crossbit.data import Dataset
 from crossbit.evaluation.evaluate import Protocol
 from crossbit_experiments import code_lengths, plots
-from crossbit_experiments.bootstrap import mean_and_deviation
 from crossbit_experiments.code_lengths import scores_by_length
+from crossbit_experiments.few_pairs import few_pairs_row, few_pairs_table
 from crossbit_experiments.methods import (
     Method,
     compare_methods,
@@ -29,7 +29,6 @@ from crossbit_experiments.tables import (
     difference_cell,
     direction_label,
     directions_with_average,
-    few_pairs_table,
     lengths_table,
     mean_sd,
     methods_table,
@@ -127,7 +126,6 @@ def run_part(
 def collect(store: RunStore) -> dict[str, Any]:
     """The summary: everything that the tables and figures show, computed from the codes."""
     table = wiki.table_methods()
-    few = wiki.few_pairs_methods()
     titles = {method.key: method.title for method in [*table, *wiki.default_hashers()]}
     return {
         "directions": list(wiki.DIRECTIONS),
@@ -140,7 +138,7 @@ def collect(store: RunStore) -> dict[str, Any]:
             if method.candidates and (trials := stored_trials(store, f"{method.key}-{BITS}"))
         },
         "compared": _compared(store, table),
-        "few_pairs": _few_pairs(store, few),
+        "few_pairs": _few_pairs(store),
         "lengths": scores_by_length(
             store, wiki.default_hashers(), wiki.DIRECTIONS, lengths=code_lengths.LENGTHS
         ),
@@ -165,26 +163,13 @@ def _compared(store: RunStore, table: Sequence[Method]) -> list[dict[str, Any]]:
     return rows
 
 
-def _few_pairs(store: RunStore, few: Sequence[Method]) -> list[dict[str, Any]]:
-    rows = []
-    for share, (mmnn, cmnn) in zip(wiki.SHARES, zip(few[::2], few[1::2], strict=True), strict=True):
-        difference = compare_methods(store, mmnn, cmnn, wiki.DIRECTIONS, n_bits=BITS)
-        if difference is not None:
-            scores = [
-                mean_and_deviation(
-                    [run.mean_score(wiki.DIRECTIONS) for run in stored_runs(store, method, BITS)]
-                )
-                for method in (mmnn, cmnn)
-            ]
-            rows.append(
-                {
-                    "title": f"{share:.0%}",
-                    "mmnn": scores[0],
-                    "cmnn": scores[1],
-                    "difference": asdict(difference),
-                }
-            )
-    return rows
+def _few_pairs(store: RunStore) -> list[dict[str, Any]]:
+    methods = wiki.few_pairs_methods()
+    rows = [
+        few_pairs_row(store, methods, share, wiki.DIRECTIONS, n_bits=BITS, title=f"{share:.0%}")
+        for share in wiki.SHARES
+    ]
+    return [row for row in rows if row is not None]
 
 
 def _definitions(store: RunStore) -> dict[str, Any]:
