@@ -27,7 +27,7 @@ from crossbit_experiments.nus.simulation import (
 )
 from crossbit_experiments.nus.splits import BASE, LABELED, QUERIES, SPLITS, apply_split
 from crossbit_experiments.protocols import PROTOCOLS
-from crossbit_experiments.runs import RunStore
+from crossbit_experiments.runs import RunStore, StoredRun
 from crossbit_experiments.summary import read_summary
 
 pytest.importorskip("matplotlib")
@@ -222,6 +222,14 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simulation, "calibrate", lambda *arguments, **named: shares)
 
 
+def _tenth_is_tied(stored: StoredRun, direction: str) -> float:
+    left, right = direction.split("-")
+    queries = stored.codes[f"query.{left}"].unpack()
+    base = stored.codes[f"base.{right}"].unpack()
+    distances = np.sort((queries[:, None] != base[None]).sum(axis=2), axis=1)
+    return float((distances[:, 9] == distances[:, 10]).mean())
+
+
 @pytest.mark.usefixtures("quick", "brief")
 def test_the_command_simulates_and_resumes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -246,6 +254,15 @@ def test_the_command_simulates_and_resumes(
     summary = read_summary(tmp_path / "out" / "summary.json")
     assert summary["facts"]["simulated"]["trials"]["tags"] == [[0.8, 79.0]]
     assert summary["facts"]["cost"]["GiB at most"] > 0
+    tied = {row["title"]: row["tied"] for row in summary["load"]}
+    assert tied["features"] is None
+    store = RunStore(tmp_path / "out")
+    by_hand = [_tenth_is_tied(store["mmnn-12-0"], direction) for direction in DIRECTIONS]
+    assert tied["MM-NN"] == pytest.approx(100 * np.mean(by_hand), abs=1e-3)
+    assert [line[-1] for line in run.load_table(summary).lines][:2] == [
+        "–",
+        f"{tied['MM-NN']:.1f} %",
+    ]
     assert main(command) == 0
     assert "features are simulated" not in capsys.readouterr().err
 

@@ -17,6 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from crossbit._progress import OnStep
 from crossbit.data import Dataset
 from crossbit.evaluation.evaluate import Protocol
@@ -247,9 +249,17 @@ def _load_rows(methods: Sequence[Method], store: RunStore, n_bits: int) -> list[
                     "seconds": facts["seconds"],
                     "cpu_seconds": facts["cpu_seconds"],
                     "peak_gib": facts["peak_gib"],
+                    "tied": _tied(runs[0]),
                 }
             )
     return rows
+
+
+def _tied(run: StoredRun) -> float | None:
+    """Share of queries whose last place that counts is tied, in percent, over all directions."""
+    if not run.codes or run.at is None:
+        return None
+    return 100 * float(np.mean([run.tied(direction, run.at) for direction in run.scores]))
 
 
 def _cost(runs: Sequence[StoredRun]) -> dict[str, float]:
@@ -303,17 +313,18 @@ def _facts_block(summary: Mapping[str, Any]) -> str:
 
 
 def load_table(summary: Mapping[str, Any]) -> Table:
-    """Time and memory of each method."""
+    """Time, memory and ties of each method."""
     lines = [
         [
             row["title"],
             f"{row['seconds'] / 60:.1f}",
             f"{row['cpu_seconds'] / 60:.1f}" if row["cpu_seconds"] is not None else MISSING,
             f"{row['peak_gib']:.1f}" if row["peak_gib"] is not None else MISSING,
+            f"{row['tied']:.1f} %" if row.get("tied") is not None else MISSING,
         ]
         for row in summary["load"]
     ]
-    return Table(["", "minutes", "CPU minutes", "GiB at most"], lines)
+    return Table(["", "minutes", "CPU minutes", "GiB at most", "tenth place tied"], lines)
 
 
 def _compared_block(summary: Mapping[str, Any]) -> Table:
