@@ -212,6 +212,20 @@ def test_a_run_writes_a_summary_with_all_directions_and_chance(
     assert chosen["fields"] in others
 
 
+@pytest.mark.usefixtures("brief")
+def test_chance_is_known_in_every_direction_whatever_method_comes_last(
+    simulated: Dataset, tmp_path: Path
+) -> None:
+    data = apply_split(simulated, "labeled")
+    protocol = PROTOCOLS["nus/labeled"]
+    # Unhashed features have two directions only.
+    by_key = {row.key: row for row in table_methods(protocol, pairs=(500, 500))}
+    methods = [by_key["cmnn"], by_key["raw"]]
+    run.run(methods, data, tmp_path, protocol, n_bits=8, seeds=[0], facts={})
+    table = {row["key"]: row for row in read_summary(tmp_path / "summary.json")["table"]}
+    assert list(table["chance"]["mean"]) == list(DIRECTIONS)
+
+
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few labels, and a given calibration."""

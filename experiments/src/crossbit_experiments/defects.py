@@ -141,8 +141,9 @@ def collect(store: RunStore) -> dict[str, Any]:
     by_group = {}
     for name, group in groups().items():
         rows = method_rows(store, group, DIRECTIONS, n_bits=n_bits)
-        for row, method in zip(rows, group, strict=False):
-            runs = stored_runs(store, method, n_bits)
+        by_key = {method.key: method for method in group}
+        for row in rows:
+            runs = stored_runs(store, by_key[row["key"]], n_bits)
             row["permuted"] = {
                 direction: mean_and_deviation(
                     [value for run in runs for value in permuted_bits(run, direction)]

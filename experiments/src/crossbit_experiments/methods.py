@@ -63,6 +63,11 @@ class Method:
     bytes_per_item: int | None = None
 
 
+def hashed(methods: Iterable[Method]) -> list[Method]:
+    """The methods that hash."""
+    return [method for method in methods if method.build is not None]
+
+
 def run_name(method: Method, n_bits: int, seed: int, prefix: str = "") -> str:
     """Name of a run in the store."""
     return f"{prefix}{method.key}-{n_bits}-{seed}"

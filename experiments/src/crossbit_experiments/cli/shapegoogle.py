@@ -21,6 +21,7 @@ PARTS = (
     "lengths",
     "retrieval",
 )
+_WITHOUT_CALIBRATION = tuple(name for name in PARTS if name != "calibration")
 _PARTS_HELP = f"Run only this part: {', '.join(PARTS)}; may be repeated."
 
 
@@ -62,7 +63,7 @@ def shapegoogle(
 
     source = data_sets.find("shapes") if data is None else data
     cache = cache or out / "cache"
-    parts = [check_known(name, PARTS, "part") for name in part or PARTS[1:]]
+    parts = [check_known(name, PARTS, "part") for name in part or _WITHOUT_CALIBRATION]
     if "calibration" in parts:
         _calibrate(source, cache, out, workers)
         parts.remove("calibration")

@@ -46,7 +46,8 @@ from crossbit_experiments.tables import (
     searches_table,
 )
 
-DIRECTIONS = ("image-tags", "tags-image", "image-image", "tags-tags")
+ACROSS = ("image-tags", "tags-image")
+DIRECTIONS = (*ACROSS, "image-image", "tags-tags")
 PAPER = {
     "raw": {"image-image": 57.0, "tags-tags": 78.9},
     "mmnn": dict(zip(DIRECTIONS, (64.3, 55.0, 79.39, 87.41), strict=True)),
@@ -200,7 +201,7 @@ def collect(store: RunStore) -> dict[str, Any]:
     compared = []
     for first, second in _COMPARED:
         if first in by_key and second in by_key:
-            for direction in DIRECTIONS[:2]:
+            for direction in ACROSS:
                 difference = compare_methods(
                     store, by_key[first], by_key[second], [direction], n_bits=n_bits
                 )
@@ -219,7 +220,7 @@ def collect(store: RunStore) -> dict[str, Any]:
         "bits": n_bits,
         "table": [
             *method_rows(store, methods, DIRECTIONS, n_bits=n_bits),
-            _chance_row(runs[-1]),
+            _chance_row(runs),
         ],
         "compared": compared,
         "searches": searches,
@@ -271,9 +272,13 @@ def _cost(runs: Sequence[StoredRun]) -> dict[str, float]:
     }
 
 
-def _chance_row(run: StoredRun) -> dict[str, Any]:
-    """Line of the table for a random ranking."""
-    mean = {direction: run.score(direction, "chance") for direction in run.scores}
+def _chance_row(runs: Sequence[StoredRun]) -> dict[str, Any]:
+    """Line of the table for a random ranking, which is the same for all runs of a direction."""
+    mean = {
+        direction: run.score(direction, "chance")
+        for direction in DIRECTIONS
+        if (run := next((run for run in runs if direction in run.scores), None)) is not None
+    }
     level = sum(mean.values()) / len(mean)
     return {
         "key": "chance",
@@ -340,7 +345,7 @@ LOAD_TABLES: dict[str, Block] = {"load": load_table}
 
 TABLES: dict[str, Block] = {
     "table": lambda summary: methods_table(
-        summary["table"], directions_with_average(summary), intervals=DIRECTIONS[:2]
+        summary["table"], directions_with_average(summary), intervals=ACROSS
     ),
     "compared": _compared_block,
     "searches": searches_table,

@@ -10,6 +10,7 @@ from crossbit_experiments.few_pairs import few_pairs_row, few_pairs_table
 from crossbit_experiments.methods import (
     Method,
     compare_methods,
+    hashed,
     method_rows,
     stored_trials,
 )
@@ -61,7 +62,7 @@ def collect(store: RunStore) -> dict[str, Any]:
         few_pairs[split] = _few_pairs(store, split)
         compared[split] = _compared(store, split)
         searches |= _searches(store, split)
-    hashed = _table_methods("held-out", 16)[1:]
+    hashing = hashed(_table_methods("held-out", 16))
     return {
         "directions": list(DIRECTIONS),
         "average": False,
@@ -71,7 +72,7 @@ def collect(store: RunStore) -> dict[str, Any]:
         "compared": compared,
         "searches": searches,
         "lengths": scores_by_length(
-            store, hashed, ACROSS, lengths=methods.LENGTHS, prefix="held-out/"
+            store, hashing, ACROSS, lengths=methods.LENGTHS, prefix="held-out/"
         ),
         **store.facts("calibration"),
         **store.facts("data"),
@@ -87,9 +88,9 @@ def _tables(store: RunStore, split: Split) -> dict[str, Any]:
     rows = partial(method_rows, store, directions=DIRECTIONS, prefix=f"{split}/")
     twelve = []
     for longer in (16, 32):
-        hashed = _table_methods(split, 12)[1:]
+        hashing = hashed(_table_methods(split, 12))
         title = f"{{}}, first 12 of {longer}"
-        twelve += rows(methods=hashed, n_bits=longer, truncate=12, title=title)
+        twelve += rows(methods=hashing, n_bits=longer, truncate=12, title=title)
     settings = methods.settings_methods
     return {
         f"{split} 16": rows(methods=_table_methods(split, 16), n_bits=16),

@@ -7,7 +7,7 @@ from typing import Any
 from crossbit._progress import OnStep
 from crossbit.data import Dataset
 from crossbit.evaluation.evaluate import Protocol
-from crossbit_experiments.methods import Method, run_methods
+from crossbit_experiments.methods import Method, hashed, run_methods
 from crossbit_experiments.runs import RunStore
 from crossbit_experiments.shapegoogle import descriptors, figures, methods, results
 from crossbit_experiments.shapegoogle.methods import SPLITS, Split, protocol_for
@@ -47,13 +47,13 @@ def prepare(
 
 
 def _lengths(protocol: Protocol) -> Iterable[_Run]:
-    return [(methods.table_methods(protocol, n)[1:], n) for n in methods.LENGTHS]
+    return [(hashed(methods.table_methods(protocol, n)), n) for n in methods.LENGTHS]
 
 
 _RUNS: dict[str, Callable[[Protocol], Iterable[_Run]]] = {
     # Codes of 12 bits are the first 12 of 16, as in the paper.
     "table": lambda protocol: [(methods.table_methods(protocol, 16), 16)],
-    "bits-32": lambda protocol: [(methods.table_methods(protocol, 32)[1:], 32)],
+    "bits-32": lambda protocol: [(hashed(methods.table_methods(protocol, 32)), 32)],
     "few-pairs": lambda _: [(methods.few_pairs_methods(), 16)],
     "settings": lambda _: [(methods.settings_methods(16), 16)],
     "validated": lambda _: [(methods.validated_methods(), 16)],
