@@ -1,6 +1,7 @@
 """Stored runs: codes as text, the fingerprint of code, and what verification finds."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -131,7 +132,26 @@ def test_everything_is_recomputed(published: Path, capsys: pytest.CaptureFixture
     assert main(["reproduce", "verify", *arguments]) == 0
     shown = " ".join(capsys.readouterr().err.split())
     # Two seeds, four directions, six scores of each.
-    assert "2 runs, 48 scores, 1 tables: 0 differences" in shown
+    assert "2 runs, 48 scores, 1 tables: 0 differences, 0 runs of other code" in shown
+
+
+def test_runs_of_other_code_are_counted_and_no_failure(
+    published: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(verify, "code_version", lambda module: "x")
+    arguments = ["--results", str(published / "results"), "--docs", str(published / "docs")]
+    assert main(["reproduce", "verify", *arguments]) == 0
+    shown = " ".join(capsys.readouterr().err.split())
+    assert "runs.jsonl: 2 runs of ccaitq were made by other code than today's" in shown
+    assert "0 differences, 2 runs of other code" in shown
+
+
+def test_runs_without_codes_have_no_code_to_compare(results: Path) -> None:
+    run = RunStore(results / "wiki")["cca-12-0"]
+    assert not verify.made_by_other_code(run)
+    assert verify.made_by_other_code(replace(run, fingerprint={"code": "x"}))
+    assert not verify.made_by_other_code(replace(run, fingerprint={"supervision": "x"}))
+    assert not verify.made_by_other_code(replace(run, settings={"method": "annotation"}))
 
 
 @pytest.mark.parametrize(

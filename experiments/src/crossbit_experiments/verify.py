@@ -2,13 +2,16 @@
 
 import math
 import re
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from crossbit._progress import OnStep, StepCounter
 from crossbit.errors import DataError
+from crossbit.hashers import HASHERS
 from crossbit_experiments.docs import EXPERIMENTS, fill
+from crossbit_experiments.fingerprint import code_version
 from crossbit_experiments.runs import RUNS_FILE, RunStore, StoredRun
 from crossbit_experiments.summary import SUMMARY_FILE, read_summary, rounded
 
@@ -26,12 +29,17 @@ class Verification:
         scores: Number of scores computed from codes.
         tables: Number of tables made from summaries.
         problems: One line for every difference.
+        notes: One line for every method and file whose runs other code than today's made. Their
+            scores are right for their codes, but training today may give other codes.
+        other_code: Number of such runs.
     """
 
     runs: int = 0
     scores: int = 0
     tables: int = 0
     problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    other_code: int = 0
 
 
 def verify_results(results: Path, docs: Path, *, on_step: OnStep | None = None) -> Verification:
@@ -52,9 +60,17 @@ def verify_results(results: Path, docs: Path, *, on_step: OnStep | None = None) 
     stores = {path.name: RunStore(path) for path in folders if (path / RUNS_FILE).exists()}
     step = StepCounter(on_step, sum(len(store.names()) for store in stores.values()))
     for store in stores.values():
+        other: Counter[str] = Counter()
         for run in store:
             _verify_run(f"{store.path}: {run.name}", run, report)
+            if made_by_other_code(run):
+                other[run.settings["method"]] += 1
             step()
+        report.other_code += other.total()
+        report.notes += [
+            f"{store.path}: {n} runs of {method} were made by other code than today's"
+            for method, n in other.items()
+        ]
     summaries = {path.name: read_summary(path / SUMMARY_FILE) for path in folders}
     for name, summary in summaries.items():
         _verify_summary(results / name, stores.get(name), summary, report)
@@ -64,6 +80,18 @@ def verify_results(results: Path, docs: Path, *, on_step: OnStep | None = None) 
         if fill(text, summaries) != text:
             report.problems.append(f"{page}: a table is not that of the results")
     return report
+
+
+def made_by_other_code(run: StoredRun) -> bool:
+    """Whether the code of the run's method differs from that in its fingerprint.
+
+    This needs no data. It is False for runs that do not hash, whose fingerprint has no such code,
+    and does not see changes of supervision or cross-validation.
+    """
+    method = run.settings.get("method")
+    if "code" not in run.fingerprint or method not in HASHERS:
+        return False
+    return code_version(HASHERS[method].__module__) != run.fingerprint["code"]
 
 
 def _verify_run(name: str, run: StoredRun, report: Verification) -> None:
