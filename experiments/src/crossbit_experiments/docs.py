@@ -44,7 +44,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "nus-ten-concepts": Experiment(nus.TABLES, nus.collect, "nus --protocol ten-concepts"),
     "nus-simulated-labeled": Experiment(nus.LOAD_TABLES, None, "nus --simulate"),
     "shapegoogle": Experiment(shapegoogle.TABLES, shapegoogle.collect, "shapegoogle"),
-    "leaderboard": Experiment(leaderboard.TABLES, None, "leaderboard"),
+    "leaderboard": Experiment(leaderboard.TABLES, leaderboard.collect_stored, "leaderboard"),
     "capacity": Experiment(capacity.TABLES, None, "capacity"),
 }
 """Experiment (folder of results) → its tables."""

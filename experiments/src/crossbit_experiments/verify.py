@@ -57,7 +57,9 @@ def verify_results(results: Path, docs: Path, *, on_step: OnStep | None = None) 
     if not folders:
         raise DataError(f"{results}: no results; expected <experiment>/{SUMMARY_FILE}")
     report = Verification()
-    stores = {path.name: RunStore(path) for path in folders if (path / RUNS_FILE).exists()}
+    # The leaderboard has a folder of runs for each data set.
+    found = sorted(path.parent for path in results.rglob(RUNS_FILE))
+    stores = {str(path.relative_to(results)): RunStore(path) for path in found}
     step = StepCounter(on_step, sum(len(store.names()) for store in stores.values()))
     for store in stores.values():
         other: Counter[str] = Counter()
@@ -115,10 +117,10 @@ def _verify_summary(
         return
     if experiment.collect is None:
         return
-    if store is None:
+    if store is None and not list(folder.glob(f"*/{RUNS_FILE}")):
         report.problems.append(f"{folder}: a summary without {RUNS_FILE}")
         return
-    recomputed = rounded(experiment.collect(store))
+    recomputed = rounded(experiment.collect(store or RunStore(folder)))
     shown = {key: value for key, value in summary.items() if key not in _HEADER}
     for path in _differences(shown, recomputed, ""):
         report.problems.append(f"{folder / SUMMARY_FILE}: {path}")

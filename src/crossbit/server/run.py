@@ -28,7 +28,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 _KEEP_ALIVE_SECONDS = 15
 _SHUTDOWN_SECONDS = 2  # that connections have to finish their requests
-_SWITCH_SECONDS = 0.0001  # in which a thread that computes lets the event loop run
+_SWITCH_SECONDS = 0.0005  # in which a thread that computes lets the event loop run
 _GC_OBJECTS = 20_000  # new ones after which cycles among them are looked for
 _BACKLOG = 512  # connections that wait to be accepted
 _LOG_RECORDS = 20  # per minute

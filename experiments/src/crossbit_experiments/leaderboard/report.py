@@ -38,6 +38,11 @@ def collect(board: Leaderboard, folder: Path) -> dict[str, Any]:
     return {"cells": cells}
 
 
+def collect_stored(store: RunStore) -> dict[str, Any]:
+    """Summarize the runs of all data sets, in the folders beside those of a store."""
+    return collect(Leaderboard.read(), store.path.parent)
+
+
 def _rows(store: RunStore, board: Leaderboard, protocol: str, n_bits: int) -> list[dict[str, Any]]:
     prefix = cell_prefix(protocol)
     names = [name for name in store.names() if name.startswith(prefix)]
