@@ -68,6 +68,8 @@ def shapegoogle(
         _calibrate(source, cache, out, workers)
         parts.remove("calibration")
     if not parts:
+        if RunStore(out).names():
+            run.write(out)
         return
     with console.steps("computing descriptors") as on_step:
         sets, facts = run.prepare(source, cache, workers=workers, on_step=on_step)
