@@ -4,9 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from crossbit import Codes, Collection, DataError
 from crossbit.collection import paging
+from crossbit.collection.store import Query
+from crossbit.collection.types import Hit
 from crossbit.metrics.weak import Threshold, with_thresholds
 from tests.faults.operations import WIDTHS, model
 
@@ -82,10 +85,9 @@ def test_weak_hits_of_one_modality_do_not_hide_others_that_are_not(tmp_path: Pat
         far = Codes(~code.words & full_words(code.n_bits), code.n_bits)
         made.upsert(range(40), {"text": repeated(code, 40)})
         made.upsert(range(40, 60), {"image": repeated(far, 20)})
-        options = {"target": "*", "min_similarity": "auto"}
-        (hits,) = made.search("text", code, k=10, **options)
+        (hits,) = made.search("text", code, k=10, target="*", min_similarity="auto")
         assert [hit.id for hit in hits] == list(range(40, 50))
-        (hits,) = made.search("text", code, k=10, offset=15, **options)
+        (hits,) = made.search("text", code, k=10, target="*", min_similarity="auto", offset=15)
         assert [hit.id for hit in hits] == list(range(55, 60))
 
 
@@ -97,11 +99,12 @@ def test_a_search_for_hits_that_are_not_weak_ends_where_all_are(
         made.upsert(range(300), {"text": X})
         asked: list[int] = []
         search = made._store.search
-        monkeypatch.setattr(
-            made._store,
-            "search",
-            lambda query, model: asked.append(query.k) or search(query, model),
-        )
+
+        def counted(query: Query, model: str) -> list[list[Hit]]:
+            asked.append(query.k)
+            return search(query, model)
+
+        monkeypatch.setattr(made._store, "search", counted)
         (hits,) = made.search("text", X[:1], k=5, min_similarity="auto")
     assert all(hit.distance == 0 for hit in hits)
     assert asked == [5]
@@ -119,5 +122,5 @@ def repeated(code: Codes, n: int) -> Codes:
     return Codes(np.repeat(code.words, n, axis=0), code.n_bits)
 
 
-def full_words(n_bits: int) -> np.ndarray:
+def full_words(n_bits: int) -> NDArray[np.uint64]:
     return Codes.pack(np.ones((1, n_bits), bool)).words

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -369,20 +370,33 @@ def bootstrap_interval(
             "a bootstrap needs at least one value and one resample,"
             f" got {len(array)} and {resamples}"
         )
-    means = _resampled_means(array.reshape(len(array), -1), resamples, np.random.default_rng(seed))
+    means = _resampled_means(array.reshape(len(array), -1), resamples, seed)
     low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
     return low.reshape(array.shape[1:]), high.reshape(array.shape[1:])
 
 
-def _resampled_means(values: Floats, resamples: int, rng: np.random.Generator) -> Floats:
+def _resampled_means(values: Floats, resamples: int, seed: int) -> Floats:
     """Return means of resampled rows, shape (resamples, measures)."""
     n = len(values)
+    draws = _kept_draws if n * resamples <= _DRAWS else _draws
+    return np.concatenate([times @ values / n for times in draws(n, resamples, seed)])
+
+
+@lru_cache(maxsize=4)
+def _kept_draws(n: int, resamples: int, seed: int) -> tuple[Floats, ...]:
+    """Keep the draws: many means are resampled alike, and drawing takes most of the time."""
+    return tuple(_draws(n, resamples, seed))
+
+
+def _draws(n: int, resamples: int, seed: int) -> Iterator[Floats]:
+    """Yield how often each of n rows is drawn, for blocks of resamples.
+
+    Weighting rows by that is faster than gathering them.
+    """
+    random = np.random.default_rng(seed)
     step = max(1, _DRAWS // n)
-    means = []
     for start in range(0, resamples, step):
         rows = min(step, resamples - start)
-        drawn = rng.integers(n, size=(rows, n)) + np.arange(rows)[:, None] * n
-        # Weighting each row by how often it was drawn is faster than gathering the rows.
+        drawn = random.integers(n, size=(rows, n)) + np.arange(rows)[:, None] * n
         times = np.bincount(drawn.ravel(), minlength=rows * n).reshape(rows, n)
-        means.append(times @ values / n)
-    return np.concatenate(means)
+        yield times.astype(np.float64)
