@@ -130,7 +130,7 @@ def counts(client: TestClient) -> dict[str, float]:
 
 
 def test_metrics_count_items_of_all_collections(client: TestClient, folder: Path) -> None:
-    assert counts(client) == {"birds": 3, "cats": 3}  # nobody has opened cats
+    assert counts(client) == {"birds": 3, "cats": 3}  # cats has not been opened
     assert client.get("/healthz").json() == {"status": "ok", "items": 3}
     client.get("/api/collections/cats/items")
     make(folder, "dogs", items=1)
