@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from crossbit.hashers.mmnn import MMNN as MMNN
     from crossbit.hashers.posteriorlsh import PosteriorLSH as PosteriorLSH
     from crossbit.hashers.rankedcca import RankedCCA as RankedCCA
+    from crossbit.hashers.rankeditq import RankedITQ as RankedITQ
     from crossbit.hashers.scmseq import SCMSeq as SCMSeq
     from crossbit.hashers.scratch import SCRATCH as SCRATCH
     from crossbit.hashers.seph import SePH as SePH

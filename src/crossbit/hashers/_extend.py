@@ -12,7 +12,10 @@ from crossbit.data.pairs import Pairs
 from crossbit.data.training_set import TrainingSet, Views, training_set
 from crossbit.errors import DataError
 from crossbit.hashers._correspondence import linked_rows
+from crossbit.hashers._ranking import log_softmax, rank_loss, signs
 from crossbit.linalg.logistic import fit_validated
+from crossbit.linalg.optimize import Adam
+from crossbit.linalg.pca import principal
 from crossbit.linalg.ridge import Ridge
 from crossbit.model.hashmodel import HashModel
 from crossbit.model.layers import Affine, Layer, Softmax
@@ -24,6 +27,7 @@ _CANDIDATES = (
     "unit+standardize",
     "standardize+rbf(1000)",
     "standardize+rbf(1000,4)",
+    "unit+rbf(3000)",
 )
 _CLASS_INPUTS = "standardize+rbf(1000)"  # features from which few distinct outputs are told apart
 _MAX_CLASSES = 256
@@ -31,6 +35,12 @@ _ROWS_PER_CLASS = 4  # on average, at least
 _HELD_OUT = 0.2
 _MAX_ROWS = 20_000  # rows that a regression is fitted on
 _MIN_ROWS = 4
+_SHARPNESS = 1.8  # of similarities, in units of 1 / √bits
+_STEPS = 300
+_BATCH = 1000
+_AXES = 512
+_PULL = 0.1
+_LEARNING_RATE = 0.003
 
 _Floats = NDArray[np.float32]
 _Ints = NDArray[np.int64]
@@ -55,10 +65,12 @@ def extend(
     $$ \min_{W, b} \sum_i \|W^\top \varphi(x_i) + b - y_i\|^2 + \lambda \|W\|^2, $$
 
     on linear features or similarities to landmarks $\varphi$. The closed-form leave-one-out error
-    chooses $\lambda$; the bits of a held-out fifth of the rows choose $\varphi$. Where the frozen
-    rows have few distinct outputs, such as those of a few words that many voices speak, the mean of
-    these outputs, weighted by the posteriors of a logistic regression, is tried too. It needs NumPy
-    only, and seconds. A few thousand rows suffice.
+    chooses $\lambda$; the bits of a held-out fifth of the rows choose $\varphi$. The regression is
+    then refined until its signs rank the frozen codes as the outputs $y_i$ do (cross entropy, a
+    straight-through estimator), which is kept if held-out rows find their counterparts earlier.
+    Where the frozen rows have few distinct outputs, such as those of a few words that many voices
+    speak, the mean of these outputs, weighted by the posteriors of a logistic regression, is tried
+    too. It needs NumPy only, and seconds. A few thousand rows suffice.
 
     Args:
         model: A trained model.
@@ -126,15 +138,26 @@ class _Join:
         held_out = order[: int(_HELD_OUT * len(rows))]
         train = np.sort(order[len(held_out) :])
         scores = {}
+        trials = {}
         fits = _fits(targets)
         for about, fit in fits.items():
-            predicted = apply_layers(fit(X[train], targets[train], random), X[held_out])
+            trials[about] = fit(X[train], targets[train], random)
+            predicted = apply_layers(trials[about], X[held_out])
             scores[about] = float(np.mean((predicted >= 0) == (targets[held_out] >= 0)))
         best = max(scores, key=lambda about: scores[about])
         description = (
             f"learned like {', '.join(self.sources)} from {len(rows)} rows, inputs {best},"
             f" {100 * scores[best]:.1f} % equal bits on held-out rows"
         )
+        if best in _CANDIDATES and len(held_out):
+            refined = _refine(trials[best], X[train], targets[train], random)
+            plain_rank, refined_rank = (
+                _reciprocal_rank(apply_layers(layers, X[held_out]), targets[held_out])
+                for layers in (trials[best], refined)
+            )
+            if refined_rank > plain_rank:
+                layers = _refine(fits[best](X, targets, random), X, targets, random)
+                return layers, f"{description} before the ranking loss"
         return fits[best](X, targets, random), description
 
     def _targets(self, name: str, random: np.random.Generator) -> tuple[_Ints, _Floats]:
@@ -189,3 +212,51 @@ def _classify(X: _Floats, targets: _Floats, random: np.random.Generator) -> list
     seed = int(random.integers(1 << 31))
     regression = fit_validated(apply_layers(layers, X), one_hot, multi_label=False, seed=seed)
     return [*layers, Affine(*regression), Softmax(), Affine(outputs, np.zeros(outputs.shape[1]))]
+
+
+def _refine(
+    layers: list[Layer], X: _Floats, targets: _Floats, random: np.random.Generator
+) -> list[Layer]:
+    """Change the last affine layer of a regression until signs rank codes as the targets do."""
+    *inputs, last = layers
+    assert isinstance(last, Affine)  # noqa: S101 - the caller fitted a regression
+    F = apply_layers(inputs, X)
+    Y = F @ last.weight + last.bias
+    size = max(float(np.sqrt(np.square(Y).mean())), 1e-12)
+    mean = F.mean(axis=0, dtype=np.float64)
+    w, _, V = principal(F - mean)
+    if not len(w):  # constant features
+        return layers
+    axes = V[:, ::-1][:, :_AXES] / np.sqrt(w[-1] / len(F))
+    Z = ((F - mean) @ axes).astype(np.float32)
+    Y = (Y / size).astype(np.float32)
+    codes = signs(targets)
+    bits = codes.shape[1]
+    scale = _SHARPNESS * bits**0.5
+    unit = targets / np.maximum(np.linalg.norm(targets, axis=1, keepdims=True), 1e-12)
+
+    def objective(x: _Floats, rows: _Ints) -> tuple[float, _Floats]:
+        change = x[:-bits].reshape(-1, bits)
+        P = np.exp(log_softmax(scale / bits**0.5 * (unit[rows] @ codes[rows].T)))
+        outputs = Y[rows] + Z[rows] @ change + x[-bits:]
+        loss, slope = rank_loss(outputs, codes[rows], P, scale, own=False)
+        decayed = Z[rows].T @ slope + np.float32(_PULL / bits) * change
+        return loss, np.concatenate([decayed.ravel(), slope.sum(axis=0)])
+
+    x = np.zeros((axes.shape[1] + 1) * bits, np.float32)
+    adam = Adam(_LEARNING_RATE)
+    for step in range(_STEPS):
+        rows = random.permutation(len(F))[:_BATCH]
+        cosine = (1 + np.cos(np.pi * step / _STEPS)) / 2
+        x, _ = adam.step(x, partial(objective, rows=rows), rate_factor=float(cosine))
+    weight = axes @ x[:-bits].reshape(-1, bits) * size
+    bias = last.bias + x[-bits:] * size - mean @ weight
+    return [*inputs, Affine(last.weight + weight, bias)]
+
+
+def _reciprocal_rank(outputs: _Floats, targets: _Floats) -> float:
+    """Mean of 1 / rank of each row's own code among all, by distance; ties rank in the middle."""
+    similarity = signs(outputs) @ signs(targets).T
+    own = np.diag(similarity)[:, None]
+    rank = (similarity > own).sum(axis=1) + ((similarity == own).sum(axis=1) + 1) / 2
+    return float((1 / rank).mean())
