@@ -12,7 +12,7 @@ from crossbit.data.pairs import Pairs
 from crossbit.data.training_set import TrainingSet, Views, training_set
 from crossbit.errors import DataError
 from crossbit.hashers._correspondence import linked_rows
-from crossbit.hashers._ranking import log_softmax, rank_loss, signs
+from crossbit.hashers.rankeditq import log_softmax, rank_loss, signs
 from crossbit.linalg.logistic import fit_validated
 from crossbit.linalg.optimize import Adam
 from crossbit.linalg.pca import principal

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from crossbit._progress import OnStep, StepCounter
 from crossbit.data.neighbors import Neighbors, NeighborsArgument, metric_rows
 from crossbit.data.training_set import TrainingSet
-from crossbit.hashers._ranking import log_softmax, rank_loss, signs
 from crossbit.hashers.base import Hasher
 from crossbit.linalg.cca import CCA
 from crossbit.linalg.itq import itq, random_rotation
@@ -235,7 +234,6 @@ def _graph(data: TrainingSet, name: str, random: np.random.Generator) -> _Graph:
     similar = [pairs.index[pairs.similar] for pairs in data.pairs]
     links = np.concatenate([np.empty((0, 2), np.int64), *similar])
     links = links[links[:, 0] != links[:, 1]]
-    links = links[data.present[name][links].all(axis=1)]
     links = links[random.permutation(len(links))[:_MAX_LINKS]]
     used = np.unique(np.concatenate([nearest.ravel(), links.ravel()]))
     nearest = np.searchsorted(used, nearest)
@@ -307,3 +305,45 @@ def _objective(
     loss, slope = rank_loss(outputs, signs(outputs), P, scale, own=True)
     decay = np.float32(pull / start.shape[1]) * (W - start)
     return loss, np.concatenate([(Z.T @ slope + decay).ravel(), slope.sum(axis=0)])
+
+
+def log_softmax(logits: NDArray[Any]) -> _Floats:
+    """Return log probabilities along each row."""
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    logs: _Floats = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    return logs
+
+
+def signs(outputs: NDArray[Any]) -> _Floats:
+    """Return −1 and 1, the bits of real-valued outputs."""
+    return np.copysign(np.float32(1), outputs.astype(np.float32, copy=False))
+
+
+def rank_loss(
+    outputs: _Floats, codes: _Floats, P: _Floats, scale: float, *, own: bool
+) -> tuple[float, _Floats]:
+    r"""Cross entropy of probabilities and of those that codes give, and its gradient by outputs.
+
+    $$ -\frac1n \sum_{ij} p_{ij} \log q_{ij}, \qquad
+       q_{ij} \propto e^{b\, \operatorname{sign}(o_i) \cdot c_j / q}, $$
+
+    with the gradient of tanh in place of that of the sign (a straight-through estimator).
+
+    Args:
+        outputs: $o$, shape (n, bits).
+        codes: $c$, values −1 and 1, shape (m, bits).
+        P: $p$, shape (n, m); rows sum to 1.
+        scale: $b$.
+        own: The codes are the signs of the outputs: they are learned as well, and no row ranks
+            itself.
+    """
+    n, bits = outputs.shape
+    U = signs(outputs)
+    logits = np.float32(scale / bits) * (U @ codes.T)
+    if own:
+        np.fill_diagonal(logits, -1e9)
+    logs = log_softmax(logits)
+    loss = float(-(P * np.maximum(logs, -80)).sum() / n)
+    G = (np.exp(logs) - P) * np.float32(scale / (n * bits))
+    slope: _Floats = (G + G.T if own else G) @ codes * (1 - np.tanh(outputs) ** 2)
+    return loss, slope
