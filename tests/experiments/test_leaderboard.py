@@ -83,7 +83,10 @@ def test_a_part_of_a_board(config: Path) -> None:
     board = Leaderboard.read(config).only(sets=["noisy"], hashers=["lsh"], bits=[16], seeds=1)
     assert [chosen.name for chosen in board.sets] == ["noisy"]
     assert (board.hasher_names(), board.bits, board.seeds) == (["lsh"], (16,), 1)
-    assert Leaderboard.read(config).only(bits=[16]).sets[0].bits == ()
+    plain, noisy = Leaderboard.read(config).only(bits=[16]).sets
+    assert board.bits_of(plain) == ()
+    assert board.bits_of(noisy) == (16,)
+    assert board.protocols_of(noisy) == ("P1",)
     with pytest.raises(DataError, match="unknown set 'loud'; known:"):
         board.only(sets=["loud"])
 
@@ -119,6 +122,31 @@ def test_missing_rows_leave_one_view_of_every_item() -> None:
     assert not absent.all(axis=0).any()
     assert not absent[:, rows(plain, "test")].any()
     assert 0.15 < absent[:, rows(plain, "train")].mean() < 0.35
+
+
+def test_few_items_have_both_views() -> None:
+    plain, made = changed(paired=0.1)
+    absent = np.array([np.isnan(made.views[name]).all(axis=1) for name in made.modalities])
+    train = rows(plain, "train")
+    assert not absent.all(axis=0).any()
+    assert (~absent[:, train].any(axis=0)).sum() == round(0.1 * len(train))
+    assert not absent[:, rows(plain, "test")].any()
+
+
+def test_codes_of_the_first_seed_are_kept(config: Path, tmp_path: Path) -> None:
+    board = Leaderboard.read(config).only(hashers=["lsh"], sets=["plain"])
+    run_board(board, tmp_path)
+    store = RunStore(tmp_path / "plain")
+    kept = {run.name: bool(run.codes) for run in store if "lsh" in run.name}
+    assert kept == {
+        "P1-lsh-8-0": True,
+        "P2-lsh-8-0": False,
+        "P1-lsh-8-1": False,
+        "P2-lsh-8-1": False,
+    }
+    assert all(run.scores["image-text"]["value"] > 0 for run in store)
+    summary = report.collect(board, tmp_path)
+    assert summary["cells"]["P1"]["plain, 8 bits"][0]["seeds"] == 2
 
 
 def test_unseen_classes_are_those_of_the_test_rows() -> None:
@@ -163,12 +191,10 @@ def test_a_run_is_stored_resumed_and_shown_with_plug_ins(
     monkeypatch.setattr(HASHERS["batch"], "fit", lambda *_, **__: pytest.fail("fitted again"))
     run_board(board, tmp_path / "out", on_note=notes.append)
     summary = read_summary(report.write_report(board, tmp_path / "out"))
-    table = report.TABLES["P1"](summary)
-    assert not isinstance(table, str)
-    assert table.header[1:] == [
-        *("plain, 8 bits", "noisy, 8 bits", "noisy, 16 bits"),
-        *("mean rank", "CPU s", "GiB"),
-    ]
+    made = report.tables(summary)
+    assert made["P1, 8 bits"].header[1:] == ["plain", "mean rank", "CPU s", "GiB"]
+    assert made["changed, 16 bits"].header[1:] == ["noisy", "mean rank"]
+    table = made["P1, 8 bits"]
     assert table.lines[0][0] == "BATCH"
     assert "ThirdParty" in [line[0] for line in table.lines]
     assert (tmp_path / "out" / "ranks.svg").read_text().count("critical difference") == 1
@@ -196,7 +222,7 @@ def test_several_processes_make_the_same_runs(config: Path, tmp_path: Path) -> N
 
 def test_ranks_share_ties_and_skip_hashers_without_all_cells() -> None:
     def row(title: str, score: float) -> dict[str, Any]:
-        return {"key": title.lower(), "title": title, "mean": {"average": score}}
+        return {"key": title.lower(), "title": title, "mean": score}
 
     cells = {
         "a": [row("A", 3.0), row("B", 2.0), row("C", 2.0), row("D", 9.0)],

@@ -8,7 +8,7 @@ queries and base. Methods that do not hash have their value per query instead of
 import base64
 import json
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -355,8 +355,20 @@ class RunStore:
         line = self._lines.get(("facts", name))
         return {} if line is None else dict(json.loads(line)["facts"])
 
+    def drop_codes(self, names: Iterable[str]) -> None:
+        """Keep only the scores of some runs, which takes a hundredth of the space."""
+        changed = False
+        for name in names:
+            content = json.loads(self._lines["run", name])
+            if content["codes"]:
+                content["codes"] = {}
+                self._lines["run", name] = _as_line(content)
+                changed = True
+        if changed:
+            self._write_all()
+
     def _write(self, content: Mapping[str, Any]) -> None:
-        line = json.dumps(content, ensure_ascii=False, allow_nan=False)
+        line = _as_line(content)
         key = (content["kind"], content["name"])
         is_new = key not in self._lines and self.path.exists()
         self._lines[key] = line
@@ -365,6 +377,13 @@ class RunStore:
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(line + "\n")
             return
+        self._write_all()
+
+    def _write_all(self) -> None:
         header = json.dumps({"format": _FORMAT})
         with atomic_write(self.path) as output:
             output.write("\n".join([header, *self._lines.values(), ""]).encode())
+
+
+def _as_line(content: Mapping[str, Any]) -> str:
+    return json.dumps(content, ensure_ascii=False, allow_nan=False)

@@ -32,6 +32,7 @@ class Verification:
         notes: One line for every method and file whose runs other code than today's made. Their
             scores are right for their codes, but training today may give other codes.
         other_code: Number of such runs.
+        without_codes: Number of runs of which only the scores are kept.
     """
 
     runs: int = 0
@@ -40,6 +41,7 @@ class Verification:
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     other_code: int = 0
+    without_codes: int = 0
 
 
 def verify_results(results: Path, docs: Path, *, on_step: OnStep | None = None) -> Verification:
@@ -98,6 +100,7 @@ def made_by_other_code(run: StoredRun) -> bool:
 
 def _verify_run(name: str, run: StoredRun, report: Verification) -> None:
     report.runs += 1
+    report.without_codes += not run.codes and not run.values
     for direction, scores in run.recomputed().items():
         for field_, value in scores.items():
             report.scores += 1

@@ -253,6 +253,7 @@ def verify(results: _Results = Path("results"), docs: _Docs = Path("docs")) -> N
     console.say(
         f"{report.runs} runs, {report.scores} scores, {report.tables} tables:"
         f" {len(report.problems)} differences, {report.other_code} runs of other code,"
+        f" {report.without_codes} runs of which only scores are kept,"
         f" {time.process_time() - began:.0f} CPU seconds"
     )
     if report.problems:

@@ -37,9 +37,9 @@ def leaderboard(
 ) -> None:
     """Every hasher on every data set, code length, seed and protocol.
 
-    Runs are stored as they finish, with their codes, and reused while nothing that they depend on
-    changes: the command can be interrupted, resumed and extended. Hashers of other packages take
-    part through the entry-point group crossbit.hashers. A full run takes hours.
+    Runs are stored as they finish and reused while nothing that they depend on changes: the command
+    can be interrupted, resumed and extended. Codes are kept of the first seed. Hashers of other
+    packages take part through the entry-point group crossbit.hashers. A full run takes hours.
 
     For example:
 
@@ -56,8 +56,6 @@ def leaderboard(
     with console.steps("leaderboard") as on_step:
         run_board(part, out, jobs=jobs, on_step=on_step, on_note=console.say)
     summary = read_summary(report.write_report(whole, out))
-    for name, block in report.TABLES.items():
-        table = block(summary)
-        if not isinstance(table, str) and table.lines:
-            print_table(table, name)
-    console.say(f"wrote runs with their codes, summary and plot to {out}")
+    for name, table in report.tables(summary).items():
+        print_table(table, name)
+    console.say(f"wrote runs, codes of the first seed, summary and plot to {out}")

@@ -25,10 +25,13 @@ from crossbit.model.preprocessing import apply_layers
 from crossbit_experiments.leaderboard.sets import BoardSet
 from crossbit_experiments.methods import Method, run_methods
 from crossbit_experiments.protocols import PROTOCOLS
+from crossbit_experiments.runs import RunStore
 
 CONFIG = Path(__file__).parent / "leaderboard.toml"
 CLASSIFIER = "classifier"
 """Reference of the protocol P2: classify the query, rank the base by the posterior of its label."""
+CODES_BITS = 32
+"""Length of the codes that are kept under protocols with a large base."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +71,14 @@ class Leaderboard:
     def hasher_names(self) -> list[str]:
         """Names of all hashers, in alphabetical order."""
         return sorted(HASHERS if "*" in self.hashers else set(self.hashers))
+
+    def bits_of(self, chosen: BoardSet) -> tuple[int, ...]:
+        """Code lengths of a set: its own, or those of the board."""
+        return self.bits if chosen.bits is None else chosen.bits
+
+    def protocols_of(self, chosen: BoardSet) -> tuple[str, ...]:
+        """Protocols of a set: its own, or those of the board."""
+        return self.protocols if chosen.protocols is None else chosen.protocols
 
     def only(
         self,
@@ -165,7 +176,7 @@ def run_set(board: Leaderboard, chosen: BoardSet, folder: Path) -> list[str]:
     """Run the cells of one data set; return the notes."""
     data = chosen.load()
     notes: list[str] = []
-    for n_bits in chosen.bits or board.bits:
+    for n_bits in board.bits_of(chosen):
         for seed in range(board.seeds):
             for name in board.hasher_names():
                 if (reason := _unsuited(HASHERS[name], data)) is not None:
@@ -173,9 +184,9 @@ def run_set(board: Leaderboard, chosen: BoardSet, folder: Path) -> list[str]:
                         notes.append(note)
                     continue
                 method = hasher_method(name)
-                for protocol in chosen.protocols or board.protocols:
+                for protocol in board.protocols_of(chosen):
                     _run_cell(method, data, folder / chosen.name, n_bits, seed, protocol, notes)
-    for protocol in chosen.protocols or board.protocols:
+    for protocol in board.protocols_of(chosen):
         if protocol == "P2":
             method = Method(
                 key=CLASSIFIER,
@@ -185,7 +196,18 @@ def run_set(board: Leaderboard, chosen: BoardSet, folder: Path) -> list[str]:
             )
             for seed in range(board.seeds):
                 _run_cell(method, data, folder / chosen.name, 0, seed, protocol, notes)
+    drop_codes(RunStore(folder / chosen.name))
     return notes
+
+
+def drop_codes(store: RunStore) -> None:
+    """Keep the codes of the first seed: of every length under P1, else of `CODES_BITS` bits."""
+    dropped = []
+    for name in store.names():
+        protocol, _, n_bits, seed = name.rsplit("-", 3)
+        if seed != "0" or (protocol != "P1" and n_bits != str(CODES_BITS)):
+            dropped.append(name)
+    store.drop_codes(dropped)
 
 
 def _run_cell(

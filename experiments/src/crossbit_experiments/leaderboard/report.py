@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -10,31 +9,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbit.evaluation.plots import COLORS, svg_figure
-from crossbit_experiments.leaderboard.board import (
-    CLASSIFIER,
-    Leaderboard,
-    cell_prefix,
-    hasher_method,
-)
-from crossbit_experiments.methods import Method, method_rows
-from crossbit_experiments.runs import RunStore
+from crossbit.hashers import HASHERS
+from crossbit_experiments.bootstrap import standard_deviation
+from crossbit_experiments.leaderboard.board import CLASSIFIER, Leaderboard, cell_prefix
+from crossbit_experiments.runs import RunStore, StoredRun
 from crossbit_experiments.summary import write_summary
 from crossbit_experiments.tables import MISSING, Block, Table, interval_cell, mean_sd
 
 _SIGNIFICANCE = 0.05
 
 
+CHANGED = "changed"
+"""Group of the cells whose training rows were changed: noise, few labels, gaps, unseen classes."""
+
+
 def collect(board: Leaderboard, folder: Path) -> dict[str, Any]:
-    """Summarize the stored runs: protocol → cell, such as ``"wiki, 32 bits"``, → rows."""
+    """Summarize the stored runs: protocol, or `CHANGED`, → cell, "wiki, 32 bits", → rows."""
     cells: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for chosen in board.sets:
-        store = RunStore(folder / chosen.name)
-        for protocol in chosen.protocols or board.protocols:
-            for n_bits in chosen.bits or board.bits:
-                rows = _rows(store, board, protocol, n_bits)
+        runs = {run.name: run for run in RunStore(folder / chosen.name)}
+        for protocol in board.protocols_of(chosen):
+            for n_bits in board.bits_of(chosen):
+                rows = _rows(runs, board, protocol, n_bits)
                 if rows:
-                    name = f"{chosen.name}, {n_bits} bits"
-                    cells.setdefault(protocol, {})[name] = rows
+                    group = CHANGED if chosen.changed else protocol
+                    cells.setdefault(group, {})[f"{chosen.name}, {n_bits} bits"] = rows
     return {"cells": cells}
 
 
@@ -43,27 +42,42 @@ def collect_stored(store: RunStore) -> dict[str, Any]:
     return collect(Leaderboard.read(), store.path.parent)
 
 
-def _rows(store: RunStore, board: Leaderboard, protocol: str, n_bits: int) -> list[dict[str, Any]]:
-    prefix = cell_prefix(protocol)
-    names = [name for name in store.names() if name.startswith(prefix)]
-    if not names:
-        return []
-    views = sorted({key.split(".")[1] for key in store[names[0]].truth.rows})
-    directions = [f"{left}-{right}" for left, right in permutations(views, 2)]
-    methods = [hasher_method(name) for name in board.hasher_names()]
-    rows = method_rows(store, methods, directions, n_bits=n_bits, prefix=prefix)
-    reference = Method(key=CLASSIFIER, title="classify the query, rank by p(label)")
-    rows += method_rows(store, [reference], directions, n_bits=0, prefix=prefix)
-    for row in rows:
-        runs = [store[name] for name in names if name.startswith(f"{prefix}{row['key']}-")]
-        row["gib"] = max(run.facts["peak_gib"] or 0.0 for run in runs)
+def _rows(
+    runs: Mapping[str, StoredRun], board: Leaderboard, protocol: str, n_bits: int
+) -> list[dict[str, Any]]:
+    """Rows of one cell: means and deviations over seeds, of the mean of both directions."""
+    methods = {name: (HASHERS[name].__name__, n_bits) for name in board.hasher_names()}
+    methods[CLASSIFIER] = ("classify the query, rank by p(label)", 0)
+    rows = []
+    for key, (title, length) in methods.items():
+        start = f"{cell_prefix(protocol)}{key}-{length}-"
+        own = [run for name, run in runs.items() if name.startswith(start)]
+        if not own:
+            continue
+        across = [names for names in own[0].scores if len(set(names.split("-"))) == 2]
+        scores = [run.mean_score(across) for run in own]
+        row = {
+            "key": key,
+            "title": title,
+            "bits": length,
+            "seeds": len(own),
+            "mean": float(np.mean(scores)),
+            "deviation": standard_deviation(scores),
+            "interval": [
+                float(np.mean([run.mean_score(across, end) for run in own]))
+                for end in ("low", "high")
+            ],
+            "seconds": float(np.mean([run.facts["cpu_seconds"] for run in own])),
+            "gib": max(run.facts["peak_gib"] or 0.0 for run in own),
+        }
+        rows.append(row)
     return rows
 
 
 def mean_ranks(cells: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, float]:
     """Mean rank of each hasher over the cells; 1 is the best. Only hashers of all cells count."""
     by_cell = [
-        {row["title"]: row["mean"]["average"] for row in rows if row["key"] != CLASSIFIER}
+        {row["title"]: row["mean"] for row in rows if row["key"] != CLASSIFIER}
         for rows in cells.values()
     ]
     titles = sorted(set.intersection(*map(set, by_cell))) if by_cell else []
@@ -118,30 +132,62 @@ def write_report(board: Leaderboard, folder: Path) -> Path:
     return write_summary(folder, "leaderboard", **summary)
 
 
-def _board_table(protocol: str) -> Block:
-    costs = protocol == "P1"  # a model is fitted once, under the first protocol
+def of_length(cells: Mapping[str, Any], n_bits: int) -> dict[str, Any]:
+    """Set → rows of its cell of this code length."""
+    end = f", {n_bits} bits"
+    return {name.removesuffix(end): rows for name, rows in cells.items() if name.endswith(end)}
+
+
+def lengths(cells: Mapping[str, Any]) -> list[int]:
+    """Code lengths of some cells, in increasing order."""
+    return sorted({int(name.split()[-2]) for name in cells})
+
+
+def _cells_table(group: str, n_bits: int) -> Block:
+    costs = group == "P1"  # a model is fitted once, under the first protocol
 
     def table(summary: Mapping[str, Any]) -> Table:
-        cells = summary.get("cells", {}).get(protocol, {})
-        titles = {row["key"]: row["title"] for rows in cells.values() for row in rows}
+        cells = of_length(summary.get("cells", {}).get(group, {}), n_bits)
         ranks = mean_ranks(cells)
-        by_cell = [{row["key"]: row for row in rows} for rows in cells.values()]
-        order = sorted(titles, key=lambda key: ranks.get(titles[key], len(titles) + 1))
         lines = []
-        for key in order:
-            own = [rows.get(key) for rows in by_cell]
+        for title, own in _by_title(cells, ranks):
             known = [row for row in own if row is not None]
             lines.append(
                 [
-                    titles[key],
+                    title,
                     *(MISSING if row is None else _cell(row) for row in own),
-                    f"{ranks[titles[key]]:.1f}" if titles[key] in ranks else MISSING,
+                    f"{ranks[title]:.1f}" if title in ranks else MISSING,
                     *(_costs(known) if costs else ()),
                 ]
             )
         return Table(["", *cells, "mean rank", *(("CPU s", "GiB") if costs else ())], lines)
 
     return table
+
+
+def _lengths_table(summary: Mapping[str, Any]) -> Table:
+    """Mean over the sets for every code length, of hashers that have all of them."""
+    cells = summary.get("cells", {}).get("P1", {})
+    ranks = mean_ranks(cells)
+    lines = []
+    for title in ranks:
+        values = []
+        for n_bits in lengths(cells):
+            by_set = of_length(cells, n_bits).values()
+            scores = [row["mean"] for rows in by_set for row in rows if row["title"] == title]
+            values.append(f"{np.mean(scores):.1f}")
+        lines.append([title, *values, f"{ranks[title]:.1f}"])
+    return Table(["", *(f"{n} bits" for n in lengths(cells)), "mean rank"], lines)
+
+
+def _by_title(
+    cells: Mapping[str, Any], ranks: Mapping[str, float]
+) -> list[tuple[str, list[dict[str, Any] | None]]]:
+    """Title of a hasher and its row of each cell, the best hasher first."""
+    by_cell = [{row["title"]: row for row in rows} for rows in cells.values()]
+    titles = dict.fromkeys(title for rows in by_cell for title in rows)
+    order = sorted(titles, key=lambda title: ranks.get(title, len(titles) + 1))
+    return [(title, [rows.get(title) for rows in by_cell]) for title in order]
 
 
 def _costs(rows: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
@@ -153,11 +199,28 @@ def _costs(rows: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
 
 
 def _cell(row: Mapping[str, Any]) -> str:
-    score = mean_sd(
-        row["mean"]["average"], row["deviation"]["average"] if row["seeds"] > 1 else None
-    )
-    return f"{score} [{interval_cell(row['interval']['average'])}]"
+    score = mean_sd(row["mean"], row["deviation"] if row["seeds"] > 1 else None)
+    return f"{score} [{interval_cell(row['interval'])}]"
 
 
-TABLES: dict[str, Block] = {name: _board_table(name) for name in ("P1", "P2'", "P2")}
+def tables(summary: Mapping[str, Any]) -> dict[str, Table]:
+    """All tables of a summary, by name."""
+    made = {
+        f"{group}, {n_bits} bits": _cells_table(group, n_bits)(summary)
+        for group, cells in summary.get("cells", {}).items()
+        for n_bits in lengths(cells)
+    }
+    return {name: table for name, table in made.items() if isinstance(table, Table)}
+
+
+TABLES: dict[str, Block] = {
+    "P1": _cells_table("P1", 32),
+    "P1 16 bits": _cells_table("P1", 16),
+    "P1 64 bits": _cells_table("P1", 64),
+    "P1 128 bits": _cells_table("P1", 128),
+    "lengths": _lengths_table,
+    CHANGED: _cells_table(CHANGED, 32),
+    "P2'": _cells_table("P2'", 32),
+    "P2": _cells_table("P2", 32),
+}
 """Tables of the documentation, by name."""

@@ -31,6 +31,7 @@ class BoardSet:
         noise: Share of the training labels that are wrong, uniform over the other classes.
         labeled: Share of the training rows that have a label.
         missing: Share of the training rows that are missing from each view.
+        paired: Share of the training items that have all views; the others have one of them.
         unseen: Share of the classes that only test rows have.
         bits: Code lengths; None: those of the board.
         protocols: Names of protocols; None: those of the board.
@@ -44,6 +45,7 @@ class BoardSet:
     noise: float = 0.0
     labeled: float = 1.0
     missing: float = 0.0
+    paired: float = 1.0
     unseen: float = 0.0
     bits: tuple[int, ...] | None = None
     protocols: tuple[str, ...] | None = None
@@ -79,7 +81,15 @@ class BoardSet:
         views = dict(data.views)
         if self.missing:
             views = _without_rows(views, train, self.missing, random)
+        if self.paired < 1:
+            alone = random.permutation(train)[round(self.paired * len(train)) :]
+            views = _without_rows(views, alone, 1.0, random)
         return replace(data, views=views, labels=labels, splits=splits, name=self.name)
+
+    @property
+    def changed(self) -> bool:
+        """Whether training rows are changed in any way."""
+        return self.changes_classes or self.missing > 0 or self.paired < 1
 
     @property
     def changes_classes(self) -> bool:
