@@ -102,7 +102,7 @@ class Search:
         The allowed ones among them, if there are k, are the k nearest allowed ones.
         """
         n = sum(map(len, self._all_segments))
-        number = allowed.number_to_check(n, k, self._unrestricted_cost(len(queries)))
+        number = allowed.number_to_check(n, k, lambda: self._unrestricted_cost(len(queries)))
         while number is not None:
             found = self._nearest_in(self._all_segments, queries, number)
             if (matches := allowed.select(found, k)) is not None:
