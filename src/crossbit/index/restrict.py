@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from crossbit.codes import Matches
 from crossbit.errors import DataError
 from crossbit.index.segment import Segment, id_array
+from crossbit.kernels.ids import RowIds
 
 _GATHER_SHARE = 16  # if fewer than 1/16 of the rows are allowed, their codes are copied
 _GATHER_COST = 12  # of finding and copying the code of an allowed row, in compared codes
@@ -130,7 +131,8 @@ class AllowedIds:
         rows = self._rows(segment)
         codes = segment.codes
         if len(rows) * _GATHER_SHARE < len(segment):
-            return Segment(codes.ids[rows], codes.words[rows], codes.n_bits)
+            ids = RowIds(codes.ids[rows], shrink=False)
+            return Segment(ids, codes.words[rows], codes.n_bits)
         mask = np.zeros(len(segment), np.bool_)
         mask[rows] = True
         return segment.only(mask)
@@ -141,11 +143,10 @@ class AllowedIds:
             rows = segment.find(self._array)
             return rows[rows >= 0]
         codes = segment.codes
-        first = int(codes.ids[0]) if len(codes.ids) else 0
-        if len(codes.ids) and codes.ids[-1] - first == len(codes.ids) - 1:  # consecutive ids
-            mask = self._array[first : first + len(codes.ids)]
+        if codes.ids.is_consecutive:
+            mask = self._array[codes.ids.first : codes.ids.last + 1]
         else:
-            n_covered = int(np.searchsorted(codes.ids, len(self._array)))  # later ids: not allowed
+            n_covered = codes.ids.count_below(len(self._array))  # later ids are not allowed
             mask = self._array[codes.ids[:n_covered]]
         if codes.alive is not None:
             mask = mask & codes.alive[: len(mask)]
