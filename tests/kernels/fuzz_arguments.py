@@ -49,8 +49,8 @@ def table_blocks(arrays: list[Array], keys: Array, width: int) -> Array:
     unary = np.unpackbits(arrays[4].view(np.uint8), bitorder="little")
     steps = max(0, len(keys) - 1) // (1 << width) + 1
     uppers = np.flatnonzero(unary) - places - keys.astype(np.int64) * steps
-    packed = np.unpackbits(arrays[3], bitorder="little")[: len(keys) * bits].reshape(-1, bits)
-    lows = packed.astype(np.int64) @ (1 << np.arange(bits))
+    packed = np.unpackbits(arrays[3], bitorder="little")[: len(keys) * bits]
+    lows = packed.reshape(len(keys), bits).astype(np.int64) @ (1 << np.arange(bits))
     samples = arrays[5][: -(-len(keys) // 256)]
     if not np.array_equal(samples, uppers[::256]):
         raise SystemExit("samples of a table differ from its rows")

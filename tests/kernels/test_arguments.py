@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from crossbit.kernels import dispatch
-from crossbit.kernels.rings import RingLists
+from crossbit.kernels.arrays import RingLists
 from crossbit.kernels.search import BLOCK, MULTI, NO_BUDGET, RINGS, SCAN, CodeArray, SubstringTable
 
 Array = NDArray[Any]
@@ -295,7 +295,7 @@ def test_ids_are_an_array_or_consecutive_or_differences() -> None:
         found = np.zeros((2, 5), np.int64), np.zeros((2, 5), np.int32)
         call("search", segment, 0, make_words(2), 5, 1, SCAN, NO_BUDGET, *found)
         assert np.array_equal(np.sort(found[0], axis=1), [expected, expected])
-    for ids, error, message in (
+    for wrong, error, message in (
         (-1, ValueError, "the first id must be an integer from 0 to"),
         (2**63 - 1, ValueError, "the first id must be an integer from 0 to"),
         ((), TypeError, "ids must be an array, an integer or a tuple"),
@@ -304,7 +304,7 @@ def test_ids_are_an_array_or_consecutive_or_differences() -> None:
         ((1, differences.astype(np.int64)), TypeError, "differences of ids must"),
     ):
         with pytest.raises(error, match=message):
-            call("segment", *replaced("segment", ids=ids))
+            call("segment", *replaced("segment", ids=wrong))
 
 
 def test_paths_and_handles_are_checked() -> None:

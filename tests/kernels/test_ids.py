@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from crossbit import Codes, HammingIndex
-from crossbit.kernels.ids import RowIds
+from crossbit.kernels.arrays import RowIds
 
 FORMS = {
     "none": (np.arange(0), 0),

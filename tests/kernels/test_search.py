@@ -10,7 +10,7 @@ from crossbit import kernels
 from crossbit.codes import Codes
 from crossbit.index.structures import MultiIndex
 from crossbit.kernels import search
-from crossbit.kernels.rings import RingLists
+from crossbit.kernels.arrays import RingLists
 from crossbit.kernels.search import BITSLICE, BLOCK, GIVEN_UP, MULTI, RINGS, SCAN, CodeArray
 
 Bits = NDArray[np.bool_]

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from crossbit.codes import Matches
 from crossbit.errors import DataError
 from crossbit.index.segment import Segment, id_array
-from crossbit.kernels.ids import RowIds
+from crossbit.kernels.arrays import RowIds
 
 _GATHER_SHARE = 16  # if fewer than 1/16 of the rows are allowed, their codes are copied
 _GATHER_COST = 12  # of finding and copying the code of an allowed row, in compared codes

@@ -13,7 +13,7 @@ from crossbit._validation import check_bits
 from crossbit.codes import Codes
 from crossbit.errors import DataError, FormatError
 from crossbit.index.structures import MultiIndex, RingIndex, Words, lists_path
-from crossbit.kernels.ids import RowIds
+from crossbit.kernels.arrays import RowIds
 from crossbit.kernels.search import CodeArray
 
 FORMAT = "crossbit.index/1"

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbit.kernels import dispatch
-from crossbit.kernels.ids import RowIds
-from crossbit.kernels.rings import RingLists
+from crossbit.kernels.arrays import RingLists, RowIds
 
 SCAN, BLOCK, BITSLICE, MULTI, RINGS = range(5)
 NO_BUDGET = (1 << 63) - 1
