@@ -280,11 +280,12 @@ class HammingIndex:
 
     def _intact_segments(self) -> tuple[Segment, ...]:
         segments = self._segments
-        if not all(segment.is_intact for segment in segments):
-            raise FormatError(
-                "the file of the index was truncated while the index was in use; build the index"
-                " again, or restore the file and load it again"
-            )
+        for segment in segments:
+            if not segment.is_intact:
+                raise FormatError(
+                    "the file of the index was truncated while the index was in use; build the"
+                    " index again, or restore the file and load it again"
+                )
         return segments
 
     def copy(self) -> "HammingIndex":
