@@ -9,8 +9,10 @@
 #define AHEAD 160        /* heads to prefetch per group; the hardware prefetches the following ones */
 #define WAITING 256      /* near codes whose rows are looked up together */
 
-/* Near codes that are counted, but whose rows are not known yet: by the time they are looked up, most
- * are too far away. */
+#define FEW_WAITING 32   /* the same if rows are deleted, which must not be counted: few codes are offered too much */
+
+/* Near codes whose rows are not known yet. They are counted already, unless rows are deleted: by the time
+ * they are looked up, most are too far away. */
 typedef struct {
     struct {
         Place at;
@@ -72,35 +74,35 @@ KERNEL static void hold_waiting(const Tables *tables, const Rows *rows, Collecto
         first[i] = block_from(&tables->table[waiting->near[i].t], rows->n, waiting->near[i].at, &bits[i]);
         if (first[i] < rows->n) {
             __builtin_prefetch(&rows->words[first[i]]);
+            if (rows->alive)
+                __builtin_prefetch(&rows->alive[first[i] / 64]);
             __builtin_prefetch((const char *)&rows->words[first[i]] + 63); /* the same line if words are aligned */
         }
     }
     for (int i = 0; i < n; i++) {
+        int distance = waiting->near[i].distance;
         size_t row = row_in_block(&tables->table[waiting->near[i].t], rows, waiting->near[i].at, first[i], bits[i]);
-        if (row < rows->n)
-            collector_hold(collector, waiting->near[i].distance, (uint32_t)row);
+        if (row >= rows->n)
+            continue;
+        if (!rows->alive)
+            collector_hold(collector, distance, (uint32_t)row);
+        else if (distance <= collector->reach && is_alive(rows, row))
+            collector_offer(collector, distance, (uint32_t)row);
     }
 }
 
-/* Offer the code at a place whose distance is ≤ reach. A deleted row must not be counted, so the rows of
- * codes are looked up at once if some are deleted. */
+/* Offer the code at a place whose distance is ≤ reach. */
 KERNEL INLINE void offer_near(const Round *round, Place at, int distance)
 {
-    const Rows *rows = round->rows;
+    const bool counts = !round->rows->alive;
     Waiting *waiting = round->waiting;
-    if (rows->alive) {
-        const Table *table = &round->tables->table[round->t];
-        size_t one, first = block_of(table, rows->n, at, &one), row = row_in_block(table, rows, at, first, one);
-        if (row < rows->n && is_alive(rows, row))
-            collector_offer(round->collector, distance, (uint32_t)row);
-        return;
-    }
-    if (waiting->n == WAITING)
-        hold_waiting(round->tables, rows, round->collector, waiting);
+    if (waiting->n == (counts ? WAITING : FEW_WAITING))
+        hold_waiting(round->tables, round->rows, round->collector, waiting);
     waiting->near[waiting->n].at = at;
     waiting->near[waiting->n].t = (uint16_t)round->t;
     waiting->near[waiting->n++].distance = (uint16_t)distance;
-    collector_count(round->collector, distance);
+    if (counts)
+        collector_count(round->collector, distance);
 }
 
 /* The last of the k rows held; UINT32_MAX if there are not yet k. */
@@ -290,6 +292,8 @@ KERNEL static bool probe(const Tables *tables, const Rows *rows, const uint64_t 
     for (int flips = 0; flips <= widest; flips++)
         for (int t = 0; t < m; t++) {
             int unseen = flips * m + t;
+            if (rows->alive)
+                hold_waiting(tables, rows, collector, &waiting);
             if (unseen > collector->reach)
                 goto end;
             Round round = round_make(tables, rows, query[0], collector, &waiting, t, flips);
