@@ -216,7 +216,9 @@ def test_tables_find_the_rows_of_equal_codes(
                 codes.within(queries, radius, method=SCAN)[0],
                 strict=True,
             )
-            assert all(all(map(np.array_equal, *pair)) for pair in pairs)
+            for (ids, distances), (expected_ids, expected_distances) in pairs:
+                assert np.array_equal(ids, expected_ids)
+                assert np.array_equal(distances, expected_distances)
 
 
 @pytest.mark.skipif(kernels.levels() == ("numpy",), reason="the kernels are not compiled")
