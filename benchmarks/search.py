@@ -53,6 +53,7 @@ Row = dict[str, Any]
 K = 10
 QUERIES = 1000
 LARGE = "large"
+FLIPS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 1.0)
 
 
 def random_codes(n: int, n_bits: int, seed: int = 1) -> Codes:
@@ -310,7 +311,9 @@ def wide(n: int) -> Iterator[Row]:
             contest = Contest("clustered", n, n_bits, (codes[:QUERIES], codes[QUERIES:]))
             yield wide_line(contest, flips=flips)
     if os.environ.get("CROSSBIT_DATA"):
-        yield wide_line(Contest("learned", n, 128, cross_modal_codes(n, 128)))
+        contest = Contest("learned", n, 128, cross_modal_codes(n, 128))
+        yield wide_line(contest)
+        yield from far_lines(contest)
     yield wide_line(Contest("random", n, 128))
 
 
@@ -346,6 +349,29 @@ def wide_line(contest: Contest, **values: object) -> Row:
         load=os.getloadavg()[0],
         **worst(contest),
     )
+
+
+def far_lines(contest: Contest) -> Iterator[Row]:
+    """Measure single queries relative to a scan: captions with flipped bits, and images."""
+    rng = np.random.default_rng(5)
+    bits = contest.queries[:12].unpack()
+    asked = {f"captions, flips {p}": Codes.pack(bits ^ (rng.random(bits.shape) < p)) for p in FLIPS}
+    asked["images"] = contest.base[:12]
+    for name, queries in asked.items():
+        for k in (K, 1000):
+            ratios = []
+            for i in range(len(queries)):
+                works: dict[str, Callable[[], object]] = {
+                    "auto": lambda: contest.index.search(queries[i], k, threads=1),
+                    "scan": lambda: contest.index.search(queries[i], k, threads=1, method="scan"),
+                }
+                took = best(works, 5)
+                ratios.append(took["auto"] / took["scan"])
+            yield contest.line("far", queries=name, load=os.getloadavg()[0]) | {
+                "k": k,
+                "worst_over_scan": round(max(ratios), 2),
+                "median_over_scan": round(float(np.median(ratios)), 2),
+            }
 
 
 def certified(n: int) -> Iterator[Row]:
