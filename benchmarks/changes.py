@@ -2,9 +2,9 @@
 
 Items (a string id, a 64-bit code, a title, a year, two tags; the year is indexed) are written in
 batches of 1000 into a collection that already holds n items; each batch is durable when its call
-returns. Three kinds of batches alternate, so that other load on the machine affects all of them:
-new ids in order, new ids in random order, existing ids. Then a field is indexed, and a filter that
-matches half of the items is searched.
+returns. Four kinds of batches alternate, so that other load on the machine affects all of them:
+new ids in order, new ids in random order, existing ids at random, existing ids in order of arrival.
+Then a field is indexed, and a filter that matches half of the items is searched.
 """
 
 import argparse
@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from _host import host  # type: ignore[import-not-found]
 from crossbit import Codes, Collection, HashModel
 from crossbit.model import Affine
 
@@ -47,7 +48,8 @@ def measured(collection: Collection, n: int) -> dict[str, Any]:
     for start in range(0, n, LARGE):
         write(collection, [f"item-{i}" for i in range(start, min(start + LARGE, n))])
     query = Codes(random.integers(0, 2**64, (1, 1), dtype=np.uint64), 64)
-    took = {"new ids in order": 0.0, "new ids in random order": 0.0, "existing ids": 0.0}
+    kinds = ("new ids in order", "new ids in random order", "existing ids", "existing ids in order")
+    took = dict.fromkeys(kinds, 0.0)
     for turn in range(TURNS):
         took["new ids in order"] += write(
             collection, [f"later-{turn * BATCH + i}" for i in range(BATCH)]
@@ -57,6 +59,10 @@ def measured(collection: Collection, n: int) -> dict[str, Any]:
         )
         existing = random.choice(n, BATCH, replace=False)
         took["existing ids"] += write(collection, [f"item-{i}" for i in existing])
+        first = turn * BATCH % n
+        took["existing ids in order"] += write(
+            collection, [f"item-{i}" for i in range(first, min(n, first + BATCH))]
+        )
     row: dict[str, Any] = {
         f"items per second, {kind}": TURNS * BATCH / seconds for kind, seconds in took.items()
     }
@@ -77,7 +83,7 @@ def main() -> None:
         tempfile.TemporaryDirectory(prefix="crossbit-") as folder,
         Collection.create(Path(folder) / "collection", model) as collection,
     ):
-        print(json.dumps({"n": n, **measured(collection, n)}))
+        print(json.dumps({"n": n, **measured(collection, n), **host()}))
 
 
 if __name__ == "__main__":

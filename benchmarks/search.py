@@ -4,6 +4,7 @@
     python benchmarks/search.py --quick              the same on 2·10⁵ codes
     python benchmarks/search.py --only batch one     selected sections
     python benchmarks/search.py --n 100000000 --only growth
+    python benchmarks/search.py --n 100000000 --only large   built, searched, saved, opened: 8 GB
     python benchmarks/search.py --plot search.png    a figure of the measurements
     python benchmarks/search.py --codes FILE         codes of a result file, or of `Codes.save`
 
@@ -21,6 +22,9 @@ import argparse
 import ctypes
 import json
 import os
+import resource
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -38,7 +42,7 @@ import flickr8k  # type: ignore[import-not-found]
 from _host import host  # type: ignore[import-not-found]
 from crossbit import CMSSH, RankedCCA, kernels
 from crossbit._io.files import ArrayFile
-from crossbit.codes import Codes, hamming
+from crossbit.codes import Codes, Matches, hamming
 from crossbit.errors import FormatError
 from crossbit.evaluation.results import CODES_FORMAT
 from crossbit.index import Budget, HammingIndex, bit_weights
@@ -48,6 +52,8 @@ from crossbit.pipeline import cache_folder
 Row = dict[str, Any]
 K = 10
 QUERIES = 1000
+LARGE = "large"
+FLIPS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 1.0)
 
 
 def random_codes(n: int, n_bits: int, seed: int = 1) -> Codes:
@@ -305,7 +311,9 @@ def wide(n: int) -> Iterator[Row]:
             contest = Contest("clustered", n, n_bits, (codes[:QUERIES], codes[QUERIES:]))
             yield wide_line(contest, flips=flips)
     if os.environ.get("CROSSBIT_DATA"):
-        yield wide_line(Contest("learned", n, 128, cross_modal_codes(n, 128)))
+        contest = Contest("learned", n, 128, cross_modal_codes(n, 128))
+        yield wide_line(contest)
+        yield from far_lines(contest)
     yield wide_line(Contest("random", n, 128))
 
 
@@ -341,6 +349,29 @@ def wide_line(contest: Contest, **values: object) -> Row:
         load=os.getloadavg()[0],
         **worst(contest),
     )
+
+
+def far_lines(contest: Contest) -> Iterator[Row]:
+    """Measure single queries relative to a scan: captions with flipped bits, and images."""
+    rng = np.random.default_rng(5)
+    bits = contest.queries[:12].unpack()
+    asked = {f"captions, flips {p}": Codes.pack(bits ^ (rng.random(bits.shape) < p)) for p in FLIPS}
+    asked["images"] = contest.base[:12]
+    for name, queries in asked.items():
+        for k in (K, 1000):
+            ratios = []
+            for i in range(len(queries)):
+                works: dict[str, Callable[[], object]] = {
+                    "auto": lambda: contest.index.search(queries[i], k, threads=1),
+                    "scan": lambda: contest.index.search(queries[i], k, threads=1, method="scan"),
+                }
+                took = best(works, 5)
+                ratios.append(took["auto"] / took["scan"])
+            yield contest.line("far", queries=name, load=os.getloadavg()[0]) | {
+                "k": k,
+                "worst_over_scan": round(max(ratios), 2),
+                "median_over_scan": round(float(np.median(ratios)), 2),
+            }
 
 
 def certified(n: int) -> Iterator[Row]:
@@ -619,6 +650,53 @@ def grown(by: str, base: Codes, k: int) -> Iterator[Row]:
     yield line | {"bytes_per_code": round(index.nbytes / len(base), 1)}
 
 
+def large(n: int) -> Iterator[Row]:
+    """Build, search, save and open n clustered codes of 64 and 128 bits, each in a new process."""
+    for n_bits in (64, 128):
+        command = [sys.executable, __file__, "--n", str(n), "--large", str(n_bits)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        row: Row = json.loads(done.stdout.splitlines()[-1])
+        yield row
+
+
+def large_line(n: int, n_bits: int) -> Row:
+    """Measure one length; the answers must be those of a scan, before and after opening."""
+    with tempfile.TemporaryDirectory(prefix="crossbit-") as folder:
+        path = Path(folder) / "codes.index"
+        queries, expected, row = large_saved(n, n_bits, path)
+        began = time.perf_counter()
+        opened = HammingIndex.load(path)
+        row["open_seconds"] = round(time.perf_counter() - began, 2)
+        opened.search(queries[0], K, method="ready")
+        row["open_and_first_answer_seconds"] = round(time.perf_counter() - began, 2)
+        opened.optimize()
+        row["ready_seconds"] = round(time.perf_counter() - began, 2)
+        row["exact"] &= opened.search(queries[:5], K) == expected
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return row | {"peak_GB": round(peak / 1e9, 1), **host()}
+
+
+def large_saved(n: int, n_bits: int, path: Path) -> tuple[Codes, Matches, Row]:
+    """Save an index of n codes; return queries, the answers to five of them, and measurements."""
+    codes = clustered_codes(n + QUERIES, n_bits)
+    queries = Codes(codes.words[:QUERIES].copy(), n_bits)
+    index = HammingIndex(n_bits)
+    row: Row = {"what": "large", "codes": "clustered", "n": n, "bits": n_bits, "k": K}
+    row["add_seconds"] = round(wall(lambda: index.add(np.arange(n), codes[QUERIES:])), 1)
+    row["optimize_seconds"] = round(wall(index.optimize), 1)
+    row["bytes_per_code"] = round(index.nbytes / n, 1)
+    times = [cpu(lambda: index.search(queries[i], K, threads=1)) for i in range(200)]
+    row |= {f"p{q}_seconds": round(float(np.percentile(times, q)), 7) for q in (50, 99)}
+    scans = [cpu(lambda: index.search(queries[i], K, threads=1, method="scan")) for i in range(3)]
+    row["scan_seconds"] = round(min(scans), 4)
+    expected = index.search(queries[:5], K, method="block")
+    row["exact"] = index.search(queries[:5], K) == expected
+    row["save_seconds"] = round(wall(lambda: index.save(path)), 1)
+    files = [file.stat().st_size for file in path.parent.iterdir()]
+    row["file_bytes_per_code"] = round(sum(files) / n, 1)
+    return queries, expected, row
+
+
 def stored(path: Path) -> Iterator[Row]:
     """Measure stored codes of a model with the automatic method: batches and single queries."""
     for name, queries, base in stored_codes(path):
@@ -723,6 +801,7 @@ SECTIONS = {
     "call": call,
     "peers": peers,
     "growth": growth,
+    LARGE: large,
 }
 
 
@@ -730,11 +809,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Compare HammingIndex with its peers.")
     parser.add_argument("--quick", action="store_true", help="2·10⁵ codes instead of 10⁷")
     parser.add_argument("--n", type=int, help="number of codes")
-    parser.add_argument("--only", nargs="+", choices=SECTIONS, default=list(SECTIONS))
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=SECTIONS,
+        default=[name for name in SECTIONS if name != "large"],
+    )
+    parser.add_argument("--large", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--codes", type=Path, nargs="+", help="measure only these codes of models")
     parser.add_argument("--plot", type=Path, help="write a figure to this file")
     options = parser.parse_args()
     n = options.n or (200_000 if options.quick else 10_000_000)
+    if options.large:
+        print(json.dumps(large_line(n, options.large)))
+        return
     faiss.omp_set_num_threads(1)
     rows: list[Row] = []
     print(

@@ -11,7 +11,7 @@ from crossbit.collection.local import index_cache
 from crossbit.collection.local.store import LocalStore
 from crossbit.index import Budget, HammingIndex, planner
 from crossbit.kernels import dispatch
-from crossbit.kernels.rings import RingLists
+from crossbit.kernels.arrays import RingLists
 from crossbit.model import Affine
 
 N_BITS = 96

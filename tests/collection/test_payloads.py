@@ -143,3 +143,23 @@ def test_ids_may_be_numpy_values() -> None:
         check_ids([None])
     with pytest.raises(DataError, match="ids must be a list of strings or integers, got 5"):
         check_ids(5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        [],
+        [{}],
+        [{}, {}],
+        [{}, {"a": 1}, {}],
+        [{"a": "},{"}],
+        [{"a": "},{"}, {"b": 2}],
+        [{"a": "x}"}, {"b": "{y"}],
+        [{"a": [{"x": 1}, {"y": 2}]}, {"b": 1}],
+        [{"a": {"x": "},{"}}, {}],
+        [{"a": "é\n,"}, {"b": None}],
+    ],
+)
+def test_a_batch_of_payloads_is_divided_where_payloads_end(batch: list[dict[str, Any]]) -> None:
+    texts = payloads_to_json(batch, list(range(len(batch))))
+    assert [json.loads(text or "") for text in texts] == batch

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from crossbit.codes import Codes
+from crossbit.codes import Codes, Matches
 from crossbit.index import HammingIndex, planner, restrict
 from crossbit.index.restrict import AllowedIds
 
@@ -76,14 +76,45 @@ def test_the_plan_depends_on_the_share() -> None:
     n = 10**6
     for make in (lambda ids: ids, lambda ids: as_mask(ids, n)):
         half = AllowedIds(make(np.arange(0, n, 2)))
-        number = half.number_to_check(n, 10, n / 20)
+        number = half.number_to_check(n, 10, lambda: n / 20)
         assert number is not None
         assert 20 <= number <= 40
         assert half.widen(number, 10) == 4 * number
         assert half.widen(200, 10) is None
-        assert AllowedIds(make(np.arange(0, n, 2000))).number_to_check(n, 10, n / 20) is None
+        few = AllowedIds(make(np.arange(0, n, 2000)))
+        assert few.number_to_check(n, 10, lambda: n / 20) is None
         everything = AllowedIds(make(np.arange(n)))
-        assert everything.number_to_check(n, 10, n / 20) == 10
-        assert everything.number_to_check(n, 10, 5.0 * n) is None
-        assert AllowedIds(make(np.arange(0))).number_to_check(n, 10, n / 20) is None
-        assert half.number_to_check(1000, 10, 1) is None
+        assert everything.number_to_check(n, 10, lambda: n / 20) in (10, 12)
+        tenth = AllowedIds(make(np.arange(0, n, 20)))
+        assert tenth.number_to_check(n, 10, lambda: n / 20) is not None
+        assert tenth.number_to_check(n, 10, lambda: 1.0 * n) is None
+        assert AllowedIds(make(np.arange(0))).number_to_check(n, 10, lambda: n / 20) is None
+        assert half.number_to_check(1000, 10, lambda: 1.0) is None
+
+
+def test_the_cost_of_all_codes_is_computed_only_if_it_matters() -> None:
+    def cost() -> float:
+        raise AssertionError
+
+    n = 10**6
+    assert AllowedIds(np.ones(n, np.bool_)).number_to_check(n, 10, cost) == 12
+    assert AllowedIds(np.zeros(n, np.bool_)).number_to_check(n, 10, cost) is None
+
+
+@pytest.mark.parametrize("length", [3, 6, 7, 20])
+@pytest.mark.parametrize("ids", [[4, 2, 6, 1], [5, 6, 7, 2], [3, 1, -1, -1]])
+def test_the_matches_of_one_query_are_selected_as_those_of_several(
+    length: int, ids: list[int]
+) -> None:
+    distances = np.array([[0, 1, 1, 2]], np.int32)
+    one = Matches(np.array([ids], np.int64), distances)
+    two = Matches(np.repeat(one.ids, 2, axis=0), np.repeat(distances, 2, axis=0))
+    for period in (1, 2, 3):
+        mask = np.arange(length) % period == 0
+        for k in (1, 2, 3, 4):
+            allowed = AllowedIds(mask)
+            single, several = allowed.select(one, k), allowed.select(two, k)
+            assert (single is None) == (several is None)
+            if single is not None and several is not None:
+                assert single.ids[0].tolist() == several.ids[0].tolist()
+                assert single.distances[0].tolist() == several.distances[0].tolist()

@@ -15,7 +15,7 @@ from crossbit.errors import FormatError
 from crossbit.index import HammingIndex, planner
 from crossbit.index.structures import lists_path
 from crossbit.kernels import dispatch
-from crossbit.kernels.rings import RingLists
+from crossbit.kernels.arrays import RingLists
 
 N = 600
 N_BITS = 100

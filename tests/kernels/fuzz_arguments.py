@@ -43,6 +43,20 @@ NO_INTEGERS = (None, "3", 2.0, np.float32(1), b"1", (), object())
 DTYPES = ("u8", "i8", "u4", "i4", "u2", "f4", "f8", "f2", "c8", "u1", ">u8", ">f4", "O", "M8[s]")
 
 
+def table_blocks(arrays: list[Array], keys: Array, width: int) -> Array:
+    """Return the number of the block of rows of each place; see ``native/places.h``."""
+    places, bits = np.arange(len(keys)), max(0, width - 3)
+    unary = np.unpackbits(arrays[4].view(np.uint8), bitorder="little")
+    steps = max(0, len(keys) - 1) // (1 << width) + 1
+    uppers = np.flatnonzero(unary) - places - keys.astype(np.int64) * steps
+    packed = np.unpackbits(arrays[3], bitorder="little")[: len(keys) * bits]
+    lows = packed.reshape(len(keys), bits).astype(np.int64) @ (1 << np.arange(bits))
+    samples = arrays[5][: -(-len(keys) // 256)]
+    if not np.array_equal(samples, uppers[::256]):
+        raise SystemExit("samples of a table differ from its rows")
+    return uppers << bits | lows
+
+
 class Fuzzer:
     """Random calls; the same seed makes the same ones."""
 
@@ -63,9 +77,9 @@ class Fuzzer:
         return words
 
     def table_arrays(self, n: int, width: int) -> list[Array]:
-        sizes = ((1 << width) + 1, n + 16, n + 16, n)
-        dtypes = (np.uint32, np.uint32, np.uint16, np.uint32)
-        return [np.zeros(size, dtype) for size, dtype in zip(sizes, dtypes, strict=True)]
+        from crossbit.kernels.search import SubstringTable  # after `use_kernels`
+
+        return [np.zeros_like(array) for array in SubstringTable.room(n, width)]
 
     def tables(self, words: Array, n_bits: int) -> tuple[tuple[Any, ...], ...]:
         count = max(-(-n_bits // 12), self.pick.randint(1, min(3, n_bits)))
@@ -256,9 +270,11 @@ class Fuzzer:
             keys = words[:, 0] >> np.uint64(shift) & np.uint64((1 << width) - 1)
             order = np.argsort(keys, kind="stable")
             starts = np.searchsorted(keys[order], np.arange((1 << width) + 1, dtype=np.uint64))
-            return np.array_equal(arrays[0], starts) and np.array_equal(arrays[3], order)
+            return np.array_equal(arrays[0], starts) and np.array_equal(
+                table_blocks(arrays, keys[order], width), order >> min(3, width)
+            )
 
-        return [words, shift, width, *arrays], (3, 4, 5, 6), agrees
+        return [words, shift, width, *arrays], (3, 4, 5, 6, 7, 8), agrees
 
     def matrix(self) -> Call:
         width = self.pick.randint(1, 16)
@@ -343,7 +359,7 @@ class Fuzzer:
             )
         changed = [list(table) for table in tables]
         table = self.pick.choice(changed)
-        place = self.pick.randrange(6)
+        place = self.pick.randrange(8)
         if place < 2:
             table[place] = self.pick.choice((*INTEGERS, *NO_INTEGERS))
         else:

@@ -38,7 +38,7 @@ def exercise(n_bits: int, n: int) -> None:
     from crossbit import kernels
     from crossbit.codes import Codes
     from crossbit.index.structures import MultiIndex
-    from crossbit.kernels.rings import RingLists
+    from crossbit.kernels.arrays import RingLists
     from crossbit.kernels.search import BITSLICE, BLOCK, MULTI, RINGS, SCAN, CodeArray
 
     rng = np.random.default_rng(n_bits * 10_000 + n)

@@ -7,12 +7,13 @@ import pytest
 from numpy.typing import NDArray
 
 from crossbit.kernels import dispatch
-from crossbit.kernels.rings import RingLists
-from crossbit.kernels.search import BLOCK, MULTI, NO_BUDGET, RINGS, SCAN, CodeArray
+from crossbit.kernels.arrays import RingLists
+from crossbit.kernels.search import BLOCK, MULTI, NO_BUDGET, RINGS, SCAN, CodeArray, SubstringTable
 
 Array = NDArray[Any]
 N_BITS = 20
 HALF = N_BITS // 2
+TABLE = ("starts", "heads", "tails", "lows", "uppers", "samples")
 
 pytestmark = pytest.mark.skipif(dispatch.native is None, reason="the kernels are not compiled")
 
@@ -22,9 +23,7 @@ def call(function: str, *arguments: object) -> Any:  # noqa: ANN401
 
 
 def table_arrays(n: int, width: int) -> list[Array]:
-    sizes = ((1 << width) + 1, n + 16, n + 16, n)
-    dtypes = (np.uint32, np.uint32, np.uint16, np.uint32)
-    return [np.zeros(size, dtype) for size, dtype in zip(sizes, dtypes, strict=True)]
+    return [np.zeros_like(array) for array in SubstringTable.room(n, width)]
 
 
 def make_words(n: int) -> Array:
@@ -75,9 +74,8 @@ def valid(function: str) -> dict[str, Any]:
         task = {"words": words, "n_bits": N_BITS, "lists": lists, "radii": radii}
         return task | dict(zip(("outer", "starts", "rows", "sorted"), ring_arrays(5), strict=True))
     if function == "table":
-        starts, heads, tails, rows = table_arrays(5, HALF)
         keys = {"words": words, "shift": 0, "width": HALF}
-        return keys | {"starts": starts, "heads": heads, "tails": tails, "rows": rows}
+        return keys | dict(zip(TABLE, table_arrays(5, HALF), strict=True))
     if function == "matrix":
         distances = np.zeros((5, 2), np.uint16)
         return {"level": 0, "a": words, "b": words[:2], "width": 1, "distances": distances}
@@ -124,7 +122,7 @@ OUTPUTS = [
     *(("search", name) for name in ("ids", "distances")),
     *(("weighted", name) for name in ("ids", "distances")),
     *(("certified", name) for name in ("ids", "distances", "radii", "gaps")),
-    *(("table", name) for name in ("starts", "heads", "tails", "rows")),
+    *(("table", name) for name in TABLE),
     *(("product", name) for name in ("out", "words")),
     *(("assign", name) for name in ("lists", "radii")),
     *(("rings", name) for name in ("outer", "starts", "rows", "sorted")),
@@ -271,7 +269,10 @@ def test_tables_must_divide_the_bits_of_a_code() -> None:
         ((long_key,), ValueError, "width must be an integer from 1 to 20, got 31"),
         ((first,) * 9, ValueError, "at most 8 for codes of at most 64 bits, got 9"),
         (((0, HALF, first[2][:-1], *first[3:]),), ValueError, "starts must have 1025 elements"),
-        (((0, HALF, *first[2:5], first[5][:-1]),), ValueError, "rows must have 5 elements, got 4"),
+        ((first[:-1],), TypeError, r"tuple \(shift, width, starts"),
+        (((*first[:5], first[5][:-1], *first[6:]),), ValueError, "lows must have 13 elements, got"),
+        (((*first[:6], first[6][:-1], first[7]),), ValueError, "uppers must have 17 elements"),
+        (((*first[:7], first[7][:-1]),), ValueError, "samples must have 2 elements"),
     ):
         with pytest.raises(error, match=message):
             call("segment", *replaced("segment", tables=tables))
@@ -279,6 +280,31 @@ def test_tables_must_divide_the_bits_of_a_code() -> None:
     wide["rings"] = None
     with pytest.raises(ValueError, match="codes of at most 64 bits, got 2 for 65 bits"):
         call("segment", *replaced("segment", **wide))
+
+
+def test_ids_are_an_array_or_consecutive_or_differences() -> None:
+    differences = np.array([0, 1, 5, 6, 2**32 - 1], np.uint32)
+    first = 2**62
+    plain = np.array([1, 2, 3, 4, 2**63 - 1])
+    for ids, expected in (
+        (first, first + np.arange(5)),
+        ((first, differences), first + differences.astype(np.int64)),
+        (plain, plain),
+    ):
+        segment = call("segment", *replaced("segment", ids=ids))
+        found = np.zeros((2, 5), np.int64), np.zeros((2, 5), np.int32)
+        call("search", segment, 0, make_words(2), 5, 1, SCAN, NO_BUDGET, *found)
+        assert np.array_equal(np.sort(found[0], axis=1), [expected, expected])
+    for wrong, error, message in (
+        (-1, ValueError, "the first id must be an integer from 0 to"),
+        (2**63 - 1, ValueError, "the first id must be an integer from 0 to"),
+        ((), TypeError, "ids must be an array, an integer or a tuple"),
+        (("1", differences), TypeError, "the first id must be an integer"),
+        ((1, differences[:4]), ValueError, "differences of ids must have 5 elements, got 4"),
+        ((1, differences.astype(np.int64)), TypeError, "differences of ids must"),
+    ):
+        with pytest.raises(error, match=message):
+            call("segment", *replaced("segment", ids=wrong))
 
 
 def test_paths_and_handles_are_checked() -> None:

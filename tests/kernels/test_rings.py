@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from crossbit import kernels
 from crossbit.kernels import dispatch
-from crossbit.kernels.rings import RingLists
+from crossbit.kernels.arrays import RingLists
 
 pytestmark = pytest.mark.skipif(dispatch.native is None, reason="the kernels are not compiled")
 

@@ -10,7 +10,7 @@ from crossbit import kernels
 from crossbit.codes import Codes
 from crossbit.index.structures import MultiIndex
 from crossbit.kernels import search
-from crossbit.kernels.rings import RingLists
+from crossbit.kernels.arrays import RingLists
 from crossbit.kernels.search import BITSLICE, BLOCK, GIVEN_UP, MULTI, RINGS, SCAN, CodeArray
 
 Bits = NDArray[np.bool_]
@@ -186,6 +186,39 @@ def test_the_distance_matrix_equals_the_definition(
     words = [Codes.pack(x).words if len(x) else np.empty((0, width), np.uint64) for x in (a, b)]
     with kernels.forced(level):
         np.testing.assert_array_equal(kernels.hamming_matrix(*words), expected)
+
+
+@pytest.mark.parametrize("level", kernels.levels()[:-1])
+@pytest.mark.parametrize("n_bits", [3, 7, 33, 64])
+@pytest.mark.parametrize("deleted", [0.0, 0.3])
+@pytest.mark.parametrize("distinct", [1, 3, 40, 20_000])
+def test_tables_find_the_rows_of_equal_codes(
+    level: str, n_bits: int, deleted: float, distinct: int
+) -> None:
+    rng = np.random.default_rng(n_bits + distinct)
+    n = 20_000
+    values = Codes.pack(rng.random((distinct, n_bits)) < 0.5).words
+    words = values[
+        np.sort(rng.integers(distinct, size=n)) if n_bits == 33 else rng.integers(distinct, size=n)
+    ]
+    alive = rng.random(n) >= deleted if deleted else None
+    codes = CodeArray(np.arange(n) * 2, words, n_bits, alive, MultiIndex().tables(words, n_bits))
+    queries = np.concatenate([words[:5], Codes.pack(rng.random((5, n_bits)) < 0.5).words])
+    with kernels.forced(level):
+        for k in (1, 10, 700):
+            found = codes.nearest(queries, k, method=MULTI)
+            expected = codes.nearest(queries, k, method=SCAN)
+            assert np.array_equal(found[0], expected[0])
+            assert np.array_equal(found[1], expected[1])
+        for radius in (0, 1, n_bits // 4):
+            pairs = zip(
+                codes.within(queries, radius, method=MULTI)[0],
+                codes.within(queries, radius, method=SCAN)[0],
+                strict=True,
+            )
+            for (ids, distances), (expected_ids, expected_distances) in pairs:
+                assert np.array_equal(ids, expected_ids)
+                assert np.array_equal(distances, expected_distances)
 
 
 @pytest.mark.skipif(kernels.levels() == ("numpy",), reason="the kernels are not compiled")

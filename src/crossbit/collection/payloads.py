@@ -28,15 +28,9 @@ def _plain_scalar(value: object) -> object:
     raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
 
 
-def _new_encoder(separator: str) -> json.JSONEncoder:
-    return json.JSONEncoder(
-        ensure_ascii=False, allow_nan=False, separators=(separator, ":"), default=_plain_scalar
-    )
-
-
-_encoder = _new_encoder(",")
-_BREAK = ",\n"
-_batch_encoder = _new_encoder(_BREAK)  # inside of strings, JSON escapes the line break
+_encoder = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain_scalar
+)
 
 
 def check_text(text: str, what: str) -> str:
@@ -143,19 +137,20 @@ def _simple_payloads_to_json(payloads: Sequence[Any]) -> list[str | None] | None
         return None
     if not set(map(type, chain.from_iterable(payloads))) <= {str}:
         return None
+    if not len(payloads):
+        return []
     try:
-        joined = _batch_encoder.encode(payloads)[1:-1].replace("}" + _BREAK, "}\n")
-        joined = joined.replace(_BREAK, ",")
+        joined = _encoder.encode(payloads)[2:-2]
         raw = joined.encode()
     except (RecursionError, TypeError, ValueError):
         return None
-    texts: list[str | None] = list(joined.split("\n"))
-    if len(texts) != len(payloads):
+    parts = joined.split("},{")
+    if len(parts) != len(payloads):  # some string contains the separator, or an object another one
         return None
-    is_nested = joined.count("{") > len(texts) or joined.count("[") >= MAX_DEPTH * len(texts)
+    is_nested = joined.count("{") >= len(parts) or joined.count("[") >= MAX_DEPTH * len(parts)
     if is_nested or len(joined) > MAX_PAYLOAD or _LONG_NUMBER in raw.translate(_DIGITS_TO_ZEROS):
         return None
-    return texts
+    return [f"{{{part}}}" for part in parts]
 
 
 def _payload_to_json(payload: Mapping[str, Any], id_: Id) -> str:

@@ -57,7 +57,7 @@ class HammingIndex:
             DataError: An id is already in the index; nothing is added.
         """
         segment = self._new_segment(ids, codes)
-        new_ids = segment.codes.ids
+        new_ids = segment.codes.ids.all()
         with self._lock:
             for other in self._intact_segments():
                 if (taken := other.find(new_ids) >= 0).any():
@@ -71,7 +71,7 @@ class HammingIndex:
         """Add codes, replacing those whose ids are already in the index."""
         segment = self._new_segment(ids, codes)
         with self._lock:
-            others = self._without(segment.codes.ids)
+            others = self._without(segment.codes.ids.all())
             self._segments = Segment.compact((*others, segment), self.n_bits)
 
     def delete(self, ids: ArrayLike) -> int:
@@ -280,11 +280,12 @@ class HammingIndex:
 
     def _intact_segments(self) -> tuple[Segment, ...]:
         segments = self._segments
-        if not all(segment.is_intact for segment in segments):
-            raise FormatError(
-                "the file of the index was truncated while the index was in use; build the index"
-                " again, or restore the file and load it again"
-            )
+        for segment in segments:
+            if not segment.is_intact:
+                raise FormatError(
+                    "the file of the index was truncated while the index was in use; build the"
+                    " index again, or restore the file and load it again"
+                )
         return segments
 
     def copy(self) -> "HammingIndex":

@@ -66,7 +66,8 @@ class Search:
         threads: int | None,
         method: str,
     ) -> None:
-        if method not in (AUTO, _READY, *METHODS):
+        self._method = METHODS.get(method)
+        if self._method is None and method not in (AUTO, _READY):
             raise DataError(f"unknown method {method!r}; known: {[AUTO, _READY, *METHODS]}")
         if method == "multi" and n_bits > MULTI_MAX_BITS:
             raise DataError(
@@ -78,7 +79,6 @@ class Search:
             else check_integer(threads, "threads", least=1)
         )
         self._n_bits = n_bits
-        self._method = METHODS.get(method)
         self._builds = method != _READY
         self._all_segments = segments
         self._allowed = None if ids is None else AllowedIds(ids)
@@ -102,7 +102,7 @@ class Search:
         The allowed ones among them, if there are k, are the k nearest allowed ones.
         """
         n = sum(map(len, self._all_segments))
-        number = allowed.number_to_check(n, k, self._unrestricted_cost(len(queries)))
+        number = allowed.number_to_check(n, k, lambda: self._unrestricted_cost(len(queries)))
         while number is not None:
             found = self._nearest_in(self._all_segments, queries, number)
             if (matches := allowed.select(found, k)) is not None:
@@ -196,6 +196,10 @@ class Search:
     def _nearest(self, segment: Segment, queries: Words, k: int) -> IdDistances:
         if self._method is None and (structure := self._structure(segment)) is not None:
             return self._nearest_with_budget(segment, structure, queries, k)
+        return self._scanned(segment, queries, k)
+
+    def _scanned(self, segment: Segment, queries: Words, k: int) -> IdDistances:
+        """Search with the forced method, or else compare all codes."""
         method = _exhaustive(len(queries), self._n_bits) if self._method is None else self._method
         ids, distances, _ = _codes_for(segment, method).nearest(
             queries, k, threads=self._n_threads(segment, len(queries)), method=method
@@ -211,6 +215,9 @@ class Search:
         """
         codes = _codes_for(segment, structure)
         budget = self._budget(segment, structure, len(queries))
+        if len(queries) == 1:
+            ids, distances, given_up = codes.nearest(queries, k, method=structure, budget=budget)
+            return self._scanned(segment, queries, k) if given_up else (ids, distances)
         sample = queries if len(queries) < BITSLICE_MIN_QUERIES else queries[:SAMPLE_QUERIES]
         ids, distances, given_up = codes.nearest(
             sample, k, threads=min(self._threads, len(sample)), method=structure, budget=budget
@@ -227,12 +234,7 @@ class Search:
             given_up += rest_given_up
         if given_up:
             retry = np.flatnonzero(distances[:, 0] == GIVEN_UP)
-            ids[retry], distances[retry], _ = codes.nearest(
-                queries[retry],
-                k,
-                threads=self._n_threads(segment, len(retry)),
-                method=_exhaustive(len(retry), self._n_bits),
-            )
+            ids[retry], distances[retry] = self._scanned(segment, queries[retry], k)
         return ids, distances
 
     def _within(self, segment: Segment, queries: Words, radius: int) -> Sequence[IdDistances]:

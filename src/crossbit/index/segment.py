@@ -13,6 +13,7 @@ from crossbit._validation import check_bits
 from crossbit.codes import Codes
 from crossbit.errors import DataError, FormatError
 from crossbit.index.structures import MultiIndex, RingIndex, Words, lists_path
+from crossbit.kernels.arrays import RowIds
 from crossbit.kernels.search import CodeArray
 
 FORMAT = "crossbit.index/1"
@@ -38,6 +39,15 @@ def id_array(ids: ArrayLike) -> Ids:
     return array.astype(np.int64, copy=False)
 
 
+def _aligned(words: Words) -> Words:
+    """Return a copy that starts at a cache line, so that a row is not in two of them."""
+    room = np.empty(words.size + 8, np.uint64)
+    skip = -room.ctypes.data // 8 % 8
+    copy = room[skip : skip + words.size].reshape(words.shape)
+    copy[...] = words
+    return copy
+
+
 class Segment:
     """Codes in ascending order of ids, some of them possibly deleted; immutable.
 
@@ -53,7 +63,7 @@ class Segment:
 
     def __init__(
         self,
-        ids: Ids,
+        ids: RowIds | Ids,
         words: Words,
         n_bits: int,
         *,
@@ -86,7 +96,7 @@ class Segment:
                 f"at most {MAX_ROWS} codes can be added at once, got {len(ids)}; add them in parts"
             )
         if (ids[1:] > ids[:-1]).all():
-            return cls(ids.copy(), np.array(words, np.uint64, order="C"), n_bits)
+            return cls(RowIds(ids.copy()), _aligned(words), n_bits)
         order = np.argsort(ids, kind="stable")
         ids = ids[order]
         if (repeated := ids[1:] == ids[:-1]).any():
@@ -158,17 +168,10 @@ class Segment:
 
     def find(self, ids: Ids) -> NDArray[np.intp]:
         """Return the row of each id, -1 for ids that are not in this segment."""
-        own_ids = self.codes.ids
-        if len(own_ids) == 0 or len(ids) == 0 or ids.max() < own_ids[0] or ids.min() > own_ids[-1]:
-            return np.full(len(ids), -1, np.intp)
-        if own_ids[-1] - own_ids[0] == len(own_ids) - 1:  # consecutive: an id determines its row
-            rows = np.clip(ids - own_ids[0], 0, len(own_ids) - 1)
-        else:
-            rows = np.minimum(np.searchsorted(own_ids, ids), len(own_ids) - 1)
-        exists = own_ids[rows] == ids
+        rows = self.codes.ids.find(ids)
         if self.codes.alive is not None:
-            exists &= self.codes.alive[rows]
-        return np.where(exists, rows, -1)
+            rows = np.where((rows >= 0) & self.codes.alive[rows], rows, -1)
+        return rows
 
     def without(self, rows: NDArray[np.intp]) -> "Segment":
         """Return the segment with these rows deleted.
@@ -202,13 +205,13 @@ class Segment:
         """Return ids and words of the rows that are not deleted."""
         codes = self.codes
         if codes.alive is None:
-            return codes.ids, codes.words
+            return codes.ids.all(), codes.words
         return codes.ids[codes.alive], codes.words[codes.alive]
 
     def save(self, path: Path, meta: Mapping[str, Any]) -> None:
         """Write a segment without deleted rows to a file, and its lists, if any, beside it."""
         header = {"n_bits": self.codes.n_bits, "meta": dict(meta)}
-        arrays = {"ids": self.codes.ids, "words": self.codes.words}
+        arrays = {"ids": self.codes.ids.all(), "words": self.codes.words}
         checksums = ArrayFile.write(path, FORMAT, header, arrays)
         if self.has_rings:
             self._ring_index.save(lists_path(path), checksums)
@@ -237,4 +240,5 @@ class Segment:
         if len(ids) and (ids[0] < 0 or not (ids[1:] > ids[:-1]).all()):
             raise FormatError(f"{path}: the ids are not ascending and ≥ 0")
         lists = RingIndex(lists_path(path), file.checksums)
-        return cls(ids, words, n_bits, ring_index=lists, mapping=file.mapping), meta
+        row_ids = RowIds(ids, shrink=file.mapping is None)
+        return cls(row_ids, words, n_bits, ring_index=lists, mapping=file.mapping), meta

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from crossbit._io.files import ArrayFile
 from crossbit.errors import CrossbitError
+from crossbit.kernels.arrays import RingLists
 from crossbit.kernels.dispatch import available_cores
-from crossbit.kernels.rings import RingLists
 from crossbit.kernels.search import SubstringTable
 
 _log = logging.getLogger(__name__)

@@ -8,13 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbit.kernels import dispatch
-from crossbit.kernels.rings import RingLists
+from crossbit.kernels.arrays import RingLists, RowIds
 
 SCAN, BLOCK, BITSLICE, MULTI, RINGS = range(5)
 NO_BUDGET = (1 << 63) - 1
 FINISHED = (1 << 31) - 1  # gap of a search that read all lists
 GIVEN_UP = -2  # first distance of a query that exceeded its budget
 _READ_AHEAD = 16  # the kernels read heads and tails 16 at a time
+_BLOCK_BITS, _SAMPLE = 3, 256  # as in native/places.h
 _REFERENCE_BLOCK = 1 << 20  # distances per block, so that their words stay in the cache
 
 IdDistances = tuple[NDArray[np.int64], NDArray[np.int32]]
@@ -30,7 +31,9 @@ class SubstringTable:
         starts: Where the group of each key starts in the arrays below, and the end of the last.
         heads: The lower 32 of the remaining bits of each code.
         tails: The upper 16 of the remaining bits.
-        rows: Row number of each code.
+        lows: Bits of the row of each code, packed; see ``native/places.h``.
+        uppers: The higher bits of the rows, counted in unary.
+        samples: Where counting may begin.
     """
 
     shift: int
@@ -38,32 +41,47 @@ class SubstringTable:
     starts: NDArray[np.uint32]
     heads: NDArray[np.uint32]
     tails: NDArray[np.uint16]
-    rows: NDArray[np.uint32]
+    lows: NDArray[np.uint8]
+    uppers: NDArray[np.uint64]
+    samples: NDArray[np.uint32]
 
     @classmethod
     def build(cls, words: NDArray[np.uint64], shift: int, width: int) -> "SubstringTable":
         """Group codes of one word by bits shift … shift + width - 1; needs compiled kernels."""
-        n = len(words)
-        starts = np.empty((1 << width) + 1, np.uint32)
-        heads = _padded(n, np.uint32)
-        tails = _padded(n, np.uint16)
-        rows = np.empty(n, np.uint32)
-        dispatch.native.table(  # type: ignore[union-attr]
-            words, shift, width, starts, heads, tails, rows
+        arrays = cls.room(len(words), width)
+        dispatch.native.table(words, shift, width, *arrays)  # type: ignore[union-attr]
+        return cls(shift, width, *arrays)
+
+    @staticmethod
+    def room(n: int, width: int) -> tuple[NDArray[Any], ...]:
+        """Return arrays for the table of n codes, to be filled."""
+        block = min(_BLOCK_BITS, width)
+        steps = max(0, n - 1) // (1 << width) + 1
+        return (
+            np.empty((1 << width) + 1, np.uint32),
+            _padded(n, np.uint32),
+            _padded(n, np.uint16),
+            np.empty(-(-n * (width - block) // 8) + 8, np.uint8),
+            np.empty(-(-(n + (steps << width)) // 64), np.uint64),
+            np.empty(n // _SAMPLE + 2, np.uint32),
         )
-        return cls(shift, width, starts, heads, tails, rows)
+
+    @property
+    def arrays(self) -> tuple[NDArray[Any], ...]:
+        """All arrays, in the order that the kernels expect."""
+        return self.starts, self.heads, self.tails, self.lows, self.uppers, self.samples
 
     @property
     def nbytes(self) -> int:
         """Size of all arrays in bytes."""
-        return self.starts.nbytes + self.heads.nbytes + self.tails.nbytes + self.rows.nbytes
+        return sum(array.nbytes for array in self.arrays)
 
 
 class CodeArray:
     """n codes in ascending order of their ids, as the kernels search them; immutable.
 
     Args:
-        ids: ``int64`` array of shape (n,), ascending.
+        ids: Ids of the rows: `RowIds`, or an ``int64`` array of shape (n,), ascending.
         words: ``uint64`` array of shape (n, ⌈n_bits / 64⌉).
         n_bits: Length of a code.
         alive: Boolean array of shape (n,), False for deleted rows; None: all rows exist.
@@ -73,14 +91,14 @@ class CodeArray:
 
     def __init__(
         self,
-        ids: NDArray[np.int64],
+        ids: RowIds | NDArray[np.int64],
         words: NDArray[np.uint64],
         n_bits: int,
         alive: NDArray[np.bool_] | None = None,
         tables: Sequence[SubstringTable] = (),
         rings: RingLists | None = None,
     ) -> None:
-        self.ids = ids
+        self.ids = ids if isinstance(ids, RowIds) else RowIds(ids)
         self.words = words
         self.n_bits = n_bits
         self.alive = alive
@@ -106,9 +124,9 @@ class CodeArray:
             len(self.ids),
             self.n_bits,
             self.words,
-            self.ids,
+            self.ids.native,
             self._bitmap,
-            tuple((t.shift, t.width, t.starts, t.heads, t.tails, t.rows) for t in tables),
+            tuple((table.shift, table.width, *table.arrays) for table in tables),
             None if rings is None else rings.arrays,
         )
         return view
@@ -260,7 +278,7 @@ class CodeArray:
 
     def _living(self) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
         if self.alive is None:
-            return self.ids, self.words
+            return self.ids.all(), self.words
         return self.ids[self.alive], self.words[self.alive]
 
 

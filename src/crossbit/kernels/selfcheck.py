@@ -9,8 +9,8 @@ import warnings
 import numpy as np
 
 from crossbit.kernels import dispatch
+from crossbit.kernels.arrays import RingLists
 from crossbit.kernels.matmul import Matmul
-from crossbit.kernels.rings import RingLists
 from crossbit.kernels.search import (
     BITSLICE,
     BLOCK,

@@ -85,17 +85,14 @@ class PayloadIndex:
         """
         old = list(self._tables.payloads(rows)) if self._fields and len(rows) else []
         for field, number in self._fields.items():
-            before = dict.fromkeys(_entries(field, old))
-            after = dict.fromkeys(_entries(field, items))
+            before, after = set(_entries(field, old)), set(_entries(field, items))
             self._connection.executemany(
                 f"DELETE FROM field_{number} WHERE kind = ? AND value = ? AND row = ?",
-                sorted(before.keys() - after.keys()) if before else [],
+                sorted(before - after),
             )
             # In order, neighbors in the tree are entered one after the other.
-            self._tables.insert(
-                f"INSERT OR IGNORE INTO field_{number} VALUES {{}}",
-                sorted(after.keys() - before.keys()),
-            )
+            entered = sorted(after - before if before else after)
+            self._tables.insert(f"INSERT OR IGNORE INTO field_{number} VALUES {{}}", entered)
 
     def matching_rows(self, conditions: Conditions) -> RowNumbers:
         """Return the rows that meet all conditions, ascending."""

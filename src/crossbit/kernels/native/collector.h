@@ -47,13 +47,18 @@ bool sort_keys(uint64_t *keys, size_t n);
 /* Make room for one more key; false if out of memory. */
 bool collector_make_room(Collector *collector);
 
-/* Add a row at a distance ≤ reach. */
-static inline __attribute__((always_inline, unused)) void collector_offer(Collector *c, int distance, uint32_t row)
+/* Hold a row that is, or will be, counted. */
+static inline __attribute__((always_inline, unused)) void collector_hold(Collector *c, int distance, uint32_t row)
 {
     if (__builtin_expect(c->held == c->capacity, 0) && !collector_make_room(c))
         return;
-    c->offers++;
     c->keys[c->held++] = (uint64_t)distance << 32 | row;
+}
+
+/* Count a row at a distance ≤ reach that is, or will be, held. */
+static inline __attribute__((always_inline, unused)) void collector_count(Collector *c, int distance)
+{
+    c->offers++;
     if (!c->histogram)
         return;
     c->histogram[distance]++;
@@ -64,6 +69,14 @@ static inline __attribute__((always_inline, unused)) void collector_offer(Collec
         if (c->reach >= c->kth)
             c->reach = c->kth - 1 + c->ties;
     }
+}
+
+/* Add a row at a distance ≤ reach. */
+static inline __attribute__((always_inline, unused)) void collector_offer(Collector *c, int distance, uint32_t row)
+{
+    collector_hold(c, distance, row);
+    if (!c->failed)
+        collector_count(c, distance);
 }
 
 #endif

@@ -36,13 +36,16 @@ typedef struct {
 /* One table of a multi-index: the codes grouped by their key, the bits shift … shift + width − 1.
  * Group x is starts[x] … starts[x + 1] − 1, in ascending order of rows. The rest of a code, its bits
  * without the key (at most 48), is stored with the low 32 bits in heads and the others in tails.
- * Both have READ_AHEAD readable entries beyond the last. Kernels check the numbers in starts and rows
- * when they read them, so that a damaged table gives wrong results but no access beyond an array. */
+ * Both have READ_AHEAD readable entries beyond the last. The other arrays hold the rows, see places.h.
+ * Kernels check numbers when they read them, so that a damaged table gives wrong results but no access
+ * beyond an array. */
 typedef struct {
     const uint32_t *starts;
     const uint32_t *heads;
     const uint16_t *tails;
-    const uint32_t *rows;
+    const uint8_t *lows;
+    const uint64_t *uppers;
+    const uint32_t *samples;
     int shift;
     int width;
 } Table;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "parallel.h"
+#include "places.h"
 #include "product.h"
 #include "rings.h"
 #include "segment.h"
@@ -131,7 +132,7 @@ static void call_free(Call *call)
 static void write_matches(const Segment *segment, const uint64_t *keys, size_t n, size_t k, int64_t *ids, int32_t *distances)
 {
     for (size_t j = 0; j < n; j++) {
-        ids[j] = segment->ids[(uint32_t)keys[j]];
+        ids[j] = id_of(segment, (uint32_t)keys[j]);
         distances[j] = (int32_t)(keys[j] >> 32);
     }
     for (size_t j = n; j < k; j++) {
@@ -342,10 +343,10 @@ static PyObject *within_py(PyObject *self, PyObject *const *args, Py_ssize_t n_a
     return answer;
 }
 
-static bool table_checked(PyObject *const *args, Array arrays[5], int *shift, int *width)
+static bool table_checked(PyObject *const *args, Array arrays[1 + TABLE_ARRAYS], int *shift, int *width)
 {
-    static const char *const names[] = {"starts", "heads", "tails", "rows"};
-    const Type *types[] = {&type_uint32, &type_uint32, &type_uint16, &type_uint32};
+    static const char *const names[] = {"starts", "heads", "tails", "lows", "uppers", "samples"};
+    const Type *types[] = {&type_uint32, &type_uint32, &type_uint16, &type_uint8, &type_uint64, &type_uint32};
     long long first, bits;
     if (!get_array(args[0], "words", &type_uint64, &arrays[0]) || !get_integer(args[1], "shift", 0, 63, &first) ||
         !get_integer(args[2], "width", 1, 64 - first < MAX_KEY ? 64 - first : MAX_KEY, &bits))
@@ -355,8 +356,8 @@ static bool table_checked(PyObject *const *args, Array arrays[5], int *shift, in
         PyErr_Format(PyExc_ValueError, "words must have at most %lld elements, got %zu", (long long)UINT32_MAX, n);
         return false;
     }
-    const size_t counts[] = {((size_t)1 << bits) + 1, n + READ_AHEAD, n + READ_AHEAD, n};
-    for (size_t i = 0; i < 4; i++)
+    const size_t counts[TABLE_ARRAYS] = TABLE_COUNTS(n, (int)bits);
+    for (size_t i = 0; i < TABLE_ARRAYS; i++)
         if (!get_output(args[3 + i], names[i], types[i], &arrays[1 + i]) || !has_count(&arrays[1 + i], counts[i]) ||
             !is_separate(&arrays[1 + i], arrays, 1 + i))
             return false;
@@ -368,18 +369,19 @@ static bool table_checked(PyObject *const *args, Array arrays[5], int *shift, in
 static PyObject *table_py(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
 {
     (void)self;
-    if (!has_arguments("table", 7, n_args))
+    if (!has_arguments("table", 3 + TABLE_ARRAYS, n_args))
         return NULL;
-    Array arrays[5] = {{0}};
+    Array arrays[1 + TABLE_ARRAYS] = {{0}};
     int shift, width;
     bool valid = table_checked(args, arrays, &shift, &width);
     if (valid) {
+        const TableArrays out = {.starts = arrays[1].view.buf, .heads = arrays[2].view.buf, .tails = arrays[3].view.buf,
+                                 .lows = arrays[4].view.buf, .uppers = arrays[5].view.buf, .samples = arrays[6].view.buf};
         Py_BEGIN_ALLOW_THREADS
-        table_fill(arrays[0].view.buf, arrays[0].count, shift, width, arrays[1].view.buf, arrays[2].view.buf,
-                   arrays[3].view.buf, arrays[4].view.buf);
+        table_fill(arrays[0].view.buf, arrays[0].count, shift, width, &out);
         Py_END_ALLOW_THREADS
     }
-    release(arrays, 5);
+    release(arrays, 1 + TABLE_ARRAYS);
     return valid ? Py_NewRef(Py_None) : NULL;
 }
 
@@ -556,7 +558,7 @@ static PyMethodDef methods[] = {
     {FUNCTION(weighted), "weighted(segment, level, queries, weights, k, threads, ids, distances): search by weighted distance"},
     {FUNCTION(certified), "certified(segment, level, queries, k, threads, rows, nanoseconds, gap, ids, distances, radii, gaps):"
                           " search lists up to limits"},
-    {FUNCTION(table), "table(words, shift, width, starts, heads, tails, rows): fill one table"},
+    {FUNCTION(table), "table(words, shift, width, starts, heads, tails, lows, uppers, samples): fill one table"},
     {FUNCTION(assign), "assign(level, threads, words, width, centers, lists, radii): find the nearest center of every code"},
     {FUNCTION(rings), "rings(words, n_bits, lists, radii, outer, starts, rows, sorted): sort codes by list and radius"},
     {FUNCTION(matrix), "matrix(level, a, b, width, distances): fill all distances"},

@@ -1,22 +1,37 @@
 /* Exact search with the tables of a multi-index. Included once per instruction set. */
 
+#include "places.h"
+
 #define BATCH 16         /* groups prefetched before the first is read, so that their cache misses overlap */
 #define GROUP_COST 64    /* cost of looking up a group, in compared codes */
 #define SINGLE_COST 96   /* cost of comparing a single code, in codes compared in bulk */
 #define TIES_COST 8192   /* cost of single codes between two checks whether ties are decided */
 #define AHEAD 160        /* heads to prefetch per group; the hardware prefetches the following ones */
+#define WAITING 256      /* near codes whose rows are looked up together */
+
+#define FEW_WAITING 32   /* the same if rows are deleted, which must not be counted: few codes are offered too much */
+
+/* Near codes whose rows are not known yet. They are counted already, unless rows are deleted: by the time
+ * they are looked up, most are too far away. */
+typedef struct {
+    struct {
+        Place at;
+        uint16_t t, distance;
+    } near[WAITING];
+    int n;
+} Waiting;
 
 /* One round: table t, all keys with `flips` flipped bits. */
 typedef struct {
     const Tables *tables;
     const Rows *rows;
     Collector *collector;
+    Waiting *waiting;
     uint64_t rest;   /* rest of the query for this table */
     int t, flips;
     int tail_least;  /* smallest distance that the tail of an unseen code can have */
     uint64_t others[MAX_TABLES]; /* bits of each other table's key within the rest */
     uint32_t last_row; /* rows after this one cannot be results any more */
-    double share;      /* share of a group that likely holds all rows up to last_row */
 } Round;
 
 /* The bits of a code without the key of a table. */
@@ -37,19 +52,82 @@ KERNEL INLINE bool is_first(const Round *round, uint64_t difference)
     return true;
 }
 
-/* The k-th distance if no later row of the group can win a tie at it, else −1; rows ascend within a
- * group. */
-static int tie_limit(Collector *collector, uint32_t row)
+/* Look up the rows of the codes that wait, and hold those that are still near enough. */
+KERNEL static void hold_waiting(const Tables *tables, const Rows *rows, Collector *collector, Waiting *waiting)
 {
-    if (!collector->histogram || collector->held < collector->k)
-        return -1;
+    size_t first[WAITING], bits[WAITING];
+    int n = 0;
+    for (int i = 0; i < waiting->n; i++)
+        if (waiting->near[i].distance <= collector->reach)
+            waiting->near[n++] = waiting->near[i];
+    waiting->n = 0;
+    /* Each loop asks for the memory that the next one reads. */
+    for (int i = 0; i < n; i++)
+        ask_place(&tables->table[waiting->near[i].t], rows->n, waiting->near[i].at);
+    for (int i = 0; i < n; i++) {
+        const Table *table = &tables->table[waiting->near[i].t];
+        bits[i] = first_bit(table, rows->n, waiting->near[i].at);
+        if (bits[i] / 64 < uppers_count(rows->n, table->width))
+            __builtin_prefetch(&table->uppers[bits[i] / 64]);
+    }
+    for (int i = 0; i < n; i++) {
+        first[i] = block_from(&tables->table[waiting->near[i].t], rows->n, waiting->near[i].at, &bits[i]);
+        if (first[i] < rows->n) {
+            __builtin_prefetch(&rows->words[first[i]]);
+            if (rows->alive)
+                __builtin_prefetch(&rows->alive[first[i] / 64]);
+            __builtin_prefetch((const char *)&rows->words[first[i]] + 63); /* the same line if words are aligned */
+        }
+    }
+    for (int i = 0; i < n; i++) {
+        int distance = waiting->near[i].distance;
+        size_t row = row_in_block(&tables->table[waiting->near[i].t], rows, waiting->near[i].at, first[i], bits[i]);
+        if (row >= rows->n)
+            continue;
+        if (!rows->alive)
+            collector_hold(collector, distance, (uint32_t)row);
+        else if (distance <= collector->reach && is_alive(rows, row))
+            collector_offer(collector, distance, (uint32_t)row);
+    }
+}
+
+/* Offer the code at a place whose distance is ≤ reach. */
+KERNEL INLINE void offer_near(const Round *round, Place at, int distance)
+{
+    const bool counts = !round->rows->alive;
+    Waiting *waiting = round->waiting;
+    if (waiting->n == (counts ? WAITING : FEW_WAITING))
+        hold_waiting(round->tables, round->rows, round->collector, waiting);
+    waiting->near[waiting->n].at = at;
+    waiting->near[waiting->n].t = (uint16_t)round->t;
+    waiting->near[waiting->n++].distance = (uint16_t)distance;
+    if (counts)
+        collector_count(round->collector, distance);
+}
+
+/* The last of the k rows held; UINT32_MAX if there are not yet k. */
+KERNEL static uint32_t last_held(const Tables *tables, const Rows *rows, Collector *collector, Waiting *waiting)
+{
+    hold_waiting(tables, rows, collector, waiting);
     collector_settle(collector);
-    return row > (uint32_t)collector->keys[collector->held - 1] ? collector->kth : -1;
+    return collector->held < collector->k ? UINT32_MAX : (uint32_t)collector->keys[collector->held - 1];
+}
+
+/* The k-th distance if no row of the group from a place on can win a tie at it, else −1; rows ascend
+ * within a group. */
+KERNEL static int tie_limit(const Round *round, Place at)
+{
+    Collector *collector = round->collector;
+    if (!collector->histogram)
+        return -1;
+    uint32_t last = last_held(round->tables, round->rows, collector, round->waiting);
+    size_t one, first = block_of(&round->tables->table[round->t], round->rows->n, at, &one);
+    return first > last ? collector->kth : -1;
 }
 
 /* The codes of a key, begin … end − 1 of the table. */
 typedef struct {
-    uint32_t begin, end;
+    uint32_t key, begin, end;
 } Group;
 
 /* The group of a key, within the n codes of the table for any content of `starts`. */
@@ -57,7 +135,7 @@ INLINE Group group_of(const Table *table, uint32_t key, size_t n)
 {
     uint32_t begin = table->starts[key], end = table->starts[key + 1];
     end = end < n ? end : (uint32_t)n;
-    return (Group){begin < end ? begin : end, end};
+    return (Group){key, begin < end ? begin : end, end};
 }
 
 /* Compare the codes of a group: first their heads and, where one is near, the tails. Returns the
@@ -79,15 +157,14 @@ KERNEL INLINE uint64_t look(const Round *round, Group group, uint64_t allowance)
             near &= (1u << (group.end - i)) - 1;
         for (; near; near &= near - 1) {
             size_t place = i + (size_t)__builtin_ctz(near);
-            uint32_t row = table->rows[place];
-            uint64_t difference = ((uint64_t)table->tails[place] << 32 | table->heads[place]) ^ round->rest;
+            uint64_t difference = rest_at(table, place) ^ round->rest;
             int d = round->flips + __builtin_popcountll(difference);
-            if (d <= collector->reach && is_first(round, difference) && row < round->rows->n && is_alive(round->rows, row))
-                collector_offer(collector, d, row);
+            if (d <= collector->reach && is_first(round, difference))
+                offer_near(round, (Place){group.key, group.begin, (uint32_t)place}, d);
             cost += SINGLE_COST;
         }
         if (RARELY(cost > check)) { /* this many near codes are probably ties */
-            decided = tie_limit(collector, table->rows[i]);
+            decided = tie_limit(round, (Place){group.key, group.begin, (uint32_t)i});
             check = cost + TIES_COST;
         }
         if (RARELY(cost > allowance))
@@ -127,32 +204,31 @@ KERNEL INLINE void ask_first(const Tables *tables, size_t n, uint64_t query)
 
 /* Compare up to BATCH groups with the given keys and return the cost in compared codes. Reads
  * nothing beyond the budget. */
-KERNEL static uint64_t look_at_groups(const Round *round, const uint32_t *keys, int n, uint64_t budget)
+KERNEL static uint64_t look_at_groups(const Round *round, const uint32_t *keys, int n_keys, uint64_t budget)
 {
     const Table *table = &round->tables->table[round->t];
+    const size_t n = round->rows->n;
+    const bool partly = round->last_row < n - 1;
     Group groups[BATCH];
-    uint32_t ends[BATCH];
-    uint64_t cost = GROUP_COST * (uint64_t)n;
-    for (int i = 0; i < n; i++)
+    uint64_t cost = GROUP_COST * (uint64_t)n_keys;
+    for (int i = 0; i < n_keys; i++)
         __builtin_prefetch(&table->starts[keys[i]]);
-    for (int i = 0; i < n; i++) {
-        Group group = group_of(table, keys[i], round->rows->n);
-        ends[i] = group.end;
-        group.end = group.begin + (uint32_t)((double)(group.end - group.begin) * round->share);
-        groups[i] = group;
-        cost += group.end - group.begin;
-        ask(table, group, round->flips < 2);
+    for (int i = 0; i < n_keys; i++) {
+        groups[i] = group_of(table, keys[i], n);
+        if (partly)
+            ask_group(table, n, keys[i], groups[i].begin);
+        else
+            ask(table, groups[i], round->flips < 2);
     }
-    for (int i = 0; i < n && cost <= budget; i++) {
-        Group group = groups[i];
-        /* Rows ascend within a group: if the estimate was too small, read the whole group. */
-        if (group.end < ends[i] && table->rows[group.end] <= round->last_row) {
-            cost += ends[i] - group.end;
-            group.end = ends[i];
+    for (int i = 0; i < n_keys; i++) {
+        if (partly) { /* rows ascend within a group: the later ones cannot be results */
+            groups[i].end = end_of_rows(table, n, keys[i], groups[i].begin, groups[i].end, round->last_row);
+            ask(table, groups[i], round->flips < 2);
         }
-        if (cost <= budget)
-            cost += look(round, group, budget - cost);
+        cost += groups[i].end - groups[i].begin;
     }
+    for (int i = 0; i < n_keys && cost <= budget; i++)
+        cost += look(round, groups[i], budget - cost);
     return cost;
 }
 
@@ -176,11 +252,12 @@ KERNEL static uint64_t look_around(const Round *round, uint32_t key, uint64_t bu
 }
 
 /* Prepare the round of table t at `flips` flips. */
-KERNEL static Round round_make(const Tables *tables, const Rows *rows, uint64_t query, Collector *collector, int t, int flips)
+KERNEL static Round round_make(const Tables *tables, const Rows *rows, uint64_t query, Collector *collector, Waiting *waiting,
+                               int t, int flips)
 {
     const Table *own = &tables->table[t];
-    Round round = {.tables = tables, .rows = rows, .collector = collector, .rest = rest_of(query, own), .t = t,
-                   .flips = flips, .last_row = UINT32_MAX, .share = 1};
+    Round round = {.tables = tables, .rows = rows, .collector = collector, .waiting = waiting,
+                   .rest = rest_of(query, own), .t = t, .flips = flips, .last_row = UINT32_MAX};
     for (int u = 0; u < tables->count; u++) {
         if (u == t)
             continue;
@@ -209,22 +286,24 @@ KERNEL static bool probe(const Tables *tables, const Rows *rows, const uint64_t 
     for (int t = 0; t < m; t++)
         widest = tables->table[t].width > widest ? tables->table[t].width : widest;
     uint64_t cost = 0;
+    Waiting waiting;
+    waiting.n = 0;
     ask_first(tables, rows->n, query[0]);
     for (int flips = 0; flips <= widest; flips++)
         for (int t = 0; t < m; t++) {
             int unseen = flips * m + t;
+            if (rows->alive)
+                hold_waiting(tables, rows, collector, &waiting);
             if (unseen > collector->reach)
-                return true;
-            Round round = round_make(tables, rows, query[0], collector, t, flips);
-            if (collector->histogram && unseen == collector->kth) {
-                collector_settle(collector);
-                round.last_row = (uint32_t)collector->keys[collector->held - 1];
-                double share = 1.1 * round.last_row / (double)rows->n + 0.1;
-                round.share = share < 1 ? share : 1;
-            }
+                goto end;
+            Round round = round_make(tables, rows, query[0], collector, &waiting, t, flips);
+            if (collector->histogram && unseen == collector->kth)
+                round.last_row = last_held(tables, rows, collector, &waiting);
             cost += look_around(&round, key_of(query[0], &tables->table[t]), budget - cost);
             if (RARELY(cost > budget))
                 return false;
         }
+end:
+    hold_waiting(tables, rows, collector, &waiting);
     return true;
 }

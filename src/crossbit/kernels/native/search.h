@@ -42,9 +42,18 @@ void weights_make(const uint8_t *values, int n_bits, Weights *weights);
 bool search(const Plan *plan, Found *found);
 void found_free(Found *found);
 
-/* Fill one table from the words of n codes; starts has 2^width + 1 elements, the others n. The caller
- * owns all arrays. */
-void table_fill(const uint64_t *words, size_t n, int shift, int width, uint32_t *starts, uint32_t *heads,
-                uint16_t *tails, uint32_t *rows);
+/* Arrays of one table to be filled; see `Table`. */
+typedef struct {
+    uint32_t *starts;
+    uint32_t *heads;
+    uint16_t *tails;
+    uint8_t *lows;
+    uint64_t *uppers;
+    uint32_t *samples;
+} TableArrays;
+
+/* Fill one table from the words of n codes; starts has 2^width + 1 elements, heads and tails n, the others
+ * as many as places.h says. The caller owns all arrays. */
+void table_fill(const uint64_t *words, size_t n, int shift, int width, const TableArrays *out);
 
 #endif

@@ -1,5 +1,8 @@
 #include "segment.h"
 
+#include "places.h"
+
+#include <limits.h>
 #include <stdlib.h>
 
 #define CAPSULE "crossbit.kernels.segment"
@@ -32,7 +35,7 @@ static int keys_end(const Tables *tables)
     return last->shift + last->width;
 }
 
-/* One table from a tuple (shift, width, starts, heads, tails, rows). The keys of all tables are
+/* One table from a tuple (shift, width, starts, heads, tails, lows, uppers, samples). The keys of all tables are
  * consecutive bits from bit 0 on. The contents of the arrays are checked where they are read. */
 static bool hold_table(Segment *segment, PyObject *item)
 {
@@ -41,8 +44,9 @@ static bool hold_table(Segment *segment, PyObject *item)
     size_t n = segment->rows.n;
     int n_bits = segment->rows.n_bits, begin = keys_end(tables);
     long long shift, width;
-    if (!PyTuple_Check(item) || PyTuple_Size(item) != 6) {
-        PyErr_SetString(PyExc_TypeError, "a table must be a tuple (shift, width, starts, heads, tails, rows)");
+    if (!PyTuple_Check(item) || PyTuple_Size(item) != 2 + TABLE_ARRAYS) {
+        PyErr_SetString(PyExc_TypeError,
+                        "a table must be a tuple (shift, width, starts, heads, tails, lows, uppers, samples)");
         return false;
     }
     if (begin == n_bits) {
@@ -53,14 +57,18 @@ static bool hold_table(Segment *segment, PyObject *item)
     if (!get_integer(PyTuple_GetItem(item, 0), "shift", begin, begin, &shift) ||
         !get_integer(PyTuple_GetItem(item, 1), "width", least, most, &width))
         return false;
-    const Array *starts = hold(segment, PyTuple_GetItem(item, 2), "starts", &type_uint32, ((size_t)1 << width) + 1);
-    const Array *heads = starts ? hold(segment, PyTuple_GetItem(item, 3), "heads", &type_uint32, n + READ_AHEAD) : NULL;
-    const Array *tails = heads ? hold(segment, PyTuple_GetItem(item, 4), "tails", &type_uint16, n + READ_AHEAD) : NULL;
-    const Array *rows = tails ? hold(segment, PyTuple_GetItem(item, 5), "rows", &type_uint32, n) : NULL;
-    if (!rows)
-        return false;
-    *table = (Table){.starts = starts->view.buf, .heads = heads->view.buf, .tails = tails->view.buf, .rows = rows->view.buf,
-                     .shift = (int)shift, .width = (int)width};
+    static const char *const names[TABLE_ARRAYS] = {"starts", "heads", "tails", "lows", "uppers", "samples"};
+    const Type *types[TABLE_ARRAYS] = {&type_uint32, &type_uint32, &type_uint16, &type_uint8, &type_uint64, &type_uint32};
+    size_t counts[TABLE_ARRAYS] = TABLE_COUNTS(n, (int)width);
+    const void *data[TABLE_ARRAYS];
+    for (int i = 0; i < TABLE_ARRAYS; i++) {
+        const Array *array = hold(segment, PyTuple_GetItem(item, 2 + i), names[i], types[i], counts[i]);
+        if (!array)
+            return false;
+        data[i] = array->view.buf;
+    }
+    *table = (Table){.starts = data[0], .heads = data[1], .tails = data[2], .lows = data[3], .uppers = data[4],
+                     .samples = data[5], .shift = (int)shift, .width = (int)width};
     tables->count++;
     return true;
 }
@@ -115,6 +123,31 @@ static bool hold_rings(Segment *segment, PyObject *item)
     return true;
 }
 
+/* Ids: an array, or the first of consecutive ids, or a tuple (first, differences to it). */
+static bool hold_ids(Segment *segment, PyObject *ids)
+{
+    size_t n = segment->rows.n;
+    if (!PyTuple_Check(ids) && !PyLong_Check(ids)) {
+        const Array *array = hold(segment, ids, "ids", &type_int64, n);
+        segment->ids = array ? array->view.buf : NULL;
+        return array;
+    }
+    long long first;
+    bool consecutive = PyLong_Check(ids);
+    if (!consecutive && PyTuple_Size(ids) != 2) {
+        PyErr_SetString(PyExc_TypeError, "ids must be an array, an integer or a tuple (first, differences)");
+        return false;
+    }
+    if (!get_integer(consecutive ? ids : PyTuple_GetItem(ids, 0), "the first id", 0, LLONG_MAX - UINT32_MAX, &first))
+        return false;
+    segment->first_id = first;
+    if (consecutive)
+        return true;
+    const Array *array = hold(segment, PyTuple_GetItem(ids, 1), "differences of ids", &type_uint32, n);
+    segment->offsets = array ? array->view.buf : NULL;
+    return array;
+}
+
 static bool hold_all(Segment *segment, PyObject *words, PyObject *ids, PyObject *alive, PyObject *tables, PyObject *rings)
 {
     Rows *rows = &segment->rows;
@@ -122,10 +155,8 @@ static bool hold_all(Segment *segment, PyObject *words, PyObject *ids, PyObject 
     if (!array)
         return false;
     rows->words = array->view.buf;
-    array = hold(segment, ids, "ids", &type_int64, rows->n);
-    if (!array)
+    if (!hold_ids(segment, ids))
         return false;
-    segment->ids = array->view.buf;
     if (alive != Py_None) {
         array = hold(segment, alive, "alive", &type_uint64, (rows->n + 63) / 64);
         if (!array)
