@@ -367,8 +367,8 @@ def peers(captions: Captions, arguments: argparse.Namespace) -> Iterator[dict[st
     rows = captions.embeddings(arguments.encoder, arguments.cache)
     judge = Judge(captions, rows, arguments.queries)
     settings = {"encoder": arguments.encoder, "queries": len(judge.queries)}
-    yield host | judge.row("float", 32 * rows.shape[1], float=lambda q: rows[q] @ rows.T)
-    yield host | judge.outputs("sign", rows)
+    yield host() | judge.row("float", 32 * rows.shape[1], float=lambda q: rows[q] @ rows.T)
+    yield host() | judge.outputs("sign", rows)
     for bits in arguments.bits:
         makers: dict[str, Row] = {}
         for name, fit in ours(captions, rows, bits).items():
