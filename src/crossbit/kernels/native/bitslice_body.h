@@ -5,6 +5,7 @@
 
 #define BLOCK (64 * LANES) /* rows per block: one bit of a plane each */
 #define MAX_LEVELS 11      /* bits of a count up to 1024 */
+#define MANY_QUERIES 200   /* from here on groups of six planes pay off */
 #define CHUNK_GROUPS 43    /* groups of three planes per 128 bits; codes over 256 bits are counted in chunks of 128 */
 
 /* Bit j of lane l of plane b is bit b of row 64 l + j of the block: lanes and bits ascend with rows.
@@ -38,6 +39,25 @@ KERNEL static void tabulate(const V *planes, int groups, V *sums)
             sums[16 * g + 2 * v] = parity(a, b, c);
             sums[16 * g + 2 * v + 1] = majority(a, b, c);
         }
+}
+
+/* The same for groups of six planes, whose counts have three digits. The digit of weight 1, the parity, depends only on
+ * the parity of the query's bits: it goes to `parities`, which are planes of their own. The other two digits become entry
+ * (g, v), wide[128 g + 2 v] (weight 2) and the next (weight 4). */
+KERNEL static void tabulate_six(const V *planes, int groups, V *parities, V *wide)
+{
+    for (int g = 0; g < groups; g++, planes += 6, wide += 128) {
+        V three[32]; /* the digits of the first and of the last three planes */
+        tabulate(planes, 2, three);
+        parities[g] = three[0] ^ three[16];
+        for (int last = 0; last < 8; last++)
+            for (int first = 0; first < 8; first++) {
+                const V *a = three + 2 * first, *b = three + 16 + 2 * last;
+                V carry = a[0] & b[0];
+                wide[16 * last + 2 * first] = parity(a[1], b[1], carry);
+                wide[16 * last + 2 * first + 1] = majority(a[1], b[1], carry);
+            }
+    }
 }
 
 /* A carry-save adder: up to three bits are pending at each weight 2^level; three of them become one
@@ -76,14 +96,16 @@ KERNEL INLINE void start(Sum *sum, const uint64_t *bias, const int top)
     sum->n_out = 0;
 }
 
-/* Add the digits of `groups` groups; offsets[g] is the byte offset of the query's entry in group g. */
-KERNEL INLINE void add_groups(Sum *sum, const V *sums, const uint16_t *offsets, const int groups, const int top)
+/* Add the digits of `groups` groups of `size` vectors each, of weights 2^level and 2^(level + 1); offsets[g] is the
+ * byte offset of the query's entry in group g. */
+KERNEL INLINE void add_groups(Sum *sum, const V *sums, const int size, const uint16_t *offsets, const int groups,
+                              const int level, const int top)
 {
 #pragma GCC unroll 100
     for (int g = 0; g < groups; g++) {
-        const V *entry = (const V *)((const char *)(sums + 16 * g) + offsets[g]);
-        add(sum, 0, top, entry[0]);
-        add(sum, 1, top, entry[1]);
+        const V *entry = (const V *)((const char *)(sums + size * g) + offsets[g]);
+        add(sum, level, top, entry[0]);
+        add(sum, level + 1, top, entry[1]);
     }
 }
 
@@ -102,15 +124,18 @@ KERNEL INLINE V settle(const Sum *sum, const int top, V *digits)
 }
 
 /* Rows of a block with a distance ≥ limit, where bias = 2^top − limit: the count starts at the bias,
- * so that reaching the limit produces a carry into weight 2^top.
+ * so that reaching the limit produces a carry into weight 2^top. `sums` are tables of `groups` groups of three planes;
+ * `wide` are those of `sixes` groups of six, whose offsets follow.
  *
  * With constant arguments the compiler unrolls everything and keeps the sum in registers: an adder
  * tree in which every node is two three-input gates. */
-KERNEL INLINE V at_least(const V *sums, const uint16_t *offsets, const uint64_t *bias, const int groups, const int top)
+KERNEL INLINE V at_least(const V *sums, const V *wide, const uint16_t *offsets, const uint64_t *bias, const int groups,
+                         const int sixes, const int top)
 {
     Sum sum;
     start(&sum, bias, top);
-    add_groups(&sum, sums, offsets, groups, top);
+    add_groups(&sum, sums, 16, offsets, groups, 0, top);
+    add_groups(&sum, wide, 128, offsets + groups, sixes, 1, top);
     V reached = settle(&sum, top, NULL);
 #pragma GCC unroll 3
     for (int i = 0; i < sum.n_out; i++)
@@ -124,7 +149,7 @@ KERNEL static void count_chunk(const V *sums, const uint16_t *offsets, V digits[
     static const uint64_t nothing[8];
     Sum sum;
     start(&sum, nothing, 8);
-    add_groups(&sum, sums, offsets, CHUNK_GROUPS, 8);
+    add_groups(&sum, sums, 16, offsets, CHUNK_GROUPS, 0, 8);
     settle(&sum, 8, digits);
 }
 
@@ -147,12 +172,15 @@ KERNEL static V at_least_long(const V *sums, const uint16_t *offsets, const uint
     return reached;
 }
 
-/* Working memory of one call, used for every block. */
+/* Working memory of one call, used for every block. With many queries, planes are counted in groups of six, and their
+ * parities in groups of three; otherwise the planes are. */
 typedef struct {
-    int bits, groups, top;
-    V *planes;         /* three per group; those beyond the last bit stay zero */
-    V *sums;           /* sixteen per group */
-    uint16_t *offsets; /* `groups` for each query */
+    int bits, groups, sixes, top;
+    V *planes;         /* three or six per group; those beyond the last bit stay zero */
+    V *parities;       /* one per group of six, padded with zeros to groups of three */
+    V *sums;           /* sixteen per group of three */
+    V *wide;           /* 128 per group of six */
+    uint16_t *offsets; /* `groups` + `sixes` for each query */
     uint64_t *bias;    /* `top` digits for each limit 0 … n_bits */
     void *memory;
 } Slices;
@@ -165,38 +193,57 @@ static int tree_bits(int n_bits)
     return n_bits <= 32 ? 32 : n_bits <= 64 ? 64 : n_bits <= 128 ? 128 : 256;
 }
 
+#define SIXES(bits) (((bits) + 5) / 6)
+#define THREES(planes) (((planes) + 2) / 3)
+
 /* Plane of a bit; each chunk of a long code starts with a new group. */
 INLINE int plane_of(int bit, int bits)
 {
     return bits > 256 ? bit / 128 * 3 * CHUNK_GROUPS + bit % 128 : bit;
 }
 
+/* Where the entries of one query are in the tables. */
+static void locate_entries(const Slices *slices, const uint64_t *query, int n_bits, uint16_t *offsets)
+{
+    const unsigned step = 2 * sizeof(V);
+    for (int bit = 0; bit < n_bits; bit++) {
+        if (!(query[bit / 64] >> bit % 64 & 1))
+            continue;
+        int plane = plane_of(bit, slices->bits);
+        if (slices->sixes) {
+            offsets[slices->groups + plane / 6] += (uint16_t)(step << plane % 6);
+            plane /= 6;
+        }
+        offsets[plane / 3] ^= (uint16_t)(step << plane % 3); /* of a group of six, the parity */
+    }
+}
+
 static bool slices_make(Slices *slices, int n_bits, const uint64_t *queries, size_t n_queries, int width)
 {
-    int bits = tree_bits(n_bits), top = MAX_LEVELS;
-    int groups = bits > 256 ? bits / 128 * CHUNK_GROUPS : (bits + 2) / 3;
-    if (bits <= 256)
-        top = __builtin_ctz((unsigned)bits);
+    int bits = tree_bits(n_bits), top = bits > 256 ? MAX_LEVELS : __builtin_ctz((unsigned)bits);
+    int sixes = bits <= 256 && n_queries >= MANY_QUERIES ? SIXES(bits) : 0;
+    int groups = bits > 256 ? bits / 128 * CHUNK_GROUPS : THREES(sixes ? sixes : bits);
+    int counted = sixes ? 6 * sixes : 3 * groups;
     /* Planes are written 64 per word, which may extend beyond the last group. */
-    size_t planes = (size_t)(3 * groups > 64 * width ? 3 * groups : 64 * width);
-    size_t bytes = (planes + 16 * (size_t)groups) * sizeof(V) + ((size_t)n_bits + 1) * (size_t)top * sizeof(uint64_t) +
-                   n_queries * (size_t)groups * sizeof(uint16_t);
-    char *memory = calloc(1, bytes + sizeof(V));
+    size_t planes = (size_t)(counted > 64 * width ? counted : 64 * width), parities = sixes ? 3 * (size_t)groups : 0;
+    size_t sums = 16 * (size_t)groups, wide = 128 * (size_t)sixes;
+    size_t biases = ((size_t)n_bits + 1) * (size_t)top, entries = (size_t)(groups + sixes);
+    char *memory = calloc(1, (planes + parities + sums + wide + 1) * sizeof(V) + biases * sizeof(uint64_t) +
+                                 n_queries * entries * sizeof(uint16_t));
     if (!memory)
         return false;
-    V *aligned = (V *)(((uintptr_t)memory + sizeof(V) - 1) / sizeof(V) * sizeof(V));
-    *slices = (Slices){.bits = bits, .groups = groups, .top = top, .planes = aligned, .sums = aligned + planes, .memory = memory};
-    slices->bias = (uint64_t *)(slices->sums + 16 * groups);
-    slices->offsets = (uint16_t *)(slices->bias + ((size_t)n_bits + 1) * (size_t)top);
+    *slices = (Slices){.bits = bits, .groups = groups, .sixes = sixes, .top = top, .memory = memory};
+    slices->planes = (V *)(((uintptr_t)memory + sizeof(V) - 1) / sizeof(V) * sizeof(V));
+    slices->parities = slices->planes + planes;
+    slices->sums = slices->parities + parities;
+    slices->wide = slices->sums + sums;
+    slices->bias = (uint64_t *)(slices->wide + wide);
+    slices->offsets = (uint16_t *)(slices->bias + biases);
     for (int limit = 0; limit <= n_bits; limit++)
         for (int level = 0; level < top; level++)
             slices->bias[limit * top + level] = -(uint64_t)(((1 << top) - limit) >> level & 1);
     for (size_t i = 0; i < n_queries; i++)
-        for (int bit = 0; bit < n_bits; bit++)
-            if (queries[i * (size_t)width + (size_t)bit / 64] >> bit % 64 & 1) {
-                int place = plane_of(bit, bits);
-                slices->offsets[i * (size_t)groups + (size_t)place / 3] += (uint16_t)(2 * sizeof(V) << place % 3);
-            }
+        locate_entries(slices, queries + i * (size_t)width, n_bits, slices->offsets + i * entries);
     return true;
 }
 
@@ -209,14 +256,16 @@ KERNEL static __attribute__((noinline)) void offer_block(const Rows *rows, size_
             consider(rows, block + 64 * lane + (size_t)__builtin_ctzll(near), query, rows->width, collector);
 }
 
-/* One block for all queries. A query with fewer than k items, or with k items at distance 0, needs
- * no planes. */
+/* One block for all queries; bits = 0: more than 256. A query with fewer than k items, or with k items at distance 0,
+ * needs no planes. */
 KERNEL INLINE void slice_block(const Slices *slices, const Rows *rows, size_t block, const uint64_t *queries,
-                               size_t n_queries, Collector *collectors, const int bits)
+                               size_t n_queries, Collector *collectors, const int bits, const bool many)
 {
+    const int sixes = many ? SIXES(bits) : 0, groups = THREES(many ? sixes : bits);
+    const size_t entries = (size_t)(bits ? groups + sixes : slices->groups);
     for (size_t i = 0; i < n_queries; i++) {
         const uint64_t *query = queries + i * (size_t)rows->width;
-        const uint16_t *offsets = slices->offsets + i * (size_t)slices->groups;
+        const uint16_t *offsets = slices->offsets + i * entries;
         int reach = collectors[i].reach;
         if (RARELY(reach >= rows->n_bits || reach < 0)) {
             if (reach >= 0)
@@ -224,15 +273,29 @@ KERNEL INLINE void slice_block(const Slices *slices, const Rows *rows, size_t bl
             continue;
         }
         const uint64_t *bias = slices->bias + (reach + 1) * slices->top;
-        V far = bits == 32    ? at_least(slices->sums, offsets, bias, 11, 5)
-                : bits == 64  ? at_least(slices->sums, offsets, bias, 22, 6)
-                : bits == 128 ? at_least(slices->sums, offsets, bias, 43, 7)
-                : bits == 256 ? at_least(slices->sums, offsets, bias, 86, 8)
-                              : at_least_long(slices->sums, offsets, bias, slices->groups);
+        V far = bits ? at_least(slices->sums, slices->wide, offsets, bias, groups, sixes, __builtin_ctz((unsigned)bits))
+                     : at_least_long(slices->sums, offsets, bias, slices->groups);
         if (RARELY(!all_ones(far)))
             offer_block(rows, block, far, query, &collectors[i]);
     }
 }
+
+#define SLICE_BLOCK(name, bits, many)                                                                                  \
+    KERNEL static __attribute__((noinline)) void name(const Slices *slices, const Rows *rows, size_t block,            \
+                                                      const uint64_t *queries, size_t n_queries, Collector *collectors) \
+    {                                                                                                                  \
+        slice_block(slices, rows, block, queries, n_queries, collectors, bits, many);                                  \
+    }
+
+SLICE_BLOCK(slice_32, 32, false)
+SLICE_BLOCK(slice_64, 64, false)
+SLICE_BLOCK(slice_128, 128, false)
+SLICE_BLOCK(slice_256, 256, false)
+SLICE_BLOCK(slice_long, 0, false)
+SLICE_BLOCK(slice_32_many, 32, true)
+SLICE_BLOCK(slice_64_many, 64, true)
+SLICE_BLOCK(slice_128_many, 128, true)
+SLICE_BLOCK(slice_256_many, 256, true)
 
 /* Offer the rows begin … end − 1 to the collectors of all queries; false if out of memory.
  *
@@ -246,28 +309,22 @@ KERNEL static bool bitslice(const Rows *rows, size_t begin, size_t end, const ui
     Slices slices;
     if (!slices_make(&slices, rows->n_bits, queries, n_queries, rows->width))
         return false;
+    const bool many = slices.sixes > 0;
+    void (*slice)(const Slices *, const Rows *, size_t, const uint64_t *, size_t, Collector *) =
+        slices.bits == 32    ? (many ? slice_32_many : slice_32)
+        : slices.bits == 64  ? (many ? slice_64_many : slice_64)
+        : slices.bits == 128 ? (many ? slice_128_many : slice_128)
+        : slices.bits == 256 ? (many ? slice_256_many : slice_256)
+                             : slice_long;
     size_t block = begin;
     for (; block + BLOCK <= end; block += BLOCK) {
         for (int w = 0; w < rows->width; w++)
             transpose(rows->words + block * (size_t)rows->width + w, (size_t)rows->width,
                       slices.planes + plane_of(64 * w, slices.bits));
-        tabulate(slices.planes, slices.groups, slices.sums);
-        switch (slices.bits) {
-        case 32:
-            slice_block(&slices, rows, block, queries, n_queries, collectors, 32);
-            break;
-        case 64:
-            slice_block(&slices, rows, block, queries, n_queries, collectors, 64);
-            break;
-        case 128:
-            slice_block(&slices, rows, block, queries, n_queries, collectors, 128);
-            break;
-        case 256:
-            slice_block(&slices, rows, block, queries, n_queries, collectors, 256);
-            break;
-        default:
-            slice_block(&slices, rows, block, queries, n_queries, collectors, 0);
-        }
+        if (many)
+            tabulate_six(slices.planes, slices.sixes, slices.parities, slices.wide);
+        tabulate(many ? slices.parities : slices.planes, slices.groups, slices.sums);
+        slice(&slices, rows, block, queries, n_queries, collectors);
     }
     for (size_t i = 0; i < n_queries; i++)
         scan(rows, block, end, queries + i * (size_t)rows->width, &collectors[i]);
