@@ -8,14 +8,14 @@
 #define MANY_QUERIES 200   /* from here on groups of six planes pay off */
 #define CHUNK_GROUPS 43    /* groups of three planes per 128 bits; codes over 256 bits are counted in chunks of 128 */
 
-/* Bit j of lane l of plane b is bit b of row 64 l + j of the block: lanes and bits ascend with rows.
+/* Bit j of lane l of plane b is bit b of row j LANES + l of the block: rows are read in order.
  * Transposes 64 × 64 bits in every lane at once; each step halves the size of the swapped squares. */
 KERNEL static void transpose(const uint64_t *block, size_t width, V planes[64])
 {
     static const uint64_t halves[6] = {0x00000000FFFFFFFFu, 0x0000FFFF0000FFFFu, 0x00FF00FF00FF00FFu,
                                        0x0F0F0F0F0F0F0F0Fu, 0x3333333333333333u, 0x5555555555555555u};
     for (size_t j = 0; j < 64; j++)
-        planes[j] = gather(block + j * width, 64 * width);
+        planes[j] = width == 1 ? load(block + j * LANES) : gather(block + j * LANES * width, width);
     for (int step = 0, size = 32; step < 6; step++, size /= 2) {
         V half = splat(halves[step]);
         for (int square = 0; square < 64; square += 2 * size)
@@ -61,12 +61,11 @@ KERNEL static void tabulate_six(const V *planes, int groups, V *parities, V *wid
 }
 
 /* A carry-save adder: up to three bits are pending at each weight 2^level; three of them become one
- * at that level and one above. Bits of weight 2^top are the output, at most three per sum. */
+ * at that level and one above. Bits of weight 2^top only say that the sum has reached 2^top. */
 typedef struct {
     V waiting[MAX_LEVELS][3];
     int count[MAX_LEVELS];
-    V out[3];
-    int n_out;
+    V reached;
 } Sum;
 
 KERNEL INLINE void add(Sum *sum, int level, const int top, V bit)
@@ -82,7 +81,7 @@ KERNEL INLINE void add(Sum *sum, int level, const int top, V bit)
         sum->count[level] = 1;
         bit = majority(a, b, c);
     }
-    sum->out[sum->n_out++] = bit;
+    sum->reached |= bit;
 }
 
 /* Start from the number with the binary digits `bias`, each a word of all zeros or all ones. */
@@ -93,7 +92,7 @@ KERNEL INLINE void start(Sum *sum, const uint64_t *bias, const int top)
         sum->waiting[level][0] = splat(bias[level]);
         sum->count[level] = 1;
     }
-    sum->n_out = 0;
+    sum->reached = splat(0);
 }
 
 /* Add the digits of `groups` groups of `size` vectors each, of weights 2^level and 2^(level + 1); offsets[g] is the
@@ -136,11 +135,7 @@ KERNEL INLINE V at_least(const V *sums, const V *wide, const uint16_t *offsets, 
     start(&sum, bias, top);
     add_groups(&sum, sums, 16, offsets, groups, 0, top);
     add_groups(&sum, wide, 128, offsets + groups, sixes, 1, top);
-    V reached = settle(&sum, top, NULL);
-#pragma GCC unroll 3
-    for (int i = 0; i < sum.n_out; i++)
-        reached |= sum.out[i];
-    return reached;
+    return sum.reached | settle(&sum, top, NULL);
 }
 
 /* The digits of the count of a chunk, 0 … 129 including the padding of its last group. */
@@ -180,7 +175,7 @@ typedef struct {
     V *parities;       /* one per group of six, padded with zeros to groups of three */
     V *sums;           /* sixteen per group of three */
     V *wide;           /* 128 per group of six */
-    uint16_t *offsets; /* `groups` + `sixes` for each query */
+    uint16_t *entries; /* for each query its limit, reach + 1, and `groups` + `sixes` offsets */
     uint64_t *bias;    /* `top` digits for each limit 0 … n_bits */
     void *memory;
 } Slices;
@@ -218,7 +213,8 @@ static void locate_entries(const Slices *slices, const uint64_t *query, int n_bi
     }
 }
 
-static bool slices_make(Slices *slices, int n_bits, const uint64_t *queries, size_t n_queries, int width)
+static bool slices_make(Slices *slices, int n_bits, const uint64_t *queries, size_t n_queries, int width,
+                        const Collector *collectors)
 {
     int bits = tree_bits(n_bits), top = bits > 256 ? MAX_LEVELS : __builtin_ctz((unsigned)bits);
     int sixes = bits <= 256 && n_queries >= MANY_QUERIES ? SIXES(bits) : 0;
@@ -227,7 +223,7 @@ static bool slices_make(Slices *slices, int n_bits, const uint64_t *queries, siz
     /* Planes are written 64 per word, which may extend beyond the last group. */
     size_t planes = (size_t)(counted > 64 * width ? counted : 64 * width), parities = sixes ? 3 * (size_t)groups : 0;
     size_t sums = 16 * (size_t)groups, wide = 128 * (size_t)sixes;
-    size_t biases = ((size_t)n_bits + 1) * (size_t)top, entries = (size_t)(groups + sixes);
+    size_t biases = ((size_t)n_bits + 1) * (size_t)top, entries = (size_t)(1 + groups + sixes);
     char *memory = calloc(1, (planes + parities + sums + wide + 1) * sizeof(V) + biases * sizeof(uint64_t) +
                                  n_queries * entries * sizeof(uint16_t));
     if (!memory)
@@ -238,12 +234,14 @@ static bool slices_make(Slices *slices, int n_bits, const uint64_t *queries, siz
     slices->sums = slices->parities + parities;
     slices->wide = slices->sums + sums;
     slices->bias = (uint64_t *)(slices->wide + wide);
-    slices->offsets = (uint16_t *)(slices->bias + biases);
+    slices->entries = (uint16_t *)(slices->bias + biases);
     for (int limit = 0; limit <= n_bits; limit++)
         for (int level = 0; level < top; level++)
             slices->bias[limit * top + level] = -(uint64_t)(((1 << top) - limit) >> level & 1);
-    for (size_t i = 0; i < n_queries; i++)
-        locate_entries(slices, queries + i * (size_t)width, n_bits, slices->offsets + i * entries);
+    for (size_t i = 0; i < n_queries; i++) {
+        slices->entries[i * entries] = (uint16_t)(collectors[i].reach + 1);
+        locate_entries(slices, queries + i * (size_t)width, n_bits, slices->entries + i * entries + 1);
+    }
     return true;
 }
 
@@ -251,51 +249,97 @@ static bool slices_make(Slices *slices, int n_bits, const uint64_t *queries, siz
 KERNEL static __attribute__((noinline)) void offer_block(const Rows *rows, size_t block, V far, const uint64_t *query,
                                                          Collector *collector)
 {
-    for (size_t lane = 0; lane < LANES; lane++)
-        for (uint64_t near = ~far[lane]; near; near &= near - 1)
-            consider(rows, block + 64 * lane + (size_t)__builtin_ctzll(near), query, rows->width, collector);
+    uint64_t any = 0;
+    for (int lane = 0; lane < LANES; lane++)
+        any |= ~far[lane];
+    for (; any; any &= any - 1) {
+        int j = __builtin_ctzll(any);
+        for (int lane = 0; lane < LANES; lane++)
+            if (!(far[lane] >> j & 1))
+                consider(rows, block + (size_t)(j * LANES + lane), query, rows->width, collector);
+    }
 }
 
-/* One block for all queries; bits = 0: more than 256. A query with fewer than k items, or with k items at distance 0,
+/* A block of rows, and the queries to compare it with. */
+typedef struct {
+    const Slices *slices;
+    const Rows *rows;
+    size_t block;
+    const uint64_t *queries;
+    size_t n_queries;
+    Collector *collectors;
+} Work;
+
+/* Limits up to a quarter of the bits need fewer digits. */
+#define IS_LOW(limit, bits) ((limit) <= (bits) / 4)
+
+/* Compare one block with the queries from i on, up to the first whose limit is low if `low` is false, or the other way
+ * round; returns its number. bits = 0: more than 256. A query with fewer than k items, or with k items at distance 0,
  * needs no planes. */
-KERNEL INLINE void slice_block(const Slices *slices, const Rows *rows, size_t block, const uint64_t *queries,
-                               size_t n_queries, Collector *collectors, const int bits, const bool many)
+KERNEL INLINE size_t slice_block(const Work *work, size_t i, const int bits, const bool many, const bool low)
 {
+    const Slices *slices = work->slices;
+    const Rows *rows = work->rows;
     const int sixes = many ? SIXES(bits) : 0, groups = THREES(many ? sixes : bits);
-    const size_t entries = (size_t)(bits ? groups + sixes : slices->groups);
-    for (size_t i = 0; i < n_queries; i++) {
-        const uint64_t *query = queries + i * (size_t)rows->width;
-        const uint16_t *offsets = slices->offsets + i * entries;
-        int reach = collectors[i].reach;
-        if (RARELY(reach >= rows->n_bits || reach < 0)) {
-            if (reach >= 0)
-                scan(rows, block, block + BLOCK, query, &collectors[i]);
-            continue;
+    const int top = bits ? __builtin_ctz((unsigned)bits) : MAX_LEVELS;
+    const size_t size = 1 + (size_t)(bits ? groups + sixes : slices->groups);
+    uint16_t *entries = slices->entries + i * size;
+    for (; i < work->n_queries; i++, entries += size) {
+        const int limit = entries[0];
+        if (bits && IS_LOW(limit, bits) != low)
+            break;
+        const uint64_t *query = work->queries + i * (size_t)rows->width;
+        if (RARELY(limit > rows->n_bits || limit == 0)) {
+            if (limit)
+                scan(rows, work->block, work->block + BLOCK, query, &work->collectors[i]);
+        } else {
+            const uint64_t *bias = slices->bias + limit * top;
+            V far = bits ? at_least(slices->sums, slices->wide, entries + 1, bias, groups, sixes, low ? top - 2 : top)
+                         : at_least_long(slices->sums, entries + 1, bias, slices->groups);
+            if (!RARELY(!all_ones(far)))
+                continue;
+            offer_block(rows, work->block, far, query, &work->collectors[i]);
         }
-        const uint64_t *bias = slices->bias + (reach + 1) * slices->top;
-        V far = bits ? at_least(slices->sums, slices->wide, offsets, bias, groups, sixes, __builtin_ctz((unsigned)bits))
-                     : at_least_long(slices->sums, offsets, bias, slices->groups);
-        if (RARELY(!all_ones(far)))
-            offer_block(rows, block, far, query, &collectors[i]);
+        entries[0] = (uint16_t)(work->collectors[i].reach + 1);
     }
+    return i;
 }
 
-#define SLICE_BLOCK(name, bits, many)                                                                                  \
-    KERNEL static __attribute__((noinline)) void name(const Slices *slices, const Rows *rows, size_t block,            \
-                                                      const uint64_t *queries, size_t n_queries, Collector *collectors) \
+/* A function each, because the compiler gives up unrolling where a function has two adder trees. */
+typedef size_t Slicer(const Work *work, size_t i);
+#define SLICER(name, ...)                                                                                               \
+    KERNEL static __attribute__((noinline)) size_t name(const Work *work, size_t i)                                     \
     {                                                                                                                  \
-        slice_block(slices, rows, block, queries, n_queries, collectors, bits, many);                                  \
+        return slice_block(work, i, __VA_ARGS__);                                                                      \
     }
+#define SLICERS(bits)                                                                                                  \
+    SLICER(slice_##bits, bits, false, false)                                                                           \
+    SLICER(slice_##bits##_low, bits, false, true)                                                                      \
+    SLICER(slice_##bits##_many, bits, true, false)                                                                     \
+    SLICER(slice_##bits##_many_low, bits, true, true)
+SLICERS(32)
+SLICERS(64)
+SLICERS(128)
+SLICERS(256)
+SLICER(slice_long, 0, false, false)
 
-SLICE_BLOCK(slice_32, 32, false)
-SLICE_BLOCK(slice_64, 64, false)
-SLICE_BLOCK(slice_128, 128, false)
-SLICE_BLOCK(slice_256, 256, false)
-SLICE_BLOCK(slice_long, 0, false)
-SLICE_BLOCK(slice_32_many, 32, true)
-SLICE_BLOCK(slice_64_many, 64, true)
-SLICE_BLOCK(slice_128_many, 128, true)
-SLICE_BLOCK(slice_256_many, 256, true)
+/* Compare one block with all queries. */
+static void slice_queries(const Work *work)
+{
+    static Slicer *const slicers[4][2][2] = {
+        {{slice_32, slice_32_low}, {slice_32_many, slice_32_many_low}},
+        {{slice_64, slice_64_low}, {slice_64_many, slice_64_many_low}},
+        {{slice_128, slice_128_low}, {slice_128_many, slice_128_many_low}},
+        {{slice_256, slice_256_low}, {slice_256_many, slice_256_many_low}},
+    };
+    const Slices *slices = work->slices;
+    const size_t size = (size_t)(1 + slices->groups + slices->sixes);
+    for (size_t i = 0; i < work->n_queries;)
+        if (slices->bits > 256)
+            i = slice_long(work, i);
+        else
+            i = slicers[slices->top - 5][slices->sixes > 0][IS_LOW(slices->entries[i * size], slices->bits)](work, i);
+}
 
 /* Offer the rows begin … end − 1 to the collectors of all queries; false if out of memory.
  *
@@ -307,24 +351,21 @@ KERNEL static bool bitslice(const Rows *rows, size_t begin, size_t end, const ui
                             Collector *collectors)
 {
     Slices slices;
-    if (!slices_make(&slices, rows->n_bits, queries, n_queries, rows->width))
+    if (!slices_make(&slices, rows->n_bits, queries, n_queries, rows->width, collectors))
         return false;
     const bool many = slices.sixes > 0;
-    void (*slice)(const Slices *, const Rows *, size_t, const uint64_t *, size_t, Collector *) =
-        slices.bits == 32    ? (many ? slice_32_many : slice_32)
-        : slices.bits == 64  ? (many ? slice_64_many : slice_64)
-        : slices.bits == 128 ? (many ? slice_128_many : slice_128)
-        : slices.bits == 256 ? (many ? slice_256_many : slice_256)
-                             : slice_long;
-    size_t block = begin;
+    size_t block = begin, block_words = BLOCK * (size_t)rows->width;
     for (; block + BLOCK <= end; block += BLOCK) {
+        const char *next = (const char *)(rows->words + block * (size_t)rows->width + block_words);
         for (int w = 0; w < rows->width; w++)
             transpose(rows->words + block * (size_t)rows->width + w, (size_t)rows->width,
                       slices.planes + plane_of(64 * w, slices.bits));
+        for (size_t byte = 0; byte < block_words * sizeof *rows->words; byte += CACHE_LINE)
+            __builtin_prefetch(next + byte, 0, 2);
         if (many)
             tabulate_six(slices.planes, slices.sixes, slices.parities, slices.wide);
         tabulate(many ? slices.parities : slices.planes, slices.groups, slices.sums);
-        slice(&slices, rows, block, queries, n_queries, collectors);
+        slice_queries(&(Work){&slices, rows, block, queries, n_queries, collectors});
     }
     for (size_t i = 0; i < n_queries; i++)
         scan(rows, block, end, queries + i * (size_t)rows->width, &collectors[i]);
