@@ -2,17 +2,17 @@
  * Included once per instruction set, after slices_body.h. */
 
 /* Offer the rows of a block that are near enough, in ascending order. */
-KERNEL static __attribute__((noinline)) void offer_block(const Rows *rows, size_t block, V far, const uint64_t *query,
-                                                         Collector *collector)
+KERNEL static __attribute__((noinline)) void offer_block(const Rows *rows, size_t block, V far, const int *lanes,
+                                                         const uint64_t *query, Collector *collector)
 {
     uint64_t any = 0;
     for (int lane = 0; lane < LANES; lane++)
         any |= ~far[lane];
     for (; any; any &= any - 1) {
         int j = __builtin_ctzll(any);
-        for (int lane = 0; lane < LANES; lane++)
-            if (!(far[lane] >> j & 1))
-                consider(rows, block + (size_t)(j * LANES + lane), query, rows->width, collector);
+        for (int i = 0; i < LANES; i++)
+            if (!(far[lanes[i]] >> j & 1))
+                consider(rows, block + (size_t)(j * LANES + i), query, rows->width, collector);
     }
 }
 
@@ -54,7 +54,7 @@ KERNEL INLINE size_t slice_block(const Work *work, size_t i, const int bits, con
                          : at_least_long(slices->sums, entries + 1, bias, slices->chunks);
             if (!RARELY(!all_ones(far)))
                 continue;
-            offer_block(rows, work->block, far, query, &work->collectors[i]);
+            offer_block(rows, work->block, far, slices->lanes, query, &work->collectors[i]);
         }
         entries[0] = (uint16_t)(work->collectors[i].reach + 1);
     }

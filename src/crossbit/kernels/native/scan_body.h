@@ -126,26 +126,32 @@ KERNEL static void scan(const Rows *rows, size_t begin, size_t end, const uint64
 
 #ifdef SPLITS
 
-/* Sort the words of some steps of STEP rows by their number in the code: vector 4 w + i of a step has word w
- * of LANES rows, in the same order for every w. */
+/* Sort the words of LANES codes of two or four words by their number in the code: sorted[w] has word w of all codes, in the
+ * same order for every w. */
+KERNEL INLINE void sort_codes(const uint64_t *words, const int width, V *sorted)
+{
+    if (width == 2) {
+        split_words(load(words), load(words + LANES), sorted);
+        return;
+    }
+    V first[2], second[2], pair[2];
+    split_words(load(words), load(words + LANES), first);
+    split_words(load(words + 2 * LANES), load(words + 3 * LANES), second);
+    for (int i = 0; i < 2; i++) {
+        split_pairs(first[i], second[i], pair);
+        sorted[i] = pair[0];
+        sorted[i + 2] = pair[1];
+    }
+}
+
+/* The same for some steps of STEP rows: vector 4 w + i of a step has word w of LANES rows. */
 KERNEL INLINE void sort_words(const uint64_t *words, size_t steps, const int width, V *planes)
 {
     for (size_t part = 0; part < 4 * steps; part++, words += LANES * width) {
-        V *out = planes + part / 4 * 4 * (size_t)width + part % 4, split[2];
-        if (width == 2) {
-            split_words(load(words), load(words + LANES), split);
-            out[0] = split[0];
-            out[4] = split[1];
-            continue;
-        }
-        V first[2], second[2];
-        split_words(load(words), load(words + LANES), first);
-        split_words(load(words + 2 * LANES), load(words + 3 * LANES), second);
-        for (int i = 0; i < 2; i++) {
-            split_pairs(first[i], second[i], split);
-            out[4 * i] = split[0];
-            out[4 * (i + 2)] = split[1];
-        }
+        V *out = planes + part / 4 * 4 * (size_t)width + part % 4, sorted[4];
+        sort_codes(words, width, sorted);
+        for (int w = 0; w < width; w++)
+            out[4 * w] = sorted[w];
     }
 }
 

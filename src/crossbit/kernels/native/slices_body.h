@@ -18,23 +18,77 @@
 #define HAS_SIXES (LANES < 8)
 #define MANY_QUERIES 200
 
-/* Bit j of lane l of plane b is bit b of row j LANES + l of the block: rows are read in order.
- * Transposes 64 × 64 bits in every lane at once; each step halves the size of the swapped squares. */
-KERNEL static void transpose(const uint64_t *block, size_t width, V planes[64])
+/* Number of bits that the adder tree counts; codes are padded with zeros to it. */
+static int tree_bits(int n_bits)
 {
-    static const uint64_t halves[6] = {0x00000000FFFFFFFFu, 0x0000FFFF0000FFFFu, 0x00FF00FF00FF00FFu,
-                                       0x0F0F0F0F0F0F0F0Fu, 0x3333333333333333u, 0x5555555555555555u};
-    for (size_t j = 0; j < 64; j++)
-        planes[j] = width == 1 ? load(block + j * LANES) : gather(block + j * LANES * width, width);
-    for (int step = 0, size = 32; step < 6; step++, size /= 2) {
-        V half = splat(halves[step]);
-        for (int square = 0; square < 64; square += 2 * size)
-            for (int i = square; i < square + size; i++) {
-                V swap = ((planes[i] >> size) ^ planes[i + size]) & half;
-                planes[i + size] ^= swap;
-                planes[i] ^= swap << size;
+    if (n_bits > 256)
+        return (n_bits + CHUNK_BITS - 1) / CHUNK_BITS * CHUNK_BITS;
+    return n_bits <= 32 ? 32 : n_bits <= 64 ? 64 : n_bits <= 128 ? 128 : 256;
+}
+
+/* Plane of a bit. */
+INLINE int plane_of(int bit, int bits)
+{
+    return bits > 256 ? bit / CHUNK_BITS * CHUNK_PLANES + bit % CHUNK_BITS : bit;
+}
+
+/* Lane l of the result is word w of a code, one of LANES. Codes of two and four words are in another order. */
+KERNEL INLINE void load_words(const uint64_t *words, const int width, V *loaded)
+{
+#ifdef SPLITS
+    if (width == 2 || width == 4) {
+        sort_codes(words, width, loaded);
+        return;
+    }
+#endif
+    for (int w = 0; w < width; w++)
+        loaded[w] = width == 1 ? load(words) : gather(words + w, (size_t)width);
+}
+
+/* Read LANES codes into vector j of the planes of each word. */
+KERNEL INLINE void load_codes(const uint64_t *words, const int width, V *planes, int bits)
+{
+    for (int j = 0; j < 64; j++, words += LANES * width) {
+        V loaded[MAX_BITS / 64];
+        load_words(words, width, loaded);
+        for (int w = 0; w < width; w++)
+            planes[plane_of(64 * w, bits) + j] = loaded[w];
+    }
+}
+
+/* In the squares of 2 size × 2 size bits of eight rows `stride` apart, swap the upper right with the lower left quarter, for
+ * size = 4, 2, 1 times the stride. */
+KERNEL INLINE void swap_quarters(V *rows, const int stride)
+{
+    static const uint64_t halves[6] = {0x5555555555555555u, 0x3333333333333333u, 0x0F0F0F0F0F0F0F0Fu,
+                                       0x00FF00FF00FF00FFu, 0x0000FFFF0000FFFFu, 0x00000000FFFFFFFFu};
+    V x[8];
+    for (int i = 0; i < 8; i++)
+        x[i] = rows[i * stride];
+#pragma GCC unroll 3
+    for (int step = 2; step >= 0; step--) {
+        const int near = 1 << step, size = near * stride;
+        const V half = splat(halves[step + (stride == 8 ? 3 : 0)]);
+#pragma GCC unroll 8
+        for (int i = 0; i < 8; i++)
+            if (!(i & near)) {
+                V swap = ((x[i] >> size) ^ x[i + near]) & half;
+                x[i + near] ^= swap;
+                x[i] ^= swap << size;
             }
     }
+    for (int i = 0; i < 8; i++)
+        rows[i * stride] = x[i];
+}
+
+/* Transpose 64 × 64 bits in every lane at once: bit b of the code in lane l of vector j becomes bit j of lane l of plane
+ * b. */
+KERNEL static void transpose(V planes[64])
+{
+    for (int i = 0; i < 8; i++)
+        swap_quarters(planes + i, 8);
+    for (int i = 0; i < 64; i += 8)
+        swap_quarters(planes + i, 1);
 }
 
 /* Tabulate the counts of groups of three planes for each value of the query's three bits. Group g has the planes 3 g …
@@ -43,18 +97,18 @@ KERNEL static void transpose(const uint64_t *block, size_t width, V planes[64])
  * parity of all. That of weight 2 becomes entry (g, v), sums[8 g + v]. The last plane and its complement follow. */
 KERNEL static void tabulate(V *planes, int n, V *sums)
 {
-    const int groups = GROUPS(n);
-    for (int g = 0; g < groups; g++) {
-        V a = planes[3 * g], b = planes[3 * g + 1], c = planes[3 * g + 2];
-        planes[n + g] = parity(a, b, c);
+    V *parities = planes + n;
+    for (const V *last = parities + GROUPS(n); parities < last; planes += 3, sums += 8) {
+        V a = planes[0], b = planes[1], c = planes[2];
+        *parities++ = parity(a, b, c);
         V entries[4] = {majority(a, b, c), majority(~a, b, c), majority(a, ~b, c), majority(~a, ~b, c)};
         for (int v = 0; v < 4; v++) {
-            sums[8 * g + v] = entries[v];
-            sums[8 * g + 7 - v] = ~entries[v];
+            sums[v] = entries[v];
+            sums[7 - v] = ~entries[v];
         }
     }
-    sums[8 * groups] = planes[n + groups - 1];
-    sums[8 * groups + 1] = ~planes[n + groups - 1];
+    sums[0] = parities[-1];
+    sums[1] = ~parities[-1];
 }
 
 #if HAS_SIXES
@@ -218,22 +272,9 @@ typedef struct {
     uint64_t *bias;    /* `top` digits for each limit 0 … n_bits */
     uint16_t *entries; /* for each query its limit, reach + 1, and its offsets in the tables */
     size_t size;       /* entries per query */
+    int lanes[LANES];  /* the lane of each of LANES successive rows */
     void *memory;
 } Slices;
-
-/* Number of bits that the adder tree counts; codes are padded with zeros to it. */
-static int tree_bits(int n_bits)
-{
-    if (n_bits > 256)
-        return (n_bits + CHUNK_BITS - 1) / CHUNK_BITS * CHUNK_BITS;
-    return n_bits <= 32 ? 32 : n_bits <= 64 ? 64 : n_bits <= 128 ? 128 : 256;
-}
-
-/* Plane of a bit. */
-INLINE int plane_of(int bit, int bits)
-{
-    return bits > 256 ? bit / CHUNK_BITS * CHUNK_PLANES + bit % CHUNK_BITS : bit;
-}
 
 /* Where the entries of one query are in the tables. */
 static void locate_entries(const Slices *slices, const uint64_t *query, int n_bits, uint16_t *offsets)
@@ -255,6 +296,18 @@ static void locate_entries(const Slices *slices, const uint64_t *query, int n_bi
         }
         offsets[groups] = (uint16_t)(values[n + groups - 1] * sizeof(V));
     }
+}
+
+/* Find the lanes by loading codes whose words are the numbers of their rows. */
+KERNEL static void order_lanes(int width, int *lanes)
+{
+    uint64_t words[LANES * MAX_BITS / 64];
+    V loaded[MAX_BITS / 64];
+    for (int i = 0; i < LANES * width; i++)
+        words[i] = (uint64_t)(i / width);
+    load_words(words, width, loaded);
+    for (int lane = 0; lane < LANES; lane++)
+        lanes[loaded[0][lane]] = lane;
 }
 
 static bool slices_make(Slices *slices, int n_bits, const uint64_t *queries, size_t n_queries, int width,
@@ -281,6 +334,7 @@ static bool slices_make(Slices *slices, int n_bits, const uint64_t *queries, siz
     slices->wide = slices->sums + sums;
     slices->bias = (uint64_t *)(slices->wide + wide);
     slices->entries = (uint16_t *)(slices->bias + biases);
+    order_lanes(width, slices->lanes);
     for (int limit = 0; limit <= n_bits; limit++)
         for (int level = 0; level < top; level++)
             slices->bias[limit * top + level] = -(uint64_t)(((1 << top) - limit) >> level & 1);
@@ -294,8 +348,21 @@ static bool slices_make(Slices *slices, int n_bits, const uint64_t *queries, siz
 /* Transpose a block and fill the tables. */
 KERNEL static void slices_fill(const Slices *slices, const uint64_t *words, int width)
 {
+    switch (width) {
+    case 1:
+        load_codes(words, 1, slices->planes, slices->bits);
+        break;
+    case 2:
+        load_codes(words, 2, slices->planes, slices->bits);
+        break;
+    case 4:
+        load_codes(words, 4, slices->planes, slices->bits);
+        break;
+    default:
+        load_codes(words, width, slices->planes, slices->bits);
+    }
     for (int w = 0; w < width; w++)
-        transpose(words + w, (size_t)width, slices->planes + plane_of(64 * w, slices->bits));
+        transpose(slices->planes + plane_of(64 * w, slices->bits));
 #if HAS_SIXES
     if (slices->sixes) {
         tabulate_six(slices->planes, slices->sixes, slices->parities, slices->wide);
