@@ -63,10 +63,10 @@ KERNEL INLINE size_t slice_block(const Work *work, size_t i, const int bits, con
 
 /* A function each, because the compiler gives up unrolling where a function has two adder trees. */
 typedef size_t Slicer(const Work *work, size_t i);
-#define SLICER(name, ...)                                                                                               \
-    KERNEL static __attribute__((noinline)) size_t name(const Work *work, size_t i)                                     \
-    {                                                                                                                  \
-        return slice_block(work, i, __VA_ARGS__);                                                                      \
+#define SLICER(name, ...)                                                                                             \
+    KERNEL static __attribute__((noinline)) size_t name(const Work *work, size_t i)                                   \
+    {                                                                                                                 \
+        return slice_block(work, i, __VA_ARGS__);                                                                     \
     }
 #if HAS_SIXES
 #define SLICERS(bits)                                                                                                  \

@@ -126,8 +126,8 @@ KERNEL static void scan(const Rows *rows, size_t begin, size_t end, const uint64
 
 #ifdef SPLITS
 
-/* Sort the words of LANES codes of two or four words by their number in the code: sorted[w] has word w of all codes, in the
- * same order for every w. */
+/* Sort the words of LANES codes of two or four words by their number in the code: sorted[w] has word w of all codes,
+ * in the same order for every w. */
 KERNEL INLINE void sort_codes(const uint64_t *words, const int width, V *sorted)
 {
     if (width == 2) {

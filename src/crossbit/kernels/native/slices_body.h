@@ -13,8 +13,8 @@
 #define CHUNK_PLANES (ODD(CHUNK_BITS) + GROUPS(CHUNK_BITS)) /* with the parities */
 #define SIXES(bits) (((bits) + 5) / 6)
 
-/* Where entries of eight vectors fill a cache line or less, groups of six planes pay off for many queries: their tables
- * exceed the L1 cache, but each entry is in one line. */
+/* Where two vectors fit a cache line, groups of six planes pay off for many queries: their tables exceed the L1
+ * cache, but an entry is in one line. With wider vectors the L2 cache is too slow. */
 #define HAS_SIXES (LANES < 8)
 #define MANY_QUERIES 200
 
@@ -32,7 +32,7 @@ INLINE int plane_of(int bit, int bits)
     return bits > 256 ? bit / CHUNK_BITS * CHUNK_PLANES + bit % CHUNK_BITS : bit;
 }
 
-/* Lane l of the result is word w of a code, one of LANES. Codes of two and four words are in another order. */
+/* Lane l of loaded[w] is word w of one of LANES codes; those of two and four words are in another order. */
 KERNEL INLINE void load_words(const uint64_t *words, const int width, V *loaded)
 {
 #ifdef SPLITS
@@ -56,8 +56,8 @@ KERNEL INLINE void load_codes(const uint64_t *words, const int width, V *planes,
     }
 }
 
-/* In the squares of 2 size × 2 size bits of eight rows `stride` apart, swap the upper right with the lower left quarter, for
- * size = 4, 2, 1 times the stride. */
+/* Three steps of a transposition on eight rows, `stride` apart: in squares of 2 size × 2 size bits swap the upper right
+ * with the lower left quarter, for sizes of 4, 2 and 1 times the stride. */
 KERNEL INLINE void swap_quarters(V *rows, const int stride)
 {
     static const uint64_t halves[6] = {0x5555555555555555u, 0x3333333333333333u, 0x0F0F0F0F0F0F0F0Fu,
@@ -81,8 +81,8 @@ KERNEL INLINE void swap_quarters(V *rows, const int stride)
         rows[i * stride] = x[i];
 }
 
-/* Transpose 64 × 64 bits in every lane at once: bit b of the code in lane l of vector j becomes bit j of lane l of plane
- * b. */
+/* Transpose 64 × 64 bits in every lane at once: bit b of the code in lane l of vector j becomes bit j of lane l of
+ * plane b. */
 KERNEL static void transpose(V planes[64])
 {
     for (int i = 0; i < 8; i++)
@@ -91,10 +91,11 @@ KERNEL static void transpose(V planes[64])
         swap_quarters(planes + i, 1);
 }
 
-/* Tabulate the counts of groups of three planes for each value of the query's three bits. Group g has the planes 3 g …
- * 3 g + 2. The number of bits that differ has two binary digits. That of weight 1, the parity, depends only on the parity
- * of the query's bits: it becomes plane n + g, which is a member of a later group, so that plane n + groups − 1 is the
- * parity of all. That of weight 2 becomes entry (g, v), sums[8 g + v]. The last plane and its complement follow. */
+/* Tabulate the counts of groups of three planes for each value of the query's three bits. Group g has the planes
+ * 3 g … 3 g + 2. The number of bits that differ has two binary digits. That of weight 1, the parity, depends only on
+ * the parity of the query's bits: it becomes plane n + g, which is a member of a later group, so that plane
+ * n + groups − 1 is the parity of all. That of weight 2 becomes entry (g, v), sums[8 g + v]. The last plane and its
+ * complement follow. */
 KERNEL static void tabulate(V *planes, int n, V *sums)
 {
     V *parities = planes + n;
@@ -198,7 +199,8 @@ KERNEL INLINE void add_sixes(Sum *sum, const V *wide, const uint16_t *offsets, c
     }
 }
 
-/* Reduce the pending bits to one digit per weight from 2 on, given the carry into it; returns the carry out of the top. */
+/* Reduce the pending bits to one digit per weight from 2 on, given the carry into it; returns the carry out of the
+ * top. */
 KERNEL INLINE V settle(const Sum *sum, V carry, const int top, V *digits)
 {
 #pragma GCC unroll 12
@@ -212,8 +214,8 @@ KERNEL INLINE V settle(const Sum *sum, V carry, const int top, V *digits)
 }
 
 /* Rows of a block with a distance ≥ limit, where bias = 2^top − limit: the count starts at the bias,
- * so that reaching the limit produces a carry into weight 2^top. `sums` are tables of `planes` planes in groups of three;
- * `wide` are those of `sixes` groups of six, whose offsets follow.
+ * so that reaching the limit produces a carry into weight 2^top. `sums` are tables of `planes` planes in groups of
+ * three; `wide` are those of `sixes` groups of six, whose offsets follow.
  *
  * With constant arguments the compiler unrolls everything and keeps the sum in registers: an adder
  * tree in which every node is two three-input gates. */
@@ -282,9 +284,9 @@ static void locate_entries(const Slices *slices, const uint64_t *query, int n_bi
     const int n = slices->counted, groups = GROUPS(n);
     for (int chunk = 0; chunk < slices->chunks; chunk++, offsets += groups + 1) {
         uint8_t values[ODD(256) + GROUPS(256)] = {0}; /* of the query on each plane */
-        int end = slices->chunks > 1 && n_bits - chunk * CHUNK_BITS > CHUNK_BITS ? CHUNK_BITS : n_bits - chunk * CHUNK_BITS;
-        for (int i = 0; i < end; i++) {
-            int bit = chunk * CHUNK_BITS + i, value = (int)(query[bit / 64] >> bit % 64 & 1);
+        int first = chunk * CHUNK_BITS, left = n_bits - first;
+        for (int i = 0; i < (slices->chunks > 1 && left > CHUNK_BITS ? CHUNK_BITS : left); i++) {
+            int bit = first + i, value = (int)(query[bit / 64] >> bit % 64 & 1);
             values[slices->sixes ? i / 6 : i] ^= (uint8_t)value;
             if (slices->sixes)
                 offsets[groups + 1 + i / 6] += (uint16_t)(value * (int)(2 * sizeof(V)) << i % 6);
@@ -322,17 +324,17 @@ static bool slices_make(Slices *slices, int n_bits, const uint64_t *queries, siz
     size_t parities = sixes ? (size_t)(counted + groups) : 0, sums = (size_t)(chunks * (8 * groups + 2));
     size_t wide = 128 * (size_t)sixes, biases = ((size_t)n_bits + 1) * (size_t)top;
     size_t size = (size_t)(1 + chunks * (groups + 1) + sixes);
-    char *memory = calloc(1, (planes + parities + sums + wide + 1) * sizeof(V) + biases * sizeof(uint64_t) +
+    char *memory = calloc(1, CACHE_LINE + (wide + planes + parities + sums) * sizeof(V) + biases * sizeof(uint64_t) +
                                  n_queries * size * sizeof(uint16_t));
     if (!memory)
         return false;
     *slices = (Slices){.bits = bits, .chunks = chunks, .top = top, .sixes = sixes, .counted = counted, .size = size,
                        .memory = memory};
-    slices->planes = (V *)(((uintptr_t)memory + sizeof(V) - 1) / sizeof(V) * sizeof(V));
+    slices->wide = (V *)(((uintptr_t)memory + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE);
+    slices->planes = slices->wide + wide;
     slices->parities = slices->planes + planes;
     slices->sums = slices->parities + parities;
-    slices->wide = slices->sums + sums;
-    slices->bias = (uint64_t *)(slices->wide + wide);
+    slices->bias = (uint64_t *)(slices->sums + sums);
     slices->entries = (uint16_t *)(slices->bias + biases);
     order_lanes(width, slices->lanes);
     for (int limit = 0; limit <= n_bits; limit++)
