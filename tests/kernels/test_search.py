@@ -89,7 +89,7 @@ def test_nearest_equals_the_definition_with_every_method(
 
 @LEVELS
 @pytest.mark.parametrize("n_bits", [*WIDTHS, 32, 192, 257])
-@pytest.mark.parametrize("n_queries", [2, 17, 250])
+@pytest.mark.parametrize("n_queries", [2, 6, 17, 250])
 def test_batches_agree_with_numpy(level: str, n_bits: int, n_queries: int) -> None:
     base = random_bits(2100, n_bits, 1, centers=40)
     alive = np.random.default_rng(1).random(len(base)) < 0.8
