@@ -200,7 +200,7 @@ KERNEL INLINE void scan_block_sorted(const Rows *rows, size_t begin, size_t end,
     }
 }
 
-#define FEW_QUERIES 7
+#define FEW_QUERIES 8
 
 /* The same for at most FEW_QUERIES queries, without blocks: each code is read and sorted once, and compared with all
  * queries while the next ones arrive from memory, which bounds such searches. */
@@ -237,8 +237,8 @@ KERNEL INLINE void scan_few(const Rows *rows, size_t begin, size_t end, const ui
             consider(rows, row, queries + i * width, width, &collectors[i]);
 }
 
-KERNEL INLINE void scan_wide_blocks(const Rows *rows, size_t begin, size_t end, const uint64_t *queries, size_t n_queries,
-                                    const int width, Collector *collectors)
+KERNEL INLINE void scan_wide_blocks(const Rows *rows, size_t begin, size_t end, const uint64_t *queries,
+                                    size_t n_queries, const int width, Collector *collectors)
 {
 #define FEW(n)                                                                                                        \
     case n:                                                                                                           \
@@ -250,6 +250,7 @@ KERNEL INLINE void scan_wide_blocks(const Rows *rows, size_t begin, size_t end, 
         FEW(4)
         FEW(5)
         FEW(6)
+        FEW(7)
         FEW(FEW_QUERIES)
     }
     const size_t size = BLOCK_WORDS / (size_t)width;
@@ -274,9 +275,11 @@ KERNEL static void scan_blocks(const Rows *rows, size_t begin, size_t end, const
     }
 #endif
     size_t size = BLOCK_WORDS / (size_t)rows->width;
-    for (size_t first = begin; first < end; first += size)
+    for (size_t first = begin; first < end; first += size) {
+        size_t last = end - first < size ? end : first + size;
         for (size_t i = 0; i < n_queries; i++)
-            scan(rows, first, end - first < size ? end : first + size, queries + i * (size_t)rows->width, &collectors[i]);
+            scan(rows, first, last, queries + i * (size_t)rows->width, &collectors[i]);
+    }
 }
 
 /* distances[i][j] = Σ_w popcount(a[i][w] ^ b[j][w]); the caller owns all arrays, and may divide the
