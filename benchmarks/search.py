@@ -224,7 +224,7 @@ def small_batches(contest: Contest) -> Iterator[Row]:
             for method in ("block", "bitslice")
         }
         works["faiss"] = lambda: contest.flat.search(contest.bytes[:queries], K)
-        took = best(works, 2)
+        took = best(works, 5)
         fastest = min(took["block"], took["bitslice"])
         yield contest.line(
             "few", queries=queries, ratio=round(took["faiss"] / fastest, 1), **rounded(took)

@@ -152,7 +152,7 @@ class Fuzzer:
     def plan(self, arguments: list[Any]) -> list[Any]:
         """Return segment, level, queries, k, threads, path and budget for a segment."""
         _, n_bits, _, _, _, tables, rings = arguments
-        queries = self.words(self.pick.choice((0, 1, 2, 5, 33)), n_bits)
+        queries = self.words(self.pick.choice((0, 1, 2, 5, 33, 210)), n_bits)
         structures = (*((MULTI,) if tables else ()), *((RINGS,) if rings else ()))
         path = self.pick.choice((SCAN, BLOCK, BITSLICE, *structures))
         segment = self.native.segment(*arguments)

@@ -91,6 +91,26 @@ def exercise(n_bits: int, n: int) -> None:
                 )
 
 
+def search_batch(n_bits: int, n: int) -> None:
+    """Search with enough queries for tables of groups of six planes."""
+    import numpy as np
+
+    from crossbit import kernels
+    from crossbit.codes import Codes
+    from crossbit.kernels.search import BITSLICE, CodeArray
+
+    bits = np.random.default_rng(n).random((n, n_bits)) < 0.5
+    codes = CodeArray(np.arange(n), Codes.pack(bits).words, n_bits)
+    queries = np.tile(codes.words[:30] ^ codes.words[30:60], (7, 1))
+    with kernels.forced("numpy"):
+        expected = codes.nearest(queries, 7)[:2]
+    for level in kernels.levels()[:-1]:
+        with kernels.forced(level):
+            found = codes.nearest(queries, 7, method=BITSLICE)[:2]
+        if not same(found, expected):
+            raise SystemExit(f"{n_bits} bits, {n} codes: {level} differs in a batch")
+
+
 def probe(n_bits: int, n: int) -> None:
     """Probe the tables of few bits with many threads.
 
@@ -142,6 +162,8 @@ if __name__ == "__main__":
     use_kernels(Path(sys.argv[1]))
     for n_bits, n in product((1, 12, 64, 65, 128, 256, 700), (0, 1, 1300)):
         exercise(n_bits, n)
+    for n_bits in (1, 12, 32, 64, 65, 128, 200, 256):
+        search_batch(n_bits, 1300)
     for n_bits, n in ((1, 1300), (8, 1300), (16, 2000)):
         probe(n_bits, n)
     for n, depth, columns in product((0, 1, 13, 300), (0, 1, 37), (1, 32, 33, 100)):

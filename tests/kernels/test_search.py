@@ -88,6 +88,27 @@ def test_nearest_equals_the_definition_with_every_method(
 
 
 @LEVELS
+@pytest.mark.parametrize("n_bits", [*WIDTHS, 32, 192, 257])
+@pytest.mark.parametrize("n_queries", [2, 6, 17, 250])
+def test_batches_agree_with_numpy(level: str, n_bits: int, n_queries: int) -> None:
+    base = random_bits(2100, n_bits, 1, centers=40)
+    alive = np.random.default_rng(1).random(len(base)) < 0.8
+    codes = make_codes(base, n_bits, alive if n_bits % 2 else None)
+    # Queries near codes and far from all of them: the limits of their distances differ.
+    queries = random_bits(n_queries, n_bits, 1, centers=40)
+    queries[::3] = np.random.default_rng(2).random(queries[::3].shape) < 0.5
+    words = Codes.pack(queries).words
+    for k in (1, 10, 300):
+        with kernels.forced("numpy"):
+            expected = codes.nearest(words, k)
+        with kernels.forced(level):
+            for method in (BLOCK, BITSLICE):
+                found = codes.nearest(words, k, method=method)
+                np.testing.assert_array_equal(found[0], expected[0])
+                np.testing.assert_array_equal(found[1], expected[1])
+
+
+@LEVELS
 @given(
     st.sampled_from(WIDTHS),
     st.sampled_from([0, 1, 50, 700]),

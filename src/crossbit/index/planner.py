@@ -34,9 +34,16 @@ _READY = "ready"
 MULTI_MAX_BITS = 64  # a multi-index keeps a code in one word
 MULTI_MIN_ROWS = 1_000_000  # with fewer rows a scan is as fast
 RINGS_MIN_ROWS = 100_000
-BITSLICE_MIN_QUERIES = 24  # with fewer queries transposing does not pay off
-# The same for codes of two and four words, which blocks sort by words, by level and words.
-_SORTED_MIN_QUERIES = {("avx512", 2): 48, ("avx512", 4): 72, ("avx2", 2): 16, ("avx2", 4): 16}
+BITSLICE_MIN_QUERIES = 24  # from here on bit slices share the cost of their tables
+# Least number of queries for which bit slices beat blocks, by level and words per code.
+_BITSLICE_FROM = {
+    ("avx512", 1): 12,
+    ("avx512", 2): 32,
+    ("avx512", 4): 44,
+    ("avx2", 1): 8,
+    ("avx2", 2): 8,
+    ("avx2", 4): 14,
+}
 UNCACHED_ROWS = 1 << 22  # from here on a scan is bound by memory
 SAMPLE_QUERIES = 8  # queries of a batch that try the multi-index first
 WORDS_PER_THREAD = 1 << 18  # about 60 µs of work, a few times the cost of starting a thread
@@ -302,8 +309,9 @@ def _exhaustive(n_queries: int, n_bits: int) -> int:
     """Return the kernel that compares all codes with a number of queries."""
     if n_queries == 1:
         return SCAN
-    words = -(-n_bits // 64)
-    least = _SORTED_MIN_QUERIES.get((dispatch.level(), words), BITSLICE_MIN_QUERIES)
+    level, words = dispatch.level(), -(-n_bits // 64)
+    others = 8 if words > 4 and level != "generic" else 4
+    least = _BITSLICE_FROM.get((level, words), others)
     return BLOCK if n_queries < least else BITSLICE
 
 

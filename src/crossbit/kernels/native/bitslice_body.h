@@ -1,236 +1,100 @@
 /* Bit-sliced search: many queries against blocks of rows whose bits are transposed into planes.
- * Included once per instruction set. */
-
-#include <stdlib.h>
-
-#define BLOCK (64 * LANES) /* rows per block: one bit of a plane each */
-#define MAX_LEVELS 11      /* bits of a count up to 1024 */
-#define CHUNK_GROUPS 43    /* groups of three planes per 128 bits; codes over 256 bits are counted in chunks of 128 */
-
-/* Bit j of lane l of plane b is bit b of row 64 l + j of the block: lanes and bits ascend with rows.
- * Transposes 64 × 64 bits in every lane at once; each step halves the size of the swapped squares. */
-KERNEL static void transpose(const uint64_t *block, size_t width, V planes[64])
-{
-    static const uint64_t halves[6] = {0x00000000FFFFFFFFu, 0x0000FFFF0000FFFFu, 0x00FF00FF00FF00FFu,
-                                       0x0F0F0F0F0F0F0F0Fu, 0x3333333333333333u, 0x5555555555555555u};
-    for (size_t j = 0; j < 64; j++)
-        planes[j] = gather(block + j * width, 64 * width);
-    for (int step = 0, size = 32; step < 6; step++, size /= 2) {
-        V half = splat(halves[step]);
-        for (int square = 0; square < 64; square += 2 * size)
-            for (int i = square; i < square + size; i++) {
-                V swap = ((planes[i] >> size) ^ planes[i + size]) & half;
-                planes[i + size] ^= swap;
-                planes[i] ^= swap << size;
-            }
-    }
-}
-
-/* For each group of three planes and each value of the query's three bits: the number of bits that
- * differ, as two binary digits. Entry (g, v) is sums[16 g + 2 v] (weight 1) and the next (weight 2). */
-KERNEL static void tabulate(const V *planes, int groups, V *sums)
-{
-    for (int g = 0; g < groups; g++)
-        for (int v = 0; v < 8; v++) {
-            V a = planes[3 * g] ^ splat(-(uint64_t)(v & 1));
-            V b = planes[3 * g + 1] ^ splat(-(uint64_t)(v >> 1 & 1));
-            V c = planes[3 * g + 2] ^ splat(-(uint64_t)(v >> 2 & 1));
-            sums[16 * g + 2 * v] = parity(a, b, c);
-            sums[16 * g + 2 * v + 1] = majority(a, b, c);
-        }
-}
-
-/* A carry-save adder: up to three bits are pending at each weight 2^level; three of them become one
- * at that level and one above. Bits of weight 2^top are the output, at most three per sum. */
-typedef struct {
-    V waiting[MAX_LEVELS][3];
-    int count[MAX_LEVELS];
-    V out[3];
-    int n_out;
-} Sum;
-
-KERNEL INLINE void add(Sum *sum, int level, const int top, V bit)
-{
-#pragma GCC unroll 12
-    for (; level < top; level++) {
-        V *waiting = sum->waiting[level];
-        waiting[sum->count[level]++] = bit;
-        if (sum->count[level] < 3)
-            return;
-        V a = waiting[0], b = waiting[1], c = waiting[2];
-        waiting[0] = parity(a, b, c);
-        sum->count[level] = 1;
-        bit = majority(a, b, c);
-    }
-    sum->out[sum->n_out++] = bit;
-}
-
-/* Start from the number with the binary digits `bias`, each a word of all zeros or all ones. */
-KERNEL INLINE void start(Sum *sum, const uint64_t *bias, const int top)
-{
-#pragma GCC unroll 12
-    for (int level = 0; level < top; level++) {
-        sum->waiting[level][0] = splat(bias[level]);
-        sum->count[level] = 1;
-    }
-    sum->n_out = 0;
-}
-
-/* Add the digits of `groups` groups; offsets[g] is the byte offset of the query's entry in group g. */
-KERNEL INLINE void add_groups(Sum *sum, const V *sums, const uint16_t *offsets, const int groups, const int top)
-{
-#pragma GCC unroll 100
-    for (int g = 0; g < groups; g++) {
-        const V *entry = (const V *)((const char *)(sums + 16 * g) + offsets[g]);
-        add(sum, 0, top, entry[0]);
-        add(sum, 1, top, entry[1]);
-    }
-}
-
-/* Reduce the pending bits to one digit per weight; returns the carry out of the top. */
-KERNEL INLINE V settle(const Sum *sum, const int top, V *digits)
-{
-    V carry = splat(0);
-#pragma GCC unroll 12
-    for (int level = 0; level < top; level++) {
-        V one = sum->waiting[level][0], two = sum->count[level] == 2 ? sum->waiting[level][1] : splat(0);
-        if (digits)
-            digits[level] = parity(one, two, carry);
-        carry = majority(one, two, carry);
-    }
-    return carry;
-}
-
-/* Rows of a block with a distance ≥ limit, where bias = 2^top − limit: the count starts at the bias,
- * so that reaching the limit produces a carry into weight 2^top.
- *
- * With constant arguments the compiler unrolls everything and keeps the sum in registers: an adder
- * tree in which every node is two three-input gates. */
-KERNEL INLINE V at_least(const V *sums, const uint16_t *offsets, const uint64_t *bias, const int groups, const int top)
-{
-    Sum sum;
-    start(&sum, bias, top);
-    add_groups(&sum, sums, offsets, groups, top);
-    V reached = settle(&sum, top, NULL);
-#pragma GCC unroll 3
-    for (int i = 0; i < sum.n_out; i++)
-        reached |= sum.out[i];
-    return reached;
-}
-
-/* The digits of the count of a chunk, 0 … 129 including the padding of its last group. */
-KERNEL static void count_chunk(const V *sums, const uint16_t *offsets, V digits[8])
-{
-    static const uint64_t nothing[8];
-    Sum sum;
-    start(&sum, nothing, 8);
-    add_groups(&sum, sums, offsets, CHUNK_GROUPS, 8);
-    settle(&sum, 8, digits);
-}
-
-/* The same as `at_least` for long codes: adds the counts of their chunks. */
-KERNEL static V at_least_long(const V *sums, const uint16_t *offsets, const uint64_t *bias, int groups)
-{
-    V total[MAX_LEVELS], digits[8], reached = splat(0);
-    for (int level = 0; level < MAX_LEVELS; level++)
-        total[level] = splat(bias[level]);
-    for (int g = 0; g < groups; g += CHUNK_GROUPS) {
-        count_chunk(sums + 16 * g, offsets + g, digits);
-        V carry = splat(0);
-        for (int level = 0; level < MAX_LEVELS; level++) {
-            V one = total[level], two = level < 8 ? digits[level] : splat(0);
-            total[level] = parity(one, two, carry);
-            carry = majority(one, two, carry);
-        }
-        reached |= carry;
-    }
-    return reached;
-}
-
-/* Working memory of one call, used for every block. */
-typedef struct {
-    int bits, groups, top;
-    V *planes;         /* three per group; those beyond the last bit stay zero */
-    V *sums;           /* sixteen per group */
-    uint16_t *offsets; /* `groups` for each query */
-    uint64_t *bias;    /* `top` digits for each limit 0 … n_bits */
-    void *memory;
-} Slices;
-
-/* Number of bits that the adder tree counts; codes are padded with zeros to it. */
-static int tree_bits(int n_bits)
-{
-    if (n_bits > 256)
-        return (n_bits + 127) / 128 * 128;
-    return n_bits <= 32 ? 32 : n_bits <= 64 ? 64 : n_bits <= 128 ? 128 : 256;
-}
-
-/* Plane of a bit; each chunk of a long code starts with a new group. */
-INLINE int plane_of(int bit, int bits)
-{
-    return bits > 256 ? bit / 128 * 3 * CHUNK_GROUPS + bit % 128 : bit;
-}
-
-static bool slices_make(Slices *slices, int n_bits, const uint64_t *queries, size_t n_queries, int width)
-{
-    int bits = tree_bits(n_bits), top = MAX_LEVELS;
-    int groups = bits > 256 ? bits / 128 * CHUNK_GROUPS : (bits + 2) / 3;
-    if (bits <= 256)
-        top = __builtin_ctz((unsigned)bits);
-    /* Planes are written 64 per word, which may extend beyond the last group. */
-    size_t planes = (size_t)(3 * groups > 64 * width ? 3 * groups : 64 * width);
-    size_t bytes = (planes + 16 * (size_t)groups) * sizeof(V) + ((size_t)n_bits + 1) * (size_t)top * sizeof(uint64_t) +
-                   n_queries * (size_t)groups * sizeof(uint16_t);
-    char *memory = calloc(1, bytes + sizeof(V));
-    if (!memory)
-        return false;
-    V *aligned = (V *)(((uintptr_t)memory + sizeof(V) - 1) / sizeof(V) * sizeof(V));
-    *slices = (Slices){.bits = bits, .groups = groups, .top = top, .planes = aligned, .sums = aligned + planes, .memory = memory};
-    slices->bias = (uint64_t *)(slices->sums + 16 * groups);
-    slices->offsets = (uint16_t *)(slices->bias + ((size_t)n_bits + 1) * (size_t)top);
-    for (int limit = 0; limit <= n_bits; limit++)
-        for (int level = 0; level < top; level++)
-            slices->bias[limit * top + level] = -(uint64_t)(((1 << top) - limit) >> level & 1);
-    for (size_t i = 0; i < n_queries; i++)
-        for (int bit = 0; bit < n_bits; bit++)
-            if (queries[i * (size_t)width + (size_t)bit / 64] >> bit % 64 & 1) {
-                int place = plane_of(bit, bits);
-                slices->offsets[i * (size_t)groups + (size_t)place / 3] += (uint16_t)(2 * sizeof(V) << place % 3);
-            }
-    return true;
-}
+ * Included once per instruction set, after slices_body.h. */
 
 /* Offer the rows of a block that are near enough, in ascending order. */
-KERNEL static __attribute__((noinline)) void offer_block(const Rows *rows, size_t block, V far, const uint64_t *query,
-                                                         Collector *collector)
+KERNEL static __attribute__((noinline)) void offer_block(const Rows *rows, size_t block, V far, const int *lanes,
+                                                         const uint64_t *query, Collector *collector)
 {
-    for (size_t lane = 0; lane < LANES; lane++)
-        for (uint64_t near = ~far[lane]; near; near &= near - 1)
-            consider(rows, block + 64 * lane + (size_t)__builtin_ctzll(near), query, rows->width, collector);
+    uint64_t any = 0;
+    for (int lane = 0; lane < LANES; lane++)
+        any |= ~far[lane];
+    for (; any; any &= any - 1) {
+        int j = __builtin_ctzll(any);
+        for (int i = 0; i < LANES; i++)
+            if (!(far[lanes[i]] >> j & 1))
+                consider(rows, block + (size_t)(j * LANES + i), query, rows->width, collector);
+    }
 }
 
-/* One block for all queries. A query with fewer than k items, or with k items at distance 0, needs
- * no planes. */
-KERNEL INLINE void slice_block(const Slices *slices, const Rows *rows, size_t block, const uint64_t *queries,
-                               size_t n_queries, Collector *collectors, const int bits)
+/* A block of rows, and the queries to compare it with. */
+typedef struct {
+    const Slices *slices;
+    const Rows *rows;
+    size_t block;
+    const uint64_t *queries;
+    size_t n_queries;
+    Collector *collectors;
+} Work;
+
+/* Limits up to a quarter of the bits need fewer digits. */
+#define IS_LOW(limit, bits) ((limit) <= (bits) / 4)
+
+/* Compare one block with the queries from i on, up to the first whose limit is low if `low` is false, or the other way
+ * round; returns its number. bits = 0: more than 256. A query with fewer than k items, or with k items at distance 0,
+ * needs no planes. */
+KERNEL INLINE size_t slice_block(const Work *work, size_t i, const int bits, const bool many, const bool low)
 {
-    for (size_t i = 0; i < n_queries; i++) {
-        const uint64_t *query = queries + i * (size_t)rows->width;
-        const uint16_t *offsets = slices->offsets + i * (size_t)slices->groups;
-        int reach = collectors[i].reach;
-        if (RARELY(reach >= rows->n_bits || reach < 0)) {
-            if (reach >= 0)
-                scan(rows, block, block + BLOCK, query, &collectors[i]);
-            continue;
+    const Slices *slices = work->slices;
+    const Rows *rows = work->rows;
+    const int sixes = many ? SIXES(bits) : 0, planes = ODD(many ? sixes : bits);
+    const int top = bits ? __builtin_ctz((unsigned)bits) : MAX_LEVELS;
+    const size_t size = bits ? (size_t)(2 + GROUPS(planes) + sixes) : slices->size;
+    uint16_t *entries = slices->entries + i * size;
+    for (; i < work->n_queries; i++, entries += size) {
+        const int limit = entries[0];
+        if (bits && IS_LOW(limit, bits) != low)
+            break;
+        const uint64_t *query = work->queries + i * (size_t)rows->width;
+        if (RARELY(limit > rows->n_bits || limit == 0)) {
+            if (limit)
+                scan(rows, work->block, work->block + BLOCK, query, &work->collectors[i]);
+        } else {
+            const uint64_t *bias = slices->bias + limit * top;
+            V far = bits ? at_least(slices->sums, slices->wide, entries + 1, bias, planes, sixes, low ? top - 2 : top)
+                         : at_least_long(slices->sums, entries + 1, bias, slices->chunks);
+            if (!RARELY(!all_ones(far)))
+                continue;
+            offer_block(rows, work->block, far, slices->lanes, query, &work->collectors[i]);
         }
-        const uint64_t *bias = slices->bias + (reach + 1) * slices->top;
-        V far = bits == 32    ? at_least(slices->sums, offsets, bias, 11, 5)
-                : bits == 64  ? at_least(slices->sums, offsets, bias, 22, 6)
-                : bits == 128 ? at_least(slices->sums, offsets, bias, 43, 7)
-                : bits == 256 ? at_least(slices->sums, offsets, bias, 86, 8)
-                              : at_least_long(slices->sums, offsets, bias, slices->groups);
-        if (RARELY(!all_ones(far)))
-            offer_block(rows, block, far, query, &collectors[i]);
+        entries[0] = (uint16_t)(work->collectors[i].reach + 1);
+    }
+    return i;
+}
+
+/* A function each, because the compiler gives up unrolling where a function has two adder trees. */
+typedef size_t Slicer(const Work *work, size_t i);
+#define SLICER(name, ...)                                                                                             \
+    KERNEL static __attribute__((noinline)) size_t name(const Work *work, size_t i)                                   \
+    {                                                                                                                 \
+        return slice_block(work, i, __VA_ARGS__);                                                                     \
+    }
+#if HAS_SIXES
+#define SLICERS(bits)                                                                                                  \
+    SLICER(slice_##bits, bits, false, false)                                                                           \
+    SLICER(slice_##bits##_low, bits, false, true)                                                                      \
+    SLICER(slice_##bits##_many, bits, true, false)                                                                     \
+    SLICER(slice_##bits##_many_low, bits, true, true)
+#define NAMES(bits) {{slice_##bits, slice_##bits##_low}, {slice_##bits##_many, slice_##bits##_many_low}}
+#else
+#define SLICERS(bits)                                                                                                  \
+    SLICER(slice_##bits, bits, false, false)                                                                           \
+    SLICER(slice_##bits##_low, bits, false, true)
+#define NAMES(bits) {{slice_##bits, slice_##bits##_low}}
+#endif
+SLICERS(32)
+SLICERS(64)
+SLICERS(128)
+SLICERS(256)
+SLICER(slice_long, 0, false, false)
+
+/* Compare one block with all queries. */
+static void slice_queries(const Work *work)
+{
+    static Slicer *const slicers[4][2][2] = {NAMES(32), NAMES(64), NAMES(128), NAMES(256)};
+    const Slices *slices = work->slices;
+    for (size_t i = 0; i < work->n_queries;) {
+        bool low = IS_LOW(slices->entries[i * slices->size], slices->bits);
+        i = (slices->chunks > 1 ? slice_long : slicers[slices->top - 5][slices->sixes > 0][low])(work, i);
     }
 }
 
@@ -244,30 +108,16 @@ KERNEL static bool bitslice(const Rows *rows, size_t begin, size_t end, const ui
                             Collector *collectors)
 {
     Slices slices;
-    if (!slices_make(&slices, rows->n_bits, queries, n_queries, rows->width))
+    if (!slices_make(&slices, rows->n_bits, queries, n_queries, rows->width, collectors))
         return false;
+    const size_t block_words = BLOCK * (size_t)rows->width;
     size_t block = begin;
     for (; block + BLOCK <= end; block += BLOCK) {
-        for (int w = 0; w < rows->width; w++)
-            transpose(rows->words + block * (size_t)rows->width + w, (size_t)rows->width,
-                      slices.planes + plane_of(64 * w, slices.bits));
-        tabulate(slices.planes, slices.groups, slices.sums);
-        switch (slices.bits) {
-        case 32:
-            slice_block(&slices, rows, block, queries, n_queries, collectors, 32);
-            break;
-        case 64:
-            slice_block(&slices, rows, block, queries, n_queries, collectors, 64);
-            break;
-        case 128:
-            slice_block(&slices, rows, block, queries, n_queries, collectors, 128);
-            break;
-        case 256:
-            slice_block(&slices, rows, block, queries, n_queries, collectors, 256);
-            break;
-        default:
-            slice_block(&slices, rows, block, queries, n_queries, collectors, 0);
-        }
+        const uint64_t *words = rows->words + block * (size_t)rows->width;
+        slices_fill(&slices, words, rows->width);
+        for (size_t w = 0; w < block_words; w += CACHE_LINE / sizeof *words)
+            __builtin_prefetch(words + block_words + w, 0, 2);
+        slice_queries(&(Work){&slices, rows, block, queries, n_queries, collectors});
     }
     for (size_t i = 0; i < n_queries; i++)
         scan(rows, block, end, queries + i * (size_t)rows->width, &collectors[i]);

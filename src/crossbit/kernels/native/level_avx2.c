@@ -5,6 +5,8 @@
 
 #include "scan_body.h"
 
+#include "slices_body.h"
+
 #include "bitslice_body.h"
 
 #include "probe_body.h"

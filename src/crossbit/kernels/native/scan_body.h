@@ -126,26 +126,32 @@ KERNEL static void scan(const Rows *rows, size_t begin, size_t end, const uint64
 
 #ifdef SPLITS
 
-/* Sort the words of some steps of STEP rows by their number in the code: vector 4 w + i of a step has word w
- * of LANES rows, in the same order for every w. */
+/* Sort the words of LANES codes of two or four words by their number in the code: sorted[w] has word w of all codes,
+ * in the same order for every w. */
+KERNEL INLINE void sort_codes(const uint64_t *words, const int width, V *sorted)
+{
+    if (width == 2) {
+        split_words(load(words), load(words + LANES), sorted);
+        return;
+    }
+    V first[2], second[2], pair[2];
+    split_words(load(words), load(words + LANES), first);
+    split_words(load(words + 2 * LANES), load(words + 3 * LANES), second);
+    for (int i = 0; i < 2; i++) {
+        split_pairs(first[i], second[i], pair);
+        sorted[i] = pair[0];
+        sorted[i + 2] = pair[1];
+    }
+}
+
+/* The same for some steps of STEP rows: vector 4 w + i of a step has word w of LANES rows. */
 KERNEL INLINE void sort_words(const uint64_t *words, size_t steps, const int width, V *planes)
 {
     for (size_t part = 0; part < 4 * steps; part++, words += LANES * width) {
-        V *out = planes + part / 4 * 4 * (size_t)width + part % 4, split[2];
-        if (width == 2) {
-            split_words(load(words), load(words + LANES), split);
-            out[0] = split[0];
-            out[4] = split[1];
-            continue;
-        }
-        V first[2], second[2];
-        split_words(load(words), load(words + LANES), first);
-        split_words(load(words + 2 * LANES), load(words + 3 * LANES), second);
-        for (int i = 0; i < 2; i++) {
-            split_pairs(first[i], second[i], split);
-            out[4 * i] = split[0];
-            out[4 * (i + 2)] = split[1];
-        }
+        V *out = planes + part / 4 * 4 * (size_t)width + part % 4, sorted[4];
+        sort_codes(words, width, sorted);
+        for (int w = 0; w < width; w++)
+            out[4 * w] = sorted[w];
     }
 }
 
@@ -194,28 +200,85 @@ KERNEL INLINE void scan_block_sorted(const Rows *rows, size_t begin, size_t end,
     }
 }
 
+#define FEW_QUERIES 8
+
+/* The same for at most FEW_QUERIES queries, without blocks: each code is read and sorted once, and compared with all
+ * queries while the next ones arrive from memory, which bounds such searches. */
+KERNEL INLINE void scan_few(const Rows *rows, size_t begin, size_t end, const uint64_t *queries, const int n_queries,
+                            const int width, Collector *collectors)
+{
+    V q[FEW_QUERIES][4];
+    for (int i = 0; i < n_queries; i++)
+        for (int w = 0; w < width; w++)
+            q[i][w] = splat(queries[i * width + w]);
+    size_t row = begin;
+    for (; row + STEP <= end; row += STEP) {
+        const uint64_t *words = rows->words + row * (size_t)width;
+        V counts[FEW_QUERIES][4];
+        for (int part = 0; part < 4; part++, words += LANES * width) {
+            V sorted[4];
+            for (int w = 0; w < width; w++)
+                __builtin_prefetch((const char *)(words + w * LANES) + SCAN_AHEAD);
+            sort_codes(words, width, sorted);
+            for (int i = 0; i < n_queries; i++) {
+                V sum = partial_count(sorted[0] ^ q[i][0]);
+                for (int w = 1; w < width; w++)
+                    sum += partial_count(sorted[w] ^ q[i][w]);
+                counts[i][part] = complete_count(sum);
+            }
+        }
+        for (int i = 0; i < n_queries; i++)
+            if (RARELY(within4(counts[i], collectors[i].reach)))
+                for (size_t near = row; near < row + STEP; near++)
+                    consider(rows, near, queries + i * width, width, &collectors[i]);
+    }
+    for (; row < end; row++)
+        for (int i = 0; i < n_queries; i++)
+            consider(rows, row, queries + i * width, width, &collectors[i]);
+}
+
+KERNEL INLINE void scan_wide_blocks(const Rows *rows, size_t begin, size_t end, const uint64_t *queries,
+                                    size_t n_queries, const int width, Collector *collectors)
+{
+#define FEW(n)                                                                                                        \
+    case n:                                                                                                           \
+        scan_few(rows, begin, end, queries, n, width, collectors);                                                    \
+        return;
+    switch (n_queries) {
+        FEW(2)
+        FEW(3)
+        FEW(4)
+        FEW(5)
+        FEW(6)
+        FEW(7)
+        FEW(FEW_QUERIES)
+    }
+    const size_t size = BLOCK_WORDS / (size_t)width;
+    for (size_t first = begin; first < end; first += size)
+        scan_block_sorted(rows, first, end - first < size ? end : first + size, queries, n_queries, width, collectors);
+}
+
 #endif
 
 /* Offer the rows begin … end − 1 to the collectors of several queries, block by block. */
 KERNEL static void scan_blocks(const Rows *rows, size_t begin, size_t end, const uint64_t *queries, size_t n_queries,
                                Collector *collectors)
 {
+#ifdef SPLITS
+    if (rows->width == 2) {
+        scan_wide_blocks(rows, begin, end, queries, n_queries, 2, collectors);
+        return;
+    }
+    if (rows->width == 4) {
+        scan_wide_blocks(rows, begin, end, queries, n_queries, 4, collectors);
+        return;
+    }
+#endif
     size_t size = BLOCK_WORDS / (size_t)rows->width;
     for (size_t first = begin; first < end; first += size) {
         size_t last = end - first < size ? end : first + size;
-        switch (rows->width) {
-#ifdef SPLITS
-        case 2:
-            scan_block_sorted(rows, first, last, queries, n_queries, 2, collectors);
-            break;
-        case 4:
-            scan_block_sorted(rows, first, last, queries, n_queries, 4, collectors);
-            break;
-#endif
-        default:
-            for (size_t i = 0; i < n_queries; i++)
-                scan(rows, first, last, queries + i * (size_t)rows->width, &collectors[i]);
-        }
+        for (size_t i = 0; i < n_queries; i++)
+            scan(rows, first, last, queries + i * (size_t)rows->width, &collectors[i]);
     }
 }
 
