@@ -74,7 +74,7 @@ def _rows(
     return rows
 
 
-def mean_ranks(cells: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, float]:
+def mean_ranks(cells: Mapping[Any, Sequence[Mapping[str, Any]]]) -> dict[str, float]:
     """Mean rank of each hasher over the cells; 1 is the best. Only hashers of all cells count."""
     by_cell = [
         {row["title"]: row["mean"] for row in rows if row["key"] != CLASSIFIER}
@@ -166,18 +166,20 @@ def _cells_table(group: str, n_bits: int) -> Block:
 
 
 def _lengths_table(summary: Mapping[str, Any]) -> Table:
-    """Mean over the sets for every code length, of hashers that have all of them."""
+    """Mean over the sets for the lengths that all sets have, of hashers that have all cells."""
     cells = summary.get("cells", {}).get("P1", {})
-    ranks = mean_ranks(cells)
+    by_length = {n_bits: of_length(cells, n_bits) for n_bits in lengths(cells)}
+    n_sets = max(map(len, by_length.values()), default=0)
+    full = {n_bits: own for n_bits, own in by_length.items() if len(own) == n_sets}
+    ranks = mean_ranks({(n_bits, name): own[name] for n_bits, own in full.items() for name in own})
     lines = []
-    for title in ranks:
-        values = []
-        for n_bits in lengths(cells):
-            by_set = of_length(cells, n_bits).values()
-            scores = [row["mean"] for rows in by_set for row in rows if row["title"] == title]
-            values.append(f"{np.mean(scores):.1f}")
-        lines.append([title, *values, f"{ranks[title]:.1f}"])
-    return Table(["", *(f"{n} bits" for n in lengths(cells)), "mean rank"], lines)
+    for title, rank in ranks.items():
+        means = [
+            np.mean([row["mean"] for rows in own.values() for row in rows if row["title"] == title])
+            for own in full.values()
+        ]
+        lines.append([title, *(f"{mean:.1f}" for mean in means), f"{rank:.1f}"])
+    return Table(["", *(f"{n_bits} bits" for n_bits in full), "mean rank"], lines)
 
 
 def _by_title(
