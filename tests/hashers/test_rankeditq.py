@@ -73,6 +73,11 @@ def test_few_rows_equal_rows_and_more_bits_than_columns() -> None:
         RankedITQ().fit({"text": X[:2]})
 
 
+def test_a_part_of_the_target_is_at_most_all_of_it() -> None:
+    with pytest.raises(DataError, match="pair_weight must be at most 1, got 2"):
+        RankedITQ(pair_weight=2.0).fit({"text": X})
+
+
 def test_it_takes_one_modality() -> None:
     with pytest.raises(DataError, match="exactly 1 modalities, got 2"):
         RankedITQ().fit({"text": X, "image": X})

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from crossbit._progress import OnStep, StepCounter
 from crossbit.data.neighbors import Neighbors, NeighborsArgument, metric_rows
 from crossbit.data.training_set import TrainingSet
+from crossbit.errors import DataError
 from crossbit.hashers.base import Hasher
 from crossbit.linalg.cca import CCA
 from crossbit.linalg.itq import itq, random_rotation
@@ -96,6 +97,8 @@ class RankedITQ(Hasher):
     def _learn(
         self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
     ) -> HashModel:
+        if self.pair_weight > 1:
+            raise DataError(f"rankeditq: pair_weight must be at most 1, got {self.pair_weight!r}")
         (name,) = data.views
         random = np.random.default_rng(self.seed)
         graph = _graph(data, name, random)
