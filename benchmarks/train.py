@@ -1,10 +1,13 @@
-"""Training speed of networks: `python benchmarks/train.py speed | nus | online`, JSON lines.
+"""Training of networks: `python benchmarks/train.py speed | nus | online | threads`, JSON lines.
 
 speed   CPU time until the full objective is within 1 % of the lowest value of all contestants:
         this project against a plain torch loop over mini-batches of pairs with the same pairs and
         threads, at its best batch size and learning rate.
 nus     Evaluations of the objective in five minutes at the size of NUS-WIDE, and peak memory.
 online  Anonymous memory of online training on memory-mapped views of 10⁵ and 10⁶ rows.
+threads Seconds and CPU seconds of a fit of 500 and of 1,400 rows with nothing set, with
+        the threads that training picks and with fixed numbers of them, alone and beside two busy
+        loops.
 """
 
 import json
@@ -319,7 +322,56 @@ def write_rows(folder: Path, n: int) -> None:
             ).standard_normal((len(block), width), dtype=np.float32)
 
 
-COMMANDS: dict[str, Callable[..., None]] = {"speed": speed, "nus": nus, "online": online}
+_FIT = """
+import contextlib, json, sys, time
+from crossbit import MMNN
+from crossbit.data import synthetic
+import crossbit.neural.threads, crossbit.hashers.mmnn, torch
+rows, fixed = int(sys.argv[1]), int(sys.argv[2])
+if fixed:  # training does not choose
+    from threadpoolctl import threadpool_limits
+    torch.set_num_threads(fixed)
+    threadpool_limits(limits=fixed)
+    crossbit.neural.threads._MANY_VALUES = 0
+data = synthetic(n=rows, classes=5)
+train = data.part("train")
+began, cpu = time.perf_counter(), time.process_time()
+model = MMNN(n_bits=32).fit(train.views, labels=train.labels)
+print(json.dumps({"seconds": round(time.perf_counter() - began, 2),
+                  "cpu_seconds": round(time.process_time() - cpu, 2),
+                  "model": model.fingerprint()[:12]}))
+"""
+
+
+def threads() -> None:
+    """Time fits in processes of their own."""
+    environment = {name: value for name, value in os.environ.items() if "THREADS" not in name}
+    for rows, n_loops, fixed in product((500, 1400), (0, 2), (0, 1, os.cpu_count() or 1)):
+        loops = [
+            subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(n_loops)
+        ]
+        try:
+            made = subprocess.run(
+                [sys.executable, "-c", _FIT, str(rows), str(fixed)],
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+        finally:
+            for loop in loops:
+                loop.kill()
+                loop.wait()
+        setting = "chosen" if fixed == 0 else f"{fixed} fixed"
+        say(rows=rows, busy_loops=n_loops, setting=setting, **json.loads(made.stdout))
+
+
+COMMANDS: dict[str, Callable[..., None]] = {
+    "speed": speed,
+    "nus": nus,
+    "online": online,
+    "threads": threads,
+}
 
 if __name__ == "__main__":
     os.environ.setdefault("OMP_NUM_THREADS", "2")
