@@ -676,3 +676,9 @@ def test_invalid_map_entries_are_rejected(entry: str, message: str) -> None:
         parse_map([entry])
     with pytest.raises(DataError, match="the map contains 'image' twice"):
         parse_map(["image=A", "image=B"])
+
+
+def test_labels_mapped_as_a_view_are_refused_with_the_remedy(tmp_path: Path) -> None:
+    np.savez(tmp_path / "set.npz", a=np.ones((5, 3)), y=np.arange(5))
+    with pytest.raises(DataError, match=r"view 'label': .* mapped as labels=<array>"):
+        read(tmp_path / "set.npz", map={"text": "a", "label": "y"})

@@ -103,7 +103,8 @@ class _Stack:
         arrays = [part.array for part in parts]
         if any(len(array.shape) < 2 for array in arrays):
             raise DataError(
-                f"view {name!r}: expected arrays of shape (n, d), got {[a.shape for a in arrays]}"
+                f"view {name!r}: expected arrays of shape (n, d), got {[a.shape for a in arrays]};"
+                " an array of labels is mapped as labels=<array>"
             )
         if len({array.shape[1:] for array in arrays}) > 1:
             raise DataError(
