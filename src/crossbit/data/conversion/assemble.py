@@ -106,11 +106,9 @@ class _Stack:
                 f"view {name!r}: expected arrays of shape (n, d), got {[a.shape for a in arrays]};"
                 " an array of labels is mapped as labels=<array>"
             )
-        if len({array.shape[1:] for array in arrays}) > 1:
-            raise DataError(
-                f"view {name!r}: its parts have rows of different shapes,"
-                f" {[a.shape for a in arrays]}"
-            )
+        shapes = [array.shape for array in arrays]
+        if len({shape[1:] for shape in shapes}) > 1:
+            raise DataError(f"view {name!r}: its parts have rows of different shapes, {shapes}")
         self._name = name
         self._parts = list(parts)
         self.shape: tuple[int, ...] = (sum(a.shape[0] for a in arrays), *arrays[0].shape[1:])
