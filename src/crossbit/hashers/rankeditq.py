@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbit._progress import OnStep, StepCounter
-from crossbit.data.neighbors import Neighbors, NeighborsArgument, metric_rows
+from crossbit.data.neighbors import NeighborsArgument, find_neighbors, metric_rows
 from crossbit.data.training_set import TrainingSet
 from crossbit.errors import DataError
 from crossbit.hashers.base import Hasher
@@ -87,12 +87,12 @@ class RankedITQ(Hasher):
     learning_rate: float = 0.003
 
     title: ClassVar[str] = "a rotation refined to keep neighbors, for one kind of embeddings"
-    supervision: ClassVar[frozenset[str]] = frozenset({"neighbors", "pairs"})
+    supervision: ClassVar[frozenset[str]] = frozenset()
     modalities: ClassVar[tuple[int, int | None]] = (1, 1)
 
-    def _accepted_neighbors(self, neighbors: NeighborsArgument | None) -> NeighborsArgument:
-        """Return the metric of the neighbors to keep, by default the cosine."""
-        return neighbors or "cosine"
+    def _accepted_neighbors(self, neighbors: NeighborsArgument | None) -> NeighborsArgument | None:
+        """Use the neighbors that are asked for; without them, those by the cosine."""
+        return neighbors
 
     def _learn(
         self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
@@ -231,7 +231,9 @@ class _Graph:
 
 
 def _graph(data: TrainingSet, name: str, random: np.random.Generator) -> _Graph:
-    neighbors: Neighbors = data.neighbors[name]
+    neighbors = data.neighbors.get(name)
+    if neighbors is None:
+        neighbors = find_neighbors(name, data.views[name], data.present[name], "cosine")
     near = neighbors.pairs.index[neighbors.pairs.similar].reshape(-1, neighbors.k, 2)
     nearest = np.hstack([near[:, :1, 0], near[:, :, 1]])
     similar = [pairs.index[pairs.similar] for pairs in data.pairs]
