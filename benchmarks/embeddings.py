@@ -449,7 +449,7 @@ def change(captions: Captions, arguments: argparse.Namespace) -> Iterator[dict[s
 def plot(lines: Sequence[dict[str, Any]], path: Path) -> None:
     """Draw nDCG@10 of every method, by the best ranking without a rerank, and with one."""
     shown = [line for line in lines if line["method"] != "float"]
-    with svg_figure(path, 6.5, 0.9 + 0.32 * len(shown)) as (axis,):
+    with svg_figure(path, 6.5, 1.1 + 0.32 * len(shown)) as (axis,):
         for place, line in enumerate(reversed(shown)):
             kind = "float query" if "float query" in line else "codes"
             values = {"after a rerank of 100": line["rerank 100"], kind: line[kind]}
@@ -460,7 +460,7 @@ def plot(lines: Sequence[dict[str, Any]], path: Path) -> None:
         names = [f"{line['method']}, {line['bits']} bits" for line in reversed(shown)]
         axis.set_yticks(range(len(shown)), names)
         axis.axvline(lines[0]["float"]["nDCG@10"], color=COLORS[7], linewidth=1)
-        axis.set_xlabel("nDCG@10: query in float, and (gray) after a rerank; line: float")
+        axis.set_xlabel("nDCG@10, query in float\ngray: after a rerank; line: float")
 
 
 def main() -> None:

@@ -323,10 +323,10 @@ def write_rows(folder: Path, n: int) -> None:
 
 
 _FIT = """
-import contextlib, json, sys, time
+import json, sys, time
+import crossbit.neural.threads, torch
 from crossbit import MMNN
 from crossbit.data import synthetic
-import crossbit.neural.threads, crossbit.hashers.mmnn, torch
 rows, fixed = int(sys.argv[1]), int(sys.argv[2])
 if fixed:  # training does not choose
     from threadpoolctl import threadpool_limits

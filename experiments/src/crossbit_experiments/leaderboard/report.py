@@ -16,11 +16,9 @@ from crossbit_experiments.runs import RunStore, StoredRun
 from crossbit_experiments.summary import write_summary
 from crossbit_experiments.tables import MISSING, Block, Table, interval_cell, mean_sd
 
-_SIGNIFICANCE = 0.05
-
-
 CHANGED = "changed"
 """Group of the cells whose training rows were changed: noise, few labels, gaps, unseen classes."""
+_SIGNIFICANCE = 0.05
 
 
 def collect(board: Leaderboard, folder: Path) -> dict[str, Any]:
