@@ -21,8 +21,9 @@ from crossbit.neural.distributed import current_group, make_objective
 from crossbit.neural.init import CCAInit, PCAInit, RandomInit
 from crossbit.neural.networks import to_model
 from crossbit.neural.splits import Features, Subset, ValidationMetric
-from crossbit.neural.stacking import can_stack, stack
+from crossbit.neural.stacking import can_stack
 from crossbit.neural.trainer import Checkpoint, TrainState, train
+from crossbit.neural.weak_labels import stack_weak_labels, without_few_labels
 
 _LOG = logging.getLogger(__name__)
 _PERFECT = 99.99  # validation score, in percent, at which no other candidate is tried
@@ -121,10 +122,13 @@ def fit_networks(
         DataError: An option has an impossible value, or there is nothing to learn from.
     """
     custom = options["networks"] or options["online"] or options["inputs"] != "auto"
+    inputs = data
     stacked = None
-    if not custom and not data.neighbors and can_stack(data):
-        stacked = stack(data, options["seed"], options["landmarks"])
-    inputs = data if stacked is None else stacked.data
+    if not custom and not data.neighbors:
+        inputs = without_few_labels(data)
+        if can_stack(inputs):
+            stacked = stack_weak_labels(data, options["seed"], options["landmarks"])
+            inputs = stacked.data
     plan = _make_plan(inputs, options, stacked=stacked is not None)
     progress = Checkpoint.for_training(
         checkpoint, inputs, configuration, writes=current_group().rank == 0

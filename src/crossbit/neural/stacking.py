@@ -33,7 +33,6 @@ from crossbit.model.hashmodel import HashModel
 from crossbit.model.label_encoder import LabelEncoder
 from crossbit.model.layers import Affine, Layer, Softmax, Tanh
 from crossbit.model.preprocessing import apply_layers
-from crossbit.neural.label_noise import accuracy_of, correct_labels, estimate_noise
 from crossbit.neural.preparation import Prepared, close_to_best, linear_features, rbf_features
 
 _Ints = NDArray[np.int64]
@@ -55,9 +54,6 @@ _WEIGHT_PRIOR = 2.0  # rows' worth of belief in equal weights that sum to 1
 
 _RIDGE_ROWS = 2500  # that suffice to compare features by ridge regression
 _SOLVED = 0.01  # log-loss of linear features below which nothing else is tried
-_MIN_NOISE = 0.15  # share of wrong labels from which on labels are corrected
-_MAX_CORRECTIONS = 3
-_FEW_CHANGES = 0.01  # share of changed labels at which they stay
 _LARGE = 100_000  # rows × classes above which only the best of each kind are cross-validated
 
 
@@ -128,49 +124,13 @@ def _sample_size(n: int, width: int, classes: int) -> int:
 
 
 def stack(data: TrainingSet, seed: int, n_landmarks: int = 500) -> Stacked:
-    """Fit the posteriors of every modality; correct labels if the views show that many are wrong.
-
-    Corrected labels are kept as long as posteriors that are learned from them predict the given
-    labels, of which most errors are random, better than before.
+    """Fit the posteriors of every modality on its labeled rows, or on a sample of them.
 
     Args:
         data: A training set for which `can_stack` is true.
         seed: Seed of samples, folds and landmarks.
         n_landmarks: Maximum number of landmarks of RBF features.
     """
-    stacked = _fit_stack(data, seed, n_landmarks)
-    labels, *others = data.labels.values()
-    one_array = all(np.array_equal(labels, other) for other in others)
-    if labels.ndim == 2 or not data.aligned or not one_array:
-        return stacked
-    given = np.where(labels < 0, -1, np.searchsorted(stacked.classes, labels))
-    noise = learned_noise = estimate_noise(stacked.data.views, given)
-    if noise < _MIN_NOISE:
-        return stacked
-    accuracy = accuracy_of(stacked.data.views, given)
-    learned = given
-    for _ in range(_MAX_CORRECTIONS):
-        corrected = correct_labels(stacked.data.views, given, noise, learned_noise)
-        if np.mean(corrected != learned) < _FEW_CHANGES:
-            break
-        classes = np.where(corrected < 0, -1, stacked.classes[corrected])
-        again = _fit_stack(
-            replace(data, labels=dict.fromkeys(data.labels, classes)), seed, n_landmarks
-        )
-        previous = accuracy
-        accuracy = accuracy_of(again.data.views, given)
-        if len(again.classes) < len(stacked.classes) or accuracy <= previous:
-            break
-        stacked = again
-        learned = corrected
-        learned_noise = min(estimate_noise(again.data.views, corrected), noise)
-    wrong = f"; {100 * np.mean(learned != given):.0f} % of the labels corrected"
-    summary = {name: text + wrong for name, text in stacked.summary.items()}
-    return replace(stacked, summary=summary)
-
-
-def _fit_stack(data: TrainingSet, seed: int, n_landmarks: int) -> Stacked:
-    """Fit the posteriors of every modality on its labeled rows, or on a sample of them."""
     multi_label = next(iter(data.labels.values())).ndim == 2
     classes, targets = _targets(data)
     squash = Tanh(0.5) if multi_label else Softmax()  # tanh(s/2) is 2p − 1
