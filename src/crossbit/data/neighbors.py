@@ -100,7 +100,7 @@ def find_neighbors(
     anchors = known
     if len(known) > max_anchors:
         anchors = np.sort(random.choice(known, max_anchors, replace=False))
-    nearest, squares = nearest_rows(rows, known, anchors, kind, k)
+    nearest, squares = _nearest(rows, known, anchors, kind, k)
     far = _far_rows(rows, known, anchors, nearest, kind, random)
     index = np.stack([np.repeat(anchors, 2 * k), np.hstack([nearest, far]).ravel()], axis=1)
     similar = np.tile(np.arange(2 * k) < k, len(anchors))
@@ -158,7 +158,7 @@ def _blocks(items: _Ints, size: int) -> Iterator[tuple[slice, _Ints]]:
         yield part, items[part]
 
 
-def nearest_rows(
+def _nearest(
     rows: NDArray[Any], known: _Ints, anchors: _Ints, metric: str, k: int
 ) -> tuple[_Ints, _Floats]:
     """Row numbers and squared distances of the k nearest rows of each anchor, nearest first."""

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbit.data.labels import is_known
-from crossbit.data.neighbors import nearest_rows
+from crossbit.data.neighbors import find_neighbors
 from crossbit.data.training_set import TrainingSet
 from crossbit.neural.stacking import Stacked, stack
 
@@ -145,9 +145,10 @@ def _spread_and_validate(
         classes: Classes of the first rows, in random order.
         n_classes: The number of classes.
     """
-    everything = np.arange(len(features))
-    k = min(_NEIGHBORS, len(features) - 1)
-    near, _ = nearest_rows(features, everything, everything, "euclidean", k)
+    n = len(features)
+    metric = f"euclidean({_NEIGHBORS})"
+    found = find_neighbors("rows", features, np.ones(n, np.bool_), metric, max_anchors=n)
+    near = found.pairs.index[found.pairs.similar, 1].reshape(n, found.k)
     folds = np.arange(len(classes)) % _FOLDS
     predicted = np.empty_like(classes)
     for fold in range(_FOLDS):
