@@ -279,10 +279,10 @@ def rank_by_label(
     It classifies the queries with the posteriors of `MMNN` and stores no codes. An item of several
     classes is ranked by the sum of their posteriors.
     """
-    from crossbit.neural.stacking import stack
+    from crossbit.neural.weak_labels import stack_weak_labels
 
     train = data.part("train").fit_arguments(None)
-    stacked = stack(training_set(**train), seed)
+    stacked = stack_weak_labels(training_set(**train), seed)
     labels = data.labels_by_modality()
     measure = AveragePrecision()
     reports = {}
