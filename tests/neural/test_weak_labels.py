@@ -175,6 +175,12 @@ def test_labels_stay_as_they_are_where_nothing_can_be_filled_in(
         stacked = stack_weak_labels(data, seed=0, n_landmarks=50)
         for name in views:
             np.testing.assert_array_equal(stacked.data.labels[name], data.labels[name])
+    apart = clouds(true, random)  # no row that has a label has both views
+    apart["image"][:40] = np.nan
+    apart["text"][40:80] = np.nan
+    data = training_set(apart, labels=some(true, 80))
+    stacked = stack_weak_labels(data, seed=0, n_landmarks=50)
+    np.testing.assert_array_equal(stacked.data.labels["text"], some(true, 80))
     monkeypatch.setattr(weak_labels, "_MAX_ROWS", 100)
     data = training_set(views, labels=some(true, 60))
     learned = stack_weak_labels(data, seed=0, n_landmarks=50).data.labels["image"]
@@ -184,7 +190,7 @@ def test_labels_stay_as_they_are_where_nothing_can_be_filled_in(
     assert (learned >= 0).sum() == 120
 
 
-def test_too_few_labels_are_left_out() -> None:
+def test_too_few_labels_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
     random = np.random.default_rng(0)
     true = np.arange(200) % 4
     views = clouds(true, random)
@@ -194,8 +200,11 @@ def test_too_few_labels_are_left_out() -> None:
         data = training_set(views, labels=labels)
         assert without_few_labels(data).aligned_supervision
         assert not without_few_labels(data).labels
-    model = MMNN(n_bits=16).fit(views, labels=some(true, 12))
-    alone = MMNN(n_bits=16).fit(views)
+    with caplog.at_level("WARNING"):
+        model = MMNN(n_bits=16, steps=20).fit(views, labels=some(true, 12))
+    assert "too few labels to learn classes" in caplog.text
+    assert model.card["labels"] == "too few, left out"
+    alone = MMNN(n_bits=16, steps=20).fit(views)
     assert model.encode("text", views["text"]) == alone.encode("text", views["text"])
     first = {name: rows[:15] for name, rows in views.items()}
     for kept in (

@@ -126,6 +126,8 @@ def fit_networks(
     stacked = None
     if not custom and not data.neighbors:
         inputs = without_few_labels(data)
+        if inputs is not data:
+            _LOG.warning("too few labels to learn classes; learning from aligned rows instead")
         if can_stack(inputs):
             stacked = stack_weak_labels(data, options["seed"], options["landmarks"])
             inputs = stacked.data
@@ -145,7 +147,8 @@ def fit_networks(
         before=None if stacked is None else stacked.layers,
     )
     if stacked is None:
-        return replace(model, card={**trained.card, **model.card})
+        left_out = {"labels": "too few, left out"} if data.labels and not inputs.labels else {}
+        return replace(model, card={**left_out, **trained.card, **model.card})
     card = {"inputs": stacked.summary, **trained.card, **model.card}
     return replace(model, card=card, label_encoder=stacked.label_encoder(model))
 

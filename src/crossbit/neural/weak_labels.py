@@ -28,9 +28,9 @@ from crossbit.neural.stacking import Stacked, stack
 
 _Ints = NDArray[np.int64]
 _Floats = NDArray[np.float32]
-_MIN_LABELS = 20  # rows, and …
-_MIN_LABELS_PER_CLASS = 2  # on average, below which classes cannot be learned
-_FEW = 0.2  # share of labeled rows below which so few labels are left out
+_MIN_LABELS = 20  # labeled rows …
+_MIN_LABELS_PER_CLASS = 2  # … and those of a class, on average, that are not few
+_FEW = 0.2  # share of labeled rows below which few labels are left out
 _MIN_UNKNOWN = 0.1  # share of unknown labels from which on they are filled in
 _MAX_ROWS = 10_000  # rows among which labels spread
 _NEIGHBORS = 10
@@ -80,11 +80,11 @@ def stack_weak_labels(data: TrainingSet, seed: int, n_landmarks: int = 500) -> S
         return stacked
     given = np.where(labels < 0, -1, np.searchsorted(stacked.classes, labels))
     filled = _fill_unknown(data, stacked.data.views, given, seed)
-    if filled is not None:
-        stacked = stack(_with_classes(data, filled, stacked.classes), seed, n_landmarks)
-        stacked = _with_note(stacked, f"; labels of {np.sum(filled != given)} rows filled in")
-        given = filled
-    return _correct(data, stacked, given, seed, n_landmarks)
+    if filled is None:
+        return _correct(data, stacked, given, seed, n_landmarks)
+    stacked = stack(_with_classes(data, filled, stacked.classes), seed, n_landmarks)
+    stacked = _correct(data, stacked, filled, seed, n_landmarks)
+    return _with_note(stacked, f"; labels of {np.sum(filled != given)} rows filled in")
 
 
 def _with_classes(data: TrainingSet, columns: _Ints, classes: _Ints) -> TrainingSet:
@@ -102,7 +102,7 @@ def _fill_unknown(
 ) -> _Ints | None:
     """Return classes with those of unlabeled rows filled in, where these have all views.
 
-    None if hardly any are unknown, or if so many are known that others would add nothing.
+    None if hardly any are unknown, or if too few or too many are known to fill in others.
 
     Args:
         data: The views, aligned.
@@ -114,7 +114,8 @@ def _fill_unknown(
     complete = np.all(list(data.present.values()), axis=0)
     known = random.permutation(np.flatnonzero(complete & (given >= 0)))
     unknown = random.permutation(np.flatnonzero(complete & (given < 0)))
-    if len(known) >= _MAX_ROWS or len(unknown) < _MIN_UNKNOWN * (len(known) + len(unknown)):
+    enough = len(unknown) >= _MIN_UNKNOWN * (len(known) + len(unknown))
+    if not enough or not _FOLDS <= len(known) < _MAX_ROWS:
         return None
     rows = np.concatenate([known, np.sort(unknown[: _MAX_ROWS - len(known)])])
     n_known = len(known)
@@ -122,7 +123,7 @@ def _fill_unknown(
     scaled = [_scaled(view[rows]) for view in data.views.values()]
     by_all, *others = [
         _spread_and_validate(features, given[known], n_classes)
-        for features in (np.hstack(scaled), *scaled)
+        for features in ([np.hstack(scaled), *scaled] if len(scaled) > 1 else scaled)
     ]
     product = np.sum([np.log(np.maximum(P[rows], _FLOOR)) for P in posteriors.values()], axis=0)
     others.append((product, float(np.mean(product[:n_known].argmax(axis=1) == given[known]))))
@@ -159,7 +160,7 @@ def _spread_and_validate(
 
 
 def _scaled(rows: NDArray[np.floating]) -> _Floats:
-    """Return rows with columns of zero mean and equal variance, of a total variance of 1."""
+    """Return rows whose columns have zero mean and equal variances, which sum to 1."""
     X = np.asarray(rows, np.float32)
     deviation = X.std(axis=0)
     scale = np.where(deviation > 0, deviation, 1) * np.sqrt(np.float32(X.shape[1]))
