@@ -40,9 +40,9 @@ class MMNN(Hasher):
       classifiers. The networks then learn from *out-of-fold* class posteriors, as soft labels. This
       second step does not see the labels, so the labels of all rows can choose among margins,
       weights, steepness and losses.
-    * With aligned rows of which only some have a label, those of the others are filled in from
-      their nearest rows. If fewer than 20 rows, or two of each class, have one, and less than a
-      fifth of all, networks learn from the aligned rows alone.
+    * With labels for some of the aligned rows, label propagation fills in the others. If less than
+      a fifth of the rows has a label, and these are fewer than 20 or fewer than two per class,
+      labels are left out and networks learn from the aligned rows alone.
     * With aligned rows only, networks start from the canonical correlations of `CCAITQ`, and a
       validation split chooses the regularization.
     * With neighbors, such as those of embeddings of one kind, networks start from principal

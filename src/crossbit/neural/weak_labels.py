@@ -1,9 +1,9 @@
 r"""Weak labels: unknown ones are filled in, and wrong ones corrected, from views of aligned rows.
 
-**Unknown labels** spread from labeled rows to their nearest rows, and from those on: each row takes
-the mean of the class scores of its neighbors, many times over (Zhou et al. 2004). Nearest are
-rows by all views together, unless one view, or the posteriors of all, predict held-out labels
-clearly better.
+**Unknown labels** are filled in by label propagation: each row takes the mean of the class scores
+of its nearest rows, many times over, so that classes spread from labeled rows to all (Zhou et al.
+2004). Distances are those of all views together. If one view alone, or the posteriors of all views,
+predict held-out labels better by more than a standard error, they fill in the labels instead.
 
 **Wrong labels**: the label of a row and the classes that two views predict, each out of fold, are
 three independent opinions on its true class. If rater $i$ is right with probability $\alpha_i$ and
@@ -28,16 +28,16 @@ from crossbit.neural.stacking import Stacked, stack
 
 _Ints = NDArray[np.int64]
 _Floats = NDArray[np.float32]
-_MIN_LABELS = 20  # labeled rows …
-_MIN_LABELS_PER_CLASS = 2  # … and those of a class, on average, that are not few
-_FEW = 0.2  # share of labeled rows below which few labels are left out
+_MIN_LABELS = 20  # labeled rows that always suffice, if they are …
+_MIN_LABELS_PER_CLASS = 2  # … on average
+_FEW = 0.2  # share of labeled rows from which on fewer suffice
 _MIN_UNKNOWN = 0.1  # share of unknown labels from which on they are filled in
 _MAX_ROWS = 10_000  # rows among which labels spread
 _NEIGHBORS = 10
-_SPREADS = 40
+_SPREADS = 40  # steps of propagation
 _KEEP = 0.05  # share of a labeled row's own class in each step
 _FOLDS = 10
-_MIN_ROWS = 50
+_MIN_ROWS = 50  # labeled rows of two views that show how many labels are wrong
 _MIN_NOISE = 0.15  # share of wrong labels from which on labels are corrected
 _MAX_CORRECTIONS = 3
 _FEW_CHANGES = 0.01  # share of changed labels at which they stay
@@ -46,9 +46,9 @@ _FLOOR = 1e-3  # least posterior of a class
 
 
 def without_few_labels(data: TrainingSet) -> TrainingSet:
-    """Learn from aligned rows instead of labels, if too few of them have one.
+    """Replace labels by the alignment of the rows as supervision, if too few rows have a label.
 
-    Labels of ten rows say less than a thousand rows that belong together in two views.
+    Ten labels say less than a thousand items, each seen in two views.
     """
     if not data.aligned or len(data.views) < 2 or not data.labels or data.pairs:
         return data
@@ -64,9 +64,9 @@ def without_few_labels(data: TrainingSet) -> TrainingSet:
 
 
 def stack_weak_labels(data: TrainingSet, seed: int, n_landmarks: int = 500) -> Stacked:
-    """Fit the posteriors of every modality; first fill in unknown labels, and correct wrong ones.
+    """Fit the posteriors of every modality, with unknown labels filled in and wrong ones corrected.
 
-    Labels are filled in and corrected if row i of every view is the same item, of one class.
+    This needs aligned rows with one class each; otherwise labels stay as they are.
 
     Args:
         data: A training set for which `can_stack` is true.
@@ -88,7 +88,7 @@ def stack_weak_labels(data: TrainingSet, seed: int, n_landmarks: int = 500) -> S
 
 
 def _with_classes(data: TrainingSet, columns: _Ints, classes: _Ints) -> TrainingSet:
-    """Return the set with other labels, given by the columns of their posteriors."""
+    """Return the set with other labels, given as columns of the posteriors."""
     labels = np.where(columns < 0, -1, classes[columns])
     return replace(data, labels=dict.fromkeys(data.labels, labels))
 
@@ -100,9 +100,9 @@ def _with_note(stacked: Stacked, note: str) -> Stacked:
 def _fill_unknown(
     data: TrainingSet, posteriors: Mapping[str, _Floats], given: _Ints, seed: int
 ) -> _Ints | None:
-    """Return classes with those of unlabeled rows filled in, where these have all views.
+    """Return the classes, filled in for unlabeled rows that have all views.
 
-    None if hardly any are unknown, or if too few or too many are known to fill in others.
+    None if less than a tenth is unknown, or if too few are known to validate, or more than enough.
 
     Args:
         data: The views, aligned.
