@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from crossbit import CCAITQ, DataError, Hasher, HashModel, Pairs, RankedCCA
 from crossbit._progress import Step
 from crossbit.data import training_set
-from crossbit.hashers._correspondence import Bags, group_rows
+from crossbit.data.correspondence import Bags, group_rows
 from crossbit.hashers.rankedcca import _info_nce, _reciprocal_rank
 from crossbit.linalg.cca import CCA
 from crossbit.metrics import mean_average_precision, same_class

@@ -93,11 +93,11 @@ def test_a_file_may_take_a_multiple_of_its_size_but_not_more_than_there_is(
     path = tmp_path / "x"
     path.write_bytes(bytes(1000))
     monkeypatch.setattr(arrays, "_HARMLESS", 0)
-    monkeypatch.setattr(arrays, "_available_memory", lambda: 10**9)
+    monkeypatch.setattr(arrays, "available_memory", lambda: 10**9)
     check_decoded(path, 100_000)
     with pytest.raises(DataError, match="set CROSSBIT_MAX_DECODED=1G"):
         check_decoded(path, 100_001)
-    monkeypatch.setattr(arrays, "_available_memory", lambda: 10_000)
+    monkeypatch.setattr(arrays, "available_memory", lambda: 10_000)
     check_memory("x", 10_000)
     with pytest.raises(DataError, match="x: would take"):
         check_memory("x", 10_001)
@@ -124,13 +124,13 @@ def test_the_variable_takes_units(
 
 def test_the_memory_of_a_container_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrays, "_CGROUP", tmp_path)
-    free = arrays._available_memory()
+    free = arrays.available_memory()
     assert free > 0
     (tmp_path / "memory.max").write_text("5000\n")
     (tmp_path / "memory.current").write_text("3000\n")
-    assert arrays._available_memory() == 2000
+    assert arrays.available_memory() == 2000
     (tmp_path / "memory.max").write_text("max\n")
-    assert arrays._available_memory() > 2000
+    assert arrays.available_memory() > 2000
 
 
 @pytest.fixture(scope="module")

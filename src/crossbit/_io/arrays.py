@@ -32,7 +32,7 @@ _CGROUP = Path("/sys/fs/cgroup")
 def check_decoded(path: Path, nbytes: int) -> None:
     """Raise a `DataError` if the decoded content of a file would exceed the limit."""
     limit = max(_HARMLESS, _MAX_RATIO * path.stat().st_size)
-    check_memory(str(path), nbytes, min(limit, _available_memory()))
+    check_memory(str(path), nbytes, min(limit, available_memory()))
 
 
 def check_memory(what: str, nbytes: int, limit: int | None = None) -> None:
@@ -40,7 +40,7 @@ def check_memory(what: str, nbytes: int, limit: int | None = None) -> None:
     if (custom := os.environ.get(_VARIABLE)) is not None:
         limit = _parse_bytes(custom)
     elif limit is None:
-        limit = _available_memory()
+        limit = available_memory()
     if nbytes > limit:
         raise DataError(
             f"{what}: would take {_format_bytes(nbytes)} of memory, the limit is"
@@ -60,7 +60,7 @@ def _format_bytes(nbytes: int) -> str:
     return f"{nbytes / 2**30:,.1f} GiB" if nbytes >= 2**30 else f"{nbytes / 2**20:,.1f} MiB"
 
 
-def _available_memory() -> int:
+def available_memory() -> int:
     """Bytes that can be allocated without swapping, in this container; 2⁶³ if it is unknown."""
     available = 2**63
     with suppress(OSError, ValueError, StopIteration):

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,8 @@ class TrainingSet:
         aligned_supervision: Whether the hasher should learn from that alignment.
         neighbors: Modality → nearest and far rows of its anchors, empty without neighbors.
         class_names: The word of each class number, if the labels were words.
+        posteriors: Modality → class posteriors of its rows, shape (n, classes), each by classifiers
+            that did not see the row; empty unless the views were made from them.
     """
 
     views: dict[str, NDArray[Any]]
@@ -52,15 +54,38 @@ class TrainingSet:
     aligned_supervision: bool
     neighbors: dict[str, Neighbors] = field(default_factory=dict)
     class_names: tuple[str, ...] = ()
+    posteriors: dict[str, NDArray[np.float32]] = field(default_factory=dict)
 
     @property
     def modalities(self) -> list[str]:
         """Names of the views, in the order given."""
         return list(self.views)
 
+    @property
+    def n_values(self) -> int:
+        """Number of values of all views."""
+        return sum(view.size for view in self.views.values())
+
     def paired_rows(self, left: str, right: str) -> _Ints:
         """Return the row numbers at which both views of an aligned set are present."""
         return np.flatnonzero(self.present[left] & self.present[right])
+
+    def take(self, rows: Mapping[str, _Ints]) -> "TrainingSet":
+        """Return some rows of every view, and the pairs between them; neighbors are left out.
+
+        Args:
+            rows: Modality → row numbers in increasing order; the same for all if the set is
+                aligned.
+        """
+        return replace(
+            self,
+            views={name: view[rows[name]] for name, view in self.views.items()},
+            present={name: mask[rows[name]] for name, mask in self.present.items()},
+            labels={name: labels[rows[name]] for name, labels in self.labels.items()},
+            pairs=tuple(pairs.take(rows) for pairs in self.pairs),
+            neighbors={},
+            posteriors={name: P[rows[name]] for name, P in self.posteriors.items()},
+        )
 
     def labels_present(self) -> dict[str, NDArray[Any]]:
         """Return the labels, set to unknown where the row is absent from its view."""

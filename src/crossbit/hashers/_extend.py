@@ -8,18 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbit._validation import check_known
+from crossbit.data.correspondence import linked_rows
 from crossbit.data.pairs import Pairs
 from crossbit.data.training_set import TrainingSet, Views, training_set
 from crossbit.errors import DataError
-from crossbit.hashers._correspondence import linked_rows
 from crossbit.hashers.rankeditq import log_softmax, rank_loss, signs
+from crossbit.inputs.steps import fit_steps
 from crossbit.linalg.logistic import fit_validated
 from crossbit.linalg.optimize import Adam
 from crossbit.linalg.pca import principal
 from crossbit.linalg.ridge import Ridge
 from crossbit.model.hashmodel import HashModel
-from crossbit.model.layers import Affine, Layer, Softmax
-from crossbit.model.preprocessing import apply_layers, fit_preprocessing
+from crossbit.model.layers import Affine, Layer, Softmax, apply_layers
 from crossbit.model.recipe import Recipe
 
 _CANDIDATES = (
@@ -198,7 +198,7 @@ def _fits(targets: _Floats) -> dict[str, _Fit]:
 
 
 def _regress(steps: str, X: _Floats, targets: _Floats, random: np.random.Generator) -> list[Layer]:
-    layers = fit_preprocessing(steps, X, random)
+    layers = fit_steps(steps, X, random)
     ridge = Ridge(apply_layers(layers, X), targets)
     _, decay = ridge.leave_one_out()
     return [*layers, Affine(*ridge.solve(decay))]
@@ -208,7 +208,7 @@ def _classify(X: _Floats, targets: _Floats, random: np.random.Generator) -> list
     """Mean of the distinct outputs, weighted by the probability of each."""
     outputs, classes = np.unique(targets, axis=0, return_inverse=True)
     one_hot = np.eye(len(outputs), dtype=np.float32)[classes.reshape(-1)]
-    layers = fit_preprocessing(_CLASS_INPUTS, X, random)
+    layers = fit_steps(_CLASS_INPUTS, X, random)
     seed = int(random.integers(1 << 31))
     regression = fit_validated(apply_layers(layers, X), one_hot, multi_label=False, seed=seed)
     return [*layers, Affine(*regression), Softmax(), Affine(outputs, np.zeros(outputs.shape[1]))]

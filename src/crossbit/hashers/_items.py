@@ -1,4 +1,4 @@
-"""Items: the rows of all modalities joined by item, with their labels and prepared features."""
+"""Items: the rows of all modalities joined by item, with their labels and features."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,6 @@ from crossbit.errors import DataError
 from crossbit.linalg.pca import Matrix
 from crossbit.model.hashmodel import HashModel
 from crossbit.model.layers import Affine, Layer
-from crossbit.model.preprocessing import apply_layers, fit_preprocessing
 
 Ints: TypeAlias = NDArray[np.int64]
 
@@ -23,15 +22,13 @@ class ItemView:
 
     Args:
         rows: The item of each row that is present.
-        features: The prepared features of those rows, centered, shape (rows, d).
+        features: The features of those rows, centered, shape (rows, d).
         mean: What was subtracted to center them.
-        layers: Layers from raw rows to features before centering.
     """
 
     rows: Ints
     features: Matrix
     mean: Matrix
-    layers: list[Layer]
 
     def at_items(self, values: Matrix, n: int) -> Matrix:
         """Values of the rows at their items; items without this modality get zeros."""
@@ -44,8 +41,8 @@ class ItemView:
         return factor(self.features, targets[self.rows], decay)
 
     def encoder(self, weights: Matrix) -> list[Layer]:
-        """Layers from raw rows to features times ``weights``."""
-        return [*self.layers, Affine(weights, -self.mean @ weights)]
+        """Layers from rows to centered features times ``weights``."""
+        return [Affine(weights, -self.mean @ weights)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,8 +63,8 @@ class Items:
         return len(self.labels)
 
     @classmethod
-    def labeled(cls, data: TrainingSet, inputs: str, random: np.random.Generator) -> "Items":
-        """Return the rows whose labels are known as items, with features prepared by ``inputs``."""
+    def labeled(cls, data: TrainingSet) -> "Items":
+        """Return the rows whose labels are known as items."""
         one_hot = data.one_hot()
         masks = {name: np.asarray(member.any(axis=1)) for name, member in one_hot.items()}
         if data.aligned:
@@ -83,14 +80,14 @@ class Items:
             labels = np.concatenate(present).astype(np.float64)
         if not len(labels):
             raise DataError("no row has a known label; at least two classes are needed")
-        return cls(labels, _prepare(data, rows, masks, inputs, random))
+        return cls(labels, _centered(data, rows, masks))
 
     @classmethod
-    def aligned(cls, data: TrainingSet, inputs: str, random: np.random.Generator) -> "Items":
-        """Return the rows of aligned views as items, with features prepared by ``inputs``."""
+    def aligned(cls, data: TrainingSet) -> "Items":
+        """Return the rows of aligned views as items."""
         rows = {name: np.flatnonzero(present) for name, present in data.present.items()}
         n = len(next(iter(data.views.values())))
-        return cls(np.zeros((n, 0)), _prepare(data, rows, data.present, inputs, random))
+        return cls(np.zeros((n, 0)), _centered(data, rows, data.present))
 
     def patterns(self) -> list[tuple[list[str], Ints]]:
         """Return the combinations of modalities that occur, each with the items that have it."""
@@ -110,20 +107,14 @@ class Items:
         return HashModel(encoders, n_bits)
 
 
-def _prepare(
-    data: TrainingSet,
-    rows: Mapping[str, Ints],
-    masks: Mapping[str, NDArray[np.bool_]],
-    inputs: str,
-    random: np.random.Generator,
+def _centered(
+    data: TrainingSet, rows: Mapping[str, Ints], masks: Mapping[str, NDArray[np.bool_]]
 ) -> dict[str, ItemView]:
     views = {}
     for name, view in data.views.items():
-        X = np.asarray(view[masks[name]], np.float32)
-        layers = fit_preprocessing(inputs, X, random)
-        F = apply_layers(layers, X).astype(np.float64)
+        F = np.asarray(view[masks[name]], np.float64)
         mean = F.mean(axis=0)
-        views[name] = ItemView(rows[name], F - mean, mean, layers)
+        views[name] = ItemView(rows[name], F - mean, mean)
     return views
 
 

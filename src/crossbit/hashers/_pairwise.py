@@ -1,10 +1,8 @@
 """Bits of two modalities from signed pairs: directions, thresholds and boosting."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -13,7 +11,7 @@ from numpy.typing import NDArray
 from crossbit.data.training_set import TrainingSet
 from crossbit.errors import DataError
 from crossbit.model.hashmodel import HashModel
-from crossbit.model.layers import Affine, Layer
+from crossbit.model.layers import Affine
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
@@ -109,17 +107,15 @@ class PairedRows:
         right = _project(self.Y, bit.q) >= bit.right
         return np.where(left[self.index[:, 0]] == right[self.index[:, 1]], 1.0, -1.0)
 
-    def model(
-        self, bits: list[Bit], layers: Mapping[str, Sequence[Layer]] = MappingProxyType({})
-    ) -> HashModel:
-        """Build a model from bits, with one affine layer per modality after the given layers."""
+    def model(self, bits: list[Bit]) -> HashModel:
+        """Build a model from bits, with one affine layer per modality."""
         directions = (
             np.stack([bit.p for bit in bits], axis=1),
             np.stack([bit.q for bit in bits], axis=1),
         )
         thresholds = ([bit.left for bit in bits], [bit.right for bit in bits])
         encoders = {
-            name: [*layers.get(name, ()), Affine(W, -mean @ W - np.array(threshold))]
+            name: [Affine(W, -mean @ W - np.array(threshold))]
             for name, W, mean, threshold in zip(
                 self.names, directions, self.means, thresholds, strict=True
             )

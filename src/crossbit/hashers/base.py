@@ -11,13 +11,15 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from crossbit._progress import OnStep, log_progress
-from crossbit._validation import check_bits, check_installed
+from crossbit._threads import training_threads
+from crossbit._validation import check_bits, check_installed, check_known
 from crossbit.data import training_set
 from crossbit.data.labels import LabelsArgument, is_known
 from crossbit.data.neighbors import NeighborsArgument
 from crossbit.data.pairs import Pairs
 from crossbit.data.training_set import TrainingSet, Views
 from crossbit.errors import DataError
+from crossbit.inputs import Inputs, Preparation, prepare
 from crossbit.model.hashmodel import HashModel
 
 HASHERS: dict[str, type["Hasher"]] = {}
@@ -31,15 +33,25 @@ class Hasher(ABC):
     """A method that learns hash functions: its fields are its configuration, `fit` does the work.
 
     A subclass declares the supervision and the number of modalities it accepts and implements
-    `_learn`. It is registered in `HASHERS` under its class name in lower case.
+    `_learn`, which sees prepared features. It is registered in `HASHERS` under its class name in
+    lower case.
 
     Args:
         n_bits: Length of a code, 1 to 1024.
         seed: Seed of all random choices; the same seed gives the same model.
+        inputs: How features are prepared, for all modalities or ``{modality: inputs}``; modalities
+            that a mapping does not name have the method's default. ``"none"``; steps joined by
+            ``+`` out of ``unit``, ``l1``, ``sqrt``, ``standardize``, ``center``, ``whiten``,
+            ``tags`` (0 → −1) and ``rbf(landmarks, scale)``; ``"auto"``, which chooses among them on
+            training rows (with labels by ridge regression of the classes; without labels by how
+            well linked rows find each other); or ``"posteriors"``: class posteriors of
+            cross-validated classifiers, where a training row is seen by fits that did not contain
+            it. The model stores the inputs as its first layers.
     """
 
     n_bits: int = 32
     seed: int = 0
+    inputs: str | dict[str, str] = "none"
 
     title: ClassVar[str]
     """One-line description, for lists of methods."""
@@ -104,16 +116,41 @@ class Hasher(ABC):
         self._check(data)
         path = None if checkpoint is None else Path(checkpoint)
         title = f"training {self.name()}"
-        with log_progress(title, _LOG, on_step, verbose=verbose) as report:
-            model = self._learn(data, checkpoint=path, on_step=report)
+        threads = training_threads(data.n_values, torch="torch" in self.libraries)
+        with log_progress(title, _LOG, on_step, verbose=verbose) as report, threads:
+            prepared = self._prepare(data)
+            learned = self._learn(prepared.data, checkpoint=path, on_step=report)
+        model = prepared.in_front_of(learned)
         card = {"method": self.name(), "fields": self.configuration(), "data": _summary(data)}
+        if prepared.summary:
+            card["inputs"] = dict(prepared.summary)
         return replace(model, card={**card, **model.card})
+
+    def _prepare(self, data: TrainingSet) -> Preparation:
+        """Fit the inputs on the training rows."""
+        return prepare(data, self._inputs_by_modality(data), self.seed)
+
+    def _inputs_by_modality(self, data: TrainingSet) -> dict[str, str]:
+        """Return modality → inputs; modalities that a mapping does not name have the default."""
+        default = next(field.default for field in fields(self) if field.name == "inputs")
+        given: Inputs = self.inputs
+        if isinstance(given, Mapping):
+            for name in given:
+                check_known(name, data.views, "modality of inputs")
+        by_modality = {
+            name: given.get(name, default) if isinstance(given, Mapping) else given
+            for name in data.views
+        }
+        for name, value in by_modality.items():
+            if not isinstance(value, str):
+                raise DataError(f"inputs of {name!r} must be text, got {value!r}")
+        return by_modality
 
     @abstractmethod
     def _learn(
         self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
     ) -> HashModel:
-        """Learn a model from validated data."""
+        """Learn a model of prepared features from validated data."""
 
     def _check_fields(self) -> None:
         """Reject fields of the wrong type and numbers that are negative or not finite."""
@@ -150,9 +187,14 @@ class Hasher(ABC):
 
     def _check(self, data: TrainingSet) -> None:
         """Reject data that this method cannot learn from."""
+        if (problem := self.accepts(data)) is not None:
+            raise DataError(problem)
+
+    def accepts(self, data: TrainingSet) -> str | None:
+        """Return why this method cannot learn from the data, None if it can."""
         for name, view in data.views.items():
             if view.ndim != 2 and not self.accepts_tensors:
-                raise DataError(
+                return (
                     f"{self.name()} needs views of shape (n, d), got {view.shape} for {name!r};"
                     " flatten them"
                 )
@@ -163,7 +205,7 @@ class Hasher(ABC):
                 limits = f"exactly {fewest}"
             elif most is None:
                 limits = f"at least {fewest}"
-            raise DataError(
+            return (
                 f"{self.name()} needs {limits} modalities, got {len(data.views)}: {data.modalities}"
             )
         kinds = ("labels", "pairs", "neighbors")
@@ -173,7 +215,8 @@ class Hasher(ABC):
         if self.supervision and not available & self.supervision:
             accepted = " or ".join(_in_words(kind) for kind in sorted(self.supervision))
             got = " and ".join(_in_words(kind) for kind in sorted(available))
-            raise DataError(f"{self.name()} learns from {accepted}, got {got or 'neither'}")
+            return f"{self.name()} learns from {accepted}, got {got or 'neither'}"
+        return None
 
     @classmethod
     def name(cls) -> str:

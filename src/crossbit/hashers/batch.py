@@ -38,7 +38,6 @@ class BATCH(Hasher):
         quantization: $\omega$.
         decay: Weight decay of the regressions.
         rounds: Number of alternations.
-        inputs: Preprocessing steps of the features, as in `MMNN`.
 
     Example:
         >>> import numpy as np
@@ -56,7 +55,7 @@ class BATCH(Hasher):
     quantization: float = 0.01
     decay: float = 0.01
     rounds: int = 6
-    inputs: str = "center+rbf(500, 0.5)"
+    inputs: str | dict[str, str] = "center+rbf(500, 0.5)"
 
     title: ClassVar[str] = "asymmetric discrete codes from labels, regressed on kernel features"
     supervision: ClassVar[frozenset[str]] = frozenset({"labels"})
@@ -65,7 +64,7 @@ class BATCH(Hasher):
         self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
     ) -> HashModel:
         random = np.random.default_rng(self.seed)
-        items = Items.labeled(data, self.inputs, random)
+        items = Items.labeled(data)
         B = self._codes(items, random, on_step)
         weights = {name: view.ridge(B, self.decay) for name, view in items.views.items()}
         return items.model(weights, self.n_bits)

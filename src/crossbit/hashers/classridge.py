@@ -14,7 +14,6 @@ from crossbit.hashers.base import Hasher
 from crossbit.linalg.ridge import Ridge
 from crossbit.model.hashmodel import HashModel
 from crossbit.model.layers import Affine
-from crossbit.model.preprocessing import apply_layers, fit_preprocessing
 
 _SHARES = 10.0 ** np.arange(-4, 4.5, 0.5)  # decays, as shares of the mean eigenvalue
 _DRAWS = 50
@@ -36,9 +35,6 @@ class ClassRidge(Hasher):
     A fast supervised baseline: it uses neither pairs nor margins, and is hard to beat where classes
     are well separated.
 
-    Args:
-        inputs: Preprocessing steps of the features, as in `MMNN`.
-
     Example:
         >>> import numpy as np
         >>> from crossbit import ClassRidge
@@ -51,7 +47,7 @@ class ClassRidge(Hasher):
         landmarks).
     """
 
-    inputs: str = "standardize+rbf"
+    inputs: str | dict[str, str] = "standardize+rbf"
 
     title: ClassVar[str] = "class codes regressed on kernel features: one linear solve"
     supervision: ClassVar[frozenset[str]] = frozenset({"labels"})
@@ -65,14 +61,12 @@ class ClassRidge(Hasher):
         encoders = {}
         for name, member in one_hot.items():
             rows = member.any(axis=1)
-            X = np.asarray(data.views[name][rows], np.float32)
-            layers = fit_preprocessing(self.inputs, X, random)
             B = member[rows] @ codes / member[rows].sum(axis=1, keepdims=True)
-            F = apply_layers(layers, X).astype(np.float64)
+            F = np.asarray(data.views[name][rows], np.float64)
             ridge = Ridge(F, B)
             mean_eigenvalue = ridge.eigenvalues.sum() / min(F.shape)
             _, decay = ridge.leave_one_out(_SHARES * max(mean_eigenvalue, 1e-300))
-            encoders[name] = [*layers, Affine(*ridge.solve(decay))]
+            encoders[name] = [Affine(*ridge.solve(decay))]
         return HashModel(encoders, self.n_bits)
 
 

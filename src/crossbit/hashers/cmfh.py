@@ -29,7 +29,6 @@ class CMFH(Hasher):
         regression_weight: $\mu$.
         decay: $\gamma$.
         rounds: Number of alternations.
-        inputs: Preprocessing steps of the features, as in `MMNN`.
 
     Example:
         >>> import numpy as np
@@ -46,7 +45,7 @@ class CMFH(Hasher):
     regression_weight: float = 100.0
     decay: float = 0.01
     rounds: int = 100
-    inputs: str = "none"
+    inputs: str | dict[str, str] = "none"
 
     title: ClassVar[str] = "a matrix factorization that all modalities share: linear, no labels"
     supervision: ClassVar[frozenset[str]] = frozenset({"aligned"})
@@ -56,7 +55,7 @@ class CMFH(Hasher):
         self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
     ) -> HashModel:
         random = np.random.default_rng(self.seed)
-        items = Items.aligned(data, self.inputs, random)
+        items = Items.aligned(data)
         V = random.random((len(items), self.n_bits))
         P: dict[str, Matrix] = {}
         for number in range(1, self.rounds + 1):

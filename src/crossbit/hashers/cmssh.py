@@ -1,21 +1,16 @@
 """Cross-modality similarity-sensitive hashing: boosted pairs of half-spaces."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
-import numpy as np
-
 from crossbit._progress import OnStep, Step
-from crossbit._validation import check_known
 from crossbit.data.training_set import TrainingSet
 from crossbit.errors import DataError
 from crossbit.hashers._pairwise import Bit, Boosting, Floats, PairedRows
 from crossbit.hashers.base import Hasher
 from crossbit.linalg.pca import singular_pairs
 from crossbit.model.hashmodel import HashModel
-from crossbit.model.layers import Layer
-from crossbit.model.preprocessing import apply_layers, fit_preprocessing
 
 
 @dataclass(kw_only=True)
@@ -34,7 +29,9 @@ class CMSSH(Hasher):
 
     If no thresholds on the leading pair reach $r > 0$, the next singular pair is tried. If none is
     left, or a bit classifies every pair correctly, boosting restarts on randomly reweighted pairs.
-    All bits count equally in a code: $\alpha$ only updates the weights.
+    All bits count equally in a code: $\alpha$ only updates the weights. The directions depend on
+    the scales of the columns: ``inputs="standardize"`` or ``"whiten"`` may be much better than the
+    raw columns of the original.
 
     It learns from pairs across the two modalities, otherwise from labels, otherwise from aligned
     views.
@@ -44,9 +41,6 @@ class CMSSH(Hasher):
             pairs are all used.
         n_dissimilar: Maximum number of dissimilar pairs drawn.
         step: ``"adaboost"`` for the $\alpha$ above, or a number that every bit uses.
-        inputs: Preprocessing, for all modalities or ``{modality: steps}``, with the steps of
-            `MMNN`. The directions depend on the scales of the columns, so that ``"standardize"``
-            or ``"whiten"`` may be much better.
 
     Example:
         >>> from crossbit import CMSSH
@@ -71,9 +65,6 @@ class CMSSH(Hasher):
     def _learn(
         self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
     ) -> HashModel:
-        layers: dict[str, list[Layer]] = {}
-        if self.inputs != "none":
-            layers, data = _preprocess(data, self.inputs, self.seed)
         rows = PairedRows.of(
             data, n_similar=self.n_similar, n_dissimilar=self.n_dissimilar, seed=self.seed
         )
@@ -92,7 +83,7 @@ class CMSSH(Hasher):
             boosting.update(rows.agreement(bit))
             if on_step is not None:
                 on_step(Step(len(bits), self.n_bits, loss=boosting.bound))
-        return rows.model(bits, layers)
+        return rows.model(bits)
 
     def _alpha(self) -> float | None:
         """The fixed α of all bits; None for AdaBoost's."""
@@ -103,26 +94,6 @@ class CMSSH(Hasher):
         if not is_number or not 0 < step < float("inf"):  # type: ignore[operator]
             raise DataError(f"cmssh: step must be 'adaboost' or a number above 0, got {step!r}")
         return float(step)  # type: ignore[arg-type]
-
-
-def _preprocess(
-    data: TrainingSet, inputs: str | dict[str, str], seed: int
-) -> tuple[dict[str, list[Layer]], TrainingSet]:
-    """Fit the preprocessing on the rows that are present and apply it to them."""
-    if isinstance(inputs, dict):
-        for name in inputs:
-            check_known(name, data.views, "modality of inputs")
-    layers = {}
-    views = {}
-    random = np.random.default_rng([seed, 2])
-    for name, view in data.views.items():
-        present = data.present[name]
-        steps = inputs.get(name, "none") if isinstance(inputs, dict) else inputs
-        layers[name] = fit_preprocessing(steps, view[present], random)
-        rows = apply_layers(layers[name], view[present])
-        views[name] = np.full((len(view), rows.shape[1]), np.nan, np.float32)
-        views[name][present] = rows
-    return layers, replace(data, views=views)
 
 
 def _leading_bit(rows: PairedRows, signed: Floats) -> Bit | None:

@@ -31,8 +31,6 @@ class DCH(Hasher):
         decay: $\lambda$.
         regression_weight: $\mu$.
         rounds: Number of alternations.
-        inputs: Preprocessing steps of the features, as in `MMNN`; without ``rbf`` the hash
-            functions are linear.
 
     Example:
         >>> import numpy as np
@@ -49,7 +47,7 @@ class DCH(Hasher):
     decay: float = 1.0
     regression_weight: float = 1e-5
     rounds: int = 10
-    inputs: str = "center+rbf(500, 0.5)"
+    inputs: str | dict[str, str] = "center+rbf(500, 0.5)"
 
     title: ClassVar[str] = "discrete codes that classify linearly, regressed on kernel features"
     supervision: ClassVar[frozenset[str]] = frozenset({"labels"})
@@ -58,7 +56,7 @@ class DCH(Hasher):
         self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
     ) -> HashModel:
         random = np.random.default_rng(self.seed)
-        items = Items.labeled(data, self.inputs, random)
+        items = Items.labeled(data)
         n = len(items)
         B = signs(random.standard_normal((n, self.n_bits)))
         P: dict[str, Matrix] = {}

@@ -11,7 +11,6 @@ from crossbit.data.training_set import TrainingSet
 from crossbit.errors import DataError
 from crossbit.hashers.base import Hasher
 from crossbit.model.hashmodel import HashModel
-from crossbit.model.preprocessing import apply_layers, fit_preprocessing
 
 
 @dataclass(kw_only=True)
@@ -36,7 +35,6 @@ class DJSRH(Hasher):
         epochs: Passes over the items.
         batch: Items per step.
         learning_rate: Learning rate of Adam.
-        inputs: Preprocessing steps of the features, as in `MMNN`.
 
     Example:
         >>> import numpy as np
@@ -57,7 +55,7 @@ class DJSRH(Hasher):
     epochs: int = 60
     batch: int = 256
     learning_rate: float = 1e-3
-    inputs: str = "center+unit"
+    inputs: str | dict[str, str] = "center+unit"
 
     title: ClassVar[str] = "networks that reproduce the similarities of all modalities, no labels"
     supervision: ClassVar[frozenset[str]] = frozenset({"aligned"})
@@ -75,13 +73,9 @@ class DJSRH(Hasher):
                 "djsrh learns from rows that are present in every view, got"
                 f" {int(complete.sum())}; use another method, such as ccaitq"
             )
-        random = np.random.default_rng(self.seed)
-        layers = {}
-        features = {}
-        for name, view in data.views.items():
-            X = np.asarray(view[complete], np.float32)
-            layers[name] = fit_preprocessing(self.inputs, X, random)
-            features[name] = apply_layers(layers[name], X)
+        features = {
+            name: np.asarray(view[complete], np.float32) for name, view in data.views.items()
+        }
         training = JointSemantics(
             second_order=self.second_order,
             scale=self.scale,
@@ -92,7 +86,4 @@ class DJSRH(Hasher):
             learning_rate=self.learning_rate,
             seed=self.seed,
         )
-        networks = training.train(features, self.n_bits, on_step)
-        return HashModel(
-            {name: [*layers[name], *networks[name]] for name in data.views}, self.n_bits
-        )
+        return HashModel(training.train(features, self.n_bits, on_step), self.n_bits)

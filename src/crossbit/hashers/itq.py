@@ -13,7 +13,7 @@ from crossbit.hashers.base import Hasher
 from crossbit.linalg.itq import itq, random_rotation
 from crossbit.linalg.pca import principal
 from crossbit.model.hashmodel import HashModel
-from crossbit.model.preprocessing import projection_layers
+from crossbit.model.layers import projection_layers
 
 _SAMPLE = 50_000  # rows that suffice for components and rotation
 

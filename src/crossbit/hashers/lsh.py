@@ -10,24 +10,21 @@ from crossbit._progress import OnStep
 from crossbit.data.training_set import TrainingSet
 from crossbit.hashers.base import Hasher
 from crossbit.model.hashmodel import HashModel
-from crossbit.model.preprocessing import projection_layers
+from crossbit.model.layers import Affine
 
 
 @dataclass(kw_only=True)
 class LSH(Hasher):
-    r"""Locality-sensitive hashing by random hyperplanes; only the mean is learned.
+    r"""Locality-sensitive hashing by random hyperplanes; only the inputs are learned.
 
-    Bit $i$ is $\operatorname{sign}(p_i^\top (x - \mu))$ with $p_i$ drawn from a normal
-    distribution. Two rows at an angle $\theta$ (seen from $\mu$) differ in each bit with
-    probability $\theta / \pi$, so the Hamming distance estimates the angle; the error falls with
-    the square root of the number of bits.
+    Bit $i$ is $\operatorname{sign}(p_i^\top x)$ with $p_i$ drawn from a normal distribution. Two
+    rows at an angle $\theta$ differ in each bit with probability $\theta / \pi$, so the Hamming
+    distance estimates the angle; the error falls with the square root of the number of bits. The
+    default inputs are centered; ``inputs="none"`` measures angles at the origin.
 
     Modalities of the same width share their hyperplanes, so that features that already live in one
     space (such as both halves of a joint image–text encoder) can be searched across modalities.
     Modalities of different widths can only be searched within themselves.
-
-    Args:
-        center: Subtract the mean of the training rows first.
 
     Example:
         >>> import numpy as np
@@ -40,7 +37,7 @@ class LSH(Hasher):
         M. S. Charikar. "Similarity estimation techniques from rounding algorithms." STOC 2002.
     """
 
-    center: bool = True
+    inputs: str | dict[str, str] = "center"
 
     title: ClassVar[str] = "random hyperplanes: Hamming distances estimate angles, no training"
     supervision: ClassVar[frozenset[str]] = frozenset()
@@ -50,10 +47,8 @@ class LSH(Hasher):
     ) -> HashModel:
         encoders = {}
         for name, view in data.views.items():
-            X = np.asarray(view[data.present[name]], np.float64)
             # One stream per width: equal widths share hyperplanes, and short codes are prefixes.
-            random = np.random.default_rng([self.seed, X.shape[1]])
-            P = random.standard_normal((self.n_bits, X.shape[1])).T
-            mean = X.mean(axis=0) if self.center else np.zeros(X.shape[1])
-            encoders[name] = projection_layers(mean, P, X.std(axis=0))
+            random = np.random.default_rng([self.seed, view.shape[1]])
+            P = random.standard_normal((self.n_bits, view.shape[1])).T
+            encoders[name] = [Affine(P, np.zeros(self.n_bits))]
         return HashModel(encoders, self.n_bits)

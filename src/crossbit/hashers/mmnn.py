@@ -9,7 +9,7 @@ from crossbit._progress import OnStep
 from crossbit.data.training_set import TrainingSet
 from crossbit.errors import DataError
 from crossbit.hashers.base import Hasher
-from crossbit.hashers.ccaitq import fit_transfer
+from crossbit.inputs import Preparation, prepare
 from crossbit.model.hashmodel import HashModel
 
 if TYPE_CHECKING:
@@ -28,26 +28,9 @@ class MMNN(Hasher):
        \mathcal L_{ab} = \frac{1}{2|P|} \sum_{P} \|\xi_a - \xi_b\|^2
                        + \frac{1}{2|N|} \sum_{N} \max\{0, m_{ab} - \|\xi_a - \xi_b\|\}^2. $$
 
-    It learns from labels, pairs, aligned rows, neighbors or any mixture of them, for any number of
-    modalities.
-    With a single modality it is the siamese network.
-
-    **The default options** need no tuning.
-
-    * With labels, each modality first gets classifiers: logistic regressions on linear and on RBF
-      features, and a forest of randomized trees. Cross-validation chooses the preprocessing (square
-      roots, unit length, scaled or only centered columns), the penalties, and the weights of the
-      classifiers. The networks then learn from *out-of-fold* class posteriors, as soft labels. This
-      second step does not see the labels, so the labels of all rows can choose among margins,
-      weights, steepness and losses.
-    * With labels for some of the aligned rows, label propagation fills in the others. If less than
-      a fifth of the rows has a label, and these are fewer than 20 or fewer than two per class,
-      labels are left out and networks learn from the aligned rows alone.
-    * With aligned rows only, networks start from the canonical correlations of `CCAITQ`, and a
-      validation split chooses the regularization.
-    * With neighbors, such as those of embeddings of one kind, networks start from principal
-      components and ITQ, and learn the order of the rows of each batch by the given metric.
-    * Otherwise networks learn from standardized features, and a validation split stops training.
+    It learns from labels, pairs or mixtures of them with aligned rows, for any number of
+    modalities. With a single modality it is the siamese network. `AutoHash` chooses inputs and
+    method for you; this class does what its fields say.
 
     Small sets (less than 50 million values in all views) are trained on one thread, so that the
     same seed gives the same model on any number of cores; larger ones on the threads of torch, and
@@ -56,24 +39,24 @@ class MMNN(Hasher):
     Args:
         hidden: Widths of hidden layers, for all modalities or ``{modality: widths}``; empty for one
             affine layer.
-        inputs: Preprocessing, for all modalities or ``{modality: steps}``: ``"auto"``, or steps
-            joined by ``+`` out of ``none``, ``unit``, ``l1``, ``sqrt``, ``standardize``,
-            ``center``, ``tags`` (0 → −1) and ``rbf(landmarks, scale)``. The model stores them.
-        landmarks: Maximum number of landmarks of ``"auto"``; more take longer and may improve
-            results a little.
         alpha: $\alpha$, the weight of the losses within a modality, for all or
             ``{modality: weight}``.
         margin: $m$, a Euclidean distance between outputs (at most $2\sqrt{\text{bits}}$) or a share
             of that maximum such as ``"75%"``; for all, or a mapping with keys ``"image-text"`` (in
-            either order), ``"image"`` and ``"default"``.
-        loss: ``"contrastive"`` as above, ``"ranking"`` (a softmax over all pairs of a batch),
-            ``"precision"`` (a smooth average precision of the batch), ``"unhinged"`` (eq. 1 of the
-            paper: no margin), or ``"auto"``: contrastive for labels and pairs, ranking if only
-            similar rows are known.
+            either order), ``"image"`` and ``"default"``. ``"auto"`` chooses among 50, 75 and 100 %
+            on the validation part; without one it is 75 %.
+        loss: ``"contrastive"`` as above, ``"unhinged"`` (eq. 1 of the paper: no margin),
+            ``"ranking"`` (a softmax over all pairs of a batch) or ``"precision"`` (a smooth average
+            precision of the batch). Where only similar rows are known (aligned rows, similar pairs,
+            neighbors), ``"ranking"``.
         temperature: Temperature of the ranking loss.
-        sums: Sum over pairs as printed in the paper, instead of averaging positives and negatives.
+        sums: Sum over pairs, as printed in the paper, instead of averaging similar and dissimilar
+            pairs separately.
         n_pairs: Numbers of similar and dissimilar pairs to draw from labels for each loss; None for
             all pairs.
+        soft_labels: Two rows are similar with a probability that follows from their class
+            posteriors, $\sum_c p_c q_c$, instead of by their labels; needs
+            ``inputs="posteriors"``. All networks then start from the same weights.
         beta: Steepness $\beta$, or its first and last value: it then grows in ten stages.
         quantization: Weight of a penalty for outputs away from ±1.
         balance: Weight of a penalty for bits that are not +1 as often as −1.
@@ -92,13 +75,11 @@ class MMNN(Hasher):
             of any size.
         steps: Maximum number of steps.
         validation: Share of the supervision that is held out to decide when to stop; training is
-            then repeated on all rows.
+            then repeated on all rows. 0 trains for all steps.
         patience: Evaluations on the validation part without improvement before training stops.
         networks: Custom torch modules for some modalities, which map rows to ``n_bits`` scores. A
-            copy is trained, exported to ONNX and stored in the model.
-        transfer: Learn codes for classes that are not among the training labels: canonical
-            correlations of aligned rows, whose regularization is chosen on classes held out. All
-            other fields but ``n_bits`` and ``seed`` are then unused.
+            copy is trained, exported to ONNX and stored in the model. Their rows stay as they are
+            unless a mapping ``inputs`` names the modality.
         device: ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"mps"``.
 
     Example:
@@ -115,15 +96,15 @@ class MMNN(Hasher):
         similarity-preserving hashing." TPAMI 2014.
     """
 
+    inputs: str | dict[str, str] = "standardize"
     hidden: tuple[int, ...] | dict[str, tuple[int, ...]] = ()
-    inputs: str | dict[str, str] = "auto"
-    landmarks: int = 500
     alpha: float | dict[str, float] = 0.3
     margin: float | str | dict[str, float | str] = "auto"
-    loss: str = "auto"
+    loss: str = "contrastive"
     temperature: float = 0.2
     sums: bool = False
     n_pairs: tuple[int, int] | None = None
+    soft_labels: bool = False
     beta: float | tuple[float, float] = 1.0
     quantization: float = 0.0
     balance: float = 0.0
@@ -139,7 +120,6 @@ class MMNN(Hasher):
     validation: float = 0.2
     patience: int = 10
     networks: "dict[str, nn.Module] | None" = None
-    transfer: bool = False
     device: str = "auto"
 
     title: ClassVar[str] = "coupled siamese networks, within and across modalities"
@@ -168,23 +148,38 @@ class MMNN(Hasher):
                 raise DataError(
                     f"{name!r}: rows of shape {view.shape[1:]} need a custom network in networks="
                 )
+        inputs = self._inputs_by_modality(data)
+        if self.soft_labels and set(inputs.values()) != {"posteriors"}:
+            raise DataError(
+                f"soft_labels needs inputs='posteriors' for every modality, got {self.inputs!r}"
+            )
+        only_similar = not data.labels and all(pairs.similar.all() for pairs in data.pairs)
+        if only_similar and self.loss in ("contrastive", "unhinged"):
+            raise DataError(
+                f"the {self.loss} loss needs dissimilar pairs or labels; where only similar rows"
+                " are known, use RankedCCA (several modalities), RankedITQ (one) or loss='ranking'"
+            )
+
+    def _inputs_by_modality(self, data: TrainingSet) -> dict[str, str]:
+        inputs = super()._inputs_by_modality(data)
+        named = self.inputs if isinstance(self.inputs, Mapping) else {}
+        return inputs | {name: "none" for name in self.networks or {} if name not in named}
+
+    def _prepare(self, data: TrainingSet) -> Preparation:
+        return prepare(data, self._inputs_by_modality(data), self.seed, lazy=self.online)
 
     def _learn(
         self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
     ) -> HashModel:
-        if self.transfer:
-            return fit_transfer(data, self.n_bits, self.seed)
         from crossbit.neural.selection import fit_networks
-        from crossbit.neural.threads import training_threads
 
-        with training_threads(sum(view.size for view in data.views.values())):
-            return fit_networks(
-                data,
-                vars(self),
-                configuration=self.configuration(),
-                checkpoint=checkpoint,
-                on_step=on_step,
-            )
+        return fit_networks(
+            data,
+            vars(self),
+            configuration=self.configuration(),
+            checkpoint=checkpoint,
+            on_step=on_step,
+        )
 
     def configuration(self) -> dict[str, Any]:
         """Return the fields as JSON has them; a custom network is represented by its class name."""

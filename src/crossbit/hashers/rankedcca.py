@@ -1,9 +1,9 @@
 """Canonical correlations, refined by a ranking loss."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from itertools import combinations, permutations
+from itertools import combinations
 from pathlib import Path
 from typing import ClassVar
 
@@ -11,17 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbit._progress import OnStep, StepCounter
-from crossbit._validation import present_rows
+from crossbit._validation import check_number, present_rows
 from crossbit.codes import prefix_lengths
+from crossbit.data.correspondence import Bags, group_rows
 from crossbit.data.training_set import TrainingSet
-from crossbit.hashers._correspondence import Bags, group_rows
+from crossbit.errors import DataError
 from crossbit.hashers.base import Hasher
-from crossbit.linalg.cca import CCA
+from crossbit.linalg.cca import CCA, best_regularization
 from crossbit.linalg.itq import itq, nested_itq, random_rotation
 from crossbit.linalg.optimize import Adam
+from crossbit.metrics.counterparts import reciprocal_rank
 from crossbit.model.hashmodel import HashModel
 from crossbit.model.layers import Affine, Layer, Standardize, Tanh
-from crossbit.model.preprocessing import apply_layers, fit_preprocessing
 
 _Ints = NDArray[np.int64]
 _Floats = NDArray[np.float32]
@@ -29,15 +30,10 @@ _Matrix = NDArray[np.float64]
 _Weights = dict[str, tuple[_Floats, _Floats]]
 """Modality → weight (k, bits) and bias (bits,)."""
 
-# Preparations of the features, each with the regularizations to try.
-_CANDIDATES = {
-    "standardize": (0.1, 0.3, 1.0, 3.0),
-    "standardize+rbf(1500)+standardize": (0.01, 0.03, 0.1, 0.3),
-}
-_N_CANDIDATES = sum(map(len, _CANDIDATES.values()))
 _HELD_OUT = 0.2
 _MAX_HELD_OUT = 1000
 _MIN_HELD_OUT = 10
+_FEW_ITEMS = 0.3  # regularization where too few items can be held out, else the first to try
 _MAX_AXES = 768  # principal axes of a modality
 _DIRECTIONS = 512
 _ROUNDS = 20
@@ -59,15 +55,14 @@ class RankedCCA(Hasher):
     NumPy only, and seconds. An item with several rows of a modality, such as an image with five
     captions, is represented by a new random mixture of them in every step.
 
-    Features are linear or similarities to landmarks. A held-out fifth of the items chooses between
-    them, the regularization and whether the ranking loss helps, by the mean reciprocal rank of
-    their counterparts. The recommended method if only correspondence is known.
+    By default the features are linear or similarities to landmarks. A held-out fifth of the items
+    chooses between them, the regularization and whether the ranking loss helps, by the mean
+    reciprocal rank of their counterparts. The recommended method if only correspondence is known.
 
     Args:
-        inputs: Preprocessing steps of the features (`crossbit.model.preprocessing`), or
-            ``"auto"`` to choose them.
-        regularization: Regularization of the canonical directions, in mean variances; chosen by
-            held-out items if ``inputs="auto"``.
+        regularization: Regularization of the canonical directions, in mean variances; None searches
+            the one at which held-out items best find their counterparts, and whether the ranking
+            loss helps.
         power: Directions are weighted by their correlation to this power.
         sharpness: $1 / (\tau \sqrt q)$: short codes, whose distances are coarse, get a higher
             temperature.
@@ -93,8 +88,7 @@ class RankedCCA(Hasher):
         neurons." 2013.
     """
 
-    inputs: str = "auto"
-    regularization: float = 0.3
+    regularization: float | None = None
     power: float = 1.0
     sharpness: float = 0.9
     pull: float = 1.0
@@ -102,6 +96,7 @@ class RankedCCA(Hasher):
     batch: int = 1000
     learning_rate: float = 0.003
     nested: bool = False
+    inputs: str | dict[str, str] = "auto"
 
     title: ClassVar[str] = "canonical correlations refined by a ranking loss, from pairs alone"
     supervision: ClassVar[frozenset[str]] = frozenset({"pairs", "aligned"})
@@ -111,25 +106,29 @@ class RankedCCA(Hasher):
         self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
     ) -> HashModel:
         bags = group_rows(data)
-        choice = _TunedSettings(self.inputs, self.regularization, self.steps)
+        X = {name: np.asarray(view, np.float64) for name, view in data.views.items()}
         report = StepCounter(on_step, self.steps)
-        if self.inputs == "auto":
-            report.of = _N_CANDIDATES + 2 * self.steps  # compare, try the ranking loss, train
-            choice = self._choose(data, bags, report)
-            report.of -= self.steps - choice.steps
-        layers = {}
-        X = {}
-        for name in data.views:
-            layers[name], X[name] = _prepare(data, name, choice.inputs, bags[name].rows, self.seed)
+        regularization, steps = self.regularization, self.steps
+        if regularization is None:
+            report.of *= 2  # try the ranking loss, train
+            regularization, steps = self._choose(X, bags, report)
+            report.of -= self.steps - steps
         cca = CCA({name: bags[name].means(X[name]) for name in X}, max_axes=_MAX_AXES)
-        W, Z = self._project(cca, X, choice.regularization)
-        learned = self._rank(Z, bags, choice.steps, report)
+        W, Z = self._project(cca, X, regularization)
+        learned = self._rank(Z, bags, steps, report)
         encoders: dict[str, list[Layer]] = {}
         for name, (M, bias) in learned.items():
             # The mean is a separate layer, because large means would cost precision in the bias.
             center = Standardize(cca.mean[name], np.ones(len(cca.mean[name])))
-            encoders[name] = [*layers[name], center, Affine(W[name] @ M, bias), Tanh()]
-        return HashModel(encoders, self.n_bits, card={"chosen": str(choice)})
+            encoders[name] = [center, Affine(W[name] @ M, bias), Tanh()]
+        card = {"regularization": regularization, "steps": steps}
+        return HashModel(encoders, self.n_bits, card=card)
+
+    def _check_fields(self) -> None:
+        super()._check_fields()
+        value = self.regularization
+        if value is not None and check_number(value, "regularization") < 0:
+            raise DataError(f"regularization must not be negative, got {value!r}")
 
     def _project(
         self, cca: CCA, X: Mapping[str, _Matrix], regularization: float
@@ -217,33 +216,26 @@ class RankedCCA(Hasher):
         return unpack(x)
 
     def _choose(
-        self, data: TrainingSet, bags: Mapping[str, Bags], report: StepCounter
-    ) -> "_TunedSettings":
-        """Choose inputs, regularization and whether to rank, by the ranks of held-out items."""
+        self, X: Mapping[str, _Matrix], bags: Mapping[str, Bags], report: StepCounter
+    ) -> tuple[float, int]:
+        """Choose the regularization and the number of steps by the ranks of held-out items."""
         n = len(next(iter(bags.values())).counts)
         n_held_out = min(int(_HELD_OUT * n), _MAX_HELD_OUT)
         held_out = np.random.default_rng([self.seed, 1]).permutation(n)[:n_held_out]
         if len(held_out) < _MIN_HELD_OUT:
             report.of = self.steps
-            return _TunedSettings("standardize", self.regularization, self.steps)
+            return _FEW_ITEMS, self.steps
         train = np.setdiff1d(np.arange(n), held_out)
-        best_score = -1.0
-        for inputs, regularizations in _CANDIDATES.items():
-            means = {}
-            for name, bag in bags.items():
-                used = bag.rows[np.repeat(np.isin(np.arange(n), train), bag.counts)]
-                _, X = _prepare(data, name, inputs, used, self.seed)
-                means[name] = bag.means(X)
-            cca = CCA({name: rows[train] for name, rows in means.items()}, max_axes=_MAX_AXES)
-            for regularization in regularizations:
-                _, Z = self._project(cca, means, regularization)
-                score = _reciprocal_rank({name: rows[held_out] for name, rows in Z.items()})
-                if score > best_score:
-                    best_score = score
-                    choice = _TunedSettings(inputs, regularization, self.steps)
-                    best = Z
-                report()
-        return replace(choice, steps=self._useful_steps(best, train, held_out, report))
+        means = {name: bag.means(X[name]) for name, bag in bags.items()}
+        cca = CCA({name: rows[train] for name, rows in means.items()}, max_axes=_MAX_AXES)
+
+        def score(regularization: float) -> float:
+            _, Z = self._project(cca, means, regularization)
+            return reciprocal_rank({name: rows[held_out] for name, rows in Z.items()})
+
+        regularization, _ = best_regularization(score, _FEW_ITEMS)
+        _, Z = self._project(cca, means, regularization)
+        return regularization, self._useful_steps(Z, train, held_out, report)
 
     def _useful_steps(
         self, Z: Mapping[str, _Matrix], train: _Ints, held_out: _Ints, report: StepCounter
@@ -261,39 +253,11 @@ class RankedCCA(Hasher):
                 for name, (weight, bias) in self._rank(known, bags, steps, report).items()
             }
             by_length = [
-                _reciprocal_rank({name: rows[:, :n_bits] for name, rows in codes.items()})
+                reciprocal_rank({name: rows[:, :n_bits] for name, rows in codes.items()})
                 for n_bits in self._temperatures()
             ]
             scores[steps] = float(np.mean(by_length))
         return max(scores, key=lambda steps: scores[steps])
-
-
-@dataclass(frozen=True)
-class _TunedSettings:
-    """Settings chosen by held-out items."""
-
-    inputs: str
-    regularization: float
-    steps: int
-
-    def __str__(self) -> str:
-        return f"inputs {self.inputs}, regularization {self.regularization:g}, {self.steps} steps"
-
-
-def _prepare(
-    data: TrainingSet, name: str, inputs: str, rows: _Ints, seed: int
-) -> tuple[list[Layer], _Matrix]:
-    """Fit input layers on some rows and apply them to all; absent rows are NaN."""
-    view = data.views[name]
-    present = data.present[name]
-    number = list(data.views).index(name)
-    layers = fit_preprocessing(
-        inputs, view[np.unique(rows)], np.random.default_rng([seed, 2, number])
-    )
-    prepared = apply_layers(layers, view[present])
-    X = np.full((len(view), prepared.shape[1]), np.nan)
-    X[present] = prepared
-    return layers, X
 
 
 def _batch_gradient(
@@ -371,24 +335,3 @@ def _log_softmax(x: _Floats, axis: int) -> _Floats:
     shifted = x - x.max(axis=axis, keepdims=True)
     out: _Floats = shifted - np.log(np.exp(shifted).sum(axis=axis, keepdims=True))
     return out
-
-
-def _reciprocal_rank(Z: Mapping[str, _Matrix]) -> float:
-    """Mean of 1 / rank of the counterpart by cosine, over all directions; ties rank in the middle.
-
-    Args:
-        Z: Modality → one row per item, in one space; NaN where an item lacks the modality.
-    """
-    values = []
-    for a, b in permutations(Z, 2):
-        both = present_rows(Z[a]) & present_rows(Z[b])
-        A, B = (
-            rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
-            for rows in (Z[a][both], Z[b][both])
-        )
-        cosines = (A @ B.T).round(9)
-        matching = np.diag(cosines)[:, None]
-        rank = (cosines > matching).sum(axis=1) + ((cosines == matching).sum(axis=1) + 1) / 2
-        values.append(1 / rank)
-    ranks = np.concatenate(values)
-    return float(ranks.mean()) if len(ranks) else 0.0

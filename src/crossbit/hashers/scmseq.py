@@ -28,7 +28,6 @@ class SCMSeq(Hasher):
 
     Args:
         regularization: Added to the covariances, as a share of their mean variance.
-        inputs: Preprocessing steps of the features, as in `MMNN`.
 
     Example:
         >>> import numpy as np
@@ -43,7 +42,7 @@ class SCMSeq(Hasher):
     """
 
     regularization: float = 1e-6
-    inputs: str = "center"
+    inputs: str | dict[str, str] = "center"
 
     title: ClassVar[str] = "linear bits that follow the cosines of the labels, one after another"
     supervision: ClassVar[frozenset[str]] = frozenset({"labels"})
@@ -52,7 +51,7 @@ class SCMSeq(Hasher):
     def _learn(
         self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
     ) -> HashModel:
-        items = Items.labeled(data, self.inputs, np.random.default_rng(self.seed))
+        items = Items.labeled(data)
         G = unit_rows(items.labels)
         left, right = items.views.values()
         whiten = [self._whitening(view) for view in (left, right)]

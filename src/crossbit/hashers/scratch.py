@@ -35,7 +35,6 @@ class SCRATCH(Hasher):
         regression_weight: $\mu$.
         decay: $\gamma$.
         rounds: Number of alternations.
-        inputs: Preprocessing steps of the features, as in `MMNN`.
 
     Example:
         >>> import numpy as np
@@ -54,7 +53,7 @@ class SCRATCH(Hasher):
     regression_weight: float = 1000.0
     decay: float = 5.0
     rounds: int = 20
-    inputs: str = "center+rbf(500, 0.5)"
+    inputs: str | dict[str, str] = "center+rbf(500, 0.5)"
 
     title: ClassVar[str] = "matrix factorization of kernel features and labels, rotated to codes"
     supervision: ClassVar[frozenset[str]] = frozenset({"labels"})
@@ -63,7 +62,7 @@ class SCRATCH(Hasher):
         self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
     ) -> HashModel:
         random = np.random.default_rng(self.seed)
-        items = Items.labeled(data, self.inputs, random)
+        items = Items.labeled(data)
         V = random.standard_normal((len(items), self.n_bits))
         R = random_rotation(self.n_bits, self.n_bits, random)
         W: dict[str, Matrix] = {}

@@ -38,7 +38,6 @@ class SePH(Hasher):
         quantization: $\alpha$.
         sample: Maximum number of items.
         steps: Maximum number of L-BFGS steps.
-        inputs: Preprocessing steps of the features, as in `MMNN`.
 
     Example:
         >>> import numpy as np
@@ -55,7 +54,7 @@ class SePH(Hasher):
     quantization: float = 0.01
     sample: int = 3000
     steps: int = 100
-    inputs: str = "center+rbf(500, 0.5)"
+    inputs: str | dict[str, str] = "center+rbf(500, 0.5)"
 
     title: ClassVar[str] = "codes as a distribution over pairs, kernel logistic regression per bit"
     supervision: ClassVar[frozenset[str]] = frozenset({"labels"})
@@ -64,7 +63,7 @@ class SePH(Hasher):
         self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
     ) -> HashModel:
         random = np.random.default_rng(self.seed)
-        items = Items.labeled(data, self.inputs, random)
+        items = Items.labeled(data)
         chosen = np.sort(random.permutation(len(items))[: max(self.sample, 2)])
         H = self._codes(unit_rows(items.labels[chosen]).astype(np.float32), random, on_step)
         encoders = {}
@@ -75,7 +74,7 @@ class SePH(Hasher):
             F = view.features[rows >= 0] + view.mean
             bits = H[rows[rows >= 0]] >= 0
             weight, bias = fit_validated(F, bits, multi_label=True, seed=self.seed)
-            encoders[name] = [*view.layers, Affine(weight, bias)]
+            encoders[name] = [Affine(weight, bias)]
         return HashModel(encoders, self.n_bits)
 
     def _codes(self, G: Floats, random: np.random.Generator, on_step: OnStep | None) -> Floats:

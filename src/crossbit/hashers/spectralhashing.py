@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbit._progress import OnStep
+from crossbit.data.correspondence import linked_rows
 from crossbit.data.training_set import TrainingSet
-from crossbit.hashers._correspondence import linked_rows
 from crossbit.hashers.base import Hasher
 from crossbit.linalg.cca import CCA
 from crossbit.model.hashmodel import HashModel

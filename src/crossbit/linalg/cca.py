@@ -1,6 +1,6 @@
 """Regularized canonical correlation analysis of any number of modalities."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import combinations
 from typing import Any, TypeAlias
 
@@ -12,6 +12,31 @@ from crossbit.linalg.pca import Matrix, principal
 
 Links: TypeAlias = Mapping[tuple[str, str], NDArray[np.int64]]
 """Two modalities → row numbers of matching rows, shape (links, 2)."""
+
+
+_FACTOR = 10**0.5  # between two regularizations of a search
+_LEAST, _MOST = 1e-3, 1e3
+
+
+def best_regularization(score: Callable[[float], float], start: float = 0.1) -> tuple[float, float]:
+    """Search a regularization on a logarithmic grid; return it and its score.
+
+    From ``start``, the search goes on in the direction in which the score rises, until it falls.
+
+    Args:
+        score: Regularization → its score on held-out rows.
+        start: The first regularization; it wins ties.
+    """
+    best, highest = start, score(start)
+    for factor in (_FACTOR, 1 / _FACTOR):
+        while _LEAST <= best * factor <= _MOST:
+            value = score(best * factor)
+            if value <= highest:
+                break
+            best, highest = best * factor, value
+        if best != start:
+            break
+    return best, highest
 
 
 class CCA:

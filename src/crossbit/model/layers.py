@@ -6,7 +6,7 @@ its ``bytes`` fields are stored as separate files, and the other fields are its 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, ClassVar, Self, TypeAlias
@@ -19,6 +19,9 @@ from crossbit.errors import DataError, FormatError, MissingExtraError
 from crossbit.kernels.matmul import Matmul
 
 Rows: TypeAlias = NDArray[np.float32]
+
+_BLOCK = 4096  # rows per block of `apply_layers`
+_FAR = 100.0  # largest |mean| / deviation at which one affine layer keeps float32 precision
 
 LAYERS: dict[str, type["Layer"]] = {}
 """Kind → class, as named in a model's ``config.json``."""
@@ -352,3 +355,30 @@ def _reject_external_data(model: bytes) -> None:
         for field, value in message.ListFields():
             if field.type == field.TYPE_MESSAGE:
                 pending.extend([value] if isinstance(value, Message) else value)
+
+
+def apply_layers(layers: Sequence[Layer], X: NDArray[np.floating]) -> Rows:
+    """Apply layers to rows, one block at a time."""
+    if not layers:
+        return np.ascontiguousarray(X, np.float32)
+    out: Rows | None = None
+    for start in range(0, len(X), _BLOCK):
+        rows: Rows = np.ascontiguousarray(X[start : start + _BLOCK], np.float32)
+        for layer in layers:
+            rows = layer(rows)
+        if out is None:
+            out = np.empty((len(X), rows.shape[1]), np.float32)
+        out[start : start + _BLOCK] = rows
+    return np.empty((0, 0), np.float32) if out is None else out
+
+
+def projection_layers(
+    mean: NDArray[np.floating], W: NDArray[np.floating], deviation: NDArray[np.floating]
+) -> list[Layer]:
+    """Return the layers of $(x - m) W$.
+
+    This is one affine layer, unless the means are so large that float32 would lose precision.
+    """
+    if np.all(np.abs(mean) <= _FAR * deviation):
+        return [Affine(W, -mean @ W)]
+    return [Standardize(mean, np.ones(len(mean))), Affine(W, np.zeros(W.shape[1]))]

@@ -205,7 +205,7 @@ def _make_terms(subset: Subset, config: TrainConfig) -> list[Term]:
     for supervision in supervision_of(subset, soft_labels=config.soft_labels):
         if config.weight(supervision.left, supervision.right):
             prefixes = _make_prefixes(supervision, config)
-            terms.append(Term(supervision, config.losses[supervision.kind], prefixes))
+            terms.append(Term(supervision, config.loss, prefixes))
     if not terms:
         raise DataError(
             "nothing to learn from: labels, pairs or aligned rows must relate the modalities to"
@@ -221,7 +221,6 @@ def _make_prefixes(supervision: Supervision, config: TrainConfig) -> list[Prefix
     up to the weight of the supervision.
     """
     sides = (supervision.left, supervision.right)
-    loss = config.losses[supervision.kind]
     lengths = prefix_lengths(config.n_bits) if config.nested else [config.n_bits]
     prefixes = []
     for n_bits in lengths:
@@ -230,8 +229,7 @@ def _make_prefixes(supervision: Supervision, config: TrainConfig) -> list[Prefix
             margin=config.margin(*sides) * share**0.5,
             temperature=config.temperature / share**0.5,
             sums=config.sums,
-            class_balance=config.class_balance,
         )
         weight = config.weight(*sides) / len(lengths)
-        prefixes.append(Prefix(n_bits, weight / share if loss.grows else weight, options))
+        prefixes.append(Prefix(n_bits, weight / share if config.loss.grows else weight, options))
     return prefixes

@@ -27,15 +27,12 @@ class TrainConfig:
     Attributes:
         n_bits: Length of a code.
         seed: Seed of weights, pairs, batches and dropout.
-        inputs: Modality → preprocessing steps.
         hidden: Modality → widths of hidden layers.
         weights: Pair of modalities → weight of its loss; for a modality with itself the paper's α.
         margins: Pair of modalities → margin, a Euclidean distance.
-        losses: Kind of supervision (``labels``, ``pairs``, ``aligned``) → loss.
+        loss: The loss of every pair of modalities.
         temperature: Temperature of the ranking loss.
         sums: Sum over pairs instead of averaging positives and negatives.
-        class_balance: 1 gives similar and dissimilar pairs the same total weight, 0 gives every
-            pair the same weight.
         soft_labels: Use pairwise similarity probabilities from class posteriors instead of labels.
         nested: Prefixes of the code have losses too.
         beta: Steepness of the tanh at the beginning and at the end.
@@ -44,7 +41,6 @@ class TrainConfig:
         quantization: Weight of the quantization penalty.
         balance: Weight of the bit balance penalty.
         decay: Weight decay, ½ λ ‖W‖².
-        decay_to_init: Weights decay to their initial values instead of 0, ½ λ ‖W − W₀‖².
         dropout: Probability of zeroing a value that enters an affine layer, while training.
         optimizer: ``"cg"``, ``"lbfgs"``, ``"adam"`` or ``"sgd"``.
         learning_rate: Step size of Adam and SGD.
@@ -58,23 +54,19 @@ class TrainConfig:
 
     n_bits: int
     seed: int
-    inputs: Mapping[str, str]
     hidden: Mapping[str, tuple[int, ...]]
     weights: Mapping[Key, float]
     margins: Mapping[Key, float]
-    losses: Mapping[str, Loss]
+    loss: Loss
     temperature: float
     sums: bool
-    class_balance: float = 1.0
     soft_labels: bool = False
-    straight_through: bool = False
     nested: bool = False
     beta: tuple[float, float]
     n_pairs: tuple[int, int] | None
     quantization: float
     balance: float
     decay: float
-    decay_to_init: bool = False
     dropout: float
     optimizer: str
     learning_rate: float
@@ -86,13 +78,7 @@ class TrainConfig:
     device: str
 
     @classmethod
-    def resolve(
-        cls,
-        options: Mapping[str, Any],
-        data: TrainingSet,
-        *,
-        default_inputs: str = "standardize",
-    ) -> Self:
+    def resolve(cls, options: Mapping[str, Any], data: TrainingSet) -> Self:
         """Resolve the options of a hasher for a training set.
 
         Options with the name of a field are that field, unless their value needs resolving:
@@ -101,7 +87,6 @@ class TrainConfig:
         Args:
             options: The fields of `MMNN` by name.
             data: The training set.
-            default_inputs: The preprocessing that ``"auto"`` means.
 
         Raises:
             DataError: An option has an impossible value.
@@ -119,13 +104,11 @@ class TrainConfig:
         steps_per_epoch = 1 if batch is None else -(-n_rows // batch)
         margin = "75%" if options["margin"] == "auto" else options["margin"]
         beta = options["beta"]
-        inputs = _per_modality(options["inputs"], names, "inputs", "standardize")
         resolved = {
-            "inputs": {name: default_inputs if s == "auto" else s for name, s in inputs.items()},
             "hidden": _per_modality(options["hidden"], names, "hidden", ()),
             "weights": _weights(options["alpha"], names),
             "margins": _margins(margin, names, options["n_bits"]),
-            "losses": _losses(options["loss"], data),
+            "loss": _loss(options["loss"]),
             "beta": (beta, beta) if isinstance(beta, float | int) else beta,
             "optimizer": optimizer,
             "batch": batch,
@@ -145,11 +128,7 @@ class TrainConfig:
 
     def with_margin(self, margin: float | str) -> Self:
         """Return a copy with the same margin for all pairs of modalities."""
-        return replace(self, margins=_margins(margin, list(self.inputs), self.n_bits))
-
-    def with_loss(self, supervision: str, loss: str) -> Self:
-        """Return a copy with another loss for one kind of supervision."""
-        return replace(self, losses={**self.losses, supervision: LOSSES[loss]})
+        return replace(self, margins=_margins(margin, list(self.hidden), self.n_bits))
 
     def torch_device(self) -> torch.device:
         """Return the device; ``"auto"`` prefers CUDA, then Apple's GPU, then the processor.
@@ -199,19 +178,10 @@ def _weights(alpha: float | Mapping[str, float], names: Sequence[str]) -> dict[K
     }
 
 
-def _losses(name: str, data: TrainingSet) -> dict[str, Loss]:
-    """Loss of every kind of supervision."""
-    if name != "auto":
-        if name not in LOSSES:
-            raise DataError(f"unknown loss {name!r}; known: {['auto', *LOSSES]}")
-        return dict.fromkeys(("labels", "pairs", "aligned", "neighbors"), LOSSES[name])
-    only_similar = all(pairs.similar.all() for pairs in data.pairs)
-    return {
-        "labels": LOSSES["contrastive"],
-        "aligned": LOSSES["ranking"],
-        "pairs": LOSSES["ranking" if only_similar else "contrastive"],
-        "neighbors": LOSSES["ranking"],
-    }
+def _loss(name: str) -> Loss:
+    if name not in LOSSES:
+        raise DataError(f"unknown loss {name!r}; known: {list(LOSSES)}")
+    return LOSSES[name]
 
 
 def _margins(

@@ -217,14 +217,11 @@ class LossOptions:
         margin: Margin of the contrastive loss.
         temperature: Temperature of the ranking loss.
         sums: Sum over pairs instead of averaging positives and negatives.
-        class_balance: 1 gives similar and dissimilar pairs the same total weight, 0 gives every
-            pair the same weight.
     """
 
     margin: float
     temperature: float = 0.2
     sums: bool = False
-    class_balance: float = 1.0
 
 
 LOSSES: dict[str, "Loss"] = {}
@@ -277,13 +274,7 @@ class _ContrastiveLoss(Loss):
     grows = True
 
     def __call__(self, u: Tensor, v: Tensor, pairs: PairSet, options: LossOptions) -> Tensor:
-        return pairs.contrastive(
-            u,
-            v,
-            margin=options.margin,
-            sums=options.sums,
-            class_balance=options.class_balance,
-        )
+        return pairs.contrastive(u, v, margin=options.margin, sums=options.sums)
 
     def shard(
         self,

@@ -97,7 +97,6 @@ def to_model(
     n_bits: int,
     beta: float,
     rotation_seed: int | None = None,
-    before: Mapping[str, Sequence[Layer]] | None = None,
 ) -> HashModel:
     """Convert trained networks to a model.
 
@@ -106,12 +105,11 @@ def to_model(
 
     Args:
         networks: Modality → network.
-        features: Inputs of the networks; their input layers become part of the model.
-        data: The training set with raw rows.
+        features: Inputs of the networks.
+        data: The training set.
         n_bits: Length of a code.
         beta: Steepness of the last tanh.
         rotation_seed: Rotate the outputs toward the corners of the cube, with this seed.
-        before: Modality → layers from raw rows to the rows of ``features``.
     """
     rotation = None if rotation_seed is None else _rotation(networks, features, rotation_seed)
     encoders: dict[str, Sequence[Layer]] = {}
@@ -124,8 +122,7 @@ def to_model(
             layers = [exported]
         if rotation is not None:
             layers.append(Affine(rotation, np.zeros(n_bits)))
-        layers = [*features.inputs[name], *_merge_affine(layers), Tanh(beta)]
-        encoders[name] = layers if before is None else _merge_affine([*before[name], *layers])
+        encoders[name] = [*_merge_affine(layers), Tanh(beta)]
     model = HashModel(encoders, n_bits)
     return replace(model, card=card | _health(model, data))
 

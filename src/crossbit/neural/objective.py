@@ -49,10 +49,6 @@ class Objective:
         ]
         self.evaluations = 0
         self._decayed = [p for p in self.parameters if p.ndim > 1]
-        self._decay_targets = [
-            p.detach().clone() if config.decay_to_init else torch.zeros_like(p)
-            for p in self._decayed
-        ]
         self._has_custom = any(not isinstance(n, Network) for n in networks.values())
 
     @property
@@ -119,10 +115,7 @@ class Objective:
 
     def _embed(self, name: str, positions: Ints | slice | None, beta: float) -> Tensor:
         scores = self.networks[name](self.features.take(name, positions))
-        outputs = torch.tanh(beta * scores.reshape(len(scores), -1))
-        if not self.config.straight_through:
-            return outputs
-        return outputs + (torch.where(outputs >= 0, 1.0, -1.0) - outputs).detach()
+        return torch.tanh(beta * scores.reshape(len(scores), -1))
 
     def _add_penalties(self, loss: Tensor, outputs: Mapping[str, Tensor]) -> Tensor:
         config = self.config
@@ -132,10 +125,7 @@ class Objective:
             if config.balance:
                 loss = loss + config.balance * balance(u)
         if config.decay:
-            squares = [
-                (p - target).square().sum()
-                for p, target in zip(self._decayed, self._decay_targets, strict=True)
-            ]
+            squares = [p.square().sum() for p in self._decayed]
             loss = loss + 0.5 * config.decay * torch.stack(squares).sum()
         return loss
 

@@ -85,11 +85,9 @@ class PairList:
             similar=self.similar.to(device),
         )
 
-    def contrastive(
-        self, u: Tensor, v: Tensor, *, margin: float, sums: bool = False, class_balance: float = 1.0
-    ) -> Tensor:
+    def contrastive(self, u: Tensor, v: Tensor, *, margin: float, sums: bool = False) -> Tensor:
         """Return `losses.contrastive` of ``u[left]`` and ``v[right]``."""
-        pull, push = _pair_weights(self.counts, sums, class_balance)
+        pull, push = _pair_weights(self.counts, sums)
         with torch.no_grad():
             distance = self._distances(u, v)
             weights = torch.where(self.similar, u.new_tensor(pull), u.new_tensor(push))
@@ -205,14 +203,12 @@ class DensePairs:
         mask = None if self.mask is None else self.mask.to(device)
         return replace(self, similar=self.similar.to(device), mask=mask)
 
-    def contrastive(
-        self, u: Tensor, v: Tensor, *, margin: float, sums: bool = False, class_balance: float = 1.0
-    ) -> Tensor:
+    def contrastive(self, u: Tensor, v: Tensor, *, margin: float, sums: bool = False) -> Tensor:
         r"""Return `losses.contrastive` of all pairs.
 
         One matrix product gives all distances: $\|u - v\|^2 = \|u\|^2 + \|v\|^2 - 2 u^\top v$.
         """
-        pull, push = _pair_weights(self.counts, sums, class_balance)
+        pull, push = _pair_weights(self.counts, sums)
         # What remains of the distance of two equal rows is rounding error without a direction.
         rounding = 4 * u.shape[1] * torch.finfo(u.dtype).eps
         with torch.no_grad():
@@ -295,17 +291,9 @@ class _WithGradient(torch.autograd.Function):
         return None, upstream * grad_u, upstream * grad_v, None, None
 
 
-def _pair_weights(
-    counts: tuple[float, float], sums: bool, class_balance: float
-) -> tuple[float, float]:
-    r"""Return the weights of a similar and of a dissimilar pair.
-
-    They are $1/|P|$ and $1/|N|$ for a class balance of 1, equal with the same total for 0, and have
-    the ratio $(|N|/|P|)^\text{class balance} : 1$ in between; both are 1 for plain sums.
-    """
+def _pair_weights(counts: tuple[float, float], sums: bool) -> tuple[float, float]:
+    """Return the weights of a similar and of a dissimilar pair: 1/|P| and 1/|N|, or 1 for sums."""
     if sums:
         return 1.0, 1.0
     n_similar, n_dissimilar = (max(count, 1e-9) for count in counts)
-    ratio = (n_dissimilar / n_similar) ** class_balance
-    total = 0.5 * (ratio * n_similar + n_dissimilar)
-    return ratio / total, 1 / total
+    return 1 / n_similar, 1 / n_dissimilar

@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from crossbit.linalg.ridge import Ridge, leave_folds_out
 from crossbit.model.layers import RBF, Layer
-from crossbit.model.preprocessing import apply_layers, fit_preprocessing
+from crossbit.model.layers import apply_layers
+from crossbit.inputs.steps import fit_steps as fit_preprocessing
 
 _Ints = NDArray[np.int64]
 _Floats = NDArray[np.float32]

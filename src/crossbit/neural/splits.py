@@ -17,8 +17,6 @@ from crossbit.data.pairs import Pairs
 from crossbit.data.training_set import TrainingSet
 from crossbit.metrics.evaluate import mean_average_precision
 from crossbit.metrics.relevance import Relevance, from_labels, from_matrix, same_class
-from crossbit.model.layers import Layer
-from crossbit.model.preprocessing import apply_layers
 
 Ints = NDArray[np.int64]
 _Mask = NDArray[np.bool_]
@@ -107,6 +105,10 @@ class Subset:
         rows = self.rows[name]
         return labels if labels is None or len(labels) == len(rows) else labels[rows]
 
+    def posteriors(self, name: str) -> NDArray[np.float32]:
+        """Return the class posteriors of the rows of a modality."""
+        return self.data.posteriors[name][self.rows[name]]
+
     def take(self, name: str, positions: Ints | slice | None = None) -> NDArray[Any]:
         """Return raw rows of a modality, all or those at some positions within the subset."""
         rows = self.rows[name] if positions is None else self.rows[name][positions]
@@ -177,32 +179,27 @@ def _split_pairs(
 
 
 class Features:
-    """Preprocessed rows of a subset as tensors: all in memory, or read when a step needs them.
+    """Rows of a subset as tensors: all in memory, or read when a step needs them.
 
     Args:
         subset: The rows.
-        inputs: Modality → layers that preprocess its raw rows.
         device: Device of the tensors.
-        lazy: Read and preprocess rows on demand.
+        lazy: Read rows on demand.
     """
 
-    def __init__(
-        self,
-        subset: Subset,
-        inputs: Mapping[str, Sequence[Layer]],
-        device: torch.device,
-        *,
-        lazy: bool,
-    ) -> None:
+    def __init__(self, subset: Subset, device: torch.device, *, lazy: bool) -> None:
         self.subset = subset
-        self.inputs = inputs
         self.device = device
         names = () if lazy else subset.modalities
         self._loaded = {name: self._load(name, None) for name in names}
 
     def _load(self, name: str, positions: Ints | slice | None) -> Tensor:
-        rows = apply_layers(self.inputs.get(name, ()), self.subset.take(name, positions))
+        rows = np.ascontiguousarray(self.subset.take(name, positions), np.float32)
         return torch.from_numpy(rows).to(self.device)
+
+    def posteriors(self, name: str) -> NDArray[np.float32]:
+        """Return the class posteriors of the rows of a modality."""
+        return self.data.posteriors[name][self.rows[name]]
 
     def take(self, name: str, positions: Ints | slice | None) -> Tensor:
         """Return the rows of a modality at some positions; None for all."""

@@ -32,7 +32,7 @@ from crossbit.model.ensemble import Parallel
 from crossbit.model.hashmodel import HashModel
 from crossbit.model.label_encoder import LabelEncoder
 from crossbit.model.layers import Affine, Layer, Softmax, Tanh
-from crossbit.model.preprocessing import apply_layers
+from crossbit.model.layers import apply_layers
 from crossbit.neural.preparation import Prepared, close_to_best, linear_features, rbf_features
 
 _Ints = NDArray[np.int64]

@@ -166,8 +166,6 @@ class _SoftLabels(_Labels):
         p = torch.from_numpy(self.posteriors_left[left])
         q = torch.from_numpy(self.posteriors_right[right])
         if self.labels_left.ndim == 2:
-            p = (p + 1) / 2  # stacking stores 2p − 1
-            q = (q + 1) / 2
             # First terms of the series of −log(1 − p q), summed over classes.
             series = torch.stack([(p**k) @ (q**k).T / k for k in range(1, 6)])
             similar = 1 - torch.exp(-series.sum(dim=0))
@@ -256,7 +254,7 @@ def supervision_of(subset: Subset, *, soft_labels: bool = False) -> list[Supervi
 
     Args:
         subset: Rows with labels, pairs or alignment.
-        soft_labels: The views are class posteriors; use them instead of labels.
+        soft_labels: Use the class posteriors of the rows instead of labels.
     """
     names = subset.modalities
     labels = {name: subset.labels(name) for name in names}
@@ -267,7 +265,9 @@ def supervision_of(subset: Subset, *, soft_labels: bool = False) -> list[Supervi
             b = labels[right]
             if a is not None and b is not None:
                 supervision.append(
-                    _SoftLabels(left, right, a, b, subset.take(left), subset.take(right))
+                    _SoftLabels(
+                        left, right, a, b, subset.posteriors(left), subset.posteriors(right)
+                    )
                     if soft_labels
                     else _Labels(left, right, a, b)
                 )

@@ -21,7 +21,7 @@ from crossbit.evaluation.evaluate import Evaluation, Protocol, dataset_relevance
 from crossbit.hashers import HASHERS, Hasher
 from crossbit.metrics import AveragePrecision, evaluate_ranking, rank_vectors
 from crossbit.model import HashModel
-from crossbit.model.preprocessing import apply_layers
+from crossbit.model.layers import apply_layers
 from crossbit_experiments.leaderboard.sets import BoardSet
 from crossbit_experiments.methods import Method, run_methods
 from crossbit_experiments.protocols import PROTOCOLS

@@ -1,4 +1,4 @@
-"""Preprocessing of features: layers fitted once on training rows and stored in the model."""
+"""Fixed preparation steps: layers fitted on training rows and stored in the model."""
 
 import re
 from collections.abc import Sequence
@@ -10,12 +10,10 @@ from crossbit.errors import DataError
 from crossbit.model.layers import RBF, Affine, Layer, Normalize, Power, Rows, Standardize
 
 _STEP = re.compile(r"(\w+)(?:\(([^()]*)\))?")
-_BLOCK = 4096
 _SAMPLE = 20_000  # rows used to estimate means and scales
 _LANDMARKS = 600
 _BANDWIDTH_SAMPLE = 500  # rows used to estimate the RBF bandwidth
 _RIDGE = 1e-3  # of whitening, relative to the mean variance
-_FAR = 100.0  # largest |mean| / deviation at which one affine layer keeps float32 precision
 
 KNOWN = {
     "none": "unchanged",
@@ -28,12 +26,10 @@ KNOWN = {
     "tags": "0, 1 become −1, 1",
     "rbf": "RBF features: rbf, rbf(landmarks) or rbf(landmarks, scale)",
 }
-"""Steps of `fit_preprocessing`; several are joined by ``+``, such as ``"sqrt+standardize"``."""
+"""Steps of `fit_steps`; several are joined by ``+``, such as ``"sqrt+standardize"``."""
 
 
-def fit_preprocessing(
-    steps: str, X: NDArray[np.floating], random: np.random.Generator
-) -> list[Layer]:
+def fit_steps(steps: str, X: NDArray[np.floating], random: np.random.Generator) -> list[Layer]:
     """Fit the layers of a string such as ``"sqrt+standardize+rbf"`` on training rows.
 
     Args:
@@ -114,30 +110,3 @@ def _fit_rbf(X: Rows, landmarks: int, scale: float, random: np.random.Generator)
         - 2 * sample @ chosen.T
     )
     return RBF(chosen, float(scale / max(np.median(np.maximum(squared, 0)), 1e-12)))
-
-
-def apply_layers(layers: Sequence[Layer], X: NDArray[np.floating]) -> Rows:
-    """Apply layers to rows, one block at a time."""
-    if not layers:
-        return np.ascontiguousarray(X, np.float32)
-    out: Rows | None = None
-    for start in range(0, len(X), _BLOCK):
-        rows: Rows = np.ascontiguousarray(X[start : start + _BLOCK], np.float32)
-        for layer in layers:
-            rows = layer(rows)
-        if out is None:
-            out = np.empty((len(X), rows.shape[1]), np.float32)
-        out[start : start + _BLOCK] = rows
-    return np.empty((0, 0), np.float32) if out is None else out
-
-
-def projection_layers(
-    mean: NDArray[np.floating], W: NDArray[np.floating], deviation: NDArray[np.floating]
-) -> list[Layer]:
-    """Return the layers of $(x - m) W$.
-
-    This is one affine layer, unless the means are so large that float32 would lose precision.
-    """
-    if np.all(np.abs(mean) <= _FAR * deviation):
-        return [Affine(W, -mean @ W)]
-    return [Standardize(mean, np.ones(len(mean))), Affine(W, np.zeros(W.shape[1]))]

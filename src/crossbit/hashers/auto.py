@@ -1,0 +1,358 @@
+"""AutoHash: chooses inputs and method for the supervision that is given."""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from os import PathLike
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from crossbit._progress import OnStep
+from crossbit._threads import training_threads
+from crossbit._validation import check_installed, check_known
+from crossbit.data.labels import LabelsArgument, is_known
+from crossbit.data.neighbors import NeighborsArgument
+from crossbit.data.pairs import Pairs
+from crossbit.data.training_set import TrainingSet, Views
+from crossbit.errors import DataError
+from crossbit.hashers._selection import (
+    Fold,
+    by_counterparts,
+    by_labels,
+    choose,
+    directions,
+    fifth,
+    halves,
+)
+from crossbit.hashers.base import HASHERS, Hasher
+from crossbit.hashers.ccaitq import CCAITQ
+from crossbit.inputs import Preparation, prepare, prepare_posteriors
+from crossbit.inputs.posteriors import check_posteriors, fit_posteriors
+from crossbit.inputs.weak_labels import repair_labels, too_few_labels
+from crossbit.linalg.cca import best_regularization
+from crossbit.metrics import AveragePrecision, from_labels, rank_vectors
+from crossbit.model.hashmodel import HashModel
+
+_LOG = logging.getLogger(__name__)
+_ON_POSTERIORS = ("mmnn", "dch", "batch", "ccaitq")  # the first stays unless another one is better
+_FROM_ROWS = ("rankedcca", "ccaitq")
+_MMNN_ON_POSTERIORS: dict[str, Any] = {
+    "inputs": "posteriors",
+    "soft_labels": True,
+    "loss": "precision",
+    "beta": 4.0,
+    "optimizer": "adam",
+    "learning_rate": 0.02,
+    "batch": 256,
+    "steps": 250,
+    "validation": 0.0,
+}
+_MIN_LEFT_OUT = 20  # items in a fifth of the set, below which there is no choice
+_POWERS = (1.0, 2.0)
+_CLASS_FOLDS = 3
+_MIN_CLASSES = 4
+_MAX_ROWS = 4000  # rows on which settings are compared by classes
+_MAX_REFERENCE = 1000  # rows of the unhashed reference
+
+
+@dataclass(kw_only=True)
+class AutoHash(Hasher):
+    r"""The default: inputs and method follow from what is known about the rows.
+
+    | you give | it runs |
+    | --- | --- |
+    | labels | weak labels repaired, class posteriors, then the best code stage on the posteriors: \
+`MMNN` with soft labels and the ``precision`` loss, `DCH`, `BATCH` or `CCAITQ` |
+    | labels and ``unseen_classes=True`` | `CCAITQ`, its regularization chosen on held-out classes |
+    | similar and dissimilar pairs, or mixtures with them | `MMNN` with ``margin="auto"`` |
+    | aligned rows, or similar pairs only, of two or more modalities | `RankedCCA` or `CCAITQ`, \
+whichever finds counterparts of held-out rows better |
+    | neighbors, similar pairs or nothing, of one kind of embeddings | `RankedITQ` |
+    | one modality with labels | as with labels |
+    | rows that do not fit in memory, custom networks | refused: `MMNN` has ``online=True`` and \
+``networks=`` |
+
+    With labels, each candidate is fitted on halves of the training rows and scored on the other
+    half: every row is a query once, the base are the other modalities' rows, relevant are rows of
+    the same class. The first candidate stays unless another one is better by more than one
+    standard error. The card names what was chosen, what else was tried, and the score of the
+    posteriors unhashed, $\sum_c p_c q_c$, which no code exceeds by much.
+
+    Args:
+        nested: Make the first 16, 32, 64, … bits good codes of their own.
+        unseen_classes: Learn codes for classes that are not among the training labels.
+        candidates: Names of methods to choose from, instead of those of the table.
+        device: Of networks: ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"mps"``.
+
+    Example:
+        >>> import numpy as np
+        >>> from crossbit import AutoHash
+        >>> labels = np.arange(90) % 3
+        >>> image = np.eye(3)[labels] + 0.1 * np.random.default_rng(0).normal(size=(90, 3))
+        >>> model = AutoHash(n_bits=16).fit({"image": image, "text": image[:, :2]}, labels=labels)
+        >>> model.encode("text", image[:1, :2])
+        Codes(1 × 16 bits)
+    """
+
+    n_bits: int = 64
+    inputs: ClassVar[str] = "none"  # type: ignore[misc] # no field: inputs are chosen
+    nested: bool = False
+    unseen_classes: bool = False
+    candidates: tuple[str, ...] | None = None
+    device: str = "auto"
+
+    title: ClassVar[str] = "inputs and method chosen for what is known about the rows (default)"
+    supervision: ClassVar[frozenset[str]] = frozenset({"labels", "pairs", "aligned", "neighbors"})
+
+    def __post_init__(self) -> None:
+        """Convert a list of candidates, which TOML and result files contain, to a tuple."""
+        if isinstance(self.candidates, list):
+            self.candidates = tuple(self.candidates)
+
+    @classmethod
+    def name(cls) -> str:
+        """Return ``"auto"``."""
+        return "auto"
+
+    def _inputs_by_modality(self, data: TrainingSet) -> dict[str, str]:
+        return dict.fromkeys(data.views, "none")
+
+    def _check(self, data: TrainingSet) -> None:
+        for name, view in data.views.items():
+            if view.ndim != 2:
+                raise DataError(
+                    f"auto needs views of shape (n, d), got {view.shape} for {name!r}; flatten"
+                    " them, or pass a custom network: MMNN(networks={...})"
+                )
+        super()._check(data)
+        for name in self.candidates or ():
+            check_known(name, HASHERS, "candidate")
+
+    def _learn(
+        self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
+    ) -> HashModel:
+        note = {}
+        if data.labels and not data.pairs and not self.unseen_classes and too_few_labels(data):
+            data = replace(data, labels={}, aligned_supervision=True)
+            note = {"labels": "too few to learn classes, left out"}
+            _LOG.warning("too few labels to learn classes; learning from aligned rows instead")
+        route = self._route(data)
+        method = route.method
+        with training_threads(data.n_values, torch="torch" in method.libraries):
+            model = method._learn(route.prepared.data, checkpoint=checkpoint, on_step=on_step)
+        card = {"chosen": method.name(), "settings": method.configuration()}
+        if route.prepared.summary:
+            card["inputs"] = dict(route.prepared.summary)
+        model = route.prepared.in_front_of(model)
+        return replace(model, card={**note, **card, **route.card, **model.card})
+
+    def _route(self, data: TrainingSet) -> "_Route":
+        """Choose the inputs and the method; the table of the class, from top to bottom."""
+        if data.labels and data.neighbors:
+            raise DataError("auto learns from labels or from neighbors; pass one of them")
+        if self.unseen_classes:
+            return self._for_unseen_classes(data)
+        if data.labels and not data.pairs and check_posteriors(data) is None:
+            return self._from_labels(data)
+        if data.labels or any(not pairs.similar.all() for pairs in data.pairs):
+            return self._only("mmnn", data, "auto")
+        if len(data.views) == 1:
+            return self._only("rankeditq", data, "none")
+        if data.neighbors:
+            raise DataError(
+                "auto learns neighbors of one modality at a time; fit one model per modality, or"
+                " learn what the modalities share from aligned rows or pairs"
+            )
+        return self._from_rows(data)
+
+    def _only(self, name: str, data: TrainingSet, inputs: str) -> "_Route":
+        (method,) = self._methods([name], data).values()
+        return _Route(prepare(data, dict.fromkeys(data.views, inputs), self.seed), method)
+
+    def _from_labels(self, data: TrainingSet) -> "_Route":
+        """Posteriors, and the code stage that does best on rows left out."""
+        check_installed("sklearn", "torch")
+        with training_threads(data.n_values, torch=True):
+            data, posteriors, note = repair_labels(
+                data, lambda repaired: fit_posteriors(repaired, self.seed), self.seed
+            )
+            prepared = prepare_posteriors(data, posteriors)
+            stages = self._methods(self.candidates or _ON_POSTERIORS, prepared.data)
+            card: dict[str, Any] = {} if note is None else {"labels": note}
+            if len(stages) > 1:
+                verdict = choose(stages, halves(prepared.data, self.seed), by_labels)
+                card["candidates"] = verdict.card()
+                card["unhashed"] = f"{_unhashed(prepared.data):.2f}"
+                return _Route(prepared, stages[verdict.name], card)
+        return _Route(prepared, *stages.values(), card)
+
+    def _from_rows(self, data: TrainingSet) -> "_Route":
+        """The method whose codes find the counterparts of rows left out best."""
+        prepared = prepare(data, dict.fromkeys(data.views, "auto"), self.seed)
+        methods = self._methods(self.candidates or _FROM_ROWS, prepared.data)
+        folds = list(fifth(prepared.data, self.seed))
+        if len(methods) == 1 or len(next(iter(folds[0][1].views.values()))) < _MIN_LEFT_OUT:
+            return _Route(prepared, next(iter(methods.values())))
+        verdict = choose(methods, iter(folds), by_counterparts)
+        method = methods[verdict.name]
+        # What the method chose for four fifths of the rows is not searched again.
+        settled = {
+            field.name: verdict.facts[verdict.name][field.name]
+            for field in fields(method)
+            if field.name in verdict.facts[verdict.name]
+        }
+        return _Route(prepared, replace(method, **settled), {"candidates": verdict.card()})
+
+    def _for_unseen_classes(self, data: TrainingSet) -> "_Route":
+        """`CCAITQ` with the settings that find classes best which were left out of training.
+
+        Labels do not shape the codes, which would fit the classes of training only.
+        """
+        if len(data.views) < 2 or not data.aligned:
+            raise DataError(
+                "unseen_classes=True learns from what aligned views share: pass two or more views"
+                " of the same rows, with one array of labels or none"
+            )
+        prepared = prepare(data, dict.fromkeys(data.views, "standardize"), self.seed)
+        folds = list(_class_folds(prepared.data, self.seed))
+        method = CCAITQ(n_bits=self.n_bits, seed=self.seed)
+        if not folds:
+            return _Route(prepared, method)
+        tried: dict[str, float] = {}
+
+        def score(regularization: float, power: float) -> float:
+            hasher = replace(method, regularization=regularization, power=power)
+            values = choose({"": hasher}, iter(folds), by_labels).scores[""]
+            tried[f"regularization {regularization:.3g}, power {power:g}"] = values
+            return values
+
+        best = max(
+            ((power, *best_regularization(lambda r, p=power: score(r, p))) for power in _POWERS),
+            key=lambda found: found[2],
+        )
+        card = {"classes held out": {name: f"{value:.2f}" for name, value in tried.items()}}
+        return _Route(prepared, replace(method, power=best[0], regularization=best[1]), card)
+
+    def _methods(self, names: Sequence[str], data: TrainingSet) -> dict[str, Hasher]:
+        """Return the methods that can learn from prepared data, by name.
+
+        Raises:
+            DataError: None of them can.
+        """
+        methods = {}
+        for name in names:
+            kind = HASHERS[name]
+            known = {field.name for field in fields(kind)}
+            given = {"n_bits": self.n_bits, "seed": self.seed, "device": self.device}
+            if name == "mmnn" and data.posteriors:
+                given |= _MMNN_ON_POSTERIORS
+            elif data.posteriors:
+                given["inputs"] = "posteriors"
+            if self.nested:
+                given["nested"] = True
+            method = kind(**{key: value for key, value in given.items() if key in known})
+            if method.accepts(data) is None and (not self.nested or "nested" in known):
+                methods[name] = method
+        if not methods:
+            nested = " with nested codes" if self.nested else ""
+            raise DataError(f"none of {list(names)} can learn from this data{nested}")
+        return methods
+
+
+@dataclass(frozen=True, eq=False)
+class _Route:
+    """What runs: prepared inputs, a method on them, and facts for the card."""
+
+    prepared: Preparation
+    method: Hasher
+    card: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _unhashed(data: TrainingSet) -> float:
+    """Mean average precision of the posteriors themselves, ranked by their inner products."""
+    n = min(len(view) for view in data.views.values())
+    rows = np.arange(0, n, -(-n // _MAX_REFERENCE))
+    part = data.take(dict.fromkeys(data.views, rows))
+    values = []
+    for left, right in directions(list(data.views)):
+        queries, base = (
+            np.flatnonzero(is_known(part.labels[name]) & part.present[name])
+            for name in (left, right)
+        )
+        ranking = rank_vectors(
+            part.posteriors[left][queries],
+            part.posteriors[right][base],
+            from_labels(part.labels[left][queries], part.labels[right][base]),
+            metric="dot",
+            exclude="same-row" if left == right else None,
+        )
+        values.append(ranking.measure(AveragePrecision()))
+    return 100 * float(np.nanmean(np.concatenate(values)))
+
+
+def _class_folds(data: TrainingSet, seed: int) -> Iterator[Fold]:
+    """Yield the rows of two thirds of the classes, and those of the other classes."""
+    labels = next(iter(data.labels.values()), np.empty(0, np.int64))
+    random = np.random.default_rng([seed, 11])
+    complete = np.logical_and.reduce(list(data.present.values()))
+    rows = random.permutation(np.flatnonzero(complete))
+    if not len(labels):
+        return
+    rows = np.sort(rows[is_known(labels[rows])][:_MAX_ROWS])
+    member = labels[rows] if labels.ndim == 2 else labels[rows][:, None] == np.unique(labels[rows])
+    if member.shape[1] < _MIN_CLASSES:
+        return
+    for chosen in np.array_split(random.permutation(member.shape[1]), _CLASS_FOLDS):
+        left_out = member[:, chosen].any(axis=1)
+        if min(left_out.sum(), (~left_out).sum()) >= 2:
+            seen, unseen = (
+                data.take(dict.fromkeys(data.views, rows[part])) for part in (~left_out, left_out)
+            )
+            # Only the classes left out are relevant, for rows of several classes.
+            own = dict.fromkeys(data.views, member[left_out][:, chosen])
+            yield seen, replace(unseen, labels=own)
+
+
+def fit(
+    views: Views,
+    *,
+    labels: LabelsArgument | None = None,
+    pairs: Pairs | Sequence[Pairs] | None = None,
+    aligned: bool | None = None,
+    neighbors: NeighborsArgument | None = None,
+    checkpoint: str | PathLike[str] | None = None,
+    on_step: OnStep | None = None,
+    verbose: bool = False,
+    **fields: Any,  # noqa: ANN401 - the fields of `AutoHash`
+) -> HashModel:
+    """Learn a model with `AutoHash`: inputs and method follow from what is known about the rows.
+
+    Args:
+        views: Modality → rows of features, shape (n, d).
+        labels: One array if the views are aligned, or modality → array.
+        pairs: Similar and dissimilar pairs of row numbers.
+        aligned: Row i of every view is the same item.
+        neighbors: Learn the neighborhoods of the given features.
+        checkpoint: File that stores the progress of networks.
+        on_step: Progress callback.
+        verbose: Show progress on stderr.
+        fields: Fields of `AutoHash`, such as ``n_bits=32``.
+
+    Example:
+        >>> import numpy as np, crossbit
+        >>> Z = np.random.default_rng(0).normal(size=(200, 8))
+        >>> crossbit.fit({"image": Z @ np.ones((8, 20)) + 0.1, "text": Z}, n_bits=16)
+        HashModel(image, text → 16 bits)
+    """
+    return AutoHash.from_configuration(fields).fit(
+        views,
+        labels=labels,
+        pairs=pairs,
+        aligned=aligned,
+        neighbors=neighbors,
+        checkpoint=checkpoint,
+        on_step=on_step,
+        verbose=verbose,
+    )

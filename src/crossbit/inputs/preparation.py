@@ -1,0 +1,183 @@
+"""Preparation: the inputs of a method, fitted on its training rows."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossbit.data.training_set import TrainingSet
+from crossbit.errors import DataError
+from crossbit.inputs.choice import best_preparation
+from crossbit.inputs.counterparts import choose_by_counterparts
+from crossbit.inputs.posteriors import Posteriors, check_posteriors, fit_posteriors
+from crossbit.inputs.steps import fit_steps
+from crossbit.model.hashmodel import HashModel
+from crossbit.model.layers import Layer, apply_layers
+
+Inputs: TypeAlias = str | Mapping[str, str]
+"""``"none"``, steps joined by ``+``, ``"auto"`` or ``"posteriors"``; or modality → one of them."""
+
+
+@dataclass(frozen=True, eq=False)
+class Preparation:
+    """Inputs that are fitted on training rows.
+
+    Attributes:
+        data: The training set with prepared features in place of its views. Where the inputs are
+            posteriors, its ``posteriors`` are the class posteriors themselves.
+        layers: Modality → layers from raw rows to prepared features.
+        summary: Modality → what was fitted, for the model card.
+    """
+
+    data: TrainingSet
+    layers: Mapping[str, Sequence[Layer]]
+    summary: Mapping[str, str]
+
+    def in_front_of(self, model: HashModel) -> HashModel:
+        """Return a model of prepared features as a model of raw rows."""
+        return replace(
+            model,
+            encoders={
+                name: [*self.layers[name], *layers] for name, layers in model.encoders.items()
+            },
+            n_inputs={
+                name: len(self.layers[name]) + model.n_inputs.get(name, 0)
+                for name in model.encoders
+            },
+        )
+
+
+def prepare(
+    data: TrainingSet, inputs: Mapping[str, str], seed: int, *, lazy: bool = False
+) -> Preparation:
+    """Fit the inputs of every modality.
+
+    Args:
+        data: The training set with raw views.
+        inputs: Modality → its inputs.
+        seed: Seed of folds, landmarks and samples.
+        lazy: Prepare rows when they are read, so that views may be larger than the memory; the
+            inputs must then be fixed steps.
+
+    Raises:
+        DataError: An input is unknown, or cannot be fitted on this data.
+    """
+    layers: dict[str, list[Layer]] = {}
+    views: dict[str, Any] = {}
+    summary: dict[str, str] = {}
+    posteriors: dict[str, NDArray[np.float32]] = {}
+    for name, view in data.views.items():
+        if inputs[name] != "none" and view.ndim != 2:
+            raise DataError(
+                f"inputs of {name!r}: {inputs[name]!r} needs rows of numbers, shape (n, d), got"
+                f" {view.shape}; set inputs to 'none' for this modality"
+            )
+    by_classes = [name for name in data.views if inputs[name] == "posteriors"]
+    if lazy and (chosen := {"auto", "posteriors"} & set(inputs.values())):
+        raise DataError(
+            f"inputs={sorted(chosen)[0]!r} needs all rows in memory; use fixed steps, such as"
+            " 'standardize', with online training"
+        )
+    if by_classes:
+        fitted = prepare_posteriors(data, _fit_checked(data, by_classes, seed), by_classes)
+        layers |= fitted.layers
+        views |= {name: fitted.data.views[name] for name in by_classes}
+        summary |= fitted.summary
+        posteriors = fitted.data.posteriors
+    unlabeled = [name for name in data.views if inputs[name] == "auto" and name not in data.labels]
+    chosen_steps = choose_by_counterparts(data, unlabeled, seed) if unlabeled else ""
+    for number, (name, view) in enumerate(data.views.items()):
+        if name in layers:
+            continue
+        steps = inputs[name]
+        if steps == "none":
+            layers[name], views[name] = [], view
+            continue
+        random = np.random.default_rng([seed, 2, number])
+        if steps == "auto" and name in data.labels:
+            layers[name], steps = best_preparation(data, name, random)
+        else:
+            steps = chosen_steps if steps == "auto" else steps
+            layers[name] = fit_steps(steps, view[data.present[name]], random)
+        rows = LazyRows(view, layers[name])
+        views[name] = rows if lazy else rows.load(data.present[name])
+        summary[name] = steps
+    return Preparation(replace(data, views=views, posteriors=posteriors), layers, summary)
+
+
+def _fit_checked(data: TrainingSet, names: Sequence[str], seed: int) -> Posteriors:
+    part = replace(
+        data,
+        views={name: data.views[name] for name in names},
+        present={name: data.present[name] for name in names},
+        labels={name: data.labels[name] for name in names if name in data.labels},
+    )
+    if (problem := check_posteriors(part)) is not None:
+        raise DataError(f"inputs='posteriors': {problem}")
+    return fit_posteriors(part, seed)
+
+
+def prepare_posteriors(
+    data: TrainingSet, posteriors: Posteriors, names: Sequence[str] | None = None
+) -> Preparation:
+    """Return posteriors as inputs: the views are their square roots, centered.
+
+    Inner products of square roots measure the Hellinger distance of two posteriors. Posteriors of
+    several classes per row are only centered.
+
+    Args:
+        data: The training set with raw views.
+        posteriors: Posteriors of some modalities, fitted on this set.
+        names: These modalities; None for all.
+    """
+    steps = "center" if posteriors.multi_label else "sqrt+center"
+    layers: dict[str, list[Layer]] = {}
+    views: dict[str, NDArray[np.float32]] = {}
+    for name in data.views if names is None else names:
+        rows = posteriors.rows[name]
+        present = data.present[name]
+        further = fit_steps(steps, rows[present], np.random.default_rng(0))
+        layers[name] = [*posteriors.layers[name], *further]
+        views[name] = LazyRows(rows, further).load(present)
+    return Preparation(
+        replace(data, views=dict(data.views) | views, posteriors=dict(posteriors.rows)),
+        layers,
+        dict(posteriors.summary),
+    )
+
+
+class LazyRows:
+    """Rows of a view that are prepared when they are read.
+
+    Args:
+        view: Raw rows, possibly on disk.
+        layers: Layers that prepare them.
+    """
+
+    def __init__(self, view: NDArray[Any], layers: Sequence[Layer]) -> None:
+        self._view = view
+        self._layers = layers
+        width = next(
+            (width for layer in reversed(layers) if (width := layer.widths()[1])), view.shape[1]
+        )
+        self.shape = (len(view), width)
+        self.size = len(view) * width
+        self.ndim = 2
+        self.dtype = np.dtype(np.float32)
+
+    def __len__(self) -> int:
+        return len(self._view)
+
+    def __getitem__(self, rows: Any) -> NDArray[np.float32]:  # noqa: ANN401 - any index of rows
+        """Prepare some rows."""
+        return apply_layers(self._layers, self._view[rows])
+
+    def load(self, present: NDArray[np.bool_]) -> NDArray[np.float32]:
+        """Prepare all rows; absent ones are NaN."""
+        if present.all():
+            return apply_layers(self._layers, self._view)
+        rows = np.full(self.shape, np.nan, np.float32)
+        rows[present] = self[present]
+        return rows
