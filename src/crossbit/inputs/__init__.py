@@ -1,0 +1,1 @@
+"""Inputs of a method: how the features of each modality are prepared."""
