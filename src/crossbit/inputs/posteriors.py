@@ -1,0 +1,331 @@
+"""Class posteriors of each modality, from cross-validated classifiers.
+
+Three kinds of classifier estimate the posteriors of a modality: logistic regression on linear
+features, logistic regression on RBF features, and extremely randomized trees. Each kind is fitted
+once per fold on the other folds; its scores on new rows are the mean over these fits, and its
+scores on a training row are those of the fit that did not see the row. The weighted sum of the
+scores of all kinds with the least log-loss on these *out-of-fold* scores gives the posteriors.
+A fit that leaves out a fold also uses no landmark that is one of its rows. So a method that trains
+on the posteriors of training rows sees them as it will see those of new ones.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossbit._validation import check_installed
+from crossbit.data.labels import is_known
+from crossbit.data.training_set import TrainingSet
+from crossbit.errors import DataError
+from crossbit.inputs.choice import Preparation, choose_steps, kernel_basis
+from crossbit.inputs.logistic import cross_fit, log_losses, make_folds
+from crossbit.inputs.trees import grow_trees, join_trees
+from crossbit.linalg.pca import principal
+from crossbit.model.ensemble import Parallel
+from crossbit.model.layers import Affine, Layer, Softmax, Standardize, Tanh
+from crossbit.model.preprocessing import apply_layers
+
+Floats: TypeAlias = NDArray[np.float32]
+Ints: TypeAlias = NDArray[np.int64]
+
+_MIN_ROWS = 20
+_MIN_ROWS_PER_CLASS = 5  # on average, of a sample
+_MAX_ROWS = 20_000  # rows that classifiers are fitted on
+_MAX_VALUES = 10**8  # values of those rows
+_MAX_SCORES = 2 * 10**6  # rows × classes that a regression fits in seconds
+_MAX_POSTERIORS = 10**8  # values kept in memory
+_TREE_ROWS = 5000  # rows that trees are grown on
+_TREES = 24  # per fold
+_LEAF_VALUES = 3 * 10**6  # values that the leaves of a forest may have
+_SOLVED = 0.01  # log-loss of linear features below which nothing else is tried
+_LINEAR_TOLERANCE = 1.1  # factor of the least ridge error up to which linear features are tried
+_MIN_WEIGHT = 0.05  # share of the weights below which a classifier is dropped
+_WEIGHT_PRIOR = 2.0  # rows' worth of belief in equal weights that sum to 1
+
+
+@dataclass(frozen=True, eq=False)
+class Posteriors:
+    """Class posteriors of every modality.
+
+    Attributes:
+        layers: Modality → layers from raw rows to class posteriors, shape (n, classes).
+        rows: Modality → posteriors of the training rows, out of fold where their label was used;
+            NaN where a row is absent from its view.
+        classes: Class number of each column.
+        multi_label: Whether a row may have several classes: then each posterior is a probability
+            of its own, otherwise those of a row sum to 1.
+        summary: Modality → the classifiers and their log-loss, one line for the model card.
+    """
+
+    layers: dict[str, list[Layer]]
+    rows: dict[str, Floats]
+    classes: Ints
+    multi_label: bool
+    summary: dict[str, str]
+
+
+def check_posteriors(data: TrainingSet) -> str | None:
+    """Return why posteriors cannot be fitted, None if they can."""
+    for name, view in data.views.items():
+        labels = data.labels.get(name)
+        if view.ndim != 2:
+            return f"view {name!r} is no matrix but has the shape {view.shape}"
+        if labels is None:
+            return f"view {name!r} has no labels"
+        known = is_known(labels) & data.present[name]
+        n = int(known.sum())
+        if n < _MIN_ROWS:
+            return f"view {name!r} has {n} labeled rows, fewer than {_MIN_ROWS}"
+        used = labels[known]
+        n_classes = int(used.any(axis=0).sum()) if labels.ndim == 2 else len(np.unique(used))
+        if n_classes < 2:
+            return f"the labels of view {name!r} have one class only"
+        sample = _sample_size(n, view.shape[1], n_classes)
+        if sample < min(n, _MIN_ROWS_PER_CLASS * n_classes):
+            return f"view {name!r} has too many columns and classes: {view.shape[1]}, {n_classes}"
+        if len(view) * n_classes > _MAX_POSTERIORS:
+            return f"view {name!r} has too many rows and classes: {len(view)}, {n_classes}"
+    return None
+
+
+def _sample_size(n: int, n_columns: int, n_classes: int) -> int:
+    """Number of labeled rows to fit classifiers on."""
+    return min(n, _MAX_ROWS, _MAX_VALUES // n_columns, _MAX_SCORES // n_classes)
+
+
+def fit_posteriors(data: TrainingSet, seed: int) -> Posteriors:
+    """Fit the posteriors of every modality on its labeled rows, or on a sample of them.
+
+    Other rows get the posteriors of the model as it is, as new rows do.
+
+    Args:
+        data: Views and labels.
+        seed: Seed of samples, folds, landmarks and trees.
+
+    Raises:
+        DataError: The posteriors cannot be fitted; `check_posteriors` tells why.
+        MissingExtraError: scikit-learn is not installed.
+    """
+    if reason := check_posteriors(data):
+        raise DataError(f"posteriors cannot be fitted: {reason}")
+    check_installed("sklearn")
+    multi_label = next(iter(data.labels.values())).ndim == 2
+    classes, targets = _targets(data)
+    result = Posteriors({}, {}, classes, multi_label, {})
+    for number, (name, view) in enumerate(data.views.items()):
+        T = targets[name]
+        known = np.flatnonzero(is_known(data.labels[name]) & data.present[name])
+        random = np.random.default_rng([seed, number])
+        size = _sample_size(len(known), view.shape[1], T.shape[1])
+        sample = np.sort(random.permutation(known)[:size])
+        X = np.asarray(view[sample], np.float32)
+        own_seed = int(random.integers(2**31))
+        stack = _fit_stack(X, T[sample], multi_label=multi_label, seed=own_seed)
+        squash = _squash(multi_label, len(classes))
+        layers = [*stack.layers, *squash]
+        rows = np.full_like(T, np.nan)
+        rows[sample] = apply_layers(squash, stack.scores)
+        rest = np.setdiff1d(np.flatnonzero(data.present[name]), sample)
+        if len(rest):
+            rows[rest] = apply_layers(layers, view[rest])
+        result.layers[name] = layers
+        result.rows[name] = rows
+        loss = float(log_losses(stack.scores, T[sample], multi_label=multi_label).mean())
+        result.summary[name] = (
+            f"posteriors of {len(classes)} classes from {stack.name}, loss {loss:.3f}"
+        )
+    return result
+
+
+def _squash(multi_label: bool, n_classes: int) -> list[Layer]:
+    """From scores to probabilities: the softmax, or the sigmoid of each score."""
+    if not multi_label:
+        return [Softmax()]
+    return [Tanh(0.5), Standardize(np.full(n_classes, -1.0), np.full(n_classes, 2.0))]
+
+
+def _targets(data: TrainingSet) -> tuple[Ints, dict[str, Floats]]:
+    """Classes that occur in any modality, and zeros and ones with a column for each of them."""
+    by_modality: dict[str, NDArray[Any]] = data.labels
+    if next(iter(by_modality.values())).ndim == 2:
+        used = np.any([labels.any(axis=0) for labels in by_modality.values()], axis=0)
+        classes = np.flatnonzero(used)
+        return classes, {
+            name: labels[:, classes].astype(np.float32) for name, labels in by_modality.items()
+        }
+    classes = np.unique(np.concatenate([labels[labels >= 0] for labels in by_modality.values()]))
+    return classes, {
+        name: (labels[:, None] == classes).astype(np.float32)
+        for name, labels in by_modality.items()
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class _Classifier:
+    """A classifier as layers, with out-of-fold scores of its training rows.
+
+    Attributes:
+        name: What it is.
+        layers: From raw rows to class scores.
+        scores: Scores of each training row by fits that did not see it, shape (n, classes).
+    """
+
+    name: str
+    layers: list[Layer]
+    scores: Floats
+
+
+def _fit_stack(X: Floats, T: Floats, *, multi_label: bool, seed: int) -> _Classifier:
+    """Fit all kinds of classifier and join those that help.
+
+    Args:
+        X: Rows, shape (n, d).
+        T: Class membership, zeros and ones, shape (n, classes).
+        multi_label: Whether a row may have several classes.
+        seed: Seed of landmarks, folds and trees.
+    """
+    task = _Task(X, T, make_folds(T, seed, 5 if len(X) < 1500 else 4), multi_label)
+    choice = choose_steps(X, T, seed=seed)
+    least = choice.linear[0].error
+    close = [linear for linear in choice.linear[:2] if linear.error <= _LINEAR_TOLERANCE * least]
+    fitted = [min(map(task.regress, close), key=task.loss)]
+    if task.loss(fitted[0]) > _SOLVED:
+        if choice.rbf is not None:
+            fitted.append(task.regress(choice.rbf))
+        if (trees := task.grow([each.scores for each in fitted], seed)) is not None:
+            fitted.append(trees)
+    weights = task.weigh([each.scores for each in fitted])
+    used = np.flatnonzero(weights >= _MIN_WEIGHT * weights.sum())
+    fitted = [fitted[i] for i in used]
+    return _join(fitted, task.weigh([each.scores for each in fitted]))
+
+
+def _join(classifiers: Sequence[_Classifier], weights: NDArray[np.float64]) -> _Classifier:
+    """Add up the weighted scores of classifiers."""
+    n_classes = classifiers[0].scores.shape[1]
+    weighted = Affine(np.kron(weights[:, None], np.eye(n_classes)), np.zeros(n_classes))
+    layers = classifiers[0].layers
+    if len(classifiers) > 1:
+        layers = [Parallel(tuple(tuple(each.layers) for each in classifiers))]
+    scores = np.tensordot(weights, [each.scores for each in classifiers], axes=1)
+    name = " & ".join(
+        f"{weight:.2f} {each.name}" for weight, each in zip(weights, classifiers, strict=True)
+    )
+    return _Classifier(name, [*layers, weighted], scores.astype(np.float32))
+
+
+@dataclass(frozen=True, eq=False)
+class _Task:
+    """Rows and classes that classifiers learn.
+
+    Attributes:
+        X: Rows, shape (n, d).
+        T: Class membership, zeros and ones, shape (n, classes).
+        folds: The fold of each row.
+        multi_label: Whether a row may have several classes.
+    """
+
+    X: Floats
+    T: Floats
+    folds: Ints
+    multi_label: bool
+
+    def loss(self, classifier: _Classifier) -> float:
+        """Mean out-of-fold log-loss."""
+        return float(log_losses(classifier.scores, self.T, multi_label=self.multi_label).mean())
+
+    def regress(self, prepared: Preparation) -> _Classifier:
+        """Logistic regression on prepared features, or on the kernel's features."""
+        F = prepared.features
+        rotation: NDArray[np.float64] | None = None
+        if prepared.kernel is None and F.shape[1] > len(F):
+            *_, rotation = principal(F - F.mean(axis=0))
+
+        def basis(fold: int) -> NDArray[np.float64] | None:
+            if prepared.kernel is None:
+                return rotation
+            kept = self.folds[prepared.landmarks] != fold
+            columns = np.zeros((len(kept), int(kept.sum())))
+            columns[kept] = kernel_basis(
+                replace(prepared.kernel, landmarks=prepared.kernel.landmarks[kept])
+            )
+            return columns
+
+        fitted = cross_fit(
+            F,
+            self.T,
+            self.folds,
+            penalty=prepared.penalty,
+            multi_label=self.multi_label,
+            basis=basis,
+        )
+        layers = [*prepared.layers, Affine(fitted.weight, fitted.bias)]
+        return _Classifier(prepared.name, layers, fitted.scores)
+
+    def grow(self, others: Sequence[Floats], seed: int) -> _Classifier | None:
+        """Grow trees on rows of moderate number; None if they add nothing to the others.
+
+        Args:
+            others: Out-of-fold scores of the other classifiers.
+            seed: Seed of the trees.
+        """
+        n_folds = int(self.folds.max()) + 1
+        random = np.random.default_rng(seed)
+        layer = Standardize.fit(self.X)  # scikit-learn ignores columns of tiny scale
+        X = layer(self.X)
+        sample = random.permutation(len(X)) < _TREE_ROWS
+        n_leaves = min(len(X), _TREE_ROWS) / 2
+        min_leaf = max(2, int(n_leaves * _TREES * n_folds * self.T.shape[1] / _LEAF_VALUES))
+        options = {"prior": self.T.mean(axis=0), "n_columns": X.shape[1]}
+        scores = np.empty_like(self.T)
+        trees = []
+        for k in range(n_folds):
+            held_out = self.folds == k
+            seen = sample & ~held_out
+            grown = grow_trees(
+                X[seen],
+                self.T[seen],
+                multi_label=self.multi_label,
+                seed=seed + k,
+                n_trees=_TREES,
+                min_leaf=min_leaf,
+            )
+            forest = join_trees(grown, multi_label=self.multi_label, **options)
+            scores[held_out] = forest(X[held_out])
+            trees += grown
+            if k == 0 and not self._is_used(others, scores, held_out):
+                return None
+        forest = join_trees(trees, multi_label=self.multi_label, **options)
+        return _Classifier(f"{len(trees)} trees", [layer, forest], scores)
+
+    def _is_used(self, others: Sequence[Floats], scores: Floats, rows: NDArray[np.bool_]) -> bool:
+        """Whether scores get a weight beside those of others on some rows."""
+        parts = [part[rows] for part in [*others, scores]]
+        weights = replace(self, T=self.T[rows]).weigh(parts)
+        return bool(weights[-1] >= _MIN_WEIGHT * weights.sum())
+
+    def weigh(self, scores: Sequence[Floats]) -> NDArray[np.float64]:
+        r"""Return weights $w \ge 0$ whose weighted sum of scores has the least log-loss.
+
+        A penalty $\|w - 1/k\|^2$ for $k$ classifiers keeps weights moderate where rows are few.
+        """
+        from scipy.optimize import minimize
+
+        stacked = np.stack(scores).astype(np.float64)
+        equal = np.full(len(scores), 1 / len(scores))
+        squash = _squash(self.multi_label, self.T.shape[1])
+
+        def objective(w: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+            total = np.tensordot(w, stacked, axes=1)
+            loss = log_losses(total, self.T, multi_label=self.multi_label).sum()
+            slope = apply_layers(squash, total) - self.T
+            value = loss + _WEIGHT_PRIOR * np.square(w - equal).sum()
+            gradient = np.tensordot(stacked, slope, axes=2) + 2 * _WEIGHT_PRIOR * (w - equal)
+            return value, gradient
+
+        bounds = [(0, None)] * len(scores)
+        result = minimize(objective, equal, jac=True, method="L-BFGS-B", bounds=bounds)
+        return np.asarray(result.x)
