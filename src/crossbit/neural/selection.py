@@ -150,7 +150,7 @@ def fit_networks(
         left_out = {"labels": "too few, left out"} if data.labels and not inputs.labels else {}
         return replace(model, card={**left_out, **trained.card, **model.card})
     card = {"inputs": stacked.summary, **trained.card, **model.card}
-    return replace(model, card=card, label_encoder=stacked.label_encoder(model))
+    return replace(model, card=card)
 
 
 def _make_plan(data: TrainingSet, options: Mapping[str, Any], *, stacked: bool) -> _SearchPlan:
