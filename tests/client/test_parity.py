@@ -56,10 +56,6 @@ REFUSED: list[tuple[Callable[[Any], object], str]] = [
     ),
     (lambda c: c.scan(kept=True), "kept must be False: .*, got True; read them with Collection"),
     (
-        lambda c: c.upsert(["a"], {"image": X}, labels=[0]),
-        r"labels must be None: .*, got list; send codes .* model\.encode\('image', X, labels=",
-    ),
-    (
         lambda c: c.unindexed_fields({"year": 1, "or": [{"label": 2}]}),
         r"call index_field for each field of the filter, \['label', 'year'\]",
     ),
@@ -79,7 +75,7 @@ def test_what_a_service_cannot_do_is_refused_with_a_remedy(
             with pytest.raises(DataError, match=message):
                 call(client)
         assert len(client) == 0
-        client.upsert(["a"], {"image": X}, labels=None)
+        client.upsert(["a"], {"image": X})
         (item,) = client.get(["a"], kept=False)
         assert item.modalities == ["image"]
         assert client.scan(kept=False)[0] == client.model == SIGNS

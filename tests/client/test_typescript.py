@@ -54,7 +54,7 @@ def calls() -> Iterator[tuple[str, RemoteCall]]:
     for name, steps in (
         ("search", remote.search("image", X, 1, **options)),
         ("annotate", remote.annotate("image", X, **options, **tags)),
-        ("upsert", remote.upsert(["a"], None, None, labels=None, trusted=True, bookmark=None)),
+        ("upsert", remote.upsert(["a"], None, None, trusted=True, bookmark=None)),
         ("delete", remote.delete(["a"], None)),
         ("stats", remote.stats()),
     ):

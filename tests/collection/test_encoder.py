@@ -11,7 +11,6 @@ from crossbit.collection.encoder import Encoder
 from crossbit.features import BagOfTags, ColorHistogram, Extractor
 from crossbit.kernels.dispatch import forced, levels
 from crossbit.model import Affine, Recipe, Tanh
-from crossbit.model.label_encoder import LabelEncoder
 from tests.faults.operations import WIDTHS, model
 
 N_BITS = 70  # more than one word
@@ -185,33 +184,3 @@ def test_untrusted_vectors_and_codes_are_always_accepted(
         (results,) = collection.search("sound", [[1.0, 1.0, 1.0]], trusted=False)
         assert [hit.distance for hit in results] == [0]
         assert collection.search("sound", results.code, trusted=False) == [results]
-
-
-def test_items_of_a_known_class_get_the_code_of_their_class(tmp_path: Path) -> None:
-    signs = Affine(np.eye(2), np.zeros(2))
-    encoder = LabelEncoder(
-        [Affine(np.array([[-3.0, 3.0], [3.0, -1.0]]), np.zeros(2))], np.arange(2)
-    )
-    labeled = HashModel({"image": [signs], "text": [signs]}, 2, label_encoder=encoder)
-    rows = np.array([[1.0, 1.0], [np.nan, np.nan], [-1.0, -1.0]])
-    with Collection.create(tmp_path / "c", labeled, keep="scores") as collection:
-        collection.upsert([1, 2, 3], {"image": rows, "text": np.ones((3, 2))}, labels=[0, 1, -1])
-        first, second, third = (item for item in collection.get([1, 2, 3], kept=True) if item)
-        (hits,) = collection.search("text", [[-1.0, 1.0]], k=1)
-    assert [hit.id for hit in hits] == [1]
-    assert first.codes["image"] == first.codes["text"]
-    np.testing.assert_array_equal(first.codes["image"].unpack(), [[0, 1]])
-    assert "image" not in second.codes
-    np.testing.assert_array_equal(second.codes["text"].unpack(), [[1, 0]])
-    np.testing.assert_array_equal(third.codes["image"].unpack(), [[0, 0]])
-    np.testing.assert_array_equal(first.scores["image"], [-127, 127])
-    np.testing.assert_array_equal(second.scores["text"], [127, -42])
-    np.testing.assert_array_equal(third.scores["text"], [127, 127])
-
-
-def test_a_model_without_label_encoder_refuses_labeled_items(tmp_path: Path) -> None:
-    with (
-        Collection.create(tmp_path / "c", model(0)) as collection,
-        pytest.raises(DataError, match="this model makes no codes from labels"),
-    ):
-        collection.upsert([1], {"text": np.ones((1, WIDTHS["text"]))}, labels=[0])

@@ -86,42 +86,6 @@ def test_queries_search_the_database_split_if_it_exists() -> None:
     assert evaluation.reports["image", "image"].n_base == 80
 
 
-def test_base_codes_made_from_labels_raise_the_score() -> None:
-    data = synthetic(n=300, classes=3, noise=2.0)
-    model = CCAITQ(n_bits=16).fit(**data.fit_arguments("train"))
-    hashed, learned = (
-        evaluate_model(model, data, Protocol(name="learned", base="train", base_codes=kind))
-        for kind in ("hashed", "learned")
-    )
-    assert (
-        learned.reports["image", "text"]["mAP"].value > hashed.reports["image", "text"]["mAP"].value
-    )
-    labels = np.asarray(data.labels)[learned.base_rows["text"]]
-    for label in np.unique(labels):
-        assert len(np.unique(learned.base["text"][labels == label].words)) == 1
-    assert "made from its labels" in learned.protocol.summary
-
-
-def test_rows_with_the_same_classes_get_the_same_code() -> None:
-    toy = synthetic(n=300, classes=4)
-    member = np.asarray(toy.labels)[:, None] == np.arange(4)
-    member[:20, 0] = True
-    data = Dataset(views=toy.views, labels=member, splits=toy.splits)
-    model = CCAITQ(n_bits=32).fit(toy.views, aligned=True)
-    evaluation = evaluate_model(
-        model, data, Protocol(name="learned", base="train", base_codes="learned")
-    )
-    assert len(np.unique(evaluation.base["image"].words)) <= 7
-
-
-def test_learned_base_codes_need_labels() -> None:
-    toy = synthetic(n=90, classes=3)
-    data = Dataset(views=toy.views, splits=toy.splits)
-    model = CCAITQ(n_bits=8).fit(toy.views, aligned=True)
-    with pytest.raises(DataError, match="needs labels, but 'image' has none"):
-        evaluate_model(model, data, Protocol(name="learned", base_codes="learned"))
-
-
 def test_a_protocol_is_written_with_all_fields() -> None:
     protocol = default_protocol(synthetic(n=50))
     written = protocol.to_dict()
@@ -193,7 +157,7 @@ def test_protocols_of_the_first_edition_get_the_current_field_names() -> None:
     assert protocol["train_split"] == stored["learnt_from"]
     assert protocol["include_self"] == stored["own_row"]
     assert protocol["primary_measure"] == "mAP"
-    assert protocol.keys() == Protocol(name="any").to_dict().keys()
+    assert protocol.keys() >= Protocol(name="any").to_dict().keys()
 
 
 def test_a_direction_is_formatted_with_an_arrow() -> None:

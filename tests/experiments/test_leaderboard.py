@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from typer.testing import CliRunner
 
-from crossbit import HASHERS, LSH, DataError, Dataset
+from crossbit import HASHERS, LSH, DataError, Dataset, HashModel
 from crossbit.data import synthetic
 from crossbit_experiments.cli.app import app
 from crossbit_experiments.leaderboard import board as boards
@@ -20,6 +20,7 @@ from crossbit_experiments.leaderboard.sets import BoardSet
 from crossbit_experiments.protocols import PROTOCOLS
 from crossbit_experiments.runs import RunStore
 from crossbit_experiments.summary import read_summary
+from tests.experiments.models import model_on_posteriors
 
 SMALL: dict[str, Any] = {"n": 120, "classes": 4}
 TOML = """
@@ -134,19 +135,54 @@ def test_few_items_have_both_views() -> None:
 
 
 def test_codes_of_the_first_seed_are_kept(config: Path, tmp_path: Path) -> None:
+    config.write_text(TOML.replace('"P1", "P2"', '"P1", "P2\'"'))
     board = Leaderboard.read(config).only(hashers=["lsh"], sets=["plain"])
     run_board(board, tmp_path)
     store = RunStore(tmp_path / "plain")
     kept = {run.name: bool(run.codes) for run in store if "lsh" in run.name}
     assert kept == {
         "P1-lsh-8-0": True,
-        "P2-lsh-8-0": False,
+        "P2'-lsh-8-0": False,
         "P1-lsh-8-1": False,
-        "P2-lsh-8-1": False,
+        "P2'-lsh-8-1": False,
     }
     assert all(run.scores["image-text"]["value"] > 0 for run in store)
     summary = report.collect(board, tmp_path)
     assert summary["cells"]["P1"]["plain, 8 bits"][0]["seeds"] == 2
+
+
+@pytest.fixture
+def on_posteriors() -> Iterator[str]:
+    """A hasher whose inputs are class posteriors."""
+
+    @dataclass(kw_only=True)
+    class OnPosteriors(LSH):
+        title: ClassVar[str] = "of class posteriors"
+
+        def fit(self, *args: Any, **kwargs: Any) -> HashModel:  # noqa: ANN401 - those of a hasher
+            return model_on_posteriors(kwargs["views"], kwargs["labels"], n_bits=self.n_bits)
+
+    yield OnPosteriors.name()
+    del HASHERS[OnPosteriors.name()]
+
+
+def test_protocol_p2_leaves_out_methods_without_posteriors(
+    config: Path, tmp_path: Path, on_posteriors: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board = Leaderboard.read(config).only(hashers=["lsh", on_posteriors], sets=["plain"])
+    notes: list[str] = []
+    run_board(board, tmp_path, on_note=notes.append)
+    names = RunStore(tmp_path / "plain").names()
+    assert {name for name in names if name.startswith("P2-")} == {
+        f"P2-{method}-{n_bits}-{seed}"
+        for method, n_bits in ((on_posteriors, 8), ("classifier", 0))
+        for seed in (0, 1)
+    }
+    (note,) = notes
+    assert "lsh is left out of leaderboard/P2: no class posteriors" in note
+    monkeypatch.setattr(LSH, "fit", lambda *_, **__: pytest.fail("fitted again"))
+    run_board(board, tmp_path, on_note=notes.append)
+    assert notes == [note, note]
 
 
 def test_unseen_classes_are_those_of_the_test_rows() -> None:

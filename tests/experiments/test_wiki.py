@@ -67,7 +67,7 @@ def test_all_parts_write_one_summary_and_figures(tmp_path: Path) -> None:
     assert definitions["whole ranking, ties in the best order"] > ours
     scores = {protocol["name"]: protocol["scores"] for protocol in summary["protocols"]}
     assert scores["wiki"]["mmnn"][0] == average
-    assert scores["wiki/learned-base"]["mmnn"] > scores["wiki/train-as-base"]["mmnn"]
+    assert scores.keys() == {"wiki", "wiki/train-as-base"}  # no method here has posteriors
     assert steps
     for name in ("table", "lengths", "precision-recall"):
         assert "</svg>" in (tmp_path / f"{name}.svg").read_text()

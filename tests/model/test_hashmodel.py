@@ -2,6 +2,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -232,6 +233,34 @@ def test_saving_again_replaces_the_model_and_leaves_nothing_behind(tmp_path: Pat
     ]
 
 
+def test_the_number_of_inputs_is_stored_and_does_not_change_the_fingerprint(tmp_path: Path) -> None:
+    encoders: dict[str, list[Layer]] = {"x": [Power(), affine(3, 8)], "y": [affine(3, 8)]}
+    model = HashModel(encoders, 8, n_inputs={"x": 1})
+    assert model.n_inputs == {"x": 1, "y": 0}
+    model.save(tmp_path / "model")
+    loaded = HashModel.load(tmp_path / "model")
+    assert loaded == model
+    assert loaded.n_inputs == model.n_inputs
+    without = HashModel(encoders, 8)
+    assert without != model
+    assert without == HashModel(encoders, 8, n_inputs={"x": 0})
+    assert without.fingerprint() == model.fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("n_inputs", "message"),
+    [
+        ({"x": 2}, "n_inputs of 'x' must be less than its 2 layers, got 2"),
+        ({"x": -1}, "n_inputs of 'x' must be an integer of at least 0, got -1"),
+        ({"x": 1.0}, "n_inputs of 'x' must be an integer"),
+        ({"z": 0}, "unknown modality 'z'"),
+    ],
+)
+def test_a_wrong_number_of_inputs_is_refused(n_inputs: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        HashModel({"x": [Power(), affine(3, 8)]}, 8, n_inputs=n_inputs)
+
+
 def test_a_folder_without_a_model_is_never_replaced(tmp_path: Path) -> None:
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter-1.tex").write_text("years of work")
@@ -254,10 +283,11 @@ def test_the_card_lists_layers_and_facts(tmp_path: Path) -> None:
     assert "- a\\|b" in card
 
 
-def test_the_committed_model_of_format_1_stays_readable() -> None:
-    model = HashModel.load(GOLDEN / "model-1")
-    expected = np.load(GOLDEN / "model-1-scores.npz")
+def test_the_committed_model_of_format_2_stays_readable() -> None:
+    model = HashModel.load(GOLDEN / "model-2")
+    expected = np.load(GOLDEN / "model-2-scores.npz")
     assert model.n_bits == 70
+    assert model.n_inputs == {"image": 6, "text": 0, "sound": 0}
     assert model.recipes["text"].files["words.txt"] == b"sea\nsky\nsun\n"
     assert model.card["method"] == "by hand"
     for modality in INPUTS:
@@ -322,10 +352,10 @@ def test_a_recipe_reads_only_files_of_the_model(name: str, tmp_path: Path) -> No
     ("changes", "message"),
     [
         (
-            {"format": "crossbit.model/2"},
-            "format 'crossbit.model/2'; this version of crossbit reads 'crossbit.model/1'",
+            {"format": "crossbit.model/1"},
+            "format 'crossbit.model/1'; this version of crossbit reads 'crossbit.model/2'",
         ),
-        ({"format": "crossbit.dataset/1"}, "reads 'crossbit.model/1'"),
+        ({"format": "crossbit.dataset/1"}, "reads 'crossbit.model/2'"),
         (
             {"modalities": {"x": [{"kind": "quantum"}]}},
             "unknown layer 'quantum'; this version knows",
@@ -333,6 +363,8 @@ def test_a_recipe_reads_only_files_of_the_model(name: str, tmp_path: Path) -> No
         ({"modalities": {"x": [{"kind": "tanh"}]}}, "not a valid model"),
         ({"modalities": 5}, "not a valid model"),
         ({"n_bits": "many"}, "not a valid model"),
+        ({"n_inputs": 1}, "not a valid model"),
+        ({"n_inputs": {"x": 100}}, "not a valid model"),
         (
             {
                 "modalities": {

@@ -232,30 +232,3 @@ def test_the_number_of_landmarks_can_be_limited() -> None:
     for n_landmarks, expected in ((40, 40), (500, 120)):
         fitted, _ = _fit_posteriors(X, T, multi_label=False, seed=0, n_landmarks=n_landmarks)
         assert f"rbf({expected}, " in fitted.name
-
-
-@pytest.mark.parametrize("multi_label", [False, True])
-def test_labels_have_codes_near_those_of_rows_that_are_classified_alike(multi_label: bool) -> None:
-    views, labels = clouds(120, 0, multi_label)
-    model = MMNN(n_bits=16, steps=20).fit(views, labels=labels)
-    views, labels = clouds(120, 1, multi_label)
-    codes = {name: model.encode(name, rows, labels=labels) for name, rows in views.items()}
-    assert codes["image"] == codes["text"]
-    relevant = from_labels(labels, labels)
-    queries = model.encode("text", views["text"])
-    by_labels = mean_average_precision(queries, codes["image"], relevant)
-    by_features = mean_average_precision(queries, model.encode("image", views["image"]), relevant)
-    assert by_labels > by_features
-    n_kinds = len(np.unique(labels, axis=0))
-    assert len(np.unique(codes["image"].words, axis=0)) <= n_kinds
-
-
-def test_words_of_the_training_labels_are_known_to_the_model() -> None:
-    views, labels = clouds(60, 0)
-    words = np.array(["bird", "cat", "dog"])[labels]
-    model = MMNN(n_bits=8, steps=5).fit(views, labels=words)
-    assert model.label_encoder is not None
-    assert list(model.label_encoder.names) == ["bird", "cat", "dog"]
-    by_words = model.encode("image", views["image"], labels=words.tolist())
-    by_numbers = model.encode("image", views["image"], labels=labels)
-    assert by_words == by_numbers

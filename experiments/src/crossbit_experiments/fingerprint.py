@@ -13,6 +13,7 @@ import numpy as np
 
 from crossbit.data import Dataset
 from crossbit.evaluation.evaluate import Protocol
+from crossbit_experiments.protocols import ClassCodesProtocol
 
 # Packages whose code decides what is learned; others move data or report progress.
 _DECIDING = ("hashers", "neural", "linalg", "model", "data")
@@ -51,6 +52,9 @@ def data_checksum(data: Dataset) -> str:
 def protocol_checksum(protocol: Protocol) -> str:
     """Return a checksum of the protocol without its note."""
     values = protocol.to_dict()
+    # The name of this field and its values are those in the fingerprints of stored runs.
+    has_class_codes = isinstance(protocol, ClassCodesProtocol)
+    values["base_codes"] = "learned" if has_class_codes else "hashed"
     return checksum({name: values[name] for name in values if name not in ("note", "measures")})
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from crossbit._progress import OnStep, Step
 from crossbit.data import Dataset
-from crossbit.evaluation.evaluate import Evaluation, Protocol, evaluate_model, split_rows
+from crossbit.evaluation.evaluate import Evaluation, Protocol, split_rows
 from crossbit.evaluation.results import environment
 from crossbit.hashers import Hasher
 from crossbit.metrics import AveragePrecision
@@ -23,6 +23,7 @@ from crossbit_experiments.bootstrap import (
     query_interval,
     standard_deviation,
 )
+from crossbit_experiments.class_codes import NoPosteriorsError
 from crossbit_experiments.fingerprint import (
     checksum,
     data_checksum,
@@ -30,6 +31,7 @@ from crossbit_experiments.fingerprint import (
     function_checksum,
     protocol_checksum,
 )
+from crossbit_experiments.protocols import evaluate
 from crossbit_experiments.runs import Floats, RunStore, StoredRun, Truth, run_scores
 
 Values = Mapping[str, Floats]
@@ -84,8 +86,11 @@ def run_methods(
     prefix: str = "",
     on_step: OnStep | None = None,
     on_note: Callable[[str], None] | None = None,
-) -> None:
+) -> set[str]:
     """Run every method for every seed; a stored run with the same fingerprint is reused.
+
+    A protocol with class codes leaves out methods whose inputs are no posteriors. Only training
+    shows it, so this is stored too.
 
     Args:
         methods: The methods.
@@ -97,10 +102,14 @@ def run_methods(
         prefix: Begins the names of the runs.
         on_step: Progress callback, called after every run.
         on_note: Called with a line for each stored run that is stale: what it was made from has
-            changed, so that it runs again.
+            changed, so that it runs again; and for each method that is left out.
+
+    Returns:
+        Keys of the methods that were left out.
     """
     store = RunStore(folder)
     data_sum = data_checksum(data)
+    notes = on_note or (lambda _: None)
     todo = []
     for seed in seeds:
         for method in methods:
@@ -109,14 +118,21 @@ def run_methods(
             stored = store.fingerprint(name)
             if stored == current:
                 continue
-            if stored is not None and on_note is not None:
+            if stored is not None:
                 changed = [key for key in current if stored.get(key) != current[key]]
-                on_note(f"{store.path}: {name} is stale ({', '.join(changed)} changed)")
+                notes(f"{store.path}: {name} is stale ({', '.join(changed)} changed)")
             todo.append((method, seed, name, current))
+    left_out: dict[str, str] = {}  # key → reason
     for number, (method, seed, name, current) in enumerate(todo, start=1):
-        store.add(_run(method, data, store, n_bits, seed, protocol, name, current))
+        if method.key not in left_out:
+            reason = _add_run(method, data, store, n_bits, seed, protocol, name, current)
+            if reason is not None:
+                left_out[method.key] = reason
         if on_step is not None:
             on_step(Step(number, len(todo)))
+    for key, reason in left_out.items():
+        notes(f"{data.name}: {key} is left out of {protocol.name}: {reason}")
+    return set(left_out)
 
 
 def fingerprint(
@@ -142,6 +158,28 @@ def fingerprint(
     )
 
 
+def _add_run(
+    method: Method,
+    data: Dataset,
+    store: RunStore,
+    n_bits: int,
+    seed: int,
+    protocol: Protocol,
+    name: str,
+    current: Mapping[str, str],
+) -> str | None:
+    """Run a method and store the run; if the protocol leaves it out, store and return why."""
+    stored = store.facts(name)
+    if stored.get("fingerprint") == current:
+        return str(stored["left_out"])
+    try:
+        store.add(_run(method, data, store, n_bits, seed, protocol, name, current))
+    except NoPosteriorsError as error:
+        store.add_facts(name, {"left_out": str(error), "fingerprint": current})
+        return str(error)
+    return None
+
+
 def _run(
     method: Method,
     data: Dataset,
@@ -162,7 +200,7 @@ def _run(
     else:
         model = _fit(method, data, store, n_bits, seed, name)
         first = replace(protocol, measures=protocol.measures[:1])
-        evaluation = evaluate_model(model, data, first)
+        evaluation = evaluate(model, data, first)
         settings = json.loads(json.dumps(dict(model.card)))
     truth = _truth(data, evaluation, protocol)
     codes = {f"query.{m}": own for m, own in evaluation.queries.items()}

@@ -1,7 +1,30 @@
 """Evaluation protocols of the experiments, by name."""
 
-from crossbit.evaluation.evaluate import Protocol
+from dataclasses import dataclass
+
+from crossbit.data import Dataset
+from crossbit.evaluation.evaluate import Evaluation, Protocol, evaluate_model
 from crossbit.metrics import AveragePrecision, Measure, Precision
+from crossbit.model import HashModel
+from crossbit_experiments.class_codes import evaluate_with_class_codes
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassCodesProtocol(Protocol):
+    """A protocol whose base has class codes instead of codes of its features."""
+
+    @property
+    def summary(self) -> str:
+        """One line with the splits, the treatment of self-matches and the codes of the base."""
+        return f"{super().summary}, its codes made from its labels"
+
+
+def evaluate(model: HashModel, data: Dataset, protocol: Protocol) -> Evaluation:
+    """Evaluate a model under any protocol of the experiments."""
+    if isinstance(protocol, ClassCodesProtocol):
+        return evaluate_with_class_codes(model, data, protocol)
+    return evaluate_model(model, data, protocol)
+
 
 _WIKI = (
     Protocol(
@@ -9,10 +32,9 @@ _WIKI = (
         note="the paper's: queries and base are the 693 test rows, the query's own row counts",
     ),
     Protocol(name="wiki/train-as-base", base="train", note="the base is the training split"),
-    Protocol(
+    ClassCodesProtocol(
         name="wiki/learned-base",
         base="train",
-        base_codes="learned",
         note="as in papers that optimize the codes of the base together with its labels",
     ),
 )
@@ -85,10 +107,9 @@ _LEADERBOARD = (
         base="train",
         note="the base are the training rows, hashed from their features like new rows",
     ),
-    Protocol(
+    ClassCodesProtocol(
         name="leaderboard/P2",
         base="train",
-        base_codes="learned",
         note="the base are the training rows, with codes that are made from their labels",
     ),
 )

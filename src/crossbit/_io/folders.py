@@ -251,7 +251,7 @@ def read_manifest(
     Args:
         folder: The folder.
         manifest: File name of the manifest.
-        format_: Expected format, such as ``"crossbit.model/1"``.
+        format_: Expected format, such as ``"crossbit.model/2"``.
         verify: Also compare the SHA-256 of every file, which reads them all; sizes are always
             compared.
 

@@ -20,7 +20,6 @@ from crossbit.collection import wire
 from crossbit.collection.encoder import Inputs
 from crossbit.collection.store import Capabilities
 from crossbit.collection.types import Finding, Id, Item, Results, Stats
-from crossbit.data.labels import RowLabels
 from crossbit.index.budget import Budget
 from crossbit.model.hashmodel import HashModel
 
@@ -86,14 +85,11 @@ class AsyncClient:
         views: Mapping[str, Inputs] | None = None,
         payload: Sequence[Mapping[str, Any] | None] | None = None,
         *,
-        labels: RowLabels | None = None,
         trusted: bool = True,
         bookmark: tuple[str, int | None] | None = None,
     ) -> None:
         """Add items, or update existing ones; see `Client.upsert`."""
-        steps = self._verbs.upsert(
-            ids, views, payload, labels=labels, trusted=trusted, bookmark=bookmark
-        )
+        steps = self._verbs.upsert(ids, views, payload, trusted=trusted, bookmark=bookmark)
         await self._run(steps)
 
     async def bookmark(self, name: str) -> int | None:

@@ -13,7 +13,6 @@ from crossbit.collection import wire
 from crossbit.collection.encoder import Inputs
 from crossbit.collection.store import Capabilities
 from crossbit.collection.types import Finding, Id, Item, Results, Stats
-from crossbit.data.labels import RowLabels
 from crossbit.index.budget import Budget
 from crossbit.model.hashmodel import HashModel
 
@@ -118,7 +117,6 @@ class Client:
         views: Mapping[str, Inputs] | None = None,
         payload: Sequence[Mapping[str, Any] | None] | None = None,
         *,
-        labels: RowLabels | None = None,
         trusted: bool = True,
         bookmark: tuple[str, int | None] | None = None,
     ) -> None:
@@ -131,14 +129,10 @@ class Client:
             ids: Strings or integers; ``1`` and ``"1"`` are different.
             views: Modality → one row (or raw input, or code) per id, as for `Collection.upsert`.
             payload: One mapping of fields per id, or a frame; replaces the previous; None keeps it.
-            labels: Refused: a service encodes without labels. Send codes instead of rows, such as
-                ``{"image": client.model.encode("image", X, labels=labels)}``.
             trusted: Whether a string for a modality of files is the path of a file to send.
             bookmark: Name and position that are stored with the last of the items.
         """
-        steps = self._verbs.upsert(
-            ids, views, payload, labels=labels, trusted=trusted, bookmark=bookmark
-        )
+        steps = self._verbs.upsert(ids, views, payload, trusted=trusted, bookmark=bookmark)
         self._run(steps)
 
     def bookmark(self, name: str) -> int | None:

@@ -26,7 +26,6 @@ from crossbit.collection.paging import Page, check_budget
 from crossbit.collection.payloads import check_ids, check_payloads, check_text
 from crossbit.collection.store import Capabilities
 from crossbit.collection.types import Finding, Id, Item, Results, Stats
-from crossbit.data.labels import RowLabels
 from crossbit.errors import DataError
 from crossbit.features.extractor import RawInput
 from crossbit.index.budget import Budget
@@ -107,17 +106,10 @@ class RemoteVerbs:
         views: Mapping[str, Inputs] | None,
         payload: Sequence[Mapping[str, Any] | None] | None,
         *,
-        labels: RowLabels | None,
         trusted: bool,
         bookmark: tuple[str, int | None] | None,
     ) -> Steps[None]:
         """Write items, in as few requests as their size allows."""
-        if labels is not None:
-            raise DataError(
-                "labels must be None: a service encodes without them, got"
-                f" {type(labels).__name__}; send codes of the client's model instead of rows:"
-                " {'image': model.encode('image', X, labels=labels)}"
-            )
         about = yield from self._description()
         checked = check_ids(ids)
         rows, _ = check_payloads(payload, checked)

@@ -27,7 +27,6 @@ from crossbit.collection.store import (
     store_class,
 )
 from crossbit.collection.types import Id, Item, Results
-from crossbit.data.labels import RowLabels
 from crossbit.errors import DataError, RowError
 from crossbit.index.budget import Budget
 from crossbit.model.hashmodel import HashModel
@@ -145,7 +144,6 @@ class Collection(Maintenance):
         views: Mapping[str, Inputs] | None = None,
         payload: Sequence[Mapping[str, Any] | None] | None = None,
         *,
-        labels: RowLabels | None = None,
         trusted: bool = True,
         bookmark: tuple[str, int | None] | None = None,
     ) -> None:
@@ -159,8 +157,6 @@ class Collection(Maintenance):
             views: Modality → one row (or raw input, or code) per id. A row of NaN, or None, means
                 that the item does not have the modality; modalities not given stay as they are.
             payload: One mapping of fields per id, or a frame; replaces the previous; None keeps it.
-            labels: Known classes of the items, as for `HashModel.encode`: their codes, in the
-                modalities given, are those of their classes. `upgrade` does not know the labels.
             trusted: False for raw inputs of unknown origin, as for `search`.
             bookmark: Name and position that are stored with the items, such as the row of a file
                 after the last of them; position None deletes it. See `bookmark`.
@@ -170,7 +166,7 @@ class Collection(Maintenance):
 
         def write(encoder: Encoder) -> None:
             try:
-                encoded = encoder.encode_views(views or {}, len(checked), labels, trusted=trusted)
+                encoded = encoder.encode_views(views or {}, len(checked), trusted=trusted)
             except RowError as error:
                 raise error.renumbered(error.row, f"item {checked[error.row]!r}") from error
             batch = WriteBatch(checked, encoded, payload, texts, bookmark)

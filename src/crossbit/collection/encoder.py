@@ -24,12 +24,10 @@ from crossbit.collection.rerank import (
 )
 from crossbit.collection.store import EncodedView, FeatureBatches, StaleModelError
 from crossbit.collection.types import Hit, Id, Results
-from crossbit.data.labels import RowLabels
 from crossbit.errors import DataError, RowError
 from crossbit.features.extractor import Extractor, RawInput
 from crossbit.features.image import limit_uploads
 from crossbit.index.weights import quantize
-from crossbit.kernels.matmul import pack_signs
 from crossbit.metrics.weak import Thresholds, thresholds
 from crossbit.model.hashmodel import HashModel
 
@@ -221,11 +219,10 @@ class Encoder:
         self,
         views: Mapping[str, Inputs],
         n_items: int,
-        labels: RowLabels | None = None,
         *,
         trusted: bool = True,
     ) -> dict[str, EncodedView]:
-        """Encode a batch of items, those of a known class by their labels.
+        """Encode a batch of items.
 
         An item does not have a modality if its row there is all NaN, or its raw input is None.
         """
@@ -234,16 +231,10 @@ class Encoder:
                 f"views must map modalities to rows, such as {{'image': X}}; got"
                 f" {type(views).__name__}"
             )
-        encoded = {
+        return {
             modality: self._encode_view(modality, inputs, n_items, trusted=trusted)
             for modality, inputs in views.items()
         }
-        if labels is None:
-            return encoded
-        items, scores = self.model.label_scores(labels, n_items)
-        codes = Codes(pack_signs(scores), self.model.n_bits)
-        quantized = quantize(scores)
-        return {name: view.with_labels(items, codes, quantized) for name, view in encoded.items()}
 
     def _encode_view(
         self, modality: str, inputs: Inputs, n_items: int, *, trusted: bool

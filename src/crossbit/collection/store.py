@@ -1,7 +1,7 @@
 """The interface between a collection and its storage, and the registry of stores by URI scheme."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
 from os import PathLike, fspath
@@ -68,24 +68,6 @@ class EncodedView:
     codes: Codes
     features: Rows | None = None
     scores: NDArray[np.int8] | None = None
-
-    def with_labels(
-        self, items: NDArray[np.int64], codes: Codes, scores: NDArray[np.int8]
-    ) -> "EncodedView":
-        """Return the view with the codes of labeled items in the place of their own.
-
-        Args:
-            items: Positions in the batch of the labeled items, ascending.
-            codes: Their codes.
-            scores: Their quantized outputs.
-        """
-        _, here, there = np.intersect1d(self.positions, items, return_indices=True)
-        words = self.codes.words.copy()
-        words[here] = codes.words[there]
-        kept = None if self.scores is None else self.scores.copy()
-        if kept is not None:
-            kept[here] = scores[there]
-        return replace(self, codes=replace(self.codes, words=words), scores=kept)
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,6 @@ from crossbit._frames import is_missing
 from crossbit._validation import check_array
 from crossbit.errors import DataError
 
-RowLabels = ArrayLike | Sequence[str | None]
-"""One label, word or row of zeros and ones per row; −1, None or all zeros where it is unknown."""
-
 LabelsArgument = ArrayLike | Mapping[str, ArrayLike]
 """One array for aligned views, or one array per modality."""
 

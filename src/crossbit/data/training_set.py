@@ -41,7 +41,6 @@ class TrainingSet:
         aligned: Whether row i of every view is the same item.
         aligned_supervision: Whether the hasher should learn from that alignment.
         neighbors: Modality → nearest and far rows of its anchors, empty without neighbors.
-        class_names: The word of each class number, if the labels were words.
         posteriors: Modality → class posteriors of its rows, shape (n, classes), each by classifiers
             that did not see the row; empty unless the views were made from them.
     """
@@ -53,7 +52,6 @@ class TrainingSet:
     aligned: bool
     aligned_supervision: bool
     neighbors: dict[str, Neighbors] = field(default_factory=dict)
-    class_names: tuple[str, ...] = ()
     posteriors: dict[str, NDArray[np.float32]] = field(default_factory=dict)
 
     @property
@@ -256,20 +254,13 @@ def training_set(
     same_rows = aligned_supervision or (labels is not None and not isinstance(labels, Mapping))
     if same_rows:
         _check_lengths(arrays)
-    class_names, by_modality = _labels_by_modality(labels, arrays)
+    by_modality = _labels_by_modality(labels, arrays)
     found = {
         name: find_neighbors(name, arrays[name], present[name], metric)
         for name, metric in metrics_by_modality(neighbors, arrays).items()
     }
     return TrainingSet(
-        arrays,
-        present,
-        by_modality,
-        explicit,
-        same_rows,
-        aligned_supervision,
-        found,
-        tuple(class_names),
+        arrays, present, by_modality, explicit, same_rows, aligned_supervision, found
     )
 
 
@@ -345,14 +336,14 @@ def _check_lengths(arrays: Mapping[str, NDArray[Any]]) -> None:
 
 def _labels_by_modality(
     labels: LabelsArgument | None, arrays: Mapping[str, NDArray[Any]]
-) -> tuple[list[str], dict[str, NDArray[Any]]]:
-    """Return the words of the classes, if labels are words, and the labels of each modality."""
+) -> dict[str, NDArray[Any]]:
+    """Return the labels of each modality; words are numbered."""
     if labels is None:
-        return [], {}
+        return {}
     by_modality = dict(labels) if isinstance(labels, Mapping) else dict.fromkeys(arrays, labels)
     for name in by_modality:
         check_known(name, arrays)
-    class_names, numbered = number_words(*by_modality.values())
+    _, numbered = number_words(*by_modality.values())
     by_modality = dict(zip(by_modality, numbered, strict=True))
     checked = {
         name: check_labels(value, len(arrays[name]), f"labels of {name!r}")
@@ -363,4 +354,4 @@ def _labels_by_modality(
         raise DataError(
             f"labels of all modalities must use the same form and classes, got shapes {shapes}"
         )
-    return class_names, checked
+    return checked

@@ -1,10 +1,10 @@
 """Protocols, and the evaluation of a hash model from every modality to every modality."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import permutations
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,6 @@ from crossbit.model.hashmodel import HashModel
 Rows = NDArray[np.int64]
 _LOG = logging.getLogger(__name__)
 ALL_ROWS = "all rows"
-BaseCodes = Literal["hashed", "learned"]
 _MEASURES = (AveragePrecision(), Success(at=1), Success(at=5), Success(at=10))
 _CODE_LENGTHS = (8, 16, 32, 64, 128, 256, 512, 1024)
 
@@ -51,8 +50,6 @@ class Protocol:
         base: Split that is searched.
         train_split: Split whose labels a method may see; if it is the base, the protocol is
             *transductive*.
-        base_codes: Codes of base items are ``"hashed"`` from their features like those of new
-            items, or ``"learned"`` from their labels, so that the base already knows its classes.
         include_self: Whether a query's own row counts across modalities; within one it never does.
         measures: What is measured; tables show the first.
         note: What is special about the protocol.
@@ -62,7 +59,6 @@ class Protocol:
     queries: str = "test"
     base: str = "test"
     train_split: str = "train"
-    base_codes: BaseCodes = "hashed"
     include_self: bool = True
     measures: Sequence[Measure] = field(default_factory=standard_measures)
     note: str = ""
@@ -71,8 +67,7 @@ class Protocol:
     def summary(self) -> str:
         """One line with the splits and the treatment of self-matches."""
         excluded = "" if self.include_self else "; a query's own row is left out"
-        learned = "" if self.base_codes == "hashed" else ", its codes made from its labels"
-        return f"queries: {self.queries}; base: {self.base}{learned}{excluded}"
+        return f"queries: {self.queries}; base: {self.base}{excluded}"
 
     @property
     def primary_measure(self) -> str:
@@ -86,7 +81,6 @@ class Protocol:
             "queries": self.queries,
             "base": self.base,
             "train_split": self.train_split,
-            "base_codes": self.base_codes,
             "include_self": self.include_self,
             "primary_measure": self.primary_measure,
             "measures": {measure.name: measure.definition for measure in self.measures},
@@ -177,57 +171,73 @@ def evaluate_model(
     protocol = default_protocol(data) if protocol is None else protocol
     directions = shared_directions(model, data, protocol)
     names = list(dict.fromkeys(left for left, _ in directions))
-    query_rows = {name: split_rows(data, protocol.queries, name) for name in names}
-    base_rows = {name: split_rows(data, protocol.base, name) for name in names}
-    encode_base = _encode if protocol.base_codes == "hashed" else _label_codes
-    query_codes = {}
-    base_codes = {}
-    reports = {}
     with log_progress("evaluating", _LOG, on_step, verbose=verbose) as step:
         report = StepCounter(step, len(names) + len(directions))
+        queries = {}
+        base = {}
         for name in names:
-            query_codes[name] = _encode(model, data, name, query_rows[name])
-            base_codes[name] = encode_base(model, data, name, base_rows[name])
+            queries[name] = encode_split(model, data, protocol.queries, name)
+            base[name] = encode_split(model, data, protocol.base, name)
             report()
-        for left, right in directions:
-            exclude_self = left == right or (data.aligned and not protocol.include_self)
-            ranking = _rank(
-                query_codes[left],
-                base_codes[right],
-                dataset_relevance(data, (left, query_rows[left]), (right, base_rows[right])),
-                exclude=self_matches(query_rows[left], base_rows[right]) if exclude_self else None,
-                k=TopKRanking.cutoff(protocol.measures),
-                threads=threads,
-            )
-            reports[left, right] = evaluate_ranking(ranking, measures=protocol.measures)
-            report()
-    health = {name: code_health(codes) for name, codes in base_codes.items()}
-    return Evaluation(reports, protocol, health, query_codes, base_codes, query_rows, base_rows)
+        return evaluate_splits(
+            queries, base, data, protocol, directions, threads=threads, on_direction=report
+        )
 
 
-def _encode(model: HashModel, data: Dataset, modality: str, rows: Rows) -> Codes:
+def evaluate_splits(
+    queries: OwnedCodes,
+    base: OwnedCodes,
+    data: Dataset,
+    protocol: Protocol,
+    directions: Sequence[tuple[str, str]],
+    *,
+    threads: int = 1,
+    on_direction: Callable[[], None] = lambda: None,
+) -> Evaluation:
+    """Evaluate codes of the queries and of the base of a protocol.
+
+    Args:
+        queries: Modality → codes of the queries and their rows in the data set.
+        base: The same for the base.
+        data: Views, and labels if available.
+        protocol: Measures, and the treatment of self-matches.
+        directions: Pairs of modalities: of the queries, and of the base.
+        threads: Number of threads.
+        on_direction: Called after each direction.
+    """
+    reports = {}
+    for left, right in directions:
+        query_codes, query_rows = queries[left]
+        base_codes, base_rows = base[right]
+        exclude_self = left == right or (data.aligned and not protocol.include_self)
+        ranking = _rank(
+            query_codes,
+            base_codes,
+            dataset_relevance(data, (left, query_rows), (right, base_rows)),
+            exclude=self_matches(query_rows, base_rows) if exclude_self else None,
+            k=TopKRanking.cutoff(protocol.measures),
+            threads=threads,
+        )
+        reports[left, right] = evaluate_ranking(ranking, measures=protocol.measures)
+        on_direction()
+    return Evaluation(
+        reports,
+        protocol,
+        health={name: code_health(codes) for name, (codes, _) in base.items()},
+        queries={name: codes for name, (codes, _) in queries.items()},
+        base={name: codes for name, (codes, _) in base.items()},
+        query_rows={name: rows for name, (_, rows) in queries.items()},
+        base_rows={name: rows for name, (_, rows) in base.items()},
+    )
+
+
+def encode_split(model: HashModel, data: Dataset, split: str, modality: str) -> tuple[Codes, Rows]:
+    """Encode the rows of a split that are present in a modality; return codes and row numbers."""
+    rows = split_rows(data, split, modality)
     try:
-        return model.encode(modality, data.views[modality][rows])
+        return model.encode(modality, data.views[modality][rows]), rows
     except RowError as error:  # a split has its own numbers, the caller knows those of the data set
         raise error.renumbered(int(rows[error.row])) from error
-
-
-def _label_codes(model: HashModel, data: Dataset, modality: str, rows: Rows) -> Codes:
-    """Return codes made from labels by the model, or else by a vote over rows of the same classes.
-
-    This is what a base looks like whose codes were optimized together with its labels. It measures
-    how well queries are classified, not how well features are hashed.
-    """
-    labels = data.labels_by_modality()
-    if modality not in labels:
-        raise DataError(f"base_codes='learned' needs labels, but {modality!r} has none")
-    row_labels = labels[modality][rows]
-    if model.label_encoder is not None:
-        return model.encode(modality, data.views[modality][rows], labels=row_labels)
-    bits = _encode(model, data, modality, rows).unpack()
-    member = row_labels if row_labels.ndim == 2 else row_labels[:, None] == np.unique(row_labels)
-    votes = member.T.astype(np.float32) @ (2.0 * bits - 1.0)
-    return Codes.pack(member @ np.where(votes >= 0, 1.0, -1.0) >= 0)
 
 
 def shared_directions(model: HashModel, data: Dataset, protocol: Protocol) -> list[tuple[str, str]]:

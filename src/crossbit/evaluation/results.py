@@ -27,7 +27,6 @@ _OLD_PROTOCOL_FIELDS = {
     "own_row": "include_self",
 }
 _OLD_PROTOCOL_VALUES = {
-    "base_codes": {"learnt": "learned"},
     "name": {"wiki/learnt-base": "wiki/learned-base", "nus/labelled": "nus/labeled"},
 }
 

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbit.linalg.ridge import Ridge
-from crossbit.model.layers import RBF, Layer
-from crossbit.model.preprocessing import apply_layers, fit_preprocessing
+from crossbit.model.layers import RBF, Layer, apply_layers
+from crossbit.inputs.steps import fit_steps
 
 Floats: TypeAlias = NDArray[np.float32]
 Ints: TypeAlias = NDArray[np.int64]
@@ -118,7 +118,7 @@ def kernel_basis(layer: RBF) -> NDArray[np.float64]:
 def _linear(
     steps: str, X: NDArray[np.floating], T: Floats, rows: Ints, random: np.random.Generator
 ) -> Preparation:
-    layers = fit_preprocessing(steps, X, random)
+    layers = fit_steps(steps, X, random)
     F = apply_layers(layers, X)
     error, penalty = Ridge(F[rows], T[rows]).leave_one_out()
     return Preparation(steps, layers, F, error, penalty)

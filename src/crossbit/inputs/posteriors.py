@@ -25,8 +25,7 @@ from crossbit.inputs.logistic import cross_fit, log_losses, make_folds
 from crossbit.inputs.trees import grow_trees, join_trees
 from crossbit.linalg.pca import principal
 from crossbit.model.ensemble import Parallel
-from crossbit.model.layers import Affine, Layer, Softmax, Standardize, Tanh
-from crossbit.model.preprocessing import apply_layers
+from crossbit.model.layers import Affine, Layer, Softmax, Standardize, Tanh, apply_layers
 
 Floats: TypeAlias = NDArray[np.float32]
 Ints: TypeAlias = NDArray[np.int64]

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from crossbit.data.training_set import TrainingSet
 from crossbit.errors import DataError
-from crossbit.inputs.choice import best_preparation
+from crossbit.inputs.choice import best_steps
 from crossbit.inputs.counterparts import choose_by_counterparts
 from crossbit.inputs.posteriors import Posteriors, check_posteriors, fit_posteriors
 from crossbit.inputs.steps import fit_steps
@@ -97,7 +97,10 @@ def prepare(
             continue
         random = np.random.default_rng([seed, 2, number])
         if steps == "auto" and name in data.labels:
-            layers[name], steps = best_preparation(data, name, random)
+            labeled = data.one_hot()[name]
+            rows = labeled.any(axis=1)
+            T = labeled[rows].astype(np.float32)
+            layers[name], steps = best_steps(np.asarray(view[rows], np.float32), T, seed=seed)
         else:
             steps = chosen_steps if steps == "auto" else steps
             layers[name] = fit_steps(steps, view[data.present[name]], random)

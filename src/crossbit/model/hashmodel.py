@@ -11,14 +11,18 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crossbit._validation import check_bits, check_known, check_modality, check_rows
+from crossbit._validation import (
+    check_bits,
+    check_integer,
+    check_known,
+    check_modality,
+    check_rows,
+)
 from crossbit.codes import Codes
-from crossbit.data.labels import RowLabels
 from crossbit.errors import DataError, FormatError, RowError
 from crossbit.kernels.dispatch import compiled
 from crossbit.kernels.matmul import pack_signs
 from crossbit.model import storage
-from crossbit.model.label_encoder import LabelEncoder
 from crossbit.model.layers import Affine, Layer, Onnx, Rows, Tanh
 from crossbit.model.recipe import Recipe
 
@@ -40,7 +44,9 @@ class HashModel:
         n_bits: Length of a code, 1 to 1024.
         recipes: Modality → how its rows are extracted from raw inputs, if known.
         card: Facts about the model: method, fields, data, metrics.
-        label_encoder: Makes codes of rows whose classes are known; None if the method has none.
+        n_inputs: Modality → how many of its leading layers are its *inputs*, the preparation of the
+            features; the rest is the method's. 0 for a modality that is not named. It describes
+            the layers; the codes do not depend on it.
 
     Example:
         >>> import numpy as np
@@ -55,21 +61,26 @@ class HashModel:
     n_bits: int
     recipes: Mapping[str, Recipe] = field(default_factory=dict)
     card: Mapping[str, Any] = field(default_factory=dict)
-    label_encoder: LabelEncoder | None = None
+    n_inputs: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Reject chains of layers whose widths do not match."""
+        """Reject chains of layers whose widths do not match, and names of other modalities."""
         object.__setattr__(self, "n_bits", check_bits(self.n_bits))
         if not self.encoders:
             raise DataError("a model needs at least one modality")
         encoders = {check_modality(name): tuple(layers) for name, layers in self.encoders.items()}
         for name, layers in encoders.items():
             _check_widths(name, layers, self.n_bits)
-        if self.label_encoder is not None:
-            _check_widths("labels", self.label_encoder.layers, self.n_bits)
         for name in self.recipes:
             check_known(name, encoders)
+        for name in self.n_inputs:
+            check_known(name, encoders)
+        n_inputs = {
+            name: _check_inputs(name, self.n_inputs.get(name, 0), len(layers))
+            for name, layers in encoders.items()
+        }
         object.__setattr__(self, "encoders", encoders)
+        object.__setattr__(self, "n_inputs", n_inputs)
 
     @property
     def modalities(self) -> list[str]:
@@ -85,7 +96,7 @@ class HashModel:
                 return width
         return None
 
-    def encode(self, modality: str, X: ArrayLike, *, labels: RowLabels | None = None) -> Codes:
+    def encode(self, modality: str, X: ArrayLike) -> Codes:
         """Encode rows as binary codes: a bit is 1 where the output is ≥ 0.
 
         A row's code does not depend on the other rows: the kernels sum every product in a fixed
@@ -94,9 +105,6 @@ class HashModel:
         Args:
             modality: Modality of the rows.
             X: Rows, shape (n, width); a memory-mapped array is read one block at a time.
-            labels: Known classes of the rows, in the form of the training labels. A row with a
-                class gets the code of its class, whatever its features, and matches queries that
-                are classified alike; rows of an unknown class are encoded from their features.
         """
         layers = self.encoders[check_known(modality, self.encoders)]
         if isinstance(layers[-1], Tanh):  # keeps the sign of its input
@@ -114,14 +122,9 @@ class HashModel:
             words[rows] = signs[:n]
             if bad < len(outputs) and not before:
                 _check_finite(array[rows], rows.start, modality)
-        if labels is not None:
-            labeled, outputs = self.label_scores(labels, len(array))
-            words[labeled] = pack_signs(outputs)
         return Codes(words, self.n_bits, model=self.fingerprint())
 
-    def scores(
-        self, modality: str, X: ArrayLike, *, labels: RowLabels | None = None
-    ) -> NDArray[np.float32]:
+    def scores(self, modality: str, X: ArrayLike) -> NDArray[np.float32]:
         """Return the real-valued outputs whose signs are the bits, shape (n, n_bits).
 
         Arguments are those of `encode`.
@@ -131,31 +134,7 @@ class HashModel:
         scores = np.empty((len(array), self.n_bits), np.float32)
         for rows, outputs in self._run(modality, layers, array):
             scores[rows] = outputs[: rows.stop - rows.start]
-        if labels is not None:
-            labeled, outputs = self.label_scores(labels, len(array))
-            scores[labeled] = outputs
         return scores
-
-    def label_scores(self, labels: RowLabels, n: int) -> tuple[NDArray[np.int64], Rows]:
-        """Return the rows whose classes are known, and outputs whose signs are their codes.
-
-        Args:
-            labels: Labels of n rows, in the form of the training labels.
-            n: Number of rows.
-
-        Raises:
-            DataError: The model has no label encoder, or the labels do not match it.
-        """
-        encoder = self.label_encoder
-        if encoder is None:
-            raise DataError(
-                "this model makes no codes from labels; leave labels out, or train MMNN with its"
-                " default options and labels of every modality"
-            )
-        rows, outputs = encoder.membership(labels, n)
-        for layer in encoder.layers:
-            outputs = layer(outputs)
-        return rows, outputs
 
     def _check(self, modality: str, X: ArrayLike) -> NDArray[Any]:
         """Check type and width of the rows; each block is checked for finite values later."""
@@ -206,10 +185,7 @@ class HashModel:
 
     @cached_property
     def _fingerprint(self) -> str:
-        if self.label_encoder is None:
-            return self._digest(self.encoders)
-        facts = repr(sorted(self.label_encoder.facts().items()))
-        return self._digest({**self.encoders, f"labels {facts}": self.label_encoder.layers})
+        return self._digest(self.encoders)
 
     def _digest(self, encoders: Mapping[str, Sequence[Layer]]) -> str:
         digest = hashlib.sha256(repr(self.n_bits).encode())
@@ -226,9 +202,7 @@ class HashModel:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the model to a folder atomically; an existing model there is replaced."""
-        storage.save(
-            Path(path), self.encoders, self.n_bits, self.recipes, self.card, self.label_encoder
-        )
+        storage.save(Path(path), self.encoders, self.n_bits, self.recipes, self.card, self.n_inputs)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
@@ -240,7 +214,7 @@ class HashModel:
             raise FormatError(f"{path}: not a valid model ({error})") from error
 
     def __eq__(self, other: object) -> bool:
-        """Whether both have the same layers, recipes and card."""
+        """Whether both have the same layers, inputs, recipes and card."""
         if not isinstance(other, HashModel):
             return NotImplemented
         return (
@@ -248,7 +222,7 @@ class HashModel:
             and self.encoders == other.encoders
             and dict(self.recipes) == dict(other.recipes)
             and dict(self.card) == dict(other.card)
-            and self.label_encoder == other.label_encoder
+            and self.n_inputs == other.n_inputs
         )
 
     def __repr__(self) -> str:
@@ -274,6 +248,17 @@ def _check_widths(modality: str, layers: Sequence[Layer], n_bits: int) -> None:
         raise DataError(
             f"modality {modality!r}: its layers output {width} columns, expected {n_bits} bits"
         )
+
+
+def _check_inputs(modality: str, n: object, n_layers: int) -> int:
+    """Return the number of input layers; the method needs at least one layer after them."""
+    n_inputs = check_integer(n, f"n_inputs of {modality!r}")
+    if n_inputs >= n_layers:
+        raise DataError(
+            f"n_inputs of {modality!r} must be less than its {n_layers} layers, got {n_inputs};"
+            " count only the layers that prepare its features"
+        )
+    return n_inputs
 
 
 def _padded(X: NDArray[Any], multiple: int) -> Rows:

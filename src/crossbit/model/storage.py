@@ -16,20 +16,18 @@ from crossbit._io.files import atomic_write
 from crossbit._io.folders import read_manifest, replace_folder, retry_read, write_manifest
 from crossbit.errors import DataError, FormatError
 from crossbit.model import ensemble  # noqa: F401 - registers its layers
-from crossbit.model.label_encoder import LabelEncoder
 from crossbit.model.layers import LAYERS, Layer
 from crossbit.model.recipe import Recipe
 
-FORMAT = "crossbit.model/1"
+FORMAT = "crossbit.model/2"
 CONFIG = "config.json"
 WEIGHTS = "weights.safetensors"
 _FILE_NAME = re.compile(r"\w[\w.-]*")
 
 Tensors = dict[str, NDArray[Any]]
 Encoders = Mapping[str, Sequence[Layer]]
-Parts = tuple[Encoders, int, dict[str, Recipe], dict[str, Any], LabelEncoder | None]
+Parts = tuple[Encoders, int, dict[str, Recipe], dict[str, Any], dict[str, int]]
 """What a model consists of: the arguments of `HashModel`."""
-_LABELS = "label-encoder"  # no modality has this name
 
 
 def save(
@@ -38,7 +36,7 @@ def save(
     n_bits: int,
     recipes: Mapping[str, Recipe],
     card: Mapping[str, Any],
-    label_encoder: LabelEncoder | None = None,
+    n_inputs: Mapping[str, int],
 ) -> None:
     """Write a model folder atomically."""
     tensors: Tensors = {}
@@ -50,15 +48,13 @@ def save(
         "modalities": {
             name: _layers_to_json(name, layers, tensors, blobs) for name, layers in encoders.items()
         },
+        "n_inputs": dict(n_inputs),
         "recipes": {
             name: _recipe_to_json(f"recipe.{name}", recipe, tensors, blobs)
             for name, recipe in recipes.items()
         },
         "card": dict(card),
     }
-    if label_encoder is not None:
-        layers = _layers_to_json(_LABELS, label_encoder.layers, tensors, blobs)
-        config["label_encoder"] = {"layers": layers, **label_encoder.facts()}
     blobs[WEIGHTS] = encode_tensors(tensors)
     blobs["README.md"] = _model_card(encoders, n_bits, card).encode()
     with replace_folder(folder, CONFIG, FORMAT) as fresh:
@@ -75,7 +71,7 @@ def load(folder: Path) -> Parts:
 
 def _load(folder: Path) -> Parts:
     config = read_manifest(folder, CONFIG, FORMAT)
-    for key in ("modalities", "recipes", "card"):
+    for key in ("modalities", "n_inputs", "recipes", "card"):
         if not isinstance(config.get(key), dict):
             raise FormatError(
                 f"{folder / CONFIG}: not a valid model ({key!r} must be a JSON object)"
@@ -91,15 +87,7 @@ def _load(folder: Path) -> Parts:
             name: _recipe_from_json(f"recipe.{name}", entry, tensors, files)
             for name, entry in config["recipes"].items()
         }
-        label_encoder = None
-        if (entry := config.get("label_encoder")) is not None:
-            label_encoder = LabelEncoder(
-                _layers_from_json(_LABELS, entry["layers"], tensors, files),
-                np.array(entry["classes"], np.int64),
-                entry["n_columns"],
-                tuple(entry["names"]),
-            )
-        return encoders, config["n_bits"], recipes, config["card"], label_encoder
+        return encoders, config["n_bits"], recipes, config["card"], config["n_inputs"]
     except (KeyError, TypeError, AttributeError, ValueError, OSError, SafetensorError) as error:
         raise FormatError(f"{folder / CONFIG}: not a valid model ({error!r})") from error
 

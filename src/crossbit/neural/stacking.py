@@ -29,8 +29,6 @@ from crossbit.linalg.logistic import (
     make_folds,
 )
 from crossbit.model.ensemble import Parallel
-from crossbit.model.hashmodel import HashModel
-from crossbit.model.label_encoder import LabelEncoder
 from crossbit.model.layers import Affine, Layer, Softmax, Tanh
 from crossbit.model.layers import apply_layers
 from crossbit.neural.preparation import Prepared, close_to_best, linear_features, rbf_features
@@ -72,29 +70,6 @@ class Stacked:
     data: TrainingSet
     summary: dict[str, str]
     classes: _Ints
-
-    def label_encoder(self, model: HashModel) -> LabelEncoder:
-        """Return the codes of labels: networks on certain posteriors, averaged over modalities.
-
-        Args:
-            model: Its encoders are these layers, then the networks on posteriors.
-        """
-        stages = []
-        for name, layers in model.encoders.items():
-            posteriors = next(i for i, layer in enumerate(layers) if layer is self.layers[name][-1])
-            stages.append(tuple(layers[posteriors + 1 :]))
-        labels = next(iter(self.data.labels.values()))
-        n_classes = len(self.classes)
-        certain: list[Layer] = []
-        if labels.ndim == 2:  # from 0 and 1 to the −1 and 1 of `stack`
-            certain.append(Affine(2 * np.eye(n_classes), -np.ones(n_classes)))
-        mean = np.tile(np.eye(model.n_bits), (len(stages), 1)) / len(stages)
-        return LabelEncoder(
-            [*certain, Parallel(tuple(stages)), Affine(mean, np.zeros(model.n_bits))],
-            self.classes,
-            labels.shape[1] if labels.ndim == 2 else None,
-            self.data.class_names,
-        )
 
 
 def can_stack(data: TrainingSet) -> bool:

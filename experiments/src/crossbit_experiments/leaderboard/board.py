@@ -175,7 +175,9 @@ def run_board(
 def run_set(board: Leaderboard, chosen: BoardSet, folder: Path) -> list[str]:
     """Run the cells of one data set; return the notes."""
     data = chosen.load()
+    path = folder / chosen.name
     notes: list[str] = []
+    left_out: set[tuple[str, str]] = set()  # method and protocol
     for n_bits in board.bits_of(chosen):
         for seed in range(board.seeds):
             for name in board.hasher_names():
@@ -185,18 +187,18 @@ def run_set(board: Leaderboard, chosen: BoardSet, folder: Path) -> list[str]:
                     continue
                 method = hasher_method(name)
                 for protocol in board.protocols_of(chosen):
-                    _run_cell(method, data, folder / chosen.name, n_bits, seed, protocol, notes)
-    for protocol in board.protocols_of(chosen):
-        if protocol == "P2":
-            method = Method(
-                key=CLASSIFIER,
-                title="classify the query, rank by p(label)",
-                baseline=partial(rank_by_label, protocol=_protocols()[protocol]),
-                bytes_per_item=4,
-            )
-            for seed in range(board.seeds):
-                _run_cell(method, data, folder / chosen.name, 0, seed, protocol, notes)
-    drop_codes(RunStore(folder / chosen.name))
+                    if (name, protocol) not in left_out:
+                        left_out |= _run_cell(method, data, path, n_bits, seed, protocol, notes)
+    if "P2" in board.protocols_of(chosen):
+        method = Method(
+            key=CLASSIFIER,
+            title="classify the query, rank by p(label)",
+            baseline=partial(rank_by_label, protocol=_protocols()["P2"]),
+            bytes_per_item=4,
+        )
+        for seed in range(board.seeds):
+            _run_cell(method, data, path, 0, seed, "P2", notes)
+    drop_codes(RunStore(path))
     return notes
 
 
@@ -218,9 +220,10 @@ def _run_cell(
     seed: int,
     protocol: str,
     notes: list[str],
-) -> None:
+) -> set[tuple[str, str]]:
+    """Run a cell; return method and protocol if the protocol leaves the method out."""
     try:
-        run_methods(
+        left_out = run_methods(
             [method],
             data,
             folder,
@@ -232,6 +235,8 @@ def _run_cell(
         )
     except CrossbitError as error:
         notes.append(f"{data.name}: {method.key} with {n_bits} bits, seed {seed}: {error}")
+        return set()
+    return {(key, protocol) for key in left_out}
 
 
 def cell_prefix(protocol: str) -> str:

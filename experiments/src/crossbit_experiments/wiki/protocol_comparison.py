@@ -40,18 +40,22 @@ def protocol_scores(
     *,
     n_bits: int,
 ) -> list[dict[str, Any]]:
-    """One row per protocol: its description, chance, and mean and deviation of each method (%)."""
+    """One row per protocol: its description, chance, and mean and deviation of each method (%).
+
+    Methods without runs are left out of a row, protocols without runs altogether.
+    """
     rows = []
     for protocol in protocols:
         prefix = protocol_prefix(protocol)
-        runs = {method.key: stored_runs(store, method, n_bits, prefix) for method in methods}
-        if not all(runs.values()):
-            return []
+        stored = {method.key: stored_runs(store, method, n_bits, prefix) for method in methods}
+        runs = {key: own for key, own in stored.items() if own}
+        if not runs:
+            continue
         rows.append(
             {
                 "name": protocol.name,
                 "words": protocol.summary,
-                "chance": runs[methods[0].key][0].mean_score(directions, "chance"),
+                "chance": next(iter(runs.values()))[0].mean_score(directions, "chance"),
                 "scores": {
                     key: mean_and_deviation([run.mean_score(directions) for run in own])
                     for key, own in runs.items()

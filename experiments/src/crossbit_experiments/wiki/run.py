@@ -221,11 +221,11 @@ def _definitions_block(summary: Mapping[str, Any]) -> Table:
 
 def _protocols_block(summary: Mapping[str, Any]) -> Table:
     rows = summary["protocols"]
-    keys = list(rows[0]["scores"]) if rows else []
+    keys = list(dict.fromkeys(key for row in rows for key in row["scores"]))
     lines = [
         [
             row["words"],
-            *(mean_sd(*row["scores"][key]) for key in keys),
+            *(mean_sd(*row["scores"][key]) if key in row["scores"] else "–" for key in keys),
             f"{row['chance']:.1f}",
         ]
         for row in rows
