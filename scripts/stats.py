@@ -18,8 +18,6 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "crossbit"
-EXPERIMENTS = ROOT / "experiments" / "src" / "crossbit_experiments"
-MAX_LINES = 400
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 

@@ -65,20 +65,6 @@ def registries() -> Iterator[None]:
         registry.update(values)
 
 
-def test_there_are_six_how_tos_of_25_lines_at_most() -> None:
-    assert list(HOW_TOS) == [
-        "a hasher",
-        "a loss",
-        "an extractor for a new modality",
-        "a store",
-        "a metric",
-        "a REST endpoint",
-    ]
-    for title, text in HOW_TOS.items():
-        lines = [line for line in text.strip().splitlines() if not line.startswith("```")]
-        assert len(lines) <= 25, title
-
-
 @pytest.mark.usefixtures("registries")
 def test_a_hasher() -> None:
     hasher = run("a hasher")["MedianHash"](n_bits=8)

@@ -41,11 +41,8 @@ def test_the_python_of_a_page_runs(page: Path, capsys: pytest.CaptureFixture[str
         exec(compile(block, str(page), "exec"), names)  # the blocks of a page build on each other
 
 
-def test_the_first_example_is_ten_lines_and_finds_pictures(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_first_example_finds_pictures(capsys: pytest.CaptureFixture[str]) -> None:
     first = blocks(ROOT / "README.md", "python")[0]
-    assert len([line for line in first.splitlines() if line.strip()]) <= 10
     exec(first, {})
     assert len(re.findall(r"\d+", capsys.readouterr().out)) == 5
 

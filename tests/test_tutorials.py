@@ -33,12 +33,6 @@ def script_of(page: Path) -> str:
     return "\n".join(commands)
 
 
-def test_all_tutorials_are_known() -> None:
-    names = {page.stem for page in TUTORIALS}
-    runs = {"pictures", "embeddings", "labels", "evaluate", "production", "things"}
-    assert names == runs | EXAMPLES
-
-
 @pytest.mark.parametrize(
     "page",
     [page for page in TUTORIALS if page.stem not in EXAMPLES],

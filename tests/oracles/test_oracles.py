@@ -1,0 +1,488 @@
+"""The package gives the answers that commit 2a3ac5c gave; README.md describes the recorded files.
+
+The functions under "adapters" translate a recorded question into calls of the package. A change of
+a signature changes only them; the recorded files stay as they are.
+"""
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import pytest
+from numpy.typing import ArrayLike, NDArray
+
+from crossbit import HASHERS, Codes, Collection, DataError, HammingIndex, HashModel
+from crossbit import metrics as m
+from crossbit.features import Tfidf
+from crossbit.index import bit_weights
+from crossbit.metrics.drift import code_drift
+from crossbit.metrics.weak import threshold
+from crossbit.model import (
+    RBF,
+    Affine,
+    Forest,
+    Layer,
+    Normalize,
+    Parallel,
+    Power,
+    Sine,
+    Softmax,
+    Standardize,
+    Tanh,
+)
+
+ORACLES = Path(__file__).parent
+Record: TypeAlias = dict[str, Any]
+Arrays: TypeAlias = Mapping[str, NDArray[Any]]
+
+
+def read_lines(name: str) -> list[Record]:
+    text = (ORACLES / name).read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.split("\n") if line]
+
+
+def read_json(name: str) -> Record:
+    content: Record = json.loads((ORACLES / name).read_text(encoding="utf-8"))
+    return content
+
+
+def read_arrays(name: str) -> Arrays:
+    with np.load(ORACLES / name, allow_pickle=False) as archive:
+        return dict(archive)
+
+
+def to_hex(codes: Codes) -> list[str]:
+    return [row.tobytes().hex() for row in codes.to_bytes()]
+
+
+def from_hex(digits: Sequence[str], n_bits: int) -> Codes:
+    packed = np.frombuffer(bytes.fromhex("".join(digits)), np.uint8)
+    return Codes.from_bytes(packed.reshape(len(digits), -1), n_bits)
+
+
+def is_close(found: object, expected: object, tolerance: float = 1e-9) -> bool:
+    """Whether two JSON values are equal up to the rounding of their fractions."""
+    match expected:
+        case float():
+            return isinstance(found, float | int) and math.isclose(
+                found, expected, rel_tol=tolerance, abs_tol=1e-12
+            )
+        case dict():
+            return isinstance(found, dict) and all(
+                name in found and is_close(found[name], value, tolerance)
+                for name, value in expected.items()
+            )
+        case list():
+            return (
+                isinstance(found, list | tuple)
+                and len(found) == len(expected)
+                and all(map(is_close, found, expected, [tolerance] * len(found)))
+            )
+    return found == expected
+
+
+# --- adapters: searches ---
+
+OPTIONS = [
+    "k",
+    "target",
+    "filter",
+    "min_similarity",
+    "group_by",
+    "offset",
+    "bits",
+    "rerank",
+    "rerank_by",
+    "with_codes",
+]
+
+
+def make_search_model(described: Record, arrays: Arrays) -> HashModel:
+    recipe = described["recipes"]["text"]
+    extractor = Tfidf(tuple(recipe["vocabulary"]), arrays[recipe["rarity"]])
+    weak = {
+        query: {target: {"distance": distance} for target, distance in targets.items()}
+        for query, targets in described["weak"].items()
+    }
+    encoders = {
+        name: [make_layer(layer, arrays) for layer in layers]
+        for name, layers in described["encoders"].items()
+    }
+    recipes = {"text": extractor.recipe()}
+    return HashModel(encoders, described["n_bits"], recipes=recipes, card={"weak": weak})
+
+
+def make_collection(path: Path, model: HashModel) -> Collection:
+    return Collection.create(path, model, keep=["scores", "features"])
+
+
+def apply_write(collection: Collection, write: Record, arrays: Arrays) -> None:
+    if write["write"] == "delete":
+        collection.delete(write["ids"], modality=write["modality"])
+        return
+    views: dict[str, Any] = {}
+    for name, view in write["views"].items():
+        if "codes" in view:
+            views[name] = from_hex(view["codes"], collection.model.n_bits)
+        elif "texts" in view:
+            views[name] = view["texts"]
+        else:
+            rows = arrays[f"{name}_rows"].astype(np.float32)
+            absent = np.full(rows.shape[1], np.nan, np.float32)
+            views[name] = np.array([absent if i is None else rows[i] for i in view["rows"]])
+    collection.upsert(write["ids"], views, write["payload"])
+
+
+def search(collection: Collection, question: Record, arrays: Arrays) -> list[Record]:
+    """Return ids, distances, similarities, modalities and weak marks of the hits of each query."""
+    modality = question["modality"]
+    exclude = question.get("exclude")
+    X: Any
+    if "rows" in question:
+        X = arrays["text_queries" if modality == "text" else "image_queries"][question["rows"]]
+    elif "texts" in question:
+        X = question["texts"]
+    else:  # like an item, which is not among its own hits
+        (item,) = collection.get([question["id"]])
+        assert item is not None
+        X = item.codes[modality]
+        exclude = item.id
+    options = {name: question[name] for name in OPTIONS if name in question}
+    return [
+        {
+            "ids": [hit.id for hit in hits],
+            "distances": [hit.distance for hit in hits],
+            "similarities": [hit.similarity for hit in hits],
+            "modalities": [hit.modality for hit in hits],
+            "weak": [hit.weak for hit in hits],
+            "payloads": [hit.payload for hit in hits],
+            "codes": [None if hit.code is None else to_hex(hit.code)[0] for hit in hits],
+        }
+        for hits in collection.search(modality, X, exclude=exclude, **options)
+    ]
+
+
+# --- adapters: encodings ---
+
+LAYERS: dict[str, type[Layer]] = {
+    "affine": Affine,
+    "forest": Forest,
+    "normalize": Normalize,
+    "power": Power,
+    "rbf": RBF,
+    "sine": Sine,
+    "softmax": Softmax,
+    "standardize": Standardize,
+    "tanh": Tanh,
+}
+
+
+def make_layer(described: Record, arrays: Arrays) -> Layer:
+    """Make a layer; a setting with a colon is the name of an array."""
+    if described["kind"] == "parallel":
+        branches = [
+            tuple(make_layer(each, arrays) for each in branch) for branch in described["branches"]
+        ]
+        return Parallel(tuple(branches))
+    settings = {
+        name: arrays[value] if isinstance(value, str) else value
+        for name, value in described.items()
+        if name != "kind"
+    }
+    return LAYERS[described["kind"]](**settings)
+
+
+def encode(
+    described: Record, arrays: Arrays, rows: NDArray[Any]
+) -> tuple[list[str], NDArray[np.float32]]:
+    """Return codes and scores of rows."""
+    layers = [make_layer(layer, arrays) for layer in described["layers"]]
+    model = HashModel({"x": layers}, described["n_bits"])
+    return to_hex(model.encode("x", rows)), model.scores("x", rows)
+
+
+# --- adapters: hashers ---
+
+
+def fit(record: Record, views: dict[str, NDArray[Any]], labels: NDArray[Any]) -> HashModel:
+    hasher = HASHERS[record["method"].lower()](n_bits=record["n_bits"], seed=record["seed"])
+    if record["supervision"] == "labels":
+        return hasher.fit(views, labels=labels)
+    return hasher.fit(views, aligned=True if record["supervision"] == "aligned" else None)
+
+
+# --- adapters: metrics ---
+
+MEASURES: dict[str, Any] = {
+    "average precision": m.AveragePrecision,
+    "precision": m.Precision,
+    "recall": m.Recall,
+    "success": m.Success,
+    "ndcg": m.NDCG,
+    "precision within": m.PrecisionWithin,
+    "recall within": m.RecallWithin,
+}
+RELEVANCES: dict[str, Any] = {
+    "same class": m.same_class,
+    "common class": m.common_class,
+    "jaccard": m.jaccard,
+    "count common": m.count_common,
+}
+
+
+def rank(case: Record, arrays: Arrays) -> m.Ranking:
+    described = case["relevance"]
+    if described["kind"] == "matrix":
+        relevance = m.from_matrix(arrays[described["matrix"]])
+    else:
+        labels = [arrays[name] for name in described["labels"]]
+        options = {name: described[name] for name in ("at_least",) if name in described}
+        relevance = RELEVANCES[described["kind"]](*labels, **options)
+    queries, base = (Codes.pack(arrays[f"{side} {case['n_bits']}"]) for side in ("queries", "base"))
+    exclude = case["exclude"]
+    return m.rank_codes(queries, base, relevance, exclude=arrays.get(exclude, exclude))
+
+
+def measure(ranking: m.Ranking, record: Record) -> NDArray[np.float64]:
+    """Return one value per query."""
+    options = {name: value for name, value in record.items() if name != "measure"}
+    return ranking.measure(MEASURES[record["measure"]](**options))
+
+
+def rank_real(record: Record, arrays: Arrays) -> m.Ranking:
+    relevance = m.same_class(arrays["query classes 16"], arrays["base classes 16"])
+    if "scores" in record:
+        return m.rank_scores(arrays["scores"], relevance, nearest=record["nearest"])
+    queries, base = (arrays[f"{side} {record['vectors']}"] for side in ("query", "base"))
+    return m.rank_vectors(queries, base, relevance, metric=record["metric"])
+
+
+# --- adapters: index ---
+
+
+def make_index(ids: NDArray[Any], packed: NDArray[np.uint8], n_bits: int) -> HammingIndex:
+    index = HammingIndex(n_bits)
+    index.add(ids, Codes.from_bytes(packed, n_bits))
+    return index
+
+
+def ask_index(index: HammingIndex, question: Record, scores: NDArray[np.float64]) -> Arrays:
+    """Return ids and distances; of a search within a radius also their number per query."""
+    queries = Codes.pack(scores >= 0)
+    allowed = question.get("ids")
+    if "mask" in question:
+        allowed = np.arange(question["mask"]) % 3 == 0
+    if question["kind"] == "within":
+        matches = index.within(queries, question["radius"], ids=allowed)
+        return {
+            "ids": np.concatenate([each.ids[0] for each in matches]),
+            "distances": np.concatenate([each.distances[0] for each in matches]),
+            "counts": np.array([each.ids.shape[1] for each in matches]),
+        }
+    if question["kind"] == "rerank":
+        first = index.search(queries, question["candidates"])
+        found = index.rerank(first, scores, k=question["k"], ties_only=question["ties_only"])
+    else:
+        weights: dict[str, NDArray[Any]] = {
+            "scores": bit_weights(scores),
+            "ones": np.ones(scores.shape, np.int64),
+        }
+        weight = weights.get(question.get("weights", ""))
+        found = index.search(queries, question["k"], ids=allowed, weights=weight)
+    return {"ids": found.ids, "distances": found.distances}
+
+
+# --- 1. searches ---
+
+SEARCH_ARRAYS = read_arrays("searches/arrays.npz")
+
+
+@pytest.fixture(scope="module")
+def collection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Collection]:
+    model = make_search_model(read_json("searches/model.json"), SEARCH_ARRAYS)
+    with make_collection(tmp_path_factory.mktemp("oracles") / "items", model) as collection:
+        for write in read_lines("searches/writes.jsonl"):
+            apply_write(collection, write, SEARCH_ARRAYS)
+        yield collection
+
+
+def test_items_of_the_collection(collection: Collection) -> None:
+    found = [
+        {
+            "id": item.id,
+            "payload": item.payload,
+            "codes": {name: to_hex(codes)[0] for name, codes in item.codes.items()},
+        }
+        for item in collection
+    ]
+    assert found == read_lines("searches/items.jsonl")
+
+
+def test_answers_of_searches(collection: Collection) -> None:
+    wrong = []
+    for number, record in enumerate(read_lines("searches/python.jsonl"), 1):
+        question = record["question"]
+        answer = record["answer"]
+        if "error" in answer:
+            continue
+        found = search(collection, question, SEARCH_ARRAYS)
+        if not is_close(found, answer["results"]):
+            wrong.append((f"line {number}", question))
+    assert wrong == []
+
+
+def test_refused_searches(collection: Collection) -> None:
+    refused = [
+        record for record in read_lines("searches/python.jsonl") if "error" in record["answer"]
+    ]
+    assert refused
+    for record in refused:
+        assert record["answer"]["error"] == "DataError"
+        with pytest.raises(DataError):
+            search(collection, record["question"], SEARCH_ARRAYS)
+
+
+# --- 2. encodings ---
+
+ENCODINGS = read_json("encodings.json")
+ENCODING_ARRAYS = read_arrays("encodings.npz")
+
+
+@pytest.mark.parametrize("name", ENCODINGS)
+def test_codes_and_scores_of_layers(name: str) -> None:
+    rows = ENCODING_ARRAYS[f"{name}:rows"]
+    codes, scores = encode(ENCODINGS[name], ENCODING_ARRAYS, rows)
+    assert codes == ENCODINGS[name]["codes"]
+    expected = ENCODING_ARRAYS[f"{name}:scores"]
+    np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ENCODINGS)
+def test_rows_are_encoded_alike_in_any_batch(name: str) -> None:
+    rows = ENCODING_ARRAYS[f"{name}:rows"]
+    codes, scores = encode(ENCODINGS[name], ENCODING_ARRAYS, rows)
+    for part in (slice(0, 1), slice(5, 8), slice(3, 36)):
+        part_codes, part_scores = encode(ENCODINGS[name], ENCODING_ARRAYS, rows[part])
+        assert part_codes == codes[part]
+        np.testing.assert_array_equal(part_scores, scores[part])
+
+
+# --- 3. hashers ---
+
+FITS = read_lines("hashers.jsonl")
+HASHER_ARRAYS = read_arrays("hashers.npz")
+MAP_TOLERANCE = 0.005
+
+
+@pytest.mark.parametrize(
+    "record", FITS, ids=lambda each: f"{each['method']}-{each['supervision']}-{each['data']}"
+)
+def test_mean_average_precision_of_hashers(record: Record) -> None:
+    n_train = record["train"]
+    views = {name: HASHER_ARRAYS[f"{record['data']}:{name}"] for name in record["codes"]}
+    labels = HASHER_ARRAYS[f"{record['data']}:labels"]
+    train = {name: rows[:n_train] for name, rows in views.items()}
+    model = fit(record, train, labels[:n_train])
+    base = {name: model.encode(name, rows) for name, rows in train.items()}
+    queries = {name: model.encode(name, rows[n_train:]) for name, rows in views.items()}
+    relevant = m.from_labels(labels[n_train:], labels[:n_train])
+    found = {
+        f"{query} {target}": m.mean_average_precision(queries[query], base[target], relevant)
+        for query in views
+        for target in views
+    }
+    assert found == pytest.approx(record["mAP"], abs=MAP_TOLERANCE)
+
+
+# --- 4. metrics ---
+
+METRICS = read_json("metrics.json")
+METRIC_ARRAYS = read_arrays("metrics.npz")
+
+
+def assert_close(found: ArrayLike, expected: ArrayLike) -> None:
+    np.testing.assert_allclose(np.asarray(found), np.asarray(expected), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", METRICS["cases"])
+def test_measures_of_queries(name: str) -> None:
+    ranking = rank(METRICS["cases"][name], METRIC_ARRAYS)
+    found = [measure(ranking, record) for record in METRICS["measures"]]
+    assert_close(found, METRIC_ARRAYS[f"values {name}"])
+    assert is_close(m.DistanceOverlap.of(ranking).to_dict(), METRICS["overlaps"][name])
+
+
+def test_reports() -> None:
+    for record in METRICS["reports"]:
+        ranking = rank(METRICS["cases"][record["case"]], METRIC_ARRAYS)
+        report = m.evaluate_ranking(ranking, **record["options"]).to_dict()
+        for name in ("n_queries", "n_base", "n_bits", "n_without_relevant", "results"):
+            assert is_close(report[name], record[name]), (record["case"], name)
+
+
+def test_curves() -> None:
+    for record in METRICS["curves"]:
+        ranking = rank(METRICS["cases"][record["case"]], METRIC_ARRAYS)
+        curve = m.precision_recall_curve(ranking, **record["options"]).to_dict()
+        for name in ("points", "precision", "recall"):
+            assert_close(curve[name], record[name])
+
+
+def test_rankings_of_scores_and_vectors() -> None:
+    for number, record in enumerate(METRICS["rankings"]):
+        ranking = rank_real(record, METRIC_ARRAYS)
+        found = [
+            measure(ranking, {"measure": "average precision", "ties": ties})
+            for ties in ("expected", "best", "worst", "stable")
+        ]
+        assert_close(found, METRIC_ARRAYS[f"values ranking {number}"])
+
+
+def test_bootstrap_intervals() -> None:
+    for record in METRICS["bootstrap"]:
+        values = METRIC_ARRAYS["bootstrap"]
+        if record["column"] is not None:
+            values = values[:, record["column"]]
+        low, high = m.bootstrap_interval(values, **record["options"])
+        assert_close(low, record["low"])
+        assert_close(high, record["high"])
+
+
+def test_statistics_of_codes() -> None:
+    for name, expected in METRICS["health"]["health"].items():
+        health = m.code_health(Codes.pack(METRIC_ARRAYS[name]))
+        assert is_close(health.to_dict(), expected), name
+    for name, expected in METRICS["health"]["drift"].items():
+        drift = code_drift(Codes.pack(METRIC_ARRAYS[name]))
+        assert drift is not None
+        assert is_close(drift.to_dict(), expected, 1e-5), name
+
+
+def test_thresholds_of_weak_matches() -> None:
+    for record in METRICS["weak"]:
+        queries, base = (
+            Codes.pack(METRIC_ARRAYS[f"{side} {record['n_bits']}"]) for side in ("queries", "base")
+        )
+        found = threshold(queries, base, rate=record["rate"])
+        assert found.distance == record["distance"]
+        assert found.rate == pytest.approx(record["share beyond"])
+
+
+# --- 6. index ---
+
+INDEX_QUESTIONS = read_lines("index.jsonl")
+INDEX_ARRAYS = read_arrays("index.npz")
+
+
+@pytest.mark.parametrize("n_bits", sorted({record["n_bits"] for record in INDEX_QUESTIONS}))
+def test_searches_of_the_index(n_bits: int) -> None:
+    ids, packed, scores = (INDEX_ARRAYS[f"{n_bits}:{name}"] for name in ("ids", "codes", "scores"))
+    index = make_index(ids.astype(np.int64), packed, n_bits)
+    for record in INDEX_QUESTIONS:
+        if record["n_bits"] == n_bits:
+            for name, found in ask_index(index, record, scores.astype(np.float64)).items():
+                expected = INDEX_ARRAYS[f"{n_bits}:{record['number']}:{name}"]
+                np.testing.assert_array_equal(found, expected, f"{record}: {name}")
