@@ -18,6 +18,8 @@ if TYPE_CHECKING:
         MissingExtraError,
     )
     from crossbit.hashers import HASHERS, Hasher, extend
+    from crossbit.hashers.auto import AutoHash as AutoHash
+    from crossbit.hashers.auto import fit as fit
     from crossbit.hashers.batch import BATCH as BATCH
     from crossbit.hashers.ccaitq import CCAITQ as CCAITQ
     from crossbit.hashers.classridge import ClassRidge as ClassRidge
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
     from crossbit.hashers.itq import ITQ as ITQ
     from crossbit.hashers.lsh import LSH as LSH
     from crossbit.hashers.mmnn import MMNN as MMNN
-    from crossbit.hashers.posteriorlsh import PosteriorLSH as PosteriorLSH
     from crossbit.hashers.rankedcca import RankedCCA as RankedCCA
     from crossbit.hashers.rankeditq import RankedITQ as RankedITQ
     from crossbit.hashers.scmseq import SCMSeq as SCMSeq
@@ -47,6 +48,7 @@ _HOMES = {
     "crossbit.model": ["HashModel", "Recipe"],
     "crossbit.metrics": ["evaluate", "mean_average_precision"],
     "crossbit.hashers": ["HASHERS", "Hasher", "extend"],
+    "crossbit.hashers.auto": ["fit"],
     "crossbit.index": ["HammingIndex"],
     "crossbit.collection": ["Collection", "Hit", "Item"],
     "crossbit.errors": [
@@ -60,6 +62,7 @@ _HOMES = {
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "fit",
     "Codes",
     "hamming",
     "Matches",

@@ -24,7 +24,7 @@ from crossbit.collection.types import IMAGE_FIELD, REPORT_FILE, Results
 from crossbit.errors import BackendError, DataError, MissingExtraError
 from crossbit.features.image import decode_image
 from crossbit.features.text import words
-from crossbit.hashers.rankedcca import RankedCCA
+from crossbit.hashers.auto import AutoHash
 from crossbit.kernels.dispatch import available_cores
 from crossbit.metrics.evaluate import Report
 from crossbit.pipeline import learn
@@ -96,7 +96,7 @@ def _demo(
         libraries += [*_LIBRARIES, *required_libraries("image", features, cache=out / _CACHE)]
     check_installed(*libraries)
     if not is_complete:
-        _learn_emojis(out, images, collection, features, RankedCCA(n_bits=bits, seed=seed))
+        _learn_emojis(out, images, collection, features, AutoHash(n_bits=bits, seed=seed))
     _add_speech(collection, images)
     _print_quality(collection)
     with Collection.open(collection) as source:
@@ -119,7 +119,7 @@ def _is_complete(collection: Path) -> bool:
 
 
 def _learn_emojis(
-    folder: Path, images: Path, collection: Path, features: str, hasher: RankedCCA
+    folder: Path, images: Path, collection: Path, features: str, hasher: AutoHash
 ) -> None:
     """Draw the images, write a file of captions, and run the pipeline of ``crossbit learn``."""
     emojis = _load_emojis()

@@ -101,7 +101,7 @@ def _learn(
         typer.Option(
             "--method",
             help="Hashing method; see 'crossbit methods'.",
-            show_default="by what there is to learn from; --dry-run says it",
+            show_default="auto, which chooses by what there is to learn from",
         ),
     ] = None,
     bits: Annotated[int, typer.Option("--bits", "-b", help="Code length, 1 to 1024.")] = 128,
@@ -191,7 +191,7 @@ def _learn(
                 "--dry-run and the columns need a table, such as: crossbit learn things.csv --image"
                 " photo --text title --out shop"
             )
-        options["hasher"] = make(method or "rankedcca")
+        options["hasher"] = make(method or "auto")
         result = learn(images, captions, out, **options | running)
     else:
         if images is not None or captions is not None:

@@ -53,9 +53,12 @@ _SpaceFile = Annotated[
 def _fit(
     dataset: DatasetFolder,
     out: _ModelOut,
-    method: Method = "mmnn",
+    method: Method = "auto",
     bits: Annotated[
-        int | None, typer.Option("--bits", "-b", help="Code length, 1 to 1024.", show_default="32")
+        int | None,
+        typer.Option(
+            "--bits", "-b", help="Code length, 1 to 1024.", show_default="64 of auto, else 32"
+        ),
     ] = None,
     seed: Annotated[
         int | None, typer.Option(help="The same seed gives the same model.", show_default="0")

@@ -33,8 +33,7 @@ from crossbit.metrics.measures import Measure, Recall
 from crossbit.metrics.ranking import Exclude, Ranking, rank_codes, rank_vectors
 from crossbit.metrics.relevance import Relevance, from_labels, same_class
 from crossbit.model.hashmodel import HashModel
-from crossbit.model.layers import RBF, Layer, Normalize, Power, Standardize
-from crossbit.model.layers import apply_layers
+from crossbit.model.layers import RBF, Layer, Normalize, Power, Standardize, apply_layers
 
 _STAGES = {
     "encoder": "cosine of the features",

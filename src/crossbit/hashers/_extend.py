@@ -14,7 +14,6 @@ from crossbit.data.training_set import TrainingSet, Views, training_set
 from crossbit.errors import DataError
 from crossbit.hashers.rankeditq import log_softmax, rank_loss, signs
 from crossbit.inputs.steps import fit_steps
-from crossbit.linalg.logistic import fit_validated
 from crossbit.linalg.optimize import Adam
 from crossbit.linalg.pca import principal
 from crossbit.linalg.ridge import Ridge
@@ -31,6 +30,7 @@ _CANDIDATES = (
 )
 _CLASS_INPUTS = "standardize+rbf(1000)"  # features from which few distinct outputs are told apart
 _MAX_CLASSES = 256
+_SCALES = 2.0 ** np.arange(0, 7, 0.5)  # of class scores, before the softmax
 _ROWS_PER_CLASS = 4  # on average, at least
 _HELD_OUT = 0.2
 _MAX_ROWS = 20_000  # rows that a regression is fitted on
@@ -69,7 +69,7 @@ def extend(
     then refined until its signs rank the frozen codes as the outputs $y_i$ do (cross entropy, a
     straight-through estimator), which is kept if held-out rows find their counterparts earlier.
     Where the frozen rows have few distinct outputs, such as those of a few words that many voices
-    speak, the mean of these outputs, weighted by the posteriors of a logistic regression, is tried
+    speak, the mean of these outputs, weighted by the class posteriors of a regression, is tried
     too. It needs NumPy only, and seconds. A few thousand rows suffice.
 
     Args:
@@ -205,13 +205,19 @@ def _regress(steps: str, X: _Floats, targets: _Floats, random: np.random.Generat
 
 
 def _classify(X: _Floats, targets: _Floats, random: np.random.Generator) -> list[Layer]:
-    """Mean of the distinct outputs, weighted by the probability of each."""
+    """Mean of the distinct outputs, weighted by the softmax of a ridge regression on them."""
     outputs, classes = np.unique(targets, axis=0, return_inverse=True)
     one_hot = np.eye(len(outputs), dtype=np.float32)[classes.reshape(-1)]
     layers = fit_steps(_CLASS_INPUTS, X, random)
-    seed = int(random.integers(1 << 31))
-    regression = fit_validated(apply_layers(layers, X), one_hot, multi_label=False, seed=seed)
-    return [*layers, Affine(*regression), Softmax(), Affine(outputs, np.zeros(outputs.shape[1]))]
+    F = apply_layers(layers, X)
+    train, held_out = np.array_split(random.permutation(len(F)), 2)
+    _, decay = Ridge(F, one_hot).leave_one_out()
+    weight, bias = Ridge(F[train], one_hot[train]).solve(decay / 2)
+    scores = F[held_out] @ weight + bias
+    scale = max(_SCALES, key=lambda s: float((log_softmax(s * scores) * one_hot[held_out]).sum()))
+    weight, bias = Ridge(F, one_hot).solve(decay)
+    last = Affine(outputs, np.zeros(outputs.shape[1]))
+    return [*layers, Affine(scale * weight, scale * bias), Softmax(), last]
 
 
 def _refine(

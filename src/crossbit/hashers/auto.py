@@ -116,6 +116,10 @@ whichever finds counterparts of held-out rows better |
         """Return ``"auto"``."""
         return "auto"
 
+    def libraries_for(self, supervision: str) -> tuple[str, ...]:
+        """Labels need scikit-learn and torch; rows of two modalities and neighbors need neither."""
+        return ("sklearn", "torch", "threadpoolctl") if supervision == "labels" else ()
+
     def _inputs_by_modality(self, data: TrainingSet) -> dict[str, str]:
         return dict.fromkeys(data.views, "none")
 
@@ -173,7 +177,7 @@ whichever finds counterparts of held-out rows better |
 
     def _from_labels(self, data: TrainingSet) -> "_Route":
         """Posteriors, and the code stage that does best on rows left out."""
-        check_installed("sklearn", "torch")
+        check_installed(*self.libraries_for("labels"))
         with training_threads(data.n_values, torch=True):
             data, posteriors, note = repair_labels(
                 data, lambda repaired: fit_posteriors(repaired, self.seed), self.seed

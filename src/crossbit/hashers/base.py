@@ -218,6 +218,11 @@ class Hasher(ABC):
             return f"{self.name()} learns from {accepted}, got {got or 'neither'}"
         return None
 
+    def libraries_for(self, supervision: str) -> tuple[str, ...]:
+        """Return the optional libraries that training from a kind of supervision needs."""
+        del supervision
+        return self.libraries
+
     @classmethod
     def name(cls) -> str:
         """Return the name used in `HASHERS`, on the command line and in result files."""

@@ -1,5 +1,6 @@
 """Principal components, refined until codes keep the neighbors of each row."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -9,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbit._progress import OnStep, StepCounter
+from crossbit.codes import prefix_lengths
 from crossbit.data.neighbors import NeighborsArgument, find_neighbors, metric_rows
 from crossbit.data.training_set import TrainingSet
 from crossbit.errors import DataError
 from crossbit.hashers.base import Hasher
 from crossbit.linalg.cca import CCA
-from crossbit.linalg.itq import itq, random_rotation
+from crossbit.linalg.itq import itq, nested_itq, random_rotation
 from crossbit.linalg.optimize import Adam
 from crossbit.linalg.pca import principal
 from crossbit.model.hashmodel import HashModel
@@ -64,6 +66,8 @@ class RankedITQ(Hasher):
         steps: Number of Adam steps.
         anchors: Rows per step, each with its nearest rows.
         learning_rate: Initial learning rate of Adam; it decays to 0 as a cosine.
+        nested: Make the first 16, 32, 64, … bits good codes of their own: training starts from
+            blocks of rotations for these lengths, and every prefix has a loss.
 
     Example:
         >>> import numpy as np
@@ -85,6 +89,7 @@ class RankedITQ(Hasher):
     steps: int = 300
     anchors: int = 100
     learning_rate: float = 0.003
+    nested: bool = False
 
     title: ClassVar[str] = "a rotation refined to keep neighbors, for one kind of embeddings"
     supervision: ClassVar[frozenset[str]] = frozenset()
@@ -154,20 +159,24 @@ class RankedITQ(Hasher):
         size = max(float(np.sqrt(np.square(projected).mean())), 1e-12)
         Z = (projected / size).astype(np.float32)
         V = Z[random.permutation(len(Z))[:_SAMPLE]].astype(np.float64)
-        start = itq(V, random_rotation(V.shape[1], self.n_bits, random), rounds=_ROUNDS)
+        lengths = prefix_lengths(self.n_bits) if self.nested else [self.n_bits]
+        if self.nested:
+            start = nested_itq(V, lengths, random, rounds=_ROUNDS)
+        else:
+            start = itq(V, random_rotation(V.shape[1], self.n_bits, random), rounds=_ROUNDS)
         start /= max(float(np.sqrt(np.square(V @ start).mean())), 1e-12)
         R = start.astype(np.float32)
         rows = graph.draw(self.anchors, random)
         a = self._scale_of_rows(T[rows])
         P = np.exp(_near(T[rows], a))
-        b = _scale_of_codes(Z[rows] @ R, P)
+        scales = {n: _scale_of_codes(Z[rows] @ R[:, :n], P) for n in lengths}
         x = np.concatenate([R.ravel(), np.zeros(self.n_bits, np.float32)])
         adam = Adam(self.learning_rate)
         report = StepCounter(on_step, self.steps)
         for step in range(self.steps):
             rows = graph.draw(self.anchors, random)
             P = graph.mixed(np.exp(_near(T[rows], a)), rows, self.pair_weight)
-            objective = partial(_objective, Z=Z[rows], P=P, start=R, scale=b, pull=self.pull)
+            objective = partial(_objective, Z=Z[rows], P=P, start=R, scales=scales, pull=self.pull)
             cosine = (1 + np.cos(np.pi * step / self.steps)) / 2
             x, loss = adam.step(x, objective, rate_factor=float(cosine))
             report(loss=loss)
@@ -302,12 +311,27 @@ def _scale_of_codes(outputs: _Floats, P: _Floats) -> float:
 
 
 def _objective(
-    x: _Floats, *, Z: _Floats, P: _Floats, start: _Floats, scale: float, pull: float
+    x: _Floats,
+    *,
+    Z: _Floats,
+    P: _Floats,
+    start: _Floats,
+    scales: Mapping[int, float],
+    pull: float,
 ) -> tuple[float, _Floats]:
-    """Loss of some rows, and its gradient with the decay toward the start."""
+    """Loss of some rows, and its gradient with the decay toward the start.
+
+    ``scales`` are those of the prefixes that have a loss, by their length.
+    """
     W = x[: start.size].reshape(start.shape)
     outputs = Z @ W + x[start.size :]
-    loss, slope = rank_loss(outputs, signs(outputs), P, scale, own=True)
+    slope = np.zeros_like(outputs)
+    loss = 0.0
+    for n_bits, scale in scales.items():
+        part = outputs[:, :n_bits]
+        value, own_slope = rank_loss(part, signs(part), P, scale, own=True)
+        loss += value / len(scales)
+        slope[:, :n_bits] += own_slope / len(scales)
     decay = np.float32(pull / start.shape[1]) * (W - start)
     return loss, np.concatenate([(Z.T @ slope + decay).ravel(), slope.sum(axis=0)])
 

@@ -11,7 +11,7 @@ from crossbit._progress import OnStep, Step
 from crossbit.data.training_set import TrainingSet
 from crossbit.hashers._items import Items, unit_rows
 from crossbit.hashers.base import Hasher
-from crossbit.linalg.logistic import fit_validated
+from crossbit.inputs.logistic import fit_logistic
 from crossbit.linalg.optimize import LBFGS
 from crossbit.model.hashmodel import HashModel
 from crossbit.model.layers import Affine
@@ -58,6 +58,7 @@ class SePH(Hasher):
 
     title: ClassVar[str] = "codes as a distribution over pairs, kernel logistic regression per bit"
     supervision: ClassVar[frozenset[str]] = frozenset({"labels"})
+    libraries: ClassVar[tuple[str, ...]] = ("sklearn",)
 
     def _learn(
         self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
@@ -73,7 +74,7 @@ class SePH(Hasher):
             rows = position[view.rows]
             F = view.features[rows >= 0] + view.mean
             bits = H[rows[rows >= 0]] >= 0
-            weight, bias = fit_validated(F, bits, multi_label=True, seed=self.seed)
+            weight, bias = fit_logistic(F, bits, multi_label=True, seed=self.seed)
             encoders[name] = [Affine(weight, bias)]
         return HashModel(encoders, self.n_bits)
 

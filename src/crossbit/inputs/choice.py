@@ -7,9 +7,9 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from crossbit.inputs.steps import fit_steps
 from crossbit.linalg.ridge import Ridge
 from crossbit.model.layers import RBF, Layer, apply_layers
-from crossbit.inputs.steps import fit_steps
 
 Floats: TypeAlias = NDArray[np.float32]
 Ints: TypeAlias = NDArray[np.int64]

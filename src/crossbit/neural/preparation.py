@@ -6,10 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbit.linalg.ridge import Ridge, leave_folds_out
-from crossbit.model.layers import RBF, Layer
-from crossbit.model.layers import apply_layers
 from crossbit.inputs.steps import fit_steps as fit_preprocessing
+from crossbit.linalg.ridge import Ridge, leave_folds_out
+from crossbit.model.layers import RBF, Layer, apply_layers
 
 _Ints = NDArray[np.int64]
 _Floats = NDArray[np.float32]

@@ -29,8 +29,7 @@ from crossbit.linalg.logistic import (
     make_folds,
 )
 from crossbit.model.ensemble import Parallel
-from crossbit.model.layers import Affine, Layer, Softmax, Tanh
-from crossbit.model.layers import apply_layers
+from crossbit.model.layers import Affine, Layer, Softmax, Tanh, apply_layers
 from crossbit.neural.preparation import Prepared, close_to_best, linear_features, rbf_features
 
 _Ints = NDArray[np.int64]

@@ -19,8 +19,8 @@ from crossbit.collection.types import REPORT_FILE
 from crossbit.errors import DataError
 from crossbit.evaluation.evaluate import evaluate_codes
 from crossbit.evaluation.stages import item_stages
+from crossbit.hashers.auto import AutoHash
 from crossbit.hashers.base import HASHERS, Hasher
-from crossbit.hashers.rankedcca import RankedCCA
 from crossbit.metrics.evaluate import Report
 from crossbit.model.hashmodel import HashModel
 from crossbit.pipeline.columns import Columns
@@ -90,7 +90,7 @@ def learn(
         out: Folder of the collection. It must not exist; it appears when it is complete.
         extractors: Modality → name of its extractor in `EXTRACTORS`; default: EfficientNet for
             ``"image"`` and MiniLM for ``"text"``.
-        hasher: The method; default: `RankedCCA` of 128 bits.
+        hasher: The method; default: `AutoHash` of 128 bits.
         test_size: Fraction of the captioned images to evaluate on; they are not trained on.
         test_names: Names of the images to evaluate on, instead of a random fraction.
         seed: Seed of the random test items and of vocabularies.
@@ -106,7 +106,7 @@ def learn(
         MissingExtraError: A library that an extractor or the method needs is not installed.
     """
     target = Path(out)
-    hasher = hasher or RankedCCA(n_bits=128, seed=seed)
+    hasher = hasher or AutoHash(n_bits=128, seed=seed)
     _check_options(target, hasher, test_size, seed)
     cached = Path(cache) if cache else cache_folder()
     names = {**_CAPTIONED, **(extractors or {})}
@@ -122,7 +122,7 @@ def learn(
         for modality in _CAPTIONED
         for library in required_libraries(modality, names[modality], cache=cached)
     ]
-    check_installed(*hasher.libraries, *libraries)
+    check_installed(*hasher.libraries_for("pairs"), *libraries)
     stages.note(stages.summary())
     with stages("matching captions"):
         table = ItemTable.from_captioned_images(images, captions)
@@ -182,8 +182,7 @@ def learn_table(
         extractors: Modality or kind → name of its extractor in `EXTRACTORS`.
         query_encoders: Modality of vectors → kind and name of the pretrained extractor that made
             them, such as ``{"caption": "text:minilm"}``: texts then search these vectors.
-        hasher: The method; default: `ClassRidge` for labels, `RankedCCA` for things with two
-            modalities or more, else `MMNN`, of 128 bits.
+        hasher: The method; default: `AutoHash` of 128 bits.
         test_size: Fraction of the things to evaluate on; they are not trained on.
         test_names: Ids of the things to evaluate on, instead of a random fraction.
         seed: Seed of the random test items and of vocabularies.
@@ -241,7 +240,7 @@ def learn_planned(
     """Do what a plan says; see `learn_table` for the arguments and errors."""
     target = Path(out)
     _check_options(target, plan.hasher, test_size, seed, plan.supervision)
-    check_installed(*plan.hasher.libraries, *plan.libraries())
+    check_installed(*plan.hasher.libraries_for(plan.supervision), *plan.libraries())
     inputs = plan.table.inputs  # without vectors, which the table itself holds
     stage_plan = {
         **_stage_plan(

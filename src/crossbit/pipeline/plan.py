@@ -10,10 +10,8 @@ import numpy as np
 from crossbit._progress import format_seconds
 from crossbit._validation import check_known
 from crossbit.errors import DataError
+from crossbit.hashers.auto import AutoHash
 from crossbit.hashers.base import Hasher
-from crossbit.hashers.classridge import ClassRidge
-from crossbit.hashers.mmnn import MMNN
-from crossbit.hashers.rankedcca import RankedCCA
 from crossbit.pipeline.columns import (
     KINDS,
     Columns,
@@ -30,11 +28,6 @@ from crossbit.pipeline.extractors import (
 from crossbit.pipeline.records import read_table
 from crossbit.pipeline.table import ItemTable
 
-_METHODS: Mapping[str, type[Hasher]] = {
-    "labels": ClassRidge,
-    "aligned": RankedCCA,
-    "neighbors": MMNN,
-}
 _SUPERVISION = {
     "labels": "labels",
     "aligned": "inputs of the same row",
@@ -124,8 +117,6 @@ class TablePlan:
             f"supervision: {_SUPERVISION[self.supervision]}; method: {self.hasher.name()},"
             f" {self.hasher.n_bits} bits"
         )
-        if self.supervision == "neighbors" and len(self.modalities) > 1:
-            lines.append("  no row has two modalities, so each will find only itself")
         seconds = format_seconds(self.seconds())
         processes = f"{self.workers} process{'es' * (self.workers > 1)}"
         lines.append(f"features take about {seconds} the first time, with {processes}")
@@ -191,12 +182,18 @@ def plan_table(
     for name in encoders:
         check_known(name, items.vectors, "modality of vectors")
     supervision = "labels" if labels is not None else _unlabeled(items)
+    if supervision == "neighbors" and len(modalities) > 1:
+        raise DataError(
+            f"{rows.name}: no row has two modalities and there are no labels, so nothing relates"
+            f" {' to '.join(modality.name for modality in modalities)}; name a column of labels, or"
+            " learn from one modality at a time"
+        )
     plan = TablePlan(
         table=items,
         modalities=modalities,
         extractors=names,
         supervision=supervision,
-        hasher=hasher or _METHODS[supervision](n_bits=128, seed=seed),
+        hasher=hasher or AutoHash(n_bits=128, seed=seed),
         workers=workers,
         cache=Path(cache) if cache else cache_folder(),
         query_encoders=encoders,
