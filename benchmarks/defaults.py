@@ -1,6 +1,6 @@
 r"""Default settings compared with others on many sets: `python benchmarks/defaults.py [set …]`.
 
-Every set is learned by `MMNN(n_bits=32)` with default settings, and by logistic regression
+Every set is learned by `AutoHash(n_bits=32)`, and by logistic regression
 (standardized features, C by cross-validated log-loss). The posteriors of the latter rank as they
 are, by $\sum_c p_c q_c$ ("unhashed"), and hashed by random hyperplanes into as many bits
 ("logistic"). `--peers` adds the field's supervised methods with nothing set. The score is the mean
@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbit import BATCH, DCH, MMNN, SCRATCH, Codes, SCMSeq, SePH
+from crossbit import BATCH, DCH, SCRATCH, AutoHash, Codes, SCMSeq, SePH
 from crossbit.errors import CrossbitError
 from crossbit.metrics import AveragePrecision, from_labels, mean_average_precision, rank_vectors
 
@@ -431,14 +431,14 @@ def peer(kind: Callable[..., Any], data: Set, seed: int) -> float:
 def ours(data: Set, seed: int) -> tuple[float, float, str]:
     """Return the score, the CPU seconds, and the selected settings."""
     start = time.process_time()
-    model = MMNN(n_bits=N_BITS, seed=seed).fit(data.train, labels=data.fit_labels())
+    model = AutoHash(n_bits=N_BITS, seed=seed).fit(data.train, labels=data.fit_labels())
     took = time.process_time() - start
     inputs = [text.split("from ")[-1] for text in model.card["inputs"].values()]
     codes = {name: model.encode(name, X) for name, X in data.test.items()}
     return (
         score(codes, data.test_labels),
         took,
-        "; ".join([*inputs, str(model.card["training"]["candidate"])]),
+        "; ".join([*inputs, str(model.card["chosen"])]),
     )
 
 

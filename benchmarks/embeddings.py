@@ -40,7 +40,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from _host import host  # type: ignore[import-not-found]
-from crossbit import ITQ, LSH, MMNN, HashModel, Pairs, RankedITQ, SpectralHashing, extend
+from crossbit import ITQ, LSH, HashModel, Pairs, RankedITQ, SpectralHashing, extend
 from crossbit.data.captions import read_captions
 from crossbit.evaluation.plots import COLORS, svg_figure
 from crossbit.features import extract
@@ -191,10 +191,6 @@ def ours(captions: Captions, rows: Floats, bits: int) -> dict[str, Callable[[], 
         "ITQ": lambda: ITQ(n_bits=bits).fit(views),
         "RankedITQ, neighbors": lambda: RankedITQ(n_bits=bits).fit(views),
         "RankedITQ, neighbors and pictures": lambda: RankedITQ(n_bits=bits).fit(views, pairs=same),
-        "MMNN, neighbors": lambda: MMNN(n_bits=bits).fit(views, neighbors="cosine"),
-        "MMNN, neighbors and pictures": lambda: MMNN(n_bits=bits).fit(
-            views, neighbors="cosine", pairs=same
-        ),
     }
 
 

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from crossbit import CCAITQ, Codes, HashModel, Pairs, RankedCCA
 from crossbit.data.captions import read_captions
 from crossbit.features import extract
+from crossbit.inputs.steps import fit_steps
 from crossbit.linalg.cca import CCA
 from crossbit.metrics import (
     Ranking,
@@ -34,7 +35,7 @@ from crossbit.metrics import (
     rank_vectors,
     same_class,
 )
-from crossbit.model.preprocessing import apply_layers, fit_preprocessing
+from crossbit.model.layers import apply_layers
 from crossbit.pipeline import cache_folder, make_extractor
 
 Rows = NDArray[Any]
@@ -128,7 +129,7 @@ def unhashed(
     """Evaluate CCA with cosine similarity; settings are chosen on development images."""
     train = parts["train"]
     layers = {
-        name: fit_preprocessing(inputs, getattr(train, name), np.random.default_rng(0))
+        name: fit_steps(inputs, getattr(train, name), np.random.default_rng(0))
         for name in ("image", "text")
     }
     inputs_by_part = {

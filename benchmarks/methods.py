@@ -1,6 +1,6 @@
 """The field's methods beside the values of their authors' code: `python benchmarks/methods.py`.
 
-``--only mmnn`` runs one of them. `MMNN` with nothing set, which has no other authors, is beside
+``--only auto`` runs one of them. `AutoHash`, which has no other authors, is beside
 them. Needs the folder CROSSBIT_DATA with the data sets wiki and digits. Queries and base are the
 test rows, both hashed; the score is the mean of both directions of the mean average precision over
 the whole ranking, expected over ties. Prints JSON lines.
@@ -69,7 +69,7 @@ SETS: dict[str, Callable[[Path], Split]] = {"wiki": wiki, "digits": digits}
 
 # Scores of the authors' code on the same rows, by set and number of bits.
 AUTHORS: dict[str, dict[str, dict[int, float | None]]] = {
-    "mmnn": {
+    "auto": {
         "wiki": {16: None, 32: None, 64: None},
         "digits": {16: None, 32: None, 64: None},
     },

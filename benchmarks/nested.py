@@ -3,7 +3,7 @@
     CROSSBIT_DATA=folder python benchmarks/nested.py labels --seeds 5
     CROSSBIT_DATA=folder python benchmarks/nested.py pairs --seeds 5
 
-`labels`: `MMNN` on the sets wiki and digits of `methods.py`; the score is the mean average
+`labels`: `AutoHash` on the sets wiki and digits of `methods.py`; the score is the mean average
 precision in percent, mean of both directions. `pairs`: `RankedCCA` on Flickr8k with the features of
 `flickr8k.py`; the score is success@10 in percent, captions to images and the reverse. Codes of 128
 bits are learned nested and plain, shorter ones at their length. Prints a JSON line per model and
@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from _host import host  # type: ignore[import-not-found]
-from crossbit import MMNN, Codes, Hasher, HashModel, RankedCCA, mean_average_precision
+from crossbit import AutoHash, Codes, Hasher, HashModel, RankedCCA, mean_average_precision
 from crossbit.metrics import from_labels
 from crossbit.pipeline import cache_folder
 from flickr8k import load, of_codes  # type: ignore[import-not-found]
@@ -35,9 +35,9 @@ WHOLE = LENGTHS[-1]
 
 
 class Labeled:
-    """A set with labels, learned by `MMNN`."""
+    """A set with labels, learned by `AutoHash`."""
 
-    hasher: type[Hasher] = MMNN
+    hasher: type[Hasher] = AutoHash
 
     def __init__(self, split: Split) -> None:
         self.split = split

@@ -325,7 +325,7 @@ def write_rows(folder: Path, n: int) -> None:
 _FIT = """
 import json, sys, time
 import crossbit.neural.threads, torch
-from crossbit import MMNN
+from crossbit import AutoHash
 from crossbit.data import synthetic
 rows, fixed = int(sys.argv[1]), int(sys.argv[2])
 if fixed:  # training does not choose
@@ -336,7 +336,7 @@ if fixed:  # training does not choose
 data = synthetic(n=rows, classes=5)
 train = data.part("train")
 began, cpu = time.perf_counter(), time.process_time()
-model = MMNN(n_bits=32).fit(train.views, labels=train.labels)
+model = AutoHash(n_bits=32).fit(train.views, labels=train.labels)
 print(json.dumps({"seconds": round(time.perf_counter() - began, 2),
                   "cpu_seconds": round(time.process_time() - cpu, 2),
                   "model": model.fingerprint()[:12]}))

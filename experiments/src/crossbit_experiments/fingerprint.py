@@ -16,7 +16,7 @@ from crossbit.evaluation.evaluate import Protocol
 from crossbit_experiments.protocols import ClassCodesProtocol
 
 # Packages whose code decides what is learned; others move data or report progress.
-_DECIDING = ("hashers", "neural", "linalg", "model", "data")
+_DECIDING = ("hashers", "inputs", "neural", "linalg", "model", "data")
 
 
 def checksum(value: object) -> str:

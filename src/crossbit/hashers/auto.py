@@ -27,7 +27,12 @@ from crossbit.hashers._selection import (
     halves,
 )
 from crossbit.hashers.base import HASHERS, Hasher
+from crossbit.hashers.batch import BATCH
 from crossbit.hashers.ccaitq import CCAITQ
+from crossbit.hashers.dch import DCH
+from crossbit.hashers.mmnn import MMNN
+from crossbit.hashers.rankedcca import RankedCCA
+from crossbit.hashers.rankeditq import RankedITQ
 from crossbit.inputs import Preparation, prepare, prepare_posteriors
 from crossbit.inputs.posteriors import check_posteriors, fit_posteriors
 from crossbit.inputs.weak_labels import repair_labels, too_few_labels
@@ -36,8 +41,10 @@ from crossbit.metrics import AveragePrecision, from_labels, rank_vectors
 from crossbit.model.hashmodel import HashModel
 
 _LOG = logging.getLogger(__name__)
-_ON_POSTERIORS = ("mmnn", "dch", "batch", "ccaitq")  # the first stays unless another one is better
-_FROM_ROWS = ("rankedcca", "ccaitq")
+_Kinds = Sequence[type[Hasher]]
+# The first stays unless another one is better.
+_ON_POSTERIORS: _Kinds = (MMNN, DCH, BATCH, CCAITQ)
+_FROM_ROWS: _Kinds = (RankedCCA, CCAITQ)
 _MMNN_ON_POSTERIORS: dict[str, Any] = {
     "inputs": "posteriors",
     "soft_labels": True,
@@ -161,9 +168,9 @@ whichever finds counterparts of held-out rows better |
         if data.labels and not data.pairs and check_posteriors(data) is None:
             return self._from_labels(data)
         if data.labels or any(not pairs.similar.all() for pairs in data.pairs):
-            return self._only("mmnn", data, "auto")
+            return self._only(MMNN, data, "auto")
         if len(data.views) == 1:
-            return self._only("rankeditq", data, "none")
+            return self._only(RankedITQ, data, "none")
         if data.neighbors:
             raise DataError(
                 "auto learns neighbors of one modality at a time; fit one model per modality, or"
@@ -171,8 +178,8 @@ whichever finds counterparts of held-out rows better |
             )
         return self._from_rows(data)
 
-    def _only(self, name: str, data: TrainingSet, inputs: str) -> "_Route":
-        (method,) = self._methods([name], data).values()
+    def _only(self, kind: type[Hasher], data: TrainingSet, inputs: str) -> "_Route":
+        (method,) = self._methods([kind], data).values()
         return _Route(prepare(data, dict.fromkeys(data.views, inputs), self.seed), method)
 
     def _from_labels(self, data: TrainingSet) -> "_Route":
@@ -183,7 +190,7 @@ whichever finds counterparts of held-out rows better |
                 data, lambda repaired: fit_posteriors(repaired, self.seed), self.seed
             )
             prepared = prepare_posteriors(data, posteriors)
-            stages = self._methods(self.candidates or _ON_POSTERIORS, prepared.data)
+            stages = self._methods(self._kinds(_ON_POSTERIORS), prepared.data)
             card: dict[str, Any] = {} if note is None else {"labels": note}
             if len(stages) > 1:
                 verdict = choose(stages, halves(prepared.data, self.seed), by_labels)
@@ -195,7 +202,7 @@ whichever finds counterparts of held-out rows better |
     def _from_rows(self, data: TrainingSet) -> "_Route":
         """The method whose codes find the counterparts of rows left out best."""
         prepared = prepare(data, dict.fromkeys(data.views, "auto"), self.seed)
-        methods = self._methods(self.candidates or _FROM_ROWS, prepared.data)
+        methods = self._methods(self._kinds(_FROM_ROWS), prepared.data)
         folds = list(fifth(prepared.data, self.seed))
         if len(methods) == 1 or len(next(iter(folds[0][1].views.values()))) < _MIN_LEFT_OUT:
             return _Route(prepared, next(iter(methods.values())))
@@ -239,18 +246,20 @@ whichever finds counterparts of held-out rows better |
         card = {"classes held out": {name: f"{value:.2f}" for name, value in tried.items()}}
         return _Route(prepared, replace(method, power=best[0], regularization=best[1]), card)
 
-    def _methods(self, names: Sequence[str], data: TrainingSet) -> dict[str, Hasher]:
+    def _kinds(self, default: _Kinds) -> _Kinds:
+        return default if self.candidates is None else [HASHERS[name] for name in self.candidates]
+
+    def _methods(self, kinds: _Kinds, data: TrainingSet) -> dict[str, Hasher]:
         """Return the methods that can learn from prepared data, by name.
 
         Raises:
             DataError: None of them can.
         """
         methods = {}
-        for name in names:
-            kind = HASHERS[name]
+        for kind in kinds:
             known = {field.name for field in fields(kind)}
             given = {"n_bits": self.n_bits, "seed": self.seed, "device": self.device}
-            if name == "mmnn" and data.posteriors:
+            if kind is MMNN and data.posteriors:
                 given |= _MMNN_ON_POSTERIORS
             elif data.posteriors:
                 given["inputs"] = "posteriors"
@@ -258,10 +267,12 @@ whichever finds counterparts of held-out rows better |
                 given["nested"] = True
             method = kind(**{key: value for key, value in given.items() if key in known})
             if method.accepts(data) is None and (not self.nested or "nested" in known):
-                methods[name] = method
+                methods[kind.name()] = method
         if not methods:
             nested = " with nested codes" if self.nested else ""
-            raise DataError(f"none of {list(names)} can learn from this data{nested}")
+            raise DataError(
+                f"none of {[kind.name() for kind in kinds]} can learn from this data{nested}"
+            )
         return methods
 
 

@@ -154,10 +154,11 @@ class MMNN(Hasher):
                 f"soft_labels needs inputs='posteriors' for every modality, got {self.inputs!r}"
             )
         only_similar = not data.labels and all(pairs.similar.all() for pairs in data.pairs)
-        if only_similar and self.loss in ("contrastive", "unhinged"):
+        if (only_similar or data.neighbors) and self.loss in ("contrastive", "unhinged"):
             raise DataError(
-                f"the {self.loss} loss needs dissimilar pairs or labels; where only similar rows"
-                " are known, use RankedCCA (several modalities), RankedITQ (one) or loss='ranking'"
+                f"the {self.loss} loss learns from labels, or from similar and dissimilar pairs;"
+                " where only similar rows are known, use RankedCCA (several modalities), RankedITQ"
+                " (one) or loss='ranking'"
             )
 
     def _inputs_by_modality(self, data: TrainingSet) -> dict[str, str]:

@@ -163,7 +163,7 @@ def flickr8k(
     tags, voted by the five nearest bags of words.
 
     The qualitative part writes one HTML page: what words find among images, what images find among
-    words, and ten tags per image from its five neighbors, for CM-SSH and MMNN().
+    words, and ten tags per image from its five neighbors, for CM-SSH and AutoHash().
 
     For example:
 

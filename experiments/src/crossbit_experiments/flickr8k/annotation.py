@@ -23,7 +23,7 @@ from crossbit_experiments.tables import MISSING, Table, interval_cell, mean_sd
 
 NEIGHBORS = 5  # as in the paper's annotation
 MAX_TAGS = 10  # as in the paper's annotation
-METHODS = ("cmssh", "mmnn", "mmnn-default")
+METHODS = ("cmssh", "mmnn", "auto")
 """Keys of the annotated methods; the last line of the table is `ALWAYS`."""
 ALWAYS = Method(key="always", title="always the same ten")
 """The most frequent training tags for every image."""

@@ -189,8 +189,8 @@ def _quality_table(quality: Mapping[str, Mapping[str, float]]) -> str:
 
 
 _INTRO = (
-    "CM-SSH above, MMNN() below: both were trained on the same concepts and photographs, and search"
-    " photographs that neither has seen. Each match shows its code, the bits that differ from the"
+    "CM-SSH above, AutoHash() below: both were trained on the same concepts and photographs, and"
+    " search photographs that neither has seen. Each match shows its code, the bits that differ from the"
     " query in orange, and their number. Relevant matches are outlined in green. Words and images"
     " that the search did not use are pale."
 )

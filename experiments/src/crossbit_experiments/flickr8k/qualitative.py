@@ -1,7 +1,7 @@
 """Qualitative results: top matches between words and images, free-text queries, annotation.
 
-These are the paper's figures of its second experiment. CM-SSH and `MMNN` with nothing set train on
-the same photographs and concepts, and both search photographs that neither has seen.
+These are the paper's figures of its second experiment. CM-SSH and `AutoHash` with nothing set train
+on the same photographs and concepts, and both search photographs that neither has seen.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ from crossbit.model import HashModel
 from crossbit_experiments.flickr8k.annotation import NEIGHBORS, most_voted, tags_of
 from crossbit_experiments.flickr8k.dataset import Photographs
 
-METHODS = {"cmssh": "CM-SSH", "mmnn": "MMNN()"}
+METHODS = {"cmssh": "CM-SSH", "auto": "AutoHash()"}
 FREE_TEXT_QUERIES = (
     "dog + beach",
     "snow + mountain",

@@ -68,8 +68,7 @@ CMSSH_CANDIDATES = [
 _COMPARED = (
     ("mmnn", "cmnn"),
     ("cmssh", "mmnn"),
-    ("mmnn-default", "cmssh"),
-    ("mmnn-default", "cmnn-default"),
+    ("auto", "cmssh"),
 )
 _PAIRS = (500_000, 500_000)  # similar and dissimilar, for each loss
 _MARGINS = {"image-tags": 7.0, "image": 3.0, "tags": 3.0}
@@ -88,7 +87,7 @@ def table_methods(
         protocol: Protocol of the unhashed features.
         pairs: Similar and dissimilar pairs for each loss.
         paper: Show the paper's numbers, which belong to NUS only.
-        defaults: Add our networks with nothing set, which choose settings on training rows.
+        defaults: Add `AutoHash` with nothing set, which chooses inputs and method on training rows.
     """
     network = NETWORK | {"n_pairs": pairs}
     settings = {
@@ -113,10 +112,7 @@ def table_methods(
         )
         for key, (title, fields) in settings.items()
     ]
-    ours = [
-        Method(key=f"{key}-default", title=f"`{HASHERS[key].__name__}()`", build=HASHERS[key])
-        for key in (("mmnn", "cmnn") if defaults else ())
-    ]
+    ours = [Method(key="auto", title="AutoHash()", build=HASHERS["auto"])] if defaults else []
     return [features, *hashed, *ours]
 
 

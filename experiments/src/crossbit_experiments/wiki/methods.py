@@ -158,9 +158,7 @@ def _baselines() -> list[Method]:
 
 def _ours() -> list[Method]:
     names = (
-        "mmnn",
-        "cmnn",
-        "posteriorlsh",
+        "auto",
         "classridge",
         "rankedcca",
         "ccaitq",
@@ -168,7 +166,9 @@ def _ours() -> list[Method]:
         "diffhash",
         "lsh",
     )
-    return [_hashed(name, f"`{HASHERS[name].__name__}()`", name, None) for name in names]
+    ours = [_hashed(name, f"{HASHERS[name].__name__}()", name, None) for name in names]
+    title = 'LSH(inputs="posteriors")'
+    return [*ours, _hashed("lsh-posteriors", title, "lsh", None, inputs="posteriors")]
 
 
 def default_hashers() -> list[Method]:

@@ -43,8 +43,8 @@ from crossbit_experiments.wiki.protocol_comparison import (
 )
 
 BITS = 32
-PROTOCOL_METHODS = ("mmnn", "cmssh", "ccaitq", "lsh")
-CURVE_METHODS = ("mmnn", "cmnn", "posteriorlsh", "ccaitq", "cmssh", "lsh")
+PROTOCOL_METHODS = ("auto", "cmssh", "ccaitq", "lsh")
+CURVE_METHODS = ("auto", "lsh-posteriors", "ccaitq", "cmssh", "lsh")
 # Pairs of lines of the table whose difference the documentation speaks of.
 _COMPARED = (
     ("mmnn-l1-uniform", "mmnn-l1-literal"),
@@ -56,9 +56,9 @@ _COMPARED = (
     ("mmnn-l1-family", "cmnn-l1-family"),
     ("mmnn-l2-family", "cmnn-l2-family"),
     ("mmnn-l2-family", "cmssh"),
-    ("mmnn", "mmnn-l2-family"),
-    ("mmnn", "mmnn-l2-uniform"),
-    ("mmnn", "scm-centered"),
+    ("auto", "mmnn-l2-family"),
+    ("auto", "mmnn-l2-uniform"),
+    ("auto", "scm-centered"),
 )
 
 _Run = tuple[list[Method], int, Protocol]
@@ -173,17 +173,17 @@ def _few_pairs(store: RunStore) -> list[dict[str, Any]]:
 
 
 def _definitions(store: RunStore) -> dict[str, Any]:
-    """Definitions of mAP for the first run of MMNN, and curves of the first run of each method."""
+    """Definitions of mAP for the first run of AutoHash, and curves of each method's first run."""
     by_key = {method.key: method for method in wiki.default_hashers()}
     runs = {
         key: own[0]
         for key in CURVE_METHODS
         if key in by_key and (own := stored_runs(store, by_key[key], BITS))
     }
-    if "mmnn" not in runs:
+    if "auto" not in runs:
         return {"definitions": [], "curves": {}}
     curves = {key: precision_recall(run, wiki.DIRECTIONS) for key, run in runs.items()}
-    return {"definitions": map_variants(runs["mmnn"], wiki.DIRECTIONS), "curves": curves}
+    return {"definitions": map_variants(runs["auto"], wiki.DIRECTIONS), "curves": curves}
 
 
 def write(out: Path) -> Path:
