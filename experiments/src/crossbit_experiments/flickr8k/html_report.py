@@ -190,9 +190,9 @@ def _quality_table(quality: Mapping[str, Mapping[str, float]]) -> str:
 
 _INTRO = (
     "CM-SSH above, AutoHash() below: both were trained on the same concepts and photographs, and"
-    " search photographs that neither has seen. Each match shows its code, the bits that differ from the"
-    " query in orange, and their number. Relevant matches are outlined in green. Words and images"
-    " that the search did not use are pale."
+    " search photographs that neither has seen. Each match shows its code, the bits that differ"
+    " from the query in orange, and their number. Relevant matches are outlined in green. Words"
+    " and images that the search did not use are pale."
 )
 _FREE_TEXT = "Free-text queries. A photograph is relevant if its captions use all the words."
 _TEXT_TO_IMAGE = "A photograph is relevant if it shows a concept of the query photograph."

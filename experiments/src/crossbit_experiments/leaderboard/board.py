@@ -19,6 +19,8 @@ from crossbit.data import Dataset, training_set
 from crossbit.errors import CrossbitError, DataError
 from crossbit.evaluation.evaluate import Evaluation, Protocol, dataset_relevance, split_rows
 from crossbit.hashers import HASHERS, Hasher
+from crossbit.inputs.posteriors import fit_posteriors
+from crossbit.inputs.weak_labels import repair_labels
 from crossbit.metrics import AveragePrecision, evaluate_ranking, rank_vectors
 from crossbit.model import HashModel
 from crossbit.model.layers import apply_layers
@@ -281,13 +283,11 @@ def rank_by_label(
 ) -> tuple[Evaluation, dict[str, NDArray[np.float64]]]:
     """Evaluate the reference of P2: rank base items by the query's posterior of their labels.
 
-    It classifies the queries with the posteriors of `MMNN` and stores no codes. An item of several
-    classes is ranked by the sum of their posteriors.
+    It classifies the queries with the posteriors of `AutoHash` and stores no codes. An item of
+    several classes is ranked by the sum of their posteriors.
     """
-    from crossbit.neural.weak_labels import stack_weak_labels
-
-    train = data.part("train").fit_arguments(None)
-    stacked = stack_weak_labels(training_set(**train), seed)
+    train = training_set(**data.part("train").fit_arguments(None))
+    _, posteriors, _ = repair_labels(train, partial(fit_posteriors, seed=seed), seed)
     labels = data.labels_by_modality()
     measure = AveragePrecision()
     reports = {}
@@ -295,9 +295,10 @@ def rank_by_label(
     for left, right in permutations(data.modalities, 2):
         queries = split_rows(data, protocol.queries, left)
         base = split_rows(data, protocol.base, right)
-        P = apply_layers(stacked.layers[left], data.views[left][queries])
+        P = apply_layers(posteriors.layers[left], data.views[left][queries])
         own = np.asarray(labels[right])[base]
-        member = own[:, stacked.classes] if own.ndim == 2 else own[:, None] == stacked.classes
+        classes = posteriors.classes
+        member = own[:, classes] if own.ndim == 2 else own[:, None] == classes
         relevant = dataset_relevance(data, (left, queries), (right, base))
         ranking = rank_vectors(P, member.astype(np.float32), relevant, metric="dot")
         reports[left, right] = evaluate_ranking(ranking, measures=(measure,))
