@@ -86,7 +86,7 @@ def problem(
         name: Network.random([view.shape[1], n_bits], random) for name, view in data.views.items()
     }
     batches = make_batches(subset, config)
-    features = Features(subset, {}, torch.device("cpu"), lazy=False)
+    features = Features(subset, torch.device("cpu"), lazy=False)
     objective = Objective(networks, batches.terms, features, config)
     return objective, objective.at(batches.batch(1), noise=1, beta=1.0), pairs
 

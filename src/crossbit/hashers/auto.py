@@ -3,12 +3,14 @@
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
+from crossbit._io.arrays import available_memory
 from crossbit._progress import OnStep
 from crossbit._threads import training_threads
 from crossbit._validation import check_installed, check_known
@@ -138,6 +140,11 @@ whichever finds counterparts of held-out rows better |
                     " them, or pass a custom network: MMNN(networks={...})"
                 )
         super()._check(data)
+        if 4 * data.n_values > available_memory() / 2:
+            raise DataError(
+                f"the views have {data.n_values:,} values, which do not fit into memory; train on"
+                " some of the rows, or read them while training: MMNN(online=True)"
+            )
         for name in self.candidates or ():
             check_known(name, HASHERS, "candidate")
 
@@ -192,12 +199,13 @@ whichever finds counterparts of held-out rows better |
             prepared = prepare_posteriors(data, posteriors)
             stages = self._methods(self._kinds(_ON_POSTERIORS), prepared.data)
             card: dict[str, Any] = {} if note is None else {"labels": note}
+            card["unhashed"] = f"{_unhashed(prepared.data):.2f}"
+            chosen = next(iter(stages))
             if len(stages) > 1:
                 verdict = choose(stages, halves(prepared.data, self.seed), by_labels)
                 card["candidates"] = verdict.card()
-                card["unhashed"] = f"{_unhashed(prepared.data):.2f}"
-                return _Route(prepared, stages[verdict.name], card)
-        return _Route(prepared, *stages.values(), card)
+                chosen = verdict.name
+        return _Route(prepared, stages[chosen], card)
 
     def _from_rows(self, data: TrainingSet) -> "_Route":
         """The method whose codes find the counterparts of rows left out best."""
@@ -209,11 +217,8 @@ whichever finds counterparts of held-out rows better |
         verdict = choose(methods, iter(folds), by_counterparts)
         method = methods[verdict.name]
         # What the method chose for four fifths of the rows is not searched again.
-        settled = {
-            field.name: verdict.facts[verdict.name][field.name]
-            for field in fields(method)
-            if field.name in verdict.facts[verdict.name]
-        }
+        facts = verdict.facts[verdict.name]
+        settled = {f.name: facts[f.name] for f in fields(method) if f.name in facts}
         return _Route(prepared, replace(method, **settled), {"candidates": verdict.card()})
 
     def _for_unseen_classes(self, data: TrainingSet) -> "_Route":
@@ -239,12 +244,11 @@ whichever finds counterparts of held-out rows better |
             tried[f"regularization {regularization:.3g}, power {power:g}"] = values
             return values
 
-        best = max(
-            ((power, *best_regularization(lambda r, p=power: score(r, p))) for power in _POWERS),
-            key=lambda found: found[2],
-        )
+        searched = {power: best_regularization(partial(score, power=power)) for power in _POWERS}
+        power = max(searched, key=lambda power: searched[power][1])
         card = {"classes held out": {name: f"{value:.2f}" for name, value in tried.items()}}
-        return _Route(prepared, replace(method, power=best[0], regularization=best[1]), card)
+        method = replace(method, power=power, regularization=searched[power][0])
+        return _Route(prepared, method, card)
 
     def _kinds(self, default: _Kinds) -> _Kinds:
         return default if self.candidates is None else [HASHERS[name] for name in self.candidates]
@@ -257,8 +261,12 @@ whichever finds counterparts of held-out rows better |
         """
         methods = {}
         for kind in kinds:
-            known = {field.name for field in fields(kind)}
-            given = {"n_bits": self.n_bits, "seed": self.seed, "device": self.device}
+            known = {f.name for f in fields(kind)}
+            given: dict[str, Any] = {
+                "n_bits": self.n_bits,
+                "seed": self.seed,
+                "device": self.device,
+            }
             if kind is MMNN and data.posteriors:
                 given |= _MMNN_ON_POSTERIORS
             elif data.posteriors:

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from crossbit.data.labels import is_known
 from crossbit.data.training_set import TrainingSet
 from crossbit.errors import DataError
 from crossbit.inputs.choice import best_steps
@@ -97,10 +98,11 @@ def prepare(
             continue
         random = np.random.default_rng([seed, 2, number])
         if steps == "auto" and name in data.labels:
-            labeled = data.one_hot()[name]
-            rows = labeled.any(axis=1)
-            T = labeled[rows].astype(np.float32)
-            layers[name], steps = best_steps(np.asarray(view[rows], np.float32), T, seed=seed)
+            known = is_known(data.labels[name]) & data.present[name]
+            labels = data.labels[name][known]
+            member = labels if labels.ndim == 2 else labels[:, None] == np.unique(labels)
+            X = np.asarray(view[known], np.float32)
+            layers[name], steps = best_steps(X, member.astype(np.float32), seed=seed)
         else:
             steps = chosen_steps if steps == "auto" else steps
             layers[name] = fit_steps(steps, view[data.present[name]], random)
@@ -171,6 +173,7 @@ class LazyRows:
         self.dtype = np.dtype(np.float32)
 
     def __len__(self) -> int:
+        """Number of rows."""
         return len(self._view)
 
     def __getitem__(self, rows: Any) -> NDArray[np.float32]:  # noqa: ANN401 - any index of rows
