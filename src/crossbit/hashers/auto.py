@@ -117,7 +117,7 @@ whichever finds counterparts of held-out rows better |
 
     def __post_init__(self) -> None:
         """Convert a list of candidates, which TOML and result files contain, to a tuple."""
-        if isinstance(self.candidates, list):
+        if self.candidates is not None:
             self.candidates = tuple(self.candidates)
 
     @classmethod

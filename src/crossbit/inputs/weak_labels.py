@@ -1,11 +1,267 @@
-"""TEMPORARY."""
+r"""Weak labels: unknown ones are filled in, and wrong ones corrected, from views of aligned rows.
+
+**Unknown labels** are filled in by label propagation on the graph of nearest rows: each row takes
+the mean of the class scores of its neighbors, many times over, and the scores of each class are
+scaled to the share of the class (Zhou et al. 2004, Zhu et al. 2003). Distances are those of all
+views together. One view alone, or propagation times the posteriors of all views, replaces it if it
+predicts held-out labels better by more than a standard error.
+
+**Wrong labels** are found by a model of the given labels. With $K$ classes and a share
+$\varepsilon$ of wrong labels, any other class being equally likely, posteriors that were learned
+from these labels are $p_v = (1 - \varepsilon)\, t_v + \varepsilon\, (1 - t_v) / (K - 1)$ of the
+posteriors $t_v$ of the true classes. All views together know
+
+$$ q \propto \pi \prod_v (t_v / \pi)^w, \qquad
+   P(\text{label}) = (1 - \varepsilon)\, q + \varepsilon\, (1 - q) / (K - 1), $$
+
+where $\pi$ is the share of each class. Views err independently if $w = 1$, together if $w$ is
+smaller. $\varepsilon$ and $w$ have the greatest likelihood out of fold: views that err together on
+hard rows lower $w$, whereas wrong labels contradict the views even where these are sure. Corrected
+labels are kept if posteriors that are learned from them predict the *given* labels better, by more
+than two standard errors.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossbit.data.labels import is_known
+from crossbit.data.training_set import TrainingSet
+from crossbit.inputs.posteriors import Posteriors
+
+Fit = Callable[[TrainingSet], Posteriors]
+_Ints = NDArray[np.int64]
+_Floats = NDArray[np.float64]
+_MIN_LABELS = 20  # labeled rows that always suffice, if they are …
+_MIN_LABELS_PER_CLASS = 2  # … on average
+_FEW = 0.2  # share of labeled rows from which on fewer suffice
+_MIN_UNKNOWN = 0.1  # share of unknown labels from which on they are filled in
+_MAX_ROWS = 10_000  # rows among which labels spread
+_NEIGHBORS = 10
+_SPREADS = 30  # steps of propagation
+_REACH = 0.85  # share of a score that moves on in each step
+_FOLDS = 10
+_MIN_NOISE = 0.1  # share of wrong labels from which on labels are corrected
+_MAX_NOISE = 0.9  # as a share of the noise of random labels
+_NOISES = 20  # values of ε that are compared
+_WEIGHTS = (0.25, 0.5, 0.75, 1.0, 1.25)  # values of w that are compared
+_NOISE_ROWS = 1000  # rows that suffice to compare them
+_MAX_CORRECTIONS = 2
+_FEW_CHANGES = 0.01  # share of changed labels at which they stay
+_FLOOR = 1e-3  # least posterior of a class
 
 
-def too_few_labels(data):
-    from crossbit.neural.weak_labels import without_few_labels
+def too_few_labels(data: TrainingSet) -> bool:
+    """Whether aligned rows say more than their labels, because too few rows have one.
 
-    return without_few_labels(data) is not data
+    Ten labels say less than a thousand items, each seen in two views.
+    """
+    if not data.aligned or len(data.views) < 2 or not data.labels or data.pairs:
+        return False
+    labels = next(iter(data.labels.values()))
+    known = is_known(labels)
+    n = int(known.sum())
+    n_classes = labels.any(axis=0).sum() if labels.ndim == 2 else len(np.unique(labels[known]))
+    complete = np.all(list(data.present.values()), axis=0)
+    return bool(
+        n < max(_MIN_LABELS, _MIN_LABELS_PER_CLASS * n_classes) and n < _FEW * complete.sum()
+    )
 
 
-def repair_labels(data, fit, seed):
-    return data, fit(data), None
+def repair_labels(
+    data: TrainingSet, fit: Fit, seed: int
+) -> tuple[TrainingSet, Posteriors, str | None]:
+    """Fill in unknown labels and correct wrong ones, of aligned rows with one class each.
+
+    Args:
+        data: Views and labels.
+        fit: Learns posteriors of every view, out of fold for rows with a label.
+        seed: Draws the rows, if there are many, and the folds.
+
+    Returns:
+        The set with repaired labels, posteriors learned from them, and a note for the model card;
+        None if nothing changed.
+    """
+    posteriors = fit(data)
+    labels, *others = data.labels.values()
+    same = all(np.array_equal(labels, other) for other in others)
+    if labels.ndim == 2 or not data.aligned or not same:
+        return data, posteriors, None
+    notes = []
+    filled = _fill_unknown(data, posteriors, labels, seed)
+    if n_filled := np.sum(filled != labels):
+        data = _with_labels(data, filled)
+        posteriors = fit(data)
+        notes.append(f"labels of {n_filled} rows filled in")
+    corrected, posteriors = _correct(data, posteriors, labels, fit, seed)
+    if n_corrected := np.sum(corrected != filled):
+        data = _with_labels(data, corrected)
+        notes.append(f"{100 * n_corrected / is_known(labels).sum():.0f} % of the labels corrected")
+    return data, posteriors, "; ".join(notes) or None
+
+
+def _with_labels(data: TrainingSet, labels: _Ints) -> TrainingSet:
+    return replace(data, labels=dict.fromkeys(data.labels, labels))
+
+
+def _fill_unknown(data: TrainingSet, posteriors: Posteriors, labels: _Ints, seed: int) -> _Ints:
+    """Return the labels, filled in for rows that have all views, if at least a tenth is unknown."""
+    random = np.random.default_rng([seed, 9])
+    complete = np.all(list(data.present.values()), axis=0)
+    known = random.permutation(np.flatnonzero(complete & (labels >= 0)))
+    unknown = random.permutation(np.flatnonzero(complete & (labels < 0)))
+    many = len(unknown) >= max(_MIN_UNKNOWN * (len(known) + len(unknown)), 1)
+    if not many or not _FOLDS <= len(known) < _MAX_ROWS:
+        return labels
+    rows = np.concatenate([known, np.sort(unknown[: _MAX_ROWS - len(known)])])
+    member = (labels[known, None] == posteriors.classes).astype(np.float64)
+    scaled = [_scaled(view[rows]) for view in data.views.values()]
+    views = [np.hstack(scaled), *scaled] if len(scaled) > 1 else scaled
+    candidates = [_spread_and_hold_out(features, member) for features in views]
+    likely = np.prod([np.maximum(P[rows], _FLOOR) for P in posteriors.rows.values()], axis=0)
+    candidates.append(tuple(_normalized(S) * likely[: len(S)] for S in candidates[0]))
+    right = [held_out.argmax(axis=1) == member.argmax(axis=1) for _, held_out in candidates]
+    best = max(range(len(right)), key=lambda i: right[i].mean())
+    gain = right[best].astype(float) - right[0]
+    if gain.mean() <= gain.std() / np.sqrt(len(gain)):
+        best = 0
+    filled = labels.copy()
+    predicted = posteriors.classes[candidates[best][0].argmax(axis=1)]
+    filled[rows[len(known) :]] = predicted[len(known) :]
+    return filled
+
+
+def _scaled(rows: NDArray[np.floating]) -> NDArray[np.float32]:
+    """Return rows whose columns have zero mean and equal variances, which sum to 1."""
+    X = np.asarray(rows, np.float32)
+    deviation = X.std(axis=0)
+    scale = np.where(deviation > 0, deviation, 1) * np.sqrt(np.float32(X.shape[1]))
+    scaled: NDArray[np.float32] = (X - X.mean(axis=0)) / scale
+    return scaled
+
+
+def _normalized(scores: _Floats) -> _Floats:
+    """Return scores of which those of a row sum to 1, and none is zero."""
+    total = np.maximum(scores.sum(axis=1, keepdims=True), 1e-12)
+    return np.asarray(np.maximum(scores / total, _FLOOR))
+
+
+def _spread_and_hold_out(features: NDArray[np.float32], member: _Floats) -> tuple[_Floats, _Floats]:
+    """Return class scores of all rows, and of labeled rows as if each had no label.
+
+    Args:
+        features: Features of all rows.
+        member: Classes of the first rows, in random order, zeros and ones (n, classes).
+    """
+    from sklearn.neighbors import kneighbors_graph
+
+    n_known, n_classes = member.shape
+    near = kneighbors_graph(features, min(_NEIGHBORS, len(features) - 1))
+    graph = near + near.T  # mutual neighbors count twice
+    walk = graph.multiply(1 / graph.sum(axis=1)).tocsr()
+    folds = np.arange(n_known) % _FOLDS
+    own = np.zeros((len(features), _FOLDS + 1, n_classes))
+    own[:n_known] = member[:, None] * (folds[:, None] != np.arange(_FOLDS + 1))[:, :, None]
+    scores = own.reshape(len(own), -1)
+    for _ in range(_SPREADS):
+        scores = _REACH * (walk @ scores) + own.reshape(scores.shape)
+    scores = scores.reshape(own.shape)
+    scores *= (own.sum(axis=0) + 0.5) / np.maximum(scores.sum(axis=0), 1e-12)  # class mass
+    return scores[:, _FOLDS], scores[np.arange(n_known), folds]
+
+
+def _correct(
+    data: TrainingSet, posteriors: Posteriors, given: _Ints, fit: Fit, seed: int
+) -> tuple[_Ints, Posteriors]:
+    """Correct labels as long as this predicts the given ones better; return labels and posteriors.
+
+    Args:
+        data: Views and labels, those that were unknown filled in.
+        posteriors: Learned from them.
+        given: Labels that may be wrong, −1 for unknown.
+        fit: As for `repair_labels`.
+        seed: Draws the rows.
+    """
+    learned = next(iter(data.labels.values()))
+    classes = posteriors.classes
+    known = np.flatnonzero(is_known(given))
+    column = np.searchsorted(classes, given[known])
+    sample = np.random.default_rng([seed, 10]).permutation(len(known))[:_NOISE_ROWS]
+    for attempt in range(_MAX_CORRECTIONS):
+        P = np.stack([rows[known] for rows in posteriors.rows.values()]).astype(np.float64)
+        noise, w = _fit_noise(P[:, sample], column[sample], inherited=attempt == 0)
+        if noise < _MIN_NOISE:
+            break
+        log_prior, ratios = _log_ratios(P, noise if attempt == 0 else 0.0)
+        scores = log_prior + w * ratios
+        odds = (1 - noise) * (len(classes) - 1) / noise  # of the given class
+        scores[np.arange(len(scores)), column] += np.log(odds)
+        corrected = learned.copy()
+        corrected[known] = classes[scores.argmax(axis=1)]
+        if np.mean(corrected != learned) < _FEW_CHANGES:
+            break
+        again = fit(_with_labels(data, corrected))
+        if len(again.classes) < len(classes):
+            break
+        P_again = np.stack([rows[known] for rows in again.rows.values()]).astype(np.float64)
+        gain = _evidence(P_again, column) - _evidence(P, column)
+        if gain.mean() <= 2 * gain.std() / np.sqrt(len(gain)):
+            break
+        learned, posteriors = corrected, again
+    return learned, posteriors
+
+
+def _noises(n_classes: int) -> list[float]:
+    noises: list[float] = np.linspace(0, _MAX_NOISE * (1 - 1 / n_classes), _NOISES).tolist()
+    return noises
+
+
+def _log_likelihood(q: _Floats, column: _Ints, noise: float) -> _Floats:
+    """Log-likelihood of each label if a share of the labels is wrong, uniformly."""
+    own = np.take_along_axis(q, column[:, None], axis=1)[:, 0]
+    likelihood = (1 - noise) * own + noise * (1 - own) / (q.shape[1] - 1)
+    return np.asarray(np.log(np.maximum(likelihood, 1e-12)))
+
+
+def _evidence(P: _Floats, column: _Ints) -> _Floats:
+    """Log-likelihood of each label by all views, one by one, at the likeliest share of noise."""
+    likelihoods: list[_Floats] = [
+        np.nansum([_log_likelihood(view, column, noise) for view in P], axis=0)
+        for noise in _noises(P.shape[2])
+    ]
+    return max(likelihoods, key=lambda each: float(each.mean()))
+
+
+def _log_ratios(P: _Floats, noise: float) -> tuple[_Floats, _Floats]:
+    r"""Return $\log \pi$ and $\sum_v \log (t_v / \pi)$, (n, classes).
+
+    Args:
+        P: Posteriors of each view, (views, n, classes), NaN where a row is absent.
+        noise: Share of wrong labels among those that they were learned from.
+    """
+    floor = noise / (P.shape[2] - 1)  # probability of each wrong label
+    true = np.maximum((P - floor) / (1 - noise - floor), _FLOOR)
+    true /= true.sum(axis=2, keepdims=True)
+    log_prior = np.log(np.nanmean(true, axis=(0, 1)))
+    return log_prior, np.nansum(np.log(true) - log_prior, axis=0)
+
+
+def _fit_noise(P: _Floats, column: _Ints, *, inherited: bool) -> tuple[float, float]:
+    """Return the share of wrong labels and the weight of each view that are the likeliest.
+
+    Args:
+        P: Posteriors of each view, (views, n, classes), NaN where a row is absent.
+        column: The column of each row's label.
+        inherited: Whether the posteriors were learned from labels with the same noise.
+    """
+    from scipy.special import softmax
+
+    likelihoods = {}
+    for noise in _noises(P.shape[2]):
+        log_prior, ratios = _log_ratios(P, noise if inherited else 0.0)
+        for w in _WEIGHTS:
+            q = softmax(log_prior + w * ratios, axis=1)
+            likelihoods[noise, w] = _log_likelihood(q, column, noise).mean()
+    return max(likelihoods, key=lambda pair: likelihoods[pair])
