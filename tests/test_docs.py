@@ -13,6 +13,7 @@ import pytest
 
 import crossbit
 from crossbit import HASHERS
+from crossbit.data import synthetic
 from crossbit_experiments.docs import write_docs
 
 ROOT = Path(__file__).parent.parent
@@ -20,7 +21,7 @@ PAGES = [
     ROOT / "README.md",
     *(
         ROOT / "docs" / f"{name}.md"
-        for name in ("getting-started", "collections", "tuning", "defects")
+        for name in ("getting-started", "inputs", "collections", "tuning", "defects")
     ),
 ]
 MODULES = sorted(module.name for module in pkgutil.walk_packages(crossbit.__path__, "crossbit."))
@@ -39,6 +40,14 @@ def test_the_python_of_a_page_runs(page: Path, capsys: pytest.CaptureFixture[str
     names: dict[str, object] = {}
     for block in code:
         exec(compile(block, str(page), "exec"), names)  # the blocks of a page build on each other
+
+
+def test_the_python_of_the_page_of_the_default_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    page = ROOT / "docs" / "methods" / "auto.md"
+    data = synthetic(n=120, classes=4, modalities={"image": 12, "text": 8})
+    names = {"X": data.views["image"], "Y": data.views["text"], "labels": data.labels}
+    for block in blocks(page, "python"):
+        exec(compile(block, str(page), "exec"), names)
 
 
 def test_the_first_example_finds_pictures(capsys: pytest.CaptureFixture[str]) -> None:
