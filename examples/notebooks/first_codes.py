@@ -18,7 +18,8 @@
 import matplotlib.pyplot as plt
 import numpy as np
 
-from crossbit import PosteriorLSH, hamming
+import crossbit
+from crossbit import hamming
 from crossbit.data import synthetic
 
 data = synthetic(n=600, classes=4, modalities={"image": 64, "text": 20}, noise=0.3, seed=1)
@@ -26,7 +27,7 @@ train, test = data.part("train"), data.part("test")
 data
 
 # %%
-model = PosteriorLSH(n_bits=32).fit(train.views, labels=train.labels)
+model = crossbit.fit(train.views, labels=train.labels, n_bits=32)
 images = model.encode("image", test.views["image"])
 texts = model.encode("text", test.views["text"])
 model
