@@ -141,8 +141,8 @@ def _learn(
     kind. Without column options, columns are guessed. All other columns become the payload.
 
     Features are extracted and cached, some things are set aside for evaluation, a model is trained
-    and evaluated, and everything is encoded. After an interruption the same command continues with
-    the features that are in the cache.
+    (by auto, unless --method names another method) and evaluated, and everything is encoded. After
+    an interruption the same command continues with the features that are in the cache.
 
     The short form takes a folder of images and a file of captions: lines such as
     'dog.jpg#0<TAB>A dog runs' (Flickr8k), a CSV file with columns such as image and caption, or

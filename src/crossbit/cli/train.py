@@ -74,7 +74,7 @@ def _fit(
         list[str] | None,
         typer.Option(
             metavar="METRIC",
-            help="Also learn the neighborhoods of the features: cosine or euclidean, cosine(20) for"
+            help="Learn the neighborhoods of the features: cosine or euclidean, cosine(20) for"
             " 20 neighbors; MODALITY=METRIC for one modality, may repeat.",
         ),
     ] = None,
@@ -88,13 +88,16 @@ def _fit(
 ) -> None:
     """Train hash functions on a data set and write them as a model folder.
 
-    The method uses the supervision of the data set: labels, pairs, or aligned rows. With
-    --neighbors it also keeps the neighborhoods of the features, such as those of embeddings.
+    The method uses the supervision of the data set: labels, pairs, or aligned rows. The default,
+    auto, chooses inputs and method for it; with labels it needs the extra train. With --neighbors
+    the codes keep the neighborhoods of the features, such as those of embeddings.
 
     For example:
 
       crossbit data synthetic --out toy
+      crossbit fit toy --bits 32 --out toy-model
       crossbit fit toy --method ccaitq --bits 32 --out toy-model
+      crossbit fit toy --method dch --set inputs=posteriors --out toy-model
       crossbit fit toy --method ccaitq -b 64 --set regularization=0.1 -o toy-model-64
       crossbit fit toy --neighbors cosine --bits 128 --out toy-distilled
       crossbit fit toy --ray local --workers 2 --out toy-model
