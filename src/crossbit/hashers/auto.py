@@ -51,10 +51,11 @@ _MMNN_ON_POSTERIORS: dict[str, Any] = {
     "inputs": "posteriors",
     "soft_labels": True,
     "loss": "precision",
+    "alpha": 0.0,
     "beta": 4.0,
     "optimizer": "adam",
     "learning_rate": 0.02,
-    "batch": 256,
+    "batch": 128,
     "steps": 250,
     "validation": 0.0,
 }
