@@ -12,7 +12,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
-from crossbit import CCAITQ, HASHERS, LSH, PosteriorLSH
+from crossbit import CCAITQ, HASHERS, LSH, ClassRidge
 from crossbit.data import synthetic
 from crossbit.errors import DataError
 from crossbit.sklearn import HashTransformer
@@ -46,7 +46,7 @@ def test_every_hasher_can_be_cloned_and_changed(name: str) -> None:
 def test_a_search_over_the_fields_of_a_method() -> None:
     steps = [
         ("scale", StandardScaler()),
-        ("hash", HashTransformer(PosteriorLSH(n_bits=8))),
+        ("hash", HashTransformer(ClassRidge(n_bits=8))),
         ("nearest", KNeighborsClassifier(3, metric="hamming")),
     ]
     search = GridSearchCV(Pipeline(steps), {"hash__hasher__n_bits": [1, 16]}, cv=2)
@@ -57,7 +57,7 @@ def test_a_search_over_the_fields_of_a_method() -> None:
 
 
 def test_labels_are_used_by_methods_that_learn_from_them() -> None:
-    supervised = HashTransformer(PosteriorLSH(n_bits=16)).fit(X, Y)
+    supervised = HashTransformer(ClassRidge(n_bits=16)).fit(X, Y)
     assert supervised.model_.card["data"]["labels of x"] == "90 rows in 3 classes"
     assert "labels of x" not in HashTransformer().fit(X, Y).model_.card["data"]
 

@@ -132,7 +132,7 @@ def test_held_out_links_choose_the_regularization() -> None:
     new = {name: view[300:] for name, view in views.items()}
     model = CCAITQ(n_bits=24).fit(train)
     small = CCAITQ(n_bits=24, regularization=0.01).fit(train)
-    assert model.card["regularization"] in (0.1, 1.0, 10.0)
+    assert model.card["regularization"] > 0.05
     chosen = rank_of_own_row(model, new, "image", "text")
     assert chosen < 0.8 * rank_of_own_row(small, new, "image", "text")
     few = {name: view[:30] for name, view in views.items()}

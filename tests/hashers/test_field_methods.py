@@ -28,7 +28,7 @@ def random_data(seed: int = 0, n: int = 40) -> TrainingSet:
 
 
 def items_of(data: TrainingSet) -> Items:
-    return Items.labeled(data, "center", np.random.default_rng(0))
+    return Items.labeled(data)
 
 
 @SUPERVISED
@@ -160,7 +160,7 @@ def test_the_latent_representation_of_scratch_is_the_minimum() -> None:
 
 def test_the_latent_factor_of_cmfh_is_the_minimum() -> None:
     hasher = CMFH(n_bits=5, regression_weight=2.0, decay=0.1)
-    items = Items.aligned(random_data(), "center", np.random.default_rng(0))
+    items = Items.aligned(random_data())
     random = np.random.default_rng(1)
     V = random.normal(size=(len(items), 5))
     P = {name: random.normal(size=(v.features.shape[1], 5)) for name, v in items.views.items()}
@@ -264,7 +264,7 @@ needs_data = pytest.mark.skipif(
         ("scratch", {}, "digits", 81.2, 1.6),
         ("dch", {}, "wiki", 24.7, 1.2),
         ("dch", {}, "digits", 84.4, 1.6),
-        ("seph", {"sample": 1000}, "digits", 83.0, 1.6),
+        ("seph", {"sample": 1000}, "digits", 83.0, 2.2),
         ("scmseq", {}, "wiki", 22.2, 1.0),
         ("scmseq", {}, "digits", 63.4, 1.0),
         ("cmfh", {}, "wiki", 22.0, 1.0),
@@ -273,9 +273,9 @@ needs_data = pytest.mark.skipif(
 def test_values_of_the_authors_code_are_reproduced(
     method: str, fields: dict[str, Any], name: str, expected: float, tolerance: float
 ) -> None:
-    """mAP at 32 bits, mean of both directions; 1 point, or 2 deviations over seeds."""
+    """mAP at 32 bits, mean of both directions and two seeds; seeds differ by up to 2 points."""
     from benchmarks.methods import SETS, score
 
     data = SETS[name](Path(DATA or ""))
-    value = score(HASHERS[method](n_bits=32, **fields), data)
-    assert value == pytest.approx(expected, abs=tolerance)
+    values = [score(HASHERS[method](n_bits=32, seed=seed, **fields), data) for seed in (0, 1)]
+    assert np.mean(values) == pytest.approx(expected, abs=tolerance)

@@ -6,7 +6,7 @@ from crossbit import LSH, hamming
 def test_hamming_distance_estimates_the_angle() -> None:
     random = np.random.default_rng(0)
     X = random.normal(size=(50, 20))
-    codes = LSH(n_bits=1024, center=False).fit({"x": X}).encode("x", X)
+    codes = LSH(n_bits=1024, inputs="none").fit({"x": X}).encode("x", X)
     unit = X / np.linalg.norm(X, axis=1, keepdims=True)
     angle = np.arccos(np.clip(unit @ unit.T, -1, 1)) / np.pi
     # A share of 1024 trials: standard deviation at most 1/64, 1225 pairs.

@@ -1,21 +1,15 @@
-"""MMNN learns the neighborhoods of the features it is given."""
+"""MMNN with the ranking loss learns the neighborhoods of the features it is given."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from numpy.typing import NDArray
 
 from crossbit import MMNN, DataError, Pairs
 from crossbit.data import training_set
-from crossbit.neural.batches import make_batches
-from crossbit.neural.config import TrainConfig
-from crossbit.neural.init import PCAInit
-from crossbit.neural.objective import Objective
-from crossbit.neural.splits import Features, Subset
+from crossbit.neural.splits import Subset
 from crossbit.neural.supervision import supervision_of
 
 random = np.random.default_rng(0)
@@ -35,14 +29,12 @@ def recall(model_codes: NDArray[Any], k: int = 10) -> float:
 
 
 def test_one_modality_learns_its_neighborhoods() -> None:
-    model = MMNN(n_bits=24, steps=40).fit({"text": TRAIN}, neighbors="cosine")
+    hasher = MMNN(n_bits=24, steps=40, loss="ranking", inputs="unit+standardize")
+    model = hasher.fit({"text": TRAIN}, neighbors="cosine")
     bits = np.where(model.encode("text", NEW).unpack(), 1.0, -1.0)
     assert recall(bits) > 0.3  # by chance 0.05
     assert model.card["data"]["neighbors of text"] == "10 nearest by cosine of 500 rows"
     assert model.card["training"]["validated by"] == "mean average precision of the nearest rows"
-    names = list(model.card["candidates"])
-    assert names[0] == "principal components"
-    assert all(name.startswith("near rows, temperature") for name in names[1:])
     unit = TRAIN[:4] / np.linalg.norm(TRAIN[:4], axis=1, keepdims=True)
     assert model.encode("text", 3 * TRAIN[:4]) == model.encode("text", unit)  # cosine: no lengths
 
@@ -74,7 +66,9 @@ def test_neighbors_mix_with_other_supervision(kind: str) -> None:
         "pairs": {"pairs": Pairs("image", "text", index, np.arange(120) % 2 == 0)},
         "aligned": {"aligned": True},
     }
-    model = MMNN(n_bits=8, steps=10).fit(views, neighbors={"image": "cosine(3)"}, **others[kind])
+    model = MMNN(n_bits=8, steps=10, loss="ranking").fit(
+        views, neighbors={"image": "cosine(3)"}, **others[kind]
+    )
     assert model.card["data"]["neighbors of image"] == "3 nearest by cosine of 120 rows"
     assert "neighbors of text" not in model.card["data"]
 
@@ -82,38 +76,27 @@ def test_neighbors_mix_with_other_supervision(kind: str) -> None:
 def test_pairs_within_a_modality_join_the_neighbors() -> None:
     index = np.stack([np.arange(0, 300, 2), np.arange(1, 300, 2)], axis=1)
     same = Pairs("text", "text", index, np.ones(150, np.bool_))
-    model = MMNN(n_bits=8, steps=5).fit({"text": TRAIN[:300]}, neighbors="cosine(3)", pairs=same)
-    assert "principal components" in model.card["candidates"]
+    hasher = MMNN(n_bits=8, steps=5, loss="ranking")
+    model = hasher.fit({"text": TRAIN[:300]}, neighbors="cosine(3)", pairs=same)
     assert model.card["training"]["validated by"] == "mean average precision of the nearest rows"
 
 
-@pytest.mark.parametrize("options", [{"optimizer": "cg", "loss": "contrastive"}, {"online": True}])
-def test_all_optimizers_and_losses_take_neighbors(options: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"loss": "ranking", "optimizer": "cg"},
+        {"loss": "ranking", "optimizer": "adam", "batch": 20},
+        {"loss": "ranking", "online": True},
+        {"loss": "precision"},
+    ],
+)
+def test_optimizers_and_losses_that_take_neighbors(options: dict[str, Any]) -> None:
     hasher = MMNN(n_bits=8, steps=5, **options)
     assert hasher.fit({"text": TRAIN[:80]}, neighbors="euclidean(3)").n_bits == 8
 
 
 def test_a_checkpoint_of_other_neighbors_is_rejected(tmp_path: Path) -> None:
-    hasher = MMNN(n_bits=8, steps=5)
+    hasher = MMNN(n_bits=8, steps=5, loss="ranking")
     hasher.fit({"text": TRAIN[:80]}, neighbors="cosine(3)", checkpoint=tmp_path / "c")
     with pytest.raises(DataError, match="a checkpoint of another training"):
         hasher.fit({"text": TRAIN[:80]}, neighbors="euclidean(3)", checkpoint=tmp_path / "c")
-
-
-def test_the_straight_through_output_is_a_sign_with_the_gradient_of_tanh() -> None:
-    data = training_set({"text": TRAIN[:50]}, neighbors="cosine(3)")
-    subset = Subset.whole(data)
-    config = TrainConfig.resolve(vars(MMNN(n_bits=6)), data)
-    outputs = {}
-    for straight in (False, True):
-        chosen = replace(config, straight_through=straight, batch=16, optimizer="adam")
-        ((inputs, network),) = PCAInit()(subset, chosen).values()
-        features = Features(subset, {"text": inputs}, torch.device("cpu"), lazy=False)
-        objective = Objective(
-            {"text": network}, make_batches(subset, chosen).terms, features, chosen
-        )
-        output = objective._embed("text", None, 1.0)
-        (slope,) = torch.autograd.grad(output.sum(), [objective.parameters[0]])
-        outputs[straight] = (output.detach(), slope)
-    torch.testing.assert_close(outputs[True][0], torch.where(outputs[False][0] >= 0, 1.0, -1.0))
-    torch.testing.assert_close(outputs[True][1], outputs[False][1])

@@ -50,7 +50,7 @@ def make(training: TrainingSet, fields: dict[str, Any]) -> tuple[Objective, Eval
         for name, width in VIEWS.items()
     }
     batches = make_batches(subset, config)
-    features = Features(subset, {}, torch.device("cpu"), lazy=config.online)
+    features = Features(subset, torch.device("cpu"), lazy=config.online)
     objective = make_objective(networks, batches.terms, features, config)
     return objective, objective.at(batches.batch(1), noise=1, beta=config.beta[0])
 

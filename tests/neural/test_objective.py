@@ -41,7 +41,7 @@ def make_objective(data: TrainingSet, config: TrainConfig) -> Objective:
         name: Network.random([view.shape[1], 7, config.n_bits], random, dropout=config.dropout)
         for name, view in data.views.items()
     }
-    features = Features(subset, {}, torch.device("cpu"), lazy=False)
+    features = Features(subset, torch.device("cpu"), lazy=False)
     return Objective(networks, make_batches(subset, config).terms, features, config)
 
 
@@ -112,9 +112,7 @@ def test_the_gradient_of_all_terms_agrees_with_finite_differences() -> None:
     index = np.array([[0, 1], [2, 3], [4, 4]])
     pairs = Pairs("text", "image", index, np.array([True, False, True]))
     data = make_data(labels=np.array([0, 1, 2, -1] * 3), pairs=pairs, aligned=True)
-    config = make_config(
-        data, loss="auto", quantization=0.2, balance=0.3, decay=0.1, dropout=0.2, beta=1.5
-    )
+    config = make_config(data, quantization=0.2, balance=0.3, decay=0.1, dropout=0.2, beta=1.5)
     objective = make_objective(data, config)
     for network in objective.networks.values():
         network.double()
@@ -138,26 +136,19 @@ def test_the_dropout_mask_depends_on_the_noise_number_only() -> None:
     assert values[0] == values[2] != values[1]
 
 
-@pytest.mark.parametrize("decay_to_init", [False, True])
-def test_weights_decay_to_zero_or_to_their_initial_values(decay_to_init: bool) -> None:
+def test_weights_decay_to_zero_and_biases_do_not() -> None:
     data = make_data()
     config = make_config(data)
     plain = make_objective(data, config)
-    decayed = make_objective(data, replace(config, decay=0.3, decay_to_init=decay_to_init))
-    initial = [p.detach().clone() for p in decayed.parameters]
+    decayed = make_objective(data, replace(config, decay=0.3))
     x = decayed.vector() + 0.1
     cost = at_first_batch(decayed)(x)[0] - at_first_batch(plain)(x)[0]
-    squares = sum(
-        ((p - q * decay_to_init) ** 2).sum().item()
-        for p, q in zip(decayed.parameters, initial, strict=True)
-        if p.ndim > 1  # biases do not decay
-    )
+    squares = sum(p.square().sum().item() for p in decayed.parameters if p.ndim > 1)
     assert cost == pytest.approx(0.15 * squares, rel=1e-4)
 
 
 def test_an_unknown_loss_is_rejected_with_the_known_ones() -> None:
-    known = r"\['auto', 'contrastive', 'unhinged', 'ranking', 'precision'\]"
-    with pytest.raises(DataError, match=f"unknown loss 'hinge'; known: {known}"):
+    with pytest.raises(DataError, match=r"'hinge'.*'contrastive'"):
         make_config(make_data(), loss="hinge")
 
 

@@ -152,7 +152,7 @@ def test_invalid_arguments_are_refused() -> None:
 def test_the_message_names_a_setting_that_the_method_refuses() -> None:
     space = {"inputs": ["nonsense", "nonsense"]}
     with pytest.raises(DataError, match=r"trial 1, \{'inputs': 'nonsense'\}: .*unknown input step"):
-        search("posteriorlsh", data, trials=2, n_bits=8, folds=2, space=space)
+        search("lsh", data, trials=2, n_bits=8, folds=2, space=space)
 
 
 def test_without_optuna_the_message_says_how_to_install_it(

@@ -58,7 +58,10 @@ def test_the_plain_form_of_a_space_parses_to_the_same_space() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"margins": [1, 2]}, r"mmnn: cannot search \['margins'\]; its fields: \['hidden'"),
+        (
+            {"margins": [1, 2]},
+            r"mmnn: cannot search \['margins'\]; its fields: \['inputs', 'hidden'",
+        ),
         ({"n_bits": [16, 32]}, r"cannot search \['n_bits'\]"),
         ({}, "the space is empty; mmnn has the fields"),
         ({"alpha": [0.3]}, r"alpha: expected two choices or more, got \[0.3\]"),
