@@ -143,7 +143,7 @@ def _health(model: HashModel, data: TrainingSet) -> dict[str, Any]:
         )
         if health.unique_codes == 1 < health.n_codes:
             problems.append(f"{name}: every row has the same code; the network has collapsed")
-        elif n_dead and health.n_codes > 1:
+        elif 2 * n_dead > health.n_bits and health.n_codes > 1:
             problems.append(f"{name}: {n_dead} of {health.n_bits} bits are the same for every row")
     for problem in problems:
         _LOG.warning(problem)
