@@ -86,7 +86,7 @@ def halves(data: TrainingSet, seed: int) -> Iterator[Fold]:
     names = list(data.views)
     usable = {name: is_known(data.labels[name]) & data.present[name] for name in names}
     if data.aligned:
-        usable = dict.fromkeys(names, np.logical_and.reduce(list(usable.values())))
+        usable = dict.fromkeys(names, np.all(list(usable.values()), axis=0))
     half = {}
     for name in names[:1] if data.aligned else names:
         candidates = random.permutation(np.flatnonzero(usable[name]))

@@ -132,7 +132,7 @@ class Hasher(ABC):
 
     def _inputs_by_modality(self, data: TrainingSet) -> dict[str, str]:
         """Return modality → inputs; modalities that a mapping does not name have the default."""
-        default = next(field.default for field in fields(self) if field.name == "inputs")
+        default: Any = next(field.default for field in fields(self) if field.name == "inputs")
         given: Inputs = self.inputs
         if isinstance(given, Mapping):
             for name in given:

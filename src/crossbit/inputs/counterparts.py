@@ -1,8 +1,11 @@
 """The choice of inputs without labels: how well linked rows of two modalities find each other."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from crossbit.data.correspondence import group_rows
 from crossbit.data.training_set import TrainingSet
@@ -59,13 +62,12 @@ def choose_by_counterparts(data: TrainingSet, names: Sequence[str], seed: int) -
             rows[present] = apply_layers(layers, view[present])
             means[name] = bag.means(rows)
         cca = CCA({name: rows[train] for name, rows in means.items()}, max_axes=_MAX_AXES)
-        _, scores[steps] = best_regularization(
-            lambda r, cca=cca, means=means: reciprocal_rank(
-                {
-                    name: (means[name][held_out] - cca.mean[name]) @ W
-                    for name, W in cca.directions(_DIRECTIONS, r).items()
-                }
-            ),
-            start,
-        )
+        rows_out = {name: rows[held_out] for name, rows in means.items()}
+        _, scores[steps] = best_regularization(partial(_rank, cca, rows_out), start)
     return max(scores, key=lambda steps: scores[steps])
+
+
+def _rank(cca: CCA, rows: Mapping[str, NDArray[Any]], regularization: float) -> float:
+    """Mean reciprocal rank of the counterparts of rows in the canonical directions."""
+    W = cca.directions(_DIRECTIONS, regularization)
+    return reciprocal_rank({name: (rows[name] - cca.mean[name]) @ W[name] for name in rows})

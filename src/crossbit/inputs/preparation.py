@@ -65,7 +65,7 @@ def prepare(
     Raises:
         DataError: An input is unknown, or cannot be fitted on this data.
     """
-    layers: dict[str, list[Layer]] = {}
+    layers: dict[str, Sequence[Layer]] = {}
     views: dict[str, Any] = {}
     summary: dict[str, str] = {}
     posteriors: dict[str, NDArray[np.float32]] = {}

@@ -197,10 +197,6 @@ class Features:
         rows = np.ascontiguousarray(self.subset.take(name, positions), np.float32)
         return torch.from_numpy(rows).to(self.device)
 
-    def posteriors(self, name: str) -> NDArray[np.float32]:
-        """Return the class posteriors of the rows of a modality."""
-        return self.data.posteriors[name][self.rows[name]]
-
     def take(self, name: str, positions: Ints | slice | None) -> Tensor:
         """Return the rows of a modality at some positions; None for all."""
         if name not in self._loaded:

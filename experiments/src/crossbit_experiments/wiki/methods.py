@@ -30,8 +30,8 @@ from numpy.typing import NDArray
 from crossbit.data import Dataset, training_set
 from crossbit.evaluation.evaluate import Evaluation
 from crossbit.hashers import HASHERS
+from crossbit.inputs.logistic import fit_logistic
 from crossbit.linalg.cca import CCA
-from crossbit.linalg.logistic import fit_validated, posteriors
 from crossbit.metrics import (
     AveragePrecision,
     Ranking,
@@ -39,7 +39,7 @@ from crossbit.metrics import (
     from_labels,
     rank_vectors,
 )
-from crossbit.model import Standardize
+from crossbit.model import Affine, Softmax, Standardize
 from crossbit_experiments.methods import Method
 from crossbit_experiments.pairs import Rule, draw_pairs
 from crossbit_experiments.protocols import PROTOCOLS
@@ -273,8 +273,9 @@ def embed(
     classes = training_set(train.views, labels=train.labels).one_hot()
     vectors = {}
     for name, rows in X.items():
-        weight, bias = fit_validated(rows, classes[name], multi_label=False, seed=seed)
-        vectors[name] = posteriors(Z[name] @ weight + bias, multi_label=False)
+        regression = Affine(*fit_logistic(rows, classes[name], multi_label=False, seed=seed))
+        scores = regression(np.asarray(Z[name], np.float32))
+        vectors[name] = Softmax()(scores).astype(np.float64)
     return vectors
 
 
