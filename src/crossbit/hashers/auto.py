@@ -37,7 +37,7 @@ from crossbit.hashers.rankedcca import RankedCCA
 from crossbit.hashers.rankeditq import RankedITQ
 from crossbit.inputs import Preparation, prepare, prepare_posteriors
 from crossbit.inputs.posteriors import check_posteriors, fit_posteriors
-from crossbit.inputs.weak_labels import repair_labels, too_few_labels
+from crossbit.inputs.weak_labels import can_fill, repair_labels, too_few_labels
 from crossbit.linalg.cca import best_regularization
 from crossbit.metrics import AveragePrecision, from_labels, rank_vectors
 from crossbit.model.hashmodel import HashModel
@@ -173,7 +173,7 @@ whichever finds counterparts of held-out rows better |
             raise DataError("auto learns from labels or from neighbors; pass one of them")
         if self.unseen_classes:
             return self._for_unseen_classes(data)
-        if data.labels and not data.pairs and check_posteriors(data) is None:
+        if data.labels and not data.pairs and (check_posteriors(data) is None or can_fill(data)):
             return self._from_labels(data)
         if data.labels or any(not pairs.similar.all() for pairs in data.pairs):
             return self._only(MMNN, data, "auto")

@@ -3,8 +3,9 @@ r"""Weak labels: unknown ones are filled in, and wrong ones corrected, from view
 **Unknown labels** are filled in by label propagation on the graph of nearest rows: each row takes
 the mean of the class scores of its neighbors, many times over, and the scores of each class are
 scaled to the share of the class (Zhou et al. 2004, Zhu et al. 2003). Distances are those of all
-views together. One view alone, or propagation times the posteriors of all views, replaces it if it
-predicts held-out labels better by more than a standard error.
+views together. These scores are multiplied by the geometric mean of the posteriors of the views if
+this predicts held-out labels better; one view alone replaces them if it does so by more than a
+standard error.
 
 **Wrong labels** are found by a model of the given labels. With $K$ classes and a share
 $\varepsilon$ of wrong labels, any other class being equally likely, posteriors that were learned
@@ -23,6 +24,7 @@ than two standard errors.
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,26 +39,27 @@ _Floats = NDArray[np.float64]
 _MIN_LABELS = 20  # labeled rows that always suffice, if they are …
 _MIN_LABELS_PER_CLASS = 2  # … on average
 _FEW = 0.2  # share of labeled rows from which on fewer suffice
+_MIN_AGREEMENT = 0.2  # of views, beyond chance, with which still fewer suffice
 _MIN_UNKNOWN = 0.1  # share of unknown labels from which on they are filled in
 _MAX_ROWS = 10_000  # rows among which labels spread
 _NEIGHBORS = 10
 _SPREADS = 30  # steps of propagation
 _REACH = 0.85  # share of a score that moves on in each step
 _FOLDS = 10
+_MIN_ROWS = 50  # labeled rows of two views that show how many labels are wrong
 _MIN_NOISE = 0.1  # share of wrong labels from which on labels are corrected
 _MAX_NOISE = 0.9  # as a share of the noise of random labels
 _NOISES = 20  # values of ε that are compared
 _WEIGHTS = (0.25, 0.5, 0.75, 1.0, 1.25)  # values of w that are compared
 _NOISE_ROWS = 1000  # rows that suffice to compare them
-_MAX_CORRECTIONS = 2
-_FEW_CHANGES = 0.01  # share of changed labels at which they stay
 _FLOOR = 1e-3  # least posterior of a class
 
 
 def too_few_labels(data: TrainingSet) -> bool:
     """Whether aligned rows say more than their labels, because too few rows have one.
 
-    Ten labels say less than a thousand items, each seen in two views.
+    Ten labels say less than a thousand items, each seen in two views; unless they spread to the
+    same classes in every view.
     """
     if not data.aligned or len(data.views) < 2 or not data.labels or data.pairs:
         return False
@@ -65,9 +68,34 @@ def too_few_labels(data: TrainingSet) -> bool:
     n = int(known.sum())
     n_classes = labels.any(axis=0).sum() if labels.ndim == 2 else len(np.unique(labels[known]))
     complete = np.all(list(data.present.values()), axis=0)
-    return bool(
-        n < max(_MIN_LABELS, _MIN_LABELS_PER_CLASS * n_classes) and n < _FEW * complete.sum()
-    )
+    enough = n >= max(_MIN_LABELS, _MIN_LABELS_PER_CLASS * n_classes)
+    if enough or n >= _FEW * complete.sum():
+        return False
+    if labels.ndim == 2 or n_classes < 2 or any(view.ndim != 2 for view in data.views.values()):
+        return True
+    known_rows, rows = _rows_to_spread(data, labels, seed=0)
+    return not len(rows) or _agreement(data, labels, known_rows, rows) < _MIN_AGREEMENT
+
+
+def _agreement(data: TrainingSet, labels: _Ints, known: _Ints, rows: _Ints) -> float:
+    """Return how often classes that spread in each view alone agree, Cohen's kappa."""
+    from sklearn.metrics import cohen_kappa_score
+
+    member = _member(labels, known)
+    spread = [
+        _spread_and_hold_out(_scaled(view[rows]), member)[0].argmax(axis=1)
+        for view in data.views.values()
+    ]
+    return float(np.mean([cohen_kappa_score(*pair) for pair in combinations(spread, 2)]))
+
+
+def can_fill(data: TrainingSet) -> bool:
+    """Whether unknown labels can be filled in: of aligned rows with one class each."""
+    labels, *others = data.labels.values()
+    same = all(np.array_equal(labels, other) for other in others)
+    if labels.ndim == 2 or not data.aligned or not same:
+        return False
+    return len(_rows_to_spread(data, labels, seed=0)[1]) > 0
 
 
 def repair_labels(
@@ -84,19 +112,19 @@ def repair_labels(
         The set with repaired labels, posteriors learned from them, and a note for the model card;
         None if nothing changed.
     """
-    posteriors = fit(data)
     labels, *others = data.labels.values()
     same = all(np.array_equal(labels, other) for other in others)
     if labels.ndim == 2 or not data.aligned or not same:
-        return data, posteriors, None
+        return data, fit(data), None
+    known, rows = _rows_to_spread(data, labels, seed)
     notes = []
-    filled = _fill_unknown(data, posteriors, labels, seed)
-    if n_filled := np.sum(filled != labels):
-        data = _with_labels(data, filled)
-        posteriors = fit(data)
-        notes.append(f"labels of {n_filled} rows filled in")
+    if len(rows):
+        first = fit(data) if len(known) >= _MIN_LABELS else None
+        data = _with_labels(data, _fill_unknown(data, first, labels, known, rows))
+        notes.append(f"labels of {len(rows) - len(known)} rows filled in")
+    posteriors = fit(data)
     corrected, posteriors = _correct(data, posteriors, labels, fit, seed)
-    if n_corrected := np.sum(corrected != filled):
+    if n_corrected := np.sum(corrected != next(iter(data.labels.values()))):
         data = _with_labels(data, corrected)
         notes.append(f"{100 * n_corrected / is_known(labels).sum():.0f} % of the labels corrected")
     return data, posteriors, "; ".join(notes) or None
@@ -106,30 +134,62 @@ def _with_labels(data: TrainingSet, labels: _Ints) -> TrainingSet:
     return replace(data, labels=dict.fromkeys(data.labels, labels))
 
 
-def _fill_unknown(data: TrainingSet, posteriors: Posteriors, labels: _Ints, seed: int) -> _Ints:
-    """Return the labels, filled in for rows that have all views, if at least a tenth is unknown."""
+def _member(labels: _Ints, rows: _Ints) -> _Floats:
+    """Return the classes of rows as zeros and ones, (n, classes)."""
+    classes = np.unique(labels[labels >= 0])
+    return np.asarray(labels[rows, None] == classes, np.float64)
+
+
+def _rows_to_spread(data: TrainingSet, labels: _Ints, seed: int) -> tuple[_Ints, _Ints]:
+    """Return labeled rows that have all views, in random order, and then those to fill in.
+
+    The latter start with the former. None are there if less than a tenth is unknown, or if too few
+    are known, or more than enough.
+    """
     random = np.random.default_rng([seed, 9])
     complete = np.all(list(data.present.values()), axis=0)
     known = random.permutation(np.flatnonzero(complete & (labels >= 0)))
     unknown = random.permutation(np.flatnonzero(complete & (labels < 0)))
     many = len(unknown) >= max(_MIN_UNKNOWN * (len(known) + len(unknown)), 1)
     if not many or not _FOLDS <= len(known) < _MAX_ROWS:
-        return labels
-    rows = np.concatenate([known, np.sort(unknown[: _MAX_ROWS - len(known)])])
-    member = (labels[known, None] == posteriors.classes).astype(np.float64)
+        return known, known[:0]
+    return known, np.concatenate([known, np.sort(unknown[: _MAX_ROWS - len(known)])])
+
+
+def _fill_unknown(
+    data: TrainingSet, posteriors: Posteriors | None, labels: _Ints, known: _Ints, rows: _Ints
+) -> _Ints:
+    """Return the labels, filled in for some rows.
+
+    Args:
+        data: The views, aligned.
+        posteriors: Learned from the labels, if they are not too few.
+        labels: The given classes, −1 for unknown.
+        known: Labeled rows in random order.
+        rows: The same rows, then those to fill in.
+    """
+    member = _member(labels, known)
     scaled = [_scaled(view[rows]) for view in data.views.values()]
-    views = [np.hstack(scaled), *scaled] if len(scaled) > 1 else scaled
-    candidates = [_spread_and_hold_out(features, member) for features in views]
-    likely = np.prod([np.maximum(P[rows], _FLOOR) for P in posteriors.rows.values()], axis=0)
-    candidates.append(tuple(_normalized(S) * likely[: len(S)] for S in candidates[0]))
+    candidates = [_spread_and_hold_out(np.hstack(scaled), member)]
+    if posteriors is not None:
+        views = [np.maximum(P[rows], _FLOOR) for P in posteriors.rows.values()]
+        mean = np.exp(np.mean(np.log(views), axis=0))
+        scores, held_out = (_normalized(S) * mean[: len(S)] for S in candidates[0])
+        candidates.append((scores, held_out))
+    n_together = len(candidates)
+    if len(scaled) > 1:
+        candidates += [_spread_and_hold_out(features, member) for features in scaled]
     right = [held_out.argmax(axis=1) == member.argmax(axis=1) for _, held_out in candidates]
-    best = max(range(len(right)), key=lambda i: right[i].mean())
-    gain = right[best].astype(float) - right[0]
-    if gain.mean() <= gain.std() / np.sqrt(len(gain)):
-        best = 0
+    best, alone = (
+        max(numbers, key=lambda i: right[i].mean(), default=0)
+        for numbers in (range(n_together), range(n_together, len(candidates)))
+    )
+    gain = right[alone].astype(float) - right[best]
+    if gain.mean() > gain.std() / np.sqrt(len(gain)):
+        best = alone
     filled = labels.copy()
-    predicted = posteriors.classes[candidates[best][0].argmax(axis=1)]
-    filled[rows[len(known) :]] = predicted[len(known) :]
+    column = candidates[best][0][len(known) :].argmax(axis=1)
+    filled[rows[len(known) :]] = np.unique(labels[labels >= 0])[column]
     return filled
 
 
@@ -175,42 +235,45 @@ def _spread_and_hold_out(features: NDArray[np.float32], member: _Floats) -> tupl
 def _correct(
     data: TrainingSet, posteriors: Posteriors, given: _Ints, fit: Fit, seed: int
 ) -> tuple[_Ints, Posteriors]:
-    """Correct labels as long as this predicts the given ones better; return labels and posteriors.
+    """Correct the labels if this predicts the given ones better; return labels and posteriors.
 
     Args:
         data: Views and labels, those that were unknown filled in.
         posteriors: Learned from them.
         given: Labels that may be wrong, −1 for unknown.
         fit: As for `repair_labels`.
-        seed: Draws the rows.
+        seed: Draws the rows that show how many labels are wrong.
     """
-    learned = next(iter(data.labels.values()))
+    learned: _Ints = next(iter(data.labels.values()))
     classes = posteriors.classes
     known = np.flatnonzero(is_known(given))
     column = np.searchsorted(classes, given[known])
-    sample = np.random.default_rng([seed, 10]).permutation(len(known))[:_NOISE_ROWS]
-    for attempt in range(_MAX_CORRECTIONS):
-        P = np.stack([rows[known] for rows in posteriors.rows.values()]).astype(np.float64)
-        noise, w = _fit_noise(P[:, sample], column[sample], inherited=attempt == 0)
-        if noise < _MIN_NOISE:
-            break
-        log_prior, ratios = _log_ratios(P, noise if attempt == 0 else 0.0)
-        scores = log_prior + w * ratios
-        odds = (1 - noise) * (len(classes) - 1) / noise  # of the given class
-        scores[np.arange(len(scores)), column] += np.log(odds)
-        corrected = learned.copy()
-        corrected[known] = classes[scores.argmax(axis=1)]
-        if np.mean(corrected != learned) < _FEW_CHANGES:
-            break
-        again = fit(_with_labels(data, corrected))
-        if len(again.classes) < len(classes):
-            break
-        P_again = np.stack([rows[known] for rows in again.rows.values()]).astype(np.float64)
-        gain = _evidence(P_again, column) - _evidence(P, column)
-        if gain.mean() <= 2 * gain.std() / np.sqrt(len(gain)):
-            break
-        learned, posteriors = corrected, again
-    return learned, posteriors
+    P = _stacked(posteriors, known)
+    seen_twice = np.flatnonzero((~np.isnan(P[:, :, 0])).sum(axis=0) > 1)
+    if len(classes) < 2 or len(seen_twice) < _MIN_ROWS:
+        return learned, posteriors
+    sample = np.random.default_rng([seed, 10]).permutation(seen_twice)[:_NOISE_ROWS]
+    noise, w = _fit_noise(P[:, sample], column[sample])
+    if noise < _MIN_NOISE:
+        return learned, posteriors
+    log_prior, ratios = _log_ratios(P, noise)
+    scores = log_prior + w * ratios
+    odds = (1 - noise) * (len(classes) - 1) / noise  # of the given class
+    scores[np.arange(len(scores)), column] += np.log(odds)
+    corrected = learned.copy()
+    corrected[known] = classes[scores.argmax(axis=1)]
+    if not np.array_equal(np.unique(corrected[corrected >= 0]), classes):
+        return learned, posteriors
+    again = fit(_with_labels(data, corrected))
+    gain = _evidence(_stacked(again, known), column) - _evidence(P, column)
+    if gain.mean() <= 2 * gain.std() / np.sqrt(len(gain)):
+        return learned, posteriors
+    return corrected, again
+
+
+def _stacked(posteriors: Posteriors, rows: _Ints) -> _Floats:
+    """Return posteriors as one array, (views, n, classes)."""
+    return np.stack([P[rows] for P in posteriors.rows.values()]).astype(np.float64)
 
 
 def _noises(n_classes: int) -> list[float]:
@@ -248,19 +311,18 @@ def _log_ratios(P: _Floats, noise: float) -> tuple[_Floats, _Floats]:
     return log_prior, np.nansum(np.log(true) - log_prior, axis=0)
 
 
-def _fit_noise(P: _Floats, column: _Ints, *, inherited: bool) -> tuple[float, float]:
+def _fit_noise(P: _Floats, column: _Ints) -> tuple[float, float]:
     """Return the share of wrong labels and the weight of each view that are the likeliest.
 
     Args:
         P: Posteriors of each view, (views, n, classes), NaN where a row is absent.
         column: The column of each row's label.
-        inherited: Whether the posteriors were learned from labels with the same noise.
     """
     from scipy.special import softmax
 
     likelihoods = {}
     for noise in _noises(P.shape[2]):
-        log_prior, ratios = _log_ratios(P, noise if inherited else 0.0)
+        log_prior, ratios = _log_ratios(P, noise)
         for w in _WEIGHTS:
             q = softmax(log_prior + w * ratios, axis=1)
             likelihoods[noise, w] = _log_likelihood(q, column, noise).mean()
