@@ -16,7 +16,7 @@ commands = typer.Typer()
 
 # Extra → a module that it installs, the distribution of that module, and the purpose.
 EXTRAS = {
-    "train": ("torch", "torch", "training with labels (auto) and of networks (mmnn, cmnn, djsrh)"),
+    "train": ("torch", "torch", "learning from labels (auto, seph), networks (mmnn, cmnn, djsrh)"),
     "data": ("scipy", "scipy", "reading .mat, .h5 and parquet files"),
     "plots": ("matplotlib", "matplotlib", "figures"),
     "tune": ("optuna", "optuna", "crossbit tune"),
