@@ -146,8 +146,9 @@ whichever finds counterparts of held-out rows better |
                 f"the views have {data.n_values:,} values, which do not fit into memory; train on"
                 " some of the rows, or read them while training: MMNN(online=True)"
             )
+        others = [name for name in HASHERS if name != self.name()]
         for name in self.candidates or ():
-            check_known(name, HASHERS, "candidate")
+            check_known(name, others, "candidate")
 
     def _learn(
         self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
@@ -188,7 +189,9 @@ whichever finds counterparts of held-out rows better |
 
     def _only(self, kind: type[Hasher], data: TrainingSet, inputs: str) -> "_Route":
         (method,) = self._methods([kind], data).values()
-        return _Route(prepare(data, dict.fromkeys(data.views, inputs), self.seed), method)
+        check_installed(*method.libraries)
+        prepared = prepare(data, dict.fromkeys(data.views, inputs), self.seed)
+        return _Route(prepared, replace(method, inputs=inputs))
 
     def _from_labels(self, data: TrainingSet) -> "_Route":
         """Posteriors, and the code stage that does best on rows left out."""

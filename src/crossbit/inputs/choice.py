@@ -1,31 +1,36 @@
 """Choice of a preparation: linear and RBF features compared by ridge regression on the labels."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crossbit.inputs.steps import fit_steps
+from crossbit.linalg.pca import principal
 from crossbit.linalg.ridge import Ridge
 from crossbit.model.layers import RBF, Layer, apply_layers
 
 Floats: TypeAlias = NDArray[np.float32]
 Ints: TypeAlias = NDArray[np.int64]
+Matrix: TypeAlias = NDArray[np.float64]
 
 _SCALED = ("standardize", "sqrt+standardize", "unit+standardize")
 _CENTERED = ("center", "sqrt+center")  # columns keep their relative scales
-_BANDWIDTHS = (0.25, 0.5, 1.0, 2.0, 4.0)
-_LINEAR_ROWS = 2500  # that suffice to compare linear features
-_RBF_ROWS = 1500  # that suffice to compare bandwidths
+_POWERS = (1.0, 2.0, 3.0)
+_BANDWIDTHS = (0.5, 1.0, 2.0, 4.0)
+_LINEAR_ROWS = 1500  # that suffice to compare linear features
+_RBF_ROWS = 1000  # that suffice to compare bandwidths
 _RBF_LANDMARKS = 300  # the same
-_RBF_TOLERANCE = 1.3  # factor of the least linear error up to which RBF features are of use
+_TOLERANCE = 1.1  # factor of the least error up to which features of one kind are of use
+_RBF_TOLERANCE = 1.3  # the same for RBF features beside linear ones
+_BASIS_ROWS = 2500  # from which principal directions are computed
 _JITTER = 1e-4  # added to the similarity of a landmark to itself, 1
 
 
 @dataclass(frozen=True, eq=False)
-class Preparation:
+class Candidate:
     """Features of the training rows, and how well ridge regression predicts the labels from them.
 
     Attributes:
@@ -34,8 +39,9 @@ class Preparation:
         features: Features of the training rows, shape (n, m).
         error: Squared error of a left-out row, summed over classes, at the best penalty.
         penalty: That penalty, beside the sum over rows of the squared errors.
-        landmarks: Row numbers of the RBF landmarks; None for linear features.
-        kernel: The RBF layer; None for linear features.
+        power: Exponent of the variances of the principal directions, see `basis`.
+        landmarks: Row numbers of the RBF landmarks; none for linear features.
+        kernel: The RBF layer if the regression's penalty is the norm of the kernel's space.
     """
 
     name: str
@@ -43,36 +49,58 @@ class Preparation:
     features: Floats
     error: float
     penalty: float
-    landmarks: Ints | None = None
+    power: float
+    landmarks: Ints
     kernel: RBF | None = None
+
+    def basis(self, seen: NDArray[np.bool_]) -> Matrix:
+        r"""Return uncorrelated coordinates as combinations of the features, shape (m, k).
+
+        They are the projections on the principal directions, rescaled to variances proportional to
+        $w^a$ for variances $w$ and the power $a$. Above 1 a penalized regression prefers the
+        leading directions: it suits wide features whose trailing directions are noise.
+
+        Args:
+            seen: Which training rows, and landmarks among them, may be used.
+        """
+        rows = np.flatnonzero(seen)
+        F = self.features[rows[:: 1 + len(rows) // _BASIS_ROWS]]
+        if not len(self.landmarks):
+            return self._directions(F)
+        kept = seen[self.landmarks]
+        combinations = np.eye(len(kept))[:, kept]
+        if self.kernel is not None:
+            layer = replace(self.kernel, landmarks=self.kernel.landmarks[kept])
+            combinations[kept] = _kernel_basis(layer)
+        return combinations @ self._directions(F @ combinations.astype(np.float32))
+
+    def _directions(self, F: Floats) -> Matrix:
+        w, _, V = principal(F - F.mean(axis=0))
+        return np.asarray(V * (w / w.max(initial=1e-300)) ** ((self.power - 1) / 2))
 
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """Preparations of one modality.
+    """Preparations of one modality that are of use, each list with the least error first.
 
     Attributes:
-        linear: Linear features, the least error first.
-        rbf: RBF features at the best bandwidth; None if linear features are clearly better.
+        linear: One or two kinds of linear features.
+        rbf: RBF features as kernel and as similarities; none where linear ones are clearly better.
     """
 
-    linear: list[Preparation]
-    rbf: Preparation | None
+    linear: list[Candidate]
+    rbf: list[Candidate]
 
     @property
-    def best(self) -> Preparation:
+    def best(self) -> Candidate:
         """The preparation with the least error."""
-        linear = self.linear[0]
-        return self.rbf if self.rbf is not None and self.rbf.error < linear.error else linear
+        return min([*self.linear, *self.rbf], key=lambda preparation: preparation.error)
 
 
 def choose_steps(
     X: NDArray[np.floating], T: Floats, *, seed: int, n_landmarks: int = 500
 ) -> Choice:
-    """Prepare rows in several ways and order them by the leave-one-out error of ridge regression.
-
-    RBF features are tried on scaled columns and on columns that are only centered: where all
-    columns have one unit, such as pixels, their scales carry information.
+    """Prepare rows in several ways and compare the leave-one-out errors of ridge regression.
 
     Args:
         X: Raw rows, shape (n, d).
@@ -83,13 +111,14 @@ def choose_steps(
     random = np.random.default_rng(seed)
     order = random.permutation(len(X))
     rows = np.sort(order[:_LINEAR_ROWS])
-    linear = [_linear(steps, X, T, rows, random) for steps in (*_SCALED, *_CENTERED)]
-    linear.sort(key=lambda preparation: preparation.error)
-    return Choice(linear, _rbf(linear, T, order, n_landmarks))
+    linear = _by_error([_linear(steps, X, T, rows, random) for steps in (*_SCALED, *_CENTERED)])
+    useful = [each for each in linear[:2] if each.error <= _TOLERANCE * linear[0].error]
+    powered = _by_error([_with_best_power(each, T, rows) for each in useful])
+    return Choice(powered, _rbf(linear, T, order, n_landmarks))
 
 
 def best_steps(X: NDArray[np.floating], T: Floats, *, seed: int) -> tuple[list[Layer], str]:
-    """Return the layers and the name of the preparation with the least validated error.
+    """Return the layers and the name of the preparation with the least leave-one-out error.
 
     Args:
         X: Raw rows, shape (n, d).
@@ -100,56 +129,126 @@ def best_steps(X: NDArray[np.floating], T: Floats, *, seed: int) -> tuple[list[L
     return best.layers, best.name
 
 
-def kernel_basis(layer: RBF) -> NDArray[np.float64]:
+def _by_error(preparations: Sequence[Candidate]) -> list[Candidate]:
+    return sorted(preparations, key=lambda preparation: preparation.error)
+
+
+def _linear(
+    steps: str, X: NDArray[np.floating], T: Floats, rows: Ints, random: np.random.Generator
+) -> Candidate:
+    layers = fit_steps(steps, X, random)
+    F = apply_layers(layers, X)
+    error, penalty = Ridge(F[rows], T[rows]).leave_one_out()
+    return Candidate(steps, layers, F, error, penalty, 1.0, np.empty(0, np.int64))
+
+
+def _with_best_power(linear: Candidate, T: Floats, rows: Ints) -> Candidate:
+    ridge = Ridge(linear.features[rows], T[rows])
+    (error, penalty), power = min((ridge.leave_one_out(power=power), power) for power in _POWERS)
+    return replace(linear, error=error, penalty=penalty, power=power)
+
+
+def _rbf(linear: Sequence[Candidate], T: Floats, order: Ints, n_landmarks: int) -> list[Candidate]:
+    """RBF features as a kernel and as similarities, each at its best bandwidth.
+
+    They are tried on scaled columns and on columns that are only centered: where all columns have
+    one unit, such as pixels, their scales carry information.
+    """
+    bases = [next(each for each in linear if each.name in names) for names in (_SCALED, _CENTERED)]
+    trials = [_best_bandwidth(base, T, order, is_kernel=True) for base in bases]
+    kernel = min(trials, key=lambda trial: trial.error)
+    similarities = _best_bandwidth(kernel.base, T, order, is_kernel=False)
+    least = min(kernel.error, similarities.error)
+    landmarks = order[:n_landmarks]
+    return _by_error(
+        [
+            trial.prepare(landmarks)
+            for trial in (kernel, similarities)
+            if trial.error <= min(_RBF_TOLERANCE * linear[0].error, _TOLERANCE * least)
+        ]
+    )
+
+
+class _Trial(NamedTuple):
+    """RBF features at one bandwidth.
+
+    Attributes:
+        error: Error of ridge regression.
+        penalty: Penalty of that regression.
+        bandwidth: Factor of the inverse median squared distance.
+        gamma: The same in units of the features.
+        base: The linear features.
+        is_kernel: Whether the penalty is the norm of the kernel's space.
+    """
+
+    error: float
+    penalty: float
+    bandwidth: float
+    gamma: float
+    base: Candidate
+    is_kernel: bool
+
+    def prepare(self, landmarks: Ints) -> Candidate:
+        layer = RBF(self.base.features[landmarks], self.gamma)
+        F = apply_layers([layer], self.base.features)
+        penalty = self.penalty
+        if not self.is_kernel:
+            penalty *= len(landmarks) / min(len(landmarks), _RBF_LANDMARKS)
+            mask_self_similarity(F, landmarks)
+        return Candidate(
+            f"{self.base.name}+rbf({len(landmarks)}, {self.bandwidth:g})",
+            [*self.base.layers, layer],
+            F,
+            self.error,
+            penalty,
+            1.0,
+            landmarks,
+            layer if self.is_kernel else None,
+        )
+
+
+def _best_bandwidth(base: Candidate, T: Floats, order: Ints, *, is_kernel: bool) -> _Trial:
+    rows = order[:_RBF_ROWS]
+    landmarks = base.features[order[:_RBF_LANDMARKS]]
+    squares = _squared_distances(base.features[rows], landmarks)
+    unit = 1 / max(float(np.median(squares)), 1e-12)
+    trials = []
+    for bandwidth in _BANDWIDTHS:
+        layer = RBF(landmarks, bandwidth * unit)
+        F = np.exp(-layer.gamma * squares)
+        if is_kernel:
+            F = F @ _kernel_basis(layer)
+        else:
+            mask_self_similarity(F, np.arange(len(landmarks)))
+        error, penalty = Ridge(F, T[rows]).leave_one_out()
+        trials.append(_Trial(error, penalty, bandwidth, layer.gamma, base, is_kernel))
+    return min(trials, key=lambda trial: trial.error)
+
+
+def _kernel_basis(layer: RBF) -> Matrix:
     r"""Return $B$ with $B B^\top = (K + \varepsilon I)^{-1}$, $K$ the similarities of landmarks.
 
     With features $\phi(x) = k(x) B$ of the similarities $k(x)$ to the landmarks (Nyström), the
     products $\phi(x) \phi(y)^\top$ approximate the kernel, so that the squared length of a weight
     is the norm of its function in the kernel's space, which penalizes functions that are rough.
-
-    Args:
-        layer: The landmarks and the bandwidth.
     """
     K = layer(layer.landmarks).astype(np.float64)
     K[np.diag_indices_from(K)] = 1 + _JITTER
     return np.asarray(np.linalg.inv(np.linalg.cholesky(K)).T)
 
 
-def _linear(
-    steps: str, X: NDArray[np.floating], T: Floats, rows: Ints, random: np.random.Generator
-) -> Preparation:
-    layers = fit_steps(steps, X, random)
-    F = apply_layers(layers, X)
-    error, penalty = Ridge(F[rows], T[rows]).leave_one_out()
-    return Preparation(steps, layers, F, error, penalty)
+def mask_self_similarity(F: Floats, landmarks: Ints) -> None:
+    """Replace each landmark's self-similarity with that to the nearest other landmark, in place.
 
+    New rows are never landmarks, so a regression must not rely on similarities of 1.
 
-def _rbf(
-    linear: Sequence[Preparation], T: Floats, order: Ints, n_landmarks: int
-) -> Preparation | None:
-    """RBF features at the best bandwidth, on scaled or centered columns."""
-    bases = [next(p for p in linear if p.name in names) for names in (_SCALED, _CENTERED)]
-    trials = [(trial, base) for base in bases for trial in _bandwidths(base.features, T, order)]
-    (error, penalty, bandwidth, gamma), base = min(trials, key=lambda pair: pair[0])
-    if error > _RBF_TOLERANCE * linear[0].error:
-        return None
-    landmarks = order[:n_landmarks]
-    layer = RBF(base.features[landmarks], gamma)
-    name = f"{base.name}+rbf({len(landmarks)}, {bandwidth:g})"
-    F = apply_layers([layer], base.features)
-    return Preparation(name, [*base.layers, layer], F, error, penalty, landmarks, layer)
-
-
-def _bandwidths(X: Floats, T: Floats, order: Ints) -> Iterator[tuple[float, float, float, float]]:
-    r"""Yield error, penalty, bandwidth and $\gamma$ of kernel ridge regressions."""
-    rows = order[:_RBF_ROWS]
-    landmarks = X[order[:_RBF_LANDMARKS]]
-    squares = _squared_distances(X[rows], landmarks)
-    unit = 1 / max(float(np.median(squares)), 1e-12)
-    for bandwidth in _BANDWIDTHS:
-        layer = RBF(landmarks, bandwidth * unit)
-        F = np.exp(-layer.gamma * squares) @ kernel_basis(layer)
-        yield *Ridge(F, T[rows]).leave_one_out(), bandwidth, layer.gamma
+    Args:
+        F: Similarities of all rows to the landmarks, shape (n, m).
+        landmarks: Row number of each landmark.
+    """
+    columns = np.arange(len(landmarks))
+    F[landmarks, columns] = 0
+    F[landmarks, columns] = F[landmarks].max(axis=1)
 
 
 def _squared_distances(A: Floats, B: Floats) -> Floats:

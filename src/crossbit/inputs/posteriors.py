@@ -1,12 +1,11 @@
 """Class posteriors of each modality, from cross-validated classifiers.
 
 Three kinds of classifier estimate the posteriors of a modality: logistic regression on linear
-features, logistic regression on RBF features, and extremely randomized trees. Each kind is fitted
-once per fold on the other folds; its scores on new rows are the mean over these fits, and its
-scores on a training row are those of the fit that did not see the row. The weighted sum of the
-scores of all kinds with the least log-loss on these *out-of-fold* scores gives the posteriors.
-A fit that leaves out a fold also uses no landmark that is one of its rows. So a method that trains
-on the posteriors of training rows sees them as it will see those of new ones.
+features, logistic regression on RBF features, and extremely randomized trees. The weighted sum of
+their scores with the least log-loss gives the posteriors. The scores of a training row come from
+fits that left out its fold, and the landmarks among its rows: so a method that trains on these
+*out-of-fold* posteriors sees training rows as it will see new ones. A new row gets the scores of
+the regressions on all rows, and of the trees of all folds.
 """
 
 from collections.abc import Sequence
@@ -20,10 +19,9 @@ from crossbit._validation import check_installed
 from crossbit.data.labels import is_known
 from crossbit.data.training_set import TrainingSet
 from crossbit.errors import DataError
-from crossbit.inputs.choice import Preparation, choose_steps, kernel_basis
-from crossbit.inputs.logistic import cross_fit, log_losses, make_folds
-from crossbit.inputs.trees import grow_trees, join_trees
-from crossbit.linalg.pca import principal
+from crossbit.inputs.choice import Candidate, choose_steps
+from crossbit.inputs.logistic import ValidatedLogistic, log_losses, make_folds
+from crossbit.inputs.trees import Tree, grow_trees, join_trees
 from crossbit.model.ensemble import Parallel
 from crossbit.model.layers import Affine, Layer, Softmax, Standardize, Tanh, apply_layers
 
@@ -37,10 +35,9 @@ _MAX_VALUES = 10**8  # values of those rows
 _MAX_SCORES = 2 * 10**6  # rows × classes that a regression fits in seconds
 _MAX_POSTERIORS = 10**8  # values kept in memory
 _TREE_ROWS = 5000  # rows that trees are grown on
-_TREES = 24  # per fold
+_TREES = 16  # per fold
 _LEAF_VALUES = 3 * 10**6  # values that the leaves of a forest may have
 _SOLVED = 0.01  # log-loss of linear features below which nothing else is tried
-_LINEAR_TOLERANCE = 1.1  # factor of the least ridge error up to which linear features are tried
 _MIN_WEIGHT = 0.05  # share of the weights below which a classifier is dropped
 _WEIGHT_PRIOR = 2.0  # rows' worth of belief in equal weights that sum to 1
 
@@ -132,9 +129,9 @@ def fit_posteriors(data: TrainingSet, seed: int) -> Posteriors:
             rows[rest] = apply_layers(layers, view[rest])
         result.layers[name] = layers
         result.rows[name] = rows
-        loss = float(log_losses(stack.scores, T[sample], multi_label=multi_label).mean())
+        losses, _ = log_losses(stack.scores, T[sample], multi_label=multi_label)
         result.summary[name] = (
-            f"posteriors of {len(classes)} classes from {stack.name}, loss {loss:.3f}"
+            f"posteriors of {len(classes)} classes from {stack.name}, loss {losses.mean():.3f}"
         )
     return result
 
@@ -188,17 +185,15 @@ def _fit_stack(X: Floats, T: Floats, *, multi_label: bool, seed: int) -> _Classi
     """
     task = _Task(X, T, make_folds(T, seed, 5 if len(X) < 1500 else 4), multi_label)
     choice = choose_steps(X, T, seed=seed)
-    least = choice.linear[0].error
-    close = [linear for linear in choice.linear[:2] if linear.error <= _LINEAR_TOLERANCE * least]
-    fitted = [min(map(task.regress, close), key=task.loss)]
-    if task.loss(fitted[0]) > _SOLVED:
-        if choice.rbf is not None:
+    fitted = [task.regress(choice.linear)]
+    if task.loss(fitted[0].scores) > _SOLVED:
+        if choice.rbf:
             fitted.append(task.regress(choice.rbf))
         if (trees := task.grow([each.scores for each in fitted], seed)) is not None:
             fitted.append(trees)
     weights = task.weigh([each.scores for each in fitted])
-    used = np.flatnonzero(weights >= _MIN_WEIGHT * weights.sum())
-    fitted = [fitted[i] for i in used]
+    used = weights >= _MIN_WEIGHT * weights.sum()
+    fitted = [each for each, is_used in zip(fitted, used, strict=True) if is_used]
     return _join(fitted, task.weigh([each.scores for each in fitted]))
 
 
@@ -232,37 +227,28 @@ class _Task:
     folds: Ints
     multi_label: bool
 
-    def loss(self, classifier: _Classifier) -> float:
-        """Mean out-of-fold log-loss."""
-        return float(log_losses(classifier.scores, self.T, multi_label=self.multi_label).mean())
+    def loss(self, scores: Floats) -> float:
+        """Mean log-loss."""
+        losses, _ = log_losses(scores, self.T, multi_label=self.multi_label)
+        return float(losses.mean())
 
-    def regress(self, prepared: Preparation) -> _Classifier:
-        """Logistic regression on prepared features, or on the kernel's features."""
-        F = prepared.features
-        rotation: NDArray[np.float64] | None = None
-        if prepared.kernel is None and F.shape[1] > len(F):
-            *_, rotation = principal(F - F.mean(axis=0))
-
-        def basis(fold: int) -> NDArray[np.float64] | None:
-            if prepared.kernel is None:
-                return rotation
-            kept = self.folds[prepared.landmarks] != fold
-            columns = np.zeros((len(kept), int(kept.sum())))
-            columns[kept] = kernel_basis(
-                replace(prepared.kernel, landmarks=prepared.kernel.landmarks[kept])
+    def regress(self, candidates: Sequence[Candidate]) -> _Classifier:
+        """Logistic regression on the features with the least log-loss of held-out rows."""
+        validated = [
+            ValidatedLogistic(
+                prepared.features,
+                self.T,
+                self.folds,
+                penalty=prepared.penalty,
+                multi_label=self.multi_label,
+                basis=prepared.basis,
             )
-            return columns
-
-        fitted = cross_fit(
-            F,
-            self.T,
-            self.folds,
-            penalty=prepared.penalty,
-            multi_label=self.multi_label,
-            basis=basis,
-        )
-        layers = [*prepared.layers, Affine(fitted.weight, fitted.bias)]
-        return _Classifier(prepared.name, layers, fitted.scores)
+            for prepared in candidates
+        ]
+        best = int(np.argmin([each.loss for each in validated]))
+        fitted = validated[best].fit()
+        layers = [*candidates[best].layers, Affine(fitted.weight, fitted.bias)]
+        return _Classifier(candidates[best].name, layers, fitted.scores)
 
     def grow(self, others: Sequence[Floats], seed: int) -> _Classifier | None:
         """Grow trees on rows of moderate number; None if they add nothing to the others.
@@ -272,32 +258,38 @@ class _Task:
             seed: Seed of the trees.
         """
         n_folds = int(self.folds.max()) + 1
-        random = np.random.default_rng(seed)
-        layer = Standardize.fit(self.X)  # scikit-learn ignores columns of tiny scale
+        layer = Standardize.fit(self.X)  # scikit-learn does not split columns of tiny scale
         X = layer(self.X)
-        sample = random.permutation(len(X)) < _TREE_ROWS
-        n_leaves = min(len(X), _TREE_ROWS) / 2
-        min_leaf = max(2, int(n_leaves * _TREES * n_folds * self.T.shape[1] / _LEAF_VALUES))
-        options = {"prior": self.T.mean(axis=0), "n_columns": X.shape[1]}
+        sample = np.random.default_rng(seed).permutation(len(X)) < _TREE_ROWS
+        n_values = int(sample.sum()) / 2 * _TREES * n_folds * self.T.shape[1]
+        min_leaf = max(2, int(n_values / _LEAF_VALUES))
         scores = np.empty_like(self.T)
-        trees = []
+        trees: list[Tree] = []
         for k in range(n_folds):
             held_out = self.folds == k
             seen = sample & ~held_out
+            T = self.T[seen]
             grown = grow_trees(
                 X[seen],
-                self.T[seen],
+                T,
                 multi_label=self.multi_label,
                 seed=seed + k,
                 n_trees=_TREES,
                 min_leaf=min_leaf,
             )
-            forest = join_trees(grown, multi_label=self.multi_label, **options)
+            forest = join_trees(
+                grown, prior=T.mean(axis=0), n_columns=X.shape[1], multi_label=self.multi_label
+            )
             scores[held_out] = forest(X[held_out])
-            trees += grown
             if k == 0 and not self._is_used(others, scores, held_out):
                 return None
-        forest = join_trees(trees, multi_label=self.multi_label, **options)
+            trees += grown
+        forest = join_trees(
+            trees,
+            prior=self.T.mean(axis=0),
+            n_columns=X.shape[1],
+            multi_label=self.multi_label,
+        )
         return _Classifier(f"{len(trees)} trees", [layer, forest], scores)
 
     def _is_used(self, others: Sequence[Floats], scores: Floats, rows: NDArray[np.bool_]) -> bool:
@@ -315,13 +307,11 @@ class _Task:
 
         stacked = np.stack(scores).astype(np.float64)
         equal = np.full(len(scores), 1 / len(scores))
-        squash = _squash(self.multi_label, self.T.shape[1])
 
         def objective(w: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
             total = np.tensordot(w, stacked, axes=1)
-            loss = log_losses(total, self.T, multi_label=self.multi_label).sum()
-            slope = apply_layers(squash, total) - self.T
-            value = loss + _WEIGHT_PRIOR * np.square(w - equal).sum()
+            losses, slope = log_losses(total, self.T, multi_label=self.multi_label)
+            value = float(losses.sum()) + _WEIGHT_PRIOR * np.square(w - equal).sum()
             gradient = np.tensordot(stacked, slope, axes=2) + 2 * _WEIGHT_PRIOR * (w - equal)
             return value, gradient
 

@@ -91,11 +91,15 @@ def _agreement(data: TrainingSet, labels: _Ints, known: _Ints, rows: _Ints) -> f
 
 def can_fill(data: TrainingSet) -> bool:
     """Whether unknown labels can be filled in: of aligned rows with one class each."""
+    labels = _common_labels(data)
+    return labels is not None and len(_rows_to_spread(data, labels, seed=0)[1]) > 0
+
+
+def _common_labels(data: TrainingSet) -> _Ints | None:
+    """Return the labels that all views share; None if they differ or rows have several classes."""
     labels, *others = data.labels.values()
     same = all(np.array_equal(labels, other) for other in others)
-    if labels.ndim == 2 or not data.aligned or not same:
-        return False
-    return len(_rows_to_spread(data, labels, seed=0)[1]) > 0
+    return labels if labels.ndim == 1 and data.aligned and same else None
 
 
 def repair_labels(
@@ -112,9 +116,8 @@ def repair_labels(
         The set with repaired labels, posteriors learned from them, and a note for the model card;
         None if nothing changed.
     """
-    labels, *others = data.labels.values()
-    same = all(np.array_equal(labels, other) for other in others)
-    if labels.ndim == 2 or not data.aligned or not same:
+    labels = _common_labels(data)
+    if labels is None:
         return data, fit(data), None
     known, rows = _rows_to_spread(data, labels, seed)
     notes = []

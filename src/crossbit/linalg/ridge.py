@@ -21,23 +21,32 @@ class Ridge:
     Args:
         F: Features, shape (n, m).
         T: Targets, shape (n, outputs).
+
+    Attributes:
+        eigenvalues: $w$, in increasing order.
+        directions: $V$, shape (m, k).
     """
 
     def __init__(self, F: NDArray[Any], T: NDArray[Any]) -> None:
         self._mean = F.mean(axis=0, dtype=np.float64)
         self._offset = T.mean(axis=0, dtype=np.float64)
         self._targets = T - self._offset
-        self.eigenvalues, self._U, self._V = principal(F - self._mean)
+        self.eigenvalues, self._U, self.directions = principal(F - self._mean)
 
-    def leave_one_out(self, decays: NDArray[np.float64] | None = None) -> tuple[float, float]:
+    def leave_one_out(
+        self, decays: NDArray[np.float64] | None = None, power: float = 1.0
+    ) -> tuple[float, float]:
         """Return the smallest leave-one-out error over decays and the decay that attains it.
 
         The error is the mean over rows of the squared error, summed over outputs.
 
         Args:
             decays: Candidates; by default 17 between 1e-6 and 100 largest eigenvalues.
+            power: Exponent of the eigenvalues relative to the largest, as if the features had been
+                projected on the directions and rescaled; above 1 it prefers the leading directions.
         """
-        w = self.eigenvalues
+        largest = self.eigenvalues.max(initial=1e-300)
+        w = largest * (self.eigenvalues / largest) ** power
         n = len(self._targets)
         if decays is None:
             decays = _SHARES * w.max(initial=1e-300)
@@ -57,7 +66,7 @@ class Ridge:
     def solve(self, decay: float) -> tuple[Matrix, Matrix]:
         """Return weight, shape (m, outputs), and bias of the regression at a decay."""
         w = self.eigenvalues
-        weight = self._V @ ((np.sqrt(w) / (w + decay))[:, None] * self._projected)
+        weight = self.directions @ ((np.sqrt(w) / (w + decay))[:, None] * self._projected)
         return weight, self._offset - self._mean @ weight
 
     @cached_property

@@ -75,8 +75,8 @@ def ranking(
        \log \frac{e^{s_{ij}}}{\sum_k e^{s_{ik}}}, $$
 
     averaged over both directions: each $u$ ranks all $v$, each $v$ ranks all $u$. Rows without
-    similar rows are left out. It is the default where only matching rows are known, because a
-    margin on sampled pairs is a weak signal there.
+    similar rows are left out. It suits sets of which only matching rows are known, because a margin
+    on sampled pairs is a weak signal there.
 
     Args:
         u: Outputs of one network, shape (n, n_bits).

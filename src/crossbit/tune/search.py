@@ -144,7 +144,7 @@ def search(
         >>> len(result.trials), result.best.mean >= result.trials[0].mean
         (8, True)
         >>> sorted(result.fields)
-        ['n_bits', 'power', 'rounds', 'seed']
+        ['inputs', 'n_bits', 'power', 'rounds', 'seed']
     """
     check_integer(trials, "trials", least=1)
     check_integer(seed, "seed")
