@@ -1,8 +1,10 @@
 """The contract of every method; a new method is tested as soon as it exists."""
 
+import dataclasses
 import inspect
 import json
 import tomllib
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from numpy.typing import NDArray
 import crossbit
 from crossbit import HASHERS, DataError, Hasher, HashModel, Pairs
 from crossbit._progress import Step
+from crossbit.hashers import auto
 
 Array = NDArray[Any]
 random = np.random.default_rng(0)
@@ -44,6 +47,7 @@ SUPERVISION: dict[str, dict[str, Any]] = {
     "aligned": {},
 }
 methods = pytest.mark.parametrize("method", sorted(HASHERS))
+NETWORKS = ("mmnn", "cmnn")  # their default loss needs dissimilar pairs
 
 
 def make(method: str, **fields: Any) -> Hasher:  # noqa: ANN401 - fields of any method
@@ -65,8 +69,16 @@ def supervision_for(method: str) -> dict[str, Any]:
     return chosen
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _quick() -> Iterator[None]:
+    """Train the networks of the default for few steps."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(auto._MMNN_ON_POSTERIORS, "steps", 20)
+        yield
+
+
 @pytest.fixture(scope="module")
-def fitted() -> dict[str, HashModel]:
+def fitted(_quick: None) -> dict[str, HashModel]:
     return {
         method: make(method).fit(views_for(method), **supervision_for(method)) for method in HASHERS
     }
@@ -130,9 +142,39 @@ def test_every_accepted_supervision_works(method: str, kind: str) -> None:
     if needed and not needed & provides:
         with pytest.raises(DataError, match=f"{method} learns from"):
             make(method).fit(views_for(method), **supervision)
+    elif method in NETWORKS and kind == "aligned":
+        with pytest.raises(DataError, match="RankedCCA"):
+            make(method).fit(views_for(method), **supervision)
+        make(method, loss="ranking", steps=5).fit(views_for(method), **supervision)
     else:
         model = make(method).fit(views_for(method), **supervision)
         assert model.modalities == list(views_for(method))
+
+
+KINDS_OF_INPUTS = ("none", "sqrt+standardize", "center+rbf(20)", "auto", "posteriors")
+
+
+@methods
+@pytest.mark.parametrize("inputs", [*KINDS_OF_INPUTS, {"image": "unit"}])
+def test_every_kind_of_inputs_works(method: str, inputs: Any) -> None:  # noqa: ANN401
+    hasher = HASHERS[method]
+    if method == "auto":
+        with pytest.raises(TypeError, match="inputs"):
+            make(method, inputs=inputs)
+        return
+    views = views_for(method)
+    supervision: dict[str, Any] = {"labels": classes}
+    if hasher.supervision and "labels" not in hasher.supervision:
+        supervision["aligned"] = True
+    model = make(method, inputs=inputs).fit(views, **supervision)
+    default = next(f.default for f in dataclasses.fields(hasher) if f.name == "inputs")
+    for name in views:
+        given = inputs.get(name, default) if isinstance(inputs, dict) else inputs
+        assert (model.n_inputs[name] > 0) == (given != "none")
+        # The inputs given replace the method's own preparation: the card names them.
+        if given in ("sqrt+standardize", "center+rbf(20)", "unit"):
+            assert model.card["inputs"][name] == given
+        assert len(np.unique(model.encode(name, views[name]).words)) > 1
 
 
 @methods
@@ -143,7 +185,21 @@ def test_neighbors_are_learned_ignored_or_refused(method: str) -> None:
         with pytest.raises(DataError, match=f"{method} does not learn from neighbors; use one of"):
             hasher.fit(views, neighbors="cosine")
         return
-    model = hasher.fit(views, neighbors="cosine", **supervision_for(method))
+    if method == "auto":
+        with pytest.raises(DataError, match="labels or from neighbors"):
+            hasher.fit(views, neighbors="cosine", **supervision_for(method))
+        with pytest.raises(DataError, match="one modality at a time"):
+            hasher.fit(views, neighbors="cosine")
+        views = {"image": views["image"]}
+        model = hasher.fit(views, neighbors="cosine")
+    elif method in NETWORKS:
+        with pytest.raises(DataError, match="RankedITQ"):
+            hasher.fit(views, neighbors="cosine", **supervision_for(method))
+        model = make(method, loss="ranking", steps=5).fit(
+            views, neighbors="cosine", **supervision_for(method)
+        )
+    else:
+        model = hasher.fit(views, neighbors="cosine", **supervision_for(method))
     assert model.modalities == list(views)
     learned = [key for key in model.card["data"] if key.startswith("neighbors")]
     # rankeditq needs no supervision, but takes neighbors by another metric.
@@ -275,7 +331,7 @@ def test_a_method_explains_itself(method: str) -> None:
     hasher = HASHERS[method]
     text = inspect.getdoc(hasher) or ""
     assert hasher.title
-    assert "References:" in text
+    assert "References:" in text or method == "auto"  # chooses among methods that have them
     assert "Example" in text
     with pytest.raises(
         DataError, match=rf"{method}: unknown fields \['color'\]; known: \['n_bits', 'seed'"

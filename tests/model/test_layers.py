@@ -157,3 +157,10 @@ def test_a_network_with_weights_in_another_file_is_refused(
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
     with pytest.raises(FormatError, match="'W' is stored in another file; save the network as one"):
         Onnx(model.SerializeToString())(np.ones((1, 3), np.float32))
+
+
+def test_branches_of_different_lengths_are_compared() -> None:
+    affine = Affine(np.eye(2), np.zeros(2))
+    layers = [Parallel(((affine,), (affine, Tanh(beta=beta)))) for beta in (1.0, 1.0, 2.0)]
+    assert layers[0] == layers[1]
+    assert layers[0] != layers[2]

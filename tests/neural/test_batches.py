@@ -12,7 +12,7 @@ from crossbit.data import training_set
 from crossbit.neural.batches import _FullBatches, _MiniBatches, _OnlineBatches, make_batches
 from crossbit.neural.pairs import DensePairs, PairList
 from crossbit.neural.splits import Subset
-from crossbit.neural.supervision import _AlignedRows, _ExplicitPairs, _Labels
+from crossbit.neural.supervision import _AlignedRows, _ExplicitPairs, _Labels, _SoftLabels
 from tests.neural.test_objective import make_config, make_data
 
 
@@ -95,6 +95,24 @@ def test_aligned_rows_are_similar_where_the_item_is_the_same() -> None:
     )
     index, similar = rows.draw(20, np.random.default_rng(0))
     np.testing.assert_array_equal(left[index[:, 0]] == right[index[:, 1]], similar)
+
+
+@pytest.mark.parametrize("multi_label", [False, True])
+def test_soft_labels_are_the_probability_of_a_common_class(multi_label: bool) -> None:
+    random = np.random.default_rng(0)
+    p, q = (random.dirichlet(np.ones(3), size=n).astype(np.float32) for n in (4, 5))
+    labels = [np.zeros((n, 3), bool) if multi_label else np.zeros(n, int) for n in (4, 5)]
+    pairs = _SoftLabels("image", "text", labels[0], labels[1], p, q)
+    rows = [np.array([0, 2, 3]), np.array([1, 4])]
+    similar = pairs.dense(*rows).similar.numpy()
+    products = p[rows[0]][:, None] * q[rows[1]]
+    expected = 1 - np.prod(1 - products, axis=2) if multi_label else products.sum(axis=2)
+    np.testing.assert_allclose(similar, expected, atol=0.01 if multi_label else 1e-6)
+    assert pairs.dense(*rows).mask is None
+    own = _SoftLabels("image", "image", labels[0], labels[0], p, p)
+    mask = own.dense(np.arange(4), np.arange(4)).mask
+    assert mask is not None
+    np.testing.assert_array_equal(mask.numpy(), ~np.eye(4, dtype=bool))
 
 
 def test_pairs_that_are_not_listed_are_dissimilar() -> None:

@@ -207,8 +207,21 @@ def encode(
 # --- adapters: hashers ---
 
 
-def fit(record: Record, views: dict[str, NDArray[Any]], labels: NDArray[Any]) -> HashModel:
-    hasher = HASHERS[record["method"].lower()](n_bits=record["n_bits"], seed=record["seed"])
+# Since `inputs` became an argument of every method, landmarks have random numbers of their own, and
+# regularizations and penalties are searched on other scales: codes differ like those of other
+# seeds. The mean over some seeds must not fall below the recorded value.
+RESEEDED = {"BATCH", "CCAITQ", "DCH", "PosteriorLSH", "RankedCCA", "SCRATCH", "SePH"}
+
+
+def fit(
+    record: Record, views: dict[str, NDArray[Any]], labels: NDArray[Any], seed: int
+) -> HashModel:
+    fields: dict[str, Any] = {"n_bits": record["n_bits"], "seed": seed}
+    method = record["method"].lower()
+    if method == "posteriorlsh":
+        method = "lsh"
+        fields["inputs"] = "posteriors"
+    hasher = HASHERS[method](**fields)
     if record["supervision"] == "labels":
         return hasher.fit(views, labels=labels)
     return hasher.fit(views, aligned=True if record["supervision"] == "aligned" else None)
@@ -375,6 +388,7 @@ def test_rows_are_encoded_alike_in_any_batch(name: str) -> None:
 FITS = read_lines("hashers.jsonl")
 HASHER_ARRAYS = read_arrays("hashers.npz")
 MAP_TOLERANCE = 0.005
+RESEEDED_TOLERANCE = 0.03  # about two deviations of the mean over three seeds
 
 
 @pytest.mark.parametrize(
@@ -385,16 +399,24 @@ def test_mean_average_precision_of_hashers(record: Record) -> None:
     views = {name: HASHER_ARRAYS[f"{record['data']}:{name}"] for name in record["codes"]}
     labels = HASHER_ARRAYS[f"{record['data']}:labels"]
     train = {name: rows[:n_train] for name, rows in views.items()}
-    model = fit(record, train, labels[:n_train])
-    base = {name: model.encode(name, rows) for name, rows in train.items()}
-    queries = {name: model.encode(name, rows[n_train:]) for name, rows in views.items()}
     relevant = m.from_labels(labels[n_train:], labels[:n_train])
-    found = {
-        f"{query} {target}": m.mean_average_precision(queries[query], base[target], relevant)
-        for query in views
-        for target in views
-    }
-    assert found == pytest.approx(record["mAP"], abs=MAP_TOLERANCE)
+
+    def precision(seed: int) -> dict[str, float]:
+        model = fit(record, train, labels[:n_train], seed)
+        base = {name: model.encode(name, rows) for name, rows in train.items()}
+        queries = {name: model.encode(name, rows[n_train:]) for name, rows in views.items()}
+        return {
+            f"{query} {target}": m.mean_average_precision(queries[query], base[target], relevant)
+            for query in views
+            for target in views
+        }
+
+    if record["method"] not in RESEEDED:
+        assert precision(record["seed"]) == pytest.approx(record["mAP"], abs=MAP_TOLERANCE)
+        return
+    found = [precision(seed) for seed in (0, 1, 2)]
+    for name, expected in record["mAP"].items():
+        assert np.mean([each[name] for each in found]) > expected - RESEEDED_TOLERANCE, name
 
 
 # --- 4. metrics ---
