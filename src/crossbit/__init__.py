@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from crossbit.hashers.scmseq import SCMSeq as SCMSeq
     from crossbit.hashers.scratch import SCRATCH as SCRATCH
     from crossbit.hashers.seph import SePH as SePH
+    from crossbit.hashers.softap import SoftAP as SoftAP
     from crossbit.hashers.spectralhashing import SpectralHashing as SpectralHashing
     from crossbit.index import HammingIndex
     from crossbit.metrics import evaluate, mean_average_precision

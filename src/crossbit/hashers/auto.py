@@ -35,6 +35,7 @@ from crossbit.hashers.dch import DCH
 from crossbit.hashers.mmnn import MMNN
 from crossbit.hashers.rankedcca import RankedCCA
 from crossbit.hashers.rankeditq import RankedITQ
+from crossbit.hashers.softap import SoftAP
 from crossbit.inputs import Preparation, prepare, prepare_posteriors
 from crossbit.inputs.posteriors import check_posteriors, fit_posteriors
 from crossbit.inputs.weak_labels import can_fill, repair_labels, too_few_labels
@@ -45,20 +46,8 @@ from crossbit.model.hashmodel import HashModel
 _LOG = logging.getLogger(__name__)
 _Kinds = Sequence[type[Hasher]]
 # The first stays unless another one is better.
-_ON_POSTERIORS: _Kinds = (MMNN, DCH, BATCH, CCAITQ)
+_ON_POSTERIORS: _Kinds = (SoftAP, DCH, BATCH, CCAITQ)
 _FROM_ROWS: _Kinds = (RankedCCA, CCAITQ)
-_MMNN_ON_POSTERIORS: dict[str, Any] = {
-    "inputs": "posteriors",
-    "soft_labels": True,
-    "loss": "precision",
-    "alpha": 0.0,
-    "beta": 4.0,
-    "optimizer": "adam",
-    "learning_rate": 0.02,
-    "batch": 128,
-    "steps": 250,
-    "validation": 0.0,
-}
 _MIN_LEFT_OUT = 20  # items in a fifth of the set, below which there is no choice
 _POWERS = (1.0, 2.0)
 _CLASS_FOLDS = 3
@@ -271,9 +260,7 @@ whichever finds counterparts of held-out rows better |
                 "seed": self.seed,
                 "device": self.device,
             }
-            if kind is MMNN and data.posteriors:
-                given |= _MMNN_ON_POSTERIORS
-            elif data.posteriors:
+            if data.posteriors:
                 given["inputs"] = "posteriors"
             if self.nested:
                 given["nested"] = True

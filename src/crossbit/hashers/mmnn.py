@@ -56,8 +56,7 @@ class MMNN(Hasher):
             all pairs.
         soft_labels: Two rows are similar with a probability that follows from their class
             posteriors, $\sum_c p_c q_c$, instead of by their labels; needs
-            ``inputs="posteriors"``. All networks then start from the same weights, with biases on
-            opposite sides, so that rows of uncertain classes do not match.
+            ``inputs="posteriors"``. All networks then start from the same weights.
         beta: Steepness $\beta$, or its first and last value: it then grows in ten stages.
         quantization: Weight of a penalty for outputs away from ±1.
         balance: Weight of a penalty for bits that are not +1 as often as −1.

@@ -5,7 +5,6 @@ from copy import deepcopy
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
 from crossbit.errors import DataError
@@ -13,17 +12,13 @@ from crossbit.neural.config import TrainConfig
 from crossbit.neural.networks import Network
 from crossbit.neural.splits import Subset
 
-_BIAS = 0.5  # in standard deviations of the scores
-
-
 def make_networks(
     subset: Subset, config: TrainConfig, custom: Mapping[str, nn.Module]
 ) -> dict[str, nn.Module]:
     """Return a network for every modality.
 
     Posteriors mean the same in every modality, so that networks with soft labels have the same
-    initial weights. Their first biases are on opposite sides: two rows of uncertain classes are
-    probably not similar, but equal networks would give them equal codes.
+    initial weights.
 
     Args:
         subset: The rows to train on.
@@ -41,19 +36,8 @@ def make_networks(
             continue
         random = np.random.default_rng([config.seed, 0 if config.soft_labels else number])
         widths = [subset.data.views[name].shape[1], *config.hidden[name], config.n_bits]
-        network = networks[name] = Network.random(widths, random, dropout=config.dropout)
-        if config.soft_labels:
-            network.biases[-1].data += torch.from_numpy(_sides(subset, config)[number])
+        networks[name] = Network.random(widths, random, dropout=config.dropout)
     return networks
-
-
-def _sides(subset: Subset, config: TrainConfig) -> NDArray[np.float32]:
-    """First biases of every modality and bit: half of the modalities on each side of 0."""
-    n = len(subset.modalities)
-    random = np.random.default_rng([config.seed, 13])
-    ranks = random.permuted(np.tile(np.arange(n), (config.n_bits, 1)), axis=1).T
-    sides = _BIAS * (2.0 * (ranks % 2) - 1) if n > 1 else np.zeros(ranks.shape)
-    return sides.astype(np.float32)
 
 
 def _check_outputs(name: str, network: nn.Module, subset: Subset, n_bits: int) -> None:
