@@ -1,5 +1,7 @@
 """Choice of a preparation: what ridge regression finds where the right answer is known."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -33,8 +35,9 @@ def test_rbf_features_are_chosen_where_classes_are_not_half_spaces() -> None:
 
 def test_linear_features_are_chosen_where_they_suffice() -> None:
     random = np.random.default_rng(0)
-    labels = np.arange(200) % 2
-    X = random.normal(size=(200, 20)) + 0.5 * labels[:, None]
+    labels = np.arange(600) % 2
+    X = random.normal(size=(600, 40))
+    X[:, 0] += 2 * labels
     layers, name = best_steps(X, one_hot(labels), seed=0)
     assert "rbf" not in name
     np.testing.assert_allclose(apply_layers(layers, X).mean(axis=0), 0, atol=1e-5)
@@ -74,7 +77,7 @@ def test_a_basis_uses_only_rows_and_landmarks_that_are_seen(number: int) -> None
     assert not basis[~seen[rbf.landmarks]].any()
     features = rbf.features.copy()
     features[~seen] = 7.0
-    changed = type(rbf)(**{**vars(rbf), "features": features})
+    changed = replace(rbf, features=features)
     np.testing.assert_array_equal(changed.basis(seen), basis)
 
 
@@ -83,7 +86,7 @@ def test_coordinates_are_uncorrelated_with_powers_of_the_variances(power: float)
     X, T = rings(80)
     linear = choose_steps(X * [1, 2, 3], T, seed=0).linear[0]
     F = linear.features - linear.features.mean(axis=0)
-    changed = type(linear)(**{**vars(linear), "power": power})
+    changed = replace(linear, power=power)
     Z = F @ changed.basis(np.ones(80, np.bool_))
     variances = np.sort(np.linalg.eigvalsh(F.T @ F))
     expected = variances[-1] * (variances / variances[-1]) ** power

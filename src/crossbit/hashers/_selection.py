@@ -48,8 +48,8 @@ class Verdict:
 def choose(candidates: Mapping[str, Hasher], folds: Iterator[Fold], judge: Judge) -> Verdict:
     """Fit every candidate on folds of prepared features and score the rows left out.
 
-    The first candidate stays, unless another one is better by more than one standard error of the
-    difference over queries: on few rows, differences are noise.
+    The first candidate stays, unless another one is better by more than two standard errors of the
+    difference over queries: smaller differences are noise.
 
     Args:
         candidates: Name → method.
@@ -72,7 +72,7 @@ def choose(candidates: Mapping[str, Hasher], folds: Iterator[Fold], judge: Judge
     for name, own in scores.items():
         difference = (own - scores[first])[~np.isnan(own - scores[first])]
         error = difference.std() / np.sqrt(max(len(difference) - 1, 1))
-        if difference.mean() > error and means[name] > means[chosen]:
+        if difference.mean() > 2 * error and means[name] > means[chosen]:
             chosen = name
     return Verdict(chosen, means, facts)
 
@@ -86,7 +86,8 @@ def halves(data: TrainingSet, seed: int) -> Iterator[Fold]:
     names = list(data.views)
     usable = {name: is_known(data.labels[name]) & data.present[name] for name in names}
     if data.aligned:
-        usable = dict.fromkeys(names, np.all(list(usable.values()), axis=0))
+        common: NDArray[np.bool_] = np.all(list(usable.values()), axis=0)
+        usable = dict.fromkeys(names, common)
     half = {}
     for name in names[:1] if data.aligned else names:
         candidates = random.permutation(np.flatnonzero(usable[name]))

@@ -48,6 +48,7 @@ _Kinds = Sequence[type[Hasher]]
 # The first stays unless another one is better.
 _ON_POSTERIORS: _Kinds = (SoftAP, DCH, BATCH, CCAITQ)
 _FROM_ROWS: _Kinds = (RankedCCA, CCAITQ)
+_MIN_JUDGED = 200  # labeled rows below which a choice of the code stage would be noise
 _MIN_LEFT_OUT = 20  # items in a fifth of the set, below which there is no choice
 _POWERS = (1.0, 2.0)
 _CLASS_FOLDS = 3
@@ -63,7 +64,7 @@ class AutoHash(Hasher):
     | you give | it runs |
     | --- | --- |
     | labels | weak labels repaired, class posteriors, then the best code stage on the posteriors: \
-`MMNN` with soft labels and the ``precision`` loss, `DCH`, `BATCH` or `CCAITQ` |
+`SoftAP`, `DCH`, `BATCH` or `CCAITQ` |
     | labels and ``unseen_classes=True`` | `CCAITQ`, its regularization chosen on held-out classes |
     | similar and dissimilar pairs, or mixtures with them | `MMNN` with ``margin="auto"`` |
     | aligned rows, or similar pairs only, of two or more modalities | `RankedCCA` or `CCAITQ`, \
@@ -73,10 +74,10 @@ whichever finds counterparts of held-out rows better |
     | rows that do not fit in memory, custom networks | refused: `MMNN` has ``online=True`` and \
 ``networks=`` |
 
-    With labels, each candidate is fitted on halves of the training rows and scored on the other
-    half: every row is a query once, the base are the other modalities' rows, relevant are rows of
-    the same class. The first candidate stays unless another one is better by more than one
-    standard error. The card names what was chosen, what else was tried, and the score of the
+    With 200 labels or more, each candidate is fitted on halves of the training rows and scored on
+    the other half: every row is a query once, the base are the other modalities' rows, relevant are
+    rows of the same class. The first candidate, `SoftAP`, stays unless another one is better by
+    more than two standard errors. The card names what was chosen, what else was tried, and the score of the
     posteriors unhashed, $\sum_c p_c q_c$, which no code exceeds by much.
 
     Args:
@@ -116,8 +117,8 @@ whichever finds counterparts of held-out rows better |
         return "auto"
 
     def libraries_for(self, supervision: str) -> tuple[str, ...]:
-        """Labels need scikit-learn and torch; rows of two modalities and neighbors need neither."""
-        return ("sklearn", "torch", "threadpoolctl") if supervision == "labels" else ()
+        """Labels need scikit-learn; rows of two modalities and neighbors need nothing."""
+        return ("sklearn",) if supervision == "labels" else ()
 
     def _inputs_by_modality(self, data: TrainingSet) -> dict[str, str]:
         return dict.fromkeys(data.views, "none")
@@ -185,7 +186,7 @@ whichever finds counterparts of held-out rows better |
     def _from_labels(self, data: TrainingSet) -> "_Route":
         """Posteriors, and the code stage that does best on rows left out."""
         check_installed(*self.libraries_for("labels"))
-        with training_threads(data.n_values, torch=True):
+        with training_threads(data.n_values, torch=False):
             data, posteriors, note = repair_labels(
                 data, lambda repaired: fit_posteriors(repaired, self.seed), self.seed
             )
@@ -194,7 +195,7 @@ whichever finds counterparts of held-out rows better |
             card: dict[str, Any] = {} if note is None else {"labels": note}
             card["unhashed"] = f"{_unhashed(prepared.data):.2f}"
             chosen = next(iter(stages))
-            if len(stages) > 1:
+            if len(stages) > 1 and _n_labeled(prepared.data) >= _MIN_JUDGED:
                 verdict = choose(stages, halves(prepared.data, self.seed), by_labels)
                 card["candidates"] = verdict.card()
                 chosen = verdict.name
@@ -282,6 +283,13 @@ class _Route:
     prepared: Preparation
     method: Hasher
     card: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _n_labeled(data: TrainingSet) -> int:
+    """Number of labeled rows of the modality that has fewest of them."""
+    return min(
+        int((is_known(labels) & data.present[name]).sum()) for name, labels in data.labels.items()
+    )
 
 
 def _unhashed(data: TrainingSet) -> float:

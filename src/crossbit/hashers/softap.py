@@ -46,7 +46,8 @@ class SoftAP(Hasher):
     similar, both expected, training minimizes the mean over rows and directions of
 
     $$ 1 - \frac{1}{\sum_b r_b} \sum_b r_b\,
-       \frac{\sum_{c \le b} r_c - \tfrac12 r_b + \tfrac12}{\sum_{c \le b} n_c - \tfrac12 n_b + \tfrac12}, $$
+       \frac{R_b - \tfrac12 r_b + \tfrac12}{N_b - \tfrac12 n_b + \tfrac12}, \qquad
+       R_b = \sum_{c \le b} r_c, \quad N_b = \sum_{c \le b} n_c, $$
 
     one minus the average precision with tied rows in the middle of their group. All modalities
     share $W$, because a posterior means the same in each of them; biases $b_a$ start on opposite
@@ -141,13 +142,8 @@ class SoftAP(Hasher):
         """Loss of a batch over all pairs of modalities, and its gradient."""
         parameters = x.reshape(-1, self.n_bits)
         n_classes = batch[0].views.shape[1]
-        outputs = [
-            np.tanh(
-                self.beta
-                * (side.views @ parameters[:n_classes] + parameters[n_classes + side.number])
-            )
-            for side in batch
-        ]
+        W, biases = parameters[:n_classes], parameters[n_classes:]
+        outputs = [np.tanh(self.beta * (side.views @ W + biases[side.number])) for side in batch]
         slopes = [np.zeros_like(output) for output in outputs]
         lengths = prefix_lengths(self.n_bits) if self.nested else [self.n_bits]
         total = 0.0
@@ -216,9 +212,9 @@ def _one_way(D: _Floats, S: _Floats, levels: int) -> tuple[float, _Floats]:
     r"""Return the loss of rows that rank all columns by distance, and its slope by distance.
 
     A pair between two integer distances counts for both, in proportion. With the precision
-    $\rho_b$ at distance $b$ and $\Lambda_b(x) = \frac12 x_b + \sum_{c > b} x_c$, the slopes by $r_b$
-    and $n_b$ are $-\rho_b - \Lambda_b(r / N)$ and $\Lambda_b(r \rho / N)$, over the number of similar
-    rows.
+    $\rho_b$ at distance $b$ and $\Lambda_b(x) = \frac12 x_b + \sum_{c > b} x_c$, the slopes are
+    $-\rho_b - \Lambda_b(r / N)$ by $r_b$ and $\Lambda_b(r \rho / N)$ by $n_b$, over the number of
+    similar rows.
     """
     n = len(D)
     low = np.clip(np.floor(D), 0, levels - 2).astype(np.int32)
@@ -227,7 +223,8 @@ def _one_way(D: _Floats, S: _Floats, levels: int) -> tuple[float, _Floats]:
 
     def histogram(weights: _Floats | None, upper: _Floats) -> NDArray[np.float64]:
         moved = np.bincount(bins, upper.ravel(), n * levels)
-        counts = np.bincount(bins, None if weights is None else weights.ravel(), n * levels) - moved
+        own = np.bincount(bins, None if weights is None else weights.ravel(), n * levels)
+        counts: NDArray[np.float64] = own - moved
         counts[1:] += moved[:-1]
         return counts.reshape(n, levels)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -63,6 +64,8 @@ class Candidate:
         Args:
             seen: Which training rows, and landmarks among them, may be used.
         """
+        if not len(self.landmarks) and self.power == 1:
+            return self._rotation  # a regression is the same in every rotation
         rows = np.flatnonzero(seen)
         F = self.features[rows[:: 1 + len(rows) // _BASIS_ROWS]]
         if not len(self.landmarks):
@@ -73,6 +76,10 @@ class Candidate:
             layer = replace(self.kernel, landmarks=self.kernel.landmarks[kept])
             combinations[kept] = _kernel_basis(layer)
         return combinations @ self._directions(F @ combinations.astype(np.float32))
+
+    @cached_property
+    def _rotation(self) -> Matrix:
+        return self._directions(self.features[:: 1 + len(self.features) // _BASIS_ROWS])
 
     def _directions(self, F: Floats) -> Matrix:
         w, _, V = principal(F - F.mean(axis=0))

@@ -12,6 +12,7 @@ from crossbit.neural.config import TrainConfig
 from crossbit.neural.networks import Network
 from crossbit.neural.splits import Subset
 
+
 def make_networks(
     subset: Subset, config: TrainConfig, custom: Mapping[str, nn.Module]
 ) -> dict[str, nn.Module]:
