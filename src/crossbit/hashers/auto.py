@@ -77,8 +77,8 @@ whichever finds counterparts of held-out rows better |
     With 200 labels or more, each candidate is fitted on halves of the training rows and scored on
     the other half: every row is a query once, the base are the other modalities' rows, relevant are
     rows of the same class. The first candidate, `SoftAP`, stays unless another one is better by
-    more than two standard errors. The card names what was chosen, what else was tried, and the score of the
-    posteriors unhashed, $\sum_c p_c q_c$, which no code exceeds by much.
+    more than two standard errors. The card names what was chosen, what else was tried, and the
+    score of the posteriors unhashed, $\sum_c p_c q_c$, which no code exceeds by much.
 
     Args:
         nested: Make the first 16, 32, 64, … bits good codes of their own.

@@ -186,7 +186,7 @@ def similarity(P: _Floats, Q: _Floats, *, multi_label: bool) -> _Floats:
     It is $\sum_c p_c q_c$ for one class per row and $1 - \prod_c (1 - p_c q_c)$ for several.
     """
     if not multi_label:
-        return np.minimum(P @ Q.T, 1)
+        return np.asarray(np.minimum(P @ Q.T, 1))
     # First terms of the series of −log(1 − p q), summed over classes.
     series = [(P**k) @ (Q**k).T / k for k in range(1, 6)]
     return np.asarray(1 - np.exp(-np.sum(series, axis=0)), np.float32)
@@ -224,7 +224,7 @@ def _one_way(D: _Floats, S: _Floats, levels: int) -> tuple[float, _Floats]:
     def histogram(weights: _Floats | None, upper: _Floats) -> NDArray[np.float64]:
         moved = np.bincount(bins, upper.ravel(), n * levels)
         own = np.bincount(bins, None if weights is None else weights.ravel(), n * levels)
-        counts: NDArray[np.float64] = own - moved
+        counts = own.astype(np.float64) - moved
         counts[1:] += moved[:-1]
         return counts.reshape(n, levels)
 
