@@ -4,7 +4,6 @@ import dataclasses
 import inspect
 import json
 import tomllib
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from numpy.typing import NDArray
 import crossbit
 from crossbit import HASHERS, DataError, Hasher, HashModel, Pairs
 from crossbit._progress import Step
-from crossbit.hashers import auto
 
 Array = NDArray[Any]
 random = np.random.default_rng(0)
@@ -69,16 +67,8 @@ def supervision_for(method: str) -> dict[str, Any]:
     return chosen
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _quick() -> Iterator[None]:
-    """Train the networks of the default for few steps."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(auto._MMNN_ON_POSTERIORS, "steps", 20)
-        yield
-
-
 @pytest.fixture(scope="module")
-def fitted(_quick: None) -> dict[str, HashModel]:
+def fitted() -> dict[str, HashModel]:
     return {
         method: make(method).fit(views_for(method), **supervision_for(method)) for method in HASHERS
     }
@@ -163,6 +153,10 @@ def test_every_kind_of_inputs_works(method: str, inputs: Any) -> None:  # noqa: 
             make(method, inputs=inputs)
         return
     views = views_for(method)
+    if method == "softap" and inputs != "posteriors":
+        with pytest.raises(DataError, match="posteriors"):
+            make(method, inputs=inputs).fit(views, labels=classes)
+        return
     supervision: dict[str, Any] = {"labels": classes}
     if hasher.supervision and "labels" not in hasher.supervision:
         supervision["aligned"] = True

@@ -1,8 +1,9 @@
 """AutoHash: which method runs for what is known about the rows, and what the card says about it.
 
-Networks train for few steps and forests are small: these tests are about the choice.
+Forests are small, and few labels suffice for a choice: these tests are about the choice.
 """
 
+import importlib.util
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,20 +15,20 @@ import pytest
 from sklearn.base import clone
 
 import crossbit
-from crossbit import HASHERS, AutoHash, DataError, HashModel, Pairs
+from crossbit import HASHERS, AutoHash, DataError, HashModel, MissingExtraError, Pairs
 from crossbit._progress import Step
 from crossbit.hashers import auto
 from crossbit.inputs import posteriors
 from crossbit.metrics import from_labels, mean_average_precision
 
-CODE_STAGES = ["mmnn", "dch", "batch", "ccaitq"]
-FAST = ("dch", "ccaitq")  # candidates without networks
+CODE_STAGES = ["softap", "dch", "batch", "ccaitq"]
+FAST = ("dch", "ccaitq")
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _quick() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(auto._MMNN_ON_POSTERIORS, "steps", 20)
+        patch.setattr(auto, "_MIN_JUDGED", 60)
         patch.setattr(posteriors, "_TREES", 3)
         yield
 
@@ -76,7 +77,7 @@ def test_labels_choose_among_code_stages_on_posteriors(by_labels: HashModel) -> 
     scores = {name: float(score) for name, score in card["candidates"].items()}
     assert list(scores) == CODE_STAGES
     assert card["method"] == "auto"
-    assert scores[card["chosen"]] >= scores["mmnn"]  # the first stays unless one is better
+    assert scores[card["chosen"]] >= scores["softap"]  # the first stays unless one is better
     assert 50 < float(card["unhashed"]) <= 100
     assert set(card["inputs"]) == {"image", "text"}
     assert all(text.startswith("posteriors of 3 classes") for text in card["inputs"].values())
@@ -84,11 +85,12 @@ def test_labels_choose_among_code_stages_on_posteriors(by_labels: HashModel) -> 
     assert precision(by_labels) > 0.9
 
 
-def test_networks_learn_from_soft_labels_with_the_precision_loss() -> None:
-    card = AutoHash(n_bits=16, candidates=("mmnn",)).fit(VIEWS, labels=LABELS).card
-    settings = card["settings"]
-    assert card["chosen"] == "mmnn"
-    assert (settings["soft_labels"], settings["loss"]) == (True, "precision")
+def test_few_labels_run_the_first_code_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auto, "_MIN_JUDGED", 91)
+    card = AutoHash(n_bits=16).fit(VIEWS, labels=LABELS).card
+    assert card["chosen"] == "softap"
+    assert "candidates" not in card
+    assert float(card["unhashed"]) > 50
 
 
 def test_labels_and_unseen_classes_run_ccaitq() -> None:
@@ -159,7 +161,7 @@ def test_one_kind_of_embeddings_runs_rankeditq(supervision: dict[str, Any]) -> N
 
 def test_one_modality_with_labels() -> None:
     model = AutoHash(n_bits=16).fit(ONE, labels=LABELS)
-    assert list(model.card["candidates"]) == ["mmnn", "dch", "batch"]  # CCA needs two modalities
+    assert list(model.card["candidates"]) == ["softap", "dch", "batch"]  # CCA needs two modalities
     assert precision(model) > 0.9
 
 
@@ -187,8 +189,9 @@ def test_three_modalities() -> None:
 def test_unaligned_labels() -> None:
     views = {"image": VIEWS["image"], "text": VIEWS["text"][:60]}
     labels = {"image": LABELS, "text": LABELS[:60]}
-    model = AutoHash(n_bits=16).fit(views, labels=labels)
-    assert list(model.card["candidates"]) == ["mmnn", "dch", "batch"]  # CCA needs linked rows
+    hasher = AutoHash(n_bits=16, candidates=("softap", "dch", "ccaitq"))
+    model = hasher.fit(views, labels=labels)
+    assert list(model.card["candidates"]) == ["softap", "dch"]  # CCA needs linked rows
     assert precision(model) > 0.9
 
 
@@ -234,7 +237,7 @@ def test_few_labels_are_left_out_with_a_warning(caplog: pytest.LogCaptureFixture
 def test_nested_codes_need_a_method_that_has_them() -> None:
     views, labels = make_views(120, n_classes=6)
     model = AutoHash(n_bits=40, nested=True).fit(views, labels=labels)
-    assert model.card["chosen"] == "mmnn"
+    assert model.card["chosen"] == "softap"
     assert "candidates" not in model.card  # no other code stage is nested
     assert model.card["settings"]["nested"]
     new, classes = make_views(120, seed=1, n_classes=6)
@@ -338,25 +341,41 @@ def test_the_model_is_saved_with_its_inputs(by_labels: HashModel, tmp_path: Path
 
 def test_networks_report_progress_and_resume(tmp_path: Path) -> None:
     steps: list[Step] = []
-    hasher = AutoHash(n_bits=8, candidates=("mmnn",))
+    hasher = AutoHash(n_bits=8)
     file = tmp_path / "progress"
-    first = hasher.fit(VIEWS, labels=LABELS, checkpoint=file, on_step=steps.append)
-    assert [step.number for step in steps] == list(range(1, 21))
+    first = hasher.fit(VIEWS, pairs=MIXED, checkpoint=file, on_step=steps.append)
+    assert [step.number for step in steps] == list(range(1, len(steps) + 1))
     steps.clear()
-    assert hasher.fit(VIEWS, labels=LABELS, checkpoint=file, on_step=steps.append) == first
+    assert hasher.fit(VIEWS, pairs=MIXED, checkpoint=file, on_step=steps.append) == first
     assert not steps
 
 
-def test_rows_without_labels_need_neither_torch_nor_scikit_learn() -> None:
+@pytest.mark.parametrize(
+    ("library", "supervision"), [("sklearn", {"labels": LABELS}), ("torch", {"pairs": MIXED})]
+)
+def test_a_missing_library_is_named(
+    library: str, supervision: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        "crossbit._validation.find_spec", lambda name: None if name == library else found(name)
+    )
+    with pytest.raises(MissingExtraError, match="train"):
+        AutoHash(n_bits=8).fit(VIEWS, **supervision)
+    assert AutoHash(n_bits=8).fit(VIEWS).card["chosen"] == "rankedcca"
+
+
+def test_only_pairs_import_torch() -> None:
     code = (
-        "import sys; sys.modules['torch'] = sys.modules['sklearn'] = None\n"
+        "import sys\n"
         "import numpy as np\n"
-        "from crossbit import AutoHash, MissingExtraError\n"
-        "X = np.random.default_rng(0).normal(size=(110, 4))\n"
+        "from crossbit import AutoHash\n"
+        "y = np.arange(60) % 2\n"
+        "X = np.random.default_rng(0).normal(size=(60, 4)) + y[:, None]\n"
         "AutoHash(n_bits=8).fit({'a': X, 'b': X @ np.ones((4, 3)) + X[:, :3]})\n"
         "AutoHash(n_bits=8).fit({'a': X})\n"
-        "try:\n    AutoHash(n_bits=8).fit({'a': X}, labels=np.arange(110) % 2)\n"
-        "except MissingExtraError:\n    pass\n"
-        "else:\n    raise SystemExit('no error')\n"
+        "assert 'sklearn' not in sys.modules\n"
+        "AutoHash(n_bits=8).fit({'a': X}, labels=y)\n"
+        "assert 'torch' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

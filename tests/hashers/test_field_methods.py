@@ -273,9 +273,10 @@ needs_data = pytest.mark.skipif(
 def test_values_of_the_authors_code_are_reproduced(
     method: str, fields: dict[str, Any], name: str, expected: float, tolerance: float
 ) -> None:
-    """mAP at 32 bits, mean of both directions and two seeds; seeds differ by up to 2 points."""
+    """mAP at 32 bits, mean of both directions and several seeds, which differ by 2 points."""
     from benchmarks.methods import SETS, score
 
     data = SETS[name](Path(DATA or ""))
-    values = [score(HASHERS[method](n_bits=32, seed=seed, **fields), data) for seed in (0, 1)]
+    n_seeds = 2 if method == "seph" else 4
+    values = [score(HASHERS[method](n_bits=32, seed=k, **fields), data) for k in range(n_seeds)]
     assert np.mean(values) == pytest.approx(expected, abs=tolerance)
