@@ -20,7 +20,7 @@ LIBRARIES = {
     "pyarrow": ("pyarrow", "data"),
     "matplotlib": ("matplotlib", "plots"),
     "optuna": ("optuna", "tune"),
-    "sklearn": ("scikit-learn", "train"),
+    "sklearn": ("scikit-learn", "sklearn"),
     "pandas": ("pandas", "frames"),
     "polars": ("polars", "frames"),
     "onnx": ("onnx", "onnx"),
