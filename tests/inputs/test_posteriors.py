@@ -209,7 +209,7 @@ def test_one_seed_gives_the_same_posteriors() -> None:
     np.testing.assert_array_equal(first.rows["image"], second.rows["image"])
     new, _ = clouds(20, 1)
     again = [apply_layers(fitted.layers["image"], new["image"]) for fitted in (first, second)]
-    np.testing.assert_array_equal(*again)
+    np.testing.assert_array_equal(again[0], again[1])
     assert (first.rows["image"] != other.rows["image"]).any()
 
 

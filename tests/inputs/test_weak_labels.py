@@ -30,7 +30,7 @@ def noise_if_independent(posteriors: dict[str, NDArray[np.float32]], classes: In
         return float((np.mean(a == b) - 1 / k) * k / (k - 1))
 
     squared = excess(left, classes) * excess(right, classes) / excess(left, right)
-    return 1 - (np.sqrt(max(squared, 0)) * (k - 1) + 1) / k
+    return float(1 - (np.sqrt(max(squared, 0)) * (k - 1) + 1) / k)
 
 
 def fit(data: TrainingSet) -> Posteriors:
