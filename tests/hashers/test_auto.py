@@ -287,6 +287,18 @@ def test_unknown_candidates_are_refused() -> None:
         AutoHash(candidates=("dch", "nonsense")).fit(VIEWS, labels=LABELS)
 
 
+def test_candidates_are_refused_where_there_is_one_method() -> None:
+    with pytest.raises(DataError, match="candidates"):
+        AutoHash(candidates=("cmssh",)).fit(VIEWS, pairs=MIXED)
+    with pytest.raises(DataError, match="candidates"):
+        AutoHash(candidates=("itq",)).fit(ONE)
+
+
+def test_nested_codes_of_unseen_classes_are_refused() -> None:
+    with pytest.raises(DataError, match="nested"):
+        AutoHash(nested=True, unseen_classes=True).fit(VIEWS, labels=LABELS)
+
+
 def test_inputs_are_no_field() -> None:
     with pytest.raises(TypeError, match="inputs"):
         AutoHash(inputs="standardize")
