@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from crossbit._threads import training_threads
 from crossbit._validation import check_known
 from crossbit.data.correspondence import linked_rows
 from crossbit.data.pairs import Pairs
@@ -110,8 +111,9 @@ def extend(
     joined = _Join(model, data, sources, seed)
     encoders = dict(model.encoders)
     card: dict[str, str] = dict(model.card.get("extended", {}))
-    for number, name in enumerate(new):
-        encoders[name], card[name] = joined.learn(name, number)
+    with training_threads(data.n_values, torch=False):
+        for number, name in enumerate(new):
+            encoders[name], card[name] = joined.learn(name, number)
     return replace(
         model,
         encoders=encoders,

@@ -144,10 +144,12 @@ whichever finds counterparts of held-out rows better |
         self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
     ) -> HashModel:
         note = {}
-        if data.labels and not data.pairs and not self.unseen_classes and too_few_labels(data):
-            data = replace(data, labels={}, aligned_supervision=True)
-            note = {"labels": "too few to learn classes, left out"}
-            _LOG.warning("too few labels to learn classes; learning from aligned rows instead")
+        if data.labels and not data.pairs and not self.unseen_classes:
+            check_installed(*self.libraries_for("labels"))
+            if too_few_labels(data):
+                data = replace(data, labels={}, aligned_supervision=True)
+                note = {"labels": "too few to learn classes, left out"}
+                _LOG.warning("too few labels to learn classes; learning from aligned rows instead")
         route = self._route(data)
         method = route.method
         with training_threads(data.n_values, torch="torch" in method.libraries):
@@ -156,7 +158,7 @@ whichever finds counterparts of held-out rows better |
         if route.prepared.summary:
             card["inputs"] = dict(route.prepared.summary)
         model = route.prepared.in_front_of(model)
-        return replace(model, card={**note, **card, **route.card, **model.card})
+        return replace(model, card={**model.card, **note, **card, **route.card})
 
     def _route(self, data: TrainingSet) -> "_Route":
         """Choose the inputs and the method; the table of the class, from top to bottom."""
@@ -178,14 +180,13 @@ whichever finds counterparts of held-out rows better |
         return self._from_rows(data)
 
     def _only(self, kind: type[Hasher], data: TrainingSet, inputs: str) -> "_Route":
+        self._refuse_candidates()
         (method,) = self._methods([kind], data).values()
-        check_installed(*method.libraries)
         prepared = prepare(data, dict.fromkeys(data.views, inputs), self.seed)
         return _Route(prepared, replace(method, inputs=inputs))
 
     def _from_labels(self, data: TrainingSet) -> "_Route":
         """Posteriors, and the code stage that does best on rows left out."""
-        check_installed(*self.libraries_for("labels"))
         with training_threads(data.n_values, torch=False):
             data, posteriors, note = repair_labels(
                 data, lambda repaired: fit_posteriors(repaired, self.seed), self.seed
@@ -225,6 +226,9 @@ whichever finds counterparts of held-out rows better |
                 "unseen_classes=True learns from what aligned views share: pass two or more views"
                 " of the same rows, with one array of labels or none"
             )
+        if self.nested:
+            raise DataError("unseen_classes=True has no nested codes; set one of them")
+        self._refuse_candidates()
         prepared = prepare(data, dict.fromkeys(data.views, "standardize"), self.seed)
         folds = list(_class_folds(prepared.data, self.seed))
         method = CCAITQ(n_bits=self.n_bits, seed=self.seed)
@@ -243,6 +247,13 @@ whichever finds counterparts of held-out rows better |
         card = {"classes held out": {name: f"{value:.2f}" for name, value in tried.items()}}
         method = replace(method, power=power, regularization=searched[power][0])
         return _Route(prepared, method, card)
+
+    def _refuse_candidates(self) -> None:
+        if self.candidates is not None:
+            raise DataError(
+                "candidates are compared with labels, or with aligned rows of two modalities; this"
+                " data has one method; leave candidates out, or fit the method itself"
+            )
 
     def _kinds(self, default: _Kinds) -> _Kinds:
         return default if self.candidates is None else [HASHERS[name] for name in self.candidates]
@@ -267,6 +278,7 @@ whichever finds counterparts of held-out rows better |
                 given["nested"] = True
             method = kind(**{key: value for key, value in given.items() if key in known})
             if method.accepts(data) is None and (not self.nested or "nested" in known):
+                check_installed(*method.libraries)
                 methods[kind.name()] = method
         if not methods:
             nested = " with nested codes" if self.nested else ""

@@ -153,13 +153,19 @@ class MMNN(Hasher):
             raise DataError(
                 f"soft_labels needs inputs='posteriors' for every modality, got {self.inputs!r}"
             )
+
+    def accepts(self, data: TrainingSet) -> str | None:
+        """Return why the networks cannot learn from the data, None if they can."""
+        problem = super().accepts(data)
         only_similar = not data.labels and all(pairs.similar.all() for pairs in data.pairs)
-        if (only_similar or data.neighbors) and self.loss in ("contrastive", "unhinged"):
-            raise DataError(
+        needs_dissimilar = self.loss in ("contrastive", "unhinged")
+        if problem is None and needs_dissimilar and (only_similar or data.neighbors):
+            return (
                 f"the {self.loss} loss learns from labels, or from similar and dissimilar pairs;"
                 " where only similar rows are known, use RankedCCA (several modalities), RankedITQ"
                 " (one) or loss='ranking'"
             )
+        return problem
 
     def _inputs_by_modality(self, data: TrainingSet) -> dict[str, str]:
         inputs = super()._inputs_by_modality(data)

@@ -249,7 +249,7 @@ class RankedCCA(Hasher):
         scores = {}
         for steps in (0, self.steps):
             codes = {
-                name: np.copysign(1.0, Z[name][held_out] @ weight + bias)
+                name: np.sign(Z[name][held_out] @ weight + bias)  # NaN stays NaN: absent
                 for name, (weight, bias) in self._rank(known, bags, steps, report).items()
             }
             by_length = [

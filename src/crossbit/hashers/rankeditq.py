@@ -121,7 +121,7 @@ class RankedITQ(Hasher):
             Tanh(),
         ]
         chosen = "none" if regularization is None else f"{regularization:g}"
-        card = {"chosen": f"regularization of similar pairs {chosen}"} if graph.has_links else {}
+        card = {"regularization of similar pairs": chosen} if graph.has_links else {}
         return HashModel({name: layers}, self.n_bits, card=card)
 
     def _choose(

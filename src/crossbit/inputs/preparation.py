@@ -87,7 +87,8 @@ def prepare(
         views |= {name: fitted.data.views[name] for name in by_classes}
         summary |= fitted.summary
         posteriors = fitted.data.posteriors
-    unlabeled = [name for name in data.views if inputs[name] == "auto" and name not in data.labels]
+    labeled = [name for name in data.labels if _has_classes(data, name)]
+    unlabeled = [name for name in data.views if inputs[name] == "auto" and name not in labeled]
     chosen_steps = choose_by_counterparts(data, unlabeled, seed) if unlabeled else ""
     for number, (name, view) in enumerate(data.views.items()):
         if name in layers:
@@ -97,7 +98,7 @@ def prepare(
             layers[name], views[name] = [], view
             continue
         random = np.random.default_rng([seed, 2, number])
-        if steps == "auto" and name in data.labels:
+        if steps == "auto" and name in labeled:
             known = is_known(data.labels[name]) & data.present[name]
             labels = data.labels[name][known]
             member = labels if labels.ndim == 2 else labels[:, None] == np.unique(labels)
@@ -110,6 +111,12 @@ def prepare(
         views[name] = rows if lazy else rows.load(data.present[name])
         summary[name] = steps
     return Preparation(replace(data, views=views, posteriors=posteriors), layers, summary)
+
+
+def _has_classes(data: TrainingSet, name: str) -> bool:
+    """Whether the labels of a modality have two classes or more."""
+    labels = data.labels[name][is_known(data.labels[name]) & data.present[name]]
+    return len(np.unique(labels, axis=0)) > 1
 
 
 def _fit_checked(data: TrainingSet, names: Sequence[str], seed: int) -> Posteriors:
@@ -179,6 +186,10 @@ class LazyRows:
     def __getitem__(self, rows: Any) -> NDArray[np.float32]:  # noqa: ANN401 - any index of rows
         """Prepare some rows."""
         return apply_layers(self._layers, self._view[rows])
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:  # noqa: ANN401
+        """Prepare all rows."""
+        return self[:].astype(dtype or self.dtype, copy=False)
 
     def load(self, present: NDArray[np.bool_]) -> NDArray[np.float32]:
         """Prepare all rows; absent ones are NaN."""

@@ -29,11 +29,11 @@ def best_regularization(score: Callable[[float], float], start: float = 0.1) -> 
     """
     best, highest = start, score(start)
     for factor in (_FACTOR, 1 / _FACTOR):
-        while _LEAST <= best * factor <= _MOST:
-            value = score(best * factor)
+        while _LEAST <= (candidate := float(f"{best * factor:.3g}")) <= _MOST:
+            value = score(candidate)
             if value <= highest:
                 break
-            best, highest = best * factor, value
+            best, highest = candidate, value
         if best != start:
             break
     return best, highest

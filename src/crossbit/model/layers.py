@@ -83,8 +83,10 @@ class Layer(ABC):
         """Whether both have the same kind and equal fields."""
         if type(self) is not type(other):
             return NotImplemented
+        values = ((getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
         return all(
-            np.array_equal(getattr(self, f.name), getattr(other, f.name)) for f in fields(self)
+            np.array_equal(own, its) if isinstance(own, np.ndarray) else own == its
+            for own, its in values
         )
 
 

@@ -297,7 +297,7 @@ def _directions(subset: Subset) -> list[tuple[str, str]]:
 def _relevance(subset: Subset, left: str, right: str) -> Relevance | None:
     a = subset.labels(left)
     b = subset.labels(right)
-    if a is not None and b is not None and is_known(a).sum() > 1 and is_known(b).sum() > 1:
+    if a is not None and b is not None and _share_classes(a, b, once=left != right):
         return from_labels(a, b)
     if not subset.data.aligned_supervision or left == right:
         return None
@@ -305,6 +305,22 @@ def _relevance(subset: Subset, left: str, right: str) -> Relevance | None:
     if len(np.intersect1d(rows[left], rows[right])) < 2:
         return None
     return same_class(rows[left], rows[right])
+
+
+def _share_classes(a: NDArray[Any], b: NDArray[Any], *, once: bool) -> bool:
+    """Whether a class occurs on both sides; on one and the same side, whether one occurs twice."""
+    sides = [
+        labels.sum(axis=0) if labels.ndim == 2 else np.bincount(labels[labels >= 0], minlength=size)
+        for labels, size in ((a, _n_classes(b)), (b, _n_classes(a)))
+    ]
+    least = 1 if once else 2
+    return min(is_known(a).sum(), is_known(b).sum()) > 1 and bool(
+        np.any((sides[0] >= least) & (sides[1] >= least))
+    )
+
+
+def _n_classes(labels: NDArray[Any]) -> int:
+    return labels.shape[1] if labels.ndim == 2 else int(labels.max(initial=-1)) + 1
 
 
 def _nearest_rows(subset: Subset) -> dict[str, Relevance]:
