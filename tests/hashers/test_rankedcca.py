@@ -138,7 +138,12 @@ def test_training_beats_the_initial_rotation_and_ccaitq() -> None:
 
 def test_prefixes_of_nested_codes_are_good_codes() -> None:
     image, text, pairs = captioned(600)
-    fields: dict[str, Any] = {"inputs": "standardize", "batch": 300, "steps": 60}
+    fields: dict[str, Any] = {
+        "inputs": "standardize",
+        "regularization": 0.3,
+        "batch": 300,
+        "steps": 60,
+    }
 
     def fit(n_bits: int, *, nested: bool) -> HashModel:
         hasher = RankedCCA(n_bits=n_bits, nested=nested, **fields)

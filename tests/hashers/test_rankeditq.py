@@ -49,7 +49,7 @@ def test_similar_pairs_change_what_near_means() -> None:
     alone = RankedITQ(n_bits=24).fit({"text": rows[TRAIN]})
     taught = RankedITQ(n_bits=24).fit({"text": rows[TRAIN]}, pairs=pairs_of(ITEM[TRAIN]))
     assert similar_first(taught, rows) > similar_first(alone, rows) + 0.2
-    assert taught.card["chosen"].startswith("regularization of similar pairs ")
+    assert "regularization of similar pairs" in taught.card
 
 
 def test_the_metric_may_be_euclidean_and_lengths_do_not_count_for_the_cosine() -> None:
