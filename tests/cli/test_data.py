@@ -42,7 +42,7 @@ def test_convert_suggests_a_method_that_is_installed(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    spec = ModuleSpec("torch", None) if installed else None
+    spec = ModuleSpec("sklearn", None) if installed else None
     monkeypatch.setattr("crossbit.cli.data.find_spec", lambda name: spec)
     np.savez(tmp_path / "mine.npz", cnn=IMAGES)
     out = tmp_path / "mine"

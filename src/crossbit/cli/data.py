@@ -79,8 +79,8 @@ def _convert(
     if fields := _payload_fields(data):
         labels = "" if data.labels is not None else "; classes need --map labels=COLUMN"
         console.say(f"kept as payload: {', '.join(fields)}{labels}")
-    # The default method needs torch; CCA-ITQ needs nothing beyond the core.
-    method = "" if find_spec("torch") else "--method ccaitq "
+    # The default method learns from labels with scikit-learn; CCA-ITQ needs nothing beyond the core.
+    method = "" if find_spec("sklearn") else "--method ccaitq "
     console.say(f"written to {out}; try: crossbit fit {out} {method}--out {out}-model")
 
 
@@ -179,7 +179,7 @@ def _synthetic(
     )
     data.save(out)
     console.say(
-        f"{data!r}\nwritten to {out}; try: crossbit fit {out} --method ccaitq --out {out}-model"
+        f"{data!r}\nwritten to {out}; try: crossbit fit {out} --bits 32 --out {out}-model"
     )
 
 

@@ -131,7 +131,8 @@ def _fit(
             )
             model.save(out)
     rows = "all rows" if part is None else f"split {part}"
-    console.say(f"{model} trained by {method} on {rows} of {data!r}")
+    by = f"{method} ({model.card['chosen']})" if "chosen" in model.card else method
+    console.say(f"{model} trained by {by} on {rows} of {data!r}")
     console.say(f"written to {out}; try: crossbit evaluate {out} {dataset}")
 
 
