@@ -79,7 +79,7 @@ def _convert(
     if fields := _payload_fields(data):
         labels = "" if data.labels is not None else "; classes need --map labels=COLUMN"
         console.say(f"kept as payload: {', '.join(fields)}{labels}")
-    # The default method learns from labels with scikit-learn; CCA-ITQ needs nothing beyond the core.
+    # With labels the default method needs scikit-learn; CCA-ITQ needs nothing beyond the core.
     method = "" if find_spec("sklearn") else "--method ccaitq "
     console.say(f"written to {out}; try: crossbit fit {out} {method}--out {out}-model")
 
