@@ -178,9 +178,7 @@ def _synthetic(
         **widths,  # type: ignore[arg-type]
     )
     data.save(out)
-    console.say(
-        f"{data!r}\nwritten to {out}; try: crossbit fit {out} --bits 32 --out {out}-model"
-    )
+    console.say(f"{data!r}\nwritten to {out}; try: crossbit fit {out} --bits 32 --out {out}-model")
 
 
 def _widths(entries: list[str]) -> dict[str, int]:

@@ -49,6 +49,7 @@ _Kinds = Sequence[type[Hasher]]
 _ON_POSTERIORS: _Kinds = (SoftAP, DCH, BATCH, CCAITQ)
 _FROM_ROWS: _Kinds = (RankedCCA, CCAITQ)
 _MIN_JUDGED = 200  # labeled rows below which a choice of the code stage would be noise
+_MAX_COMPARED = 2000  # rows above which methods that learn from rows alone are not compared
 _MIN_LEFT_OUT = 20  # items in a fifth of the set, below which there is no choice
 _POWERS = (1.0, 2.0)
 _CLASS_FOLDS = 3
@@ -68,7 +69,7 @@ class AutoHash(Hasher):
     | labels and ``unseen_classes=True`` | `CCAITQ`, its regularization chosen on held-out classes |
     | similar and dissimilar pairs, or mixtures with them | `MMNN` with ``margin="auto"`` |
     | aligned rows, or similar pairs only, of two or more modalities | `RankedCCA` or `CCAITQ`, \
-whichever finds counterparts of held-out rows better |
+whichever finds counterparts of held-out rows better; of more than 2,000 rows `RankedCCA` |
     | neighbors, similar pairs or nothing, of one kind of embeddings | `RankedITQ` |
     | one modality with labels | as with labels |
     | rows that do not fit in memory, custom networks | refused: `MMNN` has ``online=True`` and \
@@ -203,11 +204,18 @@ whichever finds counterparts of held-out rows better |
         return _Route(prepared, stages[chosen], card)
 
     def _from_rows(self, data: TrainingSet) -> "_Route":
-        """The method whose codes find the counterparts of rows left out best."""
+        """The method whose codes find the counterparts of rows left out best.
+
+        Of many rows, `RankedCCA` learns: it compares its start, which is nearly that of `CCAITQ`,
+        with the result on rows of its own that are left out.
+        """
         prepared = prepare(data, dict.fromkeys(data.views, "auto"), self.seed)
         methods = self._methods(self._kinds(_FROM_ROWS), prepared.data)
+        n_rows = max(map(len, data.views.values()))
         folds = list(fifth(prepared.data, self.seed))
-        if len(methods) == 1 or len(next(iter(folds[0][1].views.values()))) < _MIN_LEFT_OUT:
+        n_left_out = len(next(iter(folds[0][1].views.values())))
+        many = self.candidates is None and n_rows > _MAX_COMPARED
+        if len(methods) == 1 or many or n_left_out < _MIN_LEFT_OUT:
             return _Route(prepared, next(iter(methods.values())))
         verdict = choose(methods, iter(folds), by_counterparts)
         method = methods[verdict.name]
