@@ -29,7 +29,7 @@ FAST = ("dch", "ccaitq")
 def _quick() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(auto, "_MIN_JUDGED", 60)
-        patch.setattr(posteriors, "_TREES", 3)
+        patch.setattr(posteriors, "_TREES", (3, 3))
         yield
 
 

@@ -87,7 +87,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, eq=False)
-class Choice:
+class Preparations:
     """Preparations of one modality that are of use, each list with the least error first.
 
     Attributes:
@@ -105,23 +105,25 @@ class Choice:
 
 
 def choose_steps(
-    X: NDArray[np.floating], T: Floats, *, seed: int, n_landmarks: int = 500
-) -> Choice:
+    X: NDArray[np.floating], T: Floats, *, seed: int, n_landmarks: int | None = None
+) -> Preparations:
     """Prepare rows in several ways and compare the leave-one-out errors of ridge regression.
 
     Args:
         X: Raw rows, shape (n, d).
         T: Class membership, zeros and ones, shape (n, classes).
         seed: Seed of the landmarks, and of the rows that are compared where there are many.
-        n_landmarks: Maximum number of RBF landmarks.
+        n_landmarks: Maximum number of RBF landmarks; by default 300 below 1000 rows, otherwise 500.
     """
+    if n_landmarks is None:
+        n_landmarks = 300 if len(X) < 1000 else 500
     random = np.random.default_rng(seed)
     order = random.permutation(len(X))
     rows = np.sort(order[:_LINEAR_ROWS])
     linear = _by_error([_linear(steps, X, T, rows, random) for steps in (*_SCALED, *_CENTERED)])
     useful = [each for each in linear[:2] if each.error <= _TOLERANCE * linear[0].error]
     powered = _by_error([_with_best_power(each, T, rows) for each in useful])
-    return Choice(powered, _rbf(linear, T, order, n_landmarks))
+    return Preparations(powered, _rbf(linear, T, order, n_landmarks))
 
 
 def best_steps(X: NDArray[np.floating], T: Floats, *, seed: int) -> tuple[list[Layer], str]:
@@ -176,7 +178,7 @@ def _rbf(linear: Sequence[Candidate], T: Floats, order: Ints, n_landmarks: int) 
     )
 
 
-class _Trial(NamedTuple):
+class _Bandwidth(NamedTuple):
     """RBF features at one bandwidth.
 
     Attributes:
@@ -214,7 +216,7 @@ class _Trial(NamedTuple):
         )
 
 
-def _best_bandwidth(base: Candidate, T: Floats, order: Ints, *, is_kernel: bool) -> _Trial:
+def _best_bandwidth(base: Candidate, T: Floats, order: Ints, *, is_kernel: bool) -> _Bandwidth:
     rows = order[:_RBF_ROWS]
     landmarks = base.features[order[:_RBF_LANDMARKS]]
     squares = _squared_distances(base.features[rows], landmarks)
@@ -228,7 +230,7 @@ def _best_bandwidth(base: Candidate, T: Floats, order: Ints, *, is_kernel: bool)
         else:
             mask_self_similarity(F, np.arange(len(landmarks)))
         error, penalty = Ridge(F, T[rows]).leave_one_out()
-        trials.append(_Trial(error, penalty, bandwidth, layer.gamma, base, is_kernel))
+        trials.append(_Bandwidth(error, penalty, bandwidth, layer.gamma, base, is_kernel))
     return min(trials, key=lambda trial: trial.error)
 
 

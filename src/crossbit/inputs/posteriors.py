@@ -35,8 +35,9 @@ _MAX_VALUES = 10**8  # values of those rows
 _MAX_SCORES = 2 * 10**6  # rows × classes that a regression fits in seconds
 _MAX_POSTERIORS = 10**8  # values kept in memory
 _TREE_ROWS = 5000  # rows that trees are grown on
-_TREES = 16  # per fold
-_LEAF_VALUES = 3 * 10**6  # values that the leaves of a forest may have
+_TREES = (16, 32)  # least and greatest number per fold
+_TREES_BY_ROWS = 80_000  # rows × trees beyond which fewer are grown
+_LEAF_VALUES = 2 * 10**6  # values that the leaves of all trees may have
 _SOLVED = 0.01  # log-loss of linear features below which nothing else is tried
 _MIN_WEIGHT = 0.05  # share of the weights below which a classifier is dropped
 _WEIGHT_PRIOR = 2.0  # rows' worth of belief in equal weights that sum to 1
@@ -160,7 +161,7 @@ def _targets(data: TrainingSet) -> tuple[Ints, dict[str, Floats]]:
 
 
 @dataclass(frozen=True, eq=False)
-class _Classifier:
+class _StackPart:
     """A classifier as layers, with out-of-fold scores of its training rows.
 
     Attributes:
@@ -174,7 +175,7 @@ class _Classifier:
     scores: Floats
 
 
-def _fit_stack(X: Floats, T: Floats, *, multi_label: bool, seed: int) -> _Classifier:
+def _fit_stack(X: Floats, T: Floats, *, multi_label: bool, seed: int) -> _StackPart:
     """Fit all kinds of classifier and join those that help.
 
     Args:
@@ -183,7 +184,7 @@ def _fit_stack(X: Floats, T: Floats, *, multi_label: bool, seed: int) -> _Classi
         multi_label: Whether a row may have several classes.
         seed: Seed of landmarks, folds and trees.
     """
-    task = _Task(X, T, make_folds(T, seed, 5 if len(X) < 1500 else 4), multi_label)
+    task = _Stacking(X, T, make_folds(T, seed, 5 if len(X) < 1500 else 4), multi_label)
     choice = choose_steps(X, T, seed=seed)
     fitted = [task.regress(choice.linear)]
     if task.loss(fitted[0].scores) > _SOLVED:
@@ -197,7 +198,7 @@ def _fit_stack(X: Floats, T: Floats, *, multi_label: bool, seed: int) -> _Classi
     return _join(fitted, task.weigh([each.scores for each in fitted]))
 
 
-def _join(classifiers: Sequence[_Classifier], weights: NDArray[np.float64]) -> _Classifier:
+def _join(classifiers: Sequence[_StackPart], weights: NDArray[np.float64]) -> _StackPart:
     """Add up the weighted scores of classifiers."""
     n_classes = classifiers[0].scores.shape[1]
     weighted = Affine(np.kron(weights[:, None], np.eye(n_classes)), np.zeros(n_classes))
@@ -208,11 +209,11 @@ def _join(classifiers: Sequence[_Classifier], weights: NDArray[np.float64]) -> _
     name = " & ".join(
         f"{weight:.2f} {each.name}" for weight, each in zip(weights, classifiers, strict=True)
     )
-    return _Classifier(name, [*layers, weighted], scores.astype(np.float32))
+    return _StackPart(name, [*layers, weighted], scores.astype(np.float32))
 
 
 @dataclass(frozen=True, eq=False)
-class _Task:
+class _Stacking:
     """Rows and classes that classifiers learn.
 
     Attributes:
@@ -232,7 +233,7 @@ class _Task:
         losses, _ = log_losses(scores, self.T, multi_label=self.multi_label)
         return float(losses.mean())
 
-    def regress(self, candidates: Sequence[Candidate]) -> _Classifier:
+    def regress(self, candidates: Sequence[Candidate]) -> _StackPart:
         """Logistic regression on the features with the least log-loss of held-out rows."""
         validated = [
             ValidatedLogistic(
@@ -248,9 +249,9 @@ class _Task:
         best = int(np.argmin([each.loss for each in validated]))
         fitted = validated[best].fit()
         layers = [*candidates[best].layers, Affine(fitted.weight, fitted.bias)]
-        return _Classifier(candidates[best].name, layers, fitted.scores)
+        return _StackPart(candidates[best].name, layers, fitted.scores)
 
-    def grow(self, others: Sequence[Floats], seed: int) -> _Classifier | None:
+    def grow(self, others: Sequence[Floats], seed: int) -> _StackPart | None:
         """Grow trees on rows of moderate number; None if they add nothing to the others.
 
         Args:
@@ -261,7 +262,9 @@ class _Task:
         layer = Standardize.fit(self.X)  # scikit-learn does not split columns of tiny scale
         X = layer(self.X)
         sample = np.random.default_rng(seed).permutation(len(X)) < _TREE_ROWS
-        n_values = int(sample.sum()) / 2 * _TREES * n_folds * self.T.shape[1]
+        n_rows = int(sample.sum())
+        n_trees = int(np.clip(_TREES_BY_ROWS // n_rows, *_TREES))
+        n_values = n_rows / 2 * n_trees * n_folds * self.T.shape[1]
         min_leaf = max(2, int(n_values / _LEAF_VALUES))
         scores = np.empty_like(self.T)
         trees: list[Tree] = []
@@ -274,7 +277,7 @@ class _Task:
                 T,
                 multi_label=self.multi_label,
                 seed=seed + k,
-                n_trees=_TREES,
+                n_trees=n_trees,
                 min_leaf=min_leaf,
             )
             forest = join_trees(
@@ -283,14 +286,14 @@ class _Task:
             scores[held_out] = forest(X[held_out])
             if k == 0 and not self._is_used(others, scores, held_out):
                 return None
-            trees += grown
+            trees += grown[::2]  # half of the trees of all folds are still more than those of one
         forest = join_trees(
             trees,
             prior=self.T.mean(axis=0),
             n_columns=X.shape[1],
             multi_label=self.multi_label,
         )
-        return _Classifier(f"{len(trees)} trees", [layer, forest], scores)
+        return _StackPart(f"{len(trees)} trees", [layer, forest], scores)
 
     def _is_used(self, others: Sequence[Floats], scores: Floats, rows: NDArray[np.bool_]) -> bool:
         """Whether scores get a weight beside those of others on some rows."""
