@@ -161,7 +161,7 @@ def test_all_missing_libraries_are_named_at_once(monkeypatch: pytest.MonkeyPatch
         ("emojis fastapi", "demo --out z", "'emojis', 'fastapi'"),
         ("emojis resvg_py", "demo --no-serve --out z", "'emojis', 'resvg_py'"),
         ("torch", "demo --no-serve --features efficientnet --out z", "'torch'"),
-        ("torch", "fit x --out z", "'torch'"),
+        ("torch", "fit x --method mmnn --out z", "'torch'"),
         ("ray", "fit x --method lsh --ray local --out z", "'ray'"),
         ("optuna torch", "tune x --out z", "'optuna', 'torch'"),
         ("uvicorn", "serve x", "'uvicorn'"),

@@ -59,7 +59,8 @@ def test_fit_says_which_rows_it_used(
 def test_fit_learns_from_neighbors(
     toy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    line = ("fit", toy, "--bits", 8, "--set", "steps=2", "-o", tmp_path / "model", "--neighbors")
+    settings = ("--set", "steps=2", "--set", "loss=ranking", "--bits", 8)
+    line = ("fit", toy, "--method", "mmnn", *settings, "-o", tmp_path / "model", "--neighbors")
     assert run(*line, "image=cosine(4)", "--neighbors", "text=euclidean") == 0
     data = HashModel.load(tmp_path / "model").card["data"]
     assert data["neighbors of image"].startswith("4 nearest by cosine of")
@@ -67,7 +68,8 @@ def test_fit_learns_from_neighbors(
     assert run(*line, "cosine", "--neighbors", "text=cosine", "--replace") == 1
     assert "--neighbors: give one metric for all modalities" in capsys.readouterr().err
     assert run(*line, "cosine", "--ray", "local", "--replace") == 1
-    assert run(*line, "cosine", "--method", "ccaitq", "--replace") == 1
+    assert run("fit", toy, "-o", tmp_path / "other", "--neighbors", "cosine") == 1
+    assert "auto" in capsys.readouterr().err
 
 
 def test_fields_come_from_a_file_and_from_the_line(toy: Path, tmp_path: Path) -> None:
@@ -712,7 +714,7 @@ def test_reproduce_prints_ours_beside_the_papers(
 
 def test_reproduce_knows_its_rows(wiki_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("reproduce", "wiki", "--data", wiki_folder, "--only", "nonsense") == 1
-    assert "unknown method 'nonsense'; known: ['ccaitq'" in capsys.readouterr().err
+    assert "unknown method 'nonsense'; known: ['auto'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["fit", "tune", "evaluate"])

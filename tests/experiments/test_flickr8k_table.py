@@ -95,9 +95,9 @@ def test_the_command_counts_leaks_and_ends_in_a_table(
     )
 
 
-def test_our_networks_with_defaults_are_beside_the_papers() -> None:
+def test_autohash_is_beside_the_papers_networks() -> None:
     methods = table_methods(PROTOCOLS["flickr8k/concepts"], paper=False, defaults=True)
-    assert [method.title for method in methods[4:]] == ["`MMNN()`", "`CMNN()`"]
+    assert [method.title for method in methods[4:]] == ["AutoHash()"]
     for method in methods[4:]:
         assert method.build is not None
         assert (

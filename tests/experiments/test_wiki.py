@@ -27,7 +27,7 @@ SEEDS = (0, 1)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     paper = {"image-text": 50.0, "text-image": 40.0, "average": 45.0}
     methods = [
-        Method(key="mmnn", title="CCA", build=CCAITQ, paper=paper),
+        Method(key="auto", title="CCA", build=CCAITQ, paper=paper),
         Method(key="lsh", title="LSH", build=LSH),
     ]
     pairs = [
@@ -39,8 +39,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wiki, "table_methods", lambda: methods)
     monkeypatch.setattr(wiki, "default_hashers", lambda: methods)
     monkeypatch.setattr(wiki, "few_pairs_methods", lambda: pairs)
-    monkeypatch.setattr(run, "CURVE_METHODS", ("mmnn", "lsh"))
-    monkeypatch.setattr(run, "PROTOCOL_METHODS", ("mmnn", "lsh"))
+    monkeypatch.setattr(run, "CURVE_METHODS", ("auto", "lsh"))
+    monkeypatch.setattr(run, "PROTOCOL_METHODS", ("auto", "lsh"))
     monkeypatch.setattr(run, "BITS", 8)
     monkeypatch.setattr(code_lengths, "LENGTHS", (4, 8))
 
@@ -51,7 +51,7 @@ def test_all_parts_write_one_summary_and_figures(tmp_path: Path) -> None:
     for part in run.PARTS:
         run.run_part(part, data, tmp_path, seeds=SEEDS, on_step=steps.append)
     summary = read_summary(run.write(tmp_path))
-    assert [row["key"] for row in summary["table"]] == ["mmnn", "lsh"]
+    assert [row["key"] for row in summary["table"]] == ["auto", "lsh"]
     assert [row["title"] for row in summary["few_pairs"]] == ["100%", "50%", "10%"]
     for row in summary["few_pairs"]:
         assert row["seeds"] == 2
@@ -60,13 +60,13 @@ def test_all_parts_write_one_summary_and_figures(tmp_path: Path) -> None:
     lengths = summary["lengths"]
     assert lengths["lsh"]["retrained"].keys() == lengths["lsh"]["cropped"].keys() == {"4", "8"}
     average = pytest.approx(summary["table"][0]["mean"]["average"], abs=1e-3)
-    assert lengths["mmnn"]["retrained"]["8"][0] == average
+    assert lengths["auto"]["retrained"]["8"][0] == average
     definitions = {variant["name"]: variant["average"] for variant in summary["definitions"]}
     ours = definitions["whole ranking, expected ties (ours)"]
     assert definitions["whole ranking, ties in the worst order"] < ours
     assert definitions["whole ranking, ties in the best order"] > ours
     scores = {protocol["name"]: protocol["scores"] for protocol in summary["protocols"]}
-    assert scores["wiki"]["mmnn"][0] == average
+    assert scores["wiki"]["auto"][0] == average
     assert scores.keys() == {"wiki", "wiki/train-as-base"}  # no method here has posteriors
     assert steps
     for name in ("table", "lengths", "precision-recall"):

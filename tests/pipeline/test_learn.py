@@ -216,7 +216,7 @@ def test_an_existing_folder_is_refused_before_any_work(gallery: Path, tmp_path: 
         ({"seed": -1}, "seed must be an integer of at least 0, got -1"),
         (
             {"hasher": ClassRidge()},
-            r"classridge needs labels, but captions give pairs; use one of \['ccaitq', 'cmnn'",
+            r"classridge needs labels, but captions give pairs; use one of \['auto', 'ccaitq'",
         ),
     ],
 )

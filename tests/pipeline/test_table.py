@@ -17,7 +17,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from crossbit import (
     CCAITQ,
     ITQ,
-    MMNN,
+    AutoHash,
     ClassRidge,
     Collection,
     DataError,
@@ -213,8 +213,7 @@ def test_a_column_can_make_several_modalities_of_one_kind(things: Path) -> None:
     assert plan.table.inputs["title"][1] == ["a green thing"]
     assert plan.table.inputs["body"][1] == ["it is green", "it is very green"]
     assert plan.counts()["body"] == (84, 22)
-    assert isinstance(plan.hasher, RankedCCA)
-    assert isinstance(plan_table(things, text="title", labels="category").hasher, ClassRidge)
+    assert isinstance(plan.hasher, AutoHash)
 
 
 def test_tags_of_a_cell_are_one_input(things: Path) -> None:
@@ -289,7 +288,7 @@ def test_the_plan_is_shown_without_extracting(
     assert "image  image from photo: 62 inputs, 2 rows without; features: histograms" in lines[1]
     assert "body   text from notes: 84 inputs, 22 rows without; features: minilm" in lines[3]
     assert "1 named files do not exist" in lines[4]
-    assert lines[5] == "supervision: labels; method: classridge, 128 bits"
+    assert lines[5] == "supervision: labels; method: auto, 128 bits"
     assert "features take about" in lines[6]
     assert not (tmp_path / "shop").exists()
 
@@ -412,8 +411,8 @@ def test_one_modality_without_labels_is_learned_from_neighbors(
 ) -> None:
     plan = plan_table(things, vector="emb_*")
     assert plan.supervision == "neighbors"
-    assert "supervision: neighbors in the features; method: mmnn, 128 bits" in plan.summary()
-    hasher = MMNN(n_bits=16, steps=20)
+    assert "supervision: neighbors in the features; method: auto, 128 bits" in plan.summary()
+    hasher = AutoHash(n_bits=16)
     result = learn_table(things, tmp_path / "shop", vector="emb_*", hasher=hasher, test_size=0.4)
     report = result.reports["vector → vector"]
     assert report.relevance == "the 10 nearest neighbors of the query's features, by the cosine"
@@ -435,6 +434,8 @@ def test_rows_with_one_modality_each_are_learned_from_neighbors(tmp_path: Path) 
         "cache": tmp_path / "cache",
     }
     assert "each will find only itself" in plan_table(path, **options).summary()
+    with pytest.raises(DataError, match="nothing relates text to vector"):
+        plan_table(path, **options | {"hasher": None})
     result = learn_table(path, tmp_path / "out", **options)
     assert sorted(result.reports) == ["text → text", "vector → vector"]
     assert result.test_items == 6

@@ -117,6 +117,8 @@ class TablePlan:
             f"supervision: {_SUPERVISION[self.supervision]}; method: {self.hasher.name()},"
             f" {self.hasher.n_bits} bits"
         )
+        if self.supervision == "neighbors" and len(self.modalities) > 1:
+            lines.append("  no row has two modalities, so each will find only itself")
         seconds = format_seconds(self.seconds())
         processes = f"{self.workers} process{'es' * (self.workers > 1)}"
         lines.append(f"features take about {seconds} the first time, with {processes}")
@@ -182,12 +184,6 @@ def plan_table(
     for name in encoders:
         check_known(name, items.vectors, "modality of vectors")
     supervision = "labels" if labels is not None else _unlabeled(items)
-    if supervision == "neighbors" and len(modalities) > 1:
-        raise DataError(
-            f"{rows.name}: no row has two modalities and there are no labels, so nothing relates"
-            f" {' to '.join(modality.name for modality in modalities)}; name a column of labels, or"
-            " learn from one modality at a time"
-        )
     plan = TablePlan(
         table=items,
         modalities=modalities,
@@ -205,6 +201,12 @@ def plan_table(
                 f"{rows.name}: there is no input of {modality.name!r}: every cell of"
                 f" {_shorten(modality.columns)} is empty or names a file that does not exist"
             )
+    if supervision == "neighbors" and len(modalities) > 1 and hasher is None:
+        raise DataError(
+            f"{rows.name}: no row has two modalities and there are no labels, so nothing relates"
+            f" {' to '.join(modality.name for modality in modalities)}; name a column of labels, or"
+            " learn from one modality at a time"
+        )
     return plan
 
 
