@@ -35,11 +35,21 @@ def test_unseen_classes_are_found_better_than_with_codes_of_the_seen_ones() -> N
     views, labels = halves(360, 0)
     seen = labels < 8
     training = {name: rows[seen] for name, rows in views.items()}
-    model = AutoHash(n_bits=16, unseen_classes=True).fit(training, labels=labels[seen])
-    by_class = DCH(n_bits=16).fit(training, labels=labels[seen])
-    correlations = CCAITQ(n_bits=16).fit(training)
-    assert score_of_unseen(model) > score_of_unseen(by_class) + 0.1
-    assert score_of_unseen(model) > score_of_unseen(correlations) - 0.05
+    scores = {
+        kind: np.mean(
+            [
+                score_of_unseen(hasher.fit(training, labels=labels[seen], aligned=True))
+                for hasher in hashers
+            ]
+        )
+        for kind, hashers in {
+            "auto": [AutoHash(n_bits=16, unseen_classes=True, seed=seed) for seed in range(4)],
+            "by class": [DCH(n_bits=16)],
+            "correlations": [CCAITQ(n_bits=16, seed=seed) for seed in range(4)],
+        }.items()
+    }
+    assert scores["auto"] > scores["by class"] + 0.1
+    assert scores["auto"] > scores["correlations"] - 0.03
 
 
 def test_the_settings_are_those_that_find_classes_left_out_best() -> None:

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
+from itertools import product
 from os import PathLike
 from pathlib import Path
 from typing import Any, ClassVar
@@ -39,7 +39,6 @@ from crossbit.hashers.softap import SoftAP
 from crossbit.inputs import Preparation, prepare, prepare_posteriors
 from crossbit.inputs.posteriors import check_posteriors, fit_posteriors
 from crossbit.inputs.weak_labels import can_fill, repair_labels, too_few_labels
-from crossbit.linalg.cca import best_regularization
 from crossbit.metrics import AveragePrecision, from_labels, rank_vectors
 from crossbit.model.hashmodel import HashModel
 
@@ -51,6 +50,7 @@ _FROM_ROWS: _Kinds = (RankedCCA, CCAITQ)
 _MIN_JUDGED = 200  # labeled rows below which a choice of the code stage would be noise
 _MAX_COMPARED = 2000  # rows above which methods that learn from rows alone are not compared
 _MIN_LEFT_OUT = 20  # items in a fifth of the set, below which there is no choice
+_REGULARIZATIONS = (0.1, 1.0, 10.0, 100.0, 0.01)  # of correlations for unseen classes
 _POWERS = (1.0, 2.0)
 _CLASS_FOLDS = 3
 _MIN_CLASSES = 4
@@ -242,19 +242,16 @@ whichever finds counterparts of held-out rows better; of more than 2,000 rows `R
         method = CCAITQ(n_bits=self.n_bits, seed=self.seed)
         if not folds:
             return _Route(prepared, method)
-        tried: dict[str, float] = {}
-
-        def score(regularization: float, power: float) -> float:
-            hasher = replace(method, regularization=regularization, power=power)
-            values = choose({"": hasher}, iter(folds), by_labels).scores[""]
-            tried[f"regularization {regularization:.3g}, power {power:g}"] = values
-            return values
-
-        searched = {power: best_regularization(partial(score, power=power)) for power in _POWERS}
-        power = max(searched, key=lambda power: searched[power][1])
-        card = {"classes held out": {name: f"{value:.2f}" for name, value in tried.items()}}
-        method = replace(method, power=power, regularization=searched[power][0])
-        return _Route(prepared, method, card)
+        candidates = {
+            f"regularization {regularization:g}, power {power:g}": replace(
+                method, regularization=regularization, power=power
+            )
+            for regularization, power in product(_REGULARIZATIONS, _POWERS)
+        }
+        scores = choose(candidates, iter(folds), by_labels).scores
+        best = max(scores, key=lambda name: scores[name])
+        card = {"classes held out": {name: f"{score:.2f}" for name, score in scores.items()}}
+        return _Route(prepared, candidates[best], card)
 
     def _refuse_candidates(self) -> None:
         if self.candidates is not None:
