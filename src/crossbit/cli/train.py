@@ -100,7 +100,7 @@ def _fit(
       crossbit fit toy --method dch --set inputs=posteriors --out toy-model
       crossbit fit toy --method ccaitq -b 64 --set regularization=0.1 -o toy-model-64
       crossbit fit toy --neighbors cosine --bits 128 --out toy-distilled
-      crossbit fit toy --ray local --workers 2 --out toy-model
+      crossbit fit toy --method mmnn --ray local --workers 2 --out toy-model
     """
     hasher = make_hasher(method, config=config, settings=settings, n_bits=bits, seed=seed)
     check_installed(*hasher.libraries, *(() if ray is None else ("ray",)))

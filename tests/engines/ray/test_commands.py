@@ -26,7 +26,9 @@ def test_fit_and_encode_on_a_local_cluster(tmp_path: Path) -> None:
     settings = ("steps=10", "inputs=standardize", "loss=contrastive")
     quick = ("--bits", "16", *(word for setting in settings for word in ("--set", setting)))
     on_ray = ("--ray", "local", "--workers", "2")
-    assert "trained by mmnn" in crossbit("fit", toy, "--out", model, *quick, *on_ray)
+    assert "trained by mmnn" in crossbit(
+        "fit", toy, "--method", "mmnn", "--out", model, *quick, *on_ray
+    )
     X = Dataset.load(toy).views["image"]
     encode = ("encode", model, toy / "image.npy", "-m", "image", *on_ray)
     crossbit(*encode, "--out", codes)

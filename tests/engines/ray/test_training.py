@@ -14,7 +14,7 @@ from crossbit.distributed import fit
 from tests.engines.ray.processes import named
 
 pytestmark = pytest.mark.usefixtures("cluster")
-HASHER = MMNN(n_bits=32, inputs="standardize", loss="contrastive", steps=60, validation=0.1)
+HASHER = MMNN(n_bits=32, margin="75%", steps=60, validation=0.1)
 
 
 @pytest.fixture(scope="module")
