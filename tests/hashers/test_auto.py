@@ -139,15 +139,6 @@ def test_few_similar_rows_run_the_first_method() -> None:
     assert "candidates" not in card
 
 
-def test_what_was_chosen_on_four_fifths_of_the_rows_is_kept() -> None:
-    views, _ = make_views(110)
-    model = AutoHash(n_bits=16).fit(views)
-    settings = model.card["settings"]
-    assert settings["regularization"] is not None
-    repeated = HASHERS[model.card["chosen"]].from_configuration({**settings, "inputs": "auto"})
-    assert repeated.fit(views).fingerprint() == model.fingerprint()
-
-
 @pytest.mark.parametrize(
     "supervision",
     [{}, {"neighbors": "cosine(5)"}, {"pairs": WITHIN}],

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,12 +32,10 @@ class Verdict:
     Attributes:
         name: Its name.
         scores: Candidate → mean score on rows left out, in percent.
-        facts: Candidate → the card of its model of the last fold.
     """
 
     name: str
     scores: Mapping[str, float]
-    facts: Mapping[str, Mapping[str, Any]]
 
     def card(self) -> dict[str, str]:
         """Return the scores for a model card."""
@@ -57,7 +54,6 @@ def choose(candidates: Mapping[str, Hasher], folds: Iterator[Fold], judge: Judge
         judge: Scores the codes of rows left out.
     """
     values: dict[str, list[_Floats]] = {name: [np.empty(0)] for name in candidates}
-    facts: dict[str, Mapping[str, Any]] = {}
     for training, left_out in folds:
         for name, hasher in candidates.items():
             model = hasher._learn(training, checkpoint=None, on_step=None)
@@ -65,7 +61,6 @@ def choose(candidates: Mapping[str, Hasher], folds: Iterator[Fold], judge: Judge
                 modality: model.encode(modality, view) for modality, view in left_out.views.items()
             }
             values[name].append(judge(left_out, codes))
-            facts[name] = model.card
     scores = {name: np.concatenate(parts) for name, parts in values.items()}
     means = {name: 100 * float(np.nanmean(own)) for name, own in scores.items()}
     first = chosen = next(iter(candidates))
@@ -74,7 +69,7 @@ def choose(candidates: Mapping[str, Hasher], folds: Iterator[Fold], judge: Judge
         error = difference.std() / np.sqrt(max(len(difference) - 1, 1))
         if difference.mean() > 2 * error and means[name] > means[chosen]:
             chosen = name
-    return Verdict(chosen, means, facts)
+    return Verdict(chosen, means)
 
 
 def halves(data: TrainingSet, seed: int) -> Iterator[Fold]:

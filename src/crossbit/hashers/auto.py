@@ -218,11 +218,7 @@ whichever finds counterparts of held-out rows better; of more than 2,000 rows `R
         if len(methods) == 1 or many or n_left_out < _MIN_LEFT_OUT:
             return _Route(prepared, next(iter(methods.values())))
         verdict = choose(methods, iter(folds), by_counterparts)
-        method = methods[verdict.name]
-        # What the method chose for four fifths of the rows is not searched again.
-        facts = verdict.facts[verdict.name]
-        settled = {f.name: facts[f.name] for f in fields(method) if f.name in facts}
-        return _Route(prepared, replace(method, **settled), {"candidates": verdict.card()})
+        return _Route(prepared, methods[verdict.name], {"candidates": verdict.card()})
 
     def _for_unseen_classes(self, data: TrainingSet) -> "_Route":
         """`CCAITQ` with the settings that find classes best which were left out of training.

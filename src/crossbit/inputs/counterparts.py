@@ -12,7 +12,7 @@ from crossbit.data.training_set import TrainingSet
 from crossbit.errors import DataError
 from crossbit.inputs.steps import fit_steps
 from crossbit.linalg.cca import CCA, best_regularization
-from crossbit.metrics.counterparts import reciprocal_rank
+from crossbit.metrics.counterparts import reciprocal_ranks
 from crossbit.model.layers import apply_layers
 
 # Steps → the regularization at which the search begins.
@@ -27,9 +27,10 @@ _DIRECTIONS = 512
 def choose_by_counterparts(data: TrainingSet, names: Sequence[str], seed: int) -> str:
     """Choose between scaled columns and RBF features for modalities without labels.
 
-    Canonical correlations are fitted on four fifths of the items with each preparation; the one at
-    which the rows of the held-out items best find their counterparts is chosen. Without linked rows
-    of two modalities, or with too few of them, columns are scaled.
+    Canonical correlations are fitted on four fifths of the items with each preparation. RBF
+    features are chosen if the rows of the held-out items find their counterparts better with them,
+    by more than a standard error. Without linked rows of two modalities, or with too few of them,
+    columns are scaled.
 
     Args:
         data: The training set.
@@ -63,11 +64,21 @@ def choose_by_counterparts(data: TrainingSet, names: Sequence[str], seed: int) -
             means[name] = bag.means(rows)
         cca = CCA({name: rows[train] for name, rows in means.items()}, max_axes=_MAX_AXES)
         rows_out = {name: rows[held_out] for name, rows in means.items()}
-        _, scores[steps] = best_regularization(partial(_rank, cca, rows_out), start)
-    return max(scores, key=lambda steps: scores[steps])
+        best, _ = best_regularization(partial(_mean_rank, cca, rows_out), start)
+        scores[steps] = _ranks(cca, rows_out, best)
+    linear, curved = scores.values()
+    gain = curved - linear
+    clear = gain.mean() > gain.std() / np.sqrt(max(len(gain) - 1, 1))
+    return list(_CANDIDATES)[int(clear)]
 
 
-def _rank(cca: CCA, rows: Mapping[str, NDArray[Any]], regularization: float) -> float:
-    """Mean reciprocal rank of the counterparts of rows in the canonical directions."""
+def _mean_rank(cca: CCA, rows: Mapping[str, NDArray[Any]], regularization: float) -> float:
+    return float(_ranks(cca, rows, regularization).mean())
+
+
+def _ranks(
+    cca: CCA, rows: Mapping[str, NDArray[Any]], regularization: float
+) -> NDArray[np.float64]:
+    """Reciprocal ranks of the counterparts of rows in the canonical directions."""
     W = cca.directions(_DIRECTIONS, regularization)
-    return reciprocal_rank({name: (rows[name] - cca.mean[name]) @ W[name] for name in rows})
+    return reciprocal_ranks({name: (rows[name] - cca.mean[name]) @ W[name] for name in rows})
