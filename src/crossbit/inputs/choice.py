@@ -23,9 +23,11 @@ _POWERS = (1.0, 2.0, 3.0)
 _BANDWIDTHS = (0.5, 1.0, 2.0, 4.0)
 _LINEAR_ROWS = 1500  # that suffice to compare linear features
 _RBF_ROWS = 1000  # that suffice to compare bandwidths
-_RBF_LANDMARKS = 300  # the same
+_RBF_LANDMARKS = 300  # the same, and the number of landmarks below …
+_MANY_ROWS = 1000  # … this many rows
+_MANY_LANDMARKS = 500  # from there on
 _TOLERANCE = 1.1  # factor of the least error up to which features of one kind are of use
-_RBF_TOLERANCE = 1.3  # the same for RBF features beside linear ones
+_RBF_TOLERANCE = 1.3  # the same for RBF features compared with linear ones
 _BASIS_ROWS = 2500  # from which principal directions are computed
 _JITTER = 1e-4  # added to the similarity of a landmark to itself, 1
 
@@ -39,7 +41,7 @@ class Candidate:
         layers: From raw rows to features.
         features: Features of the training rows, shape (n, m).
         error: Squared error of a left-out row, summed over classes, at the best penalty.
-        penalty: That penalty, beside the sum over rows of the squared errors.
+        penalty: That penalty, relative to the sum of squared errors over rows.
         power: Exponent of the variances of the principal directions, see `basis`.
         landmarks: Row numbers of the RBF landmarks; none for linear features.
         kernel: The RBF layer if the regression's penalty is the norm of the kernel's space.
@@ -101,29 +103,24 @@ class Preparations:
     @property
     def best(self) -> Candidate:
         """The preparation with the least error."""
-        return min([*self.linear, *self.rbf], key=lambda preparation: preparation.error)
+        return min([*self.linear, *self.rbf], key=lambda candidate: candidate.error)
 
 
-def choose_steps(
-    X: NDArray[np.floating], T: Floats, *, seed: int, n_landmarks: int | None = None
-) -> Preparations:
+def choose_steps(X: NDArray[np.floating], T: Floats, *, seed: int) -> Preparations:
     """Prepare rows in several ways and compare the leave-one-out errors of ridge regression.
 
     Args:
         X: Raw rows, shape (n, d).
         T: Class membership, zeros and ones, shape (n, classes).
         seed: Seed of the landmarks, and of the rows that are compared where there are many.
-        n_landmarks: Maximum number of RBF landmarks; by default 300 below 1000 rows, otherwise 500.
     """
-    if n_landmarks is None:
-        n_landmarks = 300 if len(X) < 1000 else 500
     random = np.random.default_rng(seed)
     order = random.permutation(len(X))
     rows = np.sort(order[:_LINEAR_ROWS])
     linear = _by_error([_linear(steps, X, T, rows, random) for steps in (*_SCALED, *_CENTERED)])
     useful = [each for each in linear[:2] if each.error <= _TOLERANCE * linear[0].error]
     powered = _by_error([_with_best_power(each, T, rows) for each in useful])
-    return Preparations(powered, _rbf(linear, T, order, n_landmarks))
+    return Preparations(powered, _rbf(linear, T, order))
 
 
 def best_steps(X: NDArray[np.floating], T: Floats, *, seed: int) -> tuple[list[Layer], str]:
@@ -138,8 +135,8 @@ def best_steps(X: NDArray[np.floating], T: Floats, *, seed: int) -> tuple[list[L
     return best.layers, best.name
 
 
-def _by_error(preparations: Sequence[Candidate]) -> list[Candidate]:
-    return sorted(preparations, key=lambda preparation: preparation.error)
+def _by_error(candidates: Sequence[Candidate]) -> list[Candidate]:
+    return sorted(candidates, key=lambda candidate: candidate.error)
 
 
 def _linear(
@@ -157,7 +154,7 @@ def _with_best_power(linear: Candidate, T: Floats, rows: Ints) -> Candidate:
     return replace(linear, error=error, penalty=penalty, power=power)
 
 
-def _rbf(linear: Sequence[Candidate], T: Floats, order: Ints, n_landmarks: int) -> list[Candidate]:
+def _rbf(linear: Sequence[Candidate], T: Floats, order: Ints) -> list[Candidate]:
     """RBF features as a kernel and as similarities, each at its best bandwidth.
 
     They are tried on scaled columns and on columns that are only centered: where all columns have
@@ -168,7 +165,7 @@ def _rbf(linear: Sequence[Candidate], T: Floats, order: Ints, n_landmarks: int) 
     kernel = min(trials, key=lambda trial: trial.error)
     similarities = _best_bandwidth(kernel.base, T, order, is_kernel=False)
     least = min(kernel.error, similarities.error)
-    landmarks = order[:n_landmarks]
+    landmarks = order[: _RBF_LANDMARKS if len(order) < _MANY_ROWS else _MANY_LANDMARKS]
     return _by_error(
         [
             trial.prepare(landmarks)

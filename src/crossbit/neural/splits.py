@@ -78,17 +78,6 @@ class Subset:
             validation[name] = np.flatnonzero(data.present[name] & chosen)
         return cls.of(data, training), cls.of(data, validation)
 
-    @classmethod
-    def sample(cls, data: TrainingSet, max_rows: int, seed: int) -> "Subset":
-        """Return random rows of each view; of an aligned set the same items in all views."""
-        rows = {}
-        for number, (name, present) in enumerate(data.present.items()):
-            random = np.random.default_rng([seed, 7, 0 if data.aligned else number])
-            rank = random.permutation(len(present))
-            candidates = np.flatnonzero(present)
-            rows[name] = np.sort(candidates[np.argsort(rank[candidates])[:max_rows]])
-        return cls.of(data, rows)
-
     @property
     def modalities(self) -> list[str]:
         """Names of the views."""
