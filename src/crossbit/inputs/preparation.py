@@ -12,13 +12,15 @@ from crossbit.data.training_set import TrainingSet
 from crossbit.errors import DataError
 from crossbit.inputs.choice import best_steps
 from crossbit.inputs.counterparts import choose_by_counterparts
-from crossbit.inputs.posteriors import Posteriors, check_posteriors, fit_posteriors
+from crossbit.inputs.posteriors import Posteriors, fit_posteriors
 from crossbit.inputs.steps import fit_steps
 from crossbit.model.hashmodel import HashModel
 from crossbit.model.layers import Layer, apply_layers
 
 Inputs: TypeAlias = str | Mapping[str, str]
 """``"none"``, steps joined by ``+``, ``"auto"`` or ``"posteriors"``; or modality → one of them."""
+
+_MAX_LABELED = 20_000  # rows that choose inputs by their labels
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +84,7 @@ def prepare(
             " 'standardize', with online training"
         )
     if by_classes:
-        fitted = prepare_posteriors(data, _fit_checked(data, by_classes, seed), by_classes)
+        fitted = prepare_posteriors(data, _fit_posteriors(data, by_classes, seed), by_classes)
         layers |= fitted.layers
         views |= {name: fitted.data.views[name] for name in by_classes}
         summary |= fitted.summary
@@ -93,23 +95,20 @@ def prepare(
     for number, (name, view) in enumerate(data.views.items()):
         if name in layers:
             continue
-        steps = inputs[name]
-        if steps == "none":
+        if inputs[name] == "none":
             layers[name], views[name] = [], view
             continue
         random = np.random.default_rng([seed, 2, number])
-        if steps == "auto" and name in labeled:
-            known = is_known(data.labels[name]) & data.present[name]
-            labels = data.labels[name][known]
-            member = labels if labels.ndim == 2 else labels[:, None] == np.unique(labels)
-            X = np.asarray(view[known], np.float32)
-            layers[name], steps = best_steps(X, member.astype(np.float32), seed=seed)
+        if inputs[name] == "auto" and name in labeled:
+            layers[name], summary[name] = _fit_by_labels(data, name, seed, random)
         else:
-            steps = chosen_steps if steps == "auto" else steps
-            layers[name] = fit_steps(steps, view[data.present[name]], random)
-        rows = LazyRows(view, layers[name])
-        views[name] = rows if lazy else rows.load(data.present[name])
-        summary[name] = steps
+            summary[name] = chosen_steps if inputs[name] == "auto" else inputs[name]
+            # A view without absent rows is not copied: only a sample of it is read.
+            present = data.present[name]
+            rows = view if present.all() else view[present]
+            layers[name] = fit_steps(summary[name], rows, random)
+        prepared = LazyRows(view, layers[name])
+        views[name] = prepared if lazy else prepared.load(data.present[name])
     return Preparation(replace(data, views=views, posteriors=posteriors), layers, summary)
 
 
@@ -119,15 +118,30 @@ def _has_classes(data: TrainingSet, name: str) -> bool:
     return len(np.unique(labels, axis=0)) > 1
 
 
-def _fit_checked(data: TrainingSet, names: Sequence[str], seed: int) -> Posteriors:
+def _fit_by_labels(
+    data: TrainingSet, name: str, seed: int, random: np.random.Generator
+) -> tuple[list[Layer], str]:
+    """Return the layers and the name of the inputs from which ridge regression finds classes best.
+
+    Of many labeled rows, a random sample decides.
+    """
+    known = np.flatnonzero(is_known(data.labels[name]) & data.present[name])
+    if len(known) > _MAX_LABELED:
+        known = np.sort(random.choice(known, _MAX_LABELED, replace=False))
+    labels = data.labels[name][known]
+    member = labels if labels.ndim == 2 else labels[:, None] == np.unique(labels)
+    X = np.asarray(data.views[name][known], np.float32)
+    return best_steps(X, member.astype(np.float32), seed=seed)
+
+
+def _fit_posteriors(data: TrainingSet, names: Sequence[str], seed: int) -> Posteriors:
+    """Fit the posteriors of some modalities."""
     part = replace(
         data,
         views={name: data.views[name] for name in names},
         present={name: data.present[name] for name in names},
         labels={name: data.labels[name] for name in names if name in data.labels},
     )
-    if (problem := check_posteriors(part)) is not None:
-        raise DataError(f"inputs='posteriors': {problem}")
     return fit_posteriors(part, seed)
 
 
