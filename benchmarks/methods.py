@@ -1,6 +1,6 @@
 """The field's methods beside the values of their authors' code: `python benchmarks/methods.py`.
 
-``--only auto`` runs one of them. `AutoHash`, which has no other authors, is beside
+``--only auto`` runs one of them. `AutoHash`, which has no other authors, is next to
 them. Needs the folder CROSSBIT_DATA with the data sets wiki and digits. Queries and base are the
 test rows, both hashed; the score is the mean of both directions of the mean average precision over
 the whole ranking, expected over ties. Prints JSON lines.

@@ -84,7 +84,7 @@ whichever finds counterparts of held-out rows better; of more than 2,000 rows `R
     Args:
         nested: Make the first 16, 32, 64, … bits good codes of their own.
         unseen_classes: Learn codes for classes that are not among the training labels.
-        candidates: Names of methods to choose from, instead of those of the table.
+        candidates: Names of the methods to choose from; by default the ones in the table.
         device: Of networks: ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"mps"``.
 
     Example:
@@ -206,8 +206,8 @@ whichever finds counterparts of held-out rows better; of more than 2,000 rows `R
     def _from_rows(self, data: TrainingSet) -> "_Route":
         """The method whose codes find the counterparts of rows left out best.
 
-        Of many rows, `RankedCCA` learns: it compares its start, which is nearly that of `CCAITQ`,
-        with the result on rows of its own that are left out.
+        With many rows `RankedCCA` is used without a comparison: it starts almost like `CCAITQ` and
+        keeps what it learns only if that is better on held-out rows.
         """
         prepared = prepare(data, dict.fromkeys(data.views, "auto"), self.seed)
         methods = self._methods(self._kinds(_FROM_ROWS), prepared.data)
@@ -328,7 +328,7 @@ def _unhashed(data: TrainingSet) -> float:
 
 
 def _class_folds(data: TrainingSet, seed: int) -> Iterator[Fold]:
-    """Yield the rows of two thirds of the classes, and those of the other classes."""
+    """Yield folds that leave out the rows of a third of the classes."""
     labels = next(iter(data.labels.values()), np.empty(0, np.int64))
     random = np.random.default_rng([seed, 11])
     complete = np.logical_and.reduce(list(data.present.values()))

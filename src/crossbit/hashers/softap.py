@@ -28,7 +28,7 @@ _BIAS = 0.5  # first biases, in standard deviations of the scores
 
 @dataclass(frozen=True, eq=False)
 class _Side:
-    """Rows of one modality in a batch; ``number`` is that of its bias."""
+    """Rows of one modality in a batch, and the number of its bias."""
 
     number: int
     views: _Floats

@@ -53,7 +53,7 @@ class Posteriors:
             NaN where a row is absent from its view.
         classes: Class number of each column.
         multi_label: Whether a row may have several classes: then each posterior is a probability
-            of its own, otherwise those of a row sum to 1.
+            of its own, otherwise the posteriors of a row sum to 1.
         summary: Modality → the classifiers and their log-loss, one line for the model card.
     """
 
@@ -286,7 +286,7 @@ class _Stacking:
             scores[held_out] = forest(X[held_out])
             if k == 0 and not self._is_used(others, scores, held_out):
                 return None
-            trees += grown[::2]  # half of the trees of all folds are still more than those of one
+            trees += grown[::2]  # half of them, over all folds, are still more than one fold has
         forest = join_trees(
             trees,
             prior=self.T.mean(axis=0),
@@ -296,7 +296,7 @@ class _Stacking:
         return _StackPart(f"{len(trees)} trees", [layer, forest], scores)
 
     def _is_used(self, others: Sequence[Floats], scores: Floats, rows: NDArray[np.bool_]) -> bool:
-        """Whether scores get a weight beside those of others on some rows."""
+        """Whether the classifier gets a weight in the sum with the others, on some rows."""
         parts = [part[rows] for part in [*others, scores]]
         weights = replace(self, T=self.T[rows]).weigh(parts)
         return bool(weights[-1] >= _MIN_WEIGHT * weights.sum())

@@ -38,16 +38,16 @@ _Ints = NDArray[np.int64]
 _Floats = NDArray[np.float64]
 _MIN_LABELS = 20  # labeled rows that always suffice, if they are …
 _MIN_LABELS_PER_CLASS = 2  # … on average
-_FEW = 0.2  # share of labeled rows from which on fewer suffice
+_FEW = 0.2  # share of labeled rows above which fewer labels suffice
 _MIN_AGREEMENT = 0.2  # of views, beyond chance, with which still fewer suffice
-_MIN_UNKNOWN = 0.1  # share of unknown labels from which on they are filled in
+_MIN_UNKNOWN = 0.1  # least share of unknown labels that is filled in
 _MAX_ROWS = 10_000  # rows among which labels spread
 _NEIGHBORS = 10
 _SPREADS = 30  # steps of propagation
 _REACH = 0.85  # share of a score that moves on in each step
 _FOLDS = 10
 _MIN_ROWS = 50  # labeled rows of two views that show how many labels are wrong
-_MIN_NOISE = 0.1  # share of wrong labels from which on labels are corrected
+_MIN_NOISE = 0.1  # least share of wrong labels that is corrected
 _MAX_NOISE = 0.9  # as a share of the noise of random labels
 _NOISES = 20  # values of ε that are compared
 _WEIGHTS = (0.25, 0.5, 0.75, 1.0, 1.25)  # values of w that are compared
@@ -206,7 +206,7 @@ def _scaled(rows: NDArray[np.floating]) -> NDArray[np.float32]:
 
 
 def _normalized(scores: _Floats) -> _Floats:
-    """Return scores of which those of a row sum to 1, and none is zero."""
+    """Return positive scores that sum to 1 in each row."""
     total = np.maximum(scores.sum(axis=1, keepdims=True), 1e-12)
     return np.asarray(np.maximum(scores / total, _FLOOR))
 
