@@ -57,7 +57,8 @@ def _parse(step: str, steps: str) -> tuple[str, list[float]]:
         return match[1], [float(number) for number in (match[2] or "").split(",") if number.strip()]
     except ValueError:
         raise DataError(
-            f"unknown input step {step!r} in {steps!r}; known, joined by '+': {sorted(KNOWN)}"
+            f"unknown input step {step!r} in {steps!r}; known, joined by '+': {sorted(KNOWN)};"
+            " or 'auto' or 'posteriors' alone"
         ) from None
 
 
