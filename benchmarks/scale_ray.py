@@ -112,32 +112,39 @@ def into(folder: Path, X: Any, model: HashModel, job: distributed.EncodingJob) -
 
 
 def training(folder: Path, workers: int, address: str) -> Iterator[Row]:
-    """Measure conjugate gradients on all pairs of 4000 rows of two modalities."""
+    """Measure mini-batches of 256 rows of two modalities, here and on each number of workers.
+
+    Each worker draws its own batches, so that a step of two workers sees twice as many rows.
+    """
     synthetic(n=4000).save(folder / "data")
-    hasher = MMNN(n_bits=64, inputs="standardize", loss="contrastive", steps=20, validation=0.0)
+    data = Dataset.load(folder / "data").fit_arguments(None)
+    hasher = MMNN(n_bits=64, hidden=(256,), optimizer="adam", steps=1500, validation=0.0)
     rates = []
-    for where in ("local", "ray"):
+    for count in (0, *sorted({1, workers})):
         watch = Watch()
 
         def on_step(step: Step, watch: Watch = watch) -> None:
             watch.note(step.number - sum(watch.counts))
 
-        if where == "local":
-            hasher.fit(**Dataset.load(folder / "data").fit_arguments(None), on_step=on_step)
+        if not count:
+            hasher.fit(**data, on_step=on_step)
         else:
             distributed.fit(
                 hasher,
                 folder / "data",
-                folder / "fitted",
-                workers=workers,
+                folder / f"fitted-{count}",
+                workers=count,
                 address=address,
                 on_step=on_step,
             )
         rates.append(watch.rate())
-        line: Row = {"what": "train", "where": where, "workers": 1 if where == "local" else workers}
-        yield line | {
-            "steps_per_second": round(rates[-1], 2),
-            "times_as_fast": round(rates[-1] / rates[0], 2),
+        yield {
+            "what": "train",
+            "where": "ray" if count else "local",
+            "workers": count or 1,
+            "milliseconds_per_step": round(1000 / rates[-1], 2),
+            "rows_per_second": round(256 * (count or 1) * rates[-1]),
+            "times_as_fast": round((count or 1) * rates[-1] / rates[0], 2),
         }
 
 

@@ -1,9 +1,11 @@
-"""Training of networks: `python benchmarks/train.py speed | nus | online | threads`, JSON lines.
+"""Training of networks: `python benchmarks/train.py literal|speed|online|threads`, JSON lines.
 
-speed   CPU time until the full objective is within 1 % of the lowest value of all contestants:
-        this project against a plain torch loop over mini-batches of pairs with the same pairs and
-        threads, at its best batch size and learning rate.
-nus     Evaluations of the objective in five minutes at the size of NUS-WIDE, and peak memory.
+literal CPU seconds of the paper's network on Wiki, `MMNN.as_printed("wiki")`, and its loss, for
+        `literal FOLDER [SEEDS]` with the folder of a data set that has the modalities image and
+        text and a split train.
+speed   CPU seconds until the full objective is within 1 % of the lowest value of all contestants:
+        conjugate gradients and L-BFGS of this project against a plain torch loop over mini-batches
+        of the same pairs, at its best batch size and learning rate.
 online  Anonymous memory of online training on memory-mapped views of 10⁵ and 10⁶ rows.
 threads Seconds and CPU seconds of a fit of 500 and of 1,400 rows with nothing set, with
         the threads that training picks and with fixed numbers of them, alone and beside two busy
@@ -12,7 +14,6 @@ threads Seconds and CPU seconds of a fit of 500 and of 1,400 rows with nothing s
 
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -24,17 +25,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from crossbit import MMNN, Pairs, pairs_from_labels
-from crossbit.data import training_set
-from crossbit.linalg.optimize import LBFGS, ConjugateGradients, Optimizer
-from crossbit.neural import losses
-from crossbit.neural.batches import make_batches
-from crossbit.neural.config import TrainConfig
-from crossbit.neural.networks import Network
-from crossbit.neural.objective import Evaluation, Objective
-from crossbit.neural.splits import Features, Subset
+from crossbit import MMNN, Dataset, Pairs, pairs_from_labels
+from crossbit._progress import Step
 
 SETS = (("image", "text"), ("image", "image"), ("text", "text"))
 DECAY = 0.02  # keeps the minimum finite, so that "within 1 % of it" is well-defined
@@ -49,71 +43,51 @@ def say(**row: Any) -> None:  # noqa: ANN401
     )
 
 
-def views_of(labels: np.ndarray, seed: int) -> dict[str, np.ndarray]:
-    """Return 500-D and 1000-D rows around one center per class, with much noise."""
-    random = np.random.default_rng(seed)
+def literal(folder: str, seeds: int = 5) -> None:
+    """Time fits of the paper's network with one and two layers."""
+    data = Dataset.load(folder).fit_arguments("train")
+    for layers, seed in product((1, 2), range(seeds)):
+        hasher = MMNN.as_printed("wiki", layers=layers, seed=seed)  # type: ignore[arg-type]
+        start = time.process_time()
+        model = hasher.fit(**data)
+        spent = round(time.process_time() - start, 2)
+        loss = model.card["training"]["loss"]
+        say(benchmark="literal", layers=layers, seed=seed, cpu_seconds=spent, loss=loss)
+
+
+def problem(n: int, n_pairs: int) -> tuple[dict[str, np.ndarray], list[Pairs]]:
+    """Return 500-D and 1000-D rows around one center per class, and pairs of them."""
+    labels = np.random.default_rng(0).integers(0, 20, n)
+    random = np.random.default_rng(1)
     views = {}
     for name, width in (("image", 500), ("text", 1000)):
-        rows = random.standard_normal((len(labels), width), dtype=np.float32)
-        rows += 0.12 * random.standard_normal((labels.max() + 1, width), dtype=np.float32)[labels]
+        rows = random.standard_normal((n, width), dtype=np.float32)
+        rows += 0.12 * random.standard_normal((20, width), dtype=np.float32)[labels]
         views[name] = rows
-    return views
-
-
-def problem(
-    n: int, n_pairs: int, n_bits: int, optimizer: str
-) -> tuple[Objective, Evaluation, list[Pairs]]:
-    """Return the paper's NUS problem: margins 7 and 3, α 0.3, a linear layer and tanh."""
-    labels = np.random.default_rng(0).integers(0, 20, n)
-    pairs = [
+    return views, [
         pairs_from_labels(labels, left, right, n_similar=n_pairs, n_dissimilar=n_pairs, seed=k)
         for k, (left, right) in enumerate(SETS)
     ]
-    data = training_set(views_of(labels, 1), pairs=pairs)
+
+
+def ours(optimizer: Any, n: int, n_pairs: int, n_bits: int, steps: int) -> Curve:  # noqa: ANN401
+    views, pairs = problem(n, n_pairs)
     hasher = MMNN(
         n_bits=n_bits,
-        margin={"image-text": 7, "default": 3},
-        alpha=0.3,
-        loss="contrastive",
-        optimizer=optimizer,  # type: ignore[arg-type] # one of ours
         inputs="none",
+        margin={"image-text": 7.0, "default": 3.0},
+        optimizer=optimizer,
         decay=DECAY,
+        steps=steps,
+        validation=0.0,
     )
-    config = TrainConfig.resolve(vars(hasher), data)
-    subset = Subset.whole(data)
-    random = np.random.default_rng(2)
-    networks = {
-        name: Network.random([view.shape[1], n_bits], random) for name, view in data.views.items()
-    }
-    batches = make_batches(subset, config)
-    features = Features(subset, torch.device("cpu"), lazy=False)
-    objective = Objective(networks, batches.terms, features, config)
-    return objective, objective.at(batches.batch(1), noise=1, beta=1.0), pairs
+    curve: Curve = []
+    start = time.process_time()
 
+    def note(step: Step) -> None:
+        curve.append((time.process_time() - start, step.loss or 0.0))
 
-def make_optimizer(name: str) -> Optimizer:
-    return LBFGS() if name == "lbfgs" else ConjugateGradients()
-
-
-def decay_cost(objective: Objective) -> Tensor:
-    """Return the weight decay of all weight matrices."""
-    squares = [p.square().sum() for p in objective.parameters if p.ndim > 1]
-    return 0.5 * DECAY * torch.stack(squares).sum()
-
-
-def ours(optimizer: str, n: int, n_pairs: int, n_bits: int, steps: int) -> Curve:
-    objective, evaluate, _ = problem(n, n_pairs, n_bits, optimizer)
-    method = make_optimizer(optimizer)
-    x = objective.vector()
-    curve = [(0.0, evaluate(x)[0])]
-    spent = 0.0
-    for _ in range(steps):
-        start = time.process_time()
-        x, value = method.step(x, evaluate)
-        spent += time.process_time() - start
-        curve.append((spent, value))
-        if method.converged:
-            break
+    hasher.fit(views, pairs=pairs, on_step=note)
     return curve
 
 
@@ -133,67 +107,40 @@ def mini_batches(
 
 def plain(batch: int, rate: float, n: int, n_pairs: int, n_bits: int, seconds: float) -> Curve:
     """Run the obvious loop: embed both sides of a batch of pairs and take a step with Adam."""
-    objective, evaluate, pairs = problem(n, n_pairs, n_bits, "cg")
-    X = {name: objective.features.take(name, None) for name in objective.networks}
-    method = torch.optim.Adam(objective.parameters, lr=rate)
-    curve = [(0.0, evaluate(objective.vector())[0])]
+    views, pairs = problem(n, n_pairs)
+    X = {name: torch.from_numpy(view) for name, view in views.items()}
+    networks = {name: nn.Linear(view.shape[1], n_bits) for name, view in views.items()}
+    parameters = [p for network in networks.values() for p in network.parameters()]
+
+    def objective(parts: list[tuple[Tensor, Tensor, Tensor]]) -> Tensor:
+        squares = [p.square().sum() for p in parameters if p.ndim > 1]
+        loss = 0.5 * DECAY * torch.stack(squares).sum()
+        for (left, right), (i, j, similar) in zip(SETS, parts, strict=True):
+            u = torch.tanh(networks[left](X[left][i]))
+            v = torch.tanh(networks[right](X[right][j]))
+            margin, weight = (7.0, 1.0) if left != right else (3.0, 0.3)
+            distance = (u - v).square().sum(dim=1).clamp(min=1e-12).sqrt()
+            pull = distance[similar].square().mean()
+            push = (margin - distance[~similar]).relu().square().mean()
+            loss = loss + 0.5 * weight * (pull + push)
+        return loss
+
+    everything = next(mini_batches(pairs, len(pairs[0]), seed=0))
+    method = torch.optim.Adam(parameters, lr=rate)
+    curve: Curve = []
     spent = last_evaluated = 0.0
     for parts in mini_batches(pairs, batch, seed=3):
         start = time.process_time()
-        loss = decay_cost(objective)
-        for (left, right), (i, j, similar) in zip(SETS, parts, strict=True):
-            u = torch.tanh(objective.networks[left](X[left][i]))
-            v = torch.tanh(objective.networks[right](X[right][j]))
-            margin, weight = (7.0, 1.0) if left != right else (3.0, 0.3)
-            loss = loss + weight * losses.contrastive(u, v, similar, margin=margin)
+        loss = objective(parts)
         method.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         method.step()
         spent += time.process_time() - start
         if spent - last_evaluated > seconds / 60:
-            curve.append((spent, evaluate(objective.vector())[0]))
+            with torch.no_grad():
+                curve.append((spent, float(objective(everything))))
             last_evaluated = spent
         if spent > seconds:
-            break
-    return curve
-
-
-def accumulated(batch: int, n: int, n_pairs: int, n_bits: int, steps: int, seconds: float) -> Curve:
-    """Run the same conjugate gradients with evaluations that loop over mini-batches of pairs."""
-    objective, full, pairs = problem(n, n_pairs, n_bits, "cg")
-    X = {name: objective.features.take(name, None) for name in objective.networks}
-    rounds = -(-len(pairs[0]) // batch)
-
-    def evaluate(x: Tensor) -> tuple[float, Tensor]:
-        objective.load(x)
-        total = 0.0
-        gradient = torch.zeros_like(x)
-        batches = mini_batches(pairs, batch, seed=3)
-        for _ in range(rounds):
-            loss = decay_cost(objective) / rounds
-            for (left, right), (i, j, similar) in zip(SETS, next(batches), strict=True):
-                u = torch.tanh(objective.networks[left](X[left][i]))
-                v = torch.tanh(objective.networks[right](X[right][j]))
-                margin, weight = (7.0, 1.0) if left != right else (3.0, 0.3)
-                loss = loss + weight / n_pairs * losses.contrastive(
-                    u, v, similar, margin=margin, sums=True
-                )
-            total += loss.item()
-            gradient += torch.cat(
-                [g.reshape(-1) for g in torch.autograd.grad(loss, objective.parameters)]
-            )
-        return total, gradient
-
-    method = make_optimizer("cg")
-    x = objective.vector()
-    curve = [(0.0, full(x)[0])]
-    spent = 0.0
-    for _ in range(steps):
-        start = time.process_time()
-        x, value = method.step(x, evaluate)
-        spent += time.process_time() - start
-        curve.append((spent, value))
-        if method.converged or spent > seconds:
             break
     return curve
 
@@ -206,60 +153,23 @@ def speed(
     n: int = 5_000, n_pairs: int = 25_000, n_bits: int = 64, steps: int = 200, seconds: float = 60.0
 ) -> None:
     torch.set_num_threads(1)
-    size = {"n": n, "n_pairs": n_pairs, "n_bits": n_bits, "steps": steps}
-    curves = {f"ours {name}": ours(name, **size) for name in ("cg", "lbfgs")}
-    small = {"n": n, "n_pairs": n_pairs, "n_bits": n_bits}
+    size = {"n": n, "n_pairs": n_pairs, "n_bits": n_bits}
+    curves = {f"ours {name}": ours(name, **size, steps=steps) for name in ("cg", "lbfgs")}
     for batch, rate in product((128, 1024, 8192), (1e-3, 3e-3)):
         curves[f"plain adam, batch {batch}, rate {rate}"] = plain(
-            batch, rate, **small, seconds=seconds
+            batch, rate, **size, seconds=seconds
         )
-    for batch in (1024, 8192):
-        curves[f"plain cg, batch {batch}"] = accumulated(batch, **size, seconds=3 * seconds)
     lowest = min(value for curve in curves.values() for _, value in curve)
     times = {name: reached(curve, 1.01 * lowest) for name, curve in curves.items()}
     for name, curve in curves.items():
         say(
             benchmark="speed",
-            **small,
+            **size,
             method=name,
             lowest=min(value for _, value in curve),
             cpu_seconds=curve[-1][0],
             seconds_to_1_percent=times[name],
         )
-    best = min(t for name, t in times.items() if name.startswith("ours") and t is not None)
-    for family in ("plain adam", "plain cg"):
-        family_times = [
-            t if t is not None else curves[name][-1][0]
-            for name, t in times.items()
-            if name.startswith(family)
-        ]
-        never = all(t is None for name, t in times.items() if name.startswith(family))
-        say(benchmark="speed", against=family, ratio=min(family_times) / best, at_least=never)
-
-
-def nus(n: int = 100_000, n_pairs: int = 500_000, seconds: float = 300.0) -> None:
-    objective, evaluate, _ = problem(n, n_pairs, 64, "cg")
-    method = make_optimizer("cg")
-    x = objective.vector()
-    start = time.perf_counter()
-    cpu = time.process_time()
-    first = objective.evaluations
-    value = float("nan")
-    while (took := time.perf_counter() - start) < seconds and not method.converged:
-        x, value = method.step(x, evaluate)
-    done = objective.evaluations - first
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    say(
-        benchmark="nus",
-        n=n,
-        n_pairs=n_pairs,
-        evaluations=done,
-        seconds=took,
-        loss=value,
-        peak_gib=peak,
-        evaluations_in_5_minutes=300 * done / took,
-        cpu_seconds_per_evaluation=(time.process_time() - cpu) / done,
-    )
 
 
 def anonymous() -> int:
@@ -279,9 +189,7 @@ def online_once(folder: str, steps: int) -> None:
         nonlocal peak
         peak = max(peak, anonymous())
 
-    hasher = MMNN(
-        n_bits=32, online=True, batch=32, steps=steps, inputs="standardize", loss="contrastive"
-    )
+    hasher = MMNN(n_bits=32, online=True, margin="75%", steps=steps)
     start = time.process_time()
     hasher.fit(views, labels=labels, on_step=watch)
     print(json.dumps({"peak": max(peak, anonymous()), "seconds": time.process_time() - start}))
@@ -295,15 +203,16 @@ def online(sizes: tuple[int, ...] = (100_000, 1_000_000), steps: int = 200) -> N
             command = [sys.executable, __file__, "online-once", folder, str(steps)]
             done = subprocess.run(command, check=True, capture_output=True, text=True)
             result = json.loads(done.stdout)
-        peaks.append(result["peak"] / 1e6)
+        peaks.append(result["peak"])
         say(
             benchmark="online",
             rows=n,
             steps=steps,
-            anonymous_mb=peaks[-1],
+            anonymous_mb=round(peaks[-1] / 1e6, 1),
             cpu_seconds=result["seconds"],
         )
-    say(benchmark="online", growth_mb=peaks[-1] - peaks[0])
+    growth = (peaks[-1] - peaks[0]) / (sizes[-1] - sizes[0])
+    say(benchmark="online", bytes_per_row=round(growth, 1))
 
 
 def write_rows(folder: Path, n: int) -> None:
@@ -324,7 +233,7 @@ def write_rows(folder: Path, n: int) -> None:
 
 _FIT = """
 import json, sys, time
-import crossbit.neural.threads, torch
+import crossbit._threads, torch
 from crossbit import AutoHash
 from crossbit.data import synthetic
 rows, fixed = int(sys.argv[1]), int(sys.argv[2])
@@ -332,7 +241,7 @@ if fixed:  # training does not choose
     from threadpoolctl import threadpool_limits
     torch.set_num_threads(fixed)
     threadpool_limits(limits=fixed)
-    crossbit.neural.threads._MANY_VALUES = 0
+    crossbit._threads._MANY_VALUES = 0
 data = synthetic(n=rows, classes=5)
 train = data.part("train")
 began, cpu = time.perf_counter(), time.process_time()
@@ -368,7 +277,6 @@ def threads() -> None:
 
 COMMANDS: dict[str, Callable[..., None]] = {
     "speed": speed,
-    "nus": nus,
     "online": online,
     "threads": threads,
 }
@@ -378,6 +286,8 @@ if __name__ == "__main__":
     match sys.argv[1:]:
         case ["online-once", folder, steps]:
             online_once(folder, int(steps))
+        case ["literal", folder, *numbers]:
+            literal(folder, *map(int, numbers))
         case [name, *numbers] if name in COMMANDS:
             COMMANDS[name](*[float(x) if "." in x else int(x) for x in numbers])
         case _:

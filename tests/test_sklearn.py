@@ -12,10 +12,11 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
-from crossbit import CCAITQ, HASHERS, LSH, ClassRidge
+from crossbit import CCAITQ, HASHERS, LSH, AutoHash, ClassRidge
 from crossbit.data import synthetic
 from crossbit.errors import DataError
 from crossbit.sklearn import HashTransformer
+from tests.contracts.options import another
 
 DATA = synthetic(n=90, classes=3)
 X = np.asarray(DATA.views["image"])
@@ -41,6 +42,29 @@ def test_every_hasher_can_be_cloned_and_changed(name: str) -> None:
     assert (copy.n_bits, hasher.n_bits) == (8, 16)
     with pytest.raises(DataError, match="unknown fields"):
         copy.set_params(bits=8)
+
+
+@pytest.mark.parametrize("name", sorted(HASHERS))
+def test_a_clone_has_all_fields(name: str) -> None:
+    default = HASHERS[name]()
+    changed = {
+        field: another(name, field, value)
+        for field, value in default.get_params().items()
+        if field != "networks"
+    }
+    if name == "mmnn":
+        changed |= {"hidden": {"image": (8,)}, "alpha": {"image": 0.5}}
+    hasher = HASHERS[name](**changed)
+    assert hasher.get_params() == default.get_params() | changed
+    assert all(hasher.get_params()[field] is value for field, value in changed.items())
+    assert clone(hasher) == hasher
+
+
+def test_lists_of_a_configuration_become_tuples() -> None:
+    hasher = AutoHash(candidates=("dch", "batch"))
+    configuration = hasher.configuration()
+    assert configuration["candidates"] == ["dch", "batch"]
+    assert AutoHash.from_configuration(configuration) == hasher
 
 
 def test_a_search_over_the_fields_of_a_method() -> None:

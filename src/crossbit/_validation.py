@@ -2,9 +2,24 @@
 
 import math
 import re
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cache
 from importlib.util import find_spec
-from typing import Any, TypeGuard
+from inspect import get_annotations
+from types import NoneType, SimpleNamespace, UnionType
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    TypeAlias,
+    TypeGuard,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,6 +31,37 @@ from crossbit.errors import DataError, MissingExtraError
 MAX_BITS = 1024
 _NAME = re.compile(r"\w+")
 _BLOCK = 1 << 16  # rows per block, so that a memory-mapped array is never copied whole
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Range of a number, in an annotation.
+
+    Args:
+        text: The range in words.
+        least: Smallest value.
+        most: Largest value.
+        excluded: An end of the range that is not part of it.
+    """
+
+    text: str
+    least: float = 0.0
+    most: float = math.inf
+    excluded: float | None = None
+
+
+Positive: TypeAlias = Annotated[float, Limits("above 0", excluded=0)]
+Fraction: TypeAlias = Annotated[float, Limits("from 0 to 1", most=1)]
+BelowOne: TypeAlias = Annotated[float, Limits("of at least 0 and below 1", most=1, excluded=1)]
+CountOrZero: TypeAlias = Annotated[int, Limits("of at least 0")]
+_NUMBERS = {int: Limits("of at least 1", least=1), float: Limits("of at least 0")}
+_IN_WORDS = {
+    int: "an integer",
+    float: "a finite number",
+    bool: "true or false",
+    str: "text",
+    NoneType: "None",
+}
 
 
 def check_modality(name: object) -> str:
@@ -79,6 +125,85 @@ def check_fraction(value: object, what: str) -> None:
 
 def _is_integer(value: object) -> TypeGuard[int]:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+@cache
+def field_types(cls: type) -> dict[str, Any]:
+    """Return field → type of a dataclass; Any if a name is imported for type checkers only."""
+    types: dict[str, Any] = {field.name: Any for field in fields(cls)}
+    for owner in reversed(cls.__mro__):
+        for name in types.keys() & get_annotations(owner).keys():
+            one = SimpleNamespace(__annotations__={name: get_annotations(owner)[name]})
+            try:
+                types |= get_type_hints(one, vars(sys.modules[owner.__module__]), None, True)
+            except NameError:
+                types[name] = Any
+    return types
+
+
+def check_type(value: object, expected: Any, what: str) -> None:  # noqa: ANN401 - any annotation
+    """Reject a value that an annotation does not allow.
+
+    A number must be finite and at least 0, an integer at least 1, unless `Limits` say otherwise. A
+    list may stand for a tuple.
+    """
+    if not _fits(value, expected):
+        raise DataError(f"{what} must be {_in_words(expected)}, got {value!r}")
+
+
+def _fits(value: Any, expected: Any) -> bool:  # noqa: ANN401
+    kind, *arguments = get_origin(expected), *get_args(expected)
+    if kind in (Union, UnionType):
+        return any(_fits(value, option) for option in arguments)
+    if kind is Literal:
+        return any(isinstance(value, type(word)) and value == word for word in arguments)
+    if kind in (tuple, list):
+        return _is_sequence_of(value, arguments if kind is tuple else [*arguments, ...])
+    if kind is not None and issubclass(kind, Mapping):
+        key, item = arguments
+        is_mapping = isinstance(value, Mapping)
+        return is_mapping and all(_fits(k, key) and _fits(v, item) for k, v in value.items())
+    number, limits = arguments[:2] if kind is Annotated else (expected, _NUMBERS.get(expected))
+    if limits is not None:
+        return _is_number(value, number, limits)
+    plain = kind or expected
+    return not isinstance(plain, type) or plain is Any or isinstance(value, plain)
+
+
+def _is_sequence_of(value: object, types: Sequence[Any]) -> bool:
+    if not isinstance(value, tuple | list):
+        return False
+    if types[-1] is Ellipsis:
+        types = [types[0]] * len(value)
+    return len(value) == len(types) and all(map(_fits, value, types))
+
+
+def _is_number(value: object, kind: type, limits: Limits) -> bool:
+    allowed = int | np.integer if kind is int else int | float | np.integer | np.floating
+    return (
+        isinstance(value, allowed)
+        and not isinstance(value, bool)
+        and value != math.inf
+        and limits.least <= value <= limits.most  # NaN is not
+        and value != limits.excluded
+    )
+
+
+def _in_words(expected: Any) -> str:  # noqa: ANN401
+    """Describe the values that an annotation allows."""
+    kind, *arguments = get_origin(expected), *get_args(expected)
+    if kind in (Union, UnionType, Literal):
+        words = [repr(word) if kind is Literal else _in_words(word) for word in arguments]
+        return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+    if kind in (tuple, list):
+        endless = kind is list or arguments[-1] is Ellipsis
+        items = [_in_words(arguments[0]), "…"] if endless else map(_in_words, arguments)
+        return f"a tuple ({', '.join(items)})"
+    if kind is not None and issubclass(kind, Mapping):
+        return f"a mapping {{name: {_in_words(arguments[1])}}}"
+    number, limits = arguments[:2] if kind is Annotated else (expected, _NUMBERS.get(expected))
+    name = _IN_WORDS.get(number, getattr(number, "__name__", str(number)))
+    return name if limits is None else f"{name} {limits.text}"
 
 
 def check_array(value: ArrayLike, what: str) -> NDArray[Any]:

@@ -426,15 +426,15 @@ def test_help_teaches_by_example(capsys: pytest.CaptureFixture[str]) -> None:
         (["evaluate", "MODEL", "TOY", "-o", "x.codes"], "name the result .json"),
         (
             ["fit", "TOY", "--method", "lsh", "--seed", "-1", "-o", "x"],
-            "seed must be finite and not negative, got -1",
+            "seed must be an integer of at least 0, got -1",
         ),
         (
             ["fit", "TOY", "--method", "ccaitq", "--set", "rounds=2.5", "-o", "x"],
-            "rounds must be an integer, got 2.5",
+            "rounds must be an integer of at least 0, got 2.5",
         ),
         (
             ["fit", "TOY", "--method", "ccaitq", "--set", "power=abc", "-o", "x"],
-            "power must be a number, got 'abc'",
+            "power must be a finite number of at least 0, got 'abc'",
         ),
         (["data", "synthetic", "-o", "x", "--modality", "image"], "--modality takes NAME=WIDTH"),
         (["data", "info", "nowhere"], "nowhere"),

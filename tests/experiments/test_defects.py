@@ -11,6 +11,7 @@ from crossbit import CMSSH, MMNN
 from crossbit.data import synthetic
 from crossbit.evaluation import evaluate_model
 from crossbit.neural.losses import contrastive
+from crossbit.neural.pairs import PairBatch
 from crossbit_experiments import defects
 from crossbit_experiments.pairs import draw_pairs
 from crossbit_experiments.runs import RunStore
@@ -82,17 +83,19 @@ def test_the_printed_gradient_is_not_that_of_the_loss() -> None:
     np.testing.assert_allclose(measured, -(margin - distance) * delta / distance, atol=1e-6)
     assert not np.allclose(measured, delta - margin, atol=1)
     point = torch.tensor(u[None], requires_grad=True)
-    contrastive(point, torch.tensor(v[None]), torch.tensor([False]), margin=margin).backward()  # type: ignore[no-untyped-call]
+    zero = torch.tensor([0])
+    pair = PairBatch.listed(zero, zero, torch.tensor([False]))
+    contrastive(point, torch.tensor(v[None]), pair, margin=margin).backward()  # type: ignore[no-untyped-call]
     assert point.grad is not None
     np.testing.assert_allclose(point.grad[0].numpy(), measured, atol=1e-6)
 
 
 def test_the_summary_has_every_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(defects, "PAIRS", (200, 400))
-    quick = {"n_pairs": (200, 400), "steps": 2}
+    for fields in (wiki.LITERAL, defects._MEANS):
+        monkeypatch.setitem(fields, "n_pairs", (200, 400))
     for fields in (wiki.LITERAL, defects._MEANS, defects._REACHABLE):
-        for name, value in quick.items():
-            monkeypatch.setitem(fields, name, value)
+        monkeypatch.setitem(fields, "steps", 2)
     path = defects.run(data, tmp_path, n_bits=8, seeds=[0])
     summary = read_summary(path)
     assert set(summary["groups"]) == {"coupling", "sign", "margin", "weighting"}

@@ -7,7 +7,7 @@ from sklearn.cluster import KMeans
 from crossbit import DataError, features
 from crossbit.features import BagOfSift, ColorHistogram
 from crossbit.features.image import decode_image
-from crossbit.linalg.kmeans import k_means, nearest
+from crossbit.features.kmeans import k_means, nearest
 from tests.features.images import encoded, gradient, spots
 
 IMAGES = [encoded(spots(seed)) for seed in range(4)]

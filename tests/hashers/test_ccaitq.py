@@ -140,5 +140,7 @@ def test_held_out_links_choose_the_regularization() -> None:
 
 
 def test_a_regularization_below_zero_is_rejected() -> None:
-    with pytest.raises(DataError, match="regularization must not be negative, got -1"):
+    with pytest.raises(
+        DataError, match="regularization must be a finite number of at least 0 or None, got -1"
+    ):
         CCAITQ(regularization=-1).fit(shared_latent())

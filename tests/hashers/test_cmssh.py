@@ -189,7 +189,9 @@ def test_constant_features_are_rejected() -> None:
 @pytest.mark.parametrize("step", ["boost", 0, -0.2, True, float("nan")])
 def test_a_wrong_step_is_rejected(step: Any) -> None:  # noqa: ANN401
     data = small()
-    with pytest.raises(DataError, match="cmssh: step must be 'adaboost' or a number above 0, got"):
+    with pytest.raises(
+        DataError, match="cmssh: step must be 'adaboost' or a finite number above 0, got"
+    ):
         CMSSH(step=step).fit(data.views, labels=data.labels["image"])
 
 

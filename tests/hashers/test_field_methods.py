@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crossbit import BATCH, CMFH, DJSRH, HASHERS, SCRATCH, DataError, SCMSeq, SePH
+from crossbit import BATCH, CMFH, DJSRH, HASHERS, SCRATCH, DataError, SCMSeq, SePH, hamming
 from crossbit.data import synthetic
 from crossbit.data.training_set import TrainingSet, training_set
 from crossbit.evaluation import evaluate_model
-from crossbit.hashers._items import Items, signs, unit_rows
+from crossbit.hashers._items import Items, unit_rows
 from crossbit.hashers.dch import discrete_codes
+from crossbit.linalg.itq import signs
 
 SUPERVISED = pytest.mark.parametrize("method", ["batch", "scratch", "dch", "seph", "scmseq"])
 UNSUPERVISED = pytest.mark.parametrize("method", ["cmfh", "djsrh"])
@@ -73,6 +74,22 @@ def test_items_join_aligned_rows_and_count_others_once() -> None:
         labels={"image": np.arange(30) % 3, "text": np.arange(30) % 2},
     )
     assert len(items_of(apart)) == 24 + 30
+
+
+def test_scmseq_ignores_directions_without_variance() -> None:
+    random = np.random.default_rng(0)
+    labels = np.arange(120) % 4
+    image = np.eye(4)[labels] @ random.normal(size=(4, 6)) + 0.3 * random.normal(size=(120, 6))
+    text = np.eye(4)[labels] + 0.1 * random.normal(size=(120, 4))
+    turned = np.linalg.qr(random.normal(size=(50, 4)))[0].T
+    distances = []
+    for columns in (text, text @ turned + 1.0):  # the second has 46 directions without variance
+        views = {"image": image, "text": columns}
+        model = SCMSeq(n_bits=16, inputs="none").fit(views, labels=labels)
+        distances.append(hamming(*(model.encode(name, rows) for name, rows in views.items())))
+    assert np.abs(distances[0].astype(float) - distances[1]).mean() < 0.2
+    constant = SCMSeq(n_bits=16).fit({"image": image, "text": np.ones((120, 5))}, labels=labels)
+    assert np.isfinite(constant.scores("image", image)).all()
 
 
 def test_rows_without_any_known_label_are_rejected() -> None:
@@ -280,3 +297,14 @@ def test_values_of_the_authors_code_are_reproduced(
     n_seeds = 2 if method == "seph" else 4
     values = [score(HASHERS[method](n_bits=32, seed=k, **fields), data) for k in range(n_seeds)]
     assert np.mean(values) == pytest.approx(expected, abs=tolerance)
+
+
+@needs_data
+def test_scmseq_learns_kernel_features_of_six_columns() -> None:
+    """Most of their 500 directions have no variance; LAPACK's SVD of all did not converge."""
+    from crossbit_experiments import digits
+
+    data = digits.load(digits.find_files()).part("train")
+    views = {name: data.views[name] for name in ("mor", "fac")}
+    hasher = SCMSeq(n_bits=32, seed=2, inputs="standardize+rbf(500, 4)")
+    assert hasher.fit(views, labels=data.labels).modalities == ["mor", "fac"]

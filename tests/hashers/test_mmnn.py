@@ -65,12 +65,9 @@ def test_prefixes_of_nested_codes_are_good_codes() -> None:
 def test_labels_are_learned_with_every_optimizer(method: str, optimizer: str) -> None:
     labels = classes()
     steps = 30 if optimizer in ("cg", "lbfgs") else 300
-    rate = 0.003 if optimizer == "adam" else 0.001
-    model = HASHERS[method](
-        **{**QUICK, "steps": steps}, optimizer=optimizer, learning_rate=rate, batch=None
-    ).fit(  # type: ignore[call-arg]
-        two_views(labels), labels=labels
-    )
+    fields = {**QUICK, "steps": steps, "optimizer": optimizer}
+    hasher = HASHERS[method](**fields | ({"learning_rate": 0.001} if optimizer == "sgd" else {}))
+    model = hasher.fit(two_views(labels), labels=labels)
     assert quality(model) > 95
     assert quality(model, "text", "image") > 95
 
@@ -82,12 +79,8 @@ def test_hidden_layers_and_every_option() -> None:
         hidden={"image": (20, 10)},
         alpha={"text": 0.5},
         margin={"image-text": 4.0, "text": "40%", "default": 3},
-        beta=(1.0, 2.0),
-        quantization=0.1,
-        balance=0.1,
+        beta=1.5,
         decay=1e-4,
-        dropout=0.1,
-        rotate=True,
     )
     model = hasher.fit(two_views(labels), labels=labels)
     assert quality(model) > 90
@@ -104,10 +97,7 @@ def test_mmnn_with_alpha_zero_is_cmnn() -> None:
 
 def test_the_same_seed_gives_the_same_model_and_another_seed_another() -> None:
     labels = classes()
-    models = [
-        MMNN(**QUICK, dropout=0.2, seed=seed).fit(two_views(labels), labels=labels)
-        for seed in (3, 3, 4)
-    ]
+    models = [MMNN(**QUICK, seed=seed).fit(two_views(labels), labels=labels) for seed in (3, 3, 4)]
     assert models[0] == models[1]
     assert models[0].fingerprint() != models[2].fingerprint()
 
@@ -258,7 +248,7 @@ def test_progress_is_reported_step_by_step() -> None:
 def test_the_card_describes_training() -> None:
     labels = classes()
     card = MMNN(**QUICK).fit(two_views(labels), labels=labels).card
-    assert card["training"]["validated by"] == "cross-modal mean average precision"
+    assert card["training"]["validated by"] == "mean average precision"
     assert card["training"]["curve of validation"].startswith("5: ")
     assert "constant bits" in card["health"]["image"]
 
@@ -287,6 +277,52 @@ def test_a_fixed_margin_is_not_searched(fields: dict[str, Any]) -> None:
     card = MMNN(**{**QUICK, "steps": 5, **fields}).fit(two_views(labels), labels=labels).card
     assert "candidates" not in card
     assert card["training"]["candidate"] == "network"
+
+
+def test_alpha_is_chosen_on_the_validation_part() -> None:
+    labels = classes(n_classes=12)
+    data = dict(zip(("image", "text"), views(labels, 12, 7, noise=1.0), strict=True))
+    card = MMNN(**QUICK, alpha="auto", margin="75%").fit(data, labels=labels).card
+    assert list(card["candidates"]) == ["alpha 0.3", "alpha 0.1", "alpha 1.0"]
+    both = MMNN(**{**QUICK, "steps": 5}, alpha="auto").fit(data, labels=labels).card
+    assert len(both["candidates"]) == 9
+    assert "margin 50%, alpha 1.0" in both["candidates"]
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("method", [MMNN, CMNN])
+@pytest.mark.parametrize("experiment", ["wiki", "shapegoogle", "nus"])
+def test_the_settings_of_the_paper(experiment: Any, layers: Any, method: type[MMNN]) -> None:  # noqa: ANN401
+    if (experiment, layers) == ("nus", 2):
+        with pytest.raises(DataError, match=r"prints \[1\] layers, got 2"):
+            method.as_printed(experiment, layers=layers)
+        return
+    hasher = method.as_printed(experiment, layers=layers, modalities=("image", "text"), seed=3)
+    assert (hasher.optimizer, hasher.sums, hasher.validation) == ("cg", True, 0.0)
+    assert (hasher.beta, hasher.loss, hasher.seed) == (1.0, "contrastive", 3)
+    assert hasher.hidden == ((128,) if layers == 2 else ())
+    bits, pairs, across, within, alpha = {
+        "wiki": (32, (10_000, 100_000), 7.0, 3.0, (0.3, 0.3)),
+        "shapegoogle": (16, (10_000, 50_000), 3.0, 1.0, (0.1 if layers == 1 else 0.3, 0.3)),
+        "nus": (64, (500_000, 500_000), 7.0, 3.0, (0.3, 0.3)),
+    }[experiment]
+    assert (hasher.n_bits, hasher.n_pairs) == (bits, pairs)
+    if method is CMNN:
+        assert (hasher.margin, hasher.alpha) == (across, 0.0)
+    else:
+        assert hasher.margin == {"image-text": across, "image": within, "text": within}
+        assert hasher.alpha == {"image": alpha[0], "text": alpha[1]}
+    labels = classes()
+    changed = {"n_pairs": (100, 300), "steps": 3, "n_bits": 8}
+    model = method.as_printed(
+        experiment, layers=layers, modalities=("image", "text"), **changed
+    ).fit(two_views(labels), labels=labels)
+    assert model.card["fields"]["sums"] is True
+
+
+def test_an_unknown_experiment_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(DataError, match=r"'flickr'.*\['nus', 'shapegoogle', 'wiki'\]"):
+        MMNN.as_printed("flickr")  # type: ignore[arg-type]
 
 
 def test_without_validation_the_margin_is_75_percent() -> None:
@@ -326,9 +362,9 @@ def test_soft_labels_need_posteriors_of_every_modality(inputs: str | dict[str, s
         MMNN(**{**QUICK, "inputs": inputs}, soft_labels=True).fit(two_views(labels), labels=labels)
 
 
-def test_options_of_the_label_plans_are_gone() -> None:
+def test_the_fields_are_those_of_the_paper() -> None:
     known = {field.name for field in fields(MMNN)}
-    assert not known & {"landmarks", "transfer", "init"}
+    assert not known & {"landmarks", "transfer", "init", "quantization", "balance", "dropout"}
     assert (MMNN().loss, MMNN().inputs, MMNN().margin) == ("contrastive", "standardize", "auto")
 
 
@@ -345,24 +381,51 @@ def test_too_little_supervision_for_a_split_trains_on_all_rows(
     [
         ({"margin": "wide"}, "margin"),
         ({"margin": 0}, "margin"),
-        ({"margin": {"image-text": 3}}, r"\['image-image', 'text-text'\]"),
+        ({"margin": {"image-text": 3}}, "'image-image'"),
         ({"margin": {"image-sound": 3, "default": 1}}, "'image-sound'"),
         ({"alpha": {"sound": 1.0}}, "sound"),
         ({"inputs": "blanch"}, "'blanch'"),
         ({"optimizer": "newton"}, "'newton'"),
         ({"device": "tpu"}, "'tpu'"),
         ({"device": "mps"}, "'mps'"),
-        ({"nested": True, "rotate": True}, "rotate"),
         ({"loss": "hinge"}, "'hinge'"),
         ({"loss": "auto"}, "'auto'"),
         ({"validation": 1.5}, "validation"),
         ({"optimizer": "sgd", "learning_rate": 1e30, "decay": 1.0}, "loss is (nan|inf)"),
+        ({"margin": "200%"}, "margin.*'150%'.*'200%'"),
+        ({"alpha": "auto", "validation": 0.0}, "alpha"),
+        ({"loss": "ranking", "margin": "75%"}, "margin"),
+        ({"optimizer": "cg", "learning_rate": 0.1}, "learning_rate"),
+        ({"n_pairs": (10, 10), "optimizer": "adam"}, "n_pairs"),
+        ({"validation": 0.0, "patience": 3}, "patience"),
     ],
 )
 def test_invalid_fields_are_rejected(changes: dict[str, Any], message: str) -> None:
     labels = classes()
     with pytest.raises(DataError, match=message):
         MMNN(**{**QUICK, **changes}).fit(two_views(labels), labels=labels)
+
+
+@pytest.mark.parametrize("online", [False, True])
+def test_a_modality_without_any_known_label_is_left_at_its_start(online: bool) -> None:
+    labels = classes()
+    given = {"image": labels, "text": np.full_like(labels, -1)}
+    hasher = MMNN(**QUICK, online=online)
+    assert hasher.fit(two_views(labels), labels=given).n_bits == 16
+
+
+def test_validation_that_is_turned_off_gives_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    labels = classes(6, 2)
+    MMNN(**QUICK, validation=0.0).fit(two_views(labels), labels=labels)
+    assert "validation" not in caplog.text
+
+
+def test_neighbors_are_pairs_of_near_and_far_rows() -> None:
+    labels = classes()
+    image = two_views(labels)["image"]
+    model = MMNN(**QUICK, loss="ranking").fit({"image": image}, neighbors="euclidean(5)")
+    assert quality(model, "image", "image") > 80
+    assert model.card["data"]["neighbors of image"] == "5 nearest by euclidean of 120 rows"
 
 
 def test_labels_of_two_forms_are_rejected() -> None:
@@ -377,7 +440,7 @@ def test_labels_of_two_forms_are_rejected() -> None:
 
 def test_cmnn_has_no_alpha_and_needs_two_modalities() -> None:
     labels = classes()
-    with pytest.raises(DataError, match=r"alpha must be 0, got 0\.3; use mmnn"):
+    with pytest.raises(DataError, match=r"alpha=0\.3 .*; mmnn has them"):
         CMNN(**QUICK, alpha=0.3).fit(two_views(labels), labels=labels)
     with pytest.raises(DataError, match="at least 2 modalities, got 1"):
         CMNN(**QUICK).fit({"image": two_views(labels)["image"]}, labels=labels)
@@ -391,7 +454,7 @@ def test_unrelated_modalities_are_rejected() -> None:
 
 def test_a_configuration_restores_the_same_hasher() -> None:
     labels = classes()
-    hasher = MMNN(**QUICK, hidden=(9,), beta=(1.0, 2.0), n_pairs=(200, 300))
+    hasher = MMNN(**QUICK, hidden=(9,), beta=2.0, n_pairs=(200, 300))
     again = MMNN.from_configuration(json.loads(json.dumps(hasher.configuration())))
     assert again.fit(two_views(labels), labels=labels) == hasher.fit(
         two_views(labels), labels=labels

@@ -5,7 +5,6 @@ import pytest
 
 from crossbit import ITQ, DataError, HashModel, Pairs, RankedITQ
 from crossbit.codes import hamming
-from crossbit.hashers.rankeditq import log_softmax, rank_loss, signs
 
 random = np.random.default_rng(0)
 CENTERS = random.normal(size=(40, 24)) @ np.diag(np.linspace(2, 0.2, 24))
@@ -74,40 +73,10 @@ def test_few_rows_equal_rows_and_more_bits_than_columns() -> None:
 
 
 def test_a_part_of_the_target_is_at_most_all_of_it() -> None:
-    with pytest.raises(DataError, match="pair_weight must be at most 1, got 2"):
+    with pytest.raises(DataError, match="pair_weight must be a finite number from 0 to 1, got 2"):
         RankedITQ(pair_weight=2.0).fit({"text": X})
 
 
 def test_it_takes_one_modality() -> None:
     with pytest.raises(DataError, match="exactly 1 modalities, got 2"):
         RankedITQ().fit({"text": X, "image": X})
-
-
-@pytest.mark.parametrize("own", [True, False])
-def test_the_gradient_is_that_of_smooth_codes(own: bool) -> None:
-    """Codes are signs, and their slope is that of tanh: a straight-through estimator."""
-    n, bits, scale = 6, 4, 3.0
-    outputs = (random.choice([-1.0, 1.0], size=(n, bits))).astype(np.float32)
-    codes = signs(outputs) if own else signs(random.normal(size=(5, bits)))
-    logits = random.normal(size=(n, len(codes)))
-    if own:
-        np.fill_diagonal(logits, -1e9)
-    P = np.exp(log_softmax(logits)).astype(np.float32)
-
-    def value(u: np.ndarray) -> float:
-        others = u if own else codes
-        similarity = scale / bits * (u @ others.T)
-        if own:
-            np.fill_diagonal(similarity, -1e9)
-        return float(-(P * np.maximum(log_softmax(similarity), -80)).sum() / n)
-
-    loss, slope = rank_loss(outputs, codes, P, scale, own=own)
-    u = signs(outputs).astype(np.float64)
-    assert loss == pytest.approx(value(u), rel=1e-5)
-    step = 1e-5
-    for i, j in [(0, 0), (3, 2), (5, 1)]:
-        moved = u.copy()
-        moved[i, j] += step
-        numeric = (value(moved) - value(u)) / step
-        factor = 1 - np.tanh(float(outputs[i, j])) ** 2
-        assert slope[i, j] == pytest.approx(numeric * factor, rel=2e-2, abs=1e-6)

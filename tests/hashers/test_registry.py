@@ -1,21 +1,41 @@
-"""Methods of other packages, registered through entry points."""
+"""Methods of other packages, registered through entry points, and the types of their fields."""
 
+import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import pytest
 
-from crossbit import HASHERS, LSH
+from crossbit import HASHERS, LSH, DataError
 from crossbit import hashers as package
 from crossbit.hashers import _register_entry_points
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 class ThirdParty(LSH):
     """A method of another package."""
 
 
+@dataclass(kw_only=True)
+class Typed(LSH):
+    """A method with fields of many types."""
+
+    weight: float | Literal["auto"] | dict[str, float] = "auto"
+    widths: tuple[int, ...] | dict[str, tuple[int, ...]] = ()
+    counts: tuple[int, int] | None = None
+    names: list[str] | None = None
+    text: "str" = ""
+    networks: "dict[str, nn.Module] | None" = None
+
+
 HASHERS.pop("thirdparty")  # other tests collect the methods that are registered
+HASHERS.pop("typed")
 
 
 @pytest.fixture(autouse=True)
@@ -88,3 +108,40 @@ def test_another_package_never_replaces_a_built_in_method() -> None:
     Impostor.__init_subclass__()
     HASHERS.pop("impostor")
     assert HASHERS["lsh"] is LSH
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"weight": 0, "widths": (1, 2), "counts": (3, 4), "names": ("a",), "text": "b"},
+        {"weight": np.float32(0.5), "widths": [np.int64(3)], "counts": [1, 2], "names": ["a", "b"]},
+        {"weight": {"a": 0.5}, "widths": {"a": [], "b": [2]}, "networks": {"a": object()}},
+        {"weight": "auto", "networks": 5},  # the type is known to type checkers only
+    ],
+)
+def test_values_of_the_declared_types_are_accepted(fields: dict[str, Any]) -> None:
+    views = {"image": np.eye(4)}
+    model = Typed(n_bits=4, **fields).fit(views)
+    again = Typed.from_configuration(model.card["fields"])
+    if "networks" not in fields:
+        assert json.loads(json.dumps(model.card)) == model.card  # plain data
+    assert again.fit(views).card == model.card
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "expected"),
+    [
+        ("weight", "none", r"a finite number of at least 0, 'auto' or a mapping \{name: a finite"),
+        ("weight", {1: 0.5}, "a finite number"),
+        ("widths", (1, 0), r"a tuple \(an integer of at least 1, …\) or a mapping"),
+        ("widths", {"a": 3}, "a tuple"),
+        ("counts", (1, 2, 3), r"a tuple \(an integer of at least 1, an integer of at least 1\) or"),
+        ("counts", 3, "a tuple"),
+        ("names", "ab", r"a tuple \(text, …\) or None"),
+        ("text", 3, "text"),
+    ],
+)
+def test_other_values_are_refused(field: str, value: object, expected: str) -> None:
+    with pytest.raises(DataError, match=f"typed: {field} must be {expected}.*, got ") as error:
+        Typed.from_configuration({field: value}).fit({"image": np.eye(4)})
+    assert str(error.value).endswith(repr(value))

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from crossbit.linalg import Matrix
 from crossbit.linalg.itq import itq, nested_itq, random_rotation
-from crossbit.linalg.pca import Matrix
 
 LENGTHS = [4, 8, 16]
 

@@ -10,8 +10,8 @@ from torch import Tensor
 from crossbit import Codes
 from crossbit.metrics import mean_average_precision, same_class
 from crossbit.neural import losses
-from crossbit.neural.losses import LOSSES, Loss, LossOptions
-from crossbit.neural.pairs import DensePairs, PairList, PairSet
+from crossbit.neural.losses import LOSSES, LossOptions
+from crossbit.neural.pairs import PairBatch
 
 Case = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 MARGIN = 2.5
@@ -34,8 +34,10 @@ def case(
     return u.to(dtype), v.to(dtype), left, right, similar
 
 
-def pair_list(left: Tensor, right: Tensor, similar: Tensor) -> PairList:
-    return PairList.from_index(torch.stack([left, right], dim=1).numpy(), similar.numpy())
+def all_pairs(similar: Tensor, mask: Tensor | None = None) -> PairBatch:
+    weight = torch.ones_like(similar, dtype=torch.float32) if mask is None else mask.float()
+    own = similar.to(torch.promote_types(similar.dtype, torch.float32)) * weight
+    return PairBatch(own, weight - own)
 
 
 def plain(
@@ -55,17 +57,16 @@ def plain(
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-12)])
 def test_contrastive_equals_a_plain_loop(dtype: torch.dtype, tolerance: float, sums: bool) -> None:
     u, v, left, right, similar = case(dtype)
-    expected = plain(u, v, left, right, similar, sums=sums)
-    direct = losses.contrastive(u[left], v[right], similar, margin=MARGIN, sums=sums)
-    listed = pair_list(left, right, similar).contrastive(u, v, margin=MARGIN, sums=sums)
-    assert direct.item() == pytest.approx(expected, rel=tolerance)
-    assert listed.item() == pytest.approx(expected, rel=tolerance)
-    assert listed.dtype == dtype
+    loss = losses.contrastive(
+        u, v, PairBatch.listed(left, right, similar), margin=MARGIN, sums=sums
+    )
+    assert loss.item() == pytest.approx(plain(u, v, left, right, similar, sums=sums), rel=tolerance)
+    assert loss.dtype == dtype
 
 
 @pytest.mark.parametrize("sums", [False, True])
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-12)])
-def test_dense_pairs_equal_the_list_of_their_unmasked_pairs(
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-11)])
+def test_all_pairs_equal_the_list_of_the_pairs_that_count(
     dtype: torch.dtype, tolerance: float, sums: bool
 ) -> None:
     u, v, _, _, _ = case(dtype)
@@ -73,56 +74,62 @@ def test_dense_pairs_equal_the_list_of_their_unmasked_pairs(
     similar = torch.rand(len(u), len(v), generator=random) < 0.3
     mask = torch.rand(len(u), len(v), generator=random) < 0.8
     mask[0, 0] = True
-    left, right = mask.nonzero(as_tuple=True)
-    expected = plain(u, v, left, right, similar[left, right], sums=sums)
-    assert DensePairs(similar, mask).contrastive(
-        u, v, margin=MARGIN, sums=sums
-    ).item() == pytest.approx(expected, rel=tolerance)
-    left, right = torch.ones_like(mask).nonzero(as_tuple=True)
-    expected = plain(u, v, left, right, similar[left, right], sums=sums)
-    assert DensePairs(similar).contrastive(u, v, margin=MARGIN, sums=sums).item() == pytest.approx(
-        expected, rel=tolerance
-    )
+    for counted in (mask, torch.ones_like(mask)):
+        left, right = counted.nonzero(as_tuple=True)
+        expected = plain(u, v, left, right, similar[left, right], sums=sums)
+        loss = losses.contrastive(u, v, all_pairs(similar, counted), margin=MARGIN, sums=sums)
+        assert loss.item() == pytest.approx(expected, rel=tolerance)
 
 
-def test_blocks_do_not_change_the_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["contrastive", "unhinged"])
+def test_blocks_do_not_change_a_loss_and_its_gradient(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     u, v, left, right, similar = case()
-    listed = pair_list(left, right, similar)
-    dense = DensePairs(torch.rand(6, 7, generator=torch.Generator()) < 0.5)
-    whole = [pairs.contrastive(u, v, margin=MARGIN) for pairs in (listed, dense)]
-    monkeypatch.setattr("crossbit.neural.pairs._BLOCK_PAIRS", 3)
-    monkeypatch.setattr("crossbit.neural.pairs._BLOCK_CELLS", 14)
-    blocks = [pairs.contrastive(u, v, margin=MARGIN) for pairs in (listed, dense)]
-    torch.testing.assert_close(blocks, whole)
+    random = torch.Generator().manual_seed(5)
+    grid = all_pairs(torch.rand(6, 7, generator=random) < 0.5)
+    inputs = (u.requires_grad_(), v.requires_grad_())
+
+    def evaluate() -> list[tuple[Tensor, ...]]:
+        values = [
+            LOSSES[name](u, v, pairs, LossOptions(margin=MARGIN))
+            for pairs in (PairBatch.listed(left, right, similar), grid)
+        ]
+        return [(value.detach(), *torch.autograd.grad(value, inputs)) for value in values]
+
+    whole = evaluate()
+    monkeypatch.setattr("crossbit.neural.pairs._GATHERED", 3)
+    monkeypatch.setattr("crossbit.neural.pairs._BLOCK", 14)
+    torch.testing.assert_close(evaluate(), whole)
 
 
 @pytest.mark.parametrize("sums", [False, True])
 def test_contrastive_gradients_agree_with_finite_differences_also_for_equal_rows(
-    sums: bool,
+    sums: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     u, v, left, right, similar = case()
-    u.requires_grad_()
-    v.requires_grad_()
-    listed = pair_list(left, right, similar)
-    dense = DensePairs(torch.eye(6, 7, dtype=torch.bool))
-    for loss in (
-        lambda u, v: losses.contrastive(u[left], v[right], similar, margin=MARGIN, sums=sums),
-        lambda u, v: listed.contrastive(u, v, margin=MARGIN, sums=sums),
-        lambda u, v: dense.contrastive(u, v, margin=MARGIN, sums=sums),
-        lambda u, v: listed.contrastive(v[:6], v, margin=MARGIN, sums=sums),  # within a modality
-    ):
-        assert torch.autograd.gradcheck(loss, (u, v))
+    inputs = (u.requires_grad_(), v.requires_grad_())
+    given = PairBatch.listed(left, right, similar)
+    grid = all_pairs(torch.eye(6, 7, dtype=torch.bool))
+
+    def check() -> None:
+        for pairs, left_side in ((given, u), (grid, u), (given, v[:6])):  # the last: one modality
+            assert torch.autograd.gradcheck(
+                lambda a, b, pairs=pairs: losses.contrastive(a, b, pairs, margin=MARGIN, sums=sums),
+                (left_side.detach().clone().requires_grad_(), inputs[1]),
+            )
+
+    check()
+    monkeypatch.setattr("crossbit.neural.pairs._BLOCK", 14)
+    check()
 
 
 def test_the_gradient_of_dissimilar_equal_rows_is_zero() -> None:
     u = torch.full((1, 4), 0.5, requires_grad=True)
     v = torch.full((1, 4), 0.5, requires_grad=True)
-    dissimilar = torch.zeros(1, dtype=torch.bool)
-    for loss in (
-        losses.contrastive(u, v, dissimilar, margin=3.0),
-        PairList(torch.tensor([0]), torch.tensor([0]), dissimilar).contrastive(u, v, margin=3.0),
-        DensePairs(dissimilar[:, None]).contrastive(u, v, margin=3.0),
-    ):
+    zero = torch.tensor([0])
+    for pairs in (PairBatch.listed(zero, zero, zero.bool()), all_pairs(zero.bool()[:, None])):
+        loss = losses.contrastive(u, v, pairs, margin=3.0)
         assert loss.item() == pytest.approx(4.5)
         (gradient,) = torch.autograd.grad(loss, u)
         torch.testing.assert_close(gradient, torch.zeros_like(u), rtol=0, atol=1e-4)
@@ -131,9 +138,8 @@ def test_the_gradient_of_dissimilar_equal_rows_is_zero() -> None:
 def test_the_gradient_of_a_dissimilar_pair_is_the_corrected_formula() -> None:
     u = torch.tensor([[0.3, -0.2]], requires_grad=True)
     v = torch.tensor([[-0.1, 0.1]])
-    (gradient,) = torch.autograd.grad(
-        losses.contrastive(u, v, torch.tensor([False]), margin=2.0), u
-    )
+    dissimilar = all_pairs(torch.tensor([[False]]))
+    (gradient,) = torch.autograd.grad(losses.contrastive(u, v, dissimilar, margin=2.0), u)
     delta = (u - v).detach()
     torch.testing.assert_close(gradient, -(2.0 - delta.norm()) * delta / delta.norm())
 
@@ -153,18 +159,19 @@ def test_ranking_equals_a_plain_loop_and_its_gradient_is_right() -> None:
             if chosen := [normal - s for j, s in scores.items() if positive[i, j]]:
                 costs.append(sum(chosen) / len(chosen))
         total += 0.5 * sum(costs) / len(costs)
-    assert losses.ranking(u, v, similar, mask, temperature=temperature).item() == pytest.approx(
-        total, rel=1e-12
-    )
+    pairs = all_pairs(similar, mask)
+    value = losses.ranking(u, v, pairs, temperature=temperature).item()
+    assert value == pytest.approx(total, rel=1e-12)
     inputs = (u.requires_grad_(), v.requires_grad_())
     assert torch.autograd.gradcheck(
-        lambda u, v: losses.ranking(u, v, similar, mask, temperature=temperature), inputs
+        lambda u, v: losses.ranking(u, v, pairs, temperature=temperature), inputs
     )
 
 
 def test_ranking_without_any_similar_pair_costs_nothing() -> None:
     u, v, _, _, _ = case()
-    assert losses.ranking(u, v, torch.zeros(6, 7, dtype=torch.bool), temperature=1.0).item() == 0
+    nothing = all_pairs(torch.zeros(6, 7, dtype=torch.bool))
+    assert losses.ranking(u, v, nothing, temperature=1.0).item() == 0
 
 
 def plain_precision(distance: list[float], similar: list[float], levels: int) -> float:
@@ -197,12 +204,12 @@ def test_precision_equals_a_plain_loop_and_its_gradient_is_right() -> None:
         for d, s in zip(distance.T, similar.T, strict=True)
     ]
     expected = 1 - 0.5 * (sum(forth) / len(forth) + sum(back) / len(back))
-    assert losses.precision(u, v, similar).item() == pytest.approx(expected, rel=1e-12)
-    assert losses.precision(u.float(), v.float(), similar.float()).item() == pytest.approx(
-        expected, rel=1e-5
-    )
+    pairs = all_pairs(similar)
+    assert losses.precision(u, v, pairs).item() == pytest.approx(expected, rel=1e-12)
+    single = losses.precision(u.float(), v.float(), all_pairs(similar.float()))
+    assert single.item() == pytest.approx(expected, rel=1e-5)
     inputs = (u.clone().requires_grad_(), v.clone().requires_grad_())
-    assert torch.autograd.gradcheck(lambda a, b: losses.precision(a, b, similar), inputs)
+    assert torch.autograd.gradcheck(lambda a, b: losses.precision(a, b, pairs), inputs)
 
 
 def test_precision_of_codes_is_close_to_the_metric() -> None:
@@ -214,7 +221,7 @@ def test_precision_of_codes_is_close_to_the_metric() -> None:
         relevant = same_class(classes, classes)
         metric = [mean_average_precision(*pair, relevant) for pair in (codes, codes[::-1])]
         u, v = (torch.from_numpy(2.0 * x - 1) for x in (a, b))
-        loss = losses.precision(u, v, torch.from_numpy(classes[:, None] == classes))
+        loss = losses.precision(u, v, all_pairs(torch.from_numpy(classes[:, None] == classes)))
         assert loss.item() == pytest.approx(1 - sum(metric) / 2, abs=0.01)
 
 
@@ -224,50 +231,10 @@ def test_precision_leaves_out_masked_pairs() -> None:
     mask = torch.ones_like(similar)
     mask[:, -1] = False
     mask[-1] = False
-    expected = losses.precision(u[:-1], v[:-1], similar[:-1, :-1])
-    assert losses.precision(u, v, similar, mask).item() == pytest.approx(expected.item(), rel=1e-12)
-    assert losses.precision(u, v, torch.zeros_like(similar)).item() == 0
-
-
-def test_penalties() -> None:
-    u = torch.tensor([[1.0, -0.5], [1.0, 0.5]], dtype=torch.float64, requires_grad=True)
-    assert losses.quantization(u).item() == pytest.approx((0 + 0.25 + 0 + 0.25) / 4)
-    assert losses.balance(u).item() == pytest.approx((1 + 0) / 2)
-    assert torch.autograd.gradcheck(losses.quantization, (u,))
-    assert torch.autograd.gradcheck(losses.balance, (u,))
-
-
-def shards(loss: Loss, u: Tensor, v: Tensor, pairs: PairSet, size: int) -> list[Tensor]:
-    """The shares of all processes."""
-    options = LossOptions(margin=MARGIN, temperature=0.3)
-
-    def shard_slice(rank: int, n: int) -> slice:
-        return slice(n * rank // size, n * (rank + 1) // size)
-
-    shares = []
-    for rank in range(size):
-        own = pairs
-        if isinstance(pairs, PairList):
-            own = pairs.shard(shard_slice(rank, len(pairs.left)))
-        shares.append(loss.shard(u, v, own, options, lambda n, rank=rank: shard_slice(rank, n)))  # type: ignore[misc]
-    return shares
-
-
-@pytest.mark.parametrize("size", [1, 2, 3])
-@pytest.mark.parametrize("name", list(LOSSES))
-def test_the_shares_of_all_processes_add_up_to_the_loss(name: str, size: int) -> None:
-    u, v, left, right, similar = case()
-    random = torch.Generator().manual_seed(6)
-    is_similar = torch.rand(6, 7, generator=random) < 0.3
-    dense = DensePairs(is_similar, torch.rand(6, 7, generator=random) < 0.8)
-    within = DensePairs(torch.rand(6, 6, generator=random) < 0.3)
-    loss = LOSSES[name]
-    cases: list[tuple[Tensor, Tensor, PairSet]] = [(u, v, dense), (u, u, within)]
-    if not loss.needs_all_pairs:
-        cases.append((u, v, pair_list(left, right, similar)))
-    for a, b, pairs in cases:
-        whole = loss(a, b, pairs, LossOptions(margin=MARGIN, temperature=0.3))
-        torch.testing.assert_close(sum(shards(loss, a, b, pairs, size)), whole)
+    expected = losses.precision(u[:-1], v[:-1], all_pairs(similar[:-1, :-1]))
+    value = losses.precision(u, v, all_pairs(similar, mask))
+    assert value.item() == pytest.approx(expected.item(), rel=1e-12)
+    assert losses.precision(u, v, all_pairs(torch.zeros_like(similar))).item() == 0
 
 
 @pytest.mark.parametrize("sums", [False, True])
@@ -285,18 +252,18 @@ def test_the_unhinged_loss_equals_a_plain_loop(sums: bool) -> None:
         n_similar = int(similar.sum())
         return pull - push if sums else pull / n_similar - push / (len(similar) - n_similar)
 
-    listed = pair_list(left, right, similar)
+    given = PairBatch.listed(left, right, similar)
     value = expected(left, right, similar)
-    assert unhinged(u, v, listed, options).item() == pytest.approx(value, rel=1e-12)
+    assert unhinged(u, v, given, options).item() == pytest.approx(value, rel=1e-12)
     random = torch.Generator().manual_seed(5)
     grid = torch.rand(6, 7, generator=random) < 0.4
     mask = torch.rand(6, 7, generator=random) < 0.8
     rows, columns = torch.nonzero(mask, as_tuple=True)
     value = expected(rows, columns, grid[rows, columns])
-    dense = DensePairs(grid, mask)
-    assert unhinged(u, v, dense, options).item() == pytest.approx(value, rel=1e-12)
+    every = all_pairs(grid, mask)
+    assert unhinged(u, v, every, options).item() == pytest.approx(value, rel=1e-12)
     inputs = (u.clone().requires_grad_(), v.clone().requires_grad_())
-    for pairs in (listed, dense):
+    for pairs in (given, every):
         assert torch.autograd.gradcheck(lambda a, b, p=pairs: unhinged(a, b, p, options), inputs)
 
 
@@ -305,11 +272,13 @@ def test_without_a_hinge_collapse_is_not_optimal() -> None:
     labels = torch.arange(8) % 2
     good = torch.where(labels[:, None] == 1, 1.0, -1.0).expand(8, 4)
     collapsed = torch.ones(8, 4)
-    pairs = DensePairs(labels[:, None] == labels)
+    pairs = all_pairs(labels[:, None] == labels)
     options = LossOptions(margin=0.0)
     hinged, unhinged = (
         [LOSSES[name](codes, codes, pairs, options).item() for codes in (good, collapsed)]
         for name in ("contrastive", "unhinged")
     )
-    assert hinged == [0, 0]
-    assert unhinged == [-8, 0]  # half of the squared distance of opposite codes of 4 bits
+    assert hinged == pytest.approx([0, 0], abs=1e-20)
+    assert unhinged == pytest.approx(
+        [-8, 0]
+    )  # half of the squared distance of opposite codes of 4 bits

@@ -4,6 +4,7 @@ import json
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,12 @@ def test_trial_0_is_the_default_and_the_best_is_never_below_it(tmp_path: Path) -
     assert result.fields == {"n_bits": 8, "seed": 0, **result.best.fields}
     assert (steps[-1].number, steps[-1].of, steps[-1].validation) == (18, 18, result.best.mean)
     assert [step.number for step in steps] == sorted(step.number for step in steps)
+
+
+def test_fields_without_effect_on_the_rows_are_not_searched() -> None:
+    image = replace(data, views={"image": data.views["image"]})
+    assert set(search("spectralhashing", image, trials=1, folds=2).space) == {"inputs"}
+    assert "regularization" in search("spectralhashing", data, trials=1, folds=2).space
 
 
 class _CutError(Exception):
@@ -105,7 +112,7 @@ def test_a_search_that_failed_before_its_first_trial_can_be_restarted(tmp_path: 
         raise DataError("no pairs")
 
     with pytest.raises(DataError, match="trial 0, the default: no pairs"):
-        search("ccaitq", data, trials=1, folder=tmp_path, supervise=fail, n_bits=16)
+        search("ccaitq", data, trials=1, folder=tmp_path, supervise=fail, space=SPACE)
     assert len(search("ccaitq", data, trials=1, folder=tmp_path, **SETTINGS).trials) == 1
 
 

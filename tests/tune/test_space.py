@@ -18,7 +18,7 @@ def test_every_method_accepts_the_values_of_its_default_space(method: str) -> No
     space = default_space(method)
     for position in (0.0, 0.5, 1.0):
         fields = {name: dimension.at(position) for name, dimension in space.items()}
-        HASHERS[method].from_configuration(fields)
+        HASHERS[method].from_configuration(fields)._check_fields()
     assert ("alpha" in space) == (method in ("mmnn", "diffhash"))
     assert not {"n_bits", "seed"} & set(space)
 

@@ -173,7 +173,12 @@ def _integer(word: str) -> list[Id]:
 
 
 def make_hasher(
-    method: str, *, config: Path | None, settings: list[str] | None, **options: object
+    method: str,
+    *,
+    config: Path | None,
+    settings: list[str] | None,
+    printed: Mapping[str, object] | None = None,
+    **options: object,
 ) -> Hasher:
     """Return a method with its fields from a TOML file, options and ``--set``, in that order.
 
@@ -181,9 +186,10 @@ def make_hasher(
         method: Name of the method.
         config: TOML file with fields.
         settings: Values of ``--set``.
+        printed: Settings of the paper, which all others may change.
         **options: Fields that have a separate option; None if the option is absent.
     """
-    fields = {} if config is None else read_toml(config)
+    fields = dict(printed or {}) | ({} if config is None else read_toml(config))
     fields |= {name: value for name, value in options.items() if value is not None}
     fields |= parse_fields(settings)
     return HASHERS[check_known(method, HASHERS, "method")].from_configuration(fields)

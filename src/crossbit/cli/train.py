@@ -26,6 +26,7 @@ from crossbit.data.dataset import Dataset
 from crossbit.data.neighbors import NeighborsArgument
 from crossbit.errors import DataError
 from crossbit.hashers import HASHERS, extend
+from crossbit.hashers.mmnn import MMNN
 from crossbit.metrics import weak
 from crossbit.model.hashmodel import HashModel
 from crossbit.tune import search
@@ -70,6 +71,17 @@ def _fit(
         Path | None, typer.Option(help="TOML file with fields of the method.")
     ] = None,
     settings: Fields = None,
+    as_printed: Annotated[
+        str | None,
+        typer.Option(
+            metavar="EXPERIMENT",
+            help="Settings that the paper prints for mmnn and cmnn: wiki, shapegoogle or nus;"
+            " the first two modalities of the data set are X and Y. Other options change them.",
+        ),
+    ] = None,
+    layers: Annotated[
+        int, typer.Option(min=1, max=2, help="Layers of the networks with --as-printed.")
+    ] = 1,
     neighbors: Annotated[
         list[str] | None,
         typer.Option(
@@ -100,9 +112,13 @@ def _fit(
       crossbit fit toy --method dch --set inputs=posteriors --out toy-model
       crossbit fit toy --method ccaitq -b 64 --set regularization=0.1 -o toy-model-64
       crossbit fit toy --neighbors cosine --bits 128 --out toy-distilled
+      crossbit fit toy --method mmnn --as-printed wiki --out toy-model
       crossbit fit toy --method mmnn --ray local --workers 2 --out toy-model
     """
-    hasher = make_hasher(method, config=config, settings=settings, n_bits=bits, seed=seed)
+    printed = None if as_printed is None else _printed(as_printed, method, layers, dataset)
+    hasher = make_hasher(
+        method, config=config, settings=settings, printed=printed, n_bits=bits, seed=seed
+    )
     check_installed(*hasher.libraries, *(() if ray is None else ("ray",)))
     check_output(out, replace=replace)
     metrics = _parse_neighbors(neighbors)
@@ -134,6 +150,18 @@ def _fit(
     by = f"{method} ({model.card['chosen']})" if "chosen" in model.card else method
     console.say(f"{model} trained by {by} on {rows} of {data!r}")
     console.say(f"written to {out}; try: crossbit evaluate {out} {dataset}")
+
+
+def _printed(experiment: str, method: str, layers: int, dataset: Path) -> dict[str, Any]:
+    """Return the fields that the paper prints, for the modalities of a data set."""
+    kind = HASHERS[check_known(method, HASHERS, "method")]
+    names = list(Dataset.load(dataset, verify=False).views)
+    if not issubclass(kind, MMNN) or len(names) < 2:
+        raise DataError(
+            "--as-printed has settings of mmnn and cmnn for data sets of two modalities; got"
+            f" {method} and {names}"
+        )
+    return kind.printed_fields(experiment, layers, (names[0], names[1]))
 
 
 def _parse_neighbors(values: list[str] | None) -> NeighborsArgument | None:

@@ -53,6 +53,11 @@ class Bags:
     rows: Ints
     counts: Ints
 
+    @classmethod
+    def single(cls, present: NDArray[np.bool_]) -> "Bags":
+        """Row i is the only row of item i, where it is present."""
+        return cls(np.flatnonzero(present), present.astype(np.int64))
+
     def mean_or_mixture(
         self, X: NDArray[Any], items: Ints, random: np.random.Generator | None = None
     ) -> NDArray[Any]:
@@ -94,10 +99,7 @@ def group_rows(data: TrainingSet) -> dict[str, Bags]:
         DataError: Similar pairs do not link one modality with all others.
     """
     if data.aligned_supervision or not data.pairs:
-        return {
-            name: Bags(np.flatnonzero(present), present.astype(np.int64))
-            for name, present in data.present.items()
-        }
+        return {name: Bags.single(present) for name, present in data.present.items()}
     across = {
         frozenset((pairs.left, pairs.right)): pairs
         for pairs in data.pairs

@@ -166,3 +166,22 @@ def class_names(labels: NDArray[Any], classes: Sequence[str]) -> list[Any]:
     return [
         None if label < 0 else classes[label] if classes else label for label in labels.tolist()
     ]
+
+
+def shared_class_probability(
+    P: NDArray[np.float32], Q: NDArray[np.float32], *, multi_label: bool
+) -> NDArray[np.float32]:
+    r"""Return the probability that two rows share a class, for all pairs of rows.
+
+    It is $\sum_c p_c q_c$ for one class per row and $1 - \prod_c (1 - p_c q_c)$ for several.
+
+    Args:
+        P: Class posteriors of some rows, shape (n, classes).
+        Q: Class posteriors of others, shape (m, classes).
+        multi_label: Whether a row may have several classes.
+    """
+    if not multi_label:
+        return np.asarray(np.minimum(P @ Q.T, 1), np.float32)
+    # First terms of the series of −log(1 − p q), summed over classes.
+    series = [(P**k) @ (Q**k).T / k for k in range(1, 6)]
+    return np.asarray(1 - np.exp(-np.sum(series, axis=0)), np.float32)

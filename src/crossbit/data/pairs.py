@@ -80,6 +80,10 @@ class Pairs:
         index = np.stack([left, right], axis=1)
         return Pairs(self.left, self.right, index[inside], self.similar[inside])
 
+    def part(self, chosen: NDArray[np.bool_]) -> "Pairs":
+        """Return some of the pairs."""
+        return Pairs(self.left, self.right, self.index[chosen], self.similar[chosen])
+
     @staticmethod
     def as_tuple(pairs: "Pairs | Sequence[Pairs] | None") -> "tuple[Pairs, ...]":
         """Return ``None``, one `Pairs` or a list of them as a tuple; reject bare arrays."""

@@ -1,4 +1,4 @@
-"""Train networks on Ray: every worker runs the training loop on its shard of the objective."""
+"""Train networks on Ray: workers draw batches of their own and average their gradients."""
 
 import shutil
 import tempfile
@@ -50,13 +50,14 @@ def fit(
 ) -> HashModel:
     """Fit a hasher to a data set on the workers of a Ray cluster, and save the model.
 
-    Every worker loads the data set and runs the same training, of which it evaluates a shard; see
-    `crossbit.neural.distributed`. Preprocessing, posteriors and model selection run on every
-    worker, with the same result. If a worker dies, all resume from the checkpoint and reach the
-    same model.
+    Every worker loads the data set and runs the same training with batches of its own; torch
+    averages their gradients in every step (DDP), so that a step sees as many times the batch as
+    there are workers. Inputs, validation and the choice among margins run on every worker, with the
+    same result. If a worker dies, all resume from the checkpoint and reach the same model.
 
     Args:
-        hasher: A method that trains networks.
+        hasher: A method that trains networks by mini-batches or online: with the optimizer
+            ``"auto"``, which is Adam here, ``"adam"`` or ``"sgd"``.
         dataset: Folder of the data set, on storage that all workers can read.
         out: Folder for the model, on storage that all workers and this process can access.
         split: Split to train on; None: all rows.
@@ -77,6 +78,11 @@ def fit(
         raise DataError(
             f"{hasher.name()} does not train networks and cannot be distributed;"
             f" fit it without Ray, or use one of {supported}"
+        )
+    if hasher.optimizer in ("cg", "lbfgs"):
+        raise DataError(
+            f"optimizer={hasher.optimizer!r} compares values of the full objective, which workers"
+            " cannot share; use 'adam' or 'sgd', or fit without Ray"
         )
     folder = Path(out).resolve()
     make_folders(folder.parent)
@@ -130,14 +136,14 @@ def _train(task: _TrainingTask, workers: int, restarts: int) -> None:
 
 def _work(config: dict[str, _TrainingTask]) -> None:
     """Run the training on one worker."""
-    from crossbit.neural.distributed import data_parallel
+    from crossbit.neural.training import data_parallel
 
     task = config["task"]
     error_file = Path(task.error_file)
     if error_file.exists():  # Ray restarts failed workers; a CrossbitError would only repeat
         return
-    with data_parallel() as group:
-        reports = task.progress is not None and group.rank == 0
+    with data_parallel() as number:
+        reports = task.progress is not None and number == 0
         on_step = _throttled(task.progress.put_nowait) if reports else None
         try:
             data = Dataset.load(task.dataset)
@@ -148,7 +154,7 @@ def _work(config: dict[str, _TrainingTask]) -> None:
             with atomic_write(error_file) as file:
                 file.write(str(error).encode())
             raise
-        if group.rank == 0:
+        if number == 0:
             model.save(task.out)
 
 

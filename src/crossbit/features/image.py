@@ -16,7 +16,7 @@ from crossbit._validation import check_integer, check_matrix
 from crossbit.errors import DataError, MissingExtraError
 from crossbit.features._content import read_content
 from crossbit.features.extractor import Extractor, RawInput, Rows
-from crossbit.linalg.kmeans import k_means, nearest
+from crossbit.features.kmeans import k_means, nearest
 
 if TYPE_CHECKING:
     from PIL.Image import Image

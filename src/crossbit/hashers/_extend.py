@@ -1,23 +1,25 @@
 """New modalities, or new versions of old ones, beside the frozen modalities of a model."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from crossbit._threads import training_threads
 from crossbit._validation import check_known
 from crossbit.data.correspondence import linked_rows
 from crossbit.data.pairs import Pairs
+from crossbit.data.sampling import hold_out, row_batches
 from crossbit.data.training_set import TrainingSet, Views, training_set
 from crossbit.errors import DataError
-from crossbit.hashers.rankeditq import log_softmax, rank_loss, signs
+from crossbit.hashers._ranking import Batch, log_softmax, rank_loss, refine
 from crossbit.inputs.steps import fit_steps
-from crossbit.linalg.optimize import Adam
+from crossbit.linalg import Floats, Ints
+from crossbit.linalg.itq import signs
 from crossbit.linalg.pca import principal
 from crossbit.linalg.ridge import Ridge
+from crossbit.metrics.counterparts import reciprocal_rank
 from crossbit.model.hashmodel import HashModel
 from crossbit.model.layers import Affine, Layer, Softmax, apply_layers
 from crossbit.model.recipe import Recipe
@@ -29,7 +31,7 @@ _CANDIDATES = (
     "standardize+rbf(1000,4)",
     "unit+rbf(3000)",
 )
-_CLASS_INPUTS = "standardize+rbf(1000)"  # features from which few distinct outputs are told apart
+_CLASS_INPUTS = "standardize+rbf(1000)"  # features of the classifier of distinct outputs
 _MAX_CLASSES = 256
 _SCALES = 2.0 ** np.arange(0, 7, 0.5)  # of class scores, before the softmax
 _ROWS_PER_CLASS = 4  # on average, at least
@@ -43,9 +45,7 @@ _AXES = 512
 _PULL = 0.1
 _LEARNING_RATE = 0.003
 
-_Floats = NDArray[np.float32]
-_Ints = NDArray[np.int64]
-_Fit = Callable[[_Floats, _Floats, np.random.Generator], list[Layer]]
+_Fit = Callable[[Floats, Floats, np.random.Generator], list[Layer]]
 
 
 def extend(
@@ -57,7 +57,7 @@ def extend(
     recipes: Mapping[str, Recipe] | None = None,
     seed: int = 0,
 ) -> HashModel:
-    r"""Let new modalities join a model; all others, and their codes, stay as they are.
+    r"""Add modalities to a trained model without changing the codes of existing ones.
 
     A new modality may be another kind of things, or another encoder of the same things, such as the
     next version of an embedding model. Its outputs are ridge regressions on the real-valued outputs
@@ -108,12 +108,15 @@ def extend(
     sources = known if like is None else [check_known(like, known, "modality to learn from")]
     for name in recipes or {}:
         check_known(name, new, "new modality")
-    joined = _Join(model, data, sources, seed)
     encoders = dict(model.encoders)
     card: dict[str, str] = dict(model.card.get("extended", {}))
     with training_threads(data.n_values, torch=False):
         for number, name in enumerate(new):
-            encoders[name], card[name] = joined.learn(name, number)
+            random = np.random.default_rng([seed, number])
+            rows, targets = _targets(model, data, sources, name, random)
+            X = np.asarray(data.views[name][rows], np.float32)
+            encoders[name], quality = _learn(X, targets, random)
+            card[name] = f"learned like {', '.join(sources)} from {len(rows)} rows, {quality}"
     return replace(
         model,
         encoders=encoders,
@@ -122,75 +125,64 @@ def extend(
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _Join:
-    """Regressions on the outputs of frozen modalities."""
-
-    model: HashModel
-    data: TrainingSet
-    sources: list[str]
-    seed: int
-
-    def learn(self, name: str, number: int) -> tuple[list[Layer], str]:
-        """Return the layers of a new modality and a description for the card."""
-        random = np.random.default_rng([self.seed, number])
-        rows, targets = self._targets(name, random)
-        X = np.asarray(self.data.views[name][rows], np.float32)
-        order = random.permutation(len(rows))
-        held_out = order[: int(_HELD_OUT * len(rows))]
-        train = np.sort(order[len(held_out) :])
-        scores = {}
-        trials = {}
-        fits = _fits(targets)
-        for about, fit in fits.items():
-            trials[about] = fit(X[train], targets[train], random)
-            predicted = apply_layers(trials[about], X[held_out])
-            scores[about] = float(np.mean((predicted >= 0) == (targets[held_out] >= 0)))
-        best = max(scores, key=lambda about: scores[about])
-        description = (
-            f"learned like {', '.join(self.sources)} from {len(rows)} rows, inputs {best},"
-            f" {100 * scores[best]:.1f} % equal bits on held-out rows"
+def _targets(
+    model: HashModel,
+    data: TrainingSet,
+    sources: Sequence[str],
+    name: str,
+    random: np.random.Generator,
+) -> tuple[Ints, Floats]:
+    """Return rows of a new modality and the mean output of the frozen rows linked to each."""
+    known = linked_rows(data)
+    links = [
+        known[name, source] if (name, source) in known else known[source, name][:, ::-1]
+        for source in sources
+    ]
+    rows = np.unique(np.concatenate([index[:, 0] for index in links]))
+    if len(rows) < _MIN_ROWS:
+        raise DataError(
+            f"{len(rows)} rows of {name!r} are linked to {sources};"
+            f" at least {_MIN_ROWS} are needed (a few thousand recommended)"
         )
-        if best in _CANDIDATES and len(held_out):
-            refined = _refine(trials[best], X[train], targets[train], random)
-            plain_rank, refined_rank = (
-                _reciprocal_rank(apply_layers(layers, X[held_out]), targets[held_out])
-                for layers in (trials[best], refined)
-            )
-            if refined_rank > plain_rank:
-                layers = _refine(fits[best](X, targets, random), X, targets, random)
-                return layers, f"{description} before the ranking loss"
-        return fits[best](X, targets, random), description
-
-    def _targets(self, name: str, random: np.random.Generator) -> tuple[_Ints, _Floats]:
-        """Return rows of a new modality and the mean output of the frozen rows linked to each."""
-        links = [self._links(name, source) for source in self.sources]
-        rows = np.unique(np.concatenate([index[:, 0] for index in links]))
-        if len(rows) < _MIN_ROWS:
-            raise DataError(
-                f"{len(rows)} rows of {name!r} are linked to {self.sources};"
-                f" at least {_MIN_ROWS} are needed, and a few thousand are better"
-            )
-        if len(rows) > _MAX_ROWS:
-            rows = np.sort(random.choice(rows, _MAX_ROWS, replace=False))
-        total = np.zeros((len(rows), self.model.n_bits), np.float32)
-        count = np.zeros(len(rows), np.float32)
-        for source, index in zip(self.sources, links, strict=True):
-            index = index[np.isin(index[:, 0], rows)]
-            used, position = np.unique(index[:, 1], return_inverse=True)
-            outputs = self.model.scores(source, self.data.views[source][used])
-            at = np.searchsorted(rows, index[:, 0])
-            np.add.at(total, at, outputs[position])
-            np.add.at(count, at, 1)
-        return rows, total / count[:, None]
-
-    def _links(self, name: str, source: str) -> _Ints:
-        """Linked rows of a new and a frozen modality, shape (links, 2)."""
-        links = linked_rows(self.data)
-        return links[name, source] if (name, source) in links else links[source, name][:, ::-1]
+    if len(rows) > _MAX_ROWS:
+        rows = np.sort(random.choice(rows, _MAX_ROWS, replace=False))
+    total = np.zeros((len(rows), model.n_bits), np.float32)
+    count = np.zeros((len(rows), 1), np.float32)
+    for source, index in zip(sources, links, strict=True):
+        index = index[np.isin(index[:, 0], rows)]
+        used, position = np.unique(index[:, 1], return_inverse=True)
+        outputs = model.scores(source, data.views[source][used])
+        at = np.searchsorted(rows, index[:, 0])
+        np.add.at(total, at, outputs[position])
+        np.add.at(count, at, 1)
+    return rows, total / count
 
 
-def _fits(targets: _Floats) -> dict[str, _Fit]:
+def _learn(X: Floats, targets: Floats, random: np.random.Generator) -> tuple[list[Layer], str]:
+    """Return layers whose outputs follow the targets, and a description for the card."""
+    held_out = hold_out(np.zeros(len(X)), _HELD_OUT, random)
+    known = signs(targets[held_out])
+    fits = _fits(targets)
+    scores = {}
+    trials = {}
+    for inputs, fit in fits.items():
+        trials[inputs] = fit(X[~held_out], targets[~held_out], random)
+        scores[inputs] = float(np.mean(signs(apply_layers(trials[inputs], X[held_out])) == known))
+    best = max(scores, key=lambda inputs: scores[inputs])
+    quality = f"inputs {best}, {100 * scores[best]:.1f} % equal bits on held-out rows"
+    if best in _CANDIDATES:
+        refined = _refine(trials[best], X[~held_out], targets[~held_out], random)
+        plain_rank, refined_rank = (
+            reciprocal_rank({"new": signs(apply_layers(layers, X[held_out])), "known": known})
+            for layers in (trials[best], refined)
+        )
+        if refined_rank > plain_rank:
+            layers = _refine(fits[best](X, targets, random), X, targets, random)
+            return layers, f"{quality} before the ranking loss"
+    return fits[best](X, targets, random), quality
+
+
+def _fits(targets: Floats) -> dict[str, _Fit]:
     """Ways to learn these outputs, by a description of each."""
     fits: dict[str, _Fit] = {steps: partial(_regress, steps) for steps in _CANDIDATES}
     n_classes = len(np.unique(targets, axis=0))
@@ -199,14 +191,14 @@ def _fits(targets: _Floats) -> dict[str, _Fit]:
     return fits
 
 
-def _regress(steps: str, X: _Floats, targets: _Floats, random: np.random.Generator) -> list[Layer]:
+def _regress(steps: str, X: Floats, targets: Floats, random: np.random.Generator) -> list[Layer]:
     layers = fit_steps(steps, X, random)
     ridge = Ridge(apply_layers(layers, X), targets)
     _, decay = ridge.leave_one_out()
     return [*layers, Affine(*ridge.solve(decay))]
 
 
-def _classify(X: _Floats, targets: _Floats, random: np.random.Generator) -> list[Layer]:
+def _classify(X: Floats, targets: Floats, random: np.random.Generator) -> list[Layer]:
     """Mean of the distinct outputs, weighted by the softmax of a ridge regression on them."""
     outputs, classes = np.unique(targets, axis=0, return_inverse=True)
     one_hot = np.eye(len(outputs), dtype=np.float32)[classes.reshape(-1)]
@@ -223,48 +215,43 @@ def _classify(X: _Floats, targets: _Floats, random: np.random.Generator) -> list
 
 
 def _refine(
-    layers: list[Layer], X: _Floats, targets: _Floats, random: np.random.Generator
+    layers: list[Layer], X: Floats, targets: Floats, random: np.random.Generator
 ) -> list[Layer]:
     """Change the last affine layer of a regression until signs rank codes as the targets do."""
     *inputs, last = layers
     assert isinstance(last, Affine)  # noqa: S101 - the caller fitted a regression
     F = apply_layers(inputs, X)
-    Y = F @ last.weight + last.bias
-    size = max(float(np.sqrt(np.square(Y).mean())), 1e-12)
+    outputs = F @ last.weight + last.bias
+    size = max(float(np.sqrt(np.square(outputs).mean())), 1e-12)
+    outputs = (outputs / size).astype(np.float32)
     mean = F.mean(axis=0, dtype=np.float64)
     w, _, V = principal(F - mean)
     if not len(w):  # constant features
         return layers
     axes = V[:, ::-1][:, :_AXES] / np.sqrt(w[-1] / len(F))
     Z = ((F - mean) @ axes).astype(np.float32)
-    Y = (Y / size).astype(np.float32)
     codes = signs(targets)
-    bits = codes.shape[1]
-    scale = _SHARPNESS * bits**0.5
     unit = targets / np.maximum(np.linalg.norm(targets, axis=1, keepdims=True), 1e-12)
+    bits = codes.shape[1]
+    batches = row_batches(np.arange(len(F)), _BATCH, random)
 
-    def objective(x: _Floats, rows: _Ints) -> tuple[float, _Floats]:
-        change = x[:-bits].reshape(-1, bits)
-        P = np.exp(log_softmax(scale / bits**0.5 * (unit[rows] @ codes[rows].T)))
-        outputs = Y[rows] + Z[rows] @ change + x[-bits:]
-        loss, slope = rank_loss(outputs, codes[rows], P, scale, own=False)
-        decayed = Z[rows].T @ slope + np.float32(_PULL / bits) * change
-        return loss, np.concatenate([decayed.ravel(), slope.sum(axis=0)])
+    def draw() -> Batch:
+        rows = next(batches)
+        P = np.exp(log_softmax(_SHARPNESS * (unit[rows] @ codes[rows].T)))
 
-    x = np.zeros((axes.shape[1] + 1) * bits, np.float32)
-    adam = Adam(_LEARNING_RATE)
-    for step in range(_STEPS):
-        rows = random.permutation(len(F))[:_BATCH]
-        cosine = (1 + np.cos(np.pi * step / _STEPS)) / 2
-        x, _ = adam.step(x, partial(objective, rows=rows), rate_factor=float(cosine))
-    weight = axes @ x[:-bits].reshape(-1, bits) * size
-    bias = last.bias + x[-bits:] * size - mean @ weight
-    return [*inputs, Affine(last.weight + weight, bias)]
+        def loss(own: Sequence[Floats], scale: float) -> tuple[float, list[Floats]]:
+            value, slope, _ = rank_loss(own[0], codes[rows], P, scale)
+            return value, [slope]
 
+        return Batch([Z[rows]], [outputs[rows]], loss)
 
-def _reciprocal_rank(outputs: _Floats, targets: _Floats) -> float:
-    """Mean of 1 / rank of each row's own code among all, by distance; ties rank in the middle."""
-    similarity = signs(outputs) @ signs(targets).T
-    own = np.diag(similarity)[:, None]
-    rank = (similarity > own).sum(axis=1) + ((similarity == own).sum(axis=1) + 1) / 2
-    return float((1 / rank).mean())
+    change, bias = refine(
+        (1, axes.shape[1], bits),
+        draw,
+        scales={bits: _SHARPNESS * bits**0.5},
+        pull=_PULL,
+        learning_rate=_LEARNING_RATE,
+        steps=_STEPS,
+    )
+    weight = axes @ change[0] * size
+    return [*inputs, Affine(last.weight + weight, last.bias + bias[0] * size - mean @ weight)]

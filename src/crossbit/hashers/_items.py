@@ -2,18 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crossbit.data.training_set import TrainingSet
 from crossbit.errors import DataError
-from crossbit.linalg.pca import Matrix
+from crossbit.linalg import Ints, Matrix
 from crossbit.model.hashmodel import HashModel
-from crossbit.model.layers import Affine, Layer
-
-Ints: TypeAlias = NDArray[np.int64]
+from crossbit.model.layers import Affine
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,14 +32,6 @@ class ItemView:
         placed = np.zeros((n, values.shape[1]))
         placed[self.rows] = values
         return placed
-
-    def ridge(self, targets: Matrix, decay: float) -> Matrix:
-        """Weights that predict the targets of all items from the features, by ridge regression."""
-        return factor(self.features, targets[self.rows], decay)
-
-    def encoder(self, weights: Matrix) -> list[Layer]:
-        """Layers from rows to centered features times ``weights``."""
-        return [Affine(weights, -self.mean @ weights)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,28 +55,71 @@ class Items:
     def labeled(cls, data: TrainingSet) -> "Items":
         """Return the rows whose labels are known as items."""
         one_hot = data.one_hot()
-        masks = {name: np.asarray(member.any(axis=1)) for name, member in one_hot.items()}
+        known = {name: np.asarray(member.any(axis=1)) for name, member in one_hot.items()}
         if data.aligned:
-            membership = np.logical_or.reduce(list(one_hot.values()))
-            known = membership.any(axis=1)
-            number = np.cumsum(known) - 1
-            rows = {name: number[mask] for name, mask in masks.items()}
-            labels = membership[known].astype(np.float64)
+            labels = np.logical_or.reduce(list(one_hot.values()))
+            first = dict.fromkeys(one_hot, 0)
         else:
-            present = [member[masks[name]] for name, member in one_hot.items()]
-            ends = np.cumsum([0, *(len(member) for member in present)])
-            rows = {name: np.arange(ends[i], ends[i + 1]) for i, name in enumerate(one_hot)}
-            labels = np.concatenate(present).astype(np.float64)
-        if not len(labels):
+            labels = np.concatenate(list(one_hot.values()))
+            ends = np.cumsum([len(member) for member in one_hot.values()])
+            first = dict(zip(one_hot, [0, *ends], strict=False))
+        used = labels.any(axis=1)
+        if not used.any():
             raise DataError("no row has a known label; at least two classes are needed")
-        return cls(labels, _centered(data, rows, masks))
+        number = np.cumsum(used) - 1
+        rows = {name: number[first[name] + np.flatnonzero(mask)] for name, mask in known.items()}
+        return cls(labels[used].astype(np.float64), _item_views(data, rows, known))
 
     @classmethod
     def aligned(cls, data: TrainingSet) -> "Items":
         """Return the rows of aligned views as items."""
         rows = {name: np.flatnonzero(present) for name, present in data.present.items()}
         n = len(next(iter(data.views.values())))
-        return cls(np.zeros((n, 0)), _centered(data, rows, data.present))
+        return cls(np.zeros((n, 0)), _item_views(data, rows, data.present))
+
+    def ridge(self, targets: Matrix, decay: float) -> dict[str, Matrix]:
+        """Modality → weights that predict the targets from its features, by ridge regression."""
+        return {
+            name: factor(view.features, targets[view.rows], decay)
+            for name, view in self.views.items()
+        }
+
+    def latent(
+        self,
+        V: Matrix,
+        weights: Mapping[str, Matrix],
+        *,
+        feature_weight: float,
+        regression_weight: float,
+        decay: float,
+        system: Matrix,
+        target: Matrix,
+    ) -> Matrix:
+        r"""Return the $V$ that is best for all other factors of a matrix factorization.
+
+        It minimizes $\sum_a \lambda \|\Phi_a - V U_a\|^2 + \mu \sum_a \|V - \Phi_a W_a\|^2$ and
+        the terms $V A V^\top - 2 V T^\top$ of a method; $U_a$ are the best for the given $V$.
+
+        Args:
+            V: The latent representation before, shape (n, r).
+            weights: Modality → $W_a$.
+            feature_weight: $\lambda$.
+            regression_weight: $\mu$.
+            decay: Penalty of the squared norm of $U_a$.
+            system: $A$, shape (r, r).
+            target: $T$, shape (n, r).
+        """
+        systems = {}
+        for name, view in self.views.items():
+            U = factor(V[view.rows], view.features, decay / feature_weight)
+            pull = feature_weight * U.T + regression_weight * weights[name]
+            target = target + view.at_items(view.features @ pull, len(self))
+            systems[name] = feature_weight * (U @ U.T) + regression_weight * np.eye(len(system))
+        latent = np.zeros_like(target)
+        for names, rows in self.patterns():
+            own = system + sum(systems[name] for name in names)
+            latent[rows] = np.linalg.solve(own, target[rows].T).T
+        return latent
 
     def patterns(self) -> list[tuple[list[str], Ints]]:
         """Return the combinations of modalities that occur, each with the items that have it."""
@@ -103,11 +135,14 @@ class Items:
 
     def model(self, weights: Mapping[str, Matrix], n_bits: int) -> HashModel:
         """Return the model whose bits are the signs of features times ``weights``."""
-        encoders = {name: view.encoder(weights[name]) for name, view in self.views.items()}
+        encoders = {
+            name: [Affine(weights[name], -view.mean @ weights[name])]
+            for name, view in self.views.items()
+        }
         return HashModel(encoders, n_bits)
 
 
-def _centered(
+def _item_views(
     data: TrainingSet, rows: Mapping[str, Ints], masks: Mapping[str, NDArray[np.bool_]]
 ) -> dict[str, ItemView]:
     views = {}
@@ -121,11 +156,6 @@ def _centered(
 def factor(A: Matrix, B: Matrix, decay: float) -> Matrix:
     """The matrix X that minimizes ‖B − A X‖² + decay ‖X‖²."""
     return np.asarray(np.linalg.solve(A.T @ A + decay * np.eye(A.shape[1]), A.T @ B))
-
-
-def signs(values: Matrix) -> Matrix:
-    """+1 where a value is at least 0, −1 elsewhere."""
-    return np.where(values >= 0, 1.0, -1.0)
 
 
 def unit_rows(labels: Matrix) -> Matrix:

@@ -3,32 +3,29 @@
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crossbit.data.training_set import TrainingSet
 from crossbit.errors import DataError
+from crossbit.linalg import Ints, Matrix
 from crossbit.model.hashmodel import HashModel
 from crossbit.model.layers import Affine
-
-Floats: TypeAlias = NDArray[np.float64]
-Ints: TypeAlias = NDArray[np.int64]
 
 _MIN_CORRELATION = 1e-6  # smaller ones are rounding errors
 _PERFECT = 1 - 1e-9
 _MAX_CELLS = 1 << 24  # entries of a table of all thresholds (4096²); 128 MB
-_QUANTILES = 256
-_STARTS = 4
+_QUANTILES = 1024
 
 
 @dataclass(frozen=True)
 class Bit:
     """One bit of both modalities: two directions, two thresholds and their correlation."""
 
-    p: Floats
-    q: Floats
+    p: Matrix
+    q: Matrix
     left: float
     right: float
     correlation: float
@@ -48,11 +45,11 @@ class PairedRows:
     """
 
     names: tuple[str, str]
-    means: tuple[Floats, Floats]
+    means: tuple[Matrix, Matrix]
     X: NDArray[Any]
     Y: NDArray[Any]
     index: Ints
-    signs: Floats
+    signs: Matrix
 
     @classmethod
     def of(cls, data: TrainingSet, *, n_similar: int, n_dissimilar: int, seed: int) -> "PairedRows":
@@ -61,47 +58,63 @@ class PairedRows:
         pairs = data.cross_pairs(
             left, right, n_similar=n_similar, n_dissimilar=n_dissimilar, seed=seed
         )
-        rows, columns = [], []
-        for side in (0, 1):
-            used, position = np.unique(pairs.index[:, side], return_inverse=True)
-            rows.append(used)
-            columns.append(position)
+        sides = [
+            np.unique(pairs.index[:, side], return_inverse=True) for side in (0, 1)
+        ]  # rows that occur, and the position of each pair's row among them
         means = (_mean(data, left), _mean(data, right))
-        X = _centered(data.views[left], rows[0], means[0])
-        Y = _centered(data.views[right], rows[1], means[1])
-        signs = np.where(pairs.similar, 1.0, -1.0)
-        return cls((left, right), means, X, Y, np.stack(columns, axis=1), signs)
+        X = _centered(data.views[left], sides[0][0], means[0])
+        Y = _centered(data.views[right], sides[1][0], means[1])
+        index = np.stack([position for _, position in sides], axis=1)
+        return cls((left, right), means, X, Y, index, np.where(pairs.similar, 1.0, -1.0))
 
-    def balanced_weights(self, alpha: float = 1.0) -> Floats:
+    def balanced_weights(self, alpha: float = 1.0) -> Matrix:
         """Weights that sum to 1; those of dissimilar pairs sum to α times those of similar ones."""
         similar = self.signs > 0
         n_similar = int(similar.sum())
         weights = np.where(similar, 1 / n_similar, alpha / (len(similar) - n_similar))
         return weights / (1 + alpha)
 
-    def covariance(self, signed: Floats) -> Floats:
-        r"""$C = \sum_k \omega_k\, x_i y_j^\top$ for signed weights $\omega$ of the pairs."""
-        C = self._products.covariance(signed)
-        return C if self._products.first_is_wide else C.T
+    def covariance(self, signed: Matrix) -> Matrix:
+        r"""$C = \sum_k \omega_k\, x_i y_j^\top$ for signed weights $\omega$ of the pairs.
+
+        The partners of each row of the wider modality are weighted and summed; one matrix product
+        does the rest.
+        """
+        wide, narrow = (self.X, self.Y) if self._first_is_wide else (self.Y, self.X)
+        order, starts, partners = self._partners
+        weights = signed[order].astype(narrow.dtype, copy=False)
+        sums = np.empty((len(wide), narrow.shape[1]), narrow.dtype)
+        # One product per row of the wider side: the gathered rows stay in the cache.
+        for row, (begin, end) in enumerate(pairwise([*starts, len(weights)])):
+            np.dot(weights[begin:end], narrow[partners[begin:end]], out=sums[row])
+        C = (wide.T @ sums).astype(np.float64, copy=False)
+        return C if self._first_is_wide else C.T
+
+    @property
+    def _first_is_wide(self) -> bool:
+        return bool(self.X.shape[1] >= self.Y.shape[1])
 
     @cached_property
-    def _products(self) -> "_Products":
-        wide = self.X.shape[1] >= self.Y.shape[1]
-        first, second = (0, 1) if wide else (1, 0)
+    def _partners(self) -> tuple[Ints, list[int], Ints]:
+        """Pairs in the order of their row of the wider modality.
+
+        Returns:
+            Their order, the first pair of each row, and the other row of each pair.
+        """
+        first, second = (0, 1) if self._first_is_wide else (1, 0)
         order = np.argsort(self.index[:, first], kind="stable")
         ordered = self.index[order]
         starts = np.flatnonzero(np.diff(ordered[:, first], prepend=-1))
-        rows = (self.X, self.Y)
-        return _Products(rows[first], rows[second], order, starts, ordered[:, second], wide)
+        return order, starts.tolist(), ordered[:, second]
 
-    def bit(self, p: Floats, q: Floats, signed: Floats) -> Bit | None:
+    def bit(self, p: Matrix, q: Matrix, signed: Matrix) -> Bit | None:
         """Find the best thresholds on two directions; None if they do not separate the pairs."""
         thresholds = _best_thresholds(_project(self.X, p), _project(self.Y, q), self.index, signed)
         if thresholds is None or thresholds.correlation <= _MIN_CORRELATION:
             return None
-        return Bit(p, q, thresholds.left, thresholds.right, thresholds.correlation)
+        return Bit(p, q, *thresholds)
 
-    def agreement(self, bit: Bit) -> Floats:
+    def agreement(self, bit: Bit) -> Matrix:
         """+1 for pairs whose two rows have the same bit, −1 for the others."""
         left = _project(self.X, bit.p) >= bit.left
         right = _project(self.Y, bit.q) >= bit.right
@@ -109,16 +122,11 @@ class PairedRows:
 
     def model(self, bits: list[Bit]) -> HashModel:
         """Build a model from bits, with one affine layer per modality."""
-        directions = (
-            np.stack([bit.p for bit in bits], axis=1),
-            np.stack([bit.q for bit in bits], axis=1),
-        )
-        thresholds = ([bit.left for bit in bits], [bit.right for bit in bits])
+        P, Q = (np.stack(side, axis=1) for side in ([b.p for b in bits], [b.q for b in bits]))
+        left, right = (np.array(side) for side in ([b.left for b in bits], [b.right for b in bits]))
         encoders = {
-            name: [Affine(W, -mean @ W - np.array(threshold))]
-            for name, W, mean, threshold in zip(
-                self.names, directions, self.means, thresholds, strict=True
-            )
+            self.names[0]: [Affine(P, -self.means[0] @ P - left)],
+            self.names[1]: [Affine(Q, -self.means[1] @ Q - right)],
         }
         return HashModel(encoders, len(bits))
 
@@ -131,50 +139,36 @@ class PairedRows:
         )
 
 
-@dataclass(frozen=True)
-class _Products:
-    """Pairs sorted by their row of the wider modality, which makes weighted sums over pairs fast.
-
-    Row r of the wider modality occurs in the pairs from ``starts[r]`` on. Its partners in the
-    narrower modality are weighted and summed; one matrix product does the rest.
-    """
-
-    wide: NDArray[Any]
-    narrow: NDArray[Any]
-    order: Ints
-    starts: Ints
-    partners: Ints
-    first_is_wide: bool
-
-    def covariance(self, signed: Floats) -> Floats:
-        weights = signed[self.order].astype(self.narrow.dtype, copy=False)
-        sums = np.empty((len(self.wide), self.narrow.shape[1]), self.narrow.dtype)
-        edges = [*self.starts.tolist(), len(weights)]
-        # One product per row of the wider side: the gathered rows stay in the cache.
-        for row, (begin, end) in enumerate(pairwise(edges)):
-            np.dot(weights[begin:end], self.narrow[self.partners[begin:end]], out=sums[row])
-        return (self.wide.T @ sums).astype(np.float64, copy=False)
-
-
-def _project(X: NDArray[Any], p: Floats) -> Floats:
+def _project(X: NDArray[Any], p: Matrix) -> Matrix:
     """Project rows, rounded so that equal rows give equal projections wherever they are."""
-    u: Floats = (X @ p.astype(X.dtype)).astype(np.float32).astype(np.float64)
+    u: Matrix = (X @ p.astype(X.dtype)).astype(np.float32).astype(np.float64)
     return u
 
 
-def _mean(data: TrainingSet, name: str) -> Floats:
-    mean: Floats = np.mean(
+def _mean(data: TrainingSet, name: str) -> Matrix:
+    mean: Matrix = np.mean(
         data.views[name], axis=0, dtype=np.float64, where=data.present[name][:, None]
     )
     return mean
 
 
-def _centered(view: NDArray[Any], rows: Ints, mean: Floats) -> NDArray[Any]:
+def _centered(view: NDArray[Any], rows: Ints, mean: Matrix) -> NDArray[Any]:
     """Rows minus their mean; float32 stays float32, which halves memory and time."""
     dtype = np.float32 if view.dtype == np.float32 else np.float64
     X: NDArray[Any] = np.asarray(view[rows], dtype, order="C")  # indexing has made a copy
     np.subtract(X, mean.astype(dtype), out=X)
     return X
+
+
+def unused_counts(data: TrainingSet) -> dict[str, str]:
+    """Return ``n_similar`` and ``n_dissimilar`` if no such pairs are drawn, and why."""
+    explicit = [pairs for pairs in data.pairs if pairs.left != pairs.right and len(pairs)]
+    if not explicit:
+        return {}
+    unused = {"n_similar": "similar pairs are given, and all of them are used"}
+    if not all(pairs.similar.all() for pairs in explicit):
+        unused["n_dissimilar"] = "dissimilar pairs are given, and all of them are used"
+    return unused
 
 
 class Boosting:
@@ -195,7 +189,7 @@ class Boosting:
     """
 
     def __init__(
-        self, signs: Floats, weights: Floats, *, step: float | None, seed: int | list[int]
+        self, signs: Matrix, weights: Matrix, *, step: float | None, seed: int | list[int]
     ) -> None:
         """Start with the given weights; a ``step`` of None is AdaBoost's."""
         self.signs = signs
@@ -205,12 +199,12 @@ class Boosting:
         self._random = np.random.default_rng(seed)
 
     @property
-    def signed(self) -> Floats:
+    def signed(self) -> Matrix:
         """Positive weights for similar pairs, negative ones for dissimilar pairs."""
-        signed: Floats = self.weights * self.signs
+        signed: Matrix = self.weights * self.signs
         return signed
 
-    def update(self, agreement: Floats) -> None:
+    def update(self, agreement: Matrix) -> None:
         """Raise the weights of pairs that a bit gets wrong and lower the others."""
         correct = self.signs * agreement
         r = float(self.weights @ correct)
@@ -229,8 +223,7 @@ class Boosting:
         self.bound = 1.0
 
 
-@dataclass(frozen=True)
-class _Thresholds:
+class _Thresholds(NamedTuple):
     """Thresholds of two projections and their correlation.
 
     Attributes:
@@ -248,7 +241,7 @@ def _best_thresholds(
     u: NDArray[Any],
     v: NDArray[Any],
     index: Ints,
-    signed: Floats,
+    signed: Matrix,
     *,
     cells: int = _MAX_CELLS,
     quantiles: int = _QUANTILES,
@@ -263,8 +256,7 @@ def _best_thresholds(
     $r = T - 2 R(c) - 2 D(d) + 4 \Sigma(c, d)$: all thresholds at once from one cumulative table.
 
     The result is exact while that table has at most ``cells`` entries. Beyond that, the best
-    quantiles are improved by coordinate ascent, each step exact for one threshold given the other,
-    from several starts.
+    quantiles are improved by coordinate ascent, each step exact for one threshold given the other.
 
     Args:
         u: Projections of the left rows.
@@ -292,7 +284,8 @@ def _best_thresholds(
     i = u_rank[index[:, 0]]
     j = v_rank[index[:, 1]]
     if n * m <= cells:
-        c, d = _exact(i, j, signed, n, m)
+        best = np.argmax(_table(i, j, signed, n, m))
+        c, d = divmod(int(best), m - 1)
     else:
         c, d = _coordinate_ascent(i, j, signed, n, m, quantiles)
     r = float(np.where((i > c) == (j > d), signed, -signed).sum())
@@ -306,15 +299,9 @@ def _midpoint(values: NDArray[Any], c: int) -> float:
     return middle if low < middle else high
 
 
-def _exact(i: Ints, j: Ints, signed: Floats, n: int, m: int) -> tuple[int, int]:
-    """Ranks after which to cut: the largest entry of the table of all thresholds."""
-    c, d = np.unravel_index(int(np.argmax(_table(i, j, signed, n, m))), (n - 1, m - 1))
-    return int(c), int(d)
-
-
-def _table(i: Ints, j: Ints, signed: Floats, n: int, m: int) -> Floats:
+def _table(i: Ints, j: Ints, signed: Matrix, n: int, m: int) -> Matrix:
     r"""$\Sigma - \tfrac12 R - \tfrac12 D$ of all thresholds: $r$ up to a shift and a factor."""
-    total: Floats = (
+    total: Matrix = (
         np.bincount(i * m + j, signed, minlength=n * m).astype(np.float64, copy=False).reshape(n, m)
     )
     np.cumsum(total, axis=0, out=total)
@@ -326,47 +313,32 @@ def _table(i: Ints, j: Ints, signed: Floats, n: int, m: int) -> Floats:
 
 
 def _coordinate_ascent(
-    i: Ints, j: Ints, signed: Floats, n: int, m: int, quantiles: int
+    i: Ints, j: Ints, signed: Matrix, n: int, m: int, quantiles: int
 ) -> tuple[int, int]:
-    """Improve one threshold given the other, in turns; the best result of several starts."""
+    """Start at the best quantiles and improve one threshold given the other, in turns."""
     left = _quantile_ranks(i, signed, n, quantiles)
     right = _quantile_ranks(j, signed, m, quantiles)
     # Bin b holds the ranks after threshold b − 1, up to and including threshold b.
     bins = np.searchsorted(left, i), np.searchsorted(right, j)
     coarse = _table(*bins, signed, len(left) + 1, len(right) + 1)
-    results = [_ascend(i, j, signed, n, m, int(right[column])) for column in _best_columns(coarse)]
-    return max(results)[1]
+    d = int(right[coarse.max(axis=0).argmax()])
+    c, r = _sweep(i, np.where(j > d, signed, -signed), n)
+    while True:
+        new_d, _ = _sweep(j, np.where(i > c, signed, -signed), m)
+        new_c, new_r = _sweep(i, np.where(j > new_d, signed, -signed), n)
+        if not new_r > r + 1e-12:
+            return c, d
+        c, d, r = new_c, new_d, new_r
 
 
-def _quantile_ranks(rank: Ints, signed: Floats, n: int, quantiles: int) -> Ints:
+def _quantile_ranks(rank: Ints, signed: Matrix, n: int, quantiles: int) -> Ints:
     """Ranks that divide the weights into equal shares; never the last."""
     mass = np.cumsum(np.bincount(rank, np.abs(signed), minlength=n))
     ranks = np.searchsorted(mass, mass[-1] * np.arange(1, quantiles) / quantiles)
     return np.unique(np.minimum(ranks, n - 2))
 
 
-def _best_columns(table: Floats) -> Ints:
-    """Columns of the largest entries, no two of them close to each other."""
-    best = table.max(axis=0)
-    sections = np.array_split(np.arange(len(best)), min(2 * _STARTS, len(best)))
-    peaks = np.array([section[best[section].argmax()] for section in sections])
-    return peaks[np.argsort(-best[peaks], kind="stable")][:_STARTS]
-
-
-def _ascend(
-    i: Ints, j: Ints, signed: Floats, n: int, m: int, d: int
-) -> tuple[float, tuple[int, int]]:
-    """Optimize both thresholds in turns until r stops growing; return r and the ranks."""
-    c, r = _sweep(i, np.where(j > d, signed, -signed), n)
-    while True:
-        new_d, _ = _sweep(j, np.where(i > c, signed, -signed), m)
-        new_c, new_r = _sweep(i, np.where(j > new_d, signed, -signed), n)
-        if not new_r > r + 1e-12:
-            return r, (c, d)
-        c, d, r = new_c, new_d, new_r
-
-
-def _sweep(rank: Ints, signed: Floats, n: int) -> tuple[int, float]:
+def _sweep(rank: Ints, signed: Matrix, n: int) -> tuple[int, float]:
     """Best threshold of one side given the signs of the other, and its correlation."""
     below = np.cumsum(np.bincount(rank, signed, minlength=n))
     c = int(np.argmin(below[:-1]))

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,18 +11,20 @@ from numpy.typing import NDArray
 from crossbit.codes import Codes
 from crossbit.data.correspondence import group_rows
 from crossbit.data.labels import is_known
+from crossbit.data.sampling import hold_out
 from crossbit.data.training_set import TrainingSet
 from crossbit.hashers.base import Hasher
+from crossbit.linalg import Ints, Matrix
 from crossbit.metrics import AveragePrecision, from_labels, rank_codes
 from crossbit.metrics.counterparts import reciprocal_ranks
 
-_Ints = NDArray[np.int64]
-_Floats = NDArray[np.float64]
 _MAX_HELD_OUT = 1000  # rows of a fold that are queries and base
+_MAX_VALIDATION = 2000  # rows that decide when training stops
+_MAX_PAIRS = 40_000  # pairs that do
 
 Fold = tuple[TrainingSet, TrainingSet]
 """A part to train on, and a part that is left out."""
-Judge = Callable[[TrainingSet, Mapping[str, Codes]], _Floats]
+Judge = Callable[[TrainingSet, Mapping[str, Codes]], Matrix]
 """Rows left out and their codes → a score per query; NaN for a query without relevant rows."""
 
 
@@ -53,7 +56,7 @@ def choose(candidates: Mapping[str, Hasher], folds: Iterator[Fold], judge: Judge
         folds: Training parts and the parts left out.
         judge: Scores the codes of rows left out.
     """
-    values: dict[str, list[_Floats]] = {name: [np.empty(0)] for name in candidates}
+    values: dict[str, list[Matrix]] = {name: [np.empty(0)] for name in candidates}
     for training, left_out in folds:
         for name, hasher in candidates.items():
             model = hasher._learn(training, checkpoint=None, on_step=None)
@@ -78,31 +81,37 @@ def halves(data: TrainingSet, seed: int) -> Iterator[Fold]:
     Rows of an aligned set that lack a view, and rows without a label, are always trained on.
     """
     random = np.random.default_rng([seed, 12])
-    names = list(data.views)
-    usable = {name: is_known(data.labels[name]) & data.present[name] for name in names}
+    usable = {name: is_known(data.labels[name]) & data.present[name] for name in data.views}
     if data.aligned:
-        common: NDArray[np.bool_] = np.all(list(usable.values()), axis=0)
-        usable = dict.fromkeys(names, common)
-    half = {}
-    for name in names[:1] if data.aligned else names:
-        candidates = random.permutation(np.flatnonzero(usable[name]))
-        labels = data.labels[name][candidates]
-        classes = labels @ random.random(labels.shape[1]) if labels.ndim == 2 else labels
-        half[name] = candidates[np.argsort(classes, kind="stable")]
+        complete: NDArray[np.bool_] = np.all(list(usable.values()), axis=0)
+        usable = dict.fromkeys(usable, complete)
+    split = {
+        name: _halve(np.flatnonzero(mask), data.labels[name], random)
+        for name, mask in usable.items()
+    }
+    if data.aligned:
+        split = dict.fromkeys(split, next(iter(split.values())))
     for number in (0, 1):
-        left_out, rest = {}, {}
-        for name in names:
-            order = half[names[0] if data.aligned else name]
-            chosen = order[number::2]
-            mask = np.ones(len(data.views[name]), np.bool_)
-            mask[chosen] = False
-            rest[name] = np.flatnonzero(mask)
-            step = max(1, -(-len(chosen) // _MAX_HELD_OUT))
-            left_out[name] = np.sort(chosen[::step])
+        rest = {
+            name: np.setdiff1d(np.arange(len(data.views[name])), parts[number])
+            for name, parts in split.items()
+        }
+        left_out = {
+            name: parts[number][:: 1 + (len(parts[number]) - 1) // _MAX_HELD_OUT]
+            for name, parts in split.items()
+        }
         yield data.take(rest), data.take(left_out)
 
 
-def by_labels(left_out: TrainingSet, codes: Mapping[str, Codes]) -> _Floats:
+def _halve(rows: Ints, labels: NDArray[Any], random: np.random.Generator) -> tuple[Ints, Ints]:
+    """Split rows evenly by class, or by combination of classes, and sort each half by class."""
+    classes = _strata(labels[rows], random)
+    half = hold_out(classes, 0.5, random, most=len(rows))
+    order = np.argsort(classes, kind="stable")
+    return rows[order[half[order]]], rows[order[~half[order]]]
+
+
+def by_labels(left_out: TrainingSet, codes: Mapping[str, Codes]) -> Matrix:
     """Average precision of each query between all modalities, or within a single one."""
     return np.concatenate(
         [
@@ -112,7 +121,7 @@ def by_labels(left_out: TrainingSet, codes: Mapping[str, Codes]) -> _Floats:
                 from_labels(left_out.labels[left], left_out.labels[right]),
                 exclude="same-row" if left == right else None,
             ).measure(AveragePrecision())
-            for left, right in directions(list(codes))
+            for left, right in directions([name for name in codes if name in left_out.labels])
         ]
     )
 
@@ -126,18 +135,128 @@ def fifth(data: TrainingSet, seed: int) -> Iterator[Fold]:
     """Leave out a fifth of the items that have all modalities, each with one row of every view."""
     bags = group_rows(data)
     complete = np.logical_and.reduce([bag.counts > 0 for bag in bags.values()])
-    items = np.random.default_rng([seed, 12]).permutation(np.flatnonzero(complete))
-    items = items[: min(len(items) // 5, _MAX_HELD_OUT)]
+    candidates = np.flatnonzero(complete)
+    items = np.zeros(len(complete), np.bool_)
+    random = np.random.default_rng([seed, 12])
+    items[candidates] = hold_out(np.zeros(len(candidates)), 0.2, random)
     rest, chosen = {}, {}
     for name, bag in bags.items():
-        mask = np.ones(len(data.views[name]), np.bool_)
-        mask[bag.rows[np.repeat(np.isin(np.arange(len(bag.counts)), items), bag.counts)]] = False
-        rest[name] = np.flatnonzero(mask)
+        left_out = bag.rows[np.repeat(items, bag.counts)]
+        rest[name] = np.setdiff1d(np.arange(len(data.views[name])), left_out)
         chosen[name] = bag.rows[(np.cumsum(bag.counts) - bag.counts)[items]]
     yield data.take(rest), replace(data, pairs=()).take(chosen)
 
 
-def by_counterparts(left_out: TrainingSet, codes: Mapping[str, Codes]) -> _Floats:
+def by_counterparts(left_out: TrainingSet, codes: Mapping[str, Codes]) -> Matrix:
     """Reciprocal rank of the other rows of each item."""
     del left_out
     return reciprocal_ranks({name: 2.0 * own.unpack() - 1 for name, own in codes.items()})
+
+
+def leave_out(data: TrainingSet, share: float, seed: int) -> Fold:
+    """Split the supervision into a part to train on and a part that is left out.
+
+    Rows with a known label are split, evenly over classes, or rows of an aligned set; only those
+    with all views. Without labels and alignment the pairs are split, and every row stays. No view
+    is copied: in the part to train on, rows that are left out count as absent.
+    """
+    random = np.random.default_rng([seed, 1])
+    if not data.labels and not data.aligned_supervision:
+        masks = [hold_out(p.similar, share, random, most=_MAX_PAIRS) for p in data.pairs]
+        kept = tuple(p.part(~mask) for p, mask in zip(data.pairs, masks, strict=True))
+        left = tuple(p.part(mask) for p, mask in zip(data.pairs, masks, strict=True))
+        return replace(data, pairs=kept), _only_paired(replace(data, pairs=left))
+    rows = _rows_to_leave_out(data, share, random)
+    present = {name: mask.copy() for name, mask in data.present.items()}
+    for name, own in rows.items():
+        present[name][own] = False
+    pairs = tuple(
+        p.part(present[p.left][p.index[:, 0]] & present[p.right][p.index[:, 1]]) for p in data.pairs
+    )
+    return replace(data, present=present, pairs=pairs), data.take(rows)
+
+
+def _rows_to_leave_out(
+    data: TrainingSet, share: float, random: np.random.Generator
+) -> dict[str, Ints]:
+    """Draw rows of every view, the same ones if they are aligned; none of views without labels."""
+    rows: dict[str, Ints] = {}
+    complete = np.logical_and.reduce(list(data.present.values())) if data.aligned else None
+    for name, present in data.present.items():
+        usable = present if complete is None else complete
+        labels = data.labels.get(name)
+        if labels is not None:
+            usable = usable & is_known(labels)
+        elif data.labels:
+            usable = np.zeros_like(usable)
+        own = np.flatnonzero(usable)
+        strata = np.zeros(len(own)) if labels is None else _strata(labels[own], random)
+        rows[name] = own[hold_out(strata, share, random, most=_MAX_VALIDATION)]
+        if data.aligned:
+            return dict.fromkeys(data.views, rows[name])
+    return rows
+
+
+def _strata(labels: NDArray[Any], random: np.random.Generator) -> NDArray[Any]:
+    """Return a number per row that is the same for rows of the same classes."""
+    return labels @ random.random(labels.shape[1]) if labels.ndim == 2 else labels
+
+
+def _only_paired(data: TrainingSet) -> TrainingSet:
+    """Return the rows that occur in pairs."""
+    used: dict[str, list[Ints]] = {name: [np.empty(0, np.int64)] for name in data.views}
+    for pairs in data.pairs:
+        used[pairs.left].append(pairs.index[:, 0])
+        used[pairs.right].append(pairs.index[:, 1])
+    return data.take({name: np.unique(np.concatenate(rows)) for name, rows in used.items()})
+
+
+class NamedJudge(NamedTuple):
+    """A judge, and the name of what it measures."""
+
+    name: str
+    judge: Judge
+
+    def score(
+        self, left_out: TrainingSet, lengths: Sequence[int], codes: Mapping[str, Codes]
+    ) -> float:
+        """Return the mean in percent, over queries and over prefixes of the codes."""
+        prefixes = [{name: own.truncate(n) for name, own in codes.items()} for n in lengths]
+        return 100 * float(np.nanmean([self.judge(left_out, codes) for codes in prefixes]))
+
+
+def make_judge(left_out: TrainingSet) -> NamedJudge | None:
+    """Return how codes of a part that is left out are judged; None if it is too small.
+
+    With labels it is the average precision of searching each modality with each other one (a single
+    one with itself), with aligned rows the reciprocal rank of counterparts, with pairs the
+    probability that a similar pair is closer than a dissimilar one.
+    """
+    judge = NamedJudge("similar pairs nearer than dissimilar ones", by_pairs)
+    if left_out.labels:
+        judge = NamedJudge("mean average precision", by_labels)
+    elif left_out.aligned_supervision:
+        judge = NamedJudge("mean reciprocal rank of counterparts", by_counterparts)
+    sizes = {name: len(view) for name, view in left_out.views.items() if len(view)}
+    blank = {name: Codes.pack(np.zeros((n, 1), np.bool_)) for name, n in sizes.items()}
+    enough = max(sizes.values(), default=0) > 1 and not np.isnan(judge.judge(left_out, blank)).all()
+    return judge if enough else None
+
+
+def by_pairs(left_out: TrainingSet, codes: Mapping[str, Codes]) -> Matrix:
+    """Area under the ROC curve of each set of pairs, ties counted as half."""
+    areas = [np.nan]
+    for pairs in left_out.pairs:
+        n_similar = int(pairs.similar.sum())
+        if 0 < n_similar < len(pairs):
+            left, right = (
+                codes[pairs.left][pairs.index[:, 0]],
+                codes[pairs.right][pairs.index[:, 1]],
+            )
+            distance = np.bitwise_count(left.words ^ right.words).sum(axis=1, dtype=np.int64)
+            n_levels = int(distance.max()) + 1
+            near = np.bincount(distance[pairs.similar], minlength=n_levels)
+            far = np.bincount(distance[~pairs.similar], minlength=n_levels)
+            beyond = far.sum() - np.cumsum(far)
+            areas.append(float((near * (beyond + 0.5 * far)).sum() / (near.sum() * far.sum())))
+    return np.array(areas)

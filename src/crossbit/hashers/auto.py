@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 from itertools import product
 from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -84,8 +84,11 @@ whichever finds counterparts of held-out rows better; of more than 2,000 rows `R
     Args:
         nested: Make the first 16, 32, 64, … bits good codes of their own.
         unseen_classes: Learn codes for classes that are not among the training labels.
-        candidates: Names of the methods to choose from; by default the ones in the table.
-        device: Of networks: ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"mps"``.
+        candidates: Names of the methods to choose from; by default the ones in the table. Those
+            that cannot learn from the data are skipped. The first one is used if the rows are too
+            few for a comparison.
+        device: Of networks: ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"mps"``; refused where no
+            network is trained.
 
     Example:
         >>> import numpy as np
@@ -102,15 +105,10 @@ whichever finds counterparts of held-out rows better; of more than 2,000 rows `R
     nested: bool = False
     unseen_classes: bool = False
     candidates: tuple[str, ...] | None = None
-    device: str = "auto"
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
 
     title: ClassVar[str] = "inputs and method chosen for what is known about the rows (default)"
     supervision: ClassVar[frozenset[str]] = frozenset({"labels", "pairs", "aligned", "neighbors"})
-
-    def __post_init__(self) -> None:
-        """Convert a list of candidates, which TOML and result files contain, to a tuple."""
-        if self.candidates is not None:
-            self.candidates = tuple(self.candidates)
 
     @classmethod
     def name(cls) -> str:
@@ -131,29 +129,42 @@ whichever finds counterparts of held-out rows better; of more than 2,000 rows `R
                     f"auto needs views of shape (n, d), got {view.shape} for {name!r}; flatten"
                     " them, or pass a custom network: MMNN(networks={...})"
                 )
+        others = [name for name in HASHERS if name != self.name()]
+        for name in self.candidates or ():
+            check_known(name, others, "method among candidates")
         super()._check(data)
         if 4 * data.n_values > available_memory() / 2:
             raise DataError(
                 f"the views have {data.n_values:,} values, which do not fit into memory; train on"
                 " some of the rows, or read them while training: MMNN(online=True)"
             )
-        others = [name for name in HASHERS if name != self.name()]
-        for name in self.candidates or ():
-            check_known(name, others, "candidate")
+
+    def _unused(self, data: TrainingSet) -> dict[str, str]:
+        if self == AutoHash(n_bits=self.n_bits, seed=self.seed):
+            return {}  # without a look at the labels, which takes time
+        methods = self._table(self._without_few_labels(data))
+        unused = {}
+        if len(methods) == 1:
+            unused["candidates"] = f"{methods[0].name()} is the only method for this data"
+        else:
+            methods = self._kinds(methods)
+        names = [method.name() for method in methods]
+        for name in ("nested", "device"):
+            if not any(hasattr(method, name) for method in methods):
+                unused[name] = f"this data is learned by {' or '.join(names)}, without this option"
+        return unused
 
     def _learn(
         self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
     ) -> HashModel:
         note = {}
-        if data.labels and not data.pairs and not self.unseen_classes:
-            check_installed(*self.libraries_for("labels"))
-            if too_few_labels(data):
-                data = replace(data, labels={}, aligned_supervision=True)
-                note = {"labels": "too few to learn classes, left out"}
-                _LOG.warning("too few labels to learn classes; learning from aligned rows instead")
-        route = self._route(data)
+        usable = self._without_few_labels(data)
+        if usable is not data:
+            note = {"labels": "too few to learn classes, left out"}
+            _LOG.warning("too few labels to learn classes; learning from aligned rows instead")
+        route = self._route(usable)
         method = route.method
-        with training_threads(data.n_values, torch="torch" in method.libraries):
+        with training_threads(usable.n_values, torch="torch" in method.libraries):
             model = method._learn(route.prepared.data, checkpoint=checkpoint, on_step=on_step)
         card = {"chosen": method.name(), "settings": method.configuration()}
         if route.prepared.summary:
@@ -161,18 +172,35 @@ whichever finds counterparts of held-out rows better; of more than 2,000 rows `R
         model = route.prepared.in_front_of(model)
         return replace(model, card={**model.card, **note, **card, **route.card})
 
+    def _without_few_labels(self, data: TrainingSet) -> TrainingSet:
+        """Leave the labels out if too few rows have one."""
+        if data.labels and not data.pairs and not self.unseen_classes:
+            check_installed(*self.libraries_for("labels"))
+            if too_few_labels(data):
+                return replace(data, labels={}, aligned_supervision=True)
+        return data
+
+    def _table(self, data: TrainingSet) -> _Kinds:
+        """Return the methods for this data: the table of the class, from top to bottom."""
+        if self.unseen_classes:
+            return (CCAITQ,)
+        if data.labels and not data.pairs and (check_posteriors(data) is None or can_fill(data)):
+            return _ON_POSTERIORS
+        if data.labels or any(not pairs.similar.all() for pairs in data.pairs):
+            return (MMNN,)
+        return (RankedITQ,) if len(data.views) == 1 else _FROM_ROWS
+
     def _route(self, data: TrainingSet) -> "_Route":
-        """Choose the inputs and the method; the table of the class, from top to bottom."""
+        """Choose the inputs and the method."""
         if data.labels and data.neighbors:
             raise DataError("auto learns from labels or from neighbors; pass one of them")
+        methods = self._table(data)
         if self.unseen_classes:
             return self._for_unseen_classes(data)
-        if data.labels and not data.pairs and (check_posteriors(data) is None or can_fill(data)):
+        if methods is _ON_POSTERIORS:
             return self._from_labels(data)
-        if data.labels or any(not pairs.similar.all() for pairs in data.pairs):
-            return self._only(MMNN, data, "auto")
-        if len(data.views) == 1:
-            return self._only(RankedITQ, data, "none")
+        if len(methods) == 1:
+            return self._only(methods[0], data, "auto" if methods[0] is MMNN else "none")
         if data.neighbors:
             raise DataError(
                 "auto learns neighbors of one modality at a time; fit one model per modality, or"
@@ -181,7 +209,6 @@ whichever finds counterparts of held-out rows better; of more than 2,000 rows `R
         return self._from_rows(data)
 
     def _only(self, kind: type[Hasher], data: TrainingSet, inputs: str) -> "_Route":
-        self._refuse_candidates()
         (method,) = self._methods([kind], data).values()
         prepared = prepare(data, dict.fromkeys(data.views, inputs), self.seed)
         return _Route(prepared, replace(method, inputs=inputs))
@@ -230,9 +257,6 @@ whichever finds counterparts of held-out rows better; of more than 2,000 rows `R
                 "unseen_classes=True learns from what aligned views share: pass two or more views"
                 " of the same rows, with one array of labels or none"
             )
-        if self.nested:
-            raise DataError("unseen_classes=True has no nested codes; set one of them")
-        self._refuse_candidates()
         prepared = prepare(data, dict.fromkeys(data.views, "standardize"), self.seed)
         folds = list(_class_folds(prepared.data, self.seed))
         method = CCAITQ(n_bits=self.n_bits, seed=self.seed)
@@ -248,13 +272,6 @@ whichever finds counterparts of held-out rows better; of more than 2,000 rows `R
         best = max(scores, key=lambda name: scores[name])
         card = {"classes held out": {name: f"{score:.2f}" for name, score in scores.items()}}
         return _Route(prepared, candidates[best], card)
-
-    def _refuse_candidates(self) -> None:
-        if self.candidates is not None:
-            raise DataError(
-                "candidates are compared with labels, or with aligned rows of two modalities; this"
-                " data has one method; leave candidates out, or fit the method itself"
-            )
 
     def _kinds(self, default: _Kinds) -> _Kinds:
         return default if self.candidates is None else [HASHERS[name] for name in self.candidates]
@@ -283,9 +300,8 @@ whichever finds counterparts of held-out rows better; of more than 2,000 rows `R
                 methods[kind.name()] = method
         if not methods:
             nested = " with nested codes" if self.nested else ""
-            raise DataError(
-                f"none of {[kind.name() for kind in kinds]} can learn from this data{nested}"
-            )
+            names = [kind.name() for kind in kinds]
+            raise DataError(f"none of the candidates {names} can learn from this data{nested}")
         return methods
 
 

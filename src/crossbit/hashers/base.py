@@ -3,7 +3,7 @@
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -12,7 +12,14 @@ import numpy as np
 
 from crossbit._progress import OnStep, log_progress
 from crossbit._threads import training_threads
-from crossbit._validation import check_bits, check_installed, check_known
+from crossbit._validation import (
+    CountOrZero,
+    check_bits,
+    check_installed,
+    check_known,
+    check_type,
+    field_types,
+)
 from crossbit.data import training_set
 from crossbit.data.labels import LabelsArgument, is_known
 from crossbit.data.neighbors import NeighborsArgument
@@ -36,6 +43,9 @@ class Hasher(ABC):
     `_learn`, which sees prepared features. It is registered in `HASHERS` under its class name in
     lower case.
 
+    Every field is used or refused: `fit` rejects values that the annotation of a field does not
+    allow, and fields that have no effect (`_unused`). Constructors store their arguments unchanged.
+
     Args:
         n_bits: Length of a code, 1 to 1024.
         seed: Seed of all random choices; the same seed gives the same model.
@@ -50,7 +60,7 @@ class Hasher(ABC):
     """
 
     n_bits: int = 32
-    seed: int = 0
+    seed: CountOrZero = 0
     inputs: str | dict[str, str] = "none"
 
     title: ClassVar[str]
@@ -116,7 +126,7 @@ class Hasher(ABC):
         self._check(data)
         path = None if checkpoint is None else Path(checkpoint)
         title = f"training {self.name()}"
-        threads = training_threads(data.n_values, torch="torch" in self.libraries)
+        threads = training_threads(self._n_values(data), torch="torch" in self.libraries)
         with log_progress(title, _LOG, on_step, verbose=verbose) as report, threads:
             prepared = self._prepare(data)
             learned = self._learn(prepared.data, checkpoint=path, on_step=report)
@@ -126,25 +136,25 @@ class Hasher(ABC):
             card["inputs"] = dict(prepared.summary)
         return replace(model, card={**card, **model.card})
 
+    def _n_values(self, data: TrainingSet) -> int:
+        """Return the number of values that training works on at a time; it decides on threads."""
+        return data.n_values
+
     def _prepare(self, data: TrainingSet) -> Preparation:
         """Fit the inputs on the training rows."""
         return prepare(data, self._inputs_by_modality(data), self.seed)
 
     def _inputs_by_modality(self, data: TrainingSet) -> dict[str, str]:
         """Return modality → inputs; modalities that a mapping does not name have the default."""
-        default: Any = next(field.default for field in fields(self) if field.name == "inputs")
+        default = self._defaults()["inputs"]
         given: Inputs = self.inputs
         if isinstance(given, Mapping):
             for name in given:
                 check_known(name, data.views, "modality of inputs")
-        by_modality = {
+        return {
             name: given.get(name, default) if isinstance(given, Mapping) else given
             for name in data.views
         }
-        for name, value in by_modality.items():
-            if not isinstance(value, str):
-                raise DataError(f"inputs of {name!r} must be text, got {value!r}")
-        return by_modality
 
     @abstractmethod
     def _learn(
@@ -153,21 +163,15 @@ class Hasher(ABC):
         """Learn a model of prepared features from validated data."""
 
     def _check_fields(self) -> None:
-        """Reject fields of the wrong type and numbers that are negative or not finite."""
+        """Reject fields with values that their types do not allow."""
         check_bits(self.n_bits)
-        types = {field.name: field.type for field in fields(self)}
-        for name, value in self.configuration().items():
-            expected = types[name]
-            if expected not in (int, float):
-                continue
-            if isinstance(value, bool) or not isinstance(value, int | float | np.number):
-                raise DataError(f"{self.name()}: {name} must be a number, got {value!r}")
-            if not (np.isfinite(value) and value >= 0):
-                raise DataError(
-                    f"{self.name()}: {name} must be finite and not negative, got {value!r}"
-                )
-            if expected is int and int(value) != value:
-                raise DataError(f"{self.name()}: {name} must be an integer, got {value!r}")
+        for name, expected in field_types(type(self)).items():
+            check_type(getattr(self, name), expected, f"{self.name()}: {name}")
+
+    def _unused(self, data: TrainingSet) -> dict[str, str]:
+        """Return field → why it has no effect on this data and with the other fields."""
+        del data
+        return {}
 
     def _accepted_neighbors(self, neighbors: NeighborsArgument | None) -> NeighborsArgument | None:
         """Return the neighbors to search; none for a method that needs no supervision.
@@ -186,9 +190,15 @@ class Hasher(ABC):
         )
 
     def _check(self, data: TrainingSet) -> None:
-        """Reject data that this method cannot learn from."""
+        """Reject data that this method cannot learn from, and fields that have no effect on it."""
         if (problem := self.accepts(data)) is not None:
             raise DataError(problem)
+        for name, reason in self._unused(data).items():
+            if (value := getattr(self, name)) != self._defaults()[name]:
+                raise DataError(
+                    f"{self.name()}: {name}={value!r} would have no effect, because {reason};"
+                    f" leave {name} out"
+                )
 
     def accepts(self, data: TrainingSet) -> str | None:
         """Return why this method cannot learn from the data, None if it can."""
@@ -228,9 +238,18 @@ class Hasher(ABC):
         """Return the name used in `HASHERS`, on the command line and in result files."""
         return cls.__name__.lower()
 
+    @classmethod
+    def _defaults(cls) -> dict[str, Any]:
+        return {
+            field.name: field.default
+            if field.default_factory is MISSING
+            else field.default_factory()
+            for field in fields(cls)
+        }
+
     def configuration(self) -> dict[str, Any]:
-        """Return the fields as plain data, for TOML and result files."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        """Return the fields as plain data, for TOML and result files: tuples become lists."""
+        return {name: _plain(value, list) for name, value in self.get_params().items()}
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the fields, as scikit-learn expects it: ``sklearn.base.clone(hasher)`` works."""
@@ -245,11 +264,20 @@ class Hasher(ABC):
 
     @classmethod
     def from_configuration(cls, values: Mapping[str, Any]) -> Self:
-        """Create a hasher from its fields; unknown fields are rejected."""
+        """Create a hasher from its fields; lists become tuples, unknown fields are rejected."""
         names = [field.name for field in fields(cls)]
         if unknown := sorted(values.keys() - set(names)):
             raise DataError(f"{cls.name()}: unknown fields {unknown}; known: {names}")
-        return cls(**values)
+        return cls(**{name: _plain(value, tuple) for name, value in values.items()})
+
+
+def _plain(value: Any, kind: type[list[Any]] | type[tuple[Any, ...]]) -> Any:  # noqa: ANN401
+    """Return a value without numbers of NumPy, and with sequences of one kind."""
+    if isinstance(value, Mapping):
+        return {key: _plain(item, kind) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return kind(_plain(item, kind) for item in value)
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _in_words(kind: str) -> str:

@@ -6,11 +6,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from crossbit._progress import OnStep, Step
+from crossbit._progress import OnStep, StepCounter
+from crossbit._validation import Fraction
 from crossbit.data.training_set import TrainingSet
-from crossbit.hashers._items import Items, factor, signs, unit_rows
+from crossbit.hashers._items import Items, factor, unit_rows
 from crossbit.hashers.base import Hasher
-from crossbit.linalg.pca import Matrix
+from crossbit.linalg import Matrix
+from crossbit.linalg.itq import signs
 from crossbit.model.hashmodel import HashModel
 
 _TINY = 1e-3  # keeps the factors defined where the latent space has fewer dimensions than bits
@@ -51,7 +53,7 @@ class BATCH(Hasher):
         cross-modal hashing." TKDE 2021.
     """
 
-    label_weight: float = 0.9
+    label_weight: Fraction = 0.9
     quantization: float = 0.01
     decay: float = 0.01
     rounds: int = 6
@@ -66,8 +68,7 @@ class BATCH(Hasher):
         random = np.random.default_rng(self.seed)
         items = Items.labeled(data)
         B = self._codes(items, random, on_step)
-        weights = {name: view.ridge(B, self.decay) for name, view in items.views.items()}
-        return items.model(weights, self.n_bits)
+        return items.model(items.ridge(B, self.decay), self.n_bits)
 
     def _codes(self, items: Items, random: np.random.Generator, on_step: OnStep | None) -> Matrix:
         n = len(items)
@@ -76,7 +77,8 @@ class BATCH(Hasher):
         eta = (1 - self.label_weight) / len(items.views)
         B = signs(random.standard_normal((n, r)))
         V = random.standard_normal((n, r))
-        for number in range(1, self.rounds + 1):
+        report = StepCounter(on_step, self.rounds)
+        for _ in range(self.rounds):
             Z = r * (G @ (G.T @ B)) + self.quantization * B
             Z += self.label_weight * items.labels @ factor(V, items.labels, _TINY).T
             for view in items.views.values():
@@ -85,6 +87,5 @@ class BATCH(Hasher):
             P, _, Qt = np.linalg.svd(Z - Z.mean(axis=0), full_matrices=False)
             V = np.sqrt(n) * (P @ Qt)
             B = signs(r * (G @ (G.T @ V)) + self.quantization * V)
-            if on_step is not None:
-                on_step(Step(number, self.rounds))
+            report()
         return B

@@ -7,10 +7,10 @@ from typing import ClassVar
 import numpy as np
 
 from crossbit._progress import OnStep
-from crossbit._validation import check_number, present_rows
+from crossbit._validation import CountOrZero, present_rows
 from crossbit.data.correspondence import linked_rows
+from crossbit.data.sampling import hold_out
 from crossbit.data.training_set import TrainingSet
-from crossbit.errors import DataError
 from crossbit.hashers.base import Hasher
 from crossbit.linalg.cca import CCA, Links, best_regularization
 from crossbit.linalg.itq import itq, random_rotation
@@ -18,8 +18,7 @@ from crossbit.metrics.counterparts import reciprocal_rank
 from crossbit.model.hashmodel import HashModel
 from crossbit.model.layers import projection_layers
 
-_HELD_OUT = 5  # one of this many links is held out to choose the regularization
-_MAX_HELD_OUT = 1000
+_HELD_OUT = 0.2  # share of the links that choose the regularization
 _MIN_HELD_OUT = 10
 _FEW_LINKS = 0.1  # regularization where too few links can be held out
 
@@ -46,7 +45,7 @@ class CCAITQ(Hasher):
         regularization: $r$, in mean variances. None searches the one at which held-out rows best
             find their counterparts.
         power: Directions are weighted by their correlation to this power.
-        rounds: Number of alternations of the rotation.
+        rounds: Number of alternations of the rotation; 0 keeps a random rotation.
 
     Example:
         >>> import numpy as np
@@ -63,7 +62,7 @@ class CCAITQ(Hasher):
 
     regularization: float | None = None
     power: float = 1.0
-    rounds: int = 50
+    rounds: CountOrZero = 50
     inputs: str | dict[str, str] = "standardize"
 
     title: ClassVar[str] = "canonical correlations and a joint rotation: fast, linear, no labels"
@@ -91,28 +90,20 @@ class CCAITQ(Hasher):
         }
         return HashModel(encoders, self.n_bits, card={"regularization": regularization})
 
-    def _check_fields(self) -> None:
-        super()._check_fields()
-        value = self.regularization
-        if value is not None and check_number(value, "regularization") < 0:
-            raise DataError(f"regularization must not be negative, got {value!r}")
-
     def _choose_regularization(self, data: TrainingSet, links: Links) -> float:
         """Choose by the rank of the linked row, for a fifth of the links that CCA does not see."""
         random = np.random.default_rng([self.seed, 3])
-        held_out = {}
-        for names, index in links.items():
-            n = min(len(index) // _HELD_OUT, _MAX_HELD_OUT)
-            held_out[names] = index[random.permutation(len(index))[:n]]
+        held_out = {
+            names: index[hold_out(np.zeros(len(index)), _HELD_OUT, random)]
+            for names, index in links.items()
+            if len(index)
+        }
         if sum(map(len, held_out.values())) < _MIN_HELD_OUT:
             return _FEW_LINKS
-        views = {}
-        for name, view in data.views.items():
-            hidden = [
-                index[:, names.index(name)] for names, index in held_out.items() if name in names
-            ]
-            views[name] = np.array(view, np.float32)
-            views[name][np.concatenate(hidden)] = np.nan
+        views = {name: np.array(view, np.float32) for name, view in data.views.items()}
+        for names, index in held_out.items():
+            for name, rows in zip(names, index.T, strict=True):
+                views[name][rows] = np.nan
         seen = {name: present_rows(view) for name, view in views.items()}
         if min(mask.sum() for mask in seen.values()) < 2:
             return _FEW_LINKS
@@ -121,20 +112,20 @@ class CCAITQ(Hasher):
             for (a, b), index in links.items()
         }
         cca = CCA(views, kept)
+        linked = [
+            {
+                name: np.asarray(data.views[name][rows], np.float64) - cca.mean[name]
+                for name, rows in zip(names, index.T, strict=True)
+            }
+            for names, index in held_out.items()
+        ]
 
         def score(regularization: float) -> float:
             W = cca.directions(self.n_bits, regularization, self.power)
             ranks = [
-                reciprocal_rank(
-                    {
-                        name: (np.asarray(data.views[name][rows], np.float64) - cca.mean[name])
-                        @ W[name]
-                        for name, rows in zip(names, index.T, strict=True)
-                    }
-                )
-                for names, index in held_out.items()
-                if len(index)
+                reciprocal_rank({name: rows @ W[name] for name, rows in pair.items()})
+                for pair in linked
             ]
             return float(np.mean(ranks))
 
-        return best_regularization(score, _FEW_LINKS)[0]
+        return best_regularization(score, _FEW_LINKS)

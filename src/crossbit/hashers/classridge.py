@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from crossbit._progress import OnStep
 from crossbit.codes import Codes, hamming
 from crossbit.data.training_set import TrainingSet
 from crossbit.hashers.base import Hasher
+from crossbit.linalg import Matrix
 from crossbit.linalg.ridge import Ridge
 from crossbit.model.hashmodel import HashModel
 from crossbit.model.layers import Affine
@@ -70,7 +70,7 @@ class ClassRidge(Hasher):
         return HashModel(encoders, self.n_bits)
 
 
-def _spread_codes(n_classes: int, n_bits: int, random: np.random.Generator) -> NDArray[np.float64]:
+def _spread_codes(n_classes: int, n_bits: int, random: np.random.Generator) -> Matrix:
     """Random codes of ±1: of several draws, the one whose closest two codes are farthest apart."""
     best = np.ones((n_classes, n_bits))
     widest = -1

@@ -6,11 +6,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from crossbit._progress import OnStep, Step
+from crossbit._progress import OnStep, StepCounter
+from crossbit._validation import Positive
 from crossbit.data.training_set import TrainingSet
-from crossbit.hashers._items import Items, factor
+from crossbit.hashers._items import Items
 from crossbit.hashers.base import Hasher
-from crossbit.linalg.pca import Matrix
+from crossbit.linalg import Matrix
 from crossbit.model.hashmodel import HashModel
 
 
@@ -42,7 +43,7 @@ class CMFH(Hasher):
         CVPR 2014.
     """
 
-    regression_weight: float = 100.0
+    regression_weight: Positive = 100.0
     decay: float = 0.01
     rounds: int = 100
     inputs: str | dict[str, str] = "none"
@@ -58,31 +59,21 @@ class CMFH(Hasher):
         items = Items.aligned(data)
         V = random.random((len(items), self.n_bits))
         P: dict[str, Matrix] = {}
-        for number in range(1, self.rounds + 1):
-            P = {
-                name: view.ridge(V, self.decay / self.regression_weight)
-                for name, view in items.views.items()
-            }
+        report = StepCounter(on_step, self.rounds)
+        for _ in range(self.rounds):
+            P = items.ridge(V, self.decay / self.regression_weight)
             V = self._latent(items, V, P)
-            if on_step is not None:
-                on_step(Step(number, self.rounds))
+            report()
         return items.model(P, self.n_bits)
 
     def _latent(self, items: Items, V: Matrix, P: dict[str, Matrix]) -> Matrix:
         """Return the latent factor that is best for the other factors."""
-        n = len(items)
-        weight = 1 / len(items.views)
-        identity = np.eye(self.n_bits)
-        target = np.zeros((n, self.n_bits))
-        systems = {}
-        for name, view in items.views.items():
-            U = factor(V[view.rows], view.features, self.decay / weight)
-            explained = weight * view.features @ U.T
-            predicted = self.regression_weight * view.features @ P[name]
-            target += view.at_items(explained + predicted, n)
-            systems[name] = weight * (U @ U.T) + self.regression_weight * identity
-        latent = np.zeros_like(target)
-        for names, rows in items.patterns():
-            system = self.decay * identity + sum(systems[name] for name in names)
-            latent[rows] = np.linalg.solve(system, target[rows].T).T
-        return latent
+        return items.latent(
+            V,
+            P,
+            feature_weight=1 / len(items.views),
+            regression_weight=self.regression_weight,
+            decay=self.decay,
+            system=self.decay * np.eye(self.n_bits),
+            target=np.zeros_like(V),
+        )

@@ -1,10 +1,9 @@
 """Cross-modal networks: MM-NN without the losses within a modality."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, Literal
 
 from crossbit.data.training_set import TrainingSet
-from crossbit.errors import DataError
 from crossbit.hashers.mmnn import MMNN
 
 
@@ -28,16 +27,20 @@ class CMNN(MMNN):
         similarity-preserving hashing." 2012.
     """
 
-    alpha: float | dict[str, float] = 0.0
+    alpha: float | Literal["auto"] | dict[str, float] = 0.0
 
     title: ClassVar[str] = "coupled networks, across modalities only"
     supervision: ClassVar[frozenset[str]] = frozenset({"labels", "pairs", "aligned"})
     modalities: ClassVar[tuple[int, int | None]] = (2, None)
 
-    def _check(self, data: TrainingSet) -> None:
-        super()._check(data)
-        if self.alpha:
-            raise DataError(
-                "cmnn has no losses within a modality, so alpha must be 0,"
-                f" got {self.alpha!r}; use mmnn instead"
-            )
+    def _unused(self, data: TrainingSet) -> dict[str, str]:
+        reason = "cmnn has no losses within a modality; mmnn has them"
+        return super()._unused(data) | {"alpha": reason}
+
+    @classmethod
+    def printed_fields(
+        cls, experiment: str, layers: int = 1, modalities: tuple[str, str] | None = None
+    ) -> dict[str, Any]:
+        """Return the fields that `as_printed` sets: the margin across modalities, and no α."""
+        fields = super().printed_fields(experiment, layers, modalities)
+        return fields | {"alpha": 0.0, "margin": next(iter(fields["margin"].values()))}

@@ -4,11 +4,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from crossbit._progress import OnStep, Step
+from crossbit._progress import OnStep, StepCounter
+from crossbit._validation import Positive
 from crossbit.data.training_set import TrainingSet
-from crossbit.errors import DataError
-from crossbit.hashers._pairwise import Bit, Boosting, Floats, PairedRows
+from crossbit.hashers._pairwise import Bit, Boosting, PairedRows, unused_counts
 from crossbit.hashers.base import Hasher
+from crossbit.linalg import Matrix
 from crossbit.linalg.pca import singular_pairs
 from crossbit.model.hashmodel import HashModel
 
@@ -37,9 +38,9 @@ class CMSSH(Hasher):
     views.
 
     Args:
-        n_similar: Maximum number of similar pairs drawn from labels or aligned views; explicit
-            pairs are all used.
-        n_dissimilar: Maximum number of dissimilar pairs drawn.
+        n_similar: Maximum number of similar pairs drawn from labels or aligned views; refused with
+            explicit pairs, which are all used.
+        n_dissimilar: Maximum number of dissimilar pairs drawn; refused where some are given.
         step: ``"adaboost"`` for the $\alpha$ above, or a number that every bit uses.
 
     Example:
@@ -56,11 +57,14 @@ class CMSSH(Hasher):
 
     n_similar: int = 10_000
     n_dissimilar: int = 100_000
-    step: Literal["adaboost"] | float = "adaboost"
+    step: Literal["adaboost"] | Positive = "adaboost"
     inputs: str | dict[str, str] = "none"
 
     title: ClassVar[str] = "boosted half-spaces of two modalities, from signed pairs"
     modalities: ClassVar[tuple[int, int | None]] = (2, 2)
+
+    def _unused(self, data: TrainingSet) -> dict[str, str]:
+        return unused_counts(data)
 
     def _learn(
         self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
@@ -68,10 +72,10 @@ class CMSSH(Hasher):
         rows = PairedRows.of(
             data, n_similar=self.n_similar, n_dissimilar=self.n_dissimilar, seed=self.seed
         )
-        boosting = Boosting(
-            rows.signs, rows.balanced_weights(), step=self._alpha(), seed=[self.seed, 1]
-        )
+        step = None if self.step == "adaboost" else self.step
+        boosting = Boosting(rows.signs, rows.balanced_weights(), step=step, seed=[self.seed, 1])
         bits: list[Bit] = []
+        report = StepCounter(on_step, self.n_bits)
         while len(bits) < self.n_bits:
             bit = _leading_bit(rows, boosting.signed)
             if bit is None:
@@ -81,22 +85,11 @@ class CMSSH(Hasher):
                 continue
             bits.append(bit)
             boosting.update(rows.agreement(bit))
-            if on_step is not None:
-                on_step(Step(len(bits), self.n_bits, loss=boosting.bound))
+            report(loss=boosting.bound)
         return rows.model(bits)
 
-    def _alpha(self) -> float | None:
-        """The fixed α of all bits; None for AdaBoost's."""
-        step: object = self.step  # a configuration file may contain anything
-        if step == "adaboost":
-            return None
-        is_number = isinstance(step, int | float) and not isinstance(step, bool)
-        if not is_number or not 0 < step < float("inf"):  # type: ignore[operator]
-            raise DataError(f"cmssh: step must be 'adaboost' or a number above 0, got {step!r}")
-        return float(step)  # type: ignore[arg-type]
 
-
-def _leading_bit(rows: PairedRows, signed: Floats) -> Bit | None:
+def _leading_bit(rows: PairedRows, signed: Matrix) -> Bit | None:
     """The bit of the first singular pair that has thresholds of positive correlation."""
     for p, q in singular_pairs(rows.covariance(signed)):
         if bit := rows.bit(p, q, signed):

@@ -6,11 +6,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from crossbit._progress import OnStep, Step
+from crossbit._progress import OnStep, StepCounter
 from crossbit.data.training_set import TrainingSet
-from crossbit.hashers._items import Items, factor, signs
+from crossbit.hashers._items import Items, factor
 from crossbit.hashers.base import Hasher
-from crossbit.linalg.pca import Matrix
+from crossbit.linalg import Matrix
+from crossbit.linalg.itq import signs
 from crossbit.model.hashmodel import HashModel
 
 _SWEEPS = 10  # over the bits, at most, until none of them changes
@@ -59,20 +60,19 @@ class DCH(Hasher):
         items = Items.labeled(data)
         n = len(items)
         B = signs(random.standard_normal((n, self.n_bits)))
-        P: dict[str, Matrix] = {}
-        for number in range(1, self.rounds + 1):
+        P = _regress(items, B)
+        report = StepCounter(on_step, self.rounds)
+        for _ in range(self.rounds):
             W = factor(B, items.labels, self.decay)
-            P = {name: view.ridge(B, _tiny(view.features)) for name, view in items.views.items()}
             Q = items.labels @ W.T
             for name, view in items.views.items():
                 Q += self.regression_weight * view.at_items(view.features @ P[name], n)
             before = B
             B = discrete_codes(B, Q, W)
-            if on_step is not None:
-                on_step(Step(number, self.rounds))
+            P = _regress(items, B)
+            report()
             if np.array_equal(B, before):
                 break
-        P = {name: view.ridge(B, _tiny(view.features)) for name, view in items.views.items()}
         return items.model(P, self.n_bits)
 
 
@@ -99,6 +99,11 @@ def discrete_codes(B: Matrix, Q: Matrix, W: Matrix) -> Matrix:
     return B
 
 
-def _tiny(features: Matrix) -> float:
-    """A decay that only keeps the regression defined."""
-    return 1e-6 * max(float(np.square(features).sum() / features.shape[1]), 1e-300)
+def _regress(items: Items, B: Matrix) -> dict[str, Matrix]:
+    """Modality → weights that predict the codes; a tiny decay keeps the regression defined."""
+    weights = {}
+    for name, view in items.views.items():
+        mean_variance = float(np.square(view.features).sum() / view.features.shape[1])
+        decay = 1e-6 * max(mean_variance, 1e-300)
+        weights[name] = factor(view.features, B[view.rows], decay)
+    return weights

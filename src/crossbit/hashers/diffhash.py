@@ -6,15 +6,16 @@ from itertools import islice
 from pathlib import Path
 from typing import ClassVar
 
-from crossbit._progress import OnStep, Step
+from crossbit._progress import OnStep, StepCounter
+from crossbit._validation import Positive
 from crossbit.data.training_set import TrainingSet
-from crossbit.errors import DataError
-from crossbit.hashers._pairwise import Bit, Boosting, Floats, PairedRows
+from crossbit.hashers._pairwise import Bit, Boosting, PairedRows, unused_counts
 from crossbit.hashers.base import Hasher
+from crossbit.linalg import Matrix
 from crossbit.linalg.pca import singular_pairs
 from crossbit.model.hashmodel import HashModel
 
-_Direction = tuple[Floats, Floats]
+_Direction = tuple[Matrix, Matrix]
 
 
 @dataclass(kw_only=True)
@@ -41,9 +42,9 @@ class DiffHash(Hasher):
 
     Args:
         alpha: $\alpha$, the weight of dissimilar pairs.
-        n_similar: Maximum number of similar pairs drawn from labels or aligned views; explicit
-            pairs are all used.
-        n_dissimilar: Maximum number of dissimilar pairs drawn.
+        n_similar: Maximum number of similar pairs drawn from labels or aligned views; refused with
+            explicit pairs, which are all used.
+        n_dissimilar: Maximum number of dissimilar pairs drawn; refused where some are given.
 
     Example:
         >>> from crossbit import DiffHash
@@ -56,18 +57,19 @@ class DiffHash(Hasher):
         M. M. Bronstein. "Multimodal diff-hash." 2011, arXiv:1111.1461.
     """
 
-    alpha: float = 1.0
+    alpha: Positive = 1.0
     n_similar: int = 10_000
     n_dissimilar: int = 100_000
 
     title: ClassVar[str] = "half-spaces of two modalities, all from one difference of covariances"
     modalities: ClassVar[tuple[int, int | None]] = (2, 2)
 
+    def _unused(self, data: TrainingSet) -> dict[str, str]:
+        return unused_counts(data)
+
     def _learn(
         self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
     ) -> HashModel:
-        if not self.alpha > 0:
-            raise DataError(f"diffhash: alpha must be a number above 0, got {self.alpha!r}")
         rows = PairedRows.of(
             data, n_similar=self.n_similar, n_dissimilar=self.n_dissimilar, seed=self.seed
         )
@@ -75,12 +77,12 @@ class DiffHash(Hasher):
         if not directions:
             raise rows.no_bit_error("diffhash")
         bits: dict[int, Bit] = {}
+        report = StepCounter(on_step, self.n_bits)
         for first, direction in enumerate(directions):
             positions = range(first, self.n_bits, len(directions))
             for position, bit in zip(positions, self._bits(rows, direction, first), strict=False):
                 bits[position] = bit
-                if on_step is not None:
-                    on_step(Step(len(bits), self.n_bits))
+                report()
         return rows.model([bits[position] for position in range(self.n_bits)])
 
     def _directions(self, rows: PairedRows) -> Iterator[_Direction]:

@@ -7,6 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from crossbit._progress import OnStep
+from crossbit._validation import Fraction, Positive
 from crossbit.data.training_set import TrainingSet
 from crossbit.errors import DataError
 from crossbit.hashers.base import Hasher
@@ -48,13 +49,13 @@ class DJSRH(Hasher):
         unsupervised cross-modal retrieval." ICCV 2019.
     """
 
-    second_order: float = 0.4
+    second_order: Fraction = 0.4
     scale: float = 1.5
     within: float = 0.1
     hidden: int = 512
     epochs: int = 60
     batch: int = 256
-    learning_rate: float = 1e-3
+    learning_rate: Positive = 1e-3
     inputs: str | dict[str, str] = "center+unit"
 
     title: ClassVar[str] = "networks that reproduce the similarities of all modalities, no labels"

@@ -2,14 +2,15 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from crossbit._progress import OnStep
+from crossbit._validation import CountOrZero
 from crossbit.data.training_set import TrainingSet
 from crossbit.hashers.base import Hasher
+from crossbit.linalg import Matrix
 from crossbit.linalg.itq import itq, random_rotation
 from crossbit.linalg.pca import principal
 from crossbit.model.hashmodel import HashModel
@@ -32,7 +33,7 @@ class ITQ(Hasher):
     searched within themselves.
 
     Args:
-        rounds: Number of alternations of the rotation.
+        rounds: Number of alternations of the rotation; 0 keeps a random rotation.
 
     Example:
         >>> import numpy as np
@@ -45,7 +46,7 @@ class ITQ(Hasher):
         Y. Gong, S. Lazebnik, A. Gordo, F. Perronnin. "Iterative quantization." TPAMI 2013.
     """
 
-    rounds: int = 50
+    rounds: CountOrZero = 50
 
     title: ClassVar[str] = "principal components and a rotation, for one kind of embeddings"
     supervision: ClassVar[frozenset[str]] = frozenset()
@@ -64,14 +65,14 @@ class ITQ(Hasher):
                 encoders[name] = projection_layers(mean, W, X.std(axis=0))
         return HashModel({name: encoders[name] for name in widths}, self.n_bits)
 
-    def _sample(self, data: TrainingSet, name: str) -> NDArray[np.float64]:
+    def _sample(self, data: TrainingSet, name: str) -> Matrix:
         rows = np.flatnonzero(data.present[name])
         if len(rows) > _SAMPLE:
             random = np.random.default_rng([self.seed, 1])
             rows = np.sort(random.choice(rows, _SAMPLE, replace=False))
         return np.asarray(data.views[name][rows], np.float64)
 
-    def _projection(self, X: NDArray[Any], on_step: OnStep | None) -> NDArray[np.float64]:
+    def _projection(self, X: Matrix, on_step: OnStep | None) -> Matrix:
         """Return the weights from centered rows to scores, shape (d, bits)."""
         _, _, V = principal(X)
         axes = V[:, ::-1][:, : self.n_bits]

@@ -1,13 +1,22 @@
-"""Multimodal networks: coupled siamese networks with nearly binary outputs."""
+"""Multimodal networks (MM-NN): coupled siamese networks with nearly binary outputs."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import combinations_with_replacement, product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
-from crossbit._progress import OnStep
+import numpy as np
+
+from crossbit._progress import OnStep, Step
+from crossbit._validation import BelowOne, check_known
+from crossbit.codes import prefix_lengths
+from crossbit.data.relations import Relation, relations
 from crossbit.data.training_set import TrainingSet
 from crossbit.errors import DataError
+from crossbit.hashers._selection import leave_out, make_judge
 from crossbit.hashers.base import Hasher
 from crossbit.inputs import Preparation, prepare
 from crossbit.model.hashmodel import HashModel
@@ -15,22 +24,83 @@ from crossbit.model.hashmodel import HashModel
 if TYPE_CHECKING:
     from torch import nn
 
+    from crossbit.neural.losses import LossTerm
+    from crossbit.neural.training import Checkpoint, Progress, Schedule
+
+_LOG = logging.getLogger(__name__)
+_LOSSES = {  # loss → the fields that only some losses use
+    "contrastive": ("margin", "sums", "n_pairs"),
+    "unhinged": ("sums", "n_pairs"),
+    "ranking": ("temperature",),
+    "precision": (),
+}
+_LARGEST_MARGIN = 1.5  # as a share of the largest distance
+_MARGINS = ("75%", "50%", "100%")  # the first wins a tie
+_ALPHAS = (0.3, 0.1, 1.0)
+_PERFECT = 99.99  # validation score, in percent, at which no other candidate is tried
+_TEMPERATURE = 0.2
+_LEARNING_RATE = 0.003
+_BATCH = 256
+_ONLINE_BATCH = 32
+
+_Alpha = float | Mapping[str, float]
+_Margin = float | str | Mapping[str, float | str]
+
+
+class _Printed(NamedTuple):
+    """Settings of an experiment of the paper, for modalities X and Y.
+
+    Attributes:
+        modalities: Names of X and Y.
+        n_bits: Length of a code.
+        inputs: Inputs of X and Y.
+        margins: m_XY, m_X and m_Y.
+        n_pairs: Numbers of similar and of dissimilar pairs of each loss.
+        alpha: α_X and α_Y with one layer; with two, both are 0.3.
+        layers: Numbers of layers that are printed.
+    """
+
+    modalities: tuple[str, str]
+    n_bits: int
+    inputs: tuple[str, str]
+    margins: tuple[float, float, float]
+    n_pairs: tuple[int, int]
+    alpha: tuple[float, float] = (0.3, 0.3)
+    layers: tuple[int, ...] = (1, 2)
+
+
+_PRINTED = {
+    "wiki": _Printed(("image", "text"), 32, ("unit", "unit"), (7.0, 3.0, 3.0), (10**4, 10**5)),
+    "shapegoogle": _Printed(
+        ("bof", "ssbof"), 16, ("unit", "unit"), (3.0, 1.0, 1.0), (10**4, 5 * 10**4), (0.1, 0.3)
+    ),
+    "nus": _Printed(
+        ("image", "tags"), 64, ("unit", "tags"), (7.0, 3.0, 3.0), (5 * 10**5,) * 2, layers=(1,)
+    ),
+}
+
 
 @dataclass(kw_only=True)
 class MMNN(Hasher):
     r"""Multimodal similarity-preserving hashing by coupled siamese networks (MM-NN).
 
-    Each modality has a network $\xi$ with outputs $\tanh(\beta\,\cdot)$; the sign is the code.
-    Training pulls the outputs of similar pairs together and pushes those of dissimilar pairs a
-    margin apart, across modalities and within,
+    Each modality has a network with outputs $\tanh(\beta\,\cdot)$, $\xi$ for $X$ and $\eta$ for
+    $Y$; the signs are the code. Training minimizes eq. (5) of the paper,
 
-    $$ \min\; \sum_{a < b} \mathcal L_{ab} + \sum_a \alpha_a \mathcal L_{aa}, \qquad
-       \mathcal L_{ab} = \frac{1}{2|P|} \sum_{P} \|\xi_a - \xi_b\|^2
-                       + \frac{1}{2|N|} \sum_{N} \max\{0, m_{ab} - \|\xi_a - \xi_b\|\}^2. $$
+    $$ \mathcal L_{XY} + \alpha_X \mathcal L_X + \alpha_Y \mathcal L_Y, \qquad (5) $$
 
-    It learns from labels, pairs or mixtures of them with aligned rows, for any number of
-    modalities. With a single modality it is the siamese network. `AutoHash` chooses inputs and
-    method for you; this class does what its fields say.
+    of contrastive losses within a modality (3) and across modalities (4), which pull the outputs of
+    similar pairs $P$ together and push those of dissimilar pairs $N$ a margin apart,
+
+    $$ \mathcal L_{XY} = \frac{1}{2|P|} \sum_P \|\xi(x) - \eta(y)\|^2
+       + \frac{1}{2|N|} \sum_N \max\{0, m_{XY} - \|\xi(x) - \eta(y)\|\}^2. \qquad (4) $$
+
+    `crossbit.neural.losses` has these equations by their numbers. With more modalities, (5) is the
+    sum over every two of them; with a single one, (3) alone: the siamese network.
+
+    It learns from labels, pairs or mixtures of them with aligned rows. `AutoHash` chooses inputs
+    and method for you; this class is the paper's method and does what its fields say: a field that
+    has no effect beside the others is refused. `as_printed` has the settings of its experiments.
 
     Small sets (less than 50 million values in all views) are trained on one thread, so that the
     same seed gives the same model on any number of cores; larger ones on the threads of torch, and
@@ -40,43 +110,40 @@ class MMNN(Hasher):
         hidden: Widths of hidden layers, for all modalities or ``{modality: widths}``; empty for one
             affine layer.
         alpha: $\alpha$, the weight of the losses within a modality, for all or
-            ``{modality: weight}``.
+            ``{modality: weight}``. ``"auto"`` chooses among 0.1, 0.3 and 1 on the validation part.
         margin: $m$, a Euclidean distance between outputs (at most $2\sqrt{\text{bits}}$) or a share
             of that maximum such as ``"75%"``; for all, or a mapping with keys ``"image-text"`` (in
             either order), ``"image"`` and ``"default"``. ``"auto"`` chooses among 50, 75 and 100 %
             on the validation part; without one it is 75 %.
+        beta: Steepness $\beta$.
         loss: ``"contrastive"`` as above, ``"unhinged"`` (eq. 1 of the paper: no margin),
             ``"ranking"`` (a softmax over all pairs of a batch) or ``"precision"`` (a smooth average
             precision of the batch). Where only similar rows are known (aligned rows, similar pairs,
             neighbors), ``"ranking"``.
-        temperature: Temperature of the ranking loss.
+        temperature: Temperature of the ranking loss; None: 0.2.
         sums: Sum over pairs, as printed in the paper, instead of averaging similar and dissimilar
             pairs separately.
-        n_pairs: Numbers of similar and dissimilar pairs to draw from labels for each loss; None for
-            all pairs.
+        n_pairs: Numbers of similar and dissimilar pairs to draw from labels for each loss, with
+            ``"cg"`` and ``"lbfgs"``; None: all pairs.
         soft_labels: Two rows are similar with a probability that follows from their class
             posteriors, $\sum_c p_c q_c$, instead of by their labels; needs
             ``inputs="posteriors"``. All networks then start from the same weights.
-        beta: Steepness $\beta$, or its first and last value: it then grows in ten stages.
-        quantization: Weight of a penalty for outputs away from ±1.
-        balance: Weight of a penalty for bits that are not +1 as often as −1.
         decay: Weight decay.
-        dropout: Probability of zeroing a value that enters an affine layer, while training.
-        rotate: Rotate the outputs of all modalities toward the corners of the cube after training.
-        nested: Make the first 16, 32, 64, … bits good codes of their own, by a loss for each of
-            these prefixes; candidates are then compared by the mean over prefixes.
         optimizer: ``"cg"`` (nonlinear conjugate gradients) or ``"lbfgs"`` on the full objective,
-            ``"adam"`` or ``"sgd"`` on mini-batches with all pairs of the batch; ``"auto"`` uses
-            conjugate gradients while the number of pairs of rows is small.
-        learning_rate: Learning rate of Adam and SGD; it falls to 0 linearly.
-        batch: Rows per step of Adam and SGD; with ``online``, similar and dissimilar pairs per
-            step, at least 1.
+            ``"adam"`` or ``"sgd"`` on mini-batches with all pairs of the batch; ``"auto"``:
+            conjugate gradients up to 10 million pairs of rows, else Adam.
+        learning_rate: Learning rate of Adam and SGD, which falls to 0 linearly; None: 0.003.
+        batch: Rows per step of Adam and SGD, None: 256; with ``online``, similar and dissimilar
+            pairs per step, None: 32.
         online: Draw pairs during training and read only their rows: views may be memory-mapped and
             of any size.
-        steps: Maximum number of steps.
+        steps: Maximum number of steps; None: 200 of the full objective, or 30 passes over all rows
+            and at least 2,000 steps.
         validation: Share of the supervision that is held out to decide when to stop; training is
             then repeated on all rows. 0 trains for all steps.
         patience: Evaluations on the validation part without improvement before training stops.
+        nested: Make the first 16, 32, 64, … bits good codes of their own, by a loss for each of
+            these prefixes; candidates are then compared by the mean over prefixes.
         networks: Custom torch modules for some modalities, which map rows to ``n_bits`` scores. A
             copy is trained, exported to ONNX and stored in the model. Their rows stay as they are
             unless a mapping ``inputs`` names the modality.
@@ -98,61 +165,83 @@ class MMNN(Hasher):
 
     inputs: str | dict[str, str] = "standardize"
     hidden: tuple[int, ...] | dict[str, tuple[int, ...]] = ()
-    alpha: float | dict[str, float] = 0.3
+    alpha: float | Literal["auto"] | dict[str, float] = 0.3
     margin: float | str | dict[str, float | str] = "auto"
+    beta: float = 1.0
     loss: str = "contrastive"
-    temperature: float = 0.2
+    temperature: float | None = None
     sums: bool = False
     n_pairs: tuple[int, int] | None = None
     soft_labels: bool = False
-    beta: float | tuple[float, float] = 1.0
-    quantization: float = 0.0
-    balance: float = 0.0
     decay: float = 0.0
-    dropout: float = 0.0
-    rotate: bool = False
-    nested: bool = False
     optimizer: Literal["auto", "cg", "lbfgs", "adam", "sgd"] = "auto"
-    learning_rate: float = 0.003
+    learning_rate: float | None = None
     batch: int | None = None
     online: bool = False
     steps: int | None = None
-    validation: float = 0.2
+    validation: BelowOne = 0.2
     patience: int = 10
+    nested: bool = False
     networks: "dict[str, nn.Module] | None" = None
-    device: str = "auto"
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
 
     title: ClassVar[str] = "coupled siamese networks, within and across modalities"
     supervision: ClassVar[frozenset[str]] = frozenset({"labels", "pairs", "aligned", "neighbors"})
     accepts_tensors: ClassVar[bool] = True
     libraries: ClassVar[tuple[str, ...]] = ("torch", "threadpoolctl")
 
-    def __post_init__(self) -> None:
-        """Convert lists, which TOML and result files contain, to tuples."""
-        self.hidden = _to_tuples(self.hidden)
-        self.n_pairs = _to_tuples(self.n_pairs)
-        self.beta = _to_tuples(self.beta)
+    @classmethod
+    def as_printed(
+        cls,
+        experiment: Literal["wiki", "shapegoogle", "nus"],
+        *,
+        layers: Literal[1, 2] = 1,
+        modalities: tuple[str, str] | None = None,
+        **fields: Any,  # noqa: ANN401 - any fields
+    ) -> Self:
+        """Return the method with the settings that the paper prints for an experiment.
 
-    def _check(self, data: TrainingSet) -> None:
-        super()._check(data)
-        if self.nested and self.rotate:
+        Printed are the numbers of bits and of pairs, margins, α, unit length of rows (of shapes and
+        of images; tags become −1 and 1), 128 hidden nodes (for shapes), sums over pairs, and
+        conjugate gradients. The paper leaves open: β (here 1), the number of steps ("until
+        convergence"; 200), the first weights, which of the possible pairs are drawn (here the
+        similar ones evenly over the classes), and for Wiki the inputs (unit length), the width of
+        the hidden layer (128) and the margins: a comment in its source has 49, 9 and 9, probably
+        the squares of 7, 3 and 3. The shapes have codes of 12 and of 16 bits (here 16).
+
+        Args:
+            experiment: ``"wiki"``, ``"shapegoogle"`` or ``"nus"``.
+            layers: 1, or 2 with a hidden layer; of NUS one layer is printed.
+            modalities: Names of the modalities X and Y of your views; by default ``image`` and
+                ``text`` (Wiki), ``bof`` and ``ssbof`` (shapes), ``image`` and ``tags`` (NUS).
+            fields: Fields to change, such as ``n_bits=12`` or ``seed=1``.
+        """
+        return cls(**(cls.printed_fields(experiment, layers, modalities) | fields))
+
+    @classmethod
+    def printed_fields(
+        cls, experiment: str, layers: int = 1, modalities: tuple[str, str] | None = None
+    ) -> dict[str, Any]:
+        """Return the fields that `as_printed` sets."""
+        printed = _PRINTED[check_known(experiment, _PRINTED, "experiment of the paper")]
+        if layers not in printed.layers:
             raise DataError(
-                "a rotation after training mixes all bits, so codes cannot be nested; set either"
-                " nested or rotate"
+                f"of {experiment} the paper prints {list(printed.layers)} layers, got {layers!r}"
             )
-        custom = self.networks or {}
-        if unknown := sorted(set(custom) - set(data.views)):
-            raise DataError(f"networks: unknown modalities {unknown}; known: {sorted(data.views)}")
-        for name, view in data.views.items():
-            if view.ndim > 2 and name not in custom:
-                raise DataError(
-                    f"{name!r}: rows of shape {view.shape[1:]} need a custom network in networks="
-                )
-        inputs = self._inputs_by_modality(data)
-        if self.soft_labels and set(inputs.values()) != {"posteriors"}:
-            raise DataError(
-                f"soft_labels needs inputs='posteriors' for every modality, got {self.inputs!r}"
-            )
+        x, y = modalities or printed.modalities
+        alpha = printed.alpha if layers == 1 else (0.3, 0.3)
+        return {
+            "n_bits": printed.n_bits,
+            "inputs": dict(zip((x, y), printed.inputs, strict=True)),
+            "hidden": (128,) if layers == 2 else (),
+            "alpha": dict(zip((x, y), alpha, strict=True)),
+            "margin": dict(zip((f"{x}-{y}", x, y), printed.margins, strict=True)),
+            "n_pairs": printed.n_pairs,
+            "sums": True,
+            "optimizer": "cg",
+            "steps": 200,
+            "validation": 0.0,
+        }
 
     def accepts(self, data: TrainingSet) -> str | None:
         """Return why the networks cannot learn from the data, None if they can."""
@@ -167,10 +256,73 @@ class MMNN(Hasher):
             )
         return problem
 
+    def _check_fields(self) -> None:
+        super()._check_fields()
+        if not isinstance(self.networks, Mapping | None):
+            raise DataError(
+                f"networks must be a mapping {{modality: torch module}}, got {self.networks!r}"
+            )
+
+    def _check(self, data: TrainingSet) -> None:
+        from crossbit.neural.losses import LOSSES
+
+        check_known(self.loss, LOSSES, "loss")
+        for option in ("hidden", "alpha", "networks"):
+            given = getattr(self, option)
+            for name in given if isinstance(given, Mapping) else ():
+                check_known(name, data.views, f"modality of {option}")
+        super()._check(data)
+        for name, view in data.views.items():
+            if view.ndim > 2 and name not in (self.networks or {}):
+                raise DataError(
+                    f"{name!r}: rows of shape {view.shape[1:]} need a custom network in networks="
+                )
+        if self.soft_labels and set(self._inputs_by_modality(data).values()) != {"posteriors"}:
+            raise DataError(
+                f"soft_labels needs inputs='posteriors' for every modality, got {self.inputs!r}"
+            )
+        pairs = list(combinations_with_replacement(data.modalities, 2))
+        known = {"default", *data.modalities, *(f"{a}-{b}" for a, b in pairs)}
+        known |= {f"{b}-{a}" for a, b in pairs}
+        for key in self.margin if isinstance(self.margin, Mapping) else ():
+            check_known(key, known, "pair of modalities of margin")
+        for a, b in pairs:
+            self._distance(_MARGINS[0] if self.margin == "auto" else self.margin, a, b)
+
+    def _unused(self, data: TrainingSet) -> dict[str, str]:
+        """Return field → why it has no effect beside the other fields."""
+        schedule = self._schedule(data)
+        unused = {
+            name: f"loss={self.loss!r} does not use it"
+            for name in ("margin", "sums", "n_pairs", "temperature")
+            if self.loss in _LOSSES and name not in _LOSSES[self.loss]
+        }
+        if schedule.batch is None:
+            reason = f"optimizer={schedule.optimizer!r} steps on the full objective; use 'adam'"
+            unused |= dict.fromkeys(("learning_rate", "batch", "online"), reason)
+        elif self.n_pairs is not None:
+            unused["n_pairs"] = "Adam and SGD compare all pairs of a batch; use optimizer='cg'"
+        if not data.labels:
+            unused["n_pairs"] = "pairs are drawn from labels only"
+        if not self.validation:
+            unused["patience"] = "there is no validation"
+            if self.alpha == "auto":
+                unused["alpha"] = "there is no validation to choose it by"
+        if len(data.views) == 1:
+            unused["alpha"] = "a single modality has one loss, of weight 1"
+        elif not data.labels and all(pairs.left != pairs.right for pairs in data.pairs):
+            unused["alpha"] = "nothing is known about rows of the same modality"
+        if len(prefix_lengths(self.n_bits)) == 1:
+            unused["nested"] = f"{self.n_bits} bits have no shorter prefix"
+        return unused
+
     def _inputs_by_modality(self, data: TrainingSet) -> dict[str, str]:
         inputs = super()._inputs_by_modality(data)
         named = self.inputs if isinstance(self.inputs, Mapping) else {}
         return inputs | {name: "none" for name in self.networks or {} if name not in named}
+
+    def _n_values(self, data: TrainingSet) -> int:
+        return 0 if self.online else data.n_values
 
     def _prepare(self, data: TrainingSet) -> Preparation:
         return prepare(data, self._inputs_by_modality(data), self.seed, lazy=self.online)
@@ -178,19 +330,154 @@ class MMNN(Hasher):
     def _learn(
         self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
     ) -> HashModel:
-        from crossbit.neural.selection import fit_networks
+        from crossbit.neural.networks import encode, to_model
+        from crossbit.neural.training import Checkpoint
 
-        return fit_networks(
-            data,
-            vars(self),
-            configuration=self.configuration(),
-            checkpoint=checkpoint,
-            on_step=on_step,
+        near = tuple(found.pairs for found in data.neighbors.values())
+        data = replace(data, pairs=(*data.pairs, *near), neighbors={})
+        runs = _Runs(self, Checkpoint(checkpoint, data, self.configuration()), on_step)
+        schedule = self._schedule(data)
+        candidates = self._candidates()
+        part, left_out, judge = data, data, None
+        if self.validation:
+            part, left_out = leave_out(data, self.validation, self.seed)
+            judge = make_judge(left_out)
+            if judge is None:
+                _LOG.warning(
+                    "too little supervision for a validation split; training without early stopping"
+                )
+        card: dict[str, Any] = {}
+        if judge is None:
+            best, (alpha, margin) = next(iter(candidates.items()))
+        else:
+            score = partial(judge.score, left_out, self._lengths)
+            runs.left += len(candidates)
+            trials = {}
+            for name, (alpha, margin) in candidates.items():
+                trial = runs.train(
+                    name, part, alpha, margin, schedule, lambda n: score(encode(n, left_out))
+                )
+                trials[name] = trial.progress
+                if (trial.progress.best_score or 0.0) >= _PERFECT:
+                    break
+            best = max(trials, key=lambda name: trials[name].best_score or 0.0)
+            alpha, margin = candidates[best]
+            card = {"training": _describe(best, trials[best]) | {"validated by": judge.name}}
+            if len(trials) > 1:
+                card["candidates"] = {
+                    name: f"{trial.best_score:.2f}" for name, trial in trials.items()
+                }
+            # Once more on all rows; mini-batches need more steps for more rows.
+            factor = 1.0 if schedule.batch is None else 1 / (1 - self.validation)
+            schedule = replace(schedule, steps=round(factor * trials[best].best_step))
+            best = "all rows"
+        trained = runs.train(best, data, alpha, margin, schedule)
+        described = _describe(best, trained.progress)
+        card["training"] = {**described, **card.get("training", {}), "loss": described["loss"]}
+        custom = self.networks or {}
+        model = to_model(trained.networks, custom, data, n_bits=self.n_bits, beta=self.beta)
+        return replace(model, card={**card, **model.card})
+
+    @property
+    def _lengths(self) -> list[int]:
+        """Numbers of leading bits that have a loss."""
+        return prefix_lengths(self.n_bits) if self.nested else [self.n_bits]
+
+    def _schedule(self, data: TrainingSet) -> "Schedule":
+        """Return optimizer, batch and steps; defaults depend on the number of rows."""
+        from crossbit.neural.pairs import MAX_ALL_PAIRS
+        from crossbit.neural.training import Schedule, worker_number
+
+        n_rows = max(int(present.sum()) for present in data.present.values())
+        optimizer: str = self.optimizer
+        if optimizer == "auto":
+            small = n_rows**2 <= MAX_ALL_PAIRS and self.batch is None and not self.online
+            optimizer = "cg" if small and worker_number() is None else "adam"
+        batch, per_pass = None, 1
+        if optimizer not in ("cg", "lbfgs"):
+            batch = self.batch or (_ONLINE_BATCH if self.online else _BATCH)
+            per_pass = -(-n_rows // batch)
+        return Schedule(
+            optimizer=optimizer,
+            learning_rate=_LEARNING_RATE if self.learning_rate is None else self.learning_rate,
+            batch=batch,
+            steps=self.steps or (200 if batch is None else max(2000, 30 * per_pass)),
+            eval_every=5 if batch is None else max(20, per_pass),
+            patience=self.patience,
+            seed=self.seed,
         )
+
+    def _candidates(self) -> dict[str, tuple[_Alpha, _Margin]]:
+        """Return α and margins to compare by validation, by a name for the card."""
+        alphas: dict[str, Any] = {"": self.alpha}
+        margins: dict[str, _Margin] = {"": _MARGINS[0] if self.margin == "auto" else self.margin}
+        if self.alpha == "auto":
+            alphas = {f"alpha {alpha}": alpha for alpha in _ALPHAS}
+        if self.margin == "auto" and self.loss == "contrastive" and self.validation:
+            margins = {f"margin {margin}": margin for margin in _MARGINS}
+        return {
+            ", ".join(filter(None, names)) or "network": (alphas[names[1]], margins[names[0]])
+            for names in product(margins, alphas)
+        }
+
+    def _distance(self, margin: _Margin, a: str, b: str) -> float:
+        """Return the margin between two modalities as a Euclidean distance."""
+        if isinstance(margin, Mapping):
+            keys = [f"{a}-{b}", f"{b}-{a}", *([a] if a == b else []), "default"]
+            given = [margin[key] for key in keys if key in margin]
+            if not given:
+                raise DataError(f"margin: no value for '{a}-{b}'; add it or 'default'")
+            margin = given[0]
+        most: float = 2 * self.n_bits**0.5
+        try:
+            share = float(str(margin).removesuffix("%")) / (100 if "%" in str(margin) else most)
+        except ValueError:
+            share = 0.0
+        if not 0 < share < float("inf") or ("%" in str(margin) and share > _LARGEST_MARGIN):
+            raise DataError(
+                "margin: expected a distance above 0, or a share of the largest distance such as"
+                f" '75%', at most '150%'; got {margin!r}"
+            )
+        return share * most
+
+    def _terms(self, known: Sequence[Relation], alpha: _Alpha, margin: _Margin) -> "list[LossTerm]":
+        """Return the summands of eq. (5): 1 across modalities, α within one."""
+        from crossbit.neural.losses import LossOptions, LossTerm, nested_loss
+
+        terms = []
+        for relation in known:
+            a, b = relation.left, relation.right
+            within = alpha.get(a, 0.3) if isinstance(alpha, Mapping) else alpha
+            options = LossOptions(
+                margin=self._distance(margin, a, b),
+                temperature=_TEMPERATURE if self.temperature is None else self.temperature,
+                sums=self.sums,
+            )
+            loss = nested_loss(self.loss, options, self._lengths)
+            terms.append(LossTerm(relation, within if a == b else 1.0, loss))
+        return [term for term in terms if term.weight]
+
+    def _networks(self, data: TrainingSet) -> "dict[str, nn.Module]":
+        """Return a network for every modality, with random weights or a copy of a custom one.
+
+        Posteriors mean the same in every modality, so that networks with soft labels have the same
+        initial weights.
+        """
+        from crossbit.neural.networks import copy_custom, random_network
+
+        networks: dict[str, nn.Module] = {}
+        for number, (name, view) in enumerate(data.views.items()):
+            if self.networks and name in self.networks:
+                networks[name] = copy_custom(name, self.networks[name], data, self.n_bits)
+                continue
+            random = np.random.default_rng([self.seed, 0 if self.soft_labels else number])
+            hidden = self.hidden.get(name, ()) if isinstance(self.hidden, Mapping) else self.hidden
+            networks[name] = random_network([view.shape[1], *hidden, self.n_bits], random)
+        return networks
 
     def configuration(self) -> dict[str, Any]:
         """Return the fields as JSON has them; a custom network is represented by its class name."""
-        values = {name: _to_lists(value) for name, value in super().configuration().items()}
+        values = super().configuration()
         if self.networks is not None:
             values["networks"] = {
                 name: type(network).__name__ for name, network in self.networks.items()
@@ -198,15 +485,84 @@ class MMNN(Hasher):
         return values
 
 
-def _to_tuples(value: Any) -> Any:  # noqa: ANN401 - any field
-    """Replace lists by tuples, also inside a mapping."""
-    if isinstance(value, Mapping):
-        return {key: _to_tuples(item) for key, item in value.items()}
-    return tuple(value) if isinstance(value, list) else value
+class _Trained(NamedTuple):
+    networks: "Mapping[str, nn.Module]"
+    progress: "Progress"
 
 
-def _to_lists(value: Any) -> Any:  # noqa: ANN401 - any field
-    """Replace tuples by lists, also inside a mapping."""
-    if isinstance(value, Mapping):
-        return {key: _to_lists(item) for key, item in value.items()}
-    return list(value) if isinstance(value, tuple) else value
+@dataclass
+class _Runs:
+    """Trains networks one after the other and counts the steps of all of them."""
+
+    hasher: MMNN
+    checkpoint: "Checkpoint"
+    on_step: OnStep | None
+    left: int = 1
+    steps: int = 0
+
+    def train(
+        self,
+        name: str,
+        data: TrainingSet,
+        alpha: _Alpha,
+        margin: _Margin,
+        schedule: "Schedule",
+        score: "Callable[[Mapping[str, nn.Module]], float] | None" = None,
+    ) -> _Trained:
+        """Train new networks on some rows."""
+        from crossbit.neural.losses import OVER_PAIRS
+        from crossbit.neural.pairs import Batches
+        from crossbit.neural.training import Objective, find_device, train, worker_number
+
+        hasher, device = self.hasher, find_device(self.hasher.device)
+        alpha = alpha if len(data.views) > 1 else 1.0
+        terms = hasher._terms(relations(data, soft_labels=hasher.soft_labels), alpha, margin)
+        if not terms:
+            raise DataError(
+                "nothing to learn from: labels, pairs or aligned rows must relate the modalities"
+                " to each other, or a modality to itself with alpha above 0"
+            )
+        networks = {key: net.to(device) for key, net in hasher._networks(data).items()}
+        progress = train(
+            Objective(networks, terms, beta=hasher.beta, decay=hasher.decay),
+            Batches(
+                data=data,
+                relations=[term.relation for term in terms],
+                size=schedule.batch,
+                online=hasher.online,
+                n_pairs=hasher.n_pairs,
+                all_pairs=hasher.loss not in OVER_PAIRS,
+                seed=hasher.seed,
+                device=device,
+                worker=worker_number() or 0,
+            ),
+            schedule,
+            run=name,
+            checkpoint=self.checkpoint,
+            on_step=self._reporter(schedule.steps),
+            score=None if score is None else partial(score, networks),
+        )
+        self.steps += progress.step
+        self.left -= 1
+        return _Trained(networks, progress)
+
+    def _reporter(self, steps: int) -> OnStep | None:
+        """Return a callback that numbers the steps over all candidates."""
+        if self.on_step is None:
+            return None
+        report, before = self.on_step, self.steps
+        # Early stopping and the steps of a last run on all rows can only make it less.
+        most = before + max(1, self.left) * steps
+        return lambda step: report(Step(before + step.number, most, step.loss, step.validation))
+
+
+def _describe(name: str, progress: "Progress") -> dict[str, Any]:
+    """Describe a training for the card, with about a dozen points of its curve."""
+    described = {"candidate": name, "steps": progress.step, "loss": progress.loss}
+    if progress.best_score is not None:
+        described |= {"best step": progress.best_step, "validation": progress.best_score}
+    points = progress.history[:: max(1, len(progress.history) // 12)]
+    described["curve of the loss"] = " ".join(f"{step}: {loss:.4g}" for step, loss, _ in points)
+    if scores := [f"{step}: {score:.2f}" for step, _, score in points if score is not None]:
+        described["curve of validation"] = " ".join(scores)
+    return described

@@ -1,30 +1,27 @@
 """Principal components, refined until codes keep the neighbors of each row."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from crossbit._progress import OnStep, StepCounter
+from crossbit._validation import CountOrZero, Fraction, Limits, Positive
 from crossbit.codes import prefix_lengths
 from crossbit.data.neighbors import NeighborsArgument, find_neighbors, metric_rows
+from crossbit.data.sampling import hold_out
 from crossbit.data.training_set import TrainingSet
-from crossbit.errors import DataError
+from crossbit.hashers._ranking import Batch, log_softmax, rank_loss, refine
 from crossbit.hashers.base import Hasher
+from crossbit.linalg import Floats, Ints, Matrix
 from crossbit.linalg.cca import CCA
-from crossbit.linalg.itq import itq, nested_itq, random_rotation
-from crossbit.linalg.optimize import Adam
+from crossbit.linalg.itq import nested_itq, signs
 from crossbit.linalg.pca import principal
+from crossbit.metrics.counterparts import own_ranks
 from crossbit.model.hashmodel import HashModel
 from crossbit.model.layers import Affine, Layer, Normalize, Standardize, Tanh
-
-_Ints = NDArray[np.int64]
-_Floats = NDArray[np.float32]
-_Matrix = NDArray[np.float64]
 
 _SAMPLE = 20_000  # rows for components, directions and the first rotation
 _MAX_LINKS = 50_000  # similar pairs
@@ -32,7 +29,7 @@ _MAX_AXES = 768
 _REGULARIZATIONS = (0.3, 1.0, 3.0)
 _POWER = 0.5  # of the correlation that weights a direction
 _HELD_OUT = 0.2
-_MAX_RANKED = 1000  # held-out pairs that are ranked
+_MAX_RANKED = 2000  # held-out pairs that are ranked
 _MIN_RANKED = 20
 _ROUNDS = 20
 _SMALLEST, _LARGEST = 1e-2, 1e4  # limits of a
@@ -60,10 +57,10 @@ class RankedITQ(Hasher):
     pairs choose, and similar rows get a part of $p_i$. Dissimilar pairs are not used.
 
     Args:
-        perplexity: Number of near rows that matter, roughly.
-        pair_weight: Part of $p_i$ that similar rows get.
+        perplexity: Number of near rows that matter, roughly; at least 1.
+        pair_weight: Part of $p_i$ that similar rows get; refused without similar pairs.
         pull: $\lambda$, the decay toward the initial weights.
-        steps: Number of Adam steps.
+        steps: Number of Adam steps; 0 keeps the rotation.
         anchors: Rows per step, each with its nearest rows.
         learning_rate: Initial learning rate of Adam; it decays to 0 as a cosine.
         nested: Make the first 16, 32, 64, … bits good codes of their own: training starts from
@@ -83,12 +80,12 @@ class RankedITQ(Hasher):
         neurons." 2013.
     """
 
-    perplexity: float = 5.0
-    pair_weight: float = 0.5
+    perplexity: Annotated[float, Limits("of at least 1", least=1)] = 5.0
+    pair_weight: Fraction = 0.5
     pull: float = 1.0
-    steps: int = 300
+    steps: CountOrZero = 300
     anchors: int = 100
-    learning_rate: float = 0.003
+    learning_rate: Positive = 0.003
     nested: bool = False
 
     title: ClassVar[str] = "a rotation refined to keep neighbors, for one kind of embeddings"
@@ -99,11 +96,17 @@ class RankedITQ(Hasher):
         """Use the neighbors that are asked for; without them, those by the cosine."""
         return neighbors
 
+    def _unused(self, data: TrainingSet) -> dict[str, str]:
+        if not self.steps:
+            refining = ("perplexity", "pair_weight", "pull", "anchors", "learning_rate")
+            return dict.fromkeys(refining, "steps=0 keeps the rotation")
+        if not any(pairs.similar.any() for pairs in data.pairs):
+            return {"pair_weight": "no similar pairs are given"}
+        return {}
+
     def _learn(
         self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
     ) -> HashModel:
-        if self.pair_weight > 1:
-            raise DataError(f"rankeditq: pair_weight must be at most 1, got {self.pair_weight!r}")
         (name,) = data.views
         random = np.random.default_rng(self.seed)
         graph = _graph(data, name, random)
@@ -121,28 +124,27 @@ class RankedITQ(Hasher):
             Tanh(),
         ]
         chosen = "none" if regularization is None else f"{regularization:g}"
-        card = {"regularization of similar pairs": chosen} if graph.has_links else {}
+        card = {"regularization of similar pairs": chosen} if len(graph.links) else {}
         return HashModel({name: layers}, self.n_bits, card=card)
 
     def _choose(
-        self, graph: "_Graph", centered: _Matrix, random: np.random.Generator
+        self, graph: "_Graph", centered: Matrix, random: np.random.Generator
     ) -> float | None:
         """Regularization that ranks held-out similar rows best; None if the metric does better."""
-        if not graph.has_links:
+        if not len(graph.links):
             return None
-        held_out = random.random(len(centered)) < _HELD_OUT
-        both = held_out[graph.links]
-        ranked = graph.links[both.all(axis=1)][:_MAX_RANKED]
+        n = len(centered)
+        held_out = hold_out(np.zeros(n), _HELD_OUT, random, most=n)[graph.links]
+        ranked = graph.links[held_out.all(axis=1)]
+        ranked = ranked[np.unique(ranked[:, 1], return_index=True)[1]][:_MAX_RANKED]
         if len(ranked) < _MIN_RANKED:
             return None
-        known = graph.links[~both.any(axis=1)]
-        rows = np.flatnonzero(held_out)[: 10 * _MAX_RANKED]
-        best = _reciprocal_rank(_embedding(centered, graph.unit), ranked, rows)
+        best = _reciprocal_rank(_embedding(centered, graph.unit), ranked)
         choice = None
-        cca = _shared(centered, known)
+        cca = _shared(centered, graph.links[~held_out.any(axis=1)])
         for regularization in _REGULARIZATIONS:
             W = cca.directions(_MAX_AXES, regularization, _POWER)["left"]
-            score = _reciprocal_rank(_embedding(centered @ W, graph.unit), ranked, rows)
+            score = _reciprocal_rank(_embedding(centered @ W, graph.unit), ranked)
             if score > best:
                 best, choice = score, regularization
         return choice
@@ -150,41 +152,47 @@ class RankedITQ(Hasher):
     def _refine(
         self,
         graph: "_Graph",
-        projected: _Matrix,
-        T: _Floats,
+        projected: Matrix,
+        T: Floats,
         random: np.random.Generator,
         on_step: OnStep | None,
-    ) -> tuple[_Matrix, _Floats]:
+    ) -> tuple[Matrix, Floats]:
         """Train the affine layer; return its weight from projected rows, and its bias."""
         size = max(float(np.sqrt(np.square(projected).mean())), 1e-12)
         Z = (projected / size).astype(np.float32)
         V = Z[random.permutation(len(Z))[:_SAMPLE]].astype(np.float64)
         lengths = prefix_lengths(self.n_bits) if self.nested else [self.n_bits]
-        if self.nested:
-            start = nested_itq(V, lengths, random, rounds=_ROUNDS)
-        else:
-            start = itq(V, random_rotation(V.shape[1], self.n_bits, random), rounds=_ROUNDS)
-        start /= max(float(np.sqrt(np.square(V @ start).mean())), 1e-12)
-        R = start.astype(np.float32)
+        R = nested_itq(V, lengths, random, rounds=_ROUNDS).astype(np.float32)
+        outputs = Z @ R
         rows = graph.draw(self.anchors, random)
         a = self._scale_of_rows(T[rows])
         P = np.exp(_near(T[rows], a))
-        scales = {n: _scale_of_codes(Z[rows] @ R[:, :n], P) for n in lengths}
-        x = np.concatenate([R.ravel(), np.zeros(self.n_bits, np.float32)])
-        adam = Adam(self.learning_rate)
-        report = StepCounter(on_step, self.steps)
-        for step in range(self.steps):
+        scales = {n: _scale_of_codes(signs(outputs[rows, :n]), P) for n in lengths}
+
+        def draw() -> Batch:
             rows = graph.draw(self.anchors, random)
             P = graph.mixed(np.exp(_near(T[rows], a)), rows, self.pair_weight)
-            objective = partial(_objective, Z=Z[rows], P=P, start=R, scales=scales, pull=self.pull)
-            cosine = (1 + np.cos(np.pi * step / self.steps)) / 2
-            x, loss = adam.step(x, objective, rate_factor=float(cosine))
-            report(loss=loss)
-        return x[: R.size].reshape(R.shape) / size, x[R.size :]
 
-    def _scale_of_rows(self, T: _Floats) -> float:
+            def loss(codes: Sequence[Floats], scale: float) -> tuple[float, list[Floats]]:
+                value, ranking, ranked = rank_loss(codes[0], codes[0], P, scale, skip_own=True)
+                return value, [ranking + ranked]
+
+            return Batch([Z[rows]], [outputs[rows]], loss)
+
+        change, bias = refine(
+            (1, *R.shape),
+            draw,
+            scales=scales,
+            pull=self.pull,
+            learning_rate=self.learning_rate,
+            steps=self.steps,
+            report=StepCounter(on_step, self.steps),
+        )
+        return (R + change[0]) / size, bias[0]
+
+    def _scale_of_rows(self, T: Floats) -> float:
         """Return a such that rows have this perplexity on average, by bisection."""
-        target = np.log(min(max(self.perplexity, 1.0), max(len(T) / 2, 1.0)))
+        target = np.log(min(self.perplexity, max(len(T) / 2, 1.0)))
         low, high = _SMALLEST, _LARGEST
         for _ in range(30):
             middle = float(np.sqrt(low * high))
@@ -202,40 +210,32 @@ class _Graph:
         X: The rows in use, of unit length if ``unit``.
         unit: Whether the metric is the cosine.
         nearest: Anchors with their nearest rows, the anchor first, shape (anchors, 1 + k).
-        links: Similar pairs in both orders, sorted by the first row, shape (links, 2).
+        links: Similar pairs in both orders, shape (links, 2).
     """
 
-    X: _Floats
+    X: Floats
     unit: bool
-    nearest: _Ints
-    links: _Ints
+    nearest: Ints
+    links: Ints
 
-    @property
-    def has_links(self) -> bool:
-        """Whether there are similar pairs."""
-        return len(self.links) > 0
-
-    def draw(self, anchors: int, random: np.random.Generator) -> _Ints:
+    def draw(self, anchors: int, random: np.random.Generator) -> Ints:
         """Draw anchors; return them and their nearest rows, without repetition."""
         n = len(self.nearest)
         chosen = random.choice(n, min(max(anchors, 1), n), replace=False)
         return np.unique(self.nearest[chosen])
 
-    def mixed(self, P: _Floats, rows: _Ints, weight: float) -> _Floats:
+    def mixed(self, P: Floats, rows: Ints, weight: float) -> Floats:
         """Give a part of each row's distribution to the similar rows among ``rows``, if any."""
-        if not self.has_links or weight == 0:
+        if not len(self.links) or weight == 0:
             return P
         position = np.full(len(self.X), -1)
         position[rows] = np.arange(len(rows))
-        first, last = np.searchsorted(self.links[:, 0], [rows, rows + 1])
-        counts = last - first
-        offsets = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        left = np.repeat(np.arange(len(rows)), counts)
-        right = position[self.links[np.repeat(first, counts) + offsets, 1]]
+        left, right = position[self.links].T
+        both = (left >= 0) & (right >= 0)
         similar = np.zeros_like(P)
-        similar[left[right >= 0], right[right >= 0]] = 1
+        similar[left[both], right[both]] = 1
         totals = similar.sum(axis=1, keepdims=True)
-        mixture: _Floats = (1 - weight) * P + weight * similar / np.maximum(totals, 1)
+        mixture = (1 - weight) * P + weight * similar / np.maximum(totals, 1)
         return np.where(totals > 0, mixture, P)
 
 
@@ -257,7 +257,7 @@ def _graph(data: TrainingSet, name: str, random: np.random.Generator) -> _Graph:
     return _Graph(X, neighbors.metric == "cosine", nearest, links)
 
 
-def _shared(centered: _Matrix, links: _Ints) -> CCA:
+def _shared(centered: Matrix, links: Ints) -> CCA:
     """Directions that similar rows share: both sides of a pair are rows of the same modality."""
     rows, position = np.unique(links, return_inverse=True)
     X = centered[rows]
@@ -266,8 +266,8 @@ def _shared(centered: _Matrix, links: _Ints) -> CCA:
 
 
 def _directions(
-    graph: _Graph, centered: _Matrix, regularization: float | None, random: np.random.Generator
-) -> _Matrix:
+    graph: _Graph, centered: Matrix, regularization: float | None, random: np.random.Generator
+) -> Matrix:
     """Principal axes, or directions that similar rows share; strongest first, shape (d, k)."""
     if regularization is not None:
         return _shared(centered, graph.links).directions(_MAX_AXES, regularization, _POWER)["left"]
@@ -275,104 +275,28 @@ def _directions(
     return V[:, ::-1] if V.shape[1] else np.eye(centered.shape[1])
 
 
-def _embedding(rows: _Matrix, unit: bool) -> _Floats:
+def _embedding(rows: Matrix, unit: bool) -> Floats:
     """Rows of unit length, or all divided by one scale."""
-    if unit:
-        size: Any = np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
-    else:
-        size = max(float(np.sqrt(np.square(rows).sum(axis=1).mean())), 1e-12)
-    scaled: _Floats = (rows / size).astype(np.float32)
-    return scaled
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    size = lengths if unit else np.sqrt(np.square(lengths).mean())
+    return np.asarray(rows / np.maximum(size, 1e-12), np.float32)
 
 
-def _reciprocal_rank(T: _Floats, links: _Ints, rows: _Ints) -> float:
-    """Mean of 1 / rank of the second row of each pair among ``rows``, by distance to the first."""
-    squares = np.square(T[rows]).sum(axis=1) / 2
-    values = []
-    for left, right in links:
-        scores = T[rows] @ T[left] - squares
-        own = T[right] @ T[left] - np.square(T[right]).sum() / 2
-        better = (scores > own) & (rows != left) & (rows != right)
-        values.append(1 / (1 + better.sum()))
-    return float(np.mean(values))
+def _reciprocal_rank(T: Floats, links: Ints) -> float:
+    """Mean of 1 / rank of the second row of each pair among all second rows, by distance."""
+    left, right = T[links[:, 0]], T[links[:, 1]]
+    similarity = left @ right.T - np.square(right).sum(axis=1) / 2
+    similarity[links[:, :1] == links[:, 1]] = -np.inf  # no row finds itself
+    return float(own_ranks(similarity).mean())
 
 
-def _near(T: _Floats, scale: float) -> _Floats:
+def _near(T: Floats, scale: float) -> Floats:
     """Log probabilities that rows choose each other by their distance; none chooses itself."""
     logits = np.float32(scale) * (T @ T.T - np.square(T).sum(axis=1) / 2)
     np.fill_diagonal(logits, -1e9)
     return log_softmax(logits)
 
 
-def _scale_of_codes(outputs: _Floats, P: _Floats) -> float:
-    """Return b such that the codes of some outputs fit the probabilities P best."""
-    codes = signs(outputs)
-    return float(min(_SCALES, key=lambda b: rank_loss(outputs, codes, P, b, own=True)[0]))
-
-
-def _objective(
-    x: _Floats,
-    *,
-    Z: _Floats,
-    P: _Floats,
-    start: _Floats,
-    scales: Mapping[int, float],
-    pull: float,
-) -> tuple[float, _Floats]:
-    """Loss of some rows, and its gradient with the decay toward the start.
-
-    ``scales`` are those of the prefixes that have a loss, by their length.
-    """
-    W = x[: start.size].reshape(start.shape)
-    outputs = Z @ W + x[start.size :]
-    slope = np.zeros_like(outputs)
-    loss = 0.0
-    for n_bits, scale in scales.items():
-        part = outputs[:, :n_bits]
-        value, own_slope = rank_loss(part, signs(part), P, scale, own=True)
-        loss += value / len(scales)
-        slope[:, :n_bits] += own_slope / len(scales)
-    decay = np.float32(pull / start.shape[1]) * (W - start)
-    return loss, np.concatenate([(Z.T @ slope + decay).ravel(), slope.sum(axis=0)])
-
-
-def log_softmax(logits: NDArray[Any]) -> _Floats:
-    """Return log probabilities along each row."""
-    shifted = logits - logits.max(axis=1, keepdims=True)
-    logs: _Floats = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-    return logs
-
-
-def signs(outputs: NDArray[Any]) -> _Floats:
-    """Return −1 and 1, the bits of real-valued outputs."""
-    return np.copysign(np.float32(1), outputs.astype(np.float32, copy=False))
-
-
-def rank_loss(
-    outputs: _Floats, codes: _Floats, P: _Floats, scale: float, *, own: bool
-) -> tuple[float, _Floats]:
-    r"""Cross entropy of probabilities and of those that codes give, and its gradient by outputs.
-
-    $$ -\frac1n \sum_{ij} p_{ij} \log q_{ij}, \qquad
-       q_{ij} \propto e^{b\, \operatorname{sign}(o_i) \cdot c_j / q}, $$
-
-    with the gradient of tanh in place of that of the sign (a straight-through estimator).
-
-    Args:
-        outputs: $o$, shape (n, bits).
-        codes: $c$, values −1 and 1, shape (m, bits).
-        P: $p$, shape (n, m); rows sum to 1.
-        scale: $b$.
-        own: The codes are the signs of the outputs: they are learned as well, and no row ranks
-            itself.
-    """
-    n, bits = outputs.shape
-    U = signs(outputs)
-    logits = np.float32(scale / bits) * (U @ codes.T)
-    if own:
-        np.fill_diagonal(logits, -1e9)
-    logs = log_softmax(logits)
-    loss = float(-(P * np.maximum(logs, -80)).sum() / n)
-    G = (np.exp(logs) - P) * np.float32(scale / (n * bits))
-    slope: _Floats = (G + G.T if own else G) @ codes * (1 - np.tanh(outputs) ** 2)
-    return loss, slope
+def _scale_of_codes(codes: Floats, P: Floats) -> float:
+    """Return b such that the codes fit the probabilities P best."""
+    return float(min(_SCALES, key=lambda b: rank_loss(codes, codes, P, b, skip_own=True)[0]))

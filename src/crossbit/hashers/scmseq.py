@@ -6,11 +6,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from crossbit._progress import OnStep, Step
+from crossbit._progress import OnStep, StepCounter
 from crossbit.data.training_set import TrainingSet
-from crossbit.hashers._items import Items, ItemView, signs, unit_rows
+from crossbit.hashers._items import Items, ItemView, unit_rows
 from crossbit.hashers.base import Hasher
-from crossbit.linalg.pca import Matrix
+from crossbit.linalg import Matrix
+from crossbit.linalg.itq import signs
+from crossbit.linalg.pca import principal, singular_pairs
 from crossbit.model.hashmodel import HashModel
 
 
@@ -54,28 +56,31 @@ class SCMSeq(Hasher):
         items = Items.labeled(data)
         G = unit_rows(items.labels)
         left, right = items.views.values()
-        whiten = [self._whitening(view) for view in (left, right)]
-        X = left.features @ whiten[0]
-        Y = right.features @ whiten[1]
+        X, to_x = self._whiten(left)
+        Y, to_y = self._whiten(right)
         C = 2 * (X.T @ G[left.rows]) @ (Y.T @ G[right.rows]).T
         C -= np.outer(X.sum(axis=0), Y.sum(axis=0))
         C *= self.n_bits
-        columns: tuple[list[Matrix], list[Matrix]] = ([], [])
-        for number in range(1, self.n_bits + 1):
-            P, _, Qt = np.linalg.svd(C, full_matrices=False)
-            columns[0].append(whiten[0] @ P[:, 0])
-            columns[1].append(whiten[1] @ Qt[0])
-            C -= np.outer(X.T @ signs(X @ P[:, 0]), Y.T @ signs(Y @ Qt[0]))
-            if on_step is not None:
-                on_step(Step(number, self.n_bits))
-        weights = {
-            name: np.stack(column, axis=1)
-            for name, column in zip(items.views, columns, strict=True)
-        }
-        return items.model(weights, self.n_bits)
+        W = np.empty((X.shape[1], self.n_bits))
+        V = np.empty((Y.shape[1], self.n_bits))
+        report = StepCounter(on_step, self.n_bits)
+        for bit in range(self.n_bits):
+            # Without correlations that are left, every direction is as good as the first.
+            W[:, bit], V[:, bit] = next(singular_pairs(C), (np.eye(len(W))[0], np.eye(len(V))[0]))
+            C -= np.outer(X.T @ signs(X @ W[:, bit]), Y.T @ signs(Y @ V[:, bit]))
+            report()
+        names = list(items.views)
+        return items.model({names[0]: to_x @ W, names[1]: to_y @ V}, self.n_bits)
 
-    def _whitening(self, view: ItemView) -> Matrix:
-        """The matrix that gives the features unit covariance."""
-        w, Q = np.linalg.eigh(view.features.T @ view.features)
-        floor = max(self.regularization * float(w.mean()), 1e-300)
-        return np.asarray(Q / np.sqrt(np.maximum(w, 0) + floor))
+    def _whiten(self, view: ItemView) -> tuple[Matrix, Matrix]:
+        """Rows of unit covariance, and the matrix that maps features to them.
+
+        Directions without variance are left out: RBF features of a few columns have many of them,
+        and a singular value decomposition of their rounding errors may not converge.
+        """
+        w, _, axes = principal(view.features, tolerance=1e-12)
+        if not len(w):  # constant rows: any axis
+            w, axes = np.ones(1), np.eye(view.features.shape[1], 1)
+        floor = self.regularization * float(w.sum()) / view.features.shape[1]
+        axes = axes / np.sqrt(w + floor)
+        return view.features @ axes, axes

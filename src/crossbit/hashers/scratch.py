@@ -6,12 +6,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from crossbit._progress import OnStep, Step
+from crossbit._progress import OnStep, StepCounter
+from crossbit._validation import Positive
 from crossbit.data.training_set import TrainingSet
-from crossbit.hashers._items import Items, factor, signs
+from crossbit.hashers._items import Items, factor
 from crossbit.hashers.base import Hasher
-from crossbit.linalg.itq import random_rotation
-from crossbit.linalg.pca import Matrix
+from crossbit.linalg import Matrix
+from crossbit.linalg.itq import random_rotation, signs
 from crossbit.model.hashmodel import HashModel
 
 
@@ -48,9 +49,9 @@ class SCRATCH(Hasher):
         discrete matrix factorization hashing for cross-modal retrieval." ACM Multimedia 2018.
     """
 
-    feature_weight: float = 1.0
-    label_weight: float = 500.0
-    regression_weight: float = 1000.0
+    feature_weight: Positive = 1.0
+    label_weight: Positive = 500.0
+    regression_weight: Positive = 1000.0
     decay: float = 5.0
     rounds: int = 20
     inputs: str | dict[str, str] = "center+rbf(500, 0.5)"
@@ -66,35 +67,25 @@ class SCRATCH(Hasher):
         V = random.standard_normal((len(items), self.n_bits))
         R = random_rotation(self.n_bits, self.n_bits, random)
         W: dict[str, Matrix] = {}
-        for number in range(1, self.rounds + 1):
+        report = StepCounter(on_step, self.rounds)
+        for _ in range(self.rounds):
             B = signs(V @ R)
-            W = {
-                name: view.ridge(V, self.decay / self.regression_weight)
-                for name, view in items.views.items()
-            }
+            W = items.ridge(V, self.decay / self.regression_weight)
             V = self._latent(items, V, B @ R.T, W)
             P, _, Qt = np.linalg.svd(V.T @ B)
             R = P @ Qt
-            if on_step is not None:
-                on_step(Step(number, self.rounds))
+            report()
         return items.model({name: W[name] @ R for name in W}, self.n_bits)
 
     def _latent(self, items: Items, V: Matrix, rotated: Matrix, W: dict[str, Matrix]) -> Matrix:
         """Return the latent representation that is best for the other factors."""
-        n = len(items)
-        weight = self.feature_weight / len(items.views)
         G = factor(V, items.labels, self.decay / self.label_weight)
-        target = self.label_weight * items.labels @ G.T + rotated
-        systems = {}
-        for name, view in items.views.items():
-            U = factor(V[view.rows], view.features, self.decay / weight)
-            explained = weight * view.features @ U.T
-            predicted = self.regression_weight * view.features @ W[name]
-            target += view.at_items(explained + predicted, n)
-            systems[name] = weight * (U @ U.T) + self.regression_weight * np.eye(self.n_bits)
-        common = self.label_weight * (G @ G.T) + (1 + self.decay) * np.eye(self.n_bits)
-        latent = np.empty_like(target)
-        for names, rows in items.patterns():
-            system = common + sum(systems[name] for name in names)
-            latent[rows] = np.linalg.solve(system, target[rows].T).T
-        return latent
+        return items.latent(
+            V,
+            W,
+            feature_weight=self.feature_weight / len(items.views),
+            regression_weight=self.regression_weight,
+            decay=self.decay,
+            system=self.label_weight * (G @ G.T) + (1 + self.decay) * np.eye(self.n_bits),
+            target=self.label_weight * items.labels @ G.T + rotated,
+        )

@@ -2,21 +2,19 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, TypeAlias
+from typing import Annotated, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from crossbit._progress import OnStep, Step
+from crossbit._progress import OnStep, StepCounter
+from crossbit._validation import Limits
 from crossbit.data.training_set import TrainingSet
 from crossbit.hashers._items import Items, unit_rows
 from crossbit.hashers.base import Hasher
 from crossbit.inputs.logistic import fit_logistic
-from crossbit.linalg.optimize import LBFGS
+from crossbit.linalg import Floats, Matrix
 from crossbit.model.hashmodel import HashModel
 from crossbit.model.layers import Affine
-
-Floats: TypeAlias = NDArray[np.float32]
 
 
 @dataclass(kw_only=True)
@@ -36,7 +34,7 @@ class SePH(Hasher):
 
     Args:
         quantization: $\alpha$.
-        sample: Maximum number of items.
+        sample: Maximum number of items, at least 2.
         steps: Maximum number of L-BFGS steps.
 
     Example:
@@ -52,7 +50,7 @@ class SePH(Hasher):
     """
 
     quantization: float = 0.01
-    sample: int = 3000
+    sample: Annotated[int, Limits("of at least 2", least=2)] = 3000
     steps: int = 100
     inputs: str | dict[str, str] = "center+rbf(500, 0.5)"
 
@@ -65,7 +63,7 @@ class SePH(Hasher):
     ) -> HashModel:
         random = np.random.default_rng(self.seed)
         items = Items.labeled(data)
-        chosen = np.sort(random.permutation(len(items))[: max(self.sample, 2)])
+        chosen = np.sort(random.permutation(len(items))[: self.sample])
         H = self._codes(unit_rows(items.labels[chosen]).astype(np.float32), random, on_step)
         encoders = {}
         position = np.full(len(items), -1)
@@ -80,14 +78,16 @@ class SePH(Hasher):
 
     def _codes(self, G: Floats, random: np.random.Generator, on_step: OnStep | None) -> Floats:
         """Return real-valued codes of items, given their labels as rows of unit length."""
+        from scipy.optimize import minimize
+
         n = len(G)
         p = G @ G.T
         np.fill_diagonal(p, 0)
         p /= max(float(p.sum()), 1e-30)
         scale = np.float32(self.quantization / (n * self.n_bits))
 
-        def objective(x: Floats) -> tuple[float, Floats]:
-            H = x.reshape(n, self.n_bits)
+        def objective(x: Matrix) -> tuple[float, Matrix]:
+            H = x.reshape(n, self.n_bits).astype(np.float32)
             kernel = _kernel(H)
             total = float(kernel.sum(dtype=np.float64))
             value = -float((p * np.log(kernel + np.eye(n, dtype=np.float32))).sum()) + np.log(total)
@@ -97,17 +97,18 @@ class SePH(Hasher):
             value += float(scale) * float(np.square(rest).sum())
             gradient += 2 * scale * rest * np.sign(H)
             # Single pairs count little; a factor of n makes gradients of the size of the codes.
-            return n * value, (n * gradient).reshape(-1)
+            return n * value, (n * gradient).ravel().astype(np.float64)
 
-        method = LBFGS()
-        x: Floats = random.standard_normal(n * self.n_bits).astype(np.float32)
-        for number in range(1, self.steps + 1):
-            if method.converged:
-                break
-            x, _ = method.step(x, objective)
-            if on_step is not None:
-                on_step(Step(number, self.steps))
-        codes: Floats = x.reshape(n, self.n_bits)
+        report = StepCounter(on_step, self.steps)
+        result = minimize(
+            objective,
+            random.standard_normal(n * self.n_bits),
+            jac=True,
+            method="L-BFGS-B",
+            callback=lambda _: report(),
+            options={"maxiter": self.steps},
+        )
+        codes: Floats = result.x.reshape(n, self.n_bits).astype(np.float32)
         return codes
 
 

@@ -2,25 +2,26 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from crossbit._progress import OnStep, StepCounter
+from crossbit._validation import Positive
 from crossbit.codes import prefix_lengths
+from crossbit.data.labels import shared_class_probability
+from crossbit.data.sampling import row_batches
 from crossbit.data.training_set import TrainingSet
 from crossbit.errors import DataError
 from crossbit.hashers.base import Hasher
-from crossbit.linalg.optimize import Adam
+from crossbit.linalg import Floats, Matrix
+from crossbit.linalg.adam import adam
+from crossbit.metrics.soft_precision import soft_precision
 from crossbit.model.hashmodel import HashModel
 from crossbit.model.layers import Affine, Tanh
 
-_Floats = NDArray[np.float32]
-_Ints = NDArray[np.int64]
 _FEW_ROWS = 500  # up to which half of the steps suffice
 _STEPS = 500
 _BIAS = 0.5  # first biases, in standard deviations of the scores
@@ -31,8 +32,8 @@ class _Side:
     """Rows of one modality in a batch, and the number of its bias."""
 
     number: int
-    views: _Floats
-    posteriors: _Floats
+    views: Floats
+    posteriors: Floats
 
 
 @dataclass(kw_only=True)
@@ -74,10 +75,10 @@ class SoftAP(Hasher):
         (the smooth average precision).
     """
 
-    beta: float = 4.0
+    beta: Positive = 4.0
     steps: int | None = None
     batch: int = 128
-    learning_rate: float = 0.02
+    learning_rate: Positive = 0.02
     nested: bool = False
     inputs: str | dict[str, str] = "posteriors"
 
@@ -99,148 +100,71 @@ class SoftAP(Hasher):
         n_classes = next(iter(data.posteriors.values())).shape[1]
         start = random.standard_normal((n_classes, self.n_bits)) / np.sqrt(n_classes)
         bias = _BIAS * _opposite_signs(len(data.views), self.n_bits, random)
-        x = np.concatenate([start, bias]).astype(np.float32).ravel()
+        x = np.concatenate([start, bias]).astype(np.float32)
         n_rows = max(int(present.sum()) for present in data.present.values())
         steps = self.steps or _STEPS // (2 if n_rows <= _FEW_ROWS else 1)
-        adam = Adam(self.learning_rate)
-        report = StepCounter(on_step, steps)
-        for step, batch in zip(range(steps), self._batches(data, random), strict=False):
-            objective = partial(self._objective, batch=batch, multi_label=multi_label)
-            x, loss = adam.step(x, objective, rate_factor=1 - step / steps)
-            report(loss=loss)
-        W, biases = np.split(x.reshape(-1, self.n_bits), [n_classes])
+        batches = self._batches(data, random)
+
+        def objective(x: Floats) -> tuple[float, Floats]:
+            return self._objective(x, next(batches), multi_label=multi_label)
+
+        rates = self.learning_rate * (1 - np.arange(steps) / steps)
+        x = adam(x, objective, rates, StepCounter(on_step, steps))
+        W, biases = np.split(x, [n_classes])
         encoders = {
             name: [Affine(W, b), Tanh(self.beta)]
             for name, b in zip(data.views, biases, strict=True)
         }
-        return HashModel(encoders, self.n_bits)
+        return HashModel(encoders, self.n_bits, card={"steps": steps})
 
     def _batches(self, data: TrainingSet, random: np.random.Generator) -> Iterator[list[_Side]]:
         """Yield rows of every modality, of the same items where all have all modalities.
 
         A single modality is ranked by other rows of itself.
         """
-        rows = [np.flatnonzero(present) for present in data.present.values()]
         names = list(data.views)
-        numbers = list(range(len(names)))
-        if len(names) == 1:
-            names, rows, numbers = names * 2, rows * 2, [0, 0]
-        same = data.aligned and len(data.views) > 1
+        sides = names if len(names) > 1 else names * 2
+        rows = [np.flatnonzero(data.present[name]) for name in sides]
+        same = data.aligned and len(names) > 1
         same = same and all(np.array_equal(rows[0], own) for own in rows)
-        streams = [_stream(own, self.batch, random) for own in (rows[:1] if same else rows)]
+        streams = [row_batches(own, self.batch, random) for own in (rows[:1] if same else rows)]
         while True:
             drawn = [next(stream) for stream in streams]
-            drawn = drawn * len(names) if same else drawn
             yield [
-                _Side(number, data.views[name][own], data.posteriors[name][own])
-                for name, own, number in zip(names, drawn, numbers, strict=True)
+                _Side(names.index(name), data.views[name][own], data.posteriors[name][own])
+                for name, own in zip(sides, drawn * len(sides) if same else drawn, strict=True)
             ]
 
     def _objective(
-        self, x: _Floats, *, batch: list[_Side], multi_label: bool
-    ) -> tuple[float, _Floats]:
+        self, x: Floats, batch: list[_Side], *, multi_label: bool
+    ) -> tuple[float, Floats]:
         """Loss of a batch over all pairs of modalities, and its gradient."""
-        parameters = x.reshape(-1, self.n_bits)
         n_classes = batch[0].views.shape[1]
-        W, biases = parameters[:n_classes], parameters[n_classes:]
+        W, biases = np.split(x, [n_classes])
         outputs = [np.tanh(self.beta * (side.views @ W + biases[side.number])) for side in batch]
         slopes = [np.zeros_like(output) for output in outputs]
         lengths = prefix_lengths(self.n_bits) if self.nested else [self.n_bits]
         total = 0.0
         for a, b in combinations(range(len(batch)), 2):
-            S = similarity(batch[a].posteriors, batch[b].posteriors, multi_label=multi_label)
+            S = shared_class_probability(
+                batch[a].posteriors, batch[b].posteriors, multi_label=multi_label
+            )
             for n in lengths:
                 loss, by_a, by_b = soft_precision(outputs[a][:, :n], outputs[b][:, :n], S)
                 total += loss / len(lengths)
                 slopes[a][:, :n] += by_a / len(lengths)
                 slopes[b][:, :n] += by_b / len(lengths)
-        gradient = np.zeros_like(parameters)
+        gradient = np.zeros_like(x)
         for side, output, slope in zip(batch, outputs, slopes, strict=True):
             slope *= self.beta * (1 - output**2)
             gradient[:n_classes] += side.views.T @ slope
             gradient[n_classes + side.number] += slope.sum(axis=0)
-        return total, gradient.ravel()
+        return total, gradient
 
 
-def _opposite_signs(n: int, n_bits: int, random: np.random.Generator) -> NDArray[np.float64]:
+def _opposite_signs(n: int, n_bits: int, random: np.random.Generator) -> Matrix:
     """Signs of n modalities and all bits, half of the modalities on each side; 0 for one."""
     if n == 1:
         return np.zeros((1, n_bits))
     ranks = random.permuted(np.tile(np.arange(n), (n_bits, 1)), axis=1).T
     return np.where(ranks % 2 == 0, 1.0, -1.0)
-
-
-def _stream(rows: _Ints, size: int, random: np.random.Generator) -> Iterator[_Ints]:
-    """Yield endless batches from permutations of the rows."""
-    left = rows[:0]
-    while True:
-        while len(left) < min(size, len(rows)):
-            left = np.concatenate([left, random.permutation(rows)])
-        yield left[:size]
-        left = left[size:]
-
-
-def similarity(P: _Floats, Q: _Floats, *, multi_label: bool) -> _Floats:
-    r"""Return the probability that two rows share a class, for all pairs of rows.
-
-    It is $\sum_c p_c q_c$ for one class per row and $1 - \prod_c (1 - p_c q_c)$ for several.
-    """
-    if not multi_label:
-        return np.asarray(np.minimum(P @ Q.T, 1))
-    # First terms of the series of −log(1 − p q), summed over classes.
-    series = [(P**k) @ (Q**k).T / k for k in range(1, 6)]
-    return np.asarray(1 - np.exp(-np.sum(series, axis=0)), np.float32)
-
-
-def soft_precision(U: _Floats, V: _Floats, S: _Floats) -> tuple[float, _Floats, _Floats]:
-    """Return one minus the smooth average precision in both directions, and its two gradients.
-
-    Args:
-        U: Outputs of one modality, shape (n, bits), values −1 … 1.
-        V: Outputs of the other, shape (m, bits).
-        S: Probabilities that rows are similar, shape (n, m).
-    """
-    bits = U.shape[1]
-    D = 0.5 * (bits - U @ V.T)
-    forward, G = _one_way(D, S, bits + 1)
-    backward, G_back = _one_way(np.ascontiguousarray(D.T), np.ascontiguousarray(S.T), bits + 1)
-    G = 0.5 * (G + G_back.T)
-    return 0.5 * (forward + backward), -0.5 * (G @ V), -0.5 * (G.T @ U)
-
-
-def _one_way(D: _Floats, S: _Floats, levels: int) -> tuple[float, _Floats]:
-    r"""Return the loss of rows that rank all columns by distance, and its slope by distance.
-
-    A pair between two integer distances counts for both, in proportion. With the precision
-    $\rho_b$ at distance $b$ and $\Lambda_b(x) = \frac12 x_b + \sum_{c > b} x_c$, the slopes are
-    $-\rho_b - \Lambda_b(r / N)$ by $r_b$ and $\Lambda_b(r \rho / N)$ by $n_b$, over the number of
-    similar rows.
-    """
-    n = len(D)
-    low = np.clip(np.floor(D), 0, levels - 2).astype(np.int32)
-    above = D - low
-    bins = (low + levels * np.arange(n, dtype=np.int32)[:, None]).ravel()
-
-    def histogram(weights: _Floats | None, upper: _Floats) -> NDArray[np.float64]:
-        moved = np.bincount(bins, upper.ravel(), n * levels)
-        own = np.bincount(bins, None if weights is None else weights.ravel(), n * levels)
-        counts = own.astype(np.float64) - moved
-        counts[1:] += moved[:-1]
-        return counts.reshape(n, levels)
-
-    def later(x: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.asarray(x.sum(axis=1, keepdims=True) - x.cumsum(axis=1) + 0.5 * x)
-
-    counts = histogram(None, above)
-    similar = histogram(S, S * above)
-    total = np.maximum(similar.sum(axis=1, keepdims=True), 1e-9)
-    rank = counts.cumsum(axis=1) - 0.5 * counts + 0.5
-    precision = (similar.cumsum(axis=1) - 0.5 * similar + 0.5) / rank
-    by_similar = -(precision + later(similar / rank)) / (total * n)
-    by_count = later(similar * precision / rank) / (total * n)
-    rise_similar, rise_count = (
-        np.diff(slope.ravel(), append=0).astype(np.float32)[bins].reshape(D.shape)
-        for slope in (by_similar, by_count)
-    )
-    loss = 1 - float(((similar * precision).sum(axis=1) / total[:, 0]).mean())
-    return loss, rise_count + S * rise_similar

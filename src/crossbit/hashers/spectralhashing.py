@@ -11,11 +11,10 @@ from crossbit._progress import OnStep
 from crossbit.data.correspondence import linked_rows
 from crossbit.data.training_set import TrainingSet
 from crossbit.hashers.base import Hasher
+from crossbit.linalg import Matrix
 from crossbit.linalg.cca import CCA
 from crossbit.model.hashmodel import HashModel
 from crossbit.model.layers import Affine, Sine
-
-_Matrix = NDArray[np.float64]
 
 
 @dataclass(kw_only=True)
@@ -32,7 +31,8 @@ class SpectralHashing(Hasher):
     for all of them, which makes codes comparable across modalities (as in cross-view hashing).
 
     Args:
-        regularization: Regularization of the canonical directions; see `CCAITQ`.
+        regularization: Regularization of the canonical directions, see `CCAITQ`; refused for one
+            modality.
 
     Example:
         >>> import numpy as np
@@ -50,6 +50,11 @@ class SpectralHashing(Hasher):
 
     title: ClassVar[str] = "smooth functions of principal or canonical directions: no labels"
     supervision: ClassVar[frozenset[str]] = frozenset({"pairs", "aligned"})
+
+    def _unused(self, data: TrainingSet) -> dict[str, str]:
+        if len(data.views) > 1:
+            return {}
+        return {"regularization": "principal components of one modality are not regularized"}
 
     def _learn(
         self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
@@ -71,7 +76,7 @@ class SpectralHashing(Hasher):
             encoders[name] = [Affine(P, shift), Sine()]
         return HashModel(encoders, self.n_bits)
 
-    def _directions(self, data: TrainingSet, X: dict[str, _Matrix]) -> dict[str, _Matrix]:
+    def _directions(self, data: TrainingSet, X: dict[str, Matrix]) -> dict[str, Matrix]:
         """Principal components of one modality, canonical directions of several."""
         if len(X) > 1:
             cca = CCA(data.views, linked_rows(data), standardize=True)
@@ -82,7 +87,7 @@ class SpectralHashing(Hasher):
         return {name: components[: self.n_bits].T}
 
 
-def _smoothest(sides: _Matrix, n: int) -> tuple[NDArray[Any], _Matrix]:
+def _smoothest(sides: Matrix, n: int) -> tuple[NDArray[Any], Matrix]:
     """Direction and frequency of the n smoothest eigenfunctions; sides of length 0 have none."""
     sides = np.where(sides > 1e-12 * sides.max(initial=0.0), sides, np.inf)
     if np.isinf(sides).all():

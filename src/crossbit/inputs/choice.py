@@ -3,19 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbit.inputs.steps import fit_steps
+from crossbit.inputs.steps import fit_steps, squared_distances
+from crossbit.linalg import Floats, Ints, Matrix
 from crossbit.linalg.pca import principal
 from crossbit.linalg.ridge import Ridge
 from crossbit.model.layers import RBF, Layer, apply_layers
-
-Floats: TypeAlias = NDArray[np.float32]
-Ints: TypeAlias = NDArray[np.int64]
-Matrix: TypeAlias = NDArray[np.float64]
 
 _SCALED = ("standardize", "sqrt+standardize", "unit+standardize")
 _CENTERED = ("center", "sqrt+center")  # columns keep their relative scales
@@ -216,7 +213,7 @@ class _Bandwidth(NamedTuple):
 def _best_bandwidth(base: Candidate, T: Floats, order: Ints, *, is_kernel: bool) -> _Bandwidth:
     rows = order[:_RBF_ROWS]
     landmarks = base.features[order[:_RBF_LANDMARKS]]
-    squares = _squared_distances(base.features[rows], landmarks)
+    squares = squared_distances(base.features[rows], landmarks)
     unit = 1 / max(float(np.median(squares)), 1e-12)
     trials = []
     for bandwidth in _BANDWIDTHS:
@@ -255,8 +252,3 @@ def mask_self_similarity(F: Floats, landmarks: Ints) -> None:
     columns = np.arange(len(landmarks))
     F[landmarks, columns] = 0
     F[landmarks, columns] = F[landmarks].max(axis=1)
-
-
-def _squared_distances(A: Floats, B: Floats) -> Floats:
-    squares: Floats = np.square(A).sum(axis=1)[:, None] + np.square(B).sum(axis=1) - 2 * A @ B.T
-    return np.maximum(squares, 0, out=squares)

@@ -8,19 +8,15 @@ many steps on correlated features, and one regression per class where rows have 
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crossbit._validation import check_installed
+from crossbit.linalg import Floats, Ints, Matrix
 from crossbit.linalg.ridge import Ridge
-
-Floats: TypeAlias = NDArray[np.float32]
-Ints: TypeAlias = NDArray[np.int64]
-Matrix: TypeAlias = NDArray[np.float64]
-_Solution: TypeAlias = tuple[Matrix, Matrix]  # weight and bias
 
 _SHARES = (1.0, 0.25, 0.06, 0.015, 0.004, 0.001, 0.00025)  # of the largest penalty
 _SELECTION_ROWS = 250  # held-out rows that suffice to choose a penalty
@@ -63,15 +59,10 @@ def fit_logistic(
     T = np.asarray(T, np.float32)
     ridge = Ridge(F, T)
     _, penalty = ridge.leave_one_out()
-    validated = ValidatedLogistic(
-        F,
-        T,
-        make_folds(T, seed, 5),
-        penalty=penalty,
-        multi_label=multi_label,
-        basis=lambda _: ridge.directions,
-    )
-    fitted = validated.fit()
+    folds = make_folds(T, seed, 5)
+    fitted = ValidatedLogistic(
+        F, T, folds, penalty=penalty, multi_label=multi_label, basis=lambda _: ridge.directions
+    ).fit()
     return fitted.weight, fitted.bias
 
 
@@ -90,6 +81,7 @@ class CrossFit:
     scores: Floats
 
 
+@dataclass(eq=False)
 class ValidatedLogistic:
     """Regression whose penalty decreases until the log-loss of held-out rows rises.
 
@@ -106,58 +98,52 @@ class ValidatedLogistic:
         loss: Mean log-loss of held-out rows at the best penalty.
     """
 
-    def __init__(
-        self,
-        F: Floats,
-        T: Floats,
-        folds: Ints,
-        *,
-        penalty: float,
-        multi_label: bool,
-        basis: Callable[[NDArray[np.bool_]], Matrix],
-    ) -> None:
+    F: Floats
+    T: Floats
+    folds: Ints
+    _: KW_ONLY
+    penalty: float
+    multi_label: bool
+    basis: Callable[[NDArray[np.bool_]], Matrix]
+    loss: float = field(default=np.inf, init=False)
+
+    def __post_init__(self) -> None:
+        """Choose the penalty."""
         check_installed("sklearn")  # it brings SciPy
-        self._F = F
-        self._T = T
-        self._folds = folds
-        self._basis = basis
-        self._multi_label = multi_label
-        self._n_folds = int(folds.max()) + 1
-        self._penalties = [penalty * share for share in _SHARES]
+        self._n_folds = int(self.folds.max()) + 1
         # A few folds suffice to choose the penalty where there are many rows.
-        self._n_selection = min(self._n_folds, -(-_SELECTION_ROWS * self._n_folds // len(F)))
-        self._scores = np.empty_like(T)
-        self.loss = np.inf
+        self._n_selection = min(self._n_folds, -(-_SELECTION_ROWS * self._n_folds // len(self.F)))
+        self._scores = np.empty_like(self.T)
         self._select()
 
     def _select(self) -> None:
-        fits = [self._fit(self._folds != k) for k in range(self._n_selection)]
-        rows = self._folds < self._n_selection
-        scores = np.empty_like(self._T)
-        paths = [fit.path(self._penalties) for fit in fits]
-        for number, solutions in enumerate(zip(*paths, strict=True)):
-            for fit, solution in zip(fits, solutions, strict=True):
-                scores[~fit.seen] = fit.predict(solution)
-            losses, _ = log_losses(scores[rows], self._T[rows], multi_label=self._multi_label)
+        penalties = [self.penalty * share for share in _SHARES]
+        fits = [self._fit(self.folds != k) for k in range(self._n_selection)]
+        rows = self.folds < self._n_selection
+        scores = np.empty_like(self.T)
+        paths = [fit.path(penalties) for fit in fits]
+        for number, coefficients in enumerate(zip(*paths, strict=True)):
+            for fit, x in zip(fits, coefficients, strict=True):
+                scores[~fit.seen] = fit.predict(x)
+            losses, _ = log_losses(scores[rows], self.T[rows], multi_label=self.multi_label)
             if not losses.mean() < self.loss:
                 break
             self.loss = float(losses.mean())
             self._scores[rows] = scores[rows]
-            self._chosen = self._penalties[: number + 1]
+            self._chosen = penalties[: number + 1]
 
     def fit(self) -> CrossFit:
         """Fit the other folds and all rows at the chosen penalty."""
         for k in range(self._n_selection, self._n_folds):
-            fit = self._fit(self._folds != k)
-            *_, solution = fit.path(self._chosen)
-            self._scores[~fit.seen] = fit.predict(solution)
-        fit = self._fit(np.ones(len(self._T), np.bool_))
-        *_, solution = fit.path(self._chosen)
-        return CrossFit(*fit.in_features(solution), self._scores)
+            fit = self._fit(self.folds != k)
+            *_, x = fit.path(self._chosen)
+            self._scores[~fit.seen] = fit.predict(x)
+        fit = self._fit(np.ones(len(self.T), np.bool_))
+        *_, x = fit.path(self._chosen)
+        return CrossFit(*fit.in_features(x), self._scores)
 
     def _fit(self, seen: NDArray[np.bool_]) -> "_Fit":
-        basis = self._basis(seen)
-        return _Fit(self._F, self._T, seen, basis, self._penalties[0], self._multi_label)
+        return _Fit(self.F, self.T, seen, self.basis(seen), self.penalty, self.multi_label)
 
 
 class _Fit:
@@ -197,60 +183,48 @@ class _Fit:
         self._T = T[seen]
         self._multi_label = multi_label
 
-    def path(self, penalties: Iterable[float]) -> Iterator[_Solution]:
-        """Yield the regression at each penalty, each from the solution before."""
+    def path(self, penalties: Iterable[float]) -> Iterator[Matrix]:
+        """Yield the coefficients at each penalty, each from the ones before; biases come last."""
         from scipy.optimize import minimize
 
-        x = self._start()
-        shape = x.shape
-
-        def objective(flat: Matrix, penalty: float) -> tuple[float, Matrix]:
-            return self._objective(flat.reshape(shape), penalty)
-
+        n, n_classes = self._T.shape
+        share = np.clip(self._T.mean(axis=0, dtype=np.float64), 0.5 / n, 1 - 0.5 / n)
+        x = np.zeros((len(self._scale) + 1, n_classes))
+        x[-1] = np.log(share / (1 - share)) if self._multi_label else np.log(share)
         for penalty in penalties:
             result = minimize(
-                objective,
+                self._objective,
                 x.ravel(),
                 args=(penalty,),
                 jac=True,
                 method="L-BFGS-B",
                 options={"maxiter": _STEPS, "gtol": _TOLERANCE},
             )
-            x = result.x.reshape(shape)
-            yield x[:-1], x[-1]
+            x = result.x.reshape(x.shape)
+            yield x
 
-    def _start(self) -> Matrix:
-        """Zero weights, and in the last row biases that give each class its share."""
-        n, n_classes = self._T.shape
-        share = np.clip(self._T.mean(axis=0, dtype=np.float64), 0.5 / n, 1 - 0.5 / n)
-        x = np.zeros((len(self._scale) + 1, n_classes))
-        x[-1] = np.log(share / (1 - share)) if self._multi_label else np.log(share)
-        return x
-
-    def _objective(self, x: Matrix, penalty: float) -> tuple[float, Matrix]:
+    def _objective(self, flat: Matrix, penalty: float) -> tuple[float, Matrix]:
         """Value and gradient per row."""
         Z = self._seen_rows
-        scores = Z @ x[:-1].astype(np.float32) + x[-1].astype(np.float32)
-        losses, slope = log_losses(scores, self._T, multi_label=self._multi_label)
+        x = flat.reshape(-1, self._T.shape[1])
+        losses, slope = log_losses(_scores(Z, x), self._T, multi_label=self._multi_label)
         penalized = penalty * np.square(self._scale)[:, None] * x[:-1]
         value = float(losses.sum(dtype=np.float64)) + 0.5 * float(np.vdot(penalized, x[:-1]))
-        gradient = np.empty_like(x)
-        gradient[:-1] = Z.T @ slope
-        gradient[:-1] += penalized
-        gradient[-1] = slope.sum(axis=0, dtype=np.float64)
+        gradient = np.vstack([Z.T @ slope + penalized, slope.sum(axis=0, dtype=np.float64)])
         return value / len(Z), gradient.ravel() / len(Z)
 
-    def predict(self, solution: _Solution) -> Floats:
+    def predict(self, x: Matrix) -> Floats:
         """Scores of the rows that it does not see."""
-        weight, bias = solution
-        scores: Floats = self._held_out_rows @ weight.astype(np.float32) + bias.astype(np.float32)
-        return scores
+        return _scores(self._held_out_rows, x)
 
-    def in_features(self, solution: _Solution) -> _Solution:
+    def in_features(self, x: Matrix) -> tuple[Matrix, Matrix]:
         """Weight and bias of the features as they are."""
-        weight, bias = solution
-        weight = self._basis @ weight
-        return weight, bias - self._mean @ weight
+        weight = self._basis @ x[:-1]
+        return weight, x[-1] - self._mean @ weight
+
+
+def _scores(Z: Floats, x: Matrix) -> Floats:
+    return np.asarray(Z @ x[:-1].astype(np.float32) + x[-1].astype(np.float32))
 
 
 def log_losses(

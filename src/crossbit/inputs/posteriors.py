@@ -10,7 +10,6 @@ the regressions on all rows, and of the trees of all folds.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,11 +21,9 @@ from crossbit.errors import DataError
 from crossbit.inputs.choice import Candidate, choose_steps
 from crossbit.inputs.logistic import ValidatedLogistic, log_losses, make_folds
 from crossbit.inputs.trees import Tree, grow_trees, join_trees
-from crossbit.model.ensemble import Parallel
+from crossbit.linalg import Floats, Ints, Matrix
+from crossbit.model.ensemble import Forest, Parallel
 from crossbit.model.layers import Affine, Layer, Softmax, Standardize, Tanh, apply_layers
-
-Floats: TypeAlias = NDArray[np.float32]
-Ints: TypeAlias = NDArray[np.int64]
 
 _MIN_ROWS = 20
 _MIN_ROWS_PER_CLASS = 5  # on average, of a sample
@@ -146,18 +143,15 @@ def _squash(multi_label: bool, n_classes: int) -> list[Layer]:
 
 def _targets(data: TrainingSet) -> tuple[Ints, dict[str, Floats]]:
     """Classes that occur in any modality, and zeros and ones with a column for each of them."""
-    by_modality: dict[str, NDArray[Any]] = data.labels
-    if next(iter(by_modality.values())).ndim == 2:
-        used = np.any([labels.any(axis=0) for labels in by_modality.values()], axis=0)
-        classes = np.flatnonzero(used)
-        return classes, {
-            name: labels[:, classes].astype(np.float32) for name, labels in by_modality.items()
-        }
-    classes = np.unique(np.concatenate([labels[labels >= 0] for labels in by_modality.values()]))
-    return classes, {
-        name: (labels[:, None] == classes).astype(np.float32)
-        for name, labels in by_modality.items()
-    }
+    labels = data.labels
+    if next(iter(labels.values())).ndim == 2:
+        classes = np.flatnonzero(np.any([own.any(axis=0) for own in labels.values()], axis=0))
+        member = {name: own[:, classes] for name, own in labels.items()}
+    else:
+        classes = np.unique(np.concatenate(list(labels.values())))
+        classes = classes[classes >= 0]
+        member = {name: own[:, None] == classes for name, own in labels.items()}
+    return classes, {name: own.astype(np.float32) for name, own in member.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,12 +187,12 @@ def _fit_stack(X: Floats, T: Floats, *, multi_label: bool, seed: int) -> _StackP
         if (trees := task.grow([each.scores for each in fitted], seed)) is not None:
             fitted.append(trees)
     weights = task.weigh([each.scores for each in fitted])
-    used = weights >= _MIN_WEIGHT * weights.sum()
-    fitted = [each for each, is_used in zip(fitted, used, strict=True) if is_used]
+    used = np.flatnonzero(weights >= _MIN_WEIGHT * weights.sum())
+    fitted = [fitted[number] for number in used]
     return _join(fitted, task.weigh([each.scores for each in fitted]))
 
 
-def _join(classifiers: Sequence[_StackPart], weights: NDArray[np.float64]) -> _StackPart:
+def _join(classifiers: Sequence[_StackPart], weights: Matrix) -> _StackPart:
     """Add up the weighted scores of classifiers."""
     n_classes = classifiers[0].scores.shape[1]
     weighted = Affine(np.kron(weights[:, None], np.eye(n_classes)), np.zeros(n_classes))
@@ -271,29 +265,28 @@ class _Stacking:
         for k in range(n_folds):
             held_out = self.folds == k
             seen = sample & ~held_out
-            T = self.T[seen]
             grown = grow_trees(
                 X[seen],
-                T,
+                self.T[seen],
                 multi_label=self.multi_label,
                 seed=seed + k,
                 n_trees=n_trees,
                 min_leaf=min_leaf,
             )
-            forest = join_trees(
-                grown, prior=T.mean(axis=0), n_columns=X.shape[1], multi_label=self.multi_label
-            )
-            scores[held_out] = forest(X[held_out])
+            scores[held_out] = self._join_trees(grown, seen)(X[held_out])
             if k == 0 and not self._is_used(others, scores, held_out):
                 return None
             trees += grown[::2]  # half of them, over all folds, are still more than one fold has
-        forest = join_trees(
+        forest = self._join_trees(trees, slice(None))
+        return _StackPart(f"{len(trees)} trees", [layer, forest], scores)
+
+    def _join_trees(self, trees: Sequence[Tree], seen: slice | NDArray[np.bool_]) -> Forest:
+        return join_trees(
             trees,
-            prior=self.T.mean(axis=0),
-            n_columns=X.shape[1],
+            prior=self.T[seen].mean(axis=0),
+            n_columns=self.X.shape[1],
             multi_label=self.multi_label,
         )
-        return _StackPart(f"{len(trees)} trees", [layer, forest], scores)
 
     def _is_used(self, others: Sequence[Floats], scores: Floats, rows: NDArray[np.bool_]) -> bool:
         """Whether the classifier gets a weight in the sum with the others, on some rows."""
@@ -301,7 +294,7 @@ class _Stacking:
         weights = replace(self, T=self.T[rows]).weigh(parts)
         return bool(weights[-1] >= _MIN_WEIGHT * weights.sum())
 
-    def weigh(self, scores: Sequence[Floats]) -> NDArray[np.float64]:
+    def weigh(self, scores: Sequence[Floats]) -> Matrix:
         r"""Return weights $w \ge 0$ whose weighted sum of scores has the least log-loss.
 
         A penalty $\|w - 1/k\|^2$ for $k$ classifiers keeps weights moderate where rows are few.
@@ -311,7 +304,7 @@ class _Stacking:
         stacked = np.stack(scores).astype(np.float64)
         equal = np.full(len(scores), 1 / len(scores))
 
-        def objective(w: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        def objective(w: Matrix) -> tuple[float, Matrix]:
             total = np.tensordot(w, stacked, axes=1)
             losses, slope = log_losses(total, self.T, multi_label=self.multi_label)
             value = float(losses.sum()) + _WEIGHT_PRIOR * np.square(w - equal).sum()

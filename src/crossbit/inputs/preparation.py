@@ -67,49 +67,42 @@ def prepare(
     Raises:
         DataError: An input is unknown, or cannot be fitted on this data.
     """
-    layers: dict[str, Sequence[Layer]] = {}
-    views: dict[str, Any] = {}
-    summary: dict[str, str] = {}
-    posteriors: dict[str, NDArray[np.float32]] = {}
     for name, view in data.views.items():
         if inputs[name] != "none" and view.ndim != 2:
             raise DataError(
                 f"inputs of {name!r}: {inputs[name]!r} needs rows of numbers, shape (n, d), got"
                 f" {view.shape}; set inputs to 'none' for this modality"
             )
-    by_classes = [name for name in data.views if inputs[name] == "posteriors"]
     if lazy and (chosen := {"auto", "posteriors"} & set(inputs.values())):
         raise DataError(
             f"inputs={sorted(chosen)[0]!r} needs all rows in memory; use fixed steps, such as"
             " 'standardize', with online training"
         )
-    if by_classes:
-        fitted = prepare_posteriors(data, _fit_posteriors(data, by_classes, seed), by_classes)
-        layers |= fitted.layers
-        views |= {name: fitted.data.views[name] for name in by_classes}
-        summary |= fitted.summary
-        posteriors = fitted.data.posteriors
+    prepared = Preparation(data, {name: [] for name in data.views}, {})
+    if by_classes := [name for name in data.views if inputs[name] == "posteriors"]:
+        prepared = prepare_posteriors(data, fit_posteriors(_only(data, by_classes), seed))
+    views: dict[str, Any] = dict(prepared.data.views)
+    layers = dict(prepared.layers)
+    summary = dict(prepared.summary)
     labeled = [name for name in data.labels if _has_classes(data, name)]
     unlabeled = [name for name in data.views if inputs[name] == "auto" and name not in labeled]
-    chosen_steps = choose_by_counterparts(data, unlabeled, seed) if unlabeled else ""
+    by_counterparts = choose_by_counterparts(data, unlabeled, seed) if unlabeled else ""
     for number, (name, view) in enumerate(data.views.items()):
-        if name in layers:
-            continue
-        if inputs[name] == "none":
-            layers[name], views[name] = [], view
+        if inputs[name] in ("none", "posteriors"):
             continue
         random = np.random.default_rng([seed, 2, number])
         if inputs[name] == "auto" and name in labeled:
             layers[name], summary[name] = _fit_by_labels(data, name, seed, random)
         else:
-            summary[name] = chosen_steps if inputs[name] == "auto" else inputs[name]
+            summary[name] = by_counterparts if inputs[name] == "auto" else inputs[name]
             # A view without absent rows is not copied: only a sample of it is read.
             present = data.present[name]
             rows = view if present.all() else view[present]
             layers[name] = fit_steps(summary[name], rows, random)
-        prepared = LazyRows(view, layers[name])
-        views[name] = prepared if lazy else prepared.load(data.present[name])
-    return Preparation(replace(data, views=views, posteriors=posteriors), layers, summary)
+        views[name] = LazyRows(view, layers[name])
+        if not lazy:
+            views[name] = views[name].load(data.present[name])
+    return Preparation(replace(prepared.data, views=views), layers, summary)
 
 
 def _has_classes(data: TrainingSet, name: str) -> bool:
@@ -134,44 +127,36 @@ def _fit_by_labels(
     return best_steps(X, member.astype(np.float32), seed=seed)
 
 
-def _fit_posteriors(data: TrainingSet, names: Sequence[str], seed: int) -> Posteriors:
-    """Fit the posteriors of some modalities."""
-    part = replace(
+def _only(data: TrainingSet, names: Sequence[str]) -> TrainingSet:
+    """Return some of the modalities."""
+    return replace(
         data,
         views={name: data.views[name] for name in names},
         present={name: data.present[name] for name in names},
         labels={name: data.labels[name] for name in names if name in data.labels},
     )
-    return fit_posteriors(part, seed)
 
 
-def prepare_posteriors(
-    data: TrainingSet, posteriors: Posteriors, names: Sequence[str] | None = None
-) -> Preparation:
+def prepare_posteriors(data: TrainingSet, posteriors: Posteriors) -> Preparation:
     """Return posteriors as inputs: the views are their square roots, centered.
 
     Inner products of square roots measure the Hellinger distance of two posteriors. Posteriors of
-    several classes per row are only centered.
+    several classes per row are only centered. Modalities without posteriors stay as they are.
 
     Args:
         data: The training set with raw views.
-        posteriors: Posteriors of some modalities, fitted on this set.
-        names: These modalities; None for all.
+        posteriors: Posteriors of its modalities, or of some of them, fitted on this set.
     """
     steps = "center" if posteriors.multi_label else "sqrt+center"
-    layers: dict[str, list[Layer]] = {}
-    views: dict[str, NDArray[np.float32]] = {}
-    for name in data.views if names is None else names:
-        rows = posteriors.rows[name]
+    layers: dict[str, Sequence[Layer]] = {name: [] for name in data.views}
+    views = dict(data.views)
+    for name, rows in posteriors.rows.items():
         present = data.present[name]
         further = fit_steps(steps, rows[present], np.random.default_rng(0))
         layers[name] = [*posteriors.layers[name], *further]
         views[name] = LazyRows(rows, further).load(present)
-    return Preparation(
-        replace(data, views=dict(data.views) | views, posteriors=dict(posteriors.rows)),
-        layers,
-        dict(posteriors.summary),
-    )
+    prepared = replace(data, views=views, posteriors=dict(posteriors.rows))
+    return Preparation(prepared, layers, dict(posteriors.summary))
 
 
 class LazyRows:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,9 +106,11 @@ def _fit_rbf(X: Rows, landmarks: int, scale: float, random: np.random.Generator)
     r"""Draw landmarks from the rows; $\gamma$ is ``scale`` / median squared distance to them."""
     chosen = X[random.permutation(len(X))[:landmarks]]
     sample = X[random.permutation(len(X))[:_BANDWIDTH_SAMPLE]].astype(np.float64)
-    squared = (
-        np.square(sample).sum(1)[:, None]
-        + np.square(chosen.astype(np.float64)).sum(1)
-        - 2 * sample @ chosen.T
-    )
-    return RBF(chosen, float(scale / max(np.median(np.maximum(squared, 0)), 1e-12)))
+    median = float(np.median(squared_distances(sample, chosen.astype(np.float64))))
+    return RBF(chosen, scale / max(median, 1e-12))
+
+
+def squared_distances(A: NDArray[Any], B: NDArray[Any]) -> NDArray[Any]:
+    """Return the squared Euclidean distances of all pairs of rows."""
+    squares = np.square(A).sum(axis=1)[:, None] + np.square(B).sum(axis=1) - 2 * A @ B.T
+    return np.asarray(np.maximum(squares, 0, out=squares))

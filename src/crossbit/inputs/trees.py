@@ -1,15 +1,12 @@
 """Extremely randomized trees (Geurts, Ernst, Wehenkel 2006) by scikit-learn, as layers."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from crossbit.linalg import Floats, Ints, Matrix
 from crossbit.model.ensemble import Forest
-
-Floats: TypeAlias = NDArray[np.float32]
-Ints: TypeAlias = NDArray[np.int64]
 
 
 class Tree(NamedTuple):
@@ -26,8 +23,8 @@ class Tree(NamedTuple):
     left: Ints
     right: Ints
     column: Ints
-    threshold: NDArray[np.float64]
-    shares: NDArray[np.float64]
+    threshold: Matrix
+    shares: Matrix
 
 
 def grow_trees(
@@ -106,7 +103,7 @@ def join_trees(
     )
 
 
-def strict_thresholds(threshold: NDArray[np.float64]) -> Floats:
+def strict_thresholds(threshold: Matrix) -> Floats:
     r"""Return the float32 $t$ for which $x < t$ is $x \le$ ``threshold`` for all float32 $x$."""
     rounded = threshold.astype(np.float32)
     above: Floats = np.nextafter(rounded, np.float32(np.inf))

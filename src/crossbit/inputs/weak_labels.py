@@ -32,10 +32,10 @@ from numpy.typing import NDArray
 from crossbit.data.labels import is_known
 from crossbit.data.training_set import TrainingSet
 from crossbit.inputs.posteriors import Posteriors
+from crossbit.linalg import Floats, Ints, Matrix
+from crossbit.model.layers import Standardize
 
 Fit = Callable[[TrainingSet], Posteriors]
-_Ints = NDArray[np.int64]
-_Floats = NDArray[np.float64]
 _MIN_LABELS = 20  # labeled rows that always suffice, if they are …
 _MIN_LABELS_PER_CLASS = 2  # … on average
 _FEW = 0.2  # share of labeled rows above which fewer labels suffice
@@ -77,7 +77,7 @@ def too_few_labels(data: TrainingSet) -> bool:
     return not len(rows) or _agreement(data, labels, known_rows, rows) < _MIN_AGREEMENT
 
 
-def _agreement(data: TrainingSet, labels: _Ints, known: _Ints, rows: _Ints) -> float:
+def _agreement(data: TrainingSet, labels: Ints, known: Ints, rows: Ints) -> float:
     """Return how often classes that spread in each view alone agree, Cohen's kappa."""
     from sklearn.metrics import cohen_kappa_score
 
@@ -95,7 +95,7 @@ def can_fill(data: TrainingSet) -> bool:
     return labels is not None and len(_rows_to_spread(data, labels, seed=0)[1]) > 0
 
 
-def _common_labels(data: TrainingSet) -> _Ints | None:
+def _common_labels(data: TrainingSet) -> Ints | None:
     """Return the labels that all views share; None if they differ or rows have several classes."""
     labels, *others = data.labels.values()
     same = all(np.array_equal(labels, other) for other in others)
@@ -133,17 +133,17 @@ def repair_labels(
     return data, posteriors, "; ".join(notes) or None
 
 
-def _with_labels(data: TrainingSet, labels: _Ints) -> TrainingSet:
+def _with_labels(data: TrainingSet, labels: Ints) -> TrainingSet:
     return replace(data, labels=dict.fromkeys(data.labels, labels))
 
 
-def _member(labels: _Ints, rows: _Ints) -> _Floats:
+def _member(labels: Ints, rows: Ints) -> Matrix:
     """Return the classes of rows as zeros and ones, (n, classes)."""
     classes = np.unique(labels[labels >= 0])
     return np.asarray(labels[rows, None] == classes, np.float64)
 
 
-def _rows_to_spread(data: TrainingSet, labels: _Ints, seed: int) -> tuple[_Ints, _Ints]:
+def _rows_to_spread(data: TrainingSet, labels: Ints, seed: int) -> tuple[Ints, Ints]:
     """Return labeled rows that have all views, in random order, and then those to fill in.
 
     The latter start with the former. None are there if less than a tenth is unknown, or if too few
@@ -160,8 +160,8 @@ def _rows_to_spread(data: TrainingSet, labels: _Ints, seed: int) -> tuple[_Ints,
 
 
 def _fill_unknown(
-    data: TrainingSet, posteriors: Posteriors | None, labels: _Ints, known: _Ints, rows: _Ints
-) -> _Ints:
+    data: TrainingSet, posteriors: Posteriors | None, labels: Ints, known: Ints, rows: Ints
+) -> Ints:
     """Return the labels, filled in for some rows.
 
     Args:
@@ -177,8 +177,8 @@ def _fill_unknown(
     if posteriors is not None:
         views = [np.maximum(P[rows], _FLOOR) for P in posteriors.rows.values()]
         mean = np.exp(np.mean(np.log(views), axis=0))
-        scores, held_out = (_normalized(S) * mean[: len(S)] for S in candidates[0])
-        candidates.append((scores, held_out))
+        scores, held_out = candidates[0]
+        candidates.append((_normalized(scores) * mean, _normalized(held_out) * mean[: len(known)]))
     n_together = len(candidates)
     if len(scaled) > 1:
         candidates += [_spread_and_hold_out(features, member) for features in scaled]
@@ -196,22 +196,19 @@ def _fill_unknown(
     return filled
 
 
-def _scaled(rows: NDArray[np.floating]) -> NDArray[np.float32]:
+def _scaled(rows: NDArray[np.floating]) -> Floats:
     """Return rows whose columns have zero mean and equal variances, which sum to 1."""
     X = np.asarray(rows, np.float32)
-    deviation = X.std(axis=0)
-    scale = np.where(deviation > 0, deviation, 1) * np.sqrt(np.float32(X.shape[1]))
-    scaled: NDArray[np.float32] = (X - X.mean(axis=0)) / scale
-    return scaled
+    return np.asarray(Standardize.fit(X)(X) / np.sqrt(X.shape[1]), np.float32)
 
 
-def _normalized(scores: _Floats) -> _Floats:
+def _normalized(scores: Matrix) -> Matrix:
     """Return positive scores that sum to 1 in each row."""
     total = np.maximum(scores.sum(axis=1, keepdims=True), 1e-12)
     return np.asarray(np.maximum(scores / total, _FLOOR))
 
 
-def _spread_and_hold_out(features: NDArray[np.float32], member: _Floats) -> tuple[_Floats, _Floats]:
+def _spread_and_hold_out(features: Floats, member: Matrix) -> tuple[Matrix, Matrix]:
     """Return class scores of all rows, and of labeled rows as if each had no label.
 
     Args:
@@ -236,8 +233,8 @@ def _spread_and_hold_out(features: NDArray[np.float32], member: _Floats) -> tupl
 
 
 def _correct(
-    data: TrainingSet, posteriors: Posteriors, given: _Ints, fit: Fit, seed: int
-) -> tuple[_Ints, Posteriors]:
+    data: TrainingSet, posteriors: Posteriors, given: Ints, fit: Fit, seed: int
+) -> tuple[Ints, Posteriors]:
     """Correct the labels if this predicts the given ones better; return labels and posteriors.
 
     Args:
@@ -247,7 +244,7 @@ def _correct(
         fit: As for `repair_labels`.
         seed: Draws the rows that show how many labels are wrong.
     """
-    learned: _Ints = next(iter(data.labels.values()))
+    learned: Ints = next(iter(data.labels.values()))
     classes = posteriors.classes
     known = np.flatnonzero(is_known(given))
     column = np.searchsorted(classes, given[known])
@@ -274,7 +271,7 @@ def _correct(
     return corrected, again
 
 
-def _stacked(posteriors: Posteriors, rows: _Ints) -> _Floats:
+def _stacked(posteriors: Posteriors, rows: Ints) -> Matrix:
     """Return posteriors as one array, (views, n, classes)."""
     return np.stack([P[rows] for P in posteriors.rows.values()]).astype(np.float64)
 
@@ -284,23 +281,23 @@ def _noises(n_classes: int) -> list[float]:
     return noises
 
 
-def _log_likelihood(q: _Floats, column: _Ints, noise: float) -> _Floats:
+def _log_likelihood(q: Matrix, column: Ints, noise: float) -> Matrix:
     """Log-likelihood of each label if a share of the labels is wrong, uniformly."""
     own = np.take_along_axis(q, column[:, None], axis=1)[:, 0]
     likelihood = (1 - noise) * own + noise * (1 - own) / (q.shape[1] - 1)
     return np.asarray(np.log(np.maximum(likelihood, 1e-12)))
 
 
-def _evidence(P: _Floats, column: _Ints) -> _Floats:
+def _evidence(P: Matrix, column: Ints) -> Matrix:
     """Log-likelihood of each label by all views, one by one, at the likeliest share of noise."""
-    likelihoods: list[_Floats] = [
+    likelihoods: list[Matrix] = [
         np.nansum([_log_likelihood(view, column, noise) for view in P], axis=0)
         for noise in _noises(P.shape[2])
     ]
     return max(likelihoods, key=lambda each: float(each.mean()))
 
 
-def _log_ratios(P: _Floats, noise: float) -> tuple[_Floats, _Floats]:
+def _log_ratios(P: Matrix, noise: float) -> tuple[Matrix, Matrix]:
     r"""Return $\log \pi$ and $\sum_v \log (t_v / \pi)$, (n, classes).
 
     Args:
@@ -314,7 +311,7 @@ def _log_ratios(P: _Floats, noise: float) -> tuple[_Floats, _Floats]:
     return log_prior, np.nansum(np.log(true) - log_prior, axis=0)
 
 
-def _fit_noise(P: _Floats, column: _Ints) -> tuple[float, float]:
+def _fit_noise(P: Matrix, column: Ints) -> tuple[float, float]:
     """Return the share of wrong labels and the weight of each view that are the likeliest.
 
     Args:

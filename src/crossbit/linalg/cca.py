@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbit._validation import present_rows
-from crossbit.linalg.pca import Matrix, principal
+from crossbit.linalg import Matrix
+from crossbit.linalg.pca import principal
 
 Links: TypeAlias = Mapping[tuple[str, str], NDArray[np.int64]]
 """Two modalities → row numbers of matching rows, shape (links, 2)."""
@@ -18,8 +19,8 @@ _FACTOR = 10**0.5  # between two regularizations of a search
 _LEAST, _MOST = 1e-3, 1e3
 
 
-def best_regularization(score: Callable[[float], float], start: float = 0.1) -> tuple[float, float]:
-    """Search a regularization on a logarithmic grid; return it and its score.
+def best_regularization(score: Callable[[float], float], start: float) -> float:
+    """Search a regularization on a logarithmic grid.
 
     From ``start``, the search goes on in the direction in which the score rises, until it falls.
 
@@ -36,7 +37,7 @@ def best_regularization(score: Callable[[float], float], start: float = 0.1) -> 
             best, highest = candidate, value
         if best != start:
             break
-    return best, highest
+    return best
 
 
 class CCA:

@@ -1,11 +1,19 @@
 """Iterative quantization: the rotation that brings projections near the corners of the cube."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from crossbit._progress import OnStep, Step
-from crossbit.linalg.pca import Matrix
+from crossbit._progress import OnStep, StepCounter
+from crossbit.linalg import Matrix
+
+
+def signs(values: NDArray[Any]) -> NDArray[Any]:
+    """Return 1 where a value is at least 0 and −1 elsewhere, in the type of the values."""
+    one = values.dtype.type(1)
+    return np.asarray(np.where(values >= 0, one, -one))
 
 
 def random_rotation(k: int, n_bits: int, random: np.random.Generator) -> Matrix:
@@ -29,12 +37,14 @@ def itq(V: Matrix, start: Matrix, *, rounds: int = 50, on_step: OnStep | None = 
         Y. Gong, S. Lazebnik, A. Gordo, F. Perronnin. "Iterative quantization." TPAMI 2013.
     """
     R = start
-    for number in range(1, rounds + 1):
-        B = np.where(V @ R >= 0, 1.0, -1.0)
+    projected = V @ R
+    report = StepCounter(on_step, rounds)
+    for _ in range(rounds):
+        B = signs(projected)
         U, _, Wt = np.linalg.svd(V.T @ B, full_matrices=False)
         R = U @ Wt
-        if on_step is not None:
-            on_step(Step(number, rounds, loss=float(np.square(B - V @ R).mean())))
+        projected = V @ R
+        report(loss=float(np.square(B - projected).mean()))
     return R
 
 

@@ -1,12 +1,12 @@
 """Principal component analysis from the smaller of the two Gram matrices."""
 
 from collections.abc import Iterator
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Matrix: TypeAlias = NDArray[np.float64]
+from crossbit.linalg import Matrix
 
 
 def principal(A: NDArray[Any], tolerance: float = 1e-9) -> tuple[Matrix, Matrix, Matrix]:

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbit.linalg.pca import Matrix, principal
+from crossbit.linalg import Matrix
+from crossbit.linalg.pca import principal
 
 _SHARES = 10.0 ** np.arange(-6, 2.01, 0.5)  # decays, as shares of the largest eigenvalue
 
@@ -34,7 +35,7 @@ class Ridge:
         self.eigenvalues, self._U, self.directions = principal(F - self._mean)
 
     def leave_one_out(
-        self, decays: NDArray[np.float64] | None = None, power: float = 1.0
+        self, decays: Matrix | None = None, power: float = 1.0
     ) -> tuple[float, float]:
         """Return the smallest leave-one-out error over decays and the decay that attains it.
 

@@ -34,14 +34,24 @@ def reciprocal_ranks(Z: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
     values = [np.empty(0)]
     for a, b in permutations(Z, 2):
         both = present_rows(Z[a]) & present_rows(Z[b])
-        A, B = (
-            rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
-            for rows in (Z[a][both], Z[b][both])
-        )
-        cosines = (A @ B.T).round(9)
-        own = np.diag(cosines)[:, None]
-        nearer = (cosines > own).sum(axis=1)
-        last = nearer + (cosines == own).sum(axis=1)
-        harmonic = np.concatenate([[0.0], np.cumsum(1 / np.arange(1, len(A) + 1))])
-        values.append((harmonic[last] - harmonic[nearer]) / np.maximum(last - nearer, 1))
+        A, B = (_unit(Z[name][both]) for name in (a, b))
+        values.append(own_ranks((A @ B.T).round(9)))
     return np.concatenate(values)
+
+
+def own_ranks(similarity: NDArray[Any]) -> NDArray[np.float64]:
+    """Return 1 / rank of column i in row i of a square matrix, the largest value first.
+
+    Tied columns count with the expectation over their orders.
+    """
+    own = np.diag(similarity)[:, None]
+    nearer = (similarity > own).sum(axis=1)
+    last = nearer + (similarity == own).sum(axis=1)
+    harmonic = np.concatenate([[0.0], np.cumsum(1 / np.arange(1, len(own) + 1))])
+    return np.asarray((harmonic[last] - harmonic[nearer]) / np.maximum(last - nearer, 1))
+
+
+def _unit(rows: NDArray[Any]) -> NDArray[np.float64]:
+    """Rows of unit length, in double precision, so that equal cosines tie."""
+    rows = np.asarray(rows, np.float64)
+    return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12))

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from crossbit._progress import OnStep, Step
 from crossbit.model.layers import Layer
-from crossbit.neural.networks import Network
+from crossbit.neural.networks import random_network, to_layers
 
 Features = Mapping[str, NDArray[np.float32]]
 
@@ -53,7 +53,7 @@ class JointSemantics:
         random = np.random.default_rng(self.seed)
         X = {name: torch.from_numpy(np.ascontiguousarray(F)) for name, F in features.items()}
         networks = {
-            name: Network.random([F.shape[1], self.hidden, n_bits], random) for name, F in X.items()
+            name: random_network([F.shape[1], self.hidden, n_bits], random) for name, F in X.items()
         }
         parameters = [p for network in networks.values() for p in network.parameters()]
         n = len(next(iter(X.values())))
@@ -79,7 +79,7 @@ class JointSemantics:
                 total += float(loss.detach())
             if on_step is not None:
                 on_step(Step(epoch, self.epochs, loss=total / n_batches))
-        return {name: network.to_layers() for name, network in networks.items()}
+        return {name: to_layers(network) for name, network in networks.items()}
 
     def similarities(self, inputs: Mapping[str, Tensor]) -> Tensor:
         r"""Return $(1-\eta) S + \eta\, S S^\top / m$, $S$ the mean cosines of all modalities."""

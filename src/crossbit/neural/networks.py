@@ -1,102 +1,98 @@
-"""Trainable networks, and the conversion of trained networks to a `HashModel`."""
+"""Networks: how they are made, and how trained ones become a `HashModel`."""
 
 import io
 import logging
 import warnings
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
+from crossbit.codes import Codes
 from crossbit.data.training_set import TrainingSet
 from crossbit.errors import DataError, MissingExtraError
-from crossbit.linalg.itq import itq
 from crossbit.metrics.health import code_health
 from crossbit.model.hashmodel import HashModel
 from crossbit.model.layers import Affine, Layer, Onnx, Tanh
-from crossbit.neural.splits import Features, Subset
+from crossbit.neural.pairs import read_rows
 
 _LOG = logging.getLogger(__name__)
 _NEAR_ZERO = 1e-5  # scores below this share of their scale may round to either sign
 _COMPARED_ROWS = 256  # of the comparison between torch and ONNX
-_ROTATION_ROWS = 20_000
 _HEALTH_ROWS = 2000
+_BLOCK = 4096  # rows at a time
 
 
-class Network(nn.Module):
-    """Affine layers with tanh or softmax between them, made from model layers.
+def random_network(widths: Sequence[int], random: np.random.Generator) -> nn.Sequential:
+    r"""Return affine layers between the widths, with tanh between them.
 
-    The output are scores; the objective applies the last tanh. `to_layers` converts back, so that
-    every initialization is expressed in the layers of a `HashModel`.
-
-    Args:
-        layers: `Affine`, `Tanh` and `Softmax` layers.
-        dropout: Probability of zeroing a value that enters an affine layer, while training.
+    Weights are $\mathcal N(0, 1/n_\text{in})$, biases 0. The outputs are scores, whose signs are
+    the bits.
     """
-
-    def __init__(self, layers: Sequence[Layer], *, dropout: float = 0.0) -> None:
-        super().__init__()
-        self.layers = list(layers)
-        self.dropout = dropout
-        affine = [layer for layer in self.layers if isinstance(layer, Affine)]
-        self.weights = nn.ParameterList(torch.from_numpy(layer.weight.copy()) for layer in affine)
-        self.biases = nn.ParameterList(torch.from_numpy(layer.bias.copy()) for layer in affine)
-        self.generator: torch.Generator | None = None
-
-    @classmethod
-    def random(
-        cls, widths: Sequence[int], random: np.random.Generator, *, dropout: float = 0.0
-    ) -> Self:
-        r"""Make layers between the widths with weights $\mathcal N(0, 1/n_\text{in})$, biases 0."""
-        layers: list[Layer] = []
-        for n_in, n_out in pairwise(widths):
-            weight = random.standard_normal((n_in, n_out)) / np.sqrt(n_in)
-            layers += [Affine(weight, np.zeros(n_out)), Tanh()]
-        return cls(layers[:-1], dropout=dropout)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the scores, whose signs are the bits."""
-        parameters = iter(zip(self.weights, self.biases, strict=True))
-        for layer in self.layers:
-            if isinstance(layer, Affine):
-                weight, bias = next(parameters)
-                x = torch.addmm(bias, self._apply_dropout(x), weight)
-            elif isinstance(layer, Tanh):
-                x = torch.tanh(layer.beta * x)
-            else:
-                x = torch.softmax(x, dim=1)
-        return x
-
-    def _apply_dropout(self, x: Tensor) -> Tensor:
-        if not self.training or not self.dropout:
-            return x
-        mask = torch.rand(x.shape, generator=self.generator, device=x.device) >= self.dropout
-        return x * mask / (1 - self.dropout)
-
-    def to_layers(self) -> list[Layer]:
-        """Return the layers with the current weights."""
-        parameters = zip(self.weights, self.biases, strict=True)
-        trained = (Affine(_to_numpy(weight), _to_numpy(bias)) for weight, bias in parameters)
-        return [next(trained) if isinstance(layer, Affine) else layer for layer in self.layers]
+    layers: list[nn.Module] = []
+    for n_in, n_out in pairwise(widths):
+        # Without random numbers of torch.
+        linear = nn.utils.skip_init(nn.Linear, n_in, n_out)  # type: ignore[no-untyped-call]
+        weight = random.standard_normal((n_in, n_out)) / np.sqrt(n_in)
+        with torch.no_grad():
+            linear.weight.copy_(torch.from_numpy(weight.T))
+            linear.bias.zero_()
+        layers += [linear, nn.Tanh()]
+    return nn.Sequential(*layers[:-1])
 
 
-def _to_numpy(parameter: Tensor) -> NDArray[np.float32]:
-    return np.asarray(parameter.detach().cpu().numpy().copy())
+def to_layers(network: nn.Sequential) -> list[Layer]:
+    """Return a network that `random_network` made as layers of a model."""
+    return [
+        Affine(each.weight.detach().cpu().numpy().T, each.bias.detach().cpu().numpy().copy())
+        if isinstance(each, nn.Linear)
+        else Tanh()
+        for each in network
+    ]
+
+
+def copy_custom(name: str, network: nn.Module, data: TrainingSet, n_bits: int) -> nn.Module:
+    """Return a copy of a custom network.
+
+    Raises:
+        DataError: Its output is not one column per bit.
+    """
+    network = deepcopy(network)
+    rows = read_rows(data.views[name], _some_rows(data, name, 2), torch.device("cpu"))
+    with torch.no_grad():
+        width = deepcopy(network).cpu().eval()(rows).flatten(1).shape[1]
+    if width != n_bits:
+        raise DataError(f"the network of {name!r} gives {width} columns, expected {n_bits} bits")
+    return network
+
+
+@torch.no_grad()
+def encode(networks: Mapping[str, nn.Module], data: TrainingSet) -> dict[str, Codes]:
+    """Return the codes of all rows of every view that has rows, by networks in training."""
+    codes = {}
+    for name, view in data.views.items():
+        network = networks[name].eval()
+        device = next(network.parameters()).device
+        blocks = [np.arange(len(view))[k : k + _BLOCK] for k in range(0, len(view), _BLOCK)]
+        scores = [network(read_rows(view, rows, device)).flatten(1) for rows in blocks]
+        if scores:
+            codes[name] = Codes.pack((torch.cat(scores) >= 0).cpu().numpy())
+    return codes
 
 
 def to_model(
     networks: Mapping[str, nn.Module],
-    features: Features,
+    custom: Mapping[str, nn.Module],
     data: TrainingSet,
     *,
     n_bits: int,
     beta: float,
-    rotation_seed: int | None = None,
 ) -> HashModel:
     """Convert trained networks to a model.
 
@@ -105,37 +101,37 @@ def to_model(
 
     Args:
         networks: Modality → network.
-        features: Inputs of the networks.
+        custom: Those of them that are custom networks.
         data: The training set.
         n_bits: Length of a code.
         beta: Steepness of the last tanh.
-        rotation_seed: Rotate the outputs toward the corners of the cube, with this seed.
     """
-    rotation = None if rotation_seed is None else _rotation(networks, features, rotation_seed)
     encoders: dict[str, Sequence[Layer]] = {}
     card: dict[str, Any] = {}
     for name, network in networks.items():
-        if isinstance(network, Network):
-            layers = network.to_layers()
+        if name in custom:
+            exported, card[f"torch and onnx: {name}"] = _export(name, network, data)
+            encoders[name] = [exported, Tanh(beta)]
         else:
-            exported, card[f"torch and onnx: {name}"] = _export(name, network, features)
-            layers = [exported]
-        if rotation is not None:
-            layers.append(Affine(rotation, np.zeros(n_bits)))
-        encoders[name] = [*_merge_affine(layers), Tanh(beta)]
+            assert isinstance(network, nn.Sequential)  # noqa: S101 - made by random_network
+            encoders[name] = [*to_layers(network), Tanh(beta)]
     model = HashModel(encoders, n_bits)
     return replace(model, card=card | _health(model, data))
+
+
+def _some_rows(data: TrainingSet, name: str, most: int) -> NDArray[np.int64]:
+    """Return rows that are present, at equal distances."""
+    rows = np.flatnonzero(data.present[name])
+    return np.unique(rows[np.linspace(0, len(rows) - 1, min(most, len(rows))).astype(np.int64)])
 
 
 def _health(model: HashModel, data: TrainingSet) -> dict[str, Any]:
     """Describe the codes of a sample of training rows for the card; log a warning on collapse."""
     described = {}
     problems = []
-    subset = Subset.whole(data)
     for name in model.modalities:
-        n = len(subset.rows[name])
-        sample = np.linspace(0, n - 1, min(_HEALTH_ROWS, n)).astype(np.int64)
-        health = code_health(model.encode(name, subset.take(name, np.unique(sample))))
+        rows = _some_rows(data, name, _HEALTH_ROWS)
+        health = code_health(model.encode(name, data.views[name][rows]))
         n_dead = len(health.dead_bits)
         described[name] = (
             f"{health.unique_codes} different codes of {health.n_codes}, {n_dead} constant bits,"
@@ -150,43 +146,17 @@ def _health(model: HashModel, data: TrainingSet) -> dict[str, Any]:
     return {"health": described} | ({"warnings": problems} if problems else {})
 
 
-def _rotation(
-    networks: Mapping[str, nn.Module], features: Features, seed: int
-) -> NDArray[np.float64]:
-    """Find one rotation for all modalities by iterative quantization of their scores."""
-    scores = [features.scores(name, network).numpy() for name, network in networks.items()]
-    V = np.concatenate(scores).astype(np.float64)
-    if len(V) > _ROTATION_ROWS:
-        random = np.random.default_rng([seed, 6])
-        V = V[random.choice(len(V), _ROTATION_ROWS, replace=False)]
-    V /= max(float(np.sqrt(np.square(V).mean())), 1e-12)
-    # The identity as start leaves outputs that are near the corners unchanged.
-    return itq(V, np.eye(V.shape[1]))
-
-
-def _merge_affine(layers: Sequence[Layer]) -> list[Layer]:
-    """Merge consecutive affine layers."""
-    merged: list[Layer] = []
-    for layer in layers:
-        if merged and isinstance(layer, Affine) and isinstance(last := merged[-1], Affine):
-            weight = last.weight.astype(np.float64) @ layer.weight
-            bias = last.bias @ layer.weight.astype(np.float64) + layer.bias
-            merged[-1] = Affine(weight, bias)
-        else:
-            merged.append(layer)
-    return merged
-
-
-def _export(name: str, network: nn.Module, features: Features) -> tuple[Onnx, dict[str, int]]:
+def _export(name: str, network: nn.Module, data: TrainingSet) -> tuple[Onnx, dict[str, int]]:
     """Export a custom network and compare its bits with those of the original."""
-    n = min(_COMPARED_ROWS, len(features.subset.rows[name]))
-    rows = features.take(name, np.arange(n)).cpu().numpy()
+    rows = np.ascontiguousarray(
+        data.views[name][_some_rows(data, name, _COMPARED_ROWS)], np.float32
+    )
     exported = to_onnx(network, rows[:2])
     near_zero, other = _count_disagreements(network, exported, rows)
     if other:
-        _LOG.warning("%s: %d bits of %d rows differ between torch and ONNX", name, other, n)
+        _LOG.warning("%s: %d bits of %d rows differ between torch and ONNX", name, other, len(rows))
     return exported, {
-        "rows compared": n,
+        "rows compared": len(rows),
         "bits that differ, score near zero": near_zero,
         "bits that differ otherwise": other,
     }

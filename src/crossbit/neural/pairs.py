@@ -1,299 +1,318 @@
-r"""Sets of similar and dissimilar pairs of rows, and the contrastive loss over all of their pairs.
-
-Every row is embedded once; a pair is two row numbers. The loss is computed together with its
-gradient, which with respect to all rows $U$ of one side is
-
-$$ \nabla_U = \operatorname{diag}(C \mathbf 1)\, U - C V, \qquad C_{ij} = \sum_{k:\,(i, j)} c_k, $$
-
-where $c_k$ is $1 / |P|$ for a similar pair and $-(m - d_k) / (d_k |N|)$ for a dissimilar pair
-closer than the margin: one matrix product instead of a gather and a scatter. `PairList` uses a
-sparse matrix with compressed rows, `DensePairs` uses dense blocks.
-"""
+"""Pairs of rows in training: their distances, and which of them a step compares."""
 
 import warnings
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import threshold
 
-_BLOCK_PAIRS = 8192  # two gathered blocks of this many pairs fit into the processor's cache
-_BLOCK_CELLS = 1 << 17
-_MAX_CACHED_CELLS = 1 << 22  # float masks of this many cells take 32 MB
-_MIN_DISTANCE = 1e-4  # divisor at least, which bounds the effect of rounding on the gradient
-_CELLS_PER_PAIR = 12  # a listed pair costs about as much as this many cells of a dense matrix
+from crossbit.data.relations import Drawn, Relation
+from crossbit.data.training_set import TrainingSet
+from crossbit.errors import DataError
 
+MAX_ALL_PAIRS = 10_000_000
+"""Number of pairs of rows up to which every step may compare all of them."""
 
-@dataclass(frozen=True, eq=False)
-class PairList:
-    """Pairs listed by the row numbers of both sides.
+_DRAWN_PAIRS = (500_000, 500_000)  # similar and dissimilar, where all pairs are too many
+_BLOCK = 1 << 17  # pairs whose distances fit into the processor's cache
+_GATHERED = 8192  # listed pairs whose rows do
+_TINY = 1e-30  # squared distance of equal rows: the square root has a slope there
 
-    Args:
-        left: Rows of the left side, shape (p,).
-        right: Rows of the right side, shape (p,).
-        similar: Boolean, shape (p,).
-        totals: Numbers of similar and dissimilar pairs in the full list, if this is a shard of it.
-    """
-
-    left: Tensor
-    right: Tensor
-    similar: Tensor
-    totals: tuple[int, int] | None = None
-
-    @classmethod
-    def from_index(cls, index: NDArray[np.int64], similar: NDArray[np.bool_]) -> "PairList":
-        """Make a list of pairs (p, 2), sorted by left rows, which makes gathering them faster."""
-        columns = torch.from_numpy(np.ascontiguousarray(index.T))
-        order = torch.argsort(columns[0], stable=True)
-        return cls(columns[0][order], columns[1][order], torch.from_numpy(similar)[order])
-
-    @cached_property
-    def counts(self) -> tuple[int, int]:
-        """Numbers of similar and dissimilar pairs in the full list."""
-        if self.totals is not None:
-            return self.totals
-        n_similar = int(self.similar.sum())
-        return n_similar, len(self.similar) - n_similar
-
-    def shard(self, pairs: slice) -> "PairList":
-        """Return some of the pairs, with the weights they have in the full list."""
-        return PairList(self.left[pairs], self.right[pairs], self.similar[pairs], self.counts)
-
-    def densify(self, shape: tuple[int, int]) -> "PairSet":
-        """Return `DensePairs` of this shape where they are faster, otherwise this list."""
-        cells = self.left * shape[1] + self.right
-        is_sparse = _CELLS_PER_PAIR * len(cells) < shape[0] * shape[1]
-        if is_sparse or len(torch.unique(cells)) < len(cells):  # a cell cannot count twice
-            return self
-        similar = torch.zeros(shape, dtype=torch.bool)
-        mask = torch.zeros(shape, dtype=torch.bool)
-        similar.view(-1)[cells] = self.similar
-        mask.view(-1)[cells] = True
-        return DensePairs(similar, mask)
-
-    def to(self, device: torch.device) -> "PairList":
-        """Return the pairs on a device."""
-        if self.similar.device == device:
-            return self
-        return replace(
-            self,
-            left=self.left.to(device),
-            right=self.right.to(device),
-            similar=self.similar.to(device),
-        )
-
-    def contrastive(self, u: Tensor, v: Tensor, *, margin: float, sums: bool = False) -> Tensor:
-        """Return `losses.contrastive` of ``u[left]`` and ``v[right]``."""
-        pull, push = _pair_weights(self.counts, sums)
-        with torch.no_grad():
-            distance = self._distances(u, v)
-            weights = torch.where(self.similar, u.new_tensor(pull), u.new_tensor(push))
-            short = (margin - distance).clamp_(min=0)
-            loss = 0.5 * (weights * torch.where(self.similar, distance, short).square_()).sum()
-            c = weights * torch.where(
-                self.similar, 1, torch.where(distance > 0, -short / distance, 0)
-            )
-            grad_u = self._gradient(self._by_left, c, u, v)
-            grad_v = self._gradient(self._by_right, c, v, u)
-        result: Tensor = _WithGradient.apply(  # type: ignore[no-untyped-call]
-            loss, u, v, grad_u, grad_v
-        )
-        return result
-
-    def _distances(self, u: Tensor, v: Tensor) -> Tensor:
-        """Return the Euclidean distance of every pair, computed block by block."""
-        distance = torch.empty(len(self.left), dtype=u.dtype, device=u.device)
-        for start in range(0, len(self.left), _BLOCK_PAIRS):
-            block = slice(start, start + _BLOCK_PAIRS)
-            difference = u.index_select(0, self.left[block])
-            difference -= v.index_select(0, self.right[block])
-            torch.linalg.vector_norm(difference, dim=1, out=distance[block])
-        return distance
-
-    def _gradient(self, sparsity: "_Sparsity", c: Tensor, own: Tensor, other: Tensor) -> Tensor:
-        """Return diag(C 1) · own − C · other."""
-        c = c[sparsity.order]
-        row_sums = torch.zeros(len(own), dtype=own.dtype, device=own.device)
-        row_sums.index_add_(0, sparsity.rows, c)
-        return row_sums[:, None] * own - sparsity.matrix(c, (len(own), len(other))) @ other
-
-    @cached_property
-    def _by_left(self) -> "_Sparsity":
-        return _Sparsity.of(self.left, self.right)
-
-    @cached_property
-    def _by_right(self) -> "_Sparsity":
-        return _Sparsity.of(self.right, self.left)
+_Ints = NDArray[np.int64]
+Cost: TypeAlias = "Callable[[Tensor, Tensor, PairBatch], Tensor]"
+"""Outputs of both sides and their pairs → a sum over pairs."""
 
 
 @dataclass(frozen=True, eq=False)
-class _Sparsity:
-    """Sparsity pattern of a matrix with compressed rows; values change at every evaluation."""
+class PairBatch:
+    """Pairs of the rows of two sides: all of them, or listed ones.
 
-    order: Tensor
-    rows: Tensor
-    columns: Tensor
-
-    @classmethod
-    def of(cls, rows: Tensor, columns: Tensor) -> "_Sparsity":
-        order = torch.argsort(rows, stable=True)
-        return cls(order, rows[order], columns[order].int())
-
-    def matrix(self, values: Tensor, shape: tuple[int, int]) -> Tensor:
-        row_numbers = torch.arange(shape[0] + 1, device=values.device)
-        starts = torch.searchsorted(self.rows, row_numbers).int()
-        with warnings.catch_warnings():
-            # Torch warns at every such matrix that the interface is in beta state.
-            warnings.simplefilter("ignore", UserWarning)
-            return torch.sparse_csr_tensor(starts, self.columns, values, shape)
-
-
-@dataclass(frozen=True, eq=False)
-class DensePairs:
-    """Every row of one side paired with every row of the other.
-
-    Args:
-        similar: Boolean, shape (n, m), or the probability of similarity. With probabilities the
-            loss is its expectation.
-        mask: Boolean, same shape; a pair that is False is neither similar nor dissimilar. By
-            default all pairs count.
-        totals: Numbers of similar and dissimilar pairs in the full matrix, if this is a shard.
+    Attributes:
+        similar: 1 for similar pairs and 0 for others, or the probability of similarity; shape
+            (n, m) for all pairs, (p,) for listed ones.
+        dissimilar: The same for dissimilar pairs; a pair that is 0 in both does not count.
+        index: Row numbers of listed pairs, shape (2, p); None for all pairs.
     """
 
     similar: Tensor
-    mask: Tensor | None = None
-    totals: tuple[float, float] | None = None
+    dissimilar: Tensor
+    index: Tensor | None = None
+
+    @classmethod
+    def listed(cls, left: Tensor, right: Tensor, similar: Tensor) -> "PairBatch":
+        """Return pairs of row numbers, in the order of the left rows, in which they are read.
+
+        Args:
+            left: Rows of the left side, shape (p,).
+            right: Rows of the right side, shape (p,).
+            similar: Boolean, shape (p,).
+        """
+        order = torch.argsort(left, stable=True)
+        weight = similar[order].float()
+        return cls(weight, 1 - weight, torch.stack([left, right])[:, order])
 
     @cached_property
     def counts(self) -> tuple[float, float]:
-        """Numbers of similar and dissimilar pairs in the full matrix."""
-        if self.totals is not None:
-            return self.totals
-        n_similar = float(self._masked_similar.sum())
-        n_pairs = float(self.similar.numel() if self.mask is None else self.mask.sum())
-        return n_similar, n_pairs - n_similar
-
-    @property
-    def _masked_similar(self) -> Tensor:
-        return self.similar if self.mask is None else self.similar * self.mask
-
-    @cached_property
-    def has_positive(self) -> Tensor:
-        """Boolean, shape (n,): rows with at least one similar row."""
-        return self._masked_similar.sum(dim=1) > 0
-
-    @cached_property
-    def transposed(self) -> "DensePairs":
-        """The same pairs with their sides exchanged."""
-        mask = None if self.mask is None else self.mask.T.contiguous()
-        return DensePairs(self.similar.T.contiguous(), mask)
-
-    def shard(self, rows: slice) -> "DensePairs":
-        """Return some of the rows; their pairs have the weights of the full matrix."""
-        mask = None if self.mask is None else self.mask[rows]
-        return DensePairs(self.similar[rows], mask, self.counts)
-
-    def to(self, device: torch.device) -> "DensePairs":
-        """Return the pairs on a device."""
-        if self.similar.device == device:
-            return self
-        mask = None if self.mask is None else self.mask.to(device)
-        return replace(self, similar=self.similar.to(device), mask=mask)
-
-    def contrastive(self, u: Tensor, v: Tensor, *, margin: float, sums: bool = False) -> Tensor:
-        r"""Return `losses.contrastive` of all pairs.
-
-        One matrix product gives all distances: $\|u - v\|^2 = \|u\|^2 + \|v\|^2 - 2 u^\top v$.
-        """
-        pull, push = _pair_weights(self.counts, sums)
-        # What remains of the distance of two equal rows is rounding error without a direction.
-        rounding = 4 * u.shape[1] * torch.finfo(u.dtype).eps
-        with torch.no_grad():
-            loss = torch.zeros((), dtype=u.dtype, device=u.device)
-            grad_u = torch.empty_like(u)
-            grad_v = torch.zeros_like(v)
-            v_squared = v.square().sum(dim=1)
-            step = max(1, _BLOCK_CELLS // max(1, len(v)))
-            for start in range(0, len(u), step):
-                rows = slice(start, start + step)
-                block = u[rows]
-                block_squared = block.square().sum(dim=1)[:, None]
-                squared = torch.addmm(v_squared, block, v.T, alpha=-2).add_(block_squared)
-                squared = torch.nn.functional.threshold(squared, rounding, 0.0, inplace=True)
-                cost, c = self._block_cost(rows, squared, margin, pull, push)
-                loss += cost
-                grad_u[rows] = torch.addmm(c.sum(dim=1)[:, None] * block, c, v, alpha=-1)
-                grad_v += torch.addmm(c.sum(dim=0)[:, None] * v, c.T, block, alpha=-1)
-        result: Tensor = _WithGradient.apply(  # type: ignore[no-untyped-call]
-            loss, u, v, grad_u, grad_v
+        """Numbers of similar and of dissimilar pairs, $|P|$ and $|N|$; at least a tiny one."""
+        similar, dissimilar = (
+            max(float(kind.sum(dtype=torch.float64)), 1e-9)
+            for kind in (self.similar, self.dissimilar)
         )
-        return result
+        return similar, dissimilar
 
-    def _block_cost(
-        self, rows: slice, squared: Tensor, margin: float, pull: float, push: float
-    ) -> tuple[Tensor, Tensor]:
-        """Return cost and coefficients c of a block; overwrites its squared distances."""
-        attract, repel = self._masks(rows, squared.dtype)
-        cost = 0.5 * pull * torch.dot(squared.view(-1), attract.view(-1))
-        distance = squared.sqrt_()
-        short = (margin - distance).clamp_(min=0)
-        pushed = short * repel
-        cost += 0.5 * push * torch.dot(pushed.view(-1), short.view(-1))
-        c = pushed.div_(distance.clamp_(min=_MIN_DISTANCE)).mul_(-push).add_(attract, alpha=pull)
-        return cost, c
+    def over_similar(self, values: Tensor) -> Tensor:
+        """Sum values over the similar pairs."""
+        return torch.dot(self.similar.to(values.dtype).view(-1), values.reshape(-1))
 
-    def _masks(self, rows: slice, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Return weights of similarity and dissimilarity, both 0 for masked pairs."""
-        if self.similar.numel() > _MAX_CACHED_CELLS:
-            return self._float_masks(rows, dtype)
-        attract, repel = self._cached_masks
-        return attract[rows].to(dtype), repel[rows].to(dtype)
+    def over_dissimilar(self, values: Tensor) -> Tensor:
+        """Sum values over the dissimilar pairs."""
+        return torch.dot(self.dissimilar.to(values.dtype).view(-1), values.reshape(-1))
+
+    def squared_distances(self, u: Tensor, v: Tensor) -> Tensor:
+        r"""Return $\|u_i - v_j\|^2$ of every pair; equal rows have no slope.
+
+        All pairs take one matrix product, $\|u\|^2 + \|v\|^2 - 2 u^\top v$, whose rounding error is
+        no distance.
+        """
+        if self.index is not None:
+            return threshold(_Distances.apply(u, v, self), 0.0, _TINY)  # type: ignore[no-untyped-call]
+        squared = torch.addmm(v.square().sum(dim=1), u, v.T, alpha=-2)
+        squared = squared + u.square().sum(dim=1)[:, None]
+        return threshold(squared, 4 * u.shape[1] * torch.finfo(u.dtype).eps, _TINY)
+
+    def sum(self, cost: Cost, u: Tensor, v: Tensor) -> Tensor:
+        """Return the cost of all pairs, added up over blocks that fit into the cache."""
+        if self.index is not None or self.similar.numel() <= _BLOCK:
+            return cost(u, v, self)
+        total: Tensor = _InBlocks.apply(u, v, cost, self)  # type: ignore[no-untyped-call]
+        return total
+
+    def blocks(self) -> "list[tuple[slice, PairBatch]]":
+        """Return some rows of the left side at a time, with all of their pairs."""
+        n, m = self.similar.shape
+        size = max(1, _BLOCK // m)
+        slices = [slice(start, start + size) for start in range(0, n, size)]
+        return [(rows, PairBatch(self.similar[rows], self.dissimilar[rows])) for rows in slices]
+
+    def to(self, device: torch.device) -> "PairBatch":
+        """Return the pairs on a device."""
+        index = None if self.index is None else self.index.to(device)
+        return PairBatch(self.similar.to(device), self.dissimilar.to(device), index)
 
     @cached_property
-    def _cached_masks(self) -> tuple[Tensor, Tensor]:
-        # Converting booleans takes longer than the rest of the loss, so small masks are kept.
-        is_boolean = self.similar.dtype == torch.bool
-        return self._float_masks(slice(None), torch.float32 if is_boolean else self.similar.dtype)
-
-    def _float_masks(self, rows: slice, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        attract = self.similar[rows].to(dtype, copy=True)
-        repel = 1 - attract
-        if self.mask is not None:
-            attract *= self.mask[rows]
-            repel *= self.mask[rows]
-        return attract, repel
+    def _matrices(self) -> tuple["_Matrix", "_Matrix"]:
+        """Listed pairs as entries of a sparse matrix, by their left and by their right rows."""
+        assert self.index is not None  # noqa: S101 - of listed pairs only
+        return _Matrix.of(self.index), _Matrix.of(self.index.flip(0))
 
 
-PairSet: TypeAlias = DensePairs | PairList
-
-
-class _WithGradient(torch.autograd.Function):
-    """A loss whose gradient with respect to two matrices was computed beside it."""
+class _InBlocks(torch.autograd.Function):
+    """A sum over blocks of pairs, whose gradient is computed with each block."""
 
     @staticmethod
-    def forward(
-        ctx: Any,  # noqa: ANN401
-        loss: Tensor,
-        u: Tensor,
-        v: Tensor,
-        grad_u: Tensor,
-        grad_v: Tensor,
-    ) -> Tensor:
-        ctx.save_for_backward(grad_u, grad_v)
-        return loss.clone()
+    def forward(ctx: Any, u: Tensor, v: Tensor, cost: Cost, pairs: PairBatch) -> Tensor:  # noqa: ANN401
+        own = [side.detach().requires_grad_() for side in (u, v)]
+        total = u.new_zeros(())
+        with torch.enable_grad():
+            for rows, block in pairs.blocks():
+                value = cost(own[0][rows], own[1], block)
+                value.backward()  # type: ignore[no-untyped-call]
+                total += value.detach()
+        ctx.save_for_backward(*(side.grad for side in own))
+        return total
 
     @staticmethod
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-        grad_u, grad_v = ctx.saved_tensors
-        return None, upstream * grad_u, upstream * grad_v, None, None
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+        by_u, by_v = ctx.saved_tensors
+        return slope * by_u, slope * by_v, None, None
 
 
-def _pair_weights(counts: tuple[float, float], sums: bool) -> tuple[float, float]:
-    """Return the weights of a similar and of a dissimilar pair: 1/|P| and 1/|N|, or 1 for sums."""
-    if sums:
-        return 1.0, 1.0
-    n_similar, n_dissimilar = (max(count, 1e-9) for count in counts)
-    return 1 / n_similar, 1 / n_dissimilar
+class _Distances(torch.autograd.Function):
+    r"""Squared distances of listed pairs, with one sparse product per side as gradient.
+
+    With $C_{ij}$ the slopes of all pairs $(i, j)$, the gradient by $U$ is
+    $2 \operatorname{diag}(C \mathbf 1)\, U - 2 C V$: no row is gathered again.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, u: Tensor, v: Tensor, pairs: PairBatch) -> Tensor:  # noqa: ANN401
+        assert pairs.index is not None  # noqa: S101 - of listed pairs only
+        ctx.save_for_backward(u, v)
+        ctx.pairs = pairs
+        squared = u.new_empty(pairs.index.shape[1])
+        for start in range(0, len(squared), _GATHERED):
+            block = slice(start, start + _GATHERED)
+            left, right = pairs.index[:, block]
+            difference = u.index_select(0, left).sub_(v.index_select(0, right))
+            torch.sum(difference.square_(), dim=1, out=squared[block])
+        return squared
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+        u, v = ctx.saved_tensors
+        if not len(slope):
+            return torch.zeros_like(u), torch.zeros_like(v), None
+        left, right = ctx.pairs._matrices
+        return left.gradient(2 * slope, u, v), right.gradient(2 * slope, v, u), None
+
+
+class _Matrix(NamedTuple):
+    """A sparse matrix with an entry for each pair: their order in it, and compressed rows."""
+
+    order: Tensor
+    entries: Tensor
+
+    @classmethod
+    def of(cls, index: Tensor) -> "_Matrix":
+        order = torch.argsort(index[0], stable=True)
+        rows, columns = index[:, order]
+        n, m = (int(side.max()) + 1 for side in index)
+        starts = torch.searchsorted(rows, torch.arange(n + 1, device=rows.device)).int()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # that the interface is in beta state
+            zeros = torch.zeros(len(rows), device=rows.device)
+            return cls(order, torch.sparse_csr_tensor(starts, columns.int(), zeros, (n, m)))
+
+    def gradient(self, c: Tensor, own: Tensor, other: Tensor) -> Tensor:
+        """Return diag(C 1) · own − C · other, C the matrix with the values c of all pairs."""
+        C = self.entries.to(own.dtype)
+        C.values().copy_(c[self.order])
+        n, m = C.shape
+        product = C @ torch.cat([other[:m], other.new_ones(m, 1)], dim=1)
+        gradient = torch.zeros_like(own)
+        gradient[:n] = product[:, -1:] * own[:n] - product[:, :-1]
+        return gradient
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Rows of every modality that a step embeds, and the pairs of each relation among them."""
+
+    rows: Mapping[str, Tensor]
+    pairs: Sequence[PairBatch]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Batches:
+    """The batch of each step, which depends on seed, step and worker only.
+
+    Attributes:
+        data: Views and which of their rows are present.
+        relations: What is known about them.
+        size: Rows per step; with ``online``, similar and dissimilar pairs per step. None: all rows.
+        online: Draw pairs and read only their rows.
+        n_pairs: Numbers of similar and dissimilar pairs to draw from classes once; None: all pairs,
+            or drawn ones where there are too many.
+        all_pairs: Whether the loss compares each row with all others.
+        seed: Seed of all draws.
+        device: Where the tensors are.
+        worker: Number of this process; each draws batches of its own.
+    """
+
+    data: TrainingSet
+    relations: Sequence[Relation]
+    size: int | None
+    online: bool
+    n_pairs: tuple[int, int] | None
+    all_pairs: bool
+    seed: int
+    device: torch.device
+    worker: int = 0
+
+    def at(self, step: int) -> Batch:
+        """Return the batch of a step, counted from 1."""
+        if self.size is None:
+            return self._full
+        random = np.random.default_rng([self.seed, 2, step, self.worker])
+        used = [name for each in self.relations for name in (each.left, each.right)]
+        rows = (
+            dict.fromkeys(used, np.empty(0, np.int64)) if self.online else self._draw_rows(random)
+        )
+        drawn = [
+            relation.draw(self.size, random) if self.online or relation.is_listed else None
+            for relation in self.relations
+        ]
+        for relation, pairs in zip(self.relations, drawn, strict=True):
+            for column, name in enumerate((relation.left, relation.right)):
+                if pairs is not None:
+                    rows[name] = np.union1d(rows[name], pairs[0][:, column])
+        return self._batch(rows, drawn)
+
+    @cached_property
+    def _rows(self) -> dict[str, _Ints]:
+        """Rows that are present, of the modalities about which something is known."""
+        used = {name for each in self.relations for name in (each.left, each.right)}
+        return {
+            name: np.flatnonzero(self.data.present[name])
+            for name in self.data.views
+            if name in used
+        }
+
+    def _draw_rows(self, random: np.random.Generator) -> dict[str, _Ints]:
+        """Draw items of an aligned set with all their rows, or rows of each modality."""
+
+        def draw(rows: _Ints) -> _Ints:
+            size = min(self.size or len(rows), len(rows))
+            return np.sort(random.choice(rows, size, replace=False, shuffle=False))
+
+        if not self.data.aligned:
+            return {name: draw(rows) for name, rows in self._rows.items()}
+        items = draw(self._items)
+        return {name: items[self.data.present[name][items]] for name in self._rows}
+
+    @cached_property
+    def _items(self) -> _Ints:
+        return np.flatnonzero(np.any([self.data.present[name] for name in self._rows], axis=0))
+
+    @cached_property
+    def _full(self) -> Batch:
+        drawn = [
+            self._fixed_pairs(number, relation) for number, relation in enumerate(self.relations)
+        ]
+        return self._batch(self._rows, drawn)
+
+    def _fixed_pairs(self, number: int, relation: Relation) -> Drawn | None:
+        """Return the pairs that all steps share; None for all pairs of all rows."""
+        n_all = len(self._rows[relation.left]) * len(self._rows[relation.right])
+        is_large = n_all > MAX_ALL_PAIRS
+        if self.all_pairs and is_large:
+            raise DataError(
+                f"{relation.left}-{relation.right}: {n_all} pairs are too many to compare in every"
+                " step; use optimizer='adam', which compares the rows of a batch"
+            )
+        if self.all_pairs or not (relation.is_listed or self.n_pairs or is_large):
+            return None
+        seed = int(np.random.SeedSequence([self.seed, 5, number]).generate_state(1)[0])
+        return relation.sample(self.n_pairs or _DRAWN_PAIRS, seed)
+
+    def _batch(self, rows: Mapping[str, _Ints], drawn: Sequence[Drawn | None]) -> Batch:
+        """Read rows; pairs that were not drawn are all pairs of them."""
+        pairs = []
+        for relation, own in zip(self.relations, drawn, strict=True):
+            left, right = rows[relation.left], rows[relation.right]
+            if own is None or self.all_pairs:
+                pairs.append(PairBatch(*map(torch.from_numpy, relation.between(left, right))))
+                continue
+            sides = zip((left, right), own[0].T, strict=True)
+            i, j = (torch.from_numpy(np.searchsorted(rows, column)) for rows, column in sides)
+            pairs.append(PairBatch.listed(i, j, torch.from_numpy(own[1])))
+        return Batch(
+            {
+                name: read_rows(self.data.views[name], own, self.device)
+                for name, own in rows.items()
+            },
+            [own.to(self.device) for own in pairs],
+        )
+
+
+def read_rows(view: Any, rows: _Ints, device: torch.device) -> Tensor:  # noqa: ANN401 - lazy views
+    """Return rows of a view as a tensor."""
+    if not len(rows):
+        return torch.zeros(0, *view.shape[1:], device=device)
+    return torch.from_numpy(np.ascontiguousarray(view[rows], np.float32)).to(device)

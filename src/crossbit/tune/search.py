@@ -16,6 +16,7 @@ from crossbit._io.files import atomic_write, make_folders
 from crossbit._io.folders import dir_lock
 from crossbit._progress import OnStep, Step, log_progress
 from crossbit._validation import check_integer
+from crossbit.data import training_set
 from crossbit.data.dataset import Dataset
 from crossbit.errors import DataError
 from crossbit.hashers.base import Hasher
@@ -122,7 +123,7 @@ def search(
         data: Aligned training rows with labels. Never pass test rows.
         n_bits: Code length.
         space: Field → `Range`, `Choice` or plain value, or the path of a TOML file with them; see
-            `parse_space`. Default: `default_space`.
+            `parse_space`. Default: those of `default_space` that have an effect on these rows.
         fixed: Fields that all trials share; they are not searched.
         trials: Number of settings, including the default.
         folds: Number of folds.
@@ -150,11 +151,14 @@ def search(
     check_integer(seed, "seed")
     hasher = method_class(method)
     shared = {"n_bits": n_bits, "seed": seed, **(fixed or {})}
-    hasher.from_configuration(shared)
-    parsed = parse_space(default_space(hasher) if space is None else space, hasher)
-    searched = _without_fixed(parsed, shared)
+    default = hasher.from_configuration(shared)
+    validation = CrossValidation(data, folds, seed, supervise)
+    if space is None:
+        unused = default._unused(training_set(**supervise(data, seed)))
+        space = {name: d for name, d in default_space(hasher).items() if name not in unused}
+    searched = _without_fixed(parse_space(space, hasher), shared)
     sampler = Sampler(searched, folds, seed)
-    task = _Task(hasher, shared, searched, CrossValidation(data, folds, seed, supervise))
+    task = _Task(hasher, shared, searched, validation)
     if folder is not None:
         make_folders(folder)
     title = f"tuning {hasher.name()}"

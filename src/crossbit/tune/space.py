@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin
 
 import numpy as np
 
@@ -112,8 +112,8 @@ def default_space(method: str | type[Hasher]) -> dict[str, Range | Choice]:
     """Return the fields of a method that are searched by default.
 
     For the networks: margins, α, steepness, hidden layers, decay and input preprocessing. For any
-    other method: its numbers, from a tenth of the default to ten times it (counts: from a quarter
-    to four times), and its choices.
+    other method: its numbers, from a tenth of the default to ten times it within their limits
+    (counts: from a quarter to four times), and its choices.
 
     Example:
         >>> default_space("ccaitq")["power"]
@@ -148,13 +148,19 @@ def _around_default(name: str, type_: Any, default: Any) -> Range | Choice | Non
     """Return values around the default of a field if its type says what they may be."""
     if name == "inputs":
         return Choice(tuple(dict.fromkeys((default, *_INPUTS))))
+    least, most = 0.0, math.inf
+    if get_origin(type_) is Annotated:
+        type_, limits = get_args(type_)
+        least, most = limits.least, limits.most
     if default is MISSING or type_ not in (int, float, bool):
         return Choice(get_args(type_)) if get_origin(type_) is Literal else None
     if type_ is bool:
         return Choice((False, True))
     if type_ is int:
         return Range(max(1, default // 4), max(2, 4 * default), log=True, integer=True)
-    return Range(default / 10, default * 10, log=True) if default > 0 else Range(0.0, 1.0)
+    if not default > 0:
+        return Range(0.0, 1.0)
+    return Range(max(default / 10, least), min(default * 10, most), log=True)
 
 
 def parse_space(

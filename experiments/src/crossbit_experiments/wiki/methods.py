@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from crossbit.data import Dataset, training_set
 from crossbit.evaluation.evaluate import Evaluation
 from crossbit.hashers import HASHERS
+from crossbit.hashers.mmnn import MMNN
 from crossbit.inputs.logistic import fit_logistic
 from crossbit.linalg.cca import CCA
 from crossbit.metrics import (
@@ -55,18 +56,14 @@ _DIMENSIONS = 9  # canonical directions of CM and SCM: the ten topic weights of 
 _REGULARIZATION = 1e-4  # of the canonical directions
 _HIDDEN = (128,)  # the paper gives no width for this experiment; on shapes it is 128
 
-# The paper prints no margins for this experiment. A comment in its source has 49, 9 and 9, which
-# are probably the squares of 7, 3 and 3.
+_PRINTED_FIELDS = MMNN.printed_fields("wiki")
 LITERAL: dict[str, Any] = {
-    "inputs": "unit",
-    "optimizer": "cg",
-    "n_pairs": PAIRS,
-    "sums": True,
-    "validation": 0.0,
-    "beta": 1.0,
-    "steps": 200,
+    name: value
+    for name, value in _PRINTED_FIELDS.items()
+    if name not in ("n_bits", "hidden", "margin", "alpha")
 }
-MARGINS = {"image-text": 7.0, "image": 3.0, "text": 3.0}
+"""Fields that all networks of the paper share; `MMNN.as_printed` says what it leaves open."""
+MARGINS: dict[str, float] = _PRINTED_FIELDS["margin"]
 
 _FAMILY: dict[str, Any] = {"inputs": "unit", "optimizer": "lbfgs"}
 _FAMILY_MARGINS = ("71%", "90%")
@@ -114,6 +111,8 @@ def _literal() -> list[Method]:
                 fields |= {"margin": MARGINS, "alpha": 0.3}
             else:
                 fields |= {"margin": MARGINS["image-text"]}
+            if rule == "pairs":
+                del fields["n_pairs"]  # they are drawn here
             title = f"{_TITLES[name]} {layers.upper()}, {words}"
             method = _hashed(f"{key}-{reading}", title, name, paper, **fields)
             if rule == "pairs":

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from crossbit._validation import check_integer, check_matrix
 from crossbit.errors import DataError
 from crossbit.features.extractor import Extractor, RawInput, Rows
+from crossbit.features.kmeans import k_means, nearest
 from crossbit.features.shape.mesh import Mesh
 from crossbit.features.shape.spectrum import (
     HeatPatches,
@@ -19,7 +20,6 @@ from crossbit.features.shape.spectrum import (
     heat_kernel_signature,
     scale_invariant_signature,
 )
-from crossbit.linalg.kmeans import k_means, nearest
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
