@@ -54,7 +54,7 @@ def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def learned(gallery: Path) -> LearnResult:
-    hasher = RankedCCA(n_bits=32, steps=50)
+    hasher = RankedCCA(n_bits=32, regularization=0.3)
     return learn(
         gallery / "pictures",
         gallery / "captions.jsonl",
