@@ -110,13 +110,15 @@ def test_a_file_that_does_not_hold_codes_is_a_format_error(
             Codes.load(tmp_path / "codes")
 
 
-def test_codes_name_the_model_that_made_them() -> None:
+def test_codes_name_the_model_that_made_them(tmp_path: Path) -> None:
     model = HashModel({"image": [Affine(np.eye(3), np.zeros(3))]}, n_bits=3)
     codes = model.encode("image", np.eye(3))
     assert codes.model == model.fingerprint()
     assert codes[1].model == codes[:2].model == codes.model
     assert codes == Codes.pack(codes.unpack())  # the model does not count in a comparison
     assert codes.truncate(2).model is None
+    codes.save(tmp_path / "a.codes")
+    assert Codes.load(tmp_path / "a.codes").model == codes.model
 
 
 def test_empty_codes(tmp_path: Path) -> None:

@@ -144,15 +144,16 @@ class Codes:
         return f"Codes({len(self)} × {self.n_bits} bits)"
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the codes to one file, atomically."""
-        ArrayFile.write(Path(path), FORMAT, {"n_bits": self.n_bits}, {"words": self.words})
+        """Write the codes and the fingerprint of their model to one file, atomically."""
+        meta = {"n_bits": self.n_bits, "model": self.model}
+        ArrayFile.write(Path(path), FORMAT, meta, {"words": self.words})
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
         """Load a file of codes, memory-mapped; raise a `FormatError` if it is corrupted."""
         file = ArrayFile.read(Path(path), FORMAT)
         try:
-            return cls(file.arrays["words"], file.meta["n_bits"])
+            return cls(file.arrays["words"], file.meta["n_bits"], model=file.meta.get("model"))
         except (KeyError, TypeError, DataError) as error:
             raise FormatError(f"{path}: the header does not describe codes ({error})") from error
 

@@ -250,6 +250,7 @@ def test_wrong_values_are_refused(method: str, field: str) -> None:
         ("hidden", (0,)),
         ("hidden", {"image": (4, 0)}),
         ("beta", (1, 2, 3)),
+        ("beta", 0.0),
         ("validation", 5.0),
         ("optimizer", "nonsense"),
     ],

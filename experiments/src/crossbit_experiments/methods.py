@@ -13,7 +13,7 @@ import numpy as np
 from crossbit._progress import OnStep, Step
 from crossbit.data import Dataset
 from crossbit.evaluation.evaluate import Evaluation, Protocol, split_rows
-from crossbit.evaluation.results import environment
+from crossbit.evaluation.results import environment, peak_memory
 from crossbit.hashers import Hasher
 from crossbit.metrics import AveragePrecision
 from crossbit.tune import Supervise, Trial, by_labels, compare
@@ -222,18 +222,9 @@ def _run(
             "environment": environment(),
             "seconds": round(time.perf_counter() - began, 2),
             "cpu_seconds": round(time.process_time() - cpu_began, 2),
-            "peak_gib": _peak_gib(),
+            "peak_gib": peak_memory(),
         },
     )
-
-
-def _peak_gib() -> float | None:
-    """Peak memory of this process in GiB; None where the system does not report it."""
-    try:
-        import resource
-    except ImportError:  # pragma: no cover - not on Windows
-        return None
-    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 2)
 
 
 def _fit(method: Method, data: Dataset, store: RunStore, n_bits: int, seed: int, name: str) -> Any:  # noqa: ANN401 - a HashModel

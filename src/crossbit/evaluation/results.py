@@ -3,6 +3,7 @@
 import os
 import platform
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -91,7 +92,7 @@ def write_result(
         "environment": environment(),
         "seconds": seconds,
         "cpu_seconds": cpu_seconds,
-        "peak_gib": _peak_memory(),
+        "peak_gib": peak_memory(),
     }
     if stages:
         result["stages"] = [stage.to_dict() for stage in stages]
@@ -165,10 +166,11 @@ def _processor() -> str:
     return next(names, platform.processor())
 
 
-def _peak_memory() -> float | None:
+def peak_memory() -> float | None:
     """Return the peak memory of this process in GiB; None where the system does not report it."""
     try:
         import resource
     except ImportError:  # pragma: no cover - not on Windows
         return None
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    unit = 1 if sys.platform == "darwin" else 2**10  # macOS counts bytes, others KiB
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30

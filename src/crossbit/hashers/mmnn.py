@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 import numpy as np
 
 from crossbit._progress import OnStep, Step
-from crossbit._validation import BelowOne, check_known
+from crossbit._validation import BelowOne, Positive, check_known
 from crossbit.codes import prefix_lengths
 from crossbit.data.relations import Relation, relations
 from crossbit.data.training_set import TrainingSet
@@ -167,7 +167,7 @@ class MMNN(Hasher):
     hidden: tuple[int, ...] | dict[str, tuple[int, ...]] = ()
     alpha: float | Literal["auto"] | dict[str, float] = 0.3
     margin: float | str | dict[str, float | str] = "auto"
-    beta: float = 1.0
+    beta: Positive = 1.0
     loss: str = "contrastive"
     temperature: float | None = None
     sums: bool = False

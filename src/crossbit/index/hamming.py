@@ -140,14 +140,14 @@ class HammingIndex:
         search = Search(
             self._intact_segments(), self.n_bits, ids=ids, threads=threads, method=method
         )
-        if weights is None and budget is None:
-            return search.nearest(queries, k)
-        if weights is None and budget is not None:
-            matches, radii, gaps = search.certified(queries, k, **budget.limits(self._calibration))
-            return budget.certify(matches, radii, gaps, self._calibration)
-        if weights is None or budget is not None:
+        if weights is not None and budget is not None:
             raise DataError("a search has either weights or a budget, got both")
-        return search.weighted(queries, weights, k)
+        if weights is not None:
+            return search.weighted(queries, weights, k)
+        if budget is None:
+            return search.nearest(queries, k)
+        matches, radii, gaps = search.certified(queries, k, **budget.limits(self._calibration))
+        return budget.certify(matches, radii, gaps, self._calibration)
 
     def within(
         self,
