@@ -128,12 +128,6 @@ def test_empty_codes(tmp_path: Path) -> None:
     assert hamming(codes, codes).shape == (0, 0)
 
 
-def test_the_committed_file_of_format_1_stays_readable() -> None:
-    codes = Codes.load(Path(__file__).parent / "golden" / "format-1.codes")
-    expected = (np.arange(5 * 70).reshape(5, 70) % 3) == 0
-    np.testing.assert_array_equal(codes.unpack(), expected)
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [

@@ -1,4 +1,4 @@
-"""The application: renamed options, and commands of other distributions."""
+"""The application: commands of this package and of other distributions."""
 
 import subprocess
 import sys
@@ -12,75 +12,6 @@ import typer
 
 from crossbit.cli import app as app_module
 from crossbit.cli import main
-from crossbit.cli.app import RENAMED, _renamed_hint
-
-ROWS = [(command, old, new) for command, names in RENAMED.items() for old, new in names.items()]
-
-
-@pytest.mark.parametrize(("command", "old", "new"), ROWS, ids=lambda word: str(word))
-def test_a_renamed_option_is_answered_with_the_new_one(
-    command: str, old: str, new: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    if old == "OUT":
-        arguments = [*command.split(), "in.mat", "folder"]
-    elif old.startswith("-"):
-        arguments = [*command.split(), "somewhere", *old.split(), "value"]
-    else:
-        arguments = [*command.split(), old]
-    assert main(arguments) == 2
-    printed = capsys.readouterr().err
-    assert printed.startswith("crossbit: ")
-    assert printed.count("\n") == 1
-    assert new in printed
-    if old not in ("OUT", "-m"):
-        assert printed == f"crossbit: {old} is now {new}\n"
-
-
-@pytest.mark.parametrize(("command", "old", "new"), ROWS, ids=lambda word: str(word))
-def test_the_new_name_exists_and_the_old_one_does_not(command: str, old: str, new: str) -> None:
-    if command.startswith("reproduce"):
-        pytest.importorskip("crossbit_experiments")
-    words = command.split() + (new.split()[:1] if not new.startswith("-") else [])
-    group = typer.main.get_command(app_module.app)
-    with group.make_context("crossbit", [*words, "--help"], resilient_parsing=True) as context:
-        current = group
-        for word in words:
-            _, current, _ = current.resolve_command(context, [word])  # type: ignore[attr-defined]
-    options = {option for parameter in current.params for option in parameter.opts}
-    options |= {option for parameter in current.params for option in parameter.secondary_opts}
-    expected = next((word for word in new.split() if word.startswith("-")), None)
-    assert expected is None or expected in options
-    assert old not in options
-
-
-@pytest.mark.parametrize(
-    ("line", "hint"),
-    [
-        ("fit toy -m ccaitq --out x", "use --method ccaitq"),
-        ("fit toy -mccaitq --out x", "use --method ccaitq"),
-        ("search photos --among=text", "--among is now --target"),
-        ("data convert a.mat b.mat out", "crossbit data convert a.mat b.mat --out out"),
-        ("data convert a.mat --name x out", "crossbit data convert a.mat --out out"),
-        ("data synthetic toy -n 5", "crossbit data synthetic --out toy"),
-        ("data convert a.mat --out out", None),
-        ("data convert a.mat", None),
-        ("data convert a.mat --out out --licence free", "--licence is now --license"),
-        ("data convert OUT --out out", None),
-        ("data synthetic -o toy", None),
-        ("search photos -m text -- --among", None),
-        ("fit -m x --help", None),
-        ("reproduce wiki --out scale", None),
-        ("reproduce wiki --part=scarce", "--part scarce is now --part few-pairs"),
-        ("reproduce wiki --part table --part scarce", "--part scarce is now --part few-pairs"),
-        ("reproduce wiki --part few-pairs --out scarce", None),
-        ("reproduce flickr8k --pictures sift", "--pictures is now --encoder"),
-        ("", None),
-        ("--version", None),
-    ],
-)
-def test_hints(line: str, hint: str | None) -> None:
-    answer = _renamed_hint(line.split())
-    assert (answer is None) if hint is None else (answer is not None and hint in answer)
 
 
 def _install(monkeypatch: pytest.MonkeyPatch, **commands: str) -> None:

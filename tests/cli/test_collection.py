@@ -245,19 +245,6 @@ def test_an_interrupted_add_skips_nothing_after_a_backup_was_restored(
     assert stored(photos) == EXPECTED
 
 
-def test_the_progress_file_of_an_earlier_version_counts_only_for_rows_that_are_stored(
-    photos: Path, lines: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    settings = [None, "None", "id", ["text=tags"]]
-    stat = lines.stat()
-    key = json.dumps([str(lines.resolve()), stat.st_size, stat.st_mtime_ns, settings])
-    (photos / "adding.json").write_text(json.dumps({key: 20}))
-    assert run("add", photos, lines, "--column", "text=tags") == 0
-    assert "continuing" not in capsys.readouterr().err
-    assert stored(photos) == EXPECTED
-    assert not (photos / "adding.json").exists()
-
-
 def test_search_prints_json_lines(
     filled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -409,26 +396,6 @@ def test_import_says_which_kept_rows_it_leaves_out(
             assert printed.rstrip().endswith("--keep features")
 
 
-def test_an_export_of_the_first_format_is_imported_with_a_warning(
-    filled: Path,
-    model: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    assert run("export", filled) == 0
-    header, *items, _ = capsys.readouterr().out.splitlines()
-    fields = {**json.loads(header), "format": "crossbit.export/1"}
-    del fields["modalities"]
-    first = "\n".join([json.dumps(fields), *items, ""])
-    assert run("create", tmp_path / "copy", "-M", model) == 0
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(first.encode())))
-    assert run("import", tmp_path / "copy", "-") == 0
-    assert "standard input: format 'crossbit.export/1' has no checksum" in caplog.text
-    assert stored(tmp_path / "copy") == stored(filled)
-
-
 def test_get_prints_items_and_names_missing_ones(
     filled: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -552,7 +519,7 @@ REFUSED = [
     (("delete", "{photos}"), "name the items: give their ids, or --ids-file with one id per line"),
     (
         ("import", "{photos}", "{lines}"),
-        "format None in its first line; expected 'crossbit.export/2', 'crossbit.export/1' or",
+        "format None in its first line; expected 'crossbit.export/2' or",
     ),
     (
         ("create", "{photos}", "-M", "{model}"),

@@ -105,12 +105,6 @@ def test_a_terminal_gets_images(folder: Path, capsys: pytest.CaptureFixture[str]
     assert captured.get().count("▀") == 2 * 9 * 18
 
 
-def test_a_report_of_the_first_edition_is_read(capsys: pytest.CaptureFixture[str]) -> None:
-    golden = Path(__file__).parents[1] / "golden" / "first_edition" / "learnt" / "collection"
-    demo._print_quality(golden)
-    assert "text → image" in capsys.readouterr().out
-
-
 def test_without_espeak_it_runs_with_two_modalities_and_says_how_to_get_the_third(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -381,8 +381,6 @@ def test_features_are_kept_in_their_type_and_shape(tmp_path: Path) -> None:
         assert collection.check() == []
     with pytest.raises(DataError, match="keep must be 'scores', 'features', both or None, got 'x'"):
         Collection.create(tmp_path / "d", model(0), keep="x")
-    with pytest.raises(DataError, match="keep_features=True is now keep='features'"):
-        Collection.create(tmp_path / "d", model(0), keep_features=True)
 
 
 def test_invalid_paths_are_refused(tmp_path: Path) -> None:
@@ -468,36 +466,6 @@ def test_a_forked_process_must_open_its_own(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-
-
-def test_a_collection_of_the_first_format_can_be_read(tmp_path: Path) -> None:
-    golden = Path(__file__).parent.parent / "golden" / "collection-1"
-    shutil.copytree(golden, tmp_path / "c")
-    with Collection.open(tmp_path / "c") as collection:
-        items = {
-            item.id: (
-                item.payload,
-                {name: code.to_bytes().tobytes().hex() for name, code in item.codes.items()},
-            )
-            for item in collection
-        }
-        assert items == {
-            "a": ({"year": 2001, "tags": ["x", "y"]}, {"image": "e00e", "text": "2302"}),
-            "b": ({"year": 2002}, {"image": "e008", "text": "f709"}),
-            3: ({}, {"text": "dc0c"}),
-            "only text": ({"year": 2001, "título": "ñandú"}, {"text": "d40d"}),
-        }
-        both = collection.model.modalities
-        hits = collection.search("text", [[1, 1]], target=both, filter={"year": 2001})[0]
-        assert [(hit.id, hit.distance, hit.modality) for hit in hits] == [
-            ("only text", 4, "text"),
-            ("a", 7, "image"),
-        ]
-        stats = collection.stats()
-        assert (stats.fields, stats.features, stats.generation) == (("year",), "float16", 4)
-        assert collection.check() == []
-        collection.upgrade(collection.model)
-        assert len(collection) == 4
 
 
 def test_items_are_iterated_in_order_of_arrival(tmp_path: Path) -> None:

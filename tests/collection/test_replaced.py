@@ -267,25 +267,6 @@ def test_an_index_file_without_a_nonce_is_rebuilt(tmp_path: Path) -> None:
         assert len(collection.search("text", X[:1], k=50)[0]) == 40
 
 
-def test_a_collection_of_the_first_format_gets_nonces(tmp_path: Path) -> None:
-    golden = Path(__file__).parent.parent / "golden" / "collection-1"
-    shutil.copytree(golden, tmp_path / "c")
-    with Collection.open(tmp_path / "c") as collection:
-        expected = collection.search("text", [[1, 1]], k=5)
-        assert collection._store._state().nonce == 0  # type: ignore[attr-defined]
-        collection.compact()
-        assert collection._store._state().nonce > 0  # type: ignore[attr-defined]
-        assert collection.search("text", [[1, 1]], k=5) == expected
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        Collection.open(tmp_path / "c") as collection,
-    ):
-        patch.setattr(index_cache, "build_index", lambda *_: pytest.fail("built again"))
-        assert collection.search("text", [[1, 1]], k=5) == expected
-        patch.undo()
-        assert collection.check() == []
-
-
 @pytest.mark.parametrize("is_updated", [False, True], ids=["unchanged", "updated in memory"])
 def test_an_index_file_truncated_while_mapped_is_rebuilt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_updated: bool

@@ -1,6 +1,5 @@
 """Evaluation of models between all modalities, protocols and result files."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,6 @@ from crossbit import CCAITQ, LSH, Codes, DataError, Dataset, FormatError, mean_a
 from crossbit._io.files import ArrayFile
 from crossbit.data import synthetic
 from crossbit.evaluation import (
-    Protocol,
     default_protocol,
     evaluate_model,
     format_direction,
@@ -19,8 +17,6 @@ from crossbit.evaluation import (
     write_result,
 )
 from crossbit.metrics import same_class
-
-GOLDEN_RESULTS = Path(__file__).parents[1] / "golden" / "first_edition" / "results"
 
 
 def test_every_direction_has_the_value_of_the_metric() -> None:
@@ -148,16 +144,6 @@ def test_the_suffix_of_codes_is_reserved(tmp_path: Path) -> None:
     evaluation = evaluate_model(LSH(n_bits=8).fit(**data.fit_arguments("train")), data)
     with pytest.raises(DataError, match=r"a\.codes: the suffix \.codes is reserved"):
         write_result(tmp_path / "a.codes", evaluation, card={}, dataset={}, seconds=0.0)
-
-
-def test_protocols_of_the_first_edition_get_the_current_field_names() -> None:
-    path = GOLDEN_RESULTS / "lsh-16-0.json"
-    stored = json.loads(path.read_text())["protocol"]
-    protocol = read_result(path)["protocol"]
-    assert protocol["train_split"] == stored["learnt_from"]
-    assert protocol["include_self"] == stored["own_row"]
-    assert protocol["primary_measure"] == "mAP"
-    assert protocol.keys() >= Protocol(name="any").to_dict().keys()
 
 
 def test_a_direction_is_formatted_with_an_arrow() -> None:

@@ -1,9 +1,8 @@
-"""The application: commands of this package, plug-in commands, and hints for renamed options.
+"""The application: commands of this package and of plug-ins.
 
 A command's module is imported when the command runs, so that ``crossbit --help`` is fast.
 """
 
-from collections.abc import Iterator, Sequence
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points, version
 from inspect import getdoc
@@ -89,49 +88,9 @@ _PLUGINS = "crossbit.commands"
 _INSTALL = {"reproduce": ("crossbit-experiments", "pip install ./experiments")}
 """Plug-in command → its distribution, and how to install it from a clone of the repository."""
 
-RENAMED = {
-    "fit": {"-m": "--method"},
-    "tune": {"-m": "--method"},
-    "learn": {"-m": "--method", "--held-out": "--test-size", "--hold-out": "--test-names"},
-    "encode": {"--id": "--id-column"},
-    "create": {"--keep-features": "--keep features"},
-    "evaluate": {"-k": "--at", "--drop-own": "--exclude-self"},
-    "score": {"-k": "--at", "--keep-own": "--include-self"},
-    "add": {"--id": "--id-column", "--ids": "--ids-file", "--view": "--column"},
-    "delete": {"--file": "--ids-file"},
-    "search": {"--among": "--target", "--where": "--filter", "--rescore": "--rerank"},
-    "annotate": {
-        "--from": "--target",
-        "--where": "--filter",
-        "--tags": "--max-tags",
-        "--neighbours": "--neighbors",
-    },
-    "serve": {"--media": "--images", "--name": "--allowed-host"},
-    "demo": {"--folder": "--out"},
-    "data convert": {"OUT": "--out", "--licence": "--license"},
-    "data synthetic": {"OUT": "--out"},
-    "reproduce": {
-        "photographs": "flickr8k --part qualitative",
-        "pages": "docs",
-        "scale": "capacity",
-    },
-    "reproduce wiki": {"--part scarce": "--part few-pairs"},
-    "reproduce shapegoogle": {"--part scarce": "--part few-pairs"},
-    "reproduce flickr8k": {"--pictures": "--encoder"},
-}
-"""Command → option, option with a value, positional argument or subcommand of the first edition →
-its new name."""
-
 
 class _CommandGroup(TyperGroup):
-    """The top-level group: answers renamed options, and imports plug-ins only when they run."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - click
-        """Stop with a hint if a renamed option is used."""
-        if hint := _renamed_hint(args):
-            typer.echo(f"crossbit: {hint}", err=True)
-            raise typer.Exit(2)
-        return super().parse_args(ctx, args)
+    """The top-level group; imports plug-ins only when they run."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401
         """Return the names of all commands."""
@@ -195,69 +154,6 @@ def _load_plugin(entry: EntryPoint) -> Any:  # noqa: ANN401 - a command of vendo
         ) from error
     command.name = entry.name
     return command
-
-
-def _renamed_hint(arguments: Sequence[str]) -> str | None:
-    """Return a sentence about the first renamed option, argument or subcommand; None without one.
-
-    Example:
-        >>> _renamed_hint(["search", "photos", "--among", "text"])
-        '--among is now --target'
-    """
-    command = " ".join(arguments[:2])
-    if command not in RENAMED:
-        command = " ".join(arguments[:1])
-    names = RENAMED.get(command, {})
-    rest = list(arguments[len(command.split()) :])
-    # After -- everything is positional; a request for help is never an error.
-    if "--" in rest:
-        rest = rest[: rest.index("--")]
-    if {"-h", "--help"} & set(rest):
-        return None
-    if "OUT" in names and (hint := _out_hint(command, rest)):
-        return hint
-    words = [part for argument in rest for part in _split_option(argument)]
-    for position, option in enumerate(words):
-        setting = " ".join(words[position : position + 2])
-        old = setting if setting in names else option
-        if old not in names or old == "OUT" or (not old.startswith("-") and position > 0):
-            continue
-        if old == "-m":
-            value = " ".join(words[position + 1 : position + 2])
-            return f"-m means --modality in all commands now; use --method {value}".rstrip()
-        return f"{old} is now {names[old]}"
-    return None
-
-
-def _split_option(argument: str) -> list[str]:
-    """Split an option from the value that is written together with it: --at=10, -k10."""
-    if argument.startswith("--"):
-        return argument.split("=", 1)
-    if argument.startswith("-") and len(argument) > 2:
-        return [argument[:2], argument[2:]]
-    return [argument]
-
-
-def _out_hint(command: str, rest: list[str]) -> str | None:
-    """Return a hint for an output folder that is given as the last positional argument."""
-    positional = list(_positional(rest))
-    if any(argument.startswith(("-o", "--out")) for argument in rest):
-        return None
-    *inputs, out = positional or [""]
-    if not out or (command == "data convert" and not inputs):
-        return None
-    files = " ".join([*inputs, "--out", out])
-    return f"the output folder is now --out: crossbit {command} {files}"
-
-
-def _positional(arguments: Sequence[str]) -> Iterator[str]:
-    """Yield arguments that are neither options nor their values; every option takes a value."""
-    remaining = iter(arguments)
-    for argument in remaining:
-        if not argument.startswith("-"):
-            yield argument
-        elif "=" not in argument:
-            next(remaining, None)
 
 
 app = typer.Typer(

@@ -4,7 +4,6 @@ import dataclasses
 import hashlib
 import json
 from array import array
-from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
@@ -104,7 +103,7 @@ def _add(
             reader = dataclasses.replace(reader, spool=Path(scratch) / "input.jsonl")
             spool_standard_input(Path(scratch) / "input.jsonl")
         progress = _Progress(target, source, settings)
-        start = progress.load(reader)
+        start = progress.load()
         if start is None:
             if not replace:
                 _check_new(target, reader)
@@ -178,24 +177,10 @@ class _Progress:
                 [str(path.resolve()), stat.st_size, stat.st_mtime_ns, settings], sort_keys=True
             )
         self._name = f"add/{hashlib.sha256(self._key.encode()).hexdigest()[:32]}"
-        # Earlier versions kept a file in the folder.
-        self._file = Path(collection.path) / "adding.json"
 
-    def load(self, reader: ItemReader) -> int | None:
+    def load(self) -> int | None:
         """Return how many rows are in the collection already; None if no add was interrupted."""
-        if not self._key:
-            return None
-        position = self._collection.bookmark(self._name)
-        return self._load_file(reader) if position is None else position
-
-    def _load_file(self, reader: ItemReader) -> int | None:
-        """Read the file of an earlier version, which may belong to another state of the items."""
-        try:
-            rows = int(json.loads(self._file.read_text())[self._key])
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
-        ids = [id_ for _, id_ in islice(reader.numbered_ids(), rows)]
-        return rows if len(ids) == rows and None not in self._collection.get(ids) else None
+        return self._collection.bookmark(self._name) if self._key else None
 
     def at(self, rows: int) -> tuple[str, int] | None:
         """Return the bookmark to store with the rows before this one."""
@@ -210,7 +195,6 @@ class _Progress:
         """Delete the bookmark: everything has been added."""
         if self._key:
             self._collection.upsert([], bookmark=(self._name, None))
-            self._file.unlink(missing_ok=True)
 
 
 def _check_new(collection: Collection, reader: ItemReader) -> None:

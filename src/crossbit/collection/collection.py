@@ -68,7 +68,6 @@ class Collection(Maintenance):
         *,
         keep: str | Iterable[str] | None = None,
         timeout: float = 30.0,
-        keep_features: object = None,
     ) -> Self:
         """Create an empty collection.
 
@@ -80,10 +79,9 @@ class Collection(Maintenance):
                 `search` can rerank, or ``"features"`` (the rows that are encoded, as float16),
                 which `upgrade` encodes with another model, or both.
             timeout: Seconds to wait for another writer, or for the server.
-            keep_features: Former name of ``keep="features"``; refused.
         """
         check_model(model)
-        kept = check_keep(keep, keep_features)
+        kept = check_keep(keep)
         store = store_class(path)
         if kept and not store.capabilities.keeps_rows:
             raise DataError(

@@ -9,7 +9,7 @@
 
 The first line names the model, by its fingerprint. Then comes one line per item, its codes in
 hexadecimal. The last line holds the number of items and the SHA-256 of all bytes before it, so that
-a truncated or modified file is detected. Format 1 has neither the modalities nor the last line.
+a truncated or modified file is detected.
 
 A collection that keeps scores or features exports format 3, whose first line lists them under
 ``keep``. Items then also have ``scores``, int8 in hexadecimal, and ``features``, lists of numbers.
@@ -17,7 +17,6 @@ A collection that keeps scores or features exports format 3, whose first line li
 
 import hashlib
 import json
-import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, BinaryIO
@@ -34,9 +33,7 @@ from crossbit.collection.payloads import MAX_PAYLOAD, check_ids, payloads_to_jso
 from crossbit.collection.types import Item
 from crossbit.errors import DataError, FormatError
 
-_LOG = logging.getLogger(__name__)
 FORMAT = "crossbit.export/2"
-_FIRST_FORMAT = "crossbit.export/1"
 _KEPT_FORMAT = "crossbit.export/3"
 _MAX_LINE = 8 * MAX_PAYLOAD  # bytes: a character may be escaped, and codes come on top
 OnItems = Callable[[int], None]
@@ -132,13 +129,6 @@ def import_items(
             f"{name}: its codes come from another model than that of {collection.path};"
             " add the items from their features instead: crossbit add"
         )
-    if header.format == _FIRST_FORMAT:
-        _LOG.warning(
-            "%s: format %r has no checksum, so a truncated file is not detected; export again with"
-            " this version",
-            name,
-            _FIRST_FORMAT,
-        )
     for batch in batches(export.items(header), BATCH):
         check_ids([item.id for item in batch])
     count = 0
@@ -155,16 +145,14 @@ class _ExportHeader:
     """First line of an export.
 
     Args:
-        format: Name and version of the format.
         model: Fingerprint of the model that made the codes.
         n_bits: Length of a code.
-        modalities: Names that codes can have; None in format 1, which does not list them.
+        modalities: Names that codes can have.
     """
 
-    format: str
     model: str
     n_bits: int
-    modalities: frozenset[str] | None
+    modalities: frozenset[str]
 
 
 class _Export:
@@ -183,19 +171,16 @@ class _Export:
         """Return the first line."""
         self._file.seek(0)
         record = self._parse(1, self._file.readline(_MAX_LINE))
-        known = (FORMAT, _FIRST_FORMAT, _KEPT_FORMAT)
-        if record.get("format") not in known:
+        if record.get("format") not in (FORMAT, _KEPT_FORMAT):
             raise FormatError(
                 f"{self._name}: format {record.get('format')!r} in its first line; expected"
-                f" {', '.join(map(repr, known[:-1]))} or {known[-1]!r}"
+                f" {FORMAT!r} or {_KEPT_FORMAT!r}"
             )
         try:
-            names = record["modalities"] if record["format"] != _FIRST_FORMAT else None
             return _ExportHeader(
-                record["format"],
                 str(record["model"]),
                 check_bits(record["n_bits"]),
-                None if names is None else frozenset(map(check_modality, names)),
+                frozenset(map(check_modality, record["modalities"])),
             )
         except (KeyError, TypeError, DataError) as error:
             raise FormatError(f"{self._name}: the first line is corrupted ({error!r})") from error
@@ -208,17 +193,16 @@ class _Export:
         count = 0
         while line := self._file.readline(_MAX_LINE):
             record = self._parse(count + 2, line)
-            if header.format != _FIRST_FORMAT and record.keys() == {"items", "sha256"}:
+            if record.keys() == {"items", "sha256"}:
                 self._check_end(record, count, digest.hexdigest())
                 return
             yield self._item(count + 2, record, header)
             digest.update(line)
             count += 1
-        if header.format != _FIRST_FORMAT:
-            raise FormatError(
-                f"{self._name}: truncated after {count} items: the last line must hold their number"
-                " and checksum; nothing was imported, export again"
-            )
+        raise FormatError(
+            f"{self._name}: truncated after {count} items: the last line must hold their number"
+            " and checksum; nothing was imported, export again"
+        )
 
     def _check_end(self, record: dict[str, Any], count: int, digest: str) -> None:
         if record != {"items": count, "sha256": digest}:
@@ -281,7 +265,7 @@ class _Export:
 
     @staticmethod
     def _code(modality: str, digits: str, header: _ExportHeader) -> Codes:
-        if header.modalities is not None and modality not in header.modalities:
+        if modality not in header.modalities:
             raise DataError(f"the first line does not list the modality {modality!r}")
         raw = np.frombuffer(bytes.fromhex(digits), np.uint8)
         return Codes.from_bytes(raw[None], header.n_bits, model=header.model)

@@ -63,13 +63,8 @@ class KeptRows:
         return len(self.codes)
 
 
-def check_keep(keep: str | Iterable[str] | None, keep_features: object = None) -> tuple[str, ...]:
+def check_keep(keep: str | Iterable[str] | None) -> tuple[str, ...]:
     """Return what a new collection shall keep, in a fixed order."""
-    if keep_features is not None:
-        raise DataError(
-            f"keep_features={keep_features!r} is now keep='features', which stores float16;"
-            " keep='scores' stores what rerank_by='scores' needs"
-        )
     names = [keep] if isinstance(keep, str) else list(keep or ())
     if unknown := [name for name in names if name not in _KEPT]:
         raise DataError(f"keep must be 'scores', 'features', both or None, got {unknown[0]!r}")

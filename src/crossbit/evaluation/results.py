@@ -21,16 +21,6 @@ FORMAT = "crossbit.result/1"
 CODES_FORMAT = "crossbit.result-codes/1"
 CODES_SUFFIX = ".codes"
 
-# Field names and values of protocols in files of the first edition.
-_OLD_PROTOCOL_FIELDS = {
-    "learnt_from": "train_split",
-    "learned_from": "train_split",
-    "own_row": "include_self",
-}
-_OLD_PROTOCOL_VALUES = {
-    "name": {"wiki/learnt-base": "wiki/learned-base", "nus/labelled": "nus/labeled"},
-}
-
 
 def format_direction(direction: str | tuple[str, str]) -> str:
     """Return a direction for tables and figures.
@@ -114,26 +104,14 @@ def _write_codes(path: Path, evaluation: Evaluation) -> None:
 
 
 def read_result(path: Path) -> dict[str, Any]:
-    """Read a result file; protocols of the first edition get the current field names.
+    """Read a result file.
 
     Raises:
         FormatError: The file is truncated or has another format version.
     """
     result = read_json(path)
     check_version(path, result.get("format") if isinstance(result, dict) else None, FORMAT)
-    if isinstance(result.get("protocol"), dict):
-        result["protocol"] = _current_protocol(result["protocol"])
     return dict(result)
-
-
-def _current_protocol(stored: Mapping[str, Any]) -> dict[str, Any]:
-    protocol = {_OLD_PROTOCOL_FIELDS.get(key, key): value for key, value in stored.items()}
-    for key, renamed in _OLD_PROTOCOL_VALUES.items():
-        if key in protocol:
-            protocol[key] = renamed.get(protocol[key], protocol[key])
-    # In old files the first measure is the primary one by position only.
-    protocol.setdefault("primary_measure", next(iter(protocol.get("measures", {})), None))
-    return protocol
 
 
 def environment() -> dict[str, str]:

@@ -23,7 +23,6 @@ class AckMarker:
     """
 
     _FORMAT = struct.Struct("<16sqI")  # UUID of the collection, generation, CRC-32
-    _FIRST_FORMAT = struct.Struct("<qI")  # without the UUID
 
     def __init__(self, database: Database) -> None:
         self.path = database.path.with_name("acknowledged")
@@ -52,10 +51,8 @@ class AckMarker:
         finally:
             os.close(descriptor)
 
-    def read(self) -> tuple[str | None, int] | None:
+    def read(self) -> tuple[str, int] | None:
         """Return the recorded UUID and generation; None if there is no marker.
-
-        The UUID is None in a marker of the first format.
 
         Raises:
             FormatError: The marker is corrupted.
@@ -67,27 +64,23 @@ class AckMarker:
         if len(raw) == self._FORMAT.size and zlib.crc32(raw[:-4]) == self._FORMAT.unpack(raw)[2]:
             uuid, generation, _ = self._FORMAT.unpack(raw)
             return uuid.hex(), generation
-        if len(raw) == self._FIRST_FORMAT.size:
-            generation, checksum = self._FIRST_FORMAT.unpack(raw)
-            if zlib.crc32(raw[:-4]) == checksum:
-                return None, generation
         raise FormatError(f"{self.path}: does not match its checksum")
 
-    def read_valid(self) -> tuple[str | None, int] | None:
+    def read_valid(self) -> tuple[str, int] | None:
         """Return the same, and None also for a corrupted marker: `find_problems` reports it."""
         try:
             return self.read()
         except FormatError:
             return None
 
-    def check(self, recorded: tuple[str | None, int] | None, state: DbState) -> None:
+    def check(self, recorded: tuple[str, int] | None, state: DbState) -> None:
         """Raise an error if a database lacks acknowledged writes.
 
         Args:
             recorded: The marker, read before the database.
             state: State of the database.
         """
-        if recorded is None or not self.is_of(recorded, state):
+        if recorded is None or recorded[0] != state.uuid:
             return
         acknowledged = recorded[1]
         if acknowledged > state.generation:
@@ -98,8 +91,3 @@ class AckMarker:
                 f" {database.name}; restore both files from a backup, or delete {self.path} to"
                 " continue without those writes"
             )
-
-    @staticmethod
-    def is_of(recorded: tuple[str | None, int], state: DbState) -> bool:
-        """Return whether a marker may belong to the collection of a state."""
-        return recorded[0] in (None, state.uuid)

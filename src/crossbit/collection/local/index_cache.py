@@ -308,8 +308,6 @@ class IndexCache:
         """Save an index, delete older files, and return it memory-mapped from the new file."""
         if self._database.read_only or not self._database.is_in_place:
             return part
-        if not part.nonce:  # the file could not be trusted
-            return part
         path = self.folder / f"{part.table}.{part.generation}.index"
         try:
             self.folder.mkdir(exist_ok=True)

@@ -172,7 +172,7 @@ def _check_model(folder: Path, database: Database) -> Iterator[Finding]:
 def _check_marker(marker: AckMarker, state: DbState, *, read_only: bool) -> Iterator[Finding]:
     try:
         recorded = marker.read()
-        if recorded is None or marker.is_of(recorded, state):
+        if recorded is None or recorded[0] == state.uuid:
             return
         problem = f"{marker.path}: belongs to another collection"
     except CrossbitError as error:

@@ -16,10 +16,7 @@ from crossbit.collection import rerank
 from crossbit.errors import DataError, FormatError
 from crossbit.model.hashmodel import HashModel
 
-FORMAT = "crossbit.collection/3"
-_WITHOUT_SCORES = "crossbit.collection/2"  # still written by collections that keep no scores
-# The first has no nonces and no upgrade_start.
-_READABLE = ("crossbit.collection/1", _WITHOUT_SCORES, FORMAT)
+FORMAT = "crossbit.collection/4"
 DATABASE = "items.sqlite"
 MODEL = "model"
 _PAGE_BYTES = 4096
@@ -52,10 +49,6 @@ FIELD = (
     " WITHOUT ROWID"
 )
 
-# Fields of `DbState` that the file format calls by another name.
-_STORED_NAMES = {"uuid": "birth", "model_version": "epoch", "feature_type": "keep"}
-_FIELD_NAMES = {stored: name for name, stored in _STORED_NAMES.items()}
-
 
 @dataclass(frozen=True)
 class DbState:
@@ -72,7 +65,7 @@ class DbState:
         fields: Payload field → number of its table ``field_<number>``.
         generation: Number of writes so far.
         nonce: Random number of this generation, which no other history of the collection shares, as
-            that of a copy that was written independently; 0 if unknown.
+            that of a copy that was written independently.
         log_start: The table ``changes`` is complete for later generations.
         log_nonce: Nonce of the generation ``log_start``.
         upgrade_start: Generation at which a running upgrade began; the log of changes is kept from
@@ -111,23 +104,18 @@ class DbState:
         if not isinstance(text, str) or zlib.crc32(text.encode()) != checksum:
             raise corrupted(connection, "the table 'state' does not match its checksum")
         values: dict[str, Any] = json.loads(text)
-        if (stored_format := values.pop("format", None)) not in _READABLE:
-            check_version(_path_of(connection), stored_format, FORMAT)
+        check_version(_path_of(connection), values.pop("format", None), FORMAT)
         try:
             values["features"] = {
                 name: (number, tuple(shape)) for name, (number, shape) in values["features"].items()
             }
-            return cls(**{_FIELD_NAMES.get(name, name): value for name, value in values.items()})
+            return cls(**values)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise corrupted(connection, f"the table 'state' is incomplete ({error})") from error
 
     def write(self, connection: sqlite3.Connection) -> None:
         """Store the state, effective when the transaction commits."""
-        values = {_STORED_NAMES.get(name, name): value for name, value in asdict(self).items()}
-        if self.scores is None:  # readable by earlier versions
-            del values["scores"]
-        stored_format = _WITHOUT_SCORES if self.scores is None else FORMAT
-        text = json.dumps({"format": stored_format, **values})
+        text = json.dumps({"format": FORMAT, **asdict(self)})
         connection.execute("REPLACE INTO state VALUES (1, ?, ?)", (text, zlib.crc32(text.encode())))
 
     def allocate(self, names: Iterable[str]) -> tuple["DbState", dict[str, int]]:

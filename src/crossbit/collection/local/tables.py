@@ -327,16 +327,13 @@ def _parse_change(
     entry: Any,  # noqa: ANN401 - a corrupted file may hold values of any type
     checksum: Any,  # noqa: ANN401
 ) -> tuple[int, RowNumbers] | None:
-    """Return nonce and runs of a logged change; None if it is corrupted.
-
-    The first format has no nonces, and thus an even number of integers.
-    """
+    """Return nonce and runs of a logged change; None if it is corrupted."""
     if not isinstance(entry, bytes) or zlib.crc32(entry, generation & _LOW) != checksum:
         return None
-    if len(entry) % 8:
+    if len(entry) % 16 != 8:
         return None
     numbers = np.frombuffer(entry, "<i8").astype(np.int64)
-    return (int(numbers[0]), numbers[1:]) if len(numbers) % 2 else (0, numbers)
+    return int(numbers[0]), numbers[1:]
 
 
 def _no_blobs(width: int) -> tuple[RowNumbers, Blobs]:

@@ -14,7 +14,7 @@ from crossbit.collection.filters import matches_all
 from crossbit.collection.local.index_cache import IndexView
 from crossbit.collection.local.kept import KeptTables, rerank_candidates
 from crossbit.collection.local.payload_index import PayloadIndex
-from crossbit.collection.local.schema import DbState, corrupted, new_nonce
+from crossbit.collection.local.schema import DbState, corrupted
 from crossbit.collection.local.tables import RowNumbers, Tables
 from crossbit.collection.store import Query, WriteBatch
 from crossbit.collection.types import Hit, Id, Item, Payload, Proof, ProvenHits
@@ -71,8 +71,7 @@ class Transaction:
         for (name,) in self.connection.execute(sql).fetchall():
             if name.startswith(("codes_", "features_", "scores_")) and name not in used:
                 self.connection.execute(f"DROP TABLE {name}")
-        nonce = self.state.nonce or new_nonce()  # a collection of the first format gets its first
-        self.set_state(replace(self.state, nonce=nonce, upgrade_start=None))
+        self.set_state(replace(self.state, upgrade_start=None))
 
     # --- writing ---
 
