@@ -13,6 +13,7 @@ from crossbit import BATCH, CMFH, DJSRH, HASHERS, SCRATCH, DataError, SCMSeq, Se
 from crossbit.data import synthetic
 from crossbit.data.training_set import TrainingSet, training_set
 from crossbit.evaluation import evaluate_model
+from crossbit.hashers import Run
 from crossbit.hashers._items import Items, unit_rows
 from crossbit.hashers.dch import discrete_codes
 from crossbit.linalg.itq import signs
@@ -129,7 +130,7 @@ def test_discrete_codes_are_a_local_maximum(seed: int, bits: int) -> None:
 def test_batch_codes_agree_with_the_labels() -> None:
     """Items of one class share a code almost everywhere, those of two classes do not."""
     items = items_of(random_data(n=90))
-    B = BATCH(n_bits=12)._codes(items, np.random.default_rng(0), None)
+    B = BATCH(n_bits=12)._codes(items, Run())
     products = B @ B.T / 12
     same = items.labels @ items.labels.T > 0
     assert products[same].mean() > 0.8
@@ -222,7 +223,7 @@ def test_the_first_bit_of_scm_has_the_largest_correlation() -> None:
 
 def test_seph_separates_classes_in_expectation() -> None:
     labels = np.eye(3, dtype=np.float32)[np.arange(45) % 3]
-    H = SePH(n_bits=8)._codes(labels, np.random.default_rng(0), None)
+    H = SePH(n_bits=8)._codes(labels, np.random.default_rng(0), Run())
     bits = H >= 0
     distances = (bits[:, None] != bits).sum(axis=2)
     same = labels @ labels.T > 0

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,9 +9,8 @@ import pytest
 from numpy.typing import NDArray
 
 from crossbit import CCAITQ, HASHERS, Codes, Hasher, HashModel, Pairs
-from crossbit._progress import OnStep
 from crossbit.data import TrainingSet, training_set
-from crossbit.hashers import _selection
+from crossbit.hashers import Run, _selection
 from crossbit.hashers._selection import (
     Verdict,
     by_counterparts,
@@ -38,9 +36,7 @@ class Marked(Hasher):
     title: ClassVar[str] = "for tests"
     supervision: ClassVar[frozenset[str]] = frozenset()
 
-    def _learn(
-        self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
-    ) -> HashModel:
+    def _learn(self, data: TrainingSet, run: Run) -> HashModel:
         bits = np.where(np.arange(self.n_bits) == self.mark, 1.0, -1.0)
         encoders = {
             name: [Affine(np.zeros((view.shape[1], self.n_bits)), bits)]
@@ -267,4 +263,4 @@ def test_all_captions_of_an_item_are_left_out_and_one_is_scored(turned: bool) ->
         training.views["image"][ends[:, 0], 0],
         owner[training.views["text"][ends[:, 1], 0].astype(int)],
     )
-    CCAITQ(n_bits=4)._learn(training, checkpoint=None, on_step=None)
+    CCAITQ(n_bits=4)._learn(training, Run())

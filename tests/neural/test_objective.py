@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from crossbit import MMNN, DataError, Pairs
 from crossbit.data import TrainingSet, training_set
 from crossbit.data.relations import relations
+from crossbit.hashers import Run
 from crossbit.model import Affine, Tanh
 from crossbit.neural import losses
 from crossbit.neural.pairs import Batches, PairBatch
@@ -200,4 +201,4 @@ def test_nothing_to_learn_from_is_refused() -> None:
     hasher = MMNN(n_bits=6, alpha=0.0, validation=0.0)
     data = make_data(labels={"image": LABELS})
     with pytest.raises(DataError, match="nothing to learn from"):
-        hasher._learn(data, checkpoint=None, on_step=None)
+        hasher._learn(data, Run())

@@ -10,9 +10,9 @@ from importlib.metadata import EntryPoint, entry_points
 from pkgutil import iter_modules
 
 from crossbit.hashers._extend import extend
-from crossbit.hashers.base import HASHERS, Hasher
+from crossbit.hashers.base import HASHERS, Hasher, Run
 
-__all__ = ["HASHERS", "Hasher", "extend"]
+__all__ = ["HASHERS", "Hasher", "Run", "extend"]
 
 for _module in iter_modules(__path__):
     if not _module.name.startswith("_"):

@@ -13,7 +13,7 @@ from crossbit.data.correspondence import group_rows
 from crossbit.data.labels import is_known
 from crossbit.data.sampling import hold_out
 from crossbit.data.training_set import TrainingSet
-from crossbit.hashers.base import Hasher
+from crossbit.hashers.base import Hasher, Run
 from crossbit.linalg import Ints, Matrix
 from crossbit.metrics import AveragePrecision, from_labels, rank_codes
 from crossbit.metrics.counterparts import reciprocal_ranks
@@ -59,7 +59,7 @@ def choose(candidates: Mapping[str, Hasher], folds: Iterator[Fold], judge: Judge
     values: dict[str, list[Matrix]] = {name: [np.empty(0)] for name in candidates}
     for training, left_out in folds:
         for name, hasher in candidates.items():
-            model = hasher._learn(training, checkpoint=None, on_step=None)
+            model = hasher._learn(training, Run())
             codes = {
                 modality: model.encode(modality, view) for modality, view in left_out.views.items()
             }

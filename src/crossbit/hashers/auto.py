@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import product
 from os import PathLike
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -28,7 +27,7 @@ from crossbit.hashers._selection import (
     fifth,
     halves,
 )
-from crossbit.hashers.base import HASHERS, Hasher
+from crossbit.hashers.base import HASHERS, Hasher, Run
 from crossbit.hashers.batch import BATCH
 from crossbit.hashers.ccaitq import CCAITQ
 from crossbit.hashers.dch import DCH
@@ -154,9 +153,7 @@ whichever finds counterparts of held-out rows better; of more than 2,000 rows `R
                 unused[name] = f"this data is learned by {' or '.join(names)}, without this option"
         return unused
 
-    def _learn(
-        self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
-    ) -> HashModel:
+    def _learn(self, data: TrainingSet, run: Run) -> HashModel:
         note = {}
         usable = self._without_few_labels(data)
         if usable is not data:
@@ -165,7 +162,7 @@ whichever finds counterparts of held-out rows better; of more than 2,000 rows `R
         route = self._route(usable)
         method = route.method
         with training_threads(usable.n_values, torch="torch" in method.libraries):
-            model = method._learn(route.prepared.data, checkpoint=checkpoint, on_step=on_step)
+            model = method._learn(route.prepared.data, run)
         card = {"chosen": method.name(), "settings": method.configuration()}
         if route.prepared.summary:
             card["inputs"] = dict(route.prepared.summary)

@@ -2,7 +2,7 @@
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from os import PathLike
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from crossbit._progress import OnStep, log_progress
+from crossbit._progress import OnStep, StepCounter, log_progress
 from crossbit._threads import training_threads
 from crossbit._validation import (
     CountOrZero,
@@ -33,6 +33,26 @@ HASHERS: dict[str, type["Hasher"]] = {}
 """Name → class of every method; filled when `crossbit.hashers` is imported."""
 _BUILT_IN = f"{__package__}."
 _LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Run:
+    """Progress callback and checkpoint of one training run.
+
+    Args:
+        on_step: Receives every step.
+        checkpoint: File that stores the progress; training resumes from it if it exists.
+    """
+
+    on_step: OnStep | None = None
+    checkpoint: Path | None = None
+
+    def steps(self, n: int) -> Iterator[int]:
+        """Count from 0 to ``n`` − 1 and report each step when it is done."""
+        report = StepCounter(self.on_step, n)
+        for number in range(n):
+            yield number
+            report()
 
 
 @dataclass(kw_only=True)
@@ -129,7 +149,7 @@ class Hasher(ABC):
         threads = training_threads(self._n_values(data), torch="torch" in self.libraries)
         with log_progress(title, _LOG, on_step, verbose=verbose) as report, threads:
             prepared = self._prepare(data)
-            learned = self._learn(prepared.data, checkpoint=path, on_step=report)
+            learned = self._learn(prepared.data, Run(report, path))
         model = prepared.in_front_of(learned)
         card = {"method": self.name(), "fields": self.configuration(), "data": _summary(data)}
         if prepared.summary:
@@ -157,9 +177,7 @@ class Hasher(ABC):
         }
 
     @abstractmethod
-    def _learn(
-        self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
-    ) -> HashModel:
+    def _learn(self, data: TrainingSet, run: Run) -> HashModel:
         """Learn a model of prepared features from validated data."""
 
     def _check_fields(self) -> None:

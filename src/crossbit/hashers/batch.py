@@ -1,16 +1,14 @@
 """Asymmetric discrete cross-modal hashing (BATCH)."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
-from crossbit._progress import OnStep, StepCounter
 from crossbit._validation import Fraction
 from crossbit.data.training_set import TrainingSet
 from crossbit.hashers._items import Items, factor, unit_rows
-from crossbit.hashers.base import Hasher
+from crossbit.hashers.base import Hasher, Run
 from crossbit.linalg import Matrix
 from crossbit.linalg.itq import signs
 from crossbit.model.hashmodel import HashModel
@@ -62,23 +60,19 @@ class BATCH(Hasher):
     title: ClassVar[str] = "asymmetric discrete codes from labels, regressed on kernel features"
     supervision: ClassVar[frozenset[str]] = frozenset({"labels"})
 
-    def _learn(
-        self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
-    ) -> HashModel:
-        random = np.random.default_rng(self.seed)
+    def _learn(self, data: TrainingSet, run: Run) -> HashModel:
         items = Items.labeled(data)
-        B = self._codes(items, random, on_step)
-        return items.model(items.ridge(B, self.decay), self.n_bits)
+        return items.model(items.ridge(self._codes(items, run), self.decay), self.n_bits)
 
-    def _codes(self, items: Items, random: np.random.Generator, on_step: OnStep | None) -> Matrix:
+    def _codes(self, items: Items, run: Run) -> Matrix:
+        random = np.random.default_rng(self.seed)
         n = len(items)
         r = self.n_bits
         G = unit_rows(items.labels)
         eta = (1 - self.label_weight) / len(items.views)
         B = signs(random.standard_normal((n, r)))
         V = random.standard_normal((n, r))
-        report = StepCounter(on_step, self.rounds)
-        for _ in range(self.rounds):
+        for _ in run.steps(self.rounds):
             Z = r * (G @ (G.T @ B)) + self.quantization * B
             Z += self.label_weight * items.labels @ factor(V, items.labels, _TINY).T
             for view in items.views.values():
@@ -87,5 +81,4 @@ class BATCH(Hasher):
             P, _, Qt = np.linalg.svd(Z - Z.mean(axis=0), full_matrices=False)
             V = np.sqrt(n) * (P @ Qt)
             B = signs(r * (G @ (G.T @ V)) + self.quantization * V)
-            report()
         return B

@@ -1,17 +1,15 @@
 """Canonical correlation analysis, rotated for quantization."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
-from crossbit._progress import OnStep
 from crossbit._validation import CountOrZero, present_rows
 from crossbit.data.correspondence import linked_rows
 from crossbit.data.sampling import hold_out
 from crossbit.data.training_set import TrainingSet
-from crossbit.hashers.base import Hasher
+from crossbit.hashers.base import Hasher, Run
 from crossbit.linalg.cca import CCA, Links, best_regularization
 from crossbit.linalg.itq import itq, random_rotation
 from crossbit.metrics.counterparts import reciprocal_rank
@@ -69,9 +67,7 @@ class CCAITQ(Hasher):
     supervision: ClassVar[frozenset[str]] = frozenset({"pairs", "aligned"})
     modalities: ClassVar[tuple[int, int | None]] = (2, None)
 
-    def _learn(
-        self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
-    ) -> HashModel:
+    def _learn(self, data: TrainingSet, run: Run) -> HashModel:
         links = linked_rows(data)
         regularization = self.regularization
         if regularization is None:
@@ -84,7 +80,7 @@ class CCAITQ(Hasher):
         }
         V = np.concatenate([X[name] @ W[name] for name in X])
         start = random_rotation(V.shape[1], self.n_bits, np.random.default_rng(self.seed))
-        R = itq(V, start, rounds=self.rounds, on_step=on_step)
+        R = itq(V, start, rounds=self.rounds, on_step=run.on_step)
         encoders = {
             name: projection_layers(cca.mean[name], W[name] @ R, X[name].std(axis=0)) for name in X
         }

@@ -1,15 +1,13 @@
 """Class codes, regressed on kernel features."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
-from crossbit._progress import OnStep
 from crossbit.codes import Codes, hamming
 from crossbit.data.training_set import TrainingSet
-from crossbit.hashers.base import Hasher
+from crossbit.hashers.base import Hasher, Run
 from crossbit.linalg import Matrix
 from crossbit.linalg.ridge import Ridge
 from crossbit.model.hashmodel import HashModel
@@ -52,9 +50,7 @@ class ClassRidge(Hasher):
     title: ClassVar[str] = "class codes regressed on kernel features: one linear solve"
     supervision: ClassVar[frozenset[str]] = frozenset({"labels"})
 
-    def _learn(
-        self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
-    ) -> HashModel:
+    def _learn(self, data: TrainingSet, run: Run) -> HashModel:
         random = np.random.default_rng(self.seed)
         one_hot = data.one_hot()
         codes = _spread_codes(next(iter(one_hot.values())).shape[1], self.n_bits, random)

@@ -1,16 +1,14 @@
 """Collective matrix factorization hashing (CMFH)."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
-from crossbit._progress import OnStep, StepCounter
 from crossbit._validation import Positive
 from crossbit.data.training_set import TrainingSet
 from crossbit.hashers._items import Items
-from crossbit.hashers.base import Hasher
+from crossbit.hashers.base import Hasher, Run
 from crossbit.linalg import Matrix
 from crossbit.model.hashmodel import HashModel
 
@@ -52,18 +50,14 @@ class CMFH(Hasher):
     supervision: ClassVar[frozenset[str]] = frozenset({"aligned"})
     modalities: ClassVar[tuple[int, int | None]] = (2, None)
 
-    def _learn(
-        self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
-    ) -> HashModel:
+    def _learn(self, data: TrainingSet, run: Run) -> HashModel:
         random = np.random.default_rng(self.seed)
         items = Items.aligned(data)
         V = random.random((len(items), self.n_bits))
         P: dict[str, Matrix] = {}
-        report = StepCounter(on_step, self.rounds)
-        for _ in range(self.rounds):
+        for _ in run.steps(self.rounds):
             P = items.ridge(V, self.decay / self.regression_weight)
             V = self._latent(items, V, P)
-            report()
         return items.model(P, self.n_bits)
 
     def _latent(self, items: Items, V: Matrix, P: dict[str, Matrix]) -> Matrix:

@@ -1,14 +1,13 @@
 """Cross-modality similarity-sensitive hashing: boosted pairs of half-spaces."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar, Literal
 
-from crossbit._progress import OnStep, StepCounter
+from crossbit._progress import StepCounter
 from crossbit._validation import Positive
 from crossbit.data.training_set import TrainingSet
 from crossbit.hashers._pairwise import Bit, Boosting, PairedRows, unused_counts
-from crossbit.hashers.base import Hasher
+from crossbit.hashers.base import Hasher, Run
 from crossbit.linalg import Matrix
 from crossbit.linalg.pca import singular_pairs
 from crossbit.model.hashmodel import HashModel
@@ -66,16 +65,14 @@ class CMSSH(Hasher):
     def _unused(self, data: TrainingSet) -> dict[str, str]:
         return unused_counts(data)
 
-    def _learn(
-        self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
-    ) -> HashModel:
+    def _learn(self, data: TrainingSet, run: Run) -> HashModel:
         rows = PairedRows.of(
             data, n_similar=self.n_similar, n_dissimilar=self.n_dissimilar, seed=self.seed
         )
         step = None if self.step == "adaboost" else self.step
         boosting = Boosting(rows.signs, rows.balanced_weights(), step=step, seed=[self.seed, 1])
         bits: list[Bit] = []
-        report = StepCounter(on_step, self.n_bits)
+        report = StepCounter(run.on_step, self.n_bits)
         while len(bits) < self.n_bits:
             bit = _leading_bit(rows, boosting.signed)
             if bit is None:

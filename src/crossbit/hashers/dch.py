@@ -1,15 +1,13 @@
 """Discriminative cross-modal hashing (DCH)."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
-from crossbit._progress import OnStep, StepCounter
 from crossbit.data.training_set import TrainingSet
 from crossbit.hashers._items import Items, factor
-from crossbit.hashers.base import Hasher
+from crossbit.hashers.base import Hasher, Run
 from crossbit.linalg import Matrix
 from crossbit.linalg.itq import signs
 from crossbit.model.hashmodel import HashModel
@@ -53,16 +51,13 @@ class DCH(Hasher):
     title: ClassVar[str] = "discrete codes that classify linearly, regressed on kernel features"
     supervision: ClassVar[frozenset[str]] = frozenset({"labels"})
 
-    def _learn(
-        self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
-    ) -> HashModel:
+    def _learn(self, data: TrainingSet, run: Run) -> HashModel:
         random = np.random.default_rng(self.seed)
         items = Items.labeled(data)
         n = len(items)
         B = signs(random.standard_normal((n, self.n_bits)))
         P = _regress(items, B)
-        report = StepCounter(on_step, self.rounds)
-        for _ in range(self.rounds):
+        for _ in run.steps(self.rounds):
             W = factor(B, items.labels, self.decay)
             Q = items.labels @ W.T
             for name, view in items.views.items():
@@ -70,7 +65,6 @@ class DCH(Hasher):
             before = B
             B = discrete_codes(B, Q, W)
             P = _regress(items, B)
-            report()
             if np.array_equal(B, before):
                 break
         return items.model(P, self.n_bits)

@@ -3,14 +3,13 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from typing import ClassVar
 
-from crossbit._progress import OnStep, StepCounter
+from crossbit._progress import StepCounter
 from crossbit._validation import Positive
 from crossbit.data.training_set import TrainingSet
 from crossbit.hashers._pairwise import Bit, Boosting, PairedRows, unused_counts
-from crossbit.hashers.base import Hasher
+from crossbit.hashers.base import Hasher, Run
 from crossbit.linalg import Matrix
 from crossbit.linalg.pca import singular_pairs
 from crossbit.model.hashmodel import HashModel
@@ -67,9 +66,7 @@ class DiffHash(Hasher):
     def _unused(self, data: TrainingSet) -> dict[str, str]:
         return unused_counts(data)
 
-    def _learn(
-        self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
-    ) -> HashModel:
+    def _learn(self, data: TrainingSet, run: Run) -> HashModel:
         rows = PairedRows.of(
             data, n_similar=self.n_similar, n_dissimilar=self.n_dissimilar, seed=self.seed
         )
@@ -77,7 +74,7 @@ class DiffHash(Hasher):
         if not directions:
             raise rows.no_bit_error("diffhash")
         bits: dict[int, Bit] = {}
-        report = StepCounter(on_step, self.n_bits)
+        report = StepCounter(run.on_step, self.n_bits)
         for first, direction in enumerate(directions):
             positions = range(first, self.n_bits, len(directions))
             for position, bit in zip(positions, self._bits(rows, direction, first), strict=False):

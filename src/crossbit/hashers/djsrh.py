@@ -1,16 +1,14 @@
 """Deep joint-semantics reconstructing hashing (DJSRH)."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
-from crossbit._progress import OnStep
 from crossbit._validation import Fraction, Positive
 from crossbit.data.training_set import TrainingSet
 from crossbit.errors import DataError
-from crossbit.hashers.base import Hasher
+from crossbit.hashers.base import Hasher, Run
 from crossbit.model.hashmodel import HashModel
 
 
@@ -63,9 +61,7 @@ class DJSRH(Hasher):
     modalities: ClassVar[tuple[int, int | None]] = (2, None)
     libraries: ClassVar[tuple[str, ...]] = ("torch",)
 
-    def _learn(
-        self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
-    ) -> HashModel:
+    def _learn(self, data: TrainingSet, run: Run) -> HashModel:
         from crossbit.neural.joint_semantics import JointSemantics
 
         complete = np.logical_and.reduce(list(data.present.values()))
@@ -87,4 +83,4 @@ class DJSRH(Hasher):
             learning_rate=self.learning_rate,
             seed=self.seed,
         )
-        return HashModel(training.train(features, self.n_bits, on_step), self.n_bits)
+        return HashModel(training.train(features, self.n_bits, run.on_step), self.n_bits)

@@ -1,7 +1,6 @@
 """Principal components, rotated for quantization."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -9,7 +8,7 @@ import numpy as np
 from crossbit._progress import OnStep
 from crossbit._validation import CountOrZero
 from crossbit.data.training_set import TrainingSet
-from crossbit.hashers.base import Hasher
+from crossbit.hashers.base import Hasher, Run
 from crossbit.linalg import Matrix
 from crossbit.linalg.itq import itq, random_rotation
 from crossbit.linalg.pca import principal
@@ -51,16 +50,14 @@ class ITQ(Hasher):
     title: ClassVar[str] = "principal components and a rotation, for one kind of embeddings"
     supervision: ClassVar[frozenset[str]] = frozenset()
 
-    def _learn(
-        self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
-    ) -> HashModel:
+    def _learn(self, data: TrainingSet, run: Run) -> HashModel:
         widths = {name: view.shape[1] for name, view in data.views.items()}
         encoders = {}
         for width in dict.fromkeys(widths.values()):
             names = [name for name in widths if widths[name] == width]
             X = np.concatenate([self._sample(data, name) for name in names])
             mean = X.mean(axis=0)
-            W = self._projection(X - mean, on_step if len(set(widths.values())) == 1 else None)
+            W = self._projection(X - mean, run.on_step if len(set(widths.values())) == 1 else None)
             for name in names:
                 encoders[name] = projection_layers(mean, W, X.std(axis=0))
         return HashModel({name: encoders[name] for name in widths}, self.n_bits)

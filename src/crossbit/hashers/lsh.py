@@ -1,14 +1,12 @@
 """Random hyperplanes."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
-from crossbit._progress import OnStep
 from crossbit.data.training_set import TrainingSet
-from crossbit.hashers.base import Hasher
+from crossbit.hashers.base import Hasher, Run
 from crossbit.model.hashmodel import HashModel
 from crossbit.model.layers import Affine
 
@@ -42,9 +40,7 @@ class LSH(Hasher):
     title: ClassVar[str] = "random hyperplanes: Hamming distances estimate angles, no training"
     supervision: ClassVar[frozenset[str]] = frozenset()
 
-    def _learn(
-        self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
-    ) -> HashModel:
+    def _learn(self, data: TrainingSet, run: Run) -> HashModel:
         encoders = {}
         for name, view in data.views.items():
             # One stream per width: equal widths share hyperplanes, and short codes are prefixes.

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations_with_replacement, product
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
@@ -17,7 +16,7 @@ from crossbit.data.relations import Relation, relations
 from crossbit.data.training_set import TrainingSet
 from crossbit.errors import DataError
 from crossbit.hashers._selection import leave_out, make_judge
-from crossbit.hashers.base import Hasher
+from crossbit.hashers.base import Hasher, Run
 from crossbit.inputs import Preparation, prepare
 from crossbit.model.hashmodel import HashModel
 
@@ -327,15 +326,13 @@ class MMNN(Hasher):
     def _prepare(self, data: TrainingSet) -> Preparation:
         return prepare(data, self._inputs_by_modality(data), self.seed, lazy=self.online)
 
-    def _learn(
-        self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
-    ) -> HashModel:
+    def _learn(self, data: TrainingSet, run: Run) -> HashModel:
         from crossbit.neural.networks import encode, to_model
         from crossbit.neural.training import Checkpoint
 
         near = tuple(found.pairs for found in data.neighbors.values())
         data = replace(data, pairs=(*data.pairs, *near), neighbors={})
-        runs = _Runs(self, Checkpoint(checkpoint, data, self.configuration()), on_step)
+        runs = _Runs(self, Checkpoint(run.checkpoint, data, self.configuration()), run.on_step)
         schedule = self._schedule(data)
         candidates = self._candidates()
         part, left_out, judge = data, data, None

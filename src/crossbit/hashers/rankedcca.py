@@ -3,19 +3,18 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
-from crossbit._progress import OnStep, StepCounter
+from crossbit._progress import StepCounter
 from crossbit._validation import CountOrZero, Positive, present_rows
 from crossbit.codes import prefix_lengths
 from crossbit.data.correspondence import Bags, group_rows
 from crossbit.data.sampling import row_batches
 from crossbit.data.training_set import TrainingSet
 from crossbit.hashers._ranking import Batch, Loss, info_nce, refine
-from crossbit.hashers.base import Hasher
+from crossbit.hashers.base import Hasher, Run
 from crossbit.inputs.counterparts import (
     MAX_AXES,
     N_DIRECTIONS,
@@ -96,13 +95,11 @@ class RankedCCA(Hasher):
     supervision: ClassVar[frozenset[str]] = frozenset({"pairs", "aligned"})
     modalities: ClassVar[tuple[int, int | None]] = (2, None)
 
-    def _learn(
-        self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
-    ) -> HashModel:
+    def _learn(self, data: TrainingSet, run: Run) -> HashModel:
         bags = group_rows(data)
         X = {name: np.asarray(view, np.float64) for name, view in data.views.items()}
         means = {name: bags[name].means(X[name]) for name in X}
-        report = StepCounter(on_step, self.steps)
+        report = StepCounter(run.on_step, self.steps)
         regularization, steps = self.regularization, self.steps
         if regularization is None:
             regularization, steps = self._choose(means, report)

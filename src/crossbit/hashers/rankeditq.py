@@ -2,19 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, ClassVar
 
 import numpy as np
 
-from crossbit._progress import OnStep, StepCounter
+from crossbit._progress import StepCounter
 from crossbit._validation import CountOrZero, Fraction, Limits, Positive
 from crossbit.codes import prefix_lengths
 from crossbit.data.neighbors import NeighborsArgument, find_neighbors, metric_rows
 from crossbit.data.sampling import hold_out
 from crossbit.data.training_set import TrainingSet
 from crossbit.hashers._ranking import Batch, log_softmax, rank_loss, refine
-from crossbit.hashers.base import Hasher
+from crossbit.hashers.base import Hasher, Run
 from crossbit.linalg import Floats, Ints, Matrix
 from crossbit.linalg.cca import CCA
 from crossbit.linalg.itq import nested_itq, signs
@@ -104,9 +103,7 @@ class RankedITQ(Hasher):
             return {"pair_weight": "no similar pairs are given"}
         return {}
 
-    def _learn(
-        self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
-    ) -> HashModel:
+    def _learn(self, data: TrainingSet, run: Run) -> HashModel:
         (name,) = data.views
         random = np.random.default_rng(self.seed)
         graph = _graph(data, name, random)
@@ -115,7 +112,7 @@ class RankedITQ(Hasher):
         regularization = self._choose(graph, centered, random)
         W = _directions(graph, centered, regularization, random)
         T = _embedding(centered if regularization is None else centered @ W, graph.unit)
-        M, bias = self._refine(graph, centered @ W[:, : self.n_bits], T, random, on_step)
+        M, bias = self._refine(graph, centered @ W[:, : self.n_bits], T, random, run)
         layers: list[Layer] = [Normalize()] if graph.unit else []
         # The mean is a separate layer, because large means would cost precision in the bias.
         layers += [
@@ -155,7 +152,7 @@ class RankedITQ(Hasher):
         projected: Matrix,
         T: Floats,
         random: np.random.Generator,
-        on_step: OnStep | None,
+        run: Run,
     ) -> tuple[Matrix, Floats]:
         """Train the affine layer; return its weight from projected rows, and its bias."""
         size = max(float(np.sqrt(np.square(projected).mean())), 1e-12)
@@ -186,7 +183,7 @@ class RankedITQ(Hasher):
             pull=self.pull,
             learning_rate=self.learning_rate,
             steps=self.steps,
-            report=StepCounter(on_step, self.steps),
+            report=StepCounter(run.on_step, self.steps),
         )
         return (R + change[0]) / size, bias[0]
 

@@ -1,15 +1,13 @@
 """Semantic correlation maximization, one bit after another (SCM-seq)."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
-from crossbit._progress import OnStep, StepCounter
 from crossbit.data.training_set import TrainingSet
 from crossbit.hashers._items import Items, ItemView, unit_rows
-from crossbit.hashers.base import Hasher
+from crossbit.hashers.base import Hasher, Run
 from crossbit.linalg import Matrix
 from crossbit.linalg.itq import signs
 from crossbit.linalg.pca import principal, singular_pairs
@@ -50,9 +48,7 @@ class SCMSeq(Hasher):
     supervision: ClassVar[frozenset[str]] = frozenset({"labels"})
     modalities: ClassVar[tuple[int, int | None]] = (2, 2)
 
-    def _learn(
-        self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
-    ) -> HashModel:
+    def _learn(self, data: TrainingSet, run: Run) -> HashModel:
         items = Items.labeled(data)
         G = unit_rows(items.labels)
         left, right = items.views.values()
@@ -63,12 +59,10 @@ class SCMSeq(Hasher):
         C *= self.n_bits
         W = np.empty((X.shape[1], self.n_bits))
         V = np.empty((Y.shape[1], self.n_bits))
-        report = StepCounter(on_step, self.n_bits)
-        for bit in range(self.n_bits):
+        for bit in run.steps(self.n_bits):
             # Without correlations that are left, every direction is as good as the first.
             W[:, bit], V[:, bit] = next(singular_pairs(C), (np.eye(len(W))[0], np.eye(len(V))[0]))
             C -= np.outer(X.T @ signs(X @ W[:, bit]), Y.T @ signs(Y @ V[:, bit]))
-            report()
         names = list(items.views)
         return items.model({names[0]: to_x @ W, names[1]: to_y @ V}, self.n_bits)
 

@@ -1,16 +1,14 @@
 """Scalable discrete matrix factorization hashing (SCRATCH)."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
-from crossbit._progress import OnStep, StepCounter
 from crossbit._validation import Positive
 from crossbit.data.training_set import TrainingSet
 from crossbit.hashers._items import Items, factor
-from crossbit.hashers.base import Hasher
+from crossbit.hashers.base import Hasher, Run
 from crossbit.linalg import Matrix
 from crossbit.linalg.itq import random_rotation, signs
 from crossbit.model.hashmodel import HashModel
@@ -59,22 +57,18 @@ class SCRATCH(Hasher):
     title: ClassVar[str] = "matrix factorization of kernel features and labels, rotated to codes"
     supervision: ClassVar[frozenset[str]] = frozenset({"labels"})
 
-    def _learn(
-        self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
-    ) -> HashModel:
+    def _learn(self, data: TrainingSet, run: Run) -> HashModel:
         random = np.random.default_rng(self.seed)
         items = Items.labeled(data)
         V = random.standard_normal((len(items), self.n_bits))
         R = random_rotation(self.n_bits, self.n_bits, random)
         W: dict[str, Matrix] = {}
-        report = StepCounter(on_step, self.rounds)
-        for _ in range(self.rounds):
+        for _ in run.steps(self.rounds):
             B = signs(V @ R)
             W = items.ridge(V, self.decay / self.regression_weight)
             V = self._latent(items, V, B @ R.T, W)
             P, _, Qt = np.linalg.svd(V.T @ B)
             R = P @ Qt
-            report()
         return items.model({name: W[name] @ R for name in W}, self.n_bits)
 
     def _latent(self, items: Items, V: Matrix, rotated: Matrix, W: dict[str, Matrix]) -> Matrix:

@@ -1,16 +1,15 @@
 """Semantics-preserving hashing with kernel logistic regression (SePH-klr)."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, ClassVar
 
 import numpy as np
 
-from crossbit._progress import OnStep, StepCounter
+from crossbit._progress import StepCounter
 from crossbit._validation import Limits
 from crossbit.data.training_set import TrainingSet
 from crossbit.hashers._items import Items, unit_rows
-from crossbit.hashers.base import Hasher
+from crossbit.hashers.base import Hasher, Run
 from crossbit.inputs.logistic import fit_logistic
 from crossbit.linalg import Floats, Matrix
 from crossbit.model.hashmodel import HashModel
@@ -58,13 +57,11 @@ class SePH(Hasher):
     supervision: ClassVar[frozenset[str]] = frozenset({"labels"})
     libraries: ClassVar[tuple[str, ...]] = ("sklearn",)
 
-    def _learn(
-        self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
-    ) -> HashModel:
+    def _learn(self, data: TrainingSet, run: Run) -> HashModel:
         random = np.random.default_rng(self.seed)
         items = Items.labeled(data)
         chosen = np.sort(random.permutation(len(items))[: self.sample])
-        H = self._codes(unit_rows(items.labels[chosen]).astype(np.float32), random, on_step)
+        H = self._codes(unit_rows(items.labels[chosen]).astype(np.float32), random, run)
         encoders = {}
         position = np.full(len(items), -1)
         position[chosen] = np.arange(len(chosen))
@@ -76,7 +73,7 @@ class SePH(Hasher):
             encoders[name] = [Affine(weight, bias)]
         return HashModel(encoders, self.n_bits)
 
-    def _codes(self, G: Floats, random: np.random.Generator, on_step: OnStep | None) -> Floats:
+    def _codes(self, G: Floats, random: np.random.Generator, run: Run) -> Floats:
         """Return real-valued codes of items, given their labels as rows of unit length."""
         from scipy.optimize import minimize
 
@@ -99,7 +96,7 @@ class SePH(Hasher):
             # Single pairs count little; a factor of n makes gradients of the size of the codes.
             return n * value, (n * gradient).ravel().astype(np.float64)
 
-        report = StepCounter(on_step, self.steps)
+        report = StepCounter(run.on_step, self.steps)
         result = minimize(
             objective,
             random.standard_normal(n * self.n_bits),

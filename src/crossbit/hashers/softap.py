@@ -3,19 +3,18 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
-from crossbit._progress import OnStep, StepCounter
+from crossbit._progress import StepCounter
 from crossbit._validation import Positive
 from crossbit.codes import prefix_lengths
 from crossbit.data.labels import shared_class_probability
 from crossbit.data.sampling import row_batches
 from crossbit.data.training_set import TrainingSet
 from crossbit.errors import DataError
-from crossbit.hashers.base import Hasher
+from crossbit.hashers.base import Hasher, Run
 from crossbit.linalg import Floats, Matrix
 from crossbit.linalg.adam import adam
 from crossbit.metrics.soft_precision import soft_precision
@@ -92,9 +91,7 @@ class SoftAP(Hasher):
                 f"softap learns from posteriors: inputs must be 'posteriors', got {self.inputs!r}"
             )
 
-    def _learn(
-        self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
-    ) -> HashModel:
+    def _learn(self, data: TrainingSet, run: Run) -> HashModel:
         random = np.random.default_rng(self.seed)
         multi_label = next(iter(data.labels.values())).ndim == 2
         n_classes = next(iter(data.posteriors.values())).shape[1]
@@ -109,7 +106,7 @@ class SoftAP(Hasher):
             return self._objective(x, next(batches), multi_label=multi_label)
 
         rates = self.learning_rate * (1 - np.arange(steps) / steps)
-        x = adam(x, objective, rates, StepCounter(on_step, steps))
+        x = adam(x, objective, rates, StepCounter(run.on_step, steps))
         W, biases = np.split(x, [n_classes])
         encoders = {
             name: [Affine(W, b), Tanh(self.beta)]

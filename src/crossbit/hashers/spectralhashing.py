@@ -1,16 +1,14 @@
 """Spectral hashing."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbit._progress import OnStep
 from crossbit.data.correspondence import linked_rows
 from crossbit.data.training_set import TrainingSet
-from crossbit.hashers.base import Hasher
+from crossbit.hashers.base import Hasher, Run
 from crossbit.linalg import Matrix
 from crossbit.linalg.cca import CCA
 from crossbit.model.hashmodel import HashModel
@@ -56,9 +54,7 @@ class SpectralHashing(Hasher):
             return {}
         return {"regularization": "principal components of one modality are not regularized"}
 
-    def _learn(
-        self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
-    ) -> HashModel:
+    def _learn(self, data: TrainingSet, run: Run) -> HashModel:
         X = {
             name: np.asarray(view[data.present[name]], np.float64)
             for name, view in data.views.items()

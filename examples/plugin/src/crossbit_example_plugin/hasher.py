@@ -1,14 +1,12 @@
 """MedianSign: random projections, thresholded at their median."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
-from crossbit._progress import OnStep
 from crossbit.data import TrainingSet
-from crossbit.hashers import Hasher
+from crossbit.hashers import Hasher, Run
 from crossbit.model import Affine, HashModel
 
 
@@ -23,9 +21,7 @@ class MedianSign(Hasher):
     title: ClassVar[str] = "random projections, each thresholded at its median"
     supervision: ClassVar[frozenset[str]] = frozenset()
 
-    def _learn(
-        self, data: TrainingSet, *, checkpoint: Path | None, on_step: OnStep | None
-    ) -> HashModel:
+    def _learn(self, data: TrainingSet, run: Run) -> HashModel:
         encoders = {}
         for name, view in data.views.items():
             X = np.asarray(view[data.present[name]], np.float64)
