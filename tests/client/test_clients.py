@@ -31,9 +31,10 @@ Remote = Callable[..., Client]
 ANSWER: dict[str, Any] = {
     "changed": 1,
     "items": 5,
-    "modalities": {},
+    "modalities": {"image": None},
     "n_bits": 3,
     "capabilities": {},
+    "keep": [],
     "results": [],
 }
 
@@ -164,8 +165,7 @@ def test_a_large_write_and_a_large_search_take_several_requests(
     client = remote(SIGNS)
     X = np.random.default_rng(0).normal(size=(30, 3)).astype(np.float32)
     ids = list(range(30))
-    client.upsert(ids, {"image": X}, [{"n": i} for i in ids], bookmark=("file", 30))
-    assert client.bookmark("file") == 30
+    client.upsert(ids, {"image": X}, [{"n": i} for i in ids])
     items = client.get(ids)
     assert [item.payload["n"] for item in items if item is not None] == ids
     assert len(client.search("image", X)) == 30
@@ -255,8 +255,6 @@ def test_the_verbs_can_be_awaited(remote: Remote) -> None:
         async with AsyncClient(url) as client:
             assert repr(client) == f"AsyncClient({url!r})"
             await client.upsert(["a", "b", "c"], {"image": X}, [{"tags": ["t"]}] * 3)
-            await client.upsert([], bookmark=("file", 3))
-            assert await client.bookmark("file") == 3
             answers = await asyncio.gather(*(client.search("image", X[[i]], 1) for i in range(3)))
             assert [hits[0].id for (hits,) in answers] == ["a", "b", "c"]
             assert [item.id async for item in client] == ["a", "b", "c"]

@@ -12,7 +12,7 @@ from crossbit.client.transport import RemoteCall
 from scripts.typescript import Operations, generate
 
 ANSWER: dict[str, Any] = {"responses": {"200": {"content": {"application/json": {"schema": {}}}}}}
-ABOUT = {"modalities": {"image": None}, "capabilities": {}}
+ABOUT = {"modalities": {"image": None}, "capabilities": {}, "keep": []}
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def calls() -> Iterator[tuple[str, RemoteCall]]:
     for name, steps in (
         ("search", remote.search("image", X, 1, **options)),
         ("annotate", remote.annotate("image", X, **options, **tags)),
-        ("upsert", remote.upsert(["a"], None, None, trusted=True, bookmark=None)),
+        ("upsert", remote.upsert(["a"], None, None, trusted=True)),
         ("delete", remote.delete(["a"], None)),
         ("stats", remote.stats()),
     ):

@@ -92,7 +92,7 @@ def test_the_indexes_of_old_modalities_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with create(tmp_path / "c") as collection:
-        expected = collection.search("text", VIEWS["text"][:3], k=4, bits=7)
+        expected = collection.search("text", VIEWS["text"][:3], k=4)
         built: list[str] = []
         build = index_cache.build_index
 
@@ -102,7 +102,7 @@ def test_the_indexes_of_old_modalities_are_kept(
 
         monkeypatch.setattr(index_cache, "build_index", count)
         collection.extend(extended("v2"))
-        assert collection.search("text", VIEWS["text"][:3], k=4, bits=7) == expected
+        assert collection.search("text", VIEWS["text"][:3], k=4) == expected
         assert built == ["v2"]
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from crossbit import Codes, Collection, DataError, HashModel
+from crossbit import Codes, Collection, HashModel
 from crossbit.collection.local import index_cache
 from crossbit.collection.local.store import LocalStore
-from crossbit.index import Budget, HammingIndex, planner
+from crossbit.index import HammingIndex, planner
 from crossbit.kernels import dispatch
 from crossbit.kernels.arrays import RingLists
 from crossbit.model import Affine
@@ -178,53 +178,4 @@ def test_lists_that_cannot_be_written_are_logged(
     monkeypatch.setattr(HammingIndex, "save_lists", fail)
     collection.compact()
     assert "cannot save the lists of the index (no space)" in caplog.text
-    assert is_optimized(collection)
-
-
-def test_every_answer_says_that_it_is_exact(collection: Collection) -> None:
-    for results in collection.search("image", codes(5, 99), 7):
-        assert results.proof.exact
-        assert results.proof.radius == results[-1].distance
-    (all_items,) = collection.search("image", codes(1, 99), 1000)
-    assert all_items.proof.radius == all_items[-1].distance  # k is cut to the number of codes
-
-
-def test_a_budget_stops_early_and_says_what_is_proven(collection: Collection) -> None:
-    before = collection.search("image", codes(20, 98), 7, budget=Budget(share=0.01))
-    exact = collection.search("image", codes(20, 98), 7)
-    assert before == exact  # there were no lists yet
-    assert all(results.proof.exact for results in before)
-    collection.compact()
-    stopped = collection.search("image", codes(20, 98), 7, budget=Budget(share=0.01))
-    assert not all(results.proof.exact for results in stopped)
-    for found, expected in zip(stopped, exact, strict=True):
-        assert found.proof.radius is not None
-        near = [hit for hit in expected if hit.distance <= found.proof.radius]
-        assert found[: len(near)] == near
-        if found.proof.exact:
-            assert found == expected
-    assert collection.search("image", codes(20, 98), 7, budget=Budget(share=1.0)) == exact
-
-
-@pytest.mark.parametrize(
-    ("budget", "problem"),
-    [
-        (Budget(recall=0.9), "a budget by recall needs a calibrated HammingIndex"),
-        ({"share": 0.5}, "budget must be a Budget, got dict"),
-    ],
-)
-def test_wrong_budgets_are_refused(collection: Collection, budget: Budget, problem: str) -> None:
-    with pytest.raises(DataError, match=problem):
-        collection.search("image", codes(1, 99), budget=budget)
-
-
-def test_prefixes_are_optimized_too(
-    collection: Collection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(planner, "MULTI_MIN_ROWS", 100)
-    search = [(hit.id, hit.distance) for hit in collection.search("image", codes(1, 5), bits=32)[0]]
-    for _ in range(2):
-        hits = collection.search("image", codes(1, 5), bits=32)[0]
-        assert [(hit.id, hit.distance) for hit in hits] == search
-        wait(collection)
     assert is_optimized(collection)

@@ -49,7 +49,6 @@ class MemoryStore:
         self.path = path
         self._model = model
         self._items: dict[Id, Item] = {}
-        self._bookmarks: dict[str, int | None] = {}
 
     @classmethod
     def exists(cls, path: StorePath, *, timeout: float) -> bool:
@@ -73,9 +72,6 @@ class MemoryStore:
         return self._model
 
     def write(self, batch: WriteBatch, model: str) -> None:
-        if batch.bookmark is not None:
-            name, position = batch.bookmark
-            self._bookmarks[name] = position
         payloads = batch.payloads or [None] * len(batch.ids)
         for id_, payload in zip(batch.ids, payloads, strict=True):
             old = self._items.get(id_, Item(id_, {}, {}))
@@ -86,9 +82,6 @@ class MemoryStore:
                 item = self._items[batch.ids[position]]
                 codes = {**item.codes, modality: view.codes[row]}
                 self._items[item.id] = Item(item.id, item.payload, codes)
-
-    def bookmark(self, name: str) -> int | None:
-        return self._bookmarks.get(name)
 
     def delete(self, ids: Sequence[Id], modality: str | None) -> int:
         existing = [id_ for id_ in ids if id_ in self._items]
@@ -182,8 +175,6 @@ def test_a_registered_store_serves_a_collection(tmp_path: Path) -> None:
         for options in ({}, {"rerank": 15}, {"target": "image"}, {"min_similarity": 0.6}):
             expected = here.search("text", queries, 5, filter=condition, **options)
             assert there.search("text", queries, 5, filter=condition, **options) == expected
-        with pytest.raises(DataError, match="this store compares whole codes; leave bits out"):
-            there.search("text", queries, bits=8)
         assert there.annotate("text", queries) == here.annotate("text", queries)
         assert there.stats().modalities == here.stats().modalities
     assert len(Collection.open("memory://a")) == 19
@@ -227,8 +218,6 @@ def test_capabilities_of_the_stores(tmp_path: Path) -> None:
     with Collection.create(tmp_path / "c", model(0)) as collection:
         assert collection.capabilities == Capabilities(
             keeps_rows=True,
-            searches_prefixes=True,
-            stops_early=True,
             exact_ties=True,
             transactional=True,
         )

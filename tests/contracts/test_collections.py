@@ -69,23 +69,6 @@ def test_an_empty_collection_finds_nothing(empty: Collection) -> None:
     assert empty.check() == []
 
 
-def test_a_bookmark_is_stored_with_the_items(empty: Collection) -> None:
-    assert empty.bookmark("a") is None
-    empty.upsert([], bookmark=("a", 0))
-    assert empty.bookmark("a") == 0
-    empty.upsert(["x"], {"text": VIEWS["text"][:1]}, bookmark=("a", 5))
-    empty.upsert(["y"], bookmark=("b", 7))
-    assert empty.bookmark("a") == 5
-    assert empty.bookmark("b") == 7
-    assert [item.id for item in empty] == ["x", "y"]
-    assert len(empty) == 2
-    assert len(empty.search("text", VIEWS["text"][:1])[0]) == 1
-    assert empty.check() == []
-    empty.upsert([], bookmark=("a", None))
-    assert empty.bookmark("a") is None
-    assert empty.bookmark("b") == 7
-
-
 def test_items_are_returned_as_they_were_written(filled: Collection) -> None:
     assert len(filled) == N
     assert {item.id for item in filled} == set(IDS)
@@ -283,11 +266,6 @@ def test_options_that_a_store_lacks_are_refused(filled: Collection) -> None:
     else:
         with pytest.raises(DataError, match="keeps no scores; use rerank_by='codes'"):
             filled.search("text", X, k=5, rerank=5, rerank_by="scores")
-    if filled.capabilities.searches_prefixes:
-        assert len(filled.search("text", X, k=3, bits=8)[0]) == 3
-    else:
-        with pytest.raises(DataError, match="this store compares whole codes; leave bits out"):
-            filled.search("text", X, bits=8)
 
 
 def test_items_are_updated_and_deleted(filled: Collection) -> None:
@@ -605,7 +583,7 @@ REFUSED: list[tuple[Callable[[Collection], object], str]] = [
         lambda c: c.search("text", VIEWS["text"], target=[]),
         "target: expected at least one modality",
     ),
-    (lambda c: c.search("text", VIEWS["text"], target=5), "target: expected modalities of"),  # type: ignore[arg-type]
+    (lambda c: c.search("text", VIEWS["text"], target=5), "target: expected"),  # type: ignore[arg-type]
     (
         lambda c: c.search("text", VIEWS["text"], min_similarity=2),
         "min_similarity must be between 0 and 1, got 2",

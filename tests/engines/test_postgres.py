@@ -127,13 +127,6 @@ def test_ids_may_be_as_long_as_in_a_folder(address: str) -> None:
         assert ids[0] in collection
 
 
-def test_what_the_store_cannot_do_is_refused(address: str) -> None:
-    with Collection.create(address, model(0)) as collection:
-        assert collection.keep == ()
-        with pytest.raises(DataError, match="this store compares whole codes; leave bits out"):
-            collection.search("text", X["text"][:1], bits=8)
-
-
 def test_connections_that_the_server_closed_are_replaced(address: str) -> None:
     with Collection.create(address, model(0)) as collection:
         store: Any = collection._store

@@ -93,11 +93,22 @@ OPTIONS = [
     "min_similarity",
     "group_by",
     "offset",
-    "bits",
     "rerank",
     "rerank_by",
     "with_codes",
 ]
+
+
+DROPPED = ("bits",)
+"""Options that collections no longer have: their questions are skipped."""
+
+
+def recorded_searches() -> list[Record]:
+    return [
+        record
+        for record in read_lines("searches/python.jsonl")
+        if not any(name in record["question"] for name in DROPPED)
+    ]
 
 
 def make_search_model(described: Record, arrays: Arrays) -> HashModel:
@@ -336,21 +347,19 @@ def test_items_of_the_collection(collection: Collection) -> None:
 
 def test_answers_of_searches(collection: Collection) -> None:
     wrong = []
-    for number, record in enumerate(read_lines("searches/python.jsonl"), 1):
+    for record in recorded_searches():
         question = record["question"]
         answer = record["answer"]
         if "error" in answer:
             continue
         found = search(collection, question, SEARCH_ARRAYS)
         if not is_close(found, answer["results"]):
-            wrong.append((f"line {number}", question))
+            wrong.append(question)
     assert wrong == []
 
 
 def test_refused_searches(collection: Collection) -> None:
-    refused = [
-        record for record in read_lines("searches/python.jsonl") if "error" in record["answer"]
-    ]
+    refused = [record for record in recorded_searches() if "error" in record["answer"]]
     assert refused
     for record in refused:
         assert record["answer"]["error"] == "DataError"

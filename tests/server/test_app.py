@@ -50,29 +50,6 @@ def test_text_finds_images(client: Client) -> None:
     assert first["similarity"] == 1 - first["distance"] / answer["n_bits"]
 
 
-def test_an_answer_says_what_is_proven(client: Client) -> None:
-    answer = client().post("/api/search", json={"text": "red", "k": 4}).json()
-    assert answer["exact"] is True
-    assert answer["proven_radius"] == answer["hits"][-1]["distance"]
-    body = {"text": "red", "k": 4, "budget": {"share": 0.5}}
-    limited = client().post("/api/search", json=body).json()
-    assert limited == answer  # a small collection is searched completely
-
-
-@pytest.mark.parametrize(
-    ("budget", "problem"),
-    [
-        ({"share": 2}, "the budget must be above 0 and at most 1, got 2"),
-        ({"share": 0.5, "seconds": 1}, "a budget is one of seconds, share and recall; 2 of them"),
-        ({"hours": 1}, "'seconds' or 'share'"),
-    ],
-)
-def test_a_wrong_budget_is_refused(client: Client, budget: dict[str, float], problem: str) -> None:
-    answer = client().post("/api/search", json={"text": "red", "budget": budget})
-    assert answer.status_code == 422
-    assert problem in answer.json()["error"]
-
-
 def test_tags_search_like_text(client: Client) -> None:
     tested = client()
     by_text = tested.post("/api/search", json={"text": "blue, square"}).json()
@@ -196,11 +173,6 @@ def test_filter_min_similarity_and_rerank(client: Client) -> None:
     assert ids(near) == [hit["id"] for hit in answer["hits"] if hit["similarity"] >= 0.9]
     reranked = tested.post("/api/search", json={"text": "red", "k": 5, "rerank": 50}).json()
     assert len(ids(reranked)) == 5
-    short = tested.post("/api/search", json={"text": "red", "k": 5, "bits": 8}).json()
-    assert {hit["similarity"] * 8 % 1 for hit in short["hits"]} == {0.0}
-    long = tested.post("/api/search", json={"text": "red", "bits": 33})
-    assert long.status_code == 422
-    assert "bits must be at most 32, got 33" in long.json()["error"]
     by_scores = {"text": "red", "k": 5, "rerank": 50, "rerank_by": "scores"}
     refused = tested.post("/api/search", json=by_scores)
     assert refused.status_code == 422

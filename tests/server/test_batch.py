@@ -32,7 +32,7 @@ def test_a_batch_answers_like_single_searches(client: Client) -> None:
     queries += [
         {"text": "red", "filter": {"tags": {"has": "large"}}, "codes": True},
         {"text": "blue", "filter": {"tags": {"has": "large"}}, "codes": True},
-        {"text": "blue", "bits": 16, "rerank": 40, "group_by": "label", "target": ["image"]},
+        {"text": "blue", "rerank": 40, "group_by": "label", "target": ["image"]},
         {"text": "blue", "offset": 5, "min_similarity": 0.5, "target": ["*"]},
     ]
     answer = tested.post("/api/search/batch", json={"queries": queries}).json()
@@ -107,7 +107,6 @@ def test_a_file_is_searched_with_all_options(client: Client, gallery: Path) -> N
         "target": "image",
         "filter": json.dumps({"label": "circle"}),
         "group_by": "label",
-        "bits": 16,
         "rerank": 50,
         "rerank_by": "codes",
         "min_similarity": "auto",

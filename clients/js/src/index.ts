@@ -221,14 +221,10 @@ export interface SearchBatchRequest {
   group_by?: string | null;
   /** Number of nearest hits to skip: earlier pages. */
   offset?: number;
-  /** Compare only the first bits of the codes. */
-  bits?: number | null;
   /** Rerank this many of the nearest items by the query's real-valued scores. */
   rerank?: number | null;
   /** Rerank by codes, or by the scores or features that the collection keeps. */
   rerank_by?: "codes" | "scores" | "features";
-  /** Stop early: after seconds, or after a share of the codes. */
-  budget?: Record<string, number> | null;
   /** Whether to return the bits of the query and of every hit. */
   codes?: boolean;
 })[];
@@ -263,14 +259,10 @@ export interface SearchRequest {
   group_by?: string | null;
   /** Number of nearest hits to skip: earlier pages. */
   offset?: number;
-  /** Compare only the first bits of the codes. */
-  bits?: number | null;
   /** Rerank this many of the nearest items by the query's real-valued scores. */
   rerank?: number | null;
   /** Rerank by codes, or by the scores or features that the collection keeps. */
   rerank_by?: "codes" | "scores" | "features";
-  /** Stop early: after seconds, or after a share of the codes. */
-  budget?: Record<string, number> | null;
   /** Whether to return the bits of the query and of every hit. */
   codes?: boolean;
 }
@@ -280,10 +272,6 @@ export interface SearchResponse {
   query: Query;
   hits: Hit[];
   n_bits: number;
-  /** Whether this is the exact answer; null if unknown. */
-  exact: boolean | null;
-  /** Up to this distance no item is missing. */
-  proven_radius: number | null;
 }
 
 export interface SearchUploadQuery {
@@ -301,8 +289,6 @@ export interface SearchUploadQuery {
   group_by?: string | null;
   /** Number of nearest hits to skip: earlier pages. */
   offset?: number;
-  /** Compare only the first bits of the codes. */
-  bits?: number | null;
   /** Rerank this many of the nearest items by the query's real-valued scores. */
   rerank?: number | null;
   /** Rerank by codes, or by the scores or features that the collection keeps. */

@@ -56,6 +56,20 @@ class ItemBatch:
             seen.add(id_)
         yield self._part(start, len(self.ids))
 
+    def select(self, positions: Sequence[int]) -> "ItemBatch":
+        """Return some of the items."""
+        return ItemBatch(
+            [self.ids[i] for i in positions],
+            {
+                name: rows[positions]
+                if isinstance(rows, np.ndarray)
+                else [rows[i] for i in positions]
+                for name, rows in self.views.items()
+            },
+            [self.payload[i] for i in positions],
+            [self.places[i] for i in positions],
+        )
+
     def _part(self, start: int, stop: int) -> "ItemBatch":
         part = slice(start, stop)
         if stop - start == len(self.ids):

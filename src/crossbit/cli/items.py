@@ -1,8 +1,6 @@
 """``crossbit add``, ``get`` and ``delete``: the items of a collection."""
 
 import dataclasses
-import hashlib
-import json
 from array import array
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -74,6 +72,10 @@ def _add(
             help="Update items that exist: what the file has is replaced, other modalities stay.",
         ),
     ] = False,
+    skip_existing: Annotated[
+        bool,
+        typer.Option("--skip-existing", help="Skip items that exist, as after an interruption."),
+    ] = False,
     batch: Annotated[
         int, typer.Option(min=1, help="Items per write; each batch is durable at once.")
     ] = 1000,
@@ -87,7 +89,7 @@ def _add(
 
     An id that occurs twice, or that the collection already has, is refused before anything is
     written, unless --replace is given; of several records with one id the last one then counts.
-    After an interruption the same command continues where it stopped, and adds nothing twice.
+    After an interruption go on with --skip-existing.
 
     For example:
 
@@ -96,23 +98,16 @@ def _add(
       crossbit add photos image.npy --modality image --ids-file names.txt
       zcat items.jsonl.gz | crossbit add photos -
     """
-    settings = [modality, str(ids_file), id_column, column, *(["replace"] if replace else [])]
+    if replace and skip_existing:
+        raise DataError("--replace updates items that exist, --skip-existing skips them; give one")
     with open_collection(collection, model) as target, TemporaryDirectory() as scratch:
         reader = _reader(target.model.modalities, source, modality, ids_file, id_column, column)
         if source == STDIN and not replace:
             reader = dataclasses.replace(reader, spool=Path(scratch) / "input.jsonl")
             spool_standard_input(Path(scratch) / "input.jsonl")
-        progress = _Progress(target, source, settings)
-        start = progress.load()
-        if start is None:
-            if not replace:
-                _check_new(target, reader)
-            # From here on, what is stored of this file was written by this command.
-            progress.start()
-        elif start:
-            console.say(f"{source}: continuing after {start} items")
-        count, modalities = _write(target, reader, batch, start or 0, progress)
-        progress.clear()
+        if not replace:
+            _check_new(target, reader, skip_existing=skip_existing)
+        count, modalities = _write(target, reader, batch, skip_existing=skip_existing)
         console.say(f"{console.items(count)} added; {len(target)} in {display_path(collection)}")
         for entry in column or []:
             if count and entry.partition("=")[0] not in modalities:
@@ -155,63 +150,21 @@ def _reader(
     return ItemReader(source, columns, id_column)
 
 
-class _Progress:
-    """How many rows of a source an interrupted ``add`` has written.
-
-    The collection stores it together with the rows, so that it is always right, even if the
-    collection was replaced by a backup.
-
-    Args:
-        collection: The collection.
-        source: The file; a change of its size or time starts again. Standard input has no progress.
-        settings: Options that decide what is added.
-    """
-
-    def __init__(self, collection: Collection, source: str, settings: object) -> None:
-        self._collection = collection
-        self._key = ""
-        path = Path(source)
-        if path.exists():
-            stat = path.stat()
-            self._key = json.dumps(
-                [str(path.resolve()), stat.st_size, stat.st_mtime_ns, settings], sort_keys=True
-            )
-        self._name = f"add/{hashlib.sha256(self._key.encode()).hexdigest()[:32]}"
-
-    def load(self) -> int | None:
-        """Return how many rows are in the collection already; None if no add was interrupted."""
-        return self._collection.bookmark(self._name) if self._key else None
-
-    def at(self, rows: int) -> tuple[str, int] | None:
-        """Return the bookmark to store with the rows before this one."""
-        return (self._name, rows) if self._key else None
-
-    def start(self) -> None:
-        """Store that a new add begins."""
-        if self._key:
-            self._collection.upsert([], bookmark=(self._name, 0))
-
-    def clear(self) -> None:
-        """Delete the bookmark: everything has been added."""
-        if self._key:
-            self._collection.upsert([], bookmark=(self._name, None))
-
-
-def _check_new(collection: Collection, reader: ItemReader) -> None:
-    """Refuse ids that occur twice in the input or are already stored."""
+def _check_new(collection: Collection, reader: ItemReader, *, skip_existing: bool) -> None:
+    """Refuse ids that occur twice in the input, or that are stored unless those are skipped."""
     hashes = array("q")  # 8 bytes per id, where a set of the ids would take a hundred
-    is_empty = not len(collection)
+    is_read = len(collection) and not skip_existing
     with console.counting("checking ids", reader.total()) as advance:
         for block in batches(reader.numbered_ids(), _CHECKED_IDS):
             hashes.extend(hash((type(id_), id_)) for _, id_ in block)
-            items = [] if is_empty else collection.get([id_ for _, id_ in block])
+            items = collection.get([id_ for _, id_ in block]) if is_read else []
             stored = [place for (place, _), item in zip(block, items, strict=False) if item]
             if stored:
                 id_ = dict(block)[stored[0]]
                 raise DataError(
                     f"{reader.id_place(stored[0])}: item {id_!r} is already in"
                     f" {display_path(collection.path)}; nothing was added; to update items that"
-                    " exist, use --replace"
+                    " exist, use --replace, to skip them --skip-existing"
                 )
             advance(len(block))
     _check_distinct(reader, np.frombuffer(hashes, np.int64))
@@ -234,22 +187,28 @@ def _check_distinct(reader: ItemReader, hashes: NDArray[np.int64]) -> None:
 
 
 def _write(
-    collection: Collection, reader: ItemReader, size: int, start: int, progress: _Progress
+    collection: Collection, reader: ItemReader, size: int, *, skip_existing: bool
 ) -> tuple[int, set[str]]:
     """Write batches; return the number of items and the modalities that any of them had."""
     count = 0
     modalities: set[str] = set()
     with console.counting("adding", reader.total()) as advance:
-        advance(start)
-        for batch in reader.batches(size, start):
+        for batch in reader.batches(size):
             for part in batch.distinct():
-                mark = progress.at(start + count + len(part.ids))
-                try:
-                    collection.upsert(part.ids, part.views, part.payload, bookmark=mark)
-                except DataError as error:
-                    raise _located(error, reader, part, start + count) from error
-                count += len(part.ids)
                 advance(len(part.ids))
+                if skip_existing:
+                    items = collection.get(part.ids)
+                    part = part.select([i for i, item in enumerate(items) if item is None])
+                if not part.ids:
+                    continue
+                try:
+                    collection.upsert(part.ids, part.views, part.payload)
+                except KeyboardInterrupt:
+                    console.say(f"{console.items(count)} added; go on with --skip-existing")
+                    raise
+                except DataError as error:
+                    raise _located(error, reader, part, count) from error
+                count += len(part.ids)
             modalities |= batch.views.keys()
     return count, modalities
 
@@ -265,8 +224,8 @@ def _located(error: DataError, reader: ItemReader, batch: ItemBatch, written: in
     if not written:
         return DataError(message)
     return DataError(
-        f"{message}; the {written:,} items before it were added, so after correcting the file add"
-        " it with --replace"
+        f"{message}; the {written:,} items before it were added, so after correcting the file go"
+        " on with --skip-existing"
     )
 
 

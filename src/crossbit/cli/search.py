@@ -74,9 +74,6 @@ def _search(
     offset: Annotated[
         int, typer.Option(min=0, help="Nearest hits to skip: those of earlier pages.")
     ] = 0,
-    bits: Annotated[
-        int | None, typer.Option(min=1, help="Compare only the first bits of the codes.")
-    ] = None,
     rerank: Annotated[
         int | None,
         typer.Option(help="Rerank this many of the nearest by the query's real-valued outputs."),
@@ -106,7 +103,6 @@ def _search(
       crossbit search photos dog -m text --min-similarity auto --group-by author
       crossbit search photos --rows queries.npy -m text > hits.jsonl
       crossbit search photos dog -m text --target image --rerank 40 --rerank-by scores
-      crossbit search photos dog -m text --bits 64 --rerank 100
     """
     with open_collection(collection, model) as source:
         queries, titles = _queries(source, modality, inputs, rows, like)
@@ -120,7 +116,6 @@ def _search(
             group_by=group_by,
             offset=offset,
             exclude=None if like is None else resolve_ids(source, [like])[0],
-            bits=bits,
             rerank=rerank,
             rerank_by=rerank_by,
         )

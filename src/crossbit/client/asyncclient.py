@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
 from crossbit.annotate import Tag
 from crossbit.client import verbs
@@ -18,9 +18,9 @@ from crossbit.client.transport import (
 )
 from crossbit.collection import wire
 from crossbit.collection.encoder import Inputs
+from crossbit.collection.search import SearchKeywords, show_options
 from crossbit.collection.store import Capabilities
 from crossbit.collection.types import Finding, Id, Item, Results, Stats
-from crossbit.index.budget import Budget
 from crossbit.model.hashmodel import HashModel
 
 T = TypeVar("T")
@@ -86,15 +86,10 @@ class AsyncClient:
         payload: Sequence[Mapping[str, Any] | None] | None = None,
         *,
         trusted: bool = True,
-        bookmark: tuple[str, int | None] | None = None,
     ) -> None:
         """Add items, or update existing ones; see `Client.upsert`."""
-        steps = self._verbs.upsert(ids, views, payload, trusted=trusted, bookmark=bookmark)
+        steps = self._verbs.upsert(ids, views, payload, trusted=trusted)
         await self._run(steps)
-
-    async def bookmark(self, name: str) -> int | None:
-        """Return the position that was last stored under a name, None if there is none."""
-        return await self._run(self._verbs.bookmark(name))
 
     async def delete(self, ids: Iterable[Id], *, modality: str | None = None) -> int:
         """Delete items, or only their codes of one modality; return how many existed."""
@@ -132,45 +127,32 @@ class AsyncClient:
         """Return the model, and an iterator over all items; refuses ``kept=True``."""
         return await self._run(self._verbs.scan(kept=kept)), self._scan()
 
+    @show_options
     async def search(
         self,
         modality: str,
         X: Inputs,
         k: int = 10,
         *,
-        target: str | Iterable[str] | None = None,
-        filter: Mapping[str, Any] | None = None,
-        min_similarity: float | str = 0.0,
-        group_by: str | None = None,
-        offset: int = 0,
-        exclude: Id | None = None,
-        bits: int | None = None,
-        rerank: int | None = None,
-        rerank_by: str = "codes",
-        budget: Budget | None = None,
         threads: int | None = None,
-        with_codes: bool = False,
         trusted: bool = True,
+        **options: Unpack[SearchKeywords],
     ) -> list[Results]:
-        """Return the nearest items of each query; see `Client.search`."""
-        steps = self._verbs.search(
-            modality,
-            X,
-            k,
-            target=target,
-            filter=filter,
-            min_similarity=min_similarity,
-            group_by=group_by,
-            offset=offset,
-            exclude=exclude,
-            bits=bits,
-            rerank=rerank,
-            rerank_by=rerank_by,
-            budget=budget,
-            with_codes=with_codes,
-            trusted=trusted,
-        )
-        return await self._run(steps)
+        """Return the nearest items of each query, as `Collection.search`.
+
+        Args:
+            modality: Modality of the queries.
+            X: Queries: rows of numbers, `Codes`, or raw inputs: texts, lists of tags, contents or
+                paths of files.
+            k: Number of items to return per query.
+            **options: The fields of `SearchOptions`.
+            threads: Ignored: the service decides.
+            trusted: Whether a string for a modality of files is the path of a file to send.
+
+        Returns:
+            One `Results` per query.
+        """
+        return await self._run(self._verbs.search(modality, X, k, trusted=trusted, **options))
 
     async def annotate(
         self,

@@ -4,16 +4,16 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
 from crossbit.annotate import Tag
 from crossbit.client import verbs
 from crossbit.client.transport import SCAN, RemoteCall, Settings, error_of, httpx, read_lines
 from crossbit.collection import wire
 from crossbit.collection.encoder import Inputs
+from crossbit.collection.search import SearchKeywords, show_options
 from crossbit.collection.store import Capabilities
 from crossbit.collection.types import Finding, Id, Item, Results, Stats
-from crossbit.index.budget import Budget
 from crossbit.model.hashmodel import HashModel
 
 T = TypeVar("T")
@@ -118,7 +118,6 @@ class Client:
         payload: Sequence[Mapping[str, Any] | None] | None = None,
         *,
         trusted: bool = True,
-        bookmark: tuple[str, int | None] | None = None,
     ) -> None:
         """Add items, or update existing ones; durable on return.
 
@@ -130,14 +129,9 @@ class Client:
             views: Modality → one row (or raw input, or code) per id, as for `Collection.upsert`.
             payload: One mapping of fields per id, or a frame; replaces the previous; None keeps it.
             trusted: Whether a string for a modality of files is the path of a file to send.
-            bookmark: Name and position that are stored with the last of the items.
         """
-        steps = self._verbs.upsert(ids, views, payload, trusted=trusted, bookmark=bookmark)
+        steps = self._verbs.upsert(ids, views, payload, trusted=trusted)
         self._run(steps)
-
-    def bookmark(self, name: str) -> int | None:
-        """Return the position that was last stored under a name, None if there is none."""
-        return self._run(self._verbs.bookmark(name))
 
     def delete(self, ids: Iterable[Id], *, modality: str | None = None) -> int:
         """Delete items, or only their codes of one modality; return how many existed."""
@@ -177,68 +171,32 @@ class Client:
         """Return the model, and an iterator over all items; refuses ``kept=True``."""
         return self._run(self._verbs.scan(kept=kept)), self._scan()
 
+    @show_options
     def search(
         self,
         modality: str,
         X: Inputs,
         k: int = 10,
         *,
-        target: str | Iterable[str] | None = None,
-        filter: Mapping[str, Any] | None = None,
-        min_similarity: float | str = 0.0,
-        group_by: str | None = None,
-        offset: int = 0,
-        exclude: Id | None = None,
-        bits: int | None = None,
-        rerank: int | None = None,
-        rerank_by: str = "codes",
-        budget: Budget | None = None,
         threads: int | None = None,
-        with_codes: bool = False,
         trusted: bool = True,
+        **options: Unpack[SearchKeywords],
     ) -> list[Results]:
-        """Return the nearest items of each query.
+        """Return the nearest items of each query, as `Collection.search`.
 
         Args:
             modality: Modality of the queries.
             X: Queries: rows of numbers, `Codes`, or raw inputs: texts, lists of tags, contents or
                 paths of files.
-            k: Number of items to return per query, at most 1,000.
-            target: Modalities to search, as for `Collection.search`.
-            filter: Only items whose payload meets all conditions.
-            min_similarity: Leave out hits that are less similar; ``"auto"`` leaves out weak ones.
-            group_by: Return one item, the nearest, per value of this payload field.
-            offset: Skip this many of the nearest hits, such as those of earlier pages.
-            exclude: Leave out this item, such as the one that the query is.
-            bits: Compare only the first bits of the codes, as for `Collection.search`.
-            rerank: Take this many nearest items and order them by weighted Hamming distance.
-            rerank_by: ``"codes"``, or ``"scores"`` where the collection keeps them.
-            budget: Stop each query early, as for `Collection.search`.
+            k: Number of items to return per query.
+            **options: The fields of `SearchOptions`.
             threads: Ignored: the service decides.
-            with_codes: Fill in `Hit.code`.
             trusted: Whether a string for a modality of files is the path of a file to send.
 
         Returns:
             One `Results` per query.
         """
-        steps = self._verbs.search(
-            modality,
-            X,
-            k,
-            target=target,
-            filter=filter,
-            min_similarity=min_similarity,
-            group_by=group_by,
-            offset=offset,
-            exclude=exclude,
-            bits=bits,
-            rerank=rerank,
-            rerank_by=rerank_by,
-            budget=budget,
-            with_codes=with_codes,
-            trusted=trusted,
-        )
-        return self._run(steps)
+        return self._run(self._verbs.search(modality, X, k, trusted=trusted, **options))
 
     def annotate(
         self,

@@ -11,7 +11,7 @@ import zipfile
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, NoReturn, TypeAlias, TypeVar
+from typing import Any, NoReturn, TypeAlias, TypeVar, Unpack
 
 import numpy as np
 
@@ -22,13 +22,12 @@ from crossbit.codes import Codes
 from crossbit.collection import wire
 from crossbit.collection.encoder import Encoder, Inputs, check_model
 from crossbit.collection.filters import filter_fields, parse_filter
-from crossbit.collection.paging import Page, check_budget
 from crossbit.collection.payloads import check_ids, check_payloads, check_text
+from crossbit.collection.search import SearchKeywords, SearchOptions
 from crossbit.collection.store import Capabilities
 from crossbit.collection.types import Finding, Id, Item, Results, Stats
 from crossbit.errors import DataError
 from crossbit.features.extractor import RawInput
-from crossbit.index.budget import Budget
 from crossbit.model.hashmodel import HashModel
 
 T = TypeVar("T")
@@ -107,7 +106,6 @@ class RemoteVerbs:
         payload: Sequence[Mapping[str, Any] | None] | None,
         *,
         trusted: bool,
-        bookmark: tuple[str, int | None] | None,
     ) -> Steps[None]:
         """Write items, in as few requests as their size allows."""
         about = yield from self._description()
@@ -122,7 +120,7 @@ class RemoteVerbs:
         per_item = sum(_bytes_per_input(about, name, x) for name, x in arrays.items())
         size = max(1, min(_IDS, _BYTES // max(1, per_item)))
         blocks = _slices(len(checked), size) or [slice(0, 0)]
-        for number, block in enumerate(blocks):
+        for block in blocks:
             # Wrong lengths are reported by the service, which sees the batch as it was passed.
             part = slice(None) if len(blocks) == 1 else block
             body: dict[str, Any] = {"ids": checked[block]}
@@ -131,15 +129,7 @@ class RemoteVerbs:
             }
             if rows is not None:
                 body["payload"] = list(rows[block])
-            if bookmark is not None and number == len(blocks) - 1:
-                body["bookmark"] = list(bookmark)
             yield RemoteCall("POST", "/upsert", body, repeatable=False, writes=True)
-
-    def bookmark(self, name: str) -> Steps[int | None]:
-        """Ask for the position of a bookmark."""
-        answer = yield RemoteCall("GET", "/bookmark", parameters={"name": name})
-        position: int | None = answer["position"]
-        return position
 
     def delete(self, ids: Iterable[Id], modality: str | None) -> Steps[int]:
         """Delete items, or their codes of one modality."""
@@ -196,50 +186,23 @@ class RemoteVerbs:
         inputs: Inputs,
         k: int,
         *,
-        target: str | Iterable[str] | None,
-        filter: Mapping[str, Any] | None,
-        min_similarity: float | str = 0.0,
-        group_by: str | None = None,
-        offset: int = 0,
-        exclude: Id | None = None,
-        bits: int | None = None,
-        rerank: int | None = None,
-        rerank_by: str = "codes",
-        budget: Budget | None = None,
-        with_codes: bool = False,
         trusted: bool,
+        **options: Unpack[SearchKeywords],
     ) -> Steps[list[Results]]:
         """Search with many queries, in as few requests as their size allows."""
+        wanted = SearchOptions(k=k, **options)
         about = yield from self._description()
-        page = Page(k, offset, group_by, min_similarity, exclude)
-        capabilities = Capabilities(**about["capabilities"])
-        page.check(capabilities, rerank)
-        check_budget(budget, capabilities)
-        if filter is not None:
-            parse_filter(filter)
-        options = {
-            "k": int(k),
-            "target": _target(target, about),
-            "filter": filter,
-            "min_similarity": min_similarity,
-            "group_by": group_by,
-            "offset": int(offset),
-            "exclude": exclude,
-            "bits": bits,
-            "rerank": rerank,
-            "rerank_by": rerank_by,
-            "budget": None if budget is None else budget.to_dict(),
-            "with_codes": with_codes,
-        }
+        wanted.check(Capabilities(**about["capabilities"]), about["keep"])
+        wanted.targets(modality, list(about["modalities"]))
         queries = _as_rows(inputs)
         size = _bytes_per_input(about, modality, queries)
-        per_request = max(1, min(_QUERIES, _HITS // k, _BYTES // size))
+        per_request = max(1, min(_QUERIES, _HITS // wanted.k, _BYTES // size))
         results: list[Results] = []
         for block in _slices(len(queries), per_request):  # type: ignore[arg-type]
             body = {
                 "modality": modality,
                 "inputs": _part(about, modality, queries, block, trusted),
-                **{name: value for name, value in options.items() if value is not None},
+                **wanted.to_json(),
             }
             answer = yield RemoteCall("POST", "/search", body)
             results += map(wire.results_from_json, answer["results"])
@@ -314,20 +277,6 @@ def _refuse_kept(kept: bool) -> None:
 
 
 # --- inputs ---
-
-
-def _target(target: str | Iterable[str] | None, about: Description) -> list[str] | None:
-    if target is None:
-        return None
-    known = sorted(about["modalities"])
-    if not isinstance(target, Iterable):
-        raise DataError(f"target: expected modalities of {known}, got {target!r}")
-    names = [target] if isinstance(target, str) else list(target)
-    if not names:
-        raise DataError(f"target: expected at least one modality of {known}, got none")
-    if names == ["*"]:
-        return names
-    return [check_known(name, known) for name in dict.fromkeys(names)]
 
 
 def _as_rows(inputs: Inputs) -> Inputs:

@@ -6,7 +6,7 @@ from itertools import chain, islice
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
 from crossbit._validation import check_known
 from crossbit.annotate import Tag, tag_list, vote
@@ -14,9 +14,10 @@ from crossbit.codes import Codes
 from crossbit.collection.encoder import Encoder, Inputs, check_model
 from crossbit.collection.filters import filter_fields, parse_filter
 from crossbit.collection.maintenance import Maintenance
-from crossbit.collection.paging import Page, WeakMarks, check_budget
+from crossbit.collection.paging import Page, WeakMarks
 from crossbit.collection.payloads import check_id, check_ids, check_payloads, check_text
-from crossbit.collection.rerank import check_keep, check_rerank
+from crossbit.collection.rerank import check_keep
+from crossbit.collection.search import SearchKeywords, SearchOptions, show_options
 from crossbit.collection.store import (
     Capabilities,
     Query,
@@ -28,7 +29,6 @@ from crossbit.collection.store import (
 )
 from crossbit.collection.types import Id, Item, Results
 from crossbit.errors import DataError, RowError
-from crossbit.index.budget import Budget
 from crossbit.model.hashmodel import HashModel
 
 T = TypeVar("T")
@@ -143,7 +143,6 @@ class Collection(Maintenance):
         payload: Sequence[Mapping[str, Any] | None] | None = None,
         *,
         trusted: bool = True,
-        bookmark: tuple[str, int | None] | None = None,
     ) -> None:
         """Add items, or update existing ones; durable on return, everything or nothing.
 
@@ -156,8 +155,6 @@ class Collection(Maintenance):
                 that the item does not have the modality; modalities not given stay as they are.
             payload: One mapping of fields per id, or a frame; replaces the previous; None keeps it.
             trusted: False for raw inputs of unknown origin, as for `search`.
-            bookmark: Name and position that are stored with the items, such as the row of a file
-                after the last of them; position None deletes it. See `bookmark`.
         """
         checked = check_ids(ids)
         payload, texts = check_payloads(payload, checked)
@@ -167,14 +164,10 @@ class Collection(Maintenance):
                 encoded = encoder.encode_views(views or {}, len(checked), trusted=trusted)
             except RowError as error:
                 raise error.renumbered(error.row, f"item {checked[error.row]!r}") from error
-            batch = WriteBatch(checked, encoded, payload, texts, bookmark)
+            batch = WriteBatch(checked, encoded, payload, texts)
             self._store.write(batch, encoder.fingerprint)
 
         self._with_encoder(write, *(views.values() if isinstance(views, Mapping) else ()))
-
-    def bookmark(self, name: str) -> int | None:
-        """Return the position that was last stored under a name, None if there is none."""
-        return self._store.bookmark(name)
 
     def delete(self, ids: Iterable[Id], *, modality: str | None = None) -> int:
         """Delete items, or only their codes of one modality; return how many existed."""
@@ -232,55 +225,26 @@ class Collection(Maintenance):
 
         return self._with_encoder(start)
 
+    @show_options
     def search(
         self,
         modality: str,
         X: Inputs,
         k: int = 10,
         *,
-        target: str | Iterable[str] | None = None,
-        filter: Mapping[str, Any] | None = None,
-        min_similarity: float | str = 0.0,
-        group_by: str | None = None,
-        offset: int = 0,
-        exclude: Id | None = None,
-        bits: int | None = None,
-        rerank: int | None = None,
-        rerank_by: str = "codes",
-        budget: Budget | None = None,
         threads: int | None = None,
-        with_codes: bool = False,
         trusted: bool = True,
+        **options: Unpack[SearchKeywords],
     ) -> list[Results]:
-        r"""Return the nearest items of each query.
+        """Return the nearest items of each query.
 
         Args:
             modality: Modality of the queries.
             X: Queries: rows of numbers, `Codes`, or raw inputs such as ``["red + food"]`` if the
                 model has a recipe for the modality.
             k: Number of items to return per query.
-            target: Modalities to search, such as ``"image"``. None searches all but the query's
-                own, or the query's own if no item has another; ``"*"`` searches all. Each item is
-                returned once, by its nearest modality.
-            filter: Only items whose payload meets all conditions, such as ``{"year": {">=": 2010},
-                "tags": {"has": "dog"}}``; the operators are ``== != > >= < <= in has``, and ``or``,
-                ``and`` and ``not`` combine filters.
-            min_similarity: Leave out less similar hits; ``"auto"`` drops weak ones (`Hit.weak`).
-            group_by: Return one item, the nearest, per value of this payload field; looks at the
-                nearest 10,000 items. Items without the field are groups of their own.
-            offset: Skip this many of the nearest hits, such as those of earlier pages.
-            exclude: Leave out this item, such as the one that the query is.
-            bits: Compare only the first bits; distance and similarity are then those of them.
-            rerank: Take this many nearest items, at least k, and reorder them.
-            rerank_by: ``"codes"``: the weighted Hamming distance $\sum_i |s_i| \,
-                [\operatorname{sign} s_i \ne b_i]$ of the query's scores $s$ and the whole code.
-                ``"scores"``: the cosine of the query's scores and those that the collection keeps.
-                ``"features"``: the cosine of feature rows if the query's modality is the only
-                target, otherwise of scores made from them. Items written as codes come last.
-            budget: Stop each query early, after seconds or a share of the codes; `Results.proof`
-                says what is proven then. None: exact.
+            **options: The fields of `SearchOptions`.
             threads: Number of threads, all cores if None.
-            with_codes: Fill in `Hit.code`.
             trusted: False for raw inputs of unknown origin, such as those of a network client: text
                 only reaches extractors of text, others are only given the contents of files.
 
@@ -288,35 +252,29 @@ class Collection(Maintenance):
             One `Results` per query: its hits, nearest first, ties in order of arrival (on a server,
             in any order), with the query's code and terms.
         """
-        conditions = () if filter is None else parse_filter(filter)
-        page = Page(k, offset, group_by, min_similarity, exclude)
-        page.check(self.capabilities, rerank)
-        check_rerank(rerank, rerank_by, self.keep)
-        if bits is not None and not self.capabilities.searches_prefixes:
-            raise DataError(f"{self.path}: this store compares whole codes; leave bits out")
-        check_budget(budget, self.capabilities)
-        reranked = None if rerank is None else rerank_by
+        wanted = SearchOptions(k=k, **options)
+        wanted.check(self.capabilities, self.keep)
+        page = Page(wanted)
+        reranked = None if wanted.rerank is None else wanted.rerank_by
         by_store = self.capabilities.keeps_rows
 
         def find(encoder: Encoder) -> list[Results]:
-            targets = encoder.targets(target, modality)
+            targets = wanted.targets(modality, encoder.model.modalities)
             queries = encoder.encode_queries(
-                modality, X, targets, rerank_by=reranked, bits=bits, trusted=trusted
+                modality, X, targets, rerank_by=reranked, trusted=trusted
             )
             query = Query(
                 queries.codes,
-                page.candidates(rerank),
+                page.candidates,
                 targets,
-                conditions,
+                wanted.conditions,
                 threads,
-                with_codes=with_codes or (reranked is not None and not by_store),
+                with_codes=wanted.with_codes or (reranked is not None and not by_store),
                 reranker=queries.reranker,
-                limit=page.reranked(rerank),
-                bits=bits,
-                otherwise=modality if target is None else None,
-                budget=budget,
+                limit=page.reranked,
+                otherwise=modality if wanted.target is None else None,
             )
-            weak = WeakMarks(modality, {} if bits else encoder.thresholds)  # of whole codes
+            weak = WeakMarks(modality, encoder.thresholds)
             answers = page.search(self._store, query, encoder.fingerprint, weak)
             return queries.results(answers, partial(page.select, weak=weak), is_reranked=by_store)
 

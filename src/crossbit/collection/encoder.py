@@ -11,11 +11,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crossbit import features
-from crossbit._validation import check_bits, check_known, check_rows, present_rows
+from crossbit._validation import check_known, check_rows, present_rows
 from crossbit.codes import Codes
 from crossbit.collection.payloads import check_ids
 from crossbit.collection.rerank import (
-    CODES,
     FEATURES,
     SCORES,
     KeptRows,
@@ -77,7 +76,6 @@ class _EncodedQueries:
                 row,
                 terms=() if self.terms is None else self.terms[row],
                 exact_terms=self.exact_terms,
-                proof=getattr(hits, "proof", None),
             )
             for row, hits in enumerate(answers)
         ]
@@ -108,29 +106,6 @@ class Encoder:
     def thresholds(self) -> Thresholds:
         """Distances beyond which matches are weak, per direction."""
         return thresholds(self.model)
-
-    def targets(self, target: str | Iterable[str] | None, modality: str) -> list[str]:
-        """Return the modalities to search: names, ``"*"`` for all, None for all but the query's.
-
-        The nearest codes of a query's own modality are mostly its own near copies, and would hide
-        what the query is about.
-        """
-        if target is None:
-            check_known(modality, self.model.modalities)
-            others = [name for name in self.model.modalities if name != modality]
-            return others or [modality]
-        if not isinstance(target, Iterable):
-            raise DataError(
-                f"target: expected modalities of {self.model.modalities}, got {target!r}"
-            )
-        names = [target] if isinstance(target, str) else list(target)
-        if not names:
-            raise DataError(
-                f"target: expected at least one modality of {self.model.modalities}, got none"
-            )
-        if names == ["*"]:
-            return self.model.modalities
-        return [check_known(name, self.model.modalities) for name in dict.fromkeys(names)]
 
     def accepts(self, modality: str, *, trusted: bool = True) -> str | None:
         """Return the kind of raw input of a modality, without loading its extractor."""
@@ -183,18 +158,13 @@ class Encoder:
         targets: Sequence[str] = (),
         *,
         rerank_by: str | None = None,
-        bits: int | None = None,
         trusted: bool = True,
     ) -> _EncodedQueries:
         """Encode the queries of a search over targets, and prepare to rerank their hits."""
-        if bits is not None and check_bits(bits) > self.model.n_bits:
-            raise DataError(f"bits must be at most {self.model.n_bits}, got {bits}")
         if isinstance(inputs, Codes):
             codes = self._check_codes(modality, inputs)
             if rerank_by is None:
                 return _EncodedQueries(codes)
-            if rerank_by == CODES and bits is not None:  # by the distance of the whole code
-                return _EncodedQueries(codes, Reranker(rerank_by, codes))
             raise DataError(
                 "rerank needs real-valued scores; pass rows of numbers instead of Codes"
             )

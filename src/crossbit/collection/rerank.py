@@ -4,14 +4,14 @@ Scores are the real-valued outputs whose signs are the bits, as int8
 (`crossbit.index.weights.quantize`), so that a bit takes one byte.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbit.codes import Codes, hamming
+from crossbit.codes import Codes
 from crossbit.collection.types import Hit
 from crossbit.errors import DataError
 from crossbit.index.hamming import weighted_hamming
@@ -71,21 +71,6 @@ def check_keep(keep: str | Iterable[str] | None) -> tuple[str, ...]:
     return tuple(name for name in _KEPT if name in names)
 
 
-def check_rerank(rerank: int | None, by: str, kept: Sequence[str]) -> None:
-    """Check that there are candidates, and something to rerank them by."""
-    if by not in RERANK_BY:
-        raise DataError(f"rerank_by must be one of {', '.join(RERANK_BY)}, got {by!r}")
-    if rerank is None:
-        if by != CODES:
-            raise DataError(f"rerank_by={by!r} needs rerank, the number of candidates; got None")
-        return
-    if by != CODES and by not in kept:
-        raise DataError(
-            f"the collection keeps no {by}; use rerank_by='codes', or copy the items into a"
-            f" collection that was created with keep={by!r}"
-        )
-
-
 def encode_with_scores(
     model: HashModel, modality: str, rows: _Rows
 ) -> tuple[Codes, NDArray[np.float32]]:
@@ -101,15 +86,14 @@ class Reranker:
     Args:
         by: What they are ordered by, one of `RERANK_BY`.
         codes: Codes of the queries.
-        vectors: One vector per query, its scores or its features; None if the queries are codes,
-            which are then compared by the Hamming distance of the whole code.
+        vectors: One vector per query, its scores or its features.
         to_vectors: Makes vectors that compare with those of the queries from the kept rows of a
             modality; None if they are such vectors already.
     """
 
     by: str
     codes: Codes
-    vectors: NDArray[np.float32] | None = None
+    vectors: NDArray[np.float32]
     to_vectors: Callable[[str, _Rows], _Rows] | None = None
 
     def order(self, row: int, hits: list[Hit]) -> list[Hit]:
@@ -122,15 +106,11 @@ class Reranker:
 
     def code_costs(self, row: int, codes: Codes) -> NDArray[Any]:
         """Return the distance between a query and each code."""
-        if self.vectors is None:
-            distances: NDArray[Any] = hamming(self.codes[row], codes)[0]
-            return distances
         return weighted_hamming(self.vectors[row], codes)
 
     def row_costs(self, row: int, modality: str, rows: _Rows) -> NDArray[np.float64]:
         """Return the negated cosine between a query and each kept row of a modality."""
         vectors = rows if self.to_vectors is None else self.to_vectors(modality, rows)
-        assert self.vectors is not None  # noqa: S101 - queries that are codes were refused
         return -cosines(self.vectors[row], vectors)
 
 

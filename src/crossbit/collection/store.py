@@ -17,7 +17,6 @@ from crossbit.collection.filters import Conditions
 from crossbit.collection.rerank import Reranker
 from crossbit.collection.types import Finding, Hit, Id, Item, Stats
 from crossbit.errors import CrossbitError, DataError
-from crossbit.index.budget import Budget
 from crossbit.model.hashmodel import HashModel
 
 Rows: TypeAlias = NDArray[Any]
@@ -37,16 +36,12 @@ class Capabilities:
     Args:
         keeps_rows: Can keep scores and features beside the codes, for `upgrade` and for searches,
             which the store then reranks itself.
-        searches_prefixes: Can search the first bits of the codes alone.
-        stops_early: Can stop a search at a budget, and say what is proven then.
         exact_ties: Returns items at equal distance in order of arrival, which pages need.
         transactional: A write succeeds as a whole or changes nothing.
         remote: Other machines can open the same path and write to it at the same time.
     """
 
     keeps_rows: bool = False
-    searches_prefixes: bool = False
-    stops_early: bool = False
     exact_ties: bool = False
     transactional: bool = False
     remote: bool = False
@@ -80,15 +75,12 @@ class WriteBatch:
         payloads: New payload per item, None to keep the current one; None for the whole batch
             keeps all.
         texts: The same payloads as JSON text.
-        bookmark: Name and position to store with the items, position None to delete it; a
-            transactional store writes both or neither.
     """
 
     ids: Sequence[Id]
     views: Mapping[str, EncodedView]
     payloads: Sequence[Mapping[str, Any] | None] | None = None
     texts: Sequence[str | None] | None = None
-    bookmark: tuple[str, int | None] | None = None
 
 
 @dataclass(frozen=True)
@@ -105,9 +97,7 @@ class Query:
         reranker: Reorders the k nearest items of each query, if the search reranks. A store
             that does not keep rows ignores it: it is given to reorder hits by their codes later.
         limit: Number of items to return per query after reranking.
-        bits: Compare only this many bits of the codes, all of them if None.
         otherwise: Modality to search if no item has a code of the targets; None finds nothing.
-        budget: Where to stop the search of each modality early; None: exact.
     """
 
     codes: Codes
@@ -118,9 +108,7 @@ class Query:
     with_codes: bool = False
     reranker: Reranker | None = None
     limit: int | None = None
-    bits: int | None = None
     otherwise: str | None = None
-    budget: Budget | None = None
 
 
 @runtime_checkable
@@ -162,9 +150,6 @@ class Store(Protocol):
     def write(self, batch: WriteBatch, model: str) -> None:
         """Add items, or update the given parts of existing ones."""
 
-    def bookmark(self, name: str) -> int | None:
-        """Return the position that was last stored under a name, None if there is none."""
-
     def delete(self, ids: Sequence[Id], modality: str | None) -> int:
         """Delete items, or their codes of one modality; return how many existed."""
 
@@ -179,8 +164,6 @@ class Store(Protocol):
 
     def search(self, query: Query, model: str) -> list[list[Hit]]:
         """Return the nearest items of each query, each item once, by its nearest modality.
-
-        A store that knows what is proven about them returns `ProvenHits`.
 
         Raises:
             DataError: There are items, but none has a field that the filter reads.

@@ -77,33 +77,6 @@ class Hit:
     weak: bool | None = field(default=None, repr=False)
 
 
-@dataclass(frozen=True)
-class Proof:
-    """What a store proves about the nearest items that it has found.
-
-    Args:
-        exact: Whether they are those of an exact search; None if the store does not say.
-        radius: No item at most this far away is missing that would rank before the last; None
-            likewise.
-    """
-
-    exact: bool | None = None
-    radius: int | None = None
-
-
-class ProvenHits(list[Hit]):
-    """The hits of one query, nearest first, and what is proven about them.
-
-    Args:
-        hits: The hits.
-        proof: The proof.
-    """
-
-    def __init__(self, hits: Iterable[Hit], proof: Proof) -> None:
-        super().__init__(hits)
-        self.proof = proof
-
-
 class Results(list[Hit]):
     """The hits of one query, nearest first, and how the collection understood the query.
 
@@ -114,7 +87,6 @@ class Results(list[Hit]):
         terms: Words or tags that the extractor recognized in a text query.
         exact_terms: Whether every term is a tag of the extractor's vocabulary (a bag of tags), so
             that an item either has it or not.
-        proof: What is proven about the items that the hits were selected from.
     """
 
     def __init__(
@@ -125,10 +97,8 @@ class Results(list[Hit]):
         *,
         terms: Sequence[str] = (),
         exact_terms: bool = False,
-        proof: Proof | None = None,
     ) -> None:
         super().__init__(hits)
-        self.proof = proof or Proof()
         self.terms = list(terms)
         self.exact_terms = exact_terms
         self._queries = queries

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from crossbit._validation import check_rows
 from crossbit.codes import Codes
 from crossbit.collection.encoder import Encoder, Inputs
-from crossbit.collection.types import Finding, Hit, Item, Proof, Results, Stats
+from crossbit.collection.types import Finding, Hit, Item, Results, Stats
 from crossbit.errors import DataError
 from crossbit.features.extractor import RawInput
 from crossbit.metrics.health import CodeHealth
@@ -174,8 +174,6 @@ def results_to_json(results: Sequence[Results], *, with_codes: bool) -> list[Jso
             "code": _codes_to_json(query.code),
             "terms": query.terms,
             "exact_terms": query.exact_terms,
-            "exact": query.proof.exact,
-            "proven_radius": query.proof.radius,
             "hits": [_hit_to_json(hit, with_codes) for hit in query],
         }
         for query in results
@@ -186,9 +184,7 @@ def results_from_json(content: Json) -> Results:
     """Return the results of one query."""
     code = _codes_from_json(content["code"], "code of the query")
     hits = [_hit_from_json(hit, code) for hit in content["hits"]]
-    proof = Proof(content.get("exact"), content.get("proven_radius"))
-    terms = content["terms"]
-    return Results(hits, code, terms=terms, exact_terms=content["exact_terms"], proof=proof)
+    return Results(hits, code, terms=content["terms"], exact_terms=content["exact_terms"])
 
 
 def _hit_to_json(hit: Hit, with_codes: bool) -> Json:

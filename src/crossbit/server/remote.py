@@ -16,7 +16,6 @@ from pydantic import Field, field_validator
 
 from crossbit.collection import wire
 from crossbit.errors import BackendError, DataError
-from crossbit.index.budget import Budget
 from crossbit.model.hashmodel import HashModel
 from crossbit.server import schemas
 from crossbit.server.batching import WorkerPool
@@ -53,10 +52,8 @@ class _BatchSearchRequest(schemas.RequestBody):
     group_by: schemas.Name | None = None
     offset: schemas.Offset = 0
     exclude: schemas.Id | None = None
-    bits: int | None = Field(default=None, ge=1, le=1024)
     rerank: int | None = Field(default=None, ge=1, le=10 * schemas.MAX_HITS)
     rerank_by: schemas.Name = "codes"
-    budget: schemas.BudgetLimits = None
     with_codes: schemas.WithCodes = False
 
 
@@ -71,9 +68,6 @@ class _BatchUpsertRequest(schemas.RequestBody):
         default=None,
         max_length=schemas.MAX_ITEMS,
         description="One per id; null keeps the current one.",
-    )
-    bookmark: tuple[schemas.Name, int | None] | None = Field(
-        default=None, description="Name and position to store with the items."
     )
 
     @field_validator("payload")
@@ -94,7 +88,7 @@ class _IdsRequest(schemas.RequestBody):
 
 
 class _FieldRequest(schemas.RequestBody):
-    """A payload field to index, or the name of a bookmark."""
+    """A payload field to index."""
 
     name: str = Field(max_length=200)
 
@@ -151,11 +145,6 @@ def remote_routes(access: Access, light: WorkerPool, heavy: WorkerPool) -> APIRo
     async def model(served: Read) -> Response:
         """Return the model as a ZIP archive of its folder."""
         return Response(await heavy.run(_Verbs(served).model), media_type="application/zip")
-
-    @router.get("/bookmark")
-    async def bookmark(served: Read, name: schemas.Name) -> Response:
-        """Return the position that was last stored under a name."""
-        return await run(light, _Verbs(served).bookmark, name)
 
     return router
 
@@ -239,10 +228,9 @@ class _Verbs:
                 f"at most {_MAX_RESULTS:,} hits per request, got {len(inputs)} queries"  # type: ignore[arg-type]
                 f" with k = {request.k}; send fewer queries"
             )
-        options = request.model_dump(exclude={"modality", "inputs", "budget"})
-        budget = None if request.budget is None else Budget(**request.budget)
+        options = request.model_dump(exclude={"modality", "inputs"})
         results = self._collection.search(
-            request.modality, inputs, budget=budget, threads=1, trusted=False, **options
+            request.modality, inputs, threads=1, trusted=False, **options
         )
         return {"results": wire.results_to_json(results, with_codes=request.with_codes)}
 
@@ -276,17 +264,12 @@ class _Verbs:
                 archive.write(path, path.name)
         return out.getvalue()
 
-    def bookmark(self, name: str) -> Answer:
-        return {"position": self._collection.bookmark(name)}
-
     def upsert(self, request: _BatchUpsertRequest) -> Answer:
         views = {
             name: wire.inputs_from_json(value, f"views.{name}")
             for name, value in request.views.items()
         }
-        self._collection.upsert(
-            request.ids, views, request.payload, trusted=False, bookmark=request.bookmark
-        )
+        self._collection.upsert(request.ids, views, request.payload, trusted=False)
         return {"changed": len(request.ids)}
 
     def delete(self, request: _IdsRequest) -> Answer:

@@ -107,7 +107,7 @@ def search_routes(access: Access, pools: Pools) -> APIRouter:
         """Search with features, a text, tags or an item."""
         query = await search_body(request)
         is_light = query.offset + query.k <= _LIGHT_HITS and not query.group_by
-        if query.filter or query.rerank or query.bits or not is_light:
+        if query.filter or query.rerank or not is_light:
             return await run(pools.heavy, served.service.search, query)
         if query.features is None:
             return await run(pools.light, served.service.search, query)
@@ -136,7 +136,6 @@ def search_routes(access: Access, pools: Pools) -> APIRouter:
         min_similarity: _MinSimilarity = 0.0,
         group_by: Annotated[schemas.Name | None, Query()] = None,
         offset: schemas.Offset = 0,
-        bits: schemas.Bits = None,
         rerank: schemas.Rerank = None,
         rerank_by: schemas.RerankBy = "codes",
         codes: schemas.WithCodes = False,
@@ -150,7 +149,6 @@ def search_routes(access: Access, pools: Pools) -> APIRouter:
             min_similarity=min_similarity,
             group_by=group_by,
             offset=offset,
-            bits=bits,
             rerank=rerank,
             rerank_by=rerank_by,
             codes=codes,

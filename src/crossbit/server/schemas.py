@@ -56,9 +56,6 @@ MinSimilarity = Annotated[float, Field(ge=0, le=1)]
 Offset = Annotated[
     int, Field(ge=0, le=_MAX_OFFSET, description="Number of nearest hits to skip: earlier pages.")
 ]
-Bits = Annotated[
-    int | None, Field(ge=1, le=1024, description="Compare only the first bits of the codes.")
-]
 Rerank = Annotated[
     int | None,
     Field(
@@ -70,10 +67,6 @@ Rerank = Annotated[
 RerankBy = Annotated[
     Literal["codes", "scores", "features"],
     Field(description="Rerank by codes, or by the scores or features that the collection keeps."),
-]
-BudgetLimits = Annotated[
-    dict[Literal["seconds", "share"], float] | None,
-    Field(description="Stop early: after seconds, or after a share of the codes."),
 ]
 WithCodes = Annotated[
     bool, Field(description="Whether to return the bits of the query and of every hit.")
@@ -153,10 +146,8 @@ class SearchRequest(_QueryRequest):
         default=None, description="Return the nearest item per value of this payload field."
     )
     offset: Offset = 0
-    bits: Bits = None
     rerank: Rerank = None
     rerank_by: RerankBy = "codes"
-    budget: BudgetLimits = None
     codes: WithCodes = False
 
 
@@ -268,8 +259,6 @@ class SearchResponse(BaseModel):
     query: Query
     hits: list[Hit]
     n_bits: int
-    exact: bool | None = Field(description="Whether this is the exact answer; null if unknown.")
-    proven_radius: int | None = Field(description="Up to this distance no item is missing.")
 
 
 class SearchBatchResponse(BaseModel):

@@ -19,7 +19,6 @@ from crossbit.collection.filters import nested_fields, unknown_field
 from crossbit.collection.types import REPORT_FILE, Hit, Id, Item, Results
 from crossbit.errors import CrossbitError, DataError
 from crossbit.features.text import normalize_tag
-from crossbit.index.budget import Budget
 from crossbit.server.bodies import FormPart
 from crossbit.server.errors import NotFoundError
 from crossbit.server.images import ImageFolder
@@ -204,10 +203,8 @@ class Service:
             group_by=request.group_by,
             offset=request.offset,
             exclude=exclude,
-            bits=request.bits,
             rerank=request.rerank,
             rerank_by=request.rerank_by,
-            budget=None if request.budget is None else Budget(**request.budget),
             threads=1,
             with_codes=request.codes,
             trusted=False,
@@ -236,8 +233,7 @@ class Service:
             query["code"] = _bits(results.code)
             for hit, result in zip(hits, results, strict=True):
                 hit["code"] = None if result.code is None else _bits(result.code)
-        answer = {"query": query, "hits": hits, "n_bits": self.collection.model.n_bits}
-        return answer | {"exact": results.proof.exact, "proven_radius": results.proof.radius}
+        return {"query": query, "hits": hits, "n_bits": self.collection.model.n_bits}
 
     def _hit(self, hit: Hit) -> Answer:
         id_ = hit.id
@@ -353,8 +349,7 @@ def _batch_key(request: SearchRequest) -> Hashable | None:
     target = None if request.target is None else tuple(request.target)
     conditions = json.dumps(request.filter) if request.filter else None
     page = (request.k, request.offset, request.group_by, request.min_similarity)
-    budget = json.dumps(request.budget) if request.budget else None
-    order = (request.bits, request.rerank, request.rerank_by, request.codes, budget)
+    order = (request.rerank, request.rerank_by, request.codes)
     return request.modality, inputs, target, conditions, page, order
 
 

@@ -5,7 +5,7 @@ import re
 import sqlite3
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +24,6 @@ FOLDER = "index"
 _FILE_NAME = re.compile(r"(\d+)\.(\d+)\.index")  # table, generation
 _MIN_PENDING = 10_000  # unsaved codes that make saving worthwhile …
 _MIN_SHARE = 8  # … if they are also at least 1/8 of all codes
-_MAX_PREFIXES = 4  # lengths per modality of which an index is kept in memory
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,6 @@ class _ModalityIndex:
         nonce: Nonce of that generation.
         pending: Number of codes changed since the file on disk.
         saved: Generation of that file, 0 if there is none.
-        prefixes: Indexes of the first bits of the codes, by their number.
     """
 
     table: int
@@ -47,26 +45,6 @@ class _ModalityIndex:
     nonce: int
     pending: int
     saved: int = 0
-    prefixes: dict[int, HammingIndex] = field(default_factory=dict)
-
-    def prefix(self, bits: int) -> HammingIndex:
-        """Return an index of the first bits of the codes, which the first search of them builds."""
-        if bits == self.index.n_bits:
-            return self.index
-        index = self.prefixes.get(bits)
-        if index is None:  # two threads may build the same
-            ids = self.index.ids()
-            index = HammingIndex(bits)
-            index.add(ids, self.index.get(ids).truncate(bits))
-            for other in list(self.prefixes)[: 1 - _MAX_PREFIXES]:
-                self.prefixes.pop(other, None)
-            self.prefixes[bits] = index
-        return index
-
-    @property
-    def indexes(self) -> list[HammingIndex]:
-        """The index, and those of its prefixes."""
-        return [self.index, *self.prefixes.values()]
 
     @property
     def is_worth_saving(self) -> bool:
@@ -95,12 +73,11 @@ class IndexView:
     @property
     def is_optimized(self) -> bool:
         """Whether no search structure is missing."""
-        return all(index.is_optimized for part in self.parts.values() for index in part.indexes)
+        return all(part.index.is_optimized for part in self.parts.values())
 
-    def index(self, modality: str, bits: int | None = None) -> HammingIndex:
-        """Return the index of a modality, or of the first bits of its codes."""
-        part = self.parts[modality]
-        return part.index if bits is None else part.prefix(bits)
+    def index(self, modality: str) -> HammingIndex:
+        """Return the index of a modality."""
+        return self.parts[modality].index
 
     def parts_of(self, state: DbState) -> dict[str, _ModalityIndex]:
         """Return the indexes of tables that a state still has; an extension keeps them."""
@@ -186,8 +163,7 @@ class IndexCache:
 
     def _optimize(self, view: IndexView) -> None:
         for part in view.parts.values():
-            for index in part.indexes:
-                index.optimize(merge=False)
+            part.index.optimize(merge=False)
             with self._saving:
                 is_open = self._view is not None
                 if is_open and not self._database.read_only and self._database.is_in_place:
@@ -347,18 +323,12 @@ def _update(
     index = part.index.copy()
     index.delete(np.setdiff1d(changed, rows, assume_unique=True))
     index.upsert(rows, codes)
-    prefixes = {}
-    for bits, old in list(part.prefixes.items()):
-        prefixes[bits] = old.copy()
-        prefixes[bits].delete(changed)
-        prefixes[bits].upsert(rows, codes.truncate(bits))
     return replace(
         part,
         index=index,
         generation=state.generation,
         nonce=state.nonce,
         pending=part.pending + len(changed),
-        prefixes=prefixes,
     )
 
 

@@ -20,7 +20,6 @@ FORMAT = "crossbit.collection/4"
 DATABASE = "items.sqlite"
 MODEL = "model"
 _PAGE_BYTES = 4096
-_MAX_BOOKMARKS = 16
 
 _SCHEMA = """
 CREATE TABLE state (
@@ -71,7 +70,6 @@ class DbState:
         upgrade_start: Generation at which a running upgrade began; the log of changes is kept from
             there on.
         items: Number of items.
-        bookmarks: Positions in sources that are being added, by name; the latest come last.
         next_number: Number of the next table or model.
         scores: Modality → number of its table ``scores_<number>``; None if scores are not kept.
     """
@@ -90,7 +88,6 @@ class DbState:
     log_nonce: int = 0
     upgrade_start: int | None = None
     items: int = 0
-    bookmarks: Mapping[str, int] = field(default_factory=dict)
     next_number: int = 1
     scores: Mapping[str, int] | None = None
 
@@ -105,6 +102,7 @@ class DbState:
             raise corrupted(connection, "the table 'state' does not match its checksum")
         values: dict[str, Any] = json.loads(text)
         check_version(_path_of(connection), values.pop("format", None), FORMAT)
+        values.pop("bookmarks", None)  # of interrupted adds, which are no longer stored
         try:
             values["features"] = {
                 name: (number, tuple(shape)) for name, (number, shape) in values["features"].items()
@@ -122,14 +120,6 @@ class DbState:
         """Number new tables; return the state that has reserved the numbers, and the numbers."""
         numbers = {name: self.next_number + i for i, name in enumerate(names)}
         return replace(self, next_number=self.next_number + len(numbers)), numbers
-
-    def with_bookmark(self, name: str, position: int | None) -> "DbState":
-        """Return the state with a bookmark set, or deleted if the position is None."""
-        bookmarks = {key: value for key, value in self.bookmarks.items() if key != name}
-        if position is not None:
-            # Whoever gives up an interrupted add leaves its bookmark behind.
-            bookmarks = {**dict(list(bookmarks.items())[1 - _MAX_BOOKMARKS :]), name: position}
-        return replace(self, bookmarks=bookmarks)
 
     def next_generation(self) -> "DbState":
         """Return the state of the next write."""

@@ -54,8 +54,6 @@ class LocalStore:
 
     capabilities = Capabilities(
         keeps_rows=True,
-        searches_prefixes=True,
-        stops_early=True,
         exact_ties=True,
         transactional=True,
     )
@@ -176,10 +174,6 @@ class LocalStore:
         with self._write_transaction() as transaction:
             _check_model(transaction.state, model)
             transaction.write(batch)
-
-    def bookmark(self, name: str) -> int | None:
-        """Return the position that was last stored under a name, None if there is none."""
-        return self._state().bookmarks.get(name)
 
     def delete(self, ids: Sequence[Id], modality: str | None) -> int:
         """Delete items, or their codes of one modality; return how many existed."""

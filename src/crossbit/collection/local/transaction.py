@@ -2,7 +2,7 @@
 
 import math
 import sqlite3
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -17,7 +17,7 @@ from crossbit.collection.local.payload_index import PayloadIndex
 from crossbit.collection.local.schema import DbState, corrupted
 from crossbit.collection.local.tables import RowNumbers, Tables
 from crossbit.collection.store import Query, WriteBatch
-from crossbit.collection.types import Hit, Id, Item, Payload, Proof, ProvenHits
+from crossbit.collection.types import Hit, Id, Item, Payload
 
 _EMPTY_PAYLOAD = "{}"
 _CHECKED_ITEMS = 50_000  # from here on a filter may check the nearest of all items
@@ -86,8 +86,6 @@ class Transaction:
             table = f"codes_{state.codes[modality]}"
             self.tables.write_blobs(table, numbers, view.codes.to_bytes())
             state = KeptTables(self.tables, state).write(modality, view, numbers)
-        if batch.bookmark is not None:
-            state = state.with_bookmark(*batch.bookmark)
         changed = [rows[view.positions] for view in batch.views.values()]
         self.advance(changed, replace(state, items=state.items + len(rows) - len(known)))
 
@@ -172,27 +170,21 @@ class Transaction:
         targets = [name for name in query.targets if len(view.index(name))]
         if query.otherwise is not None and not targets:
             query = replace(query, targets=[query.otherwise])
-        codes = query.codes if query.bits is None else query.codes.truncate(query.bits)
         matches = None
-        if query.filter and query.budget is None and self.state.items >= _CHECKED_ITEMS:
-            matches = self._checked_matches(view, query, codes)
+        if query.filter and self.state.items >= _CHECKED_ITEMS:
+            matches = self._checked_matches(view, query)
         if matches is None:
             allowed = self.payload_index.matching_rows(query.filter) if query.filter else None
-            matches = _matches(view, query, codes, query.k, allowed)
+            matches = _matches(view, query, query.k, allowed)
         nearest = _nearest(matches, query.k)
         if query.reranker is not None:
             kept = KeptTables(self.tables, self.state)
             nearest = rerank_candidates(query, query.reranker, nearest, view, kept)
         found = [tuple(values.tolist() for values in match) for match in nearest]
         items = self._matched_items(query, set(chain.from_iterable(rows for rows, _, _ in found)))
-        return [
-            ProvenHits(self._hits(view, query, items, *match), proof)
-            for match, proof in zip(found, _proofs(matches.values(), codes), strict=True)
-        ]
+        return [self._hits(view, query, items, *match) for match in found]
 
-    def _checked_matches(
-        self, view: IndexView, query: Query, codes: Codes
-    ) -> dict[str, Matches] | None:
+    def _checked_matches(self, view: IndexView, query: Query) -> dict[str, Matches] | None:
         """Return the nearest items that meet a filter, found among the nearest of all items.
 
         That is faster than looking up every item that meets it, unless those are few. The first
@@ -200,8 +192,8 @@ class Transaction:
         """
         meets: dict[int, bool] = {-1: False}
         number = _FIRST_CHECKED * query.k
-        while number * len(codes) * len(query.targets) <= _MAX_CHECKED:
-            matches = _matches(view, query, codes, number)
+        while number * len(query.codes) * len(query.targets) <= _MAX_CHECKED:
+            matches = _matches(view, query, number)
             found = {row for match in matches.values() for row in match.ids.ravel().tolist()}
             for row, payload in self.tables.payloads(np.array(sorted(found - meets.keys()), int)):
                 meets[row] = matches_all(query.filter, payload)
@@ -238,7 +230,7 @@ class Transaction:
         distances: list[int],
         sources: list[int],
     ) -> list[Hit]:
-        n_bits = query.bits or query.codes.n_bits
+        n_bits = query.codes.n_bits
         targets = query.targets
         hits = []
         for row, distance, source in zip(rows, distances, sources, strict=True):
@@ -265,19 +257,18 @@ class Transaction:
 
 
 def _matches(
-    view: IndexView, query: Query, codes: Codes, k: int, allowed: RowNumbers | None = None
+    view: IndexView, query: Query, k: int, allowed: RowNumbers | None = None
 ) -> dict[str, Matches]:
     """Return the k nearest rows of each query in each modality."""
     matches = {}
     for modality in query.targets:
-        index = view.index(modality, query.bits)
+        index = view.index(modality)
         matches[modality] = index.search(
-            codes,
+            query.codes,
             min(k, max(len(index), 1)),  # no more room than there are codes
             threads=query.threads,
             ids=allowed,
             method="ready",
-            budget=query.budget,
         )
     return matches
 
@@ -294,20 +285,6 @@ def _meeting(matches: Matches, meets: Mapping[int, bool], k: int) -> Matches | N
     ids = np.where(is_kept, np.take_along_axis(matches.ids, order, axis=1), -1)
     distances = np.where(is_kept, np.take_along_axis(matches.distances, order, axis=1), -1)
     return Matches(ids, distances)
-
-
-def _proofs(matches: Collection[Matches], codes: Codes) -> list[Proof]:
-    """Return what the searches of all modalities together prove about each query."""
-    is_exact = np.ones(len(codes), np.bool_)
-    radii = np.full(len(codes), codes.n_bits)
-    for each in matches:
-        if (certificate := each.certificate) is not None:
-            is_exact &= certificate.exact
-            radii = np.minimum(radii, certificate.proven_radius)
-        elif each.ids.shape[1]:
-            last = np.where(each.ids[:, -1] >= 0, each.distances[:, -1], codes.n_bits)
-            radii = np.minimum(radii, last)
-    return [Proof(*pair) for pair in zip(is_exact.tolist(), radii.tolist(), strict=True)]
 
 
 def _nearest(

@@ -8,7 +8,6 @@ from typing import Any, TypeAlias
 from crossbit._progress import batches
 from crossbit.collection.milvus.client import MilvusConnection, TooLargeError
 from crossbit.collection.milvus.schema import (
-    BOOKMARK_KEY,
     FIELDS,
     NO_MODALITY,
     STATE_KEY,
@@ -138,20 +137,7 @@ class MilvusTable:
         """Return the number of items."""
         return self.count(f"first == true and {state.filter}")
 
-    def bookmark(self, name: str) -> int | None:
-        """Return the position stored under a name, None if there is none."""
-        rows = self.rows([BOOKMARK_KEY + name], ["payload"])
-        return int(rows[0]["payload"]["position"]) if rows else None
-
     # --- writing ---
-
-    def set_bookmark(self, state: MilvusState, name: str, position: int | None) -> None:
-        """Store a position under a name, or delete it if it is None."""
-        if position is None:
-            self.delete_rows([BOOKMARK_KEY + name])
-        else:
-            row = state.row() | {"key": BOOKMARK_KEY + name, "payload": {"position": position}}
-            self.connection.call("upsert", [row])
 
     @staticmethod
     def check_payloads(batch: WriteBatch) -> None:

@@ -3,8 +3,7 @@
 A key is the item's id and the number of the modality: ``tcat.jpg/0`` and ``tcat.jpg/1`` are the
 codes of the item ``"cat.jpg"``, ``n7/-`` is the item ``7`` without codes. Every row repeats the
 item's payload, so that a search can filter by it. One row of each item is its *first*, so that
-items can be counted. The row ``!state`` describes the collection; a row ``!bookmark/…`` says how
-far an interrupted ``crossbit add`` has come.
+items can be counted. The row ``!state`` describes the collection.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,7 +24,6 @@ from crossbit.model.hashmodel import HashModel
 FORMAT = "crossbit.milvus/1"
 FIELDS = ["key", "modality", "first", "payload", "code"]
 STATE_KEY = "!state"
-BOOKMARK_KEY = "!bookmark/"
 NO_MODALITY = -1  # modality number of an item without codes
 _STATE_MODALITY = -2
 _SAFE_CHARACTERS = " !$&()*+,:;=@~"

@@ -164,12 +164,6 @@ class MilvusStore:
             stored = self._stored_before(batch)
             _check_model(self._state, model)
             self._apply(self._table.merge(batch, self._state, stored), batch.ids)
-            if batch.bookmark is not None:
-                self._table.set_bookmark(self._state, *batch.bookmark)
-
-    def bookmark(self, name: str) -> int | None:
-        """Return the position that was last stored under a name, None if there is none."""
-        return self._table.bookmark(name)
 
     def _apply(self, changes: Iterable[io.Change], ids: Sequence[Id]) -> None:
         try:

@@ -25,7 +25,6 @@ CREATE TABLE items (
     fields jsonb,
     EXCLUDE USING hash (key WITH =) -- unique; other indexes limit the length of a key
 );
-CREATE TABLE bookmarks (name text PRIMARY KEY, position bigint NOT NULL);
 """
 _CODES = (
     "CREATE TABLE IF NOT EXISTS {} (row bigint PRIMARY KEY REFERENCES items ON DELETE CASCADE,"
@@ -195,13 +194,6 @@ def write_codes(
         " ON CONFLICT (row) DO UPDATE SET code = excluded.code",
         [rows[view.positions].tolist(), to_bits(view.codes)],
     )
-
-
-def set_bookmark(connection: Any, name: str, position: int | None) -> None:  # noqa: ANN401
-    """Store a position under a name, or delete it if it is None."""
-    connection.execute("DELETE FROM bookmarks WHERE name = %s", [name])
-    if position is not None:
-        connection.execute("INSERT INTO bookmarks VALUES (%s, %s)", [name, position])
 
 
 def items(

@@ -154,15 +154,6 @@ class PostgresStore:
             rows = tables.write_items(connection, batch)
             for name, view in batch.views.items():
                 tables.write_codes(connection, state.table(name), rows, view)
-            if batch.bookmark is not None:
-                tables.set_bookmark(connection, *batch.bookmark)
-
-    def bookmark(self, name: str) -> int | None:
-        """Return the position that was last stored under a name, None if there is none."""
-        with self._transaction() as (connection, _):
-            sql = "SELECT position FROM bookmarks WHERE name = %s"
-            row = connection.execute(sql, [name]).fetchone()
-        return None if row is None else int(row[0])
 
     def delete(self, ids: Sequence[Id], modality: str | None) -> int:
         """Delete items, or their codes of one modality; return how many existed."""

@@ -136,13 +136,7 @@ function titleOf(query, item) {
   return item ? nameOf(item) : `“${query.text}”`;
 }
 
-/** What is proven about the results; empty where the store does not say. */
-function proof({ exact, proven_radius: radius }) {
-  if (exact === null || exact === undefined) return "";
-  return exact ? "Exact: no item is nearer." : `Stopped early: no item is missing up to ${count(radius, "different bit")}.`;
-}
-
-/** How many results are relevant, how many weak, and what is proven about them. */
+/** How many results are relevant, and how many weak. */
 function summaryOf(answer) {
   const { relevance } = answer.query;
   const n = answer.hits.length;
@@ -153,7 +147,6 @@ function summaryOf(answer) {
       `${relevant} of ${n} relevant: `, h("span", {}, relevance)) : "",
     weak ? h("p", { class: "dim" },
       `${weak} of ${n} are weak matches: no nearer than unrelated items are.`) : "",
-    h("p", { class: "dim proof" }, proof(answer)),
   ];
 }
 
