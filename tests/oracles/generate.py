@@ -38,7 +38,7 @@ from crossbit.data.captions import parse_cell, read_captions
 from crossbit.data.conversion.readers import open_source, read_array
 from crossbit.errors import CrossbitError
 from crossbit.features import Tfidf
-from crossbit.features.shape.mesh import Mesh
+from crossbit.features.shape import Mesh
 from crossbit.index import bit_weights
 from crossbit.metrics.drift import code_drift
 from crossbit.metrics.weak import threshold

@@ -285,13 +285,13 @@ _REGISTRY: Mapping[str, Mapping[str, _Entry]] = {
             "bag of heat kernel signatures, 32 words or geometry:WORDS",
             _geometry,
             1.0,
-            ("robust_laplacian", "scipy"),
+            ("robust_laplacian", "scipy", "trimesh"),
         ),
         "geometry-pairs": _Entry(
             "bag of nearby pairs of 8 signatures, or geometry-pairs:WORDS",
             _geometry_pairs,
             1.0,
-            ("robust_laplacian", "scipy"),
+            ("robust_laplacian", "scipy", "trimesh"),
         ),
     },
     "vector": {
