@@ -18,7 +18,7 @@ from crossbit.data import synthetic
 from crossbit.features import load_extractor
 from crossbit.metrics import evaluate_ranking, rank_codes, same_class
 from crossbit.model import Affine
-from crossbit.neural.losses import LOSSES, LossOptions
+from crossbit.neural.losses import LOSSES
 from crossbit.neural.pairs import PairBatch
 from crossbit.server.batching import WorkerPool
 
@@ -88,7 +88,7 @@ def test_a_loss() -> None:
         for i, j in product(range(5), range(6))
         if pairs.similar[i, j]
     ]
-    assert loss(u, v, pairs, LossOptions()).item() == pytest.approx(np.mean(expected))
+    assert loss(u, v, pairs).item() == pytest.approx(np.mean(expected))
     data = synthetic(n=60, classes=3)
     model = MMNN(n_bits=8, loss="cosine", steps=5).fit(data.views, labels=data.labels)
     assert model.n_bits == 8

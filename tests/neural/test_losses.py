@@ -1,6 +1,7 @@
 """Losses compared with a plain loop in both precisions, and gradients with finite differences."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from torch import Tensor
 from crossbit import Codes
 from crossbit.metrics import mean_average_precision, same_class
 from crossbit.neural import losses
-from crossbit.neural.losses import LOSSES, LossOptions
+from crossbit.neural.losses import nested_loss, options_of
 from crossbit.neural.pairs import PairBatch
 
 Case = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
@@ -89,12 +90,10 @@ def test_blocks_do_not_change_a_loss_and_its_gradient(
     random = torch.Generator().manual_seed(5)
     grid = all_pairs(torch.rand(6, 7, generator=random) < 0.5)
     inputs = (u.requires_grad_(), v.requires_grad_())
+    loss = nested_loss(name, [5], margin=MARGIN, temperature=1.0, sums=False)
 
     def evaluate() -> list[tuple[Tensor, ...]]:
-        values = [
-            LOSSES[name](u, v, pairs, LossOptions(margin=MARGIN))
-            for pairs in (PairBatch.listed(left, right, similar), grid)
-        ]
+        values = [loss(u, v, pairs) for pairs in (PairBatch.listed(left, right, similar), grid)]
         return [(value.detach(), *torch.autograd.grad(value, inputs)) for value in values]
 
     whole = evaluate()
@@ -240,8 +239,7 @@ def test_precision_leaves_out_masked_pairs() -> None:
 @pytest.mark.parametrize("sums", [False, True])
 def test_the_unhinged_loss_equals_a_plain_loop(sums: bool) -> None:
     u, v, left, right, similar = case()
-    options = LossOptions(margin=MARGIN, sums=sums)
-    unhinged = LOSSES["unhinged"]
+    unhinged = partial(losses.unhinged, sums=sums)
 
     def expected(left: Tensor, right: Tensor, similar: Tensor) -> float:
         pull = push = 0.0
@@ -254,17 +252,17 @@ def test_the_unhinged_loss_equals_a_plain_loop(sums: bool) -> None:
 
     given = PairBatch.listed(left, right, similar)
     value = expected(left, right, similar)
-    assert unhinged(u, v, given, options).item() == pytest.approx(value, rel=1e-12)
+    assert unhinged(u, v, given).item() == pytest.approx(value, rel=1e-12)
     random = torch.Generator().manual_seed(5)
     grid = torch.rand(6, 7, generator=random) < 0.4
     mask = torch.rand(6, 7, generator=random) < 0.8
     rows, columns = torch.nonzero(mask, as_tuple=True)
     value = expected(rows, columns, grid[rows, columns])
     every = all_pairs(grid, mask)
-    assert unhinged(u, v, every, options).item() == pytest.approx(value, rel=1e-12)
+    assert unhinged(u, v, every).item() == pytest.approx(value, rel=1e-12)
     inputs = (u.clone().requires_grad_(), v.clone().requires_grad_())
     for pairs in (given, every):
-        assert torch.autograd.gradcheck(lambda a, b, p=pairs: unhinged(a, b, p, options), inputs)
+        assert torch.autograd.gradcheck(lambda a, b, p=pairs: unhinged(a, b, p), inputs)
 
 
 def test_without_a_hinge_collapse_is_not_optimal() -> None:
@@ -273,12 +271,21 @@ def test_without_a_hinge_collapse_is_not_optimal() -> None:
     good = torch.where(labels[:, None] == 1, 1.0, -1.0).expand(8, 4)
     collapsed = torch.ones(8, 4)
     pairs = all_pairs(labels[:, None] == labels)
-    options = LossOptions(margin=0.0)
     hinged, unhinged = (
-        [LOSSES[name](codes, codes, pairs, options).item() for codes in (good, collapsed)]
-        for name in ("contrastive", "unhinged")
+        [loss(codes, codes, pairs).item() for codes in (good, collapsed)]
+        for loss in (partial(losses.contrastive, margin=0.0), losses.unhinged)
     )
     assert hinged == pytest.approx([0, 0], abs=1e-20)
     assert unhinged == pytest.approx(
         [-8, 0]
     )  # half of the squared distance of opposite codes of 4 bits
+
+
+def test_a_loss_has_the_options_that_it_names() -> None:
+    options = {name: options_of(name) for name in losses.LOSSES}
+    assert options == {
+        "contrastive": {"margin", "sums"},
+        "unhinged": {"sums"},
+        "ranking": {"temperature"},
+        "precision": set(),
+    }

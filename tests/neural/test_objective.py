@@ -46,8 +46,7 @@ def make_objective(data: TrainingSet, **fields: Any) -> tuple[Objective, Batches
     """The objective of a hasher with random networks, and its batches."""
     defaults: dict[str, Any] = {"n_bits": 6, "alpha": ALPHA, "margin": MARGINS, "hidden": (7,)}
     hasher = MMNN(**defaults | {"validation": 0.0} | fields)
-    ((alpha, margin),) = hasher._candidates().values()
-    terms = hasher._terms(relations(data), alpha, margin)
+    terms = hasher._terms(data)
     used = [term.relation for term in terms]
     networks = hasher._networks(data)
     objective = Objective(networks, terms, beta=hasher.beta, decay=hasher.decay)

@@ -1,7 +1,21 @@
-"""Multimodal networks (MM-NN): coupled siamese networks with nearly binary outputs."""
+"""Multimodal networks (MM-NN): coupled siamese networks with nearly binary outputs.
+
+Where the paper is in the code:
+
+| paper | code |
+| --- | --- |
+| eqs. (3) and (4), the losses within and across modalities | `crossbit.neural.losses.contrastive` |
+| eq. (5), their weighted sum | `crossbit.neural.losses.multimodal` |
+| its summands, with their weights and margins | `MMNN._terms` |
+| eq. (1), without a margin | `crossbit.neural.losses.unhinged` |
+| the networks and their tanh | `crossbit.neural.networks.random_network`, \
+`crossbit.neural.training.Objective` |
+| conjugate gradients | `crossbit.neural.conjugate_gradients` |
+| settings of the experiments | `MMNN.as_printed` |
+"""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations_with_replacement, product
@@ -12,7 +26,7 @@ import numpy as np
 from crossbit._progress import OnStep, Step
 from crossbit._validation import BelowOne, Positive, check_known
 from crossbit.codes import prefix_lengths
-from crossbit.data.relations import Relation, relations
+from crossbit.data.relations import relations
 from crossbit.data.training_set import TrainingSet
 from crossbit.errors import DataError
 from crossbit.hashers._selection import leave_out, make_judge
@@ -27,12 +41,6 @@ if TYPE_CHECKING:
     from crossbit.neural.training import Checkpoint, Progress, Schedule
 
 _LOG = logging.getLogger(__name__)
-_LOSSES = {  # loss → the fields that only some losses use
-    "contrastive": ("margin", "sums", "n_pairs"),
-    "unhinged": ("sums", "n_pairs"),
-    "ranking": ("temperature",),
-    "precision": (),
-}
 _LARGEST_MARGIN = 1.5  # as a share of the largest distance
 _MARGINS = ("75%", "50%", "100%")  # the first wins a tie
 _ALPHAS = (0.3, 0.1, 1.0)
@@ -41,9 +49,6 @@ _TEMPERATURE = 0.2
 _LEARNING_RATE = 0.003
 _BATCH = 256
 _ONLINE_BATCH = 32
-
-_Alpha = float | Mapping[str, float]
-_Margin = float | str | Mapping[str, float | str]
 
 
 class _Printed(NamedTuple):
@@ -280,22 +285,22 @@ class MMNN(Hasher):
             raise DataError(
                 f"soft_labels needs inputs='posteriors' for every modality, got {self.inputs!r}"
             )
-        pairs = list(combinations_with_replacement(data.modalities, 2))
-        known = {"default", *data.modalities, *(f"{a}-{b}" for a, b in pairs)}
-        known |= {f"{b}-{a}" for a, b in pairs}
+        names = data.modalities
+        known = {"default", *names, *(f"{a}-{b}" for a, b in product(names, repeat=2))}
         for key in self.margin if isinstance(self.margin, Mapping) else ():
             check_known(key, known, "pair of modalities of margin")
-        for a, b in pairs:
-            self._distance(_MARGINS[0] if self.margin == "auto" else self.margin, a, b)
+        for a, b in combinations_with_replacement(names, 2):
+            self._distance(a, b)
 
     def _unused(self, data: TrainingSet) -> dict[str, str]:
         """Return field → why it has no effect beside the other fields."""
+        from crossbit.neural.losses import OPTIONS, OVER_PAIRS, options_of
+
         schedule = self._schedule(data)
-        unused = {
-            name: f"loss={self.loss!r} does not use it"
-            for name in ("margin", "sums", "n_pairs", "temperature")
-            if self.loss in _LOSSES and name not in _LOSSES[self.loss]
-        }
+        ignored = OPTIONS - options_of(self.loss)
+        if self.loss not in OVER_PAIRS:
+            ignored |= {"n_pairs"}
+        unused = dict.fromkeys(ignored, f"loss={self.loss!r} does not use it")
         if schedule.batch is None:
             reason = f"optimizer={schedule.optimizer!r} steps on the full objective; use 'adam'"
             unused |= dict.fromkeys(("learning_rate", "batch", "online"), reason)
@@ -327,53 +332,122 @@ class MMNN(Hasher):
         return prepare(data, self._inputs_by_modality(data), self.seed, lazy=self.online)
 
     def _learn(self, data: TrainingSet, run: Run) -> HashModel:
-        from crossbit.neural.networks import encode, to_model
+        from crossbit.neural.networks import to_model
         from crossbit.neural.training import Checkpoint
 
         near = tuple(found.pairs for found in data.neighbors.values())
         data = replace(data, pairs=(*data.pairs, *near), neighbors={})
-        runs = _Runs(self, Checkpoint(run.checkpoint, data, self.configuration()), run.on_step)
+        runs = _Runs(Checkpoint(run.checkpoint, data, self.configuration()), run.on_step)
+        name, schedule, card = self._validate(data, runs)
+        chosen = self._candidates()[name]
+        networks, progress = chosen._train("all rows", data, schedule, runs)
+        training = _describe(name, progress) | card.get("training", {}) | {"loss": progress.loss}
+        custom = self.networks or {}
+        model = to_model(networks, custom, data, n_bits=self.n_bits, beta=self.beta)
+        return replace(model, card={**card, "training": training, **model.card})
+
+    def _train(
+        self,
+        run: str,
+        data: TrainingSet,
+        schedule: "Schedule",
+        runs: "_Runs",
+        score: "Callable[[Mapping[str, nn.Module]], float] | None" = None,
+    ) -> "tuple[Mapping[str, nn.Module], Progress]":
+        """Minimize eq. (5) over new networks; return them and how it went."""
+        from crossbit.neural.losses import OVER_PAIRS
+        from crossbit.neural.pairs import Batches
+        from crossbit.neural.training import Objective, find_device, train, worker_number
+
+        device = find_device(self.device)
+        networks = {name: network.to(device) for name, network in self._networks(data).items()}
+        terms = self._terms(data)
+        batches = Batches(
+            data=data,
+            relations=[term.relation for term in terms],
+            size=schedule.batch,
+            online=self.online,
+            n_pairs=self.n_pairs,
+            all_pairs=self.loss not in OVER_PAIRS,
+            seed=self.seed,
+            device=device,
+            worker=worker_number() or 0,
+        )
+        progress = train(
+            Objective(networks, terms, beta=self.beta, decay=self.decay),
+            batches,
+            schedule,
+            run=run,
+            checkpoint=runs.checkpoint,
+            on_step=runs.report,
+            score=None if score is None else partial(score, networks),
+        )
+        runs.finish(progress.step)
+        return networks, progress
+
+    def _terms(self, data: TrainingSet) -> "list[LossTerm]":
+        """Return the summands of eq. (5): 1 · eq. (4) across modalities, α · eq. (3) within one."""
+        from crossbit.neural.losses import LossTerm, nested_loss
+
+        terms = []
+        for relation in relations(data, soft_labels=self.soft_labels):
+            a, b = relation.left, relation.right
+            alpha = self.alpha.get(a, 0.3) if isinstance(self.alpha, Mapping) else self.alpha
+            loss = nested_loss(
+                self.loss,
+                self._lengths,
+                margin=self._distance(a, b),
+                temperature=_TEMPERATURE if self.temperature is None else self.temperature,
+                sums=self.sums,
+            )
+            within = a == b and len(data.views) > 1
+            terms.append(LossTerm(relation, float(alpha) if within else 1.0, loss))
+        terms = [term for term in terms if term.weight]
+        if not terms:
+            raise DataError(
+                "nothing to learn from: labels, pairs or aligned rows must relate the modalities"
+                " to each other, or a modality to itself with alpha above 0"
+            )
+        return terms
+
+    def _validate(self, data: TrainingSet, runs: "_Runs") -> "tuple[str, Schedule, dict[str, Any]]":
+        """Train every candidate on a part of the supervision and judge it by the rest.
+
+        Returns:
+            The name of the best candidate, the schedule with its number of steps for all rows, and
+            facts for the card.
+        """
+        from crossbit.neural.networks import encode
+
         schedule = self._schedule(data)
         candidates = self._candidates()
-        part, left_out, judge = data, data, None
-        if self.validation:
-            part, left_out = leave_out(data, self.validation, self.seed)
-            judge = make_judge(left_out)
-            if judge is None:
-                _LOG.warning(
-                    "too little supervision for a validation split; training without early stopping"
-                )
-        card: dict[str, Any] = {}
+        if not self.validation:
+            return next(iter(candidates)), schedule, {}
+        part, left_out = leave_out(data, self.validation, self.seed)
+        judge = make_judge(left_out)
         if judge is None:
-            best, (alpha, margin) = next(iter(candidates.items()))
-        else:
-            score = partial(judge.score, left_out, self._lengths)
-            runs.left += len(candidates)
-            trials = {}
-            for name, (alpha, margin) in candidates.items():
-                trial = runs.train(
-                    name, part, alpha, margin, schedule, lambda n: score(encode(n, left_out))
-                )
-                trials[name] = trial.progress
-                if (trial.progress.best_score or 0.0) >= _PERFECT:
-                    break
-            best = max(trials, key=lambda name: trials[name].best_score or 0.0)
-            alpha, margin = candidates[best]
-            card = {"training": _describe(best, trials[best]) | {"validated by": judge.name}}
-            if len(trials) > 1:
-                card["candidates"] = {
-                    name: f"{trial.best_score:.2f}" for name, trial in trials.items()
-                }
-            # Once more on all rows; mini-batches need more steps for more rows.
-            factor = 1.0 if schedule.batch is None else 1 / (1 - self.validation)
-            schedule = replace(schedule, steps=round(factor * trials[best].best_step))
-            best = "all rows"
-        trained = runs.train(best, data, alpha, margin, schedule)
-        described = _describe(best, trained.progress)
-        card["training"] = {**described, **card.get("training", {}), "loss": described["loss"]}
-        custom = self.networks or {}
-        model = to_model(trained.networks, custom, data, n_bits=self.n_bits, beta=self.beta)
-        return replace(model, card={**card, **model.card})
+            _LOG.warning(
+                "too little supervision for a validation split; training without early stopping"
+            )
+            return next(iter(candidates)), schedule, {}
+        score = partial(judge.score, left_out, self._lengths)
+        runs.left += len(candidates)
+        trials: dict[str, Progress] = {}
+        for name, candidate in candidates.items():
+            _, trials[name] = candidate._train(
+                name, part, schedule, runs, lambda networks: score(encode(networks, left_out))
+            )
+            if (trials[name].best_score or 0.0) >= _PERFECT:
+                break
+        best = max(trials, key=lambda name: trials[name].best_score or 0.0)
+        card = {"training": _describe(best, trials[best]) | {"validated by": judge.name}}
+        if len(trials) > 1:
+            card["candidates"] = {
+                name: f"{progress.best_score:.2f}" for name, progress in trials.items()
+            }
+        # Mini-batches need more steps for more rows.
+        factor = 1.0 if schedule.batch is None else 1 / (1 - self.validation)
+        return best, replace(schedule, steps=round(factor * trials[best].best_step)), card
 
     @property
     def _lengths(self) -> list[int]:
@@ -404,21 +478,22 @@ class MMNN(Hasher):
             seed=self.seed,
         )
 
-    def _candidates(self) -> dict[str, tuple[_Alpha, _Margin]]:
-        """Return α and margins to compare by validation, by a name for the card."""
-        alphas: dict[str, Any] = {"": self.alpha}
-        margins: dict[str, _Margin] = {"": _MARGINS[0] if self.margin == "auto" else self.margin}
-        if self.alpha == "auto":
-            alphas = {f"alpha {alpha}": alpha for alpha in _ALPHAS}
-        if self.margin == "auto" and self.loss == "contrastive" and self.validation:
-            margins = {f"margin {margin}": margin for margin in _MARGINS}
-        return {
-            ", ".join(filter(None, names)) or "network": (alphas[names[1]], margins[names[0]])
-            for names in product(margins, alphas)
-        }
+    def _candidates(self) -> dict[str, Self]:
+        """Return hashers with α and margins to compare by validation, by a name for the card."""
+        alphas = _ALPHAS if self.alpha == "auto" else (self.alpha,)
+        search = self.margin == "auto" and self.loss == "contrastive" and self.validation
+        margins = _MARGINS if search else (self.margin,)
+        candidates = {}
+        for margin, alpha in product(margins, alphas):
+            names = [f"margin {margin}"] if len(margins) > 1 else []
+            names += [f"alpha {alpha}"] if len(alphas) > 1 else []
+            name = ", ".join(names) or "network"
+            candidates[name] = replace(self, alpha=alpha, margin=margin)
+        return candidates
 
-    def _distance(self, margin: _Margin, a: str, b: str) -> float:
+    def _distance(self, a: str, b: str) -> float:
         """Return the margin between two modalities as a Euclidean distance."""
+        margin = _MARGINS[0] if self.margin == "auto" else self.margin
         if isinstance(margin, Mapping):
             keys = [f"{a}-{b}", f"{b}-{a}", *([a] if a == b else []), "default"]
             given = [margin[key] for key in keys if key in margin]
@@ -436,23 +511,6 @@ class MMNN(Hasher):
                 f" '75%', at most '150%'; got {margin!r}"
             )
         return share * most
-
-    def _terms(self, known: Sequence[Relation], alpha: _Alpha, margin: _Margin) -> "list[LossTerm]":
-        """Return the summands of eq. (5): 1 across modalities, α within one."""
-        from crossbit.neural.losses import LossOptions, LossTerm, nested_loss
-
-        terms = []
-        for relation in known:
-            a, b = relation.left, relation.right
-            within = alpha.get(a, 0.3) if isinstance(alpha, Mapping) else alpha
-            options = LossOptions(
-                margin=self._distance(margin, a, b),
-                temperature=_TEMPERATURE if self.temperature is None else self.temperature,
-                sums=self.sums,
-            )
-            loss = nested_loss(self.loss, options, self._lengths)
-            terms.append(LossTerm(relation, within if a == b else 1.0, loss))
-        return [term for term in terms if term.weight]
 
     def _networks(self, data: TrainingSet) -> "dict[str, nn.Module]":
         """Return a network for every modality, with random weights or a copy of a custom one.
@@ -482,75 +540,32 @@ class MMNN(Hasher):
         return values
 
 
-class _Trained(NamedTuple):
-    networks: "Mapping[str, nn.Module]"
-    progress: "Progress"
-
-
 @dataclass
 class _Runs:
-    """Trains networks one after the other and counts the steps of all of them."""
+    """Checkpoint and progress of trainings one after the other.
 
-    hasher: MMNN
+    Attributes:
+        checkpoint: Where they are saved.
+        on_step: Progress callback.
+        left: Number of trainings that are left.
+        steps: Steps of the trainings before.
+    """
+
     checkpoint: "Checkpoint"
     on_step: OnStep | None
     left: int = 1
     steps: int = 0
 
-    def train(
-        self,
-        name: str,
-        data: TrainingSet,
-        alpha: _Alpha,
-        margin: _Margin,
-        schedule: "Schedule",
-        score: "Callable[[Mapping[str, nn.Module]], float] | None" = None,
-    ) -> _Trained:
-        """Train new networks on some rows."""
-        from crossbit.neural.losses import OVER_PAIRS
-        from crossbit.neural.pairs import Batches
-        from crossbit.neural.training import Objective, find_device, train, worker_number
+    def report(self, step: Step) -> None:
+        """Number the steps over all trainings; early stopping can only make them fewer."""
+        if self.on_step is not None:
+            most = self.steps + self.left * (step.of or 0)
+            self.on_step(replace(step, number=self.steps + step.number, of=most))
 
-        hasher, device = self.hasher, find_device(self.hasher.device)
-        alpha = alpha if len(data.views) > 1 else 1.0
-        terms = hasher._terms(relations(data, soft_labels=hasher.soft_labels), alpha, margin)
-        if not terms:
-            raise DataError(
-                "nothing to learn from: labels, pairs or aligned rows must relate the modalities"
-                " to each other, or a modality to itself with alpha above 0"
-            )
-        networks = {key: net.to(device) for key, net in hasher._networks(data).items()}
-        progress = train(
-            Objective(networks, terms, beta=hasher.beta, decay=hasher.decay),
-            Batches(
-                data=data,
-                relations=[term.relation for term in terms],
-                size=schedule.batch,
-                online=hasher.online,
-                n_pairs=hasher.n_pairs,
-                all_pairs=hasher.loss not in OVER_PAIRS,
-                seed=hasher.seed,
-                device=device,
-                worker=worker_number() or 0,
-            ),
-            schedule,
-            run=name,
-            checkpoint=self.checkpoint,
-            on_step=self._reporter(schedule.steps),
-            score=None if score is None else partial(score, networks),
-        )
-        self.steps += progress.step
+    def finish(self, steps: int) -> None:
+        """Count a training that is done."""
+        self.steps += steps
         self.left -= 1
-        return _Trained(networks, progress)
-
-    def _reporter(self, steps: int) -> OnStep | None:
-        """Return a callback that numbers the steps over all candidates."""
-        if self.on_step is None:
-            return None
-        report, before = self.on_step, self.steps
-        # Early stopping and the steps of a last run on all rows can only make it less.
-        most = before + max(1, self.left) * steps
-        return lambda step: report(Step(before + step.number, most, step.loss, step.validation))
 
 
 def _describe(name: str, progress: "Progress") -> dict[str, Any]:

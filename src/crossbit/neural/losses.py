@@ -4,12 +4,13 @@ Notation: $u$ and $v$ are outputs of two networks $\xi$, $\eta$ (of one network 
 within a modality), rows of shape (n_bits,) with values in −1 … 1. $P$ are the similar pairs, $N$
 the dissimilar ones, and $m$ is a margin, a Euclidean distance.
 
-To add a loss, write a function of two outputs, their pairs and `LossOptions`, and put it into
-`LOSSES`; its name is then valid for ``MMNN(loss=...)``.
+To add a loss, write a function of two outputs and their pairs, with keyword arguments for those of
+``margin``, ``temperature`` and ``sums`` that it uses, and put it into `LOSSES`; its name is then
+valid for ``MMNN(loss=...)``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from inspect import signature
 from typing import Any, NamedTuple
 
 import torch
@@ -40,15 +41,11 @@ def contrastive(
         margin: $m$, beyond which dissimilar pairs cost nothing.
         sums: Sum over the pairs instead of averaging.
     """
-    n_similar, n_dissimilar = (1, 1) if sums else pairs.counts
 
-    def cost(u: Tensor, v: Tensor, pairs: PairBatch) -> Tensor:
-        squared = pairs.squared_distances(u, v)
-        pull = pairs.over_similar(squared) / n_similar
-        push = pairs.over_dissimilar((margin - squared.sqrt()).relu().square()) / n_dissimilar
-        return 0.5 * (pull + push)
+    def push(squared: Tensor) -> Tensor:
+        return (margin - squared.sqrt()).relu().square()
 
-    return pairs.sum(cost, u, v)
+    return _pull_and_push(u, v, pairs, push, sums=sums)
 
 
 def unhinged(u: Tensor, v: Tensor, pairs: PairBatch, *, sums: bool = False) -> Tensor:
@@ -62,12 +59,19 @@ def unhinged(u: Tensor, v: Tensor, pairs: PairBatch, *, sums: bool = False) -> T
         pairs: Their similar and dissimilar pairs.
         sums: Sum over the pairs instead of taking expectations.
     """
+    return _pull_and_push(u, v, pairs, torch.neg, sums=sums)
+
+
+def _pull_and_push(
+    u: Tensor, v: Tensor, pairs: PairBatch, push: Callable[[Tensor], Tensor], *, sums: bool
+) -> Tensor:
+    """Half of the mean squared distance of similar pairs, plus half of the mean push of others."""
     n_similar, n_dissimilar = (1, 1) if sums else pairs.counts
 
     def cost(u: Tensor, v: Tensor, pairs: PairBatch) -> Tensor:
         squared = pairs.squared_distances(u, v)
         pull = pairs.over_similar(squared) / n_similar
-        return 0.5 * (pull - pairs.over_dissimilar(squared) / n_dissimilar)
+        return 0.5 * (pull + pairs.over_dissimilar(push(squared)) / n_dissimilar)
 
     return pairs.sum(cost, u, v)
 
@@ -175,59 +179,54 @@ class _Precision(torch.autograd.Function):
         return slope * by_u, slope * by_v, None
 
 
-@dataclass(frozen=True, kw_only=True)
-class LossOptions:
-    """Parameters of losses; each loss uses those it needs.
-
-    Attributes:
-        margin: Margin of the contrastive loss.
-        temperature: Temperature of the ranking loss.
-        sums: Sum over pairs instead of averaging similar and dissimilar ones.
-    """
-
-    margin: float = 1.0
-    temperature: float = 0.2
-    sums: bool = False
-
-
-LOSSES: dict[str, Callable[[Tensor, Tensor, PairBatch, LossOptions], Tensor]] = {
-    "contrastive": lambda u, v, pairs, options: contrastive(
-        u, v, pairs, margin=options.margin, sums=options.sums
-    ),
-    "unhinged": lambda u, v, pairs, options: unhinged(u, v, pairs, sums=options.sums),
-    "ranking": lambda u, v, pairs, options: ranking(u, v, pairs, temperature=options.temperature),
-    "precision": lambda u, v, pairs, options: precision(u, v, pairs),
+LOSSES: dict[str, Callable[..., Tensor]] = {
+    "contrastive": contrastive,
+    "unhinged": unhinged,
+    "ranking": ranking,
+    "precision": precision,
 }
-"""Name → loss of two outputs and their pairs."""
+"""Name → loss of two outputs, their pairs and the options among `OPTIONS` that it names."""
+
+OPTIONS = frozenset({"margin", "temperature", "sums"})
+"""Options of losses, fields of `MMNN`."""
 
 OVER_PAIRS = frozenset({"contrastive", "unhinged"})
 """Losses that are sums over pairs; others compare each row with all rows of the other side."""
 
 
+def options_of(name: str) -> frozenset[str]:
+    """Return the options that a loss has."""
+    return OPTIONS & signature(LOSSES[name]).parameters.keys()
+
+
 def nested_loss(
-    name: str, options: LossOptions, lengths: Sequence[int]
+    name: str, lengths: Sequence[int], *, margin: float, temperature: float, sums: bool
 ) -> Callable[[Tensor, Tensor, PairBatch], Tensor]:
     """Return the mean loss of prefixes of the outputs, each with the options of its length.
 
     Args:
         name: A name of `LOSSES`.
-        options: Margin and temperature of the last length.
         lengths: Numbers of bits, the last of them all bits.
+        margin: Margin of the last length.
+        temperature: Temperature of the last length.
+        sums: Sum over pairs instead of averaging similar and dissimilar ones.
     """
     loss = LOSSES[name]
+    used = options_of(name)
 
     def mean(u: Tensor, v: Tensor, pairs: PairBatch) -> Tensor:
-        total = u.new_zeros(())
+        values = []
         for n_bits in lengths:
             share = n_bits / lengths[-1]
-            own = LossOptions(
-                margin=options.margin * share**0.5,
-                temperature=options.temperature / share**0.5,
-                sums=options.sums,
-            )
-            value = loss(u[:, :n_bits], v[:, :n_bits], pairs, own)
+            scaled = {
+                "margin": margin * share**0.5,
+                "temperature": temperature / share**0.5,
+                "sums": sums,
+            }
+            own = {option: scaled[option] for option in used}
+            value = loss(u[:, :n_bits], v[:, :n_bits], pairs, **own)
             # Squared distances grow with the number of bits.
-            total = total + (value / share if name in OVER_PAIRS else value)
-        return total / len(lengths)
+            values.append(value / share if name in OVER_PAIRS else value)
+        return torch.stack(values).mean()
 
     return mean

@@ -88,17 +88,12 @@ class PairBatch:
 
     def sum(self, cost: Cost, u: Tensor, v: Tensor) -> Tensor:
         """Return the cost of all pairs, added up over blocks that fit into the cache."""
-        if self.index is not None or self.similar.numel() <= _BLOCK:
+        if self.index is not None:
             return cost(u, v, self)
-        total: Tensor = _InBlocks.apply(u, v, cost, self)  # type: ignore[no-untyped-call]
-        return total
-
-    def blocks(self) -> "list[tuple[slice, PairBatch]]":
-        """Return some rows of the left side at a time, with all of their pairs."""
-        n, m = self.similar.shape
-        size = max(1, _BLOCK // m)
-        slices = [slice(start, start + size) for start in range(0, n, size)]
-        return [(rows, PairBatch(self.similar[rows], self.dissimilar[rows])) for rows in slices]
+        size = max(1, _BLOCK // max(1, len(v)))  # rows of the left side, with all of their pairs
+        parts = [torch.split(rows, size) for rows in (u, self.similar, self.dissimilar)]
+        costs = [cost(rows, v, PairBatch(*weights)) for rows, *weights in zip(*parts, strict=True)]
+        return torch.stack(costs).sum()
 
     def to(self, device: torch.device) -> "PairBatch":
         """Return the pairs on a device."""
@@ -106,31 +101,23 @@ class PairBatch:
         return PairBatch(self.similar.to(device), self.dissimilar.to(device), index)
 
     @cached_property
-    def _matrices(self) -> tuple["_Matrix", "_Matrix"]:
-        """Listed pairs as entries of a sparse matrix, by their left and by their right rows."""
+    def _sorted(self) -> "tuple[_Sorted, _Sorted]":
+        """Listed pairs in the order of their left rows, and in that of their right rows."""
         assert self.index is not None  # noqa: S101 - of listed pairs only
-        return _Matrix.of(self.index), _Matrix.of(self.index.flip(0))
+        left, right = self.index
+        by_left, by_right = (torch.argsort(side, stable=True) for side in (left, right))
+        return (
+            _Sorted(by_left, left[by_left], right[by_left].int()),
+            _Sorted(by_right, right[by_right], left[by_right].int()),
+        )
 
 
-class _InBlocks(torch.autograd.Function):
-    """A sum over blocks of pairs, whose gradient is computed with each block."""
+class _Sorted(NamedTuple):
+    """Entries of a sparse matrix: their order among the pairs, rows and columns."""
 
-    @staticmethod
-    def forward(ctx: Any, u: Tensor, v: Tensor, cost: Cost, pairs: PairBatch) -> Tensor:  # noqa: ANN401
-        own = [side.detach().requires_grad_() for side in (u, v)]
-        total = u.new_zeros(())
-        with torch.enable_grad():
-            for rows, block in pairs.blocks():
-                value = cost(own[0][rows], own[1], block)
-                value.backward()  # type: ignore[no-untyped-call]
-                total += value.detach()
-        ctx.save_for_backward(*(side.grad for side in own))
-        return total
-
-    @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-        by_u, by_v = ctx.saved_tensors
-        return slope * by_u, slope * by_v, None, None
+    order: Tensor
+    rows: Tensor
+    columns: Tensor
 
 
 class _Distances(torch.autograd.Function):
@@ -156,38 +143,20 @@ class _Distances(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         u, v = ctx.saved_tensors
-        if not len(slope):
-            return torch.zeros_like(u), torch.zeros_like(v), None
-        left, right = ctx.pairs._matrices
-        return left.gradient(2 * slope, u, v), right.gradient(2 * slope, v, u), None
+        by_left, by_right = ctx.pairs._sorted
+        return _gradient(by_left, 2 * slope, u, v), _gradient(by_right, 2 * slope, v, u), None
 
 
-class _Matrix(NamedTuple):
-    """A sparse matrix with an entry for each pair: their order in it, and compressed rows."""
-
-    order: Tensor
-    entries: Tensor
-
-    @classmethod
-    def of(cls, index: Tensor) -> "_Matrix":
-        order = torch.argsort(index[0], stable=True)
-        rows, columns = index[:, order]
-        n, m = (int(side.max()) + 1 for side in index)
-        starts = torch.searchsorted(rows, torch.arange(n + 1, device=rows.device)).int()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # that the interface is in beta state
-            zeros = torch.zeros(len(rows), device=rows.device)
-            return cls(order, torch.sparse_csr_tensor(starts, columns.int(), zeros, (n, m)))
-
-    def gradient(self, c: Tensor, own: Tensor, other: Tensor) -> Tensor:
-        """Return diag(C 1) · own − C · other, C the matrix with the values c of all pairs."""
-        C = self.entries.to(own.dtype)
-        C.values().copy_(c[self.order])
-        n, m = C.shape
-        product = C @ torch.cat([other[:m], other.new_ones(m, 1)], dim=1)
-        gradient = torch.zeros_like(own)
-        gradient[:n] = product[:, -1:] * own[:n] - product[:, :-1]
-        return gradient
+def _gradient(entries: _Sorted, c: Tensor, own: Tensor, other: Tensor) -> Tensor:
+    """Return diag(C 1) · own − C · other, C the matrix with the values c of all pairs."""
+    starts = torch.searchsorted(entries.rows, torch.arange(len(own) + 1, device=c.device)).int()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that the interface is in beta state
+        C = torch.sparse_csr_tensor(
+            starts, entries.columns, c[entries.order], (len(own), len(other))
+        )
+    product = C @ torch.cat([other, other.new_ones(len(other), 1)], dim=1)
+    return product[:, -1:] * own - product[:, :-1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,10 +199,9 @@ class Batches:
         if self.size is None:
             return self._full
         random = np.random.default_rng([self.seed, 2, step, self.worker])
-        used = [name for each in self.relations for name in (each.left, each.right)]
-        rows = (
-            dict.fromkeys(used, np.empty(0, np.int64)) if self.online else self._draw_rows(random)
-        )
+        rows = dict.fromkeys(self._used, np.empty(0, np.int64))
+        if not self.online:
+            rows = self._draw_rows(random)
         drawn = [
             relation.draw(self.size, random) if self.online or relation.is_listed else None
             for relation in self.relations
@@ -245,14 +213,15 @@ class Batches:
         return self._batch(rows, drawn)
 
     @cached_property
+    def _used(self) -> list[str]:
+        """Modalities about which something is known."""
+        known = {name for relation in self.relations for name in (relation.left, relation.right)}
+        return [name for name in self.data.views if name in known]
+
+    @cached_property
     def _rows(self) -> dict[str, _Ints]:
-        """Rows that are present, of the modalities about which something is known."""
-        used = {name for each in self.relations for name in (each.left, each.right)}
-        return {
-            name: np.flatnonzero(self.data.present[name])
-            for name in self.data.views
-            if name in used
-        }
+        """Rows that are present, of these modalities."""
+        return {name: np.flatnonzero(self.data.present[name]) for name in self._used}
 
     def _draw_rows(self, random: np.random.Generator) -> dict[str, _Ints]:
         """Draw items of an aligned set with all their rows, or rows of each modality."""
@@ -264,11 +233,11 @@ class Batches:
         if not self.data.aligned:
             return {name: draw(rows) for name, rows in self._rows.items()}
         items = draw(self._items)
-        return {name: items[self.data.present[name][items]] for name in self._rows}
+        return {name: items[self.data.present[name][items]] for name in self._used}
 
     @cached_property
     def _items(self) -> _Ints:
-        return np.flatnonzero(np.any([self.data.present[name] for name in self._rows], axis=0))
+        return np.flatnonzero(np.any([self.data.present[name] for name in self._used], axis=0))
 
     @cached_property
     def _full(self) -> Batch:
