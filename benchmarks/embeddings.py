@@ -41,7 +41,7 @@ from numpy.typing import NDArray
 
 from _host import host  # type: ignore[import-not-found]
 from crossbit import ITQ, LSH, HashModel, Pairs, RankedITQ, SpectralHashing, extend
-from crossbit.data.captions import read_captions
+from crossbit.data.tables import read_captions
 from crossbit.evaluation.plots import COLORS, svg_figure
 from crossbit.features import extract
 from crossbit.pipeline import cache_folder, make_extractor

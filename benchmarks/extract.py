@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from _host import host  # type: ignore[import-not-found]
-from crossbit.data.captions import read_captions
+from crossbit.data.tables import read_captions
 from crossbit.features import Extractor, SentenceNetwork, extract
 from crossbit.pipeline.extractors import cache_folder, make_extractor
 

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbit import CCAITQ, Codes, HashModel, Pairs, RankedCCA
-from crossbit.data.captions import read_captions
+from crossbit.data.tables import read_captions
 from crossbit.features import extract
 from crossbit.inputs.steps import fit_steps
 from crossbit.linalg.cca import CCA

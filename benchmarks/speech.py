@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from _host import host  # type: ignore[import-not-found]
 from crossbit import ClassRidge
-from crossbit.data.captions import read_captions
+from crossbit.data.tables import read_captions
 from crossbit.features import Mfcc, extract
 from crossbit.metrics import evaluate, from_labels
 from crossbit.pipeline import cache_folder, make_extractor

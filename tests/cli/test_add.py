@@ -109,7 +109,7 @@ def test_a_bad_row_of_an_array_is_named_by_its_number(
     [
         ("a.jsonl", '\n{"id": "a"}\n\n{"id": [1]}\n', "a.jsonl, line 4: an id must be a string"),
         ("a.csv", 'id,note\na,"x\ny"\nb,1,2\n', "a.csv, line 4: 3 cells, but the header in line 1"),
-        ("a.jsonl", '{"id": "a"}\n\n{"id": "b"', "a.jsonl: line 3 is not JSON"),
+        ("a.jsonl", '{"id": "a"}\n\n{"id": "b"', "a.jsonl, line 3: not valid JSON"),
     ],
 )
 def test_a_malformed_record_is_named_by_its_line(

@@ -18,7 +18,7 @@ import pytest
 from crossbit import Collection, HashModel
 from crossbit._progress import OnStep, Step
 from crossbit.cli import console, main
-from crossbit.data import captions
+from crossbit.data import tables
 from crossbit.features import BagOfTags
 from crossbit.model import Affine
 
@@ -478,7 +478,7 @@ REFUSED = [
     ),
     (
         ("add", "{photos}", "items.xml"),
-        "expected .jsonl, .csv, .parquet or .npy, a data set folder, or - for stdin",
+        "expected a table .csv, .tsv, .jsonl or .parquet",
     ),
     (
         ("add", "{photos}", "{lines}", "--id-column", "url"),
@@ -531,8 +531,8 @@ TWO = '{"id": "a", "image": [1, 2, 3, 4]}\n{"id": "b", "image": '
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "line 1 is not JSON"),
-        ("[1]", "line 1: expected a JSON object, got list"),
+        ("{", "line 1: not valid JSON"),
+        ("[1]", "line 1: expected a JSON object, got '[1]'"),
         ('{"id": "a", "image": [1, 2]}', "expected shape (n, 4), got (1, 2)"),
         (TWO + "[1]}", "line 2: expected a list of 4 numbers for 'image', got a list of 1"),
         (
@@ -541,7 +541,7 @@ TWO = '{"id": "a", "image": [1, 2, 3, 4]}\n{"id": "b", "image": '
         ),
         (TWO + "5}", "line 2: expected a list of 4 numbers for 'image', got 5"),
         (TWO + '"cat.jpg"}', "line 2: expected a list of 4 numbers for 'image', got 'cat.jpg'"),
-        ('{"deep": ' + 9999 * "[", "line 1 is not JSON"),
+        ('{"deep": ' + 9999 * "[", "line 1: not valid JSON"),
     ],
 )
 def test_damaged_lines_are_named(
@@ -558,7 +558,7 @@ def test_files_that_are_not_utf8_are_named(
 ) -> None:
     (tmp_path / name).write_bytes(b'{"id": "caf\xe9"}\n')
     assert run("add", photos, tmp_path / name) == 1
-    assert f"{name}: not UTF-8 (byte 0xe9); convert it" in capsys.readouterr().err
+    assert f"{name}, line 1: not UTF-8 (byte 0xe9); convert it" in capsys.readouterr().err
 
 
 def test_invalid_csv_is_named(
@@ -567,7 +567,7 @@ def test_invalid_csv_is_named(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(captions, "_MAX_CELL", 99)
+    monkeypatch.setattr(tables, "_MAX_CELL", 99)
     (tmp_path / "t.csv").write_text("id,name\na," + "x" * 100 + "\n")
     assert run("add", photos, tmp_path / "t.csv") == 1
     assert "t.csv, line 2: invalid CSV (field larger than field limit" in capsys.readouterr().err

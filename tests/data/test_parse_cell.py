@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crossbit.collection.payloads import payloads_to_json
-from crossbit.data.captions import parse_cell
+from crossbit.data.tables import parse_cell
 
 
 @pytest.mark.parametrize(

@@ -25,10 +25,10 @@ from crossbit import (
     RankedCCA,
 )
 from crossbit.cli import main
+from crossbit.data.tables import open_table
 from crossbit.features import SentenceNetwork
 from crossbit.pipeline import LearnResult, learn_table, plan_table
-from crossbit.pipeline.columns import choose_columns
-from crossbit.pipeline.records import read_table
+from crossbit.pipeline.columns import choose_columns, read_rows
 from tests.features.clips import encoded_clip, npy, tone
 
 RANDOM = np.random.default_rng(0)
@@ -196,7 +196,7 @@ def test_frames_and_files_give_the_same_plan(things: Path, tmp_path: Path) -> No
 
 
 def test_columns_are_guessed(things: Path) -> None:
-    found = choose_columns(read_table(things), {})
+    found = choose_columns(read_rows(open_table(things)), {})
     assert {m.name: (m.kind, m.columns) for m in found} == {
         "image": ("image", ("photo",)),
         "text": ("text", ("title", "notes")),
@@ -389,7 +389,7 @@ def test_unusable_files_and_cells_are_refused(tmp_path: Path) -> None:
         ('{"photo": 3, "title": "x"}', "line 1: expected the path of a file in column 'photo'"),
     ):
         path.write_text(content)
-        with pytest.raises(DataError, match=message):
+        with pytest.raises((DataError, FormatError), match=message):
             plan_table(path, image="photo", text="title")
     path.write_text('{"emb": [1, 2], "title": "x"}\n{"emb": [1], "title": "x"}')
     with pytest.raises(DataError, match="line 2: expected 2 numbers for 'vector', got"):
@@ -400,7 +400,7 @@ def test_unusable_files_and_cells_are_refused(tmp_path: Path) -> None:
         (7, "expected the path of a table or a frame of pandas or polars, got int"),
     ):
         with pytest.raises(DataError, match=message):
-            read_table(table)
+            open_table(table)
     path.write_text('{"a": true}')
     with pytest.raises(DataError, match="no column looks like files, texts or numbered numbers"):
         plan_table(path)

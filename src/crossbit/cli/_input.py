@@ -1,31 +1,32 @@
-"""Items from files: JSON lines, CSV, parquet, arrays, data set folders and standard input."""
+"""Items from tables, arrays and data set folders, for ``crossbit add``."""
 
-import json
-import sys
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from io import TextIOWrapper
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 
 from crossbit._progress import batches
 from crossbit.collection.payloads import check_id
 from crossbit.collection.types import Id
-from crossbit.data.captions import csv_rows, parse_cell
-from crossbit.data.conversion.columns import select_columns
 from crossbit.data.conversion.readers import read_array
-from crossbit.data.conversion.tables import open_parquet
 from crossbit.data.dataset import Dataset
-from crossbit.errors import DataError, FormatError
+from crossbit.data.tables import (
+    STDIN,
+    Record,
+    Records,
+    Table,
+    elements,
+    open_table,
+    rows_table,
+    select_columns,
+)
+from crossbit.errors import DataError
 
-STDIN = "-"
 DEFAULT_ID_COLUMN = "id"
-_TEXT_SUFFIXES = (".jsonl", ".ndjson", ".csv")
-Record = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -83,8 +84,7 @@ class ItemReader:
     """Reads items in batches.
 
     Args:
-        source: A file of JSON lines, CSV or parquet, a data set folder, or ``-`` for JSON lines
-            on standard input; with ``modality`` an array.
+        source: A table as `open_table` takes it, or a data set folder; with ``modality`` an array.
         columns: Modality → column with its feature rows or raw inputs; or a range or pattern of
             columns, each with one number.
         id_column: Column with the ids. Only the default column may be absent: then row numbers
@@ -103,31 +103,29 @@ class ItemReader:
     ids_file: Path | None = None
     spool: Path | None = None
 
+    @cached_property
+    def table(self) -> Table:
+        """The table that is read."""
+        if self.modality is not None:
+            rows = read_array(self.source)
+            if self.ids is not None and len(self.ids) != len(rows):
+                raise DataError(f"{self.source}: {len(rows)} rows, but {len(self.ids)} ids")
+            return rows_table(self.source, rows, self.modality)
+        if self._is_dataset:
+            return self._dataset()
+        return open_table(self.source, spool=self.spool)
+
+    @property
+    def _is_dataset(self) -> bool:
+        return self.source != STDIN and Path(self.source).is_dir()
+
     def total(self) -> int | None:
-        """Return the number of items, or None if it is expensive to know."""
-        path = self.spool or Path(self.source)
-        if path.is_dir():
-            return len(Dataset.load(path, verify=False))
-        match path.suffix.lower():
-            case ".jsonl" | ".ndjson":
-                with open(path, "rb") as file:
-                    return sum(1 for line in file if line.strip())
-            case ".csv":
-                return sum(1 for _ in self._csv_cells()) - 1
-            case ".parquet":
-                return int(open_parquet(path).metadata.num_rows)
-            case ".npy":
-                return len(read_array(self.source))
-            case _:
-                return None
+        """Return the number of items, or None if it is not known before they are read."""
+        return None if self.table.count is None else self.table.count()
 
     def place(self, number: int) -> str:
         """Name a place in the source, such as ``items.jsonl, line 5``."""
-        name = "standard input" if self.source == STDIN else self.source
-        is_text = self.source == STDIN or Path(self.source).suffix.lower() in _TEXT_SUFFIXES
-        if self.modality is None and is_text:
-            return f"{name}, line {number}"
-        return f"{name}, row {number} (counted from 0)"
+        return self.table.place(number)
 
     def id_place(self, number: int) -> str:
         """Name the place of an id: the line of the file of ids if there is one."""
@@ -137,50 +135,20 @@ class ItemReader:
 
     def batches(self, size: int, start: int = 0) -> Iterator[ItemBatch]:
         """Read items from the item ``start`` on, in batches of ``size``."""
-        if self.modality is not None:
-            return self._from_array(self.modality, size, start)
-        if self.source != STDIN and Path(self.source).is_dir():
-            return self._from_dataset(size, start)
-        records = islice(enumerate(self._records()), start, None)
+        records = islice(enumerate(self.table.records()), start, None)
         return (self._batch(block) for block in batches(records, size))
 
     def numbered_ids(self) -> Iterator[tuple[int, Id]]:
-        """Yield the place and the id of every item, without its rows where the format allows it.
+        """Yield the place and the id of every item.
 
         Raises:
             DataError: An id is not valid; the message names its place.
         """
-        return ((place, self._check_id(place, id_)) for place, id_ in self._ids())
+        for number, (place, record) in enumerate(self.table.records([self.id_column])):
+            yield place, self._id(number, place, record)
 
-    def _ids(self) -> Iterable[tuple[int, Any]]:
-        if self.modality is not None:
-            rows = len(read_array(self.source))
-            return enumerate(range(rows) if self.ids is None else self.ids)
-        path = Path(self.source)
-        if self.source != STDIN and path.is_dir():
-            return enumerate(range(len(Dataset.load(path, verify=False))))
-        if path.suffix.lower() == ".parquet":
-            file = open_parquet(path)
-            if self.id_column in file.schema_arrow.names:
-                return enumerate(_parquet_records(path, self.id_column))
-        return (
-            (place, self._id(number, place, record))
-            for number, (place, record) in enumerate(self._records())
-        )
-
-    def _from_array(self, modality: str, size: int, start: int) -> Iterator[ItemBatch]:
-        X = read_array(self.source)
-        if self.ids is not None and len(self.ids) != len(X):
-            raise DataError(f"{self.source}: {len(X)} rows, but {len(self.ids)} ids")
-        for first in range(start, len(X), size):
-            block = np.asarray(X[first : first + size])
-            numbers: list[Id] = list(range(first, first + len(block)))
-            ids = numbers if self.ids is None else self.ids[first : first + size]
-            places = range(first, first + len(block))
-            yield ItemBatch(ids, {modality: block}, [None] * len(block), places)
-
-    def _from_dataset(self, size: int, start: int) -> Iterator[ItemBatch]:
-        """Read an aligned data set; its row numbers are the ids."""
+    def _dataset(self) -> Table:
+        """An aligned data set; its row numbers are the ids."""
         data = Dataset.load(self.source)
         if not data.aligned:
             raise DataError(
@@ -189,97 +157,71 @@ class ItemReader:
                 f" {self.source}/{data.modalities[0]}.npy --modality {data.modalities[0]}"
                 " --ids-file names.txt"
             )
-        names = [name for name in data.modalities if name in self.columns]
+        views = {name: data.views[name] for name in data.modalities if name in self.columns}
         payload: Any = data.payload or [{}] * len(data)
-        for first in range(start, len(data), size):
-            rows = range(first, min(first + size, len(data)))
-            views = {name: np.asarray(data.views[name][rows.start : rows.stop]) for name in names}
-            payloads: list[dict[str, Any] | None] = [dict(payload[row]) for row in rows]
-            yield ItemBatch(list(rows), views, payloads, rows)
 
-    def _records(self) -> Iterator[tuple[int, Record]]:
-        """Yield the place and the content of every record."""
-        if self.source == STDIN:
-            return _json_records(self.source, self.spool)
-        path = Path(self.source)
-        match path.suffix.lower():
-            case ".jsonl" | ".ndjson":
-                return _json_records(self.source)
-            case ".csv":
-                return self._csv_records()
-            case ".parquet":
-                return enumerate(_parquet_records(path))
-            case _:
-                raise DataError(
-                    f"{self.source}: expected .jsonl, .csv, .parquet or .npy, a data set folder,"
-                    " or - for stdin"
-                )
+        def read(only: Sequence[str] | None) -> Records:
+            for number, fields in enumerate(payload):
+                yield number, {**fields, **{name: rows[number] for name, rows in views.items()}}
 
-    def _csv_cells(self) -> Iterator[tuple[int, list[str]]]:
-        with open(self.source, encoding="utf-8-sig", newline="") as file:
-            yield from csv_rows(_decoded(file, self.source), self.source)
-
-    def _csv_records(self) -> Iterator[tuple[int, Record]]:
-        """Read a CSV file with a header; empty cells are absent, and ids are always text."""
-        rows = self._csv_cells()
-        header_line, header = next(rows, (1, []))
-        for line, cells in rows:
-            if len(cells) > len(header):
-                raise FormatError(
-                    f"{self.source}, line {line}: {len(cells)} cells, but the header in line"
-                    f" {header_line} names {len(header)} columns; quote cells that contain commas"
-                )
-            yield (
-                line,
-                {
-                    key: cell if key == self.id_column else parse_cell(cell)
-                    for key, cell in zip(header, cells, strict=False)
-                    if cell
-                },
-            )
+        return Table(self.source, read, count=lambda: len(data))
 
     def _batch(self, block: list[tuple[int, tuple[int, Record]]]) -> ItemBatch:
         """Split records into ids, views and payload; raw inputs stay in the payload, too."""
         places = [place for _, (place, _) in block]
         records = [self._with_selections(record) for _, (_, record) in block]
-        views: dict[str, list[Any]] = {
-            name: [record.get(column) for record in records]
+        cells = {
+            name: [self._input(record.get(column)) for record in records]
             for name, column in self.columns.items()
-            if any(record.get(column) is not None for record in records)
+        }
+        views = {
+            name: values
+            for name, values in cells.items()
+            if any(value is not None for value in values)
         }
         numeric = {self.columns[name] for name, values in views.items() if _are_numeric(values)}
         left_out = {self.id_column, *numeric}
         # None keeps the stored payload: a record of nothing but rows must not erase it.
         payload = [
-            {key: value for key, value in record.items() if key not in left_out} or None
+            {key: self.table.value(cell) for key, cell in record.items() if key not in left_out}
+            or None
             for record in records
         ]
         ids = [self._id(number, place, record) for number, (place, record) in block]
         rows = {name: self._rows(name, values, places) for name, values in views.items()}
         return ItemBatch(ids, rows, payload, places)
 
+    def _input(self, cell: Any) -> Any:  # noqa: ANN401 - any cell
+        """Return a list in a cell of text as a list; any other cell as it is."""
+        if not self.table.is_text or cell is None:
+            return cell
+        several = elements(cell)
+        return cell if several == [cell] else several
+
     def _with_selections(self, record: Record) -> Record:
         """Replace the columns of a range or pattern, such as ``p0:p31``, by one list of numbers."""
         joined = dict(record)
         for column in self.columns.values():
-            if column not in record and _is_selection(column):
+            if column not in record and any(sign in column for sign in ":*?["):
                 names = select_columns(column, list(record))
                 if names:
-                    joined[column] = [record[name] for name in names]
+                    joined[column] = [self.table.value(record[name]) for name in names]
                 for name in names:
                     joined.pop(name, None)
         return joined
 
     def _id(self, number: int, place: int, record: Record) -> Id:
-        # Row numbers mean other items in other files, so a column that was named must exist.
-        if self.id_column != DEFAULT_ID_COLUMN and self.id_column not in record:
-            raise DataError(
-                f"{self.place(place)}: there is no id column {self.id_column!r};"
-                f" the record has {list(record)[:20]}"
-            )
-        return self._check_id(place, record.get(self.id_column, number))
-
-    def _check_id(self, place: int, id_: object) -> Id:
+        id_: object = number
+        if self.ids is not None:
+            id_ = self.ids[number]
+        elif self.modality is None and not self._is_dataset:
+            # Row numbers mean other items in other files, so a column that was named must exist.
+            if self.id_column != DEFAULT_ID_COLUMN and self.id_column not in record:
+                raise DataError(
+                    f"{self.place(place)}: there is no id column {self.id_column!r};"
+                    f" the record has {list(self.table.columns or record)[:20]}"
+                )
+            id_ = record.get(self.id_column, number)
         try:
             return check_id(id_)
         except DataError as error:
@@ -289,6 +231,8 @@ class ItemReader:
         """Stack lists of numbers to an array, a missing one as NaN; return raw inputs unchanged."""
         if not _are_numeric(values):
             return values
+        if all(isinstance(value, np.ndarray) for value in values):
+            return np.stack(values)
         width = len(next(value for value in values if value is not None))
         absent = np.full(width, np.nan)
         rows = np.empty((len(values), width), np.float32)
@@ -311,86 +255,8 @@ class ItemReader:
         return rows
 
 
-def _is_selection(column: str) -> bool:
-    return any(sign in column for sign in ":*?[")
-
-
 def _are_numeric(values: Iterable[Any]) -> bool:
     first = next(value for value in values if value is not None)
     return isinstance(first, np.ndarray) or (
         isinstance(first, list) and bool(first) and not isinstance(first[0], str)
     )
-
-
-@contextmanager
-def open_json_lines(source: str) -> Iterator[Iterator[Record]]:
-    """Open a file of JSON lines, or ``-`` for standard input, and yield its objects."""
-    with closing(_json_records(source)) as records:
-        yield (record for _, record in records)
-
-
-def _json_records(
-    source: str, spool: Path | None = None
-) -> Generator[tuple[int, Record], None, None]:
-    """Yield the line number and the object of every line that is not blank."""
-    name = "standard input" if source == STDIN else source
-    if source == STDIN and spool is None:
-        yield from _parse_json_lines(_standard_input(), name)
-    else:
-        with open(spool or source, encoding="utf-8-sig") as file:
-            yield from _parse_json_lines(file, name)
-
-
-def spool_standard_input(path: Path) -> None:
-    """Copy standard input to a file, so that it can be read more than once."""
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        file.writelines(_decoded(_standard_input(), "standard input"))
-
-
-def _standard_input() -> TextIO:
-    """Return standard input, decoded as UTF-8 whatever the locale says."""
-    if sys.stdin is None:
-        raise DataError("standard input is closed; pipe JSON lines into it, or name a file")
-    if isinstance(sys.stdin, TextIOWrapper):
-        sys.stdin.reconfigure(encoding="utf-8-sig", errors="strict")
-    return sys.stdin
-
-
-def _parse_json_lines(file: TextIO, name: str) -> Iterator[tuple[int, Record]]:
-    for number, line in enumerate(_decoded(file, name), start=1):
-        if not line.strip():
-            continue
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise FormatError(f"{name}: line {number} is not JSON ({error})") from error
-        if not isinstance(record, dict):
-            raise FormatError(
-                f"{name}: line {number}: expected a JSON object, got {type(record).__name__}"
-            )
-        yield number, record
-
-
-def _parquet_records(path: Path, column: str | None = None) -> Iterator[Any]:
-    """Yield the records of a parquet file, or only their values of one column."""
-    columns = None if column is None else [column]
-    for block in open_parquet(path).iter_batches(batch_size=1024, columns=columns):
-        records = block.to_pylist()
-        yield from records if column is None else (record[column] for record in records)
-
-
-def read_lines(path: Path) -> list[str]:
-    """Return the lines of a UTF-8 text file, with any line endings."""
-    with open(path, encoding="utf-8-sig") as file:
-        return [line.removesuffix("\n") for line in _decoded(file, str(path))]
-
-
-def _decoded(file: Iterable[str], name: str) -> Iterator[str]:
-    try:
-        yield from file
-    except UnicodeDecodeError as error:
-        byte = error.object[error.start]
-        raise FormatError(
-            f"{name}: not UTF-8 (byte {byte:#04x}); convert it,"
-            " such as with iconv -f latin1 -t utf-8"
-        ) from error

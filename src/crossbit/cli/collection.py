@@ -15,7 +15,6 @@ import typer
 from crossbit._io.files import atomic_write
 from crossbit._progress import listening
 from crossbit.cli import console, printable
-from crossbit.cli._input import STDIN
 from crossbit.cli._options import (
     CollectionModel,
     CollectionPath,
@@ -29,6 +28,7 @@ from crossbit.collection.copy import verify
 from crossbit.collection.export import export_items, import_items
 from crossbit.collection.store import display_path, is_folder
 from crossbit.collection.types import Stats
+from crossbit.data.tables import STDIN
 from crossbit.errors import DataError
 from crossbit.model.hashmodel import HashModel
 

@@ -11,8 +11,8 @@ from crossbit import features
 from crossbit._io.files import atomic_write
 from crossbit._validation import check_installed, check_known
 from crossbit.cli import console
-from crossbit.cli._input import read_lines
 from crossbit.cli._options import ReplaceOutput, check_output
+from crossbit.data.tables import read_lines
 from crossbit.errors import DataError
 from crossbit.features.extractor import Extractor, RawInput
 from crossbit.kernels.dispatch import available_cores

@@ -13,14 +13,7 @@ from numpy.typing import NDArray
 from crossbit._progress import batches
 from crossbit._validation import check_known
 from crossbit.cli import console
-from crossbit.cli._input import (
-    DEFAULT_ID_COLUMN,
-    STDIN,
-    ItemBatch,
-    ItemReader,
-    read_lines,
-    spool_standard_input,
-)
+from crossbit.cli._input import DEFAULT_ID_COLUMN, ItemBatch, ItemReader
 from crossbit.cli._options import (
     CollectionModel,
     CollectionPath,
@@ -31,6 +24,7 @@ from crossbit.collection.collection import Collection
 from crossbit.collection.export import item_to_json
 from crossbit.collection.store import display_path
 from crossbit.collection.types import Id
+from crossbit.data.tables import STDIN, read_lines, spool_standard_input
 from crossbit.errors import DataError, RowError
 
 commands = typer.Typer()

@@ -10,10 +10,10 @@ import typer
 
 from crossbit._progress import format_seconds
 from crossbit.cli import console
-from crossbit.cli._input import read_lines
 from crossbit.cli._options import Fields, make_hasher
 from crossbit.collection.collection import Collection
 from crossbit.collection.types import REPORT_FILE
+from crossbit.data.tables import read_lines
 from crossbit.errors import DataError
 from crossbit.kernels.dispatch import available_cores
 from crossbit.pipeline import learn, plan_table

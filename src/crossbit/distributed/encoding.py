@@ -21,7 +21,7 @@ from crossbit.codes import Codes
 from crossbit.collection.collection import Collection
 from crossbit.collection.types import Id
 from crossbit.data.conversion.readers import read_array
-from crossbit.data.conversion.tables import open_parquet, rows_from_lists
+from crossbit.data.tables import open_parquet, rows_from_lists
 from crossbit.distributed.cluster import LOCAL, connected
 from crossbit.errors import BackendError, CrossbitError, DataError, RowError
 from crossbit.model.hashmodel import HashModel

@@ -12,10 +12,15 @@ from numpy.typing import NDArray
 from crossbit._io.arrays import read_npy
 from crossbit._validation import check_modality
 from crossbit.collection.types import IMAGE_FIELD, Id
-from crossbit.data.captions import CAPTION_COLUMNS, parse_cell
-from crossbit.data.conversion.columns import select_columns
+from crossbit.data.tables import (
+    CAPTION_COLUMNS,
+    Record,
+    Table,
+    elements,
+    is_empty,
+    select_columns,
+)
 from crossbit.errors import DataError
-from crossbit.pipeline.records import Row, TableRows
 from crossbit.pipeline.table import ItemTable, kind_of_file, tags_of
 
 Columns = str | Sequence[str] | Mapping[str, str | Sequence[str]]
@@ -28,6 +33,43 @@ _URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 _NUMBERED = re.compile(r"(.*?)[_.]?\d+")
 _MIN_WORDS = 3  # mean number of words of a column that is taken for text
 _SAMPLES = 200  # rows from which columns are guessed
+
+
+@dataclass(frozen=True)
+class TableRows:
+    """The rows of a table in memory; a row has no empty cells.
+
+    Args:
+        table: The table.
+        rows: Column → cell, for each row.
+        places: Place of each row.
+        columns: Names of all columns.
+    """
+
+    table: Table
+    rows: Sequence[Record]
+    places: Sequence[int]
+    columns: Sequence[str]
+
+    def place(self, number: int) -> str:
+        """Name a row, such as ``things.csv, line 5``."""
+        return self.table.place(self.places[number])
+
+
+def read_rows(table: Table) -> TableRows:
+    """Read all rows of a table.
+
+    Raises:
+        DataError: There is none.
+    """
+    found = list(table.records())
+    if not found:
+        raise DataError(f"{table.name}: has no rows")
+    columns = table.columns or dict.fromkeys(name for _, record in found for name in record)
+    rows = [
+        {name: cell for name, cell in record.items() if not is_empty(cell)} for _, record in found
+    ]
+    return TableRows(table, rows, [place for place, _ in found], list(columns))
 
 
 @dataclass(frozen=True)
@@ -83,21 +125,21 @@ def choose_columns(
         raise DataError(f"two modalities are called {twice[0]!r}; give each another name")
     if not chosen:
         raise DataError(
-            f"{rows.name}: no column looks like files, texts or numbered numbers; name them, such"
-            f" as --text {names[0]}"
+            f"{rows.table.name}: no column looks like files, texts or numbered numbers; name them,"
+            f" such as --text {names[0]}"
         )
     return tuple(chosen)
 
 
 def _array_file(rows: TableRows, name: str) -> Path | None:
     """Return the path of a .npy file with one row per row of the table, None if it is none."""
-    path = rows.folder / name
+    path = rows.table.folder / name
     return path if path.suffix == ".npy" and name not in rows.columns and path.is_file() else None
 
 
 def _no_column(rows: TableRows, column: str) -> DataError:
     known = list(rows.columns[:30])
-    return DataError(f"{rows.name}: there is no column {column!r}; it has {known}")
+    return DataError(f"{rows.table.name}: there is no column {column!r}; it has {known}")
 
 
 def _guess(rows: TableRows) -> Iterator[ModalityColumns]:
@@ -122,7 +164,7 @@ def _guess(rows: TableRows) -> Iterator[ModalityColumns]:
 
 
 def _guess_kind(name: str, values: Sequence[Any]) -> str | None:
-    flat = [cell for value in values for cell in _as_list(value)]
+    flat = [cell for value in values for cell in elements(value)]
     if not flat:
         return None
     kinds = {kind_of_file(cell) if isinstance(cell, str) else None for cell in flat}
@@ -134,15 +176,6 @@ def _guess_kind(name: str, values: Sequence[Any]) -> str | None:
         return None
     words = sum(len(cell.split()) for cell in flat) / len(flat)
     return "text" if name.casefold() in CAPTION_COLUMNS or words >= _MIN_WORDS else None
-
-
-def _as_list(value: Any) -> list[Any]:  # noqa: ANN401 - any cell
-    """Elements of a cell: those of a list, also of one in JSON, or the cell alone."""
-    if isinstance(value, str) and value.lstrip().startswith("["):
-        parsed = parse_cell(value)
-        if isinstance(parsed, list):
-            return parsed
-    return list(value) if isinstance(value, list | tuple) else [value]
 
 
 def _is_number(cell: object) -> bool:
@@ -177,7 +210,7 @@ def build_table(
     for column in (labels, id_column):
         if column is not None and column not in columns:
             raise DataError(
-                f"{rows.name}: there is no column {column!r}; it has {list(columns[:30])}"
+                f"{rows.table.name}: there is no column {column!r}; it has {list(columns[:30])}"
             )
     inputs: dict[str, list[list[Any]]] = {}
     vectors: dict[str, NDArray[Any]] = {}
@@ -204,7 +237,7 @@ def build_table(
         inputs=inputs,
         accepts={modality.name: modality.kind for modality in modalities},
         payloads=[_payload(rows, n, modalities, inputs, left_out) for n in range(len(rows.rows))],
-        folder=rows.folder,
+        folder=rows.table.folder,
         missing=missing,
         vectors=vectors,
         labels=None if labels is None else _labels(rows, labels),
@@ -229,8 +262,8 @@ def _ids(rows: TableRows, id_column: str | None) -> list[Id]:
     return list(ids)
 
 
-def _texts(row: Row, modality: ModalityColumns) -> list[str]:
-    cells = [cell for name in modality.columns if name in row for cell in _as_list(row[name])]
+def _texts(row: Record, modality: ModalityColumns) -> list[str]:
+    cells = [cell for name in modality.columns if name in row for cell in elements(row[name])]
     return [str(cell) for cell in cells if str(cell).strip()]
 
 
@@ -241,7 +274,7 @@ def _paths(
     row = rows.rows[number]
     paths = []
     for name in modality.columns:
-        for cell in _as_list(row[name]) if name in row else []:
+        for cell in elements(row[name]) if name in row else []:
             if not isinstance(cell, str):
                 raise DataError(
                     f"{rows.place(number)}: expected the path of a file in column {name!r}, got"
@@ -252,7 +285,7 @@ def _paths(
                     f"{rows.place(number)}: {cell[:60]!r} in column {name!r} is a URL; nothing is"
                     " downloaded, so save the files and name their paths"
                 )
-            path = rows.folder / cell.strip()
+            path = rows.table.folder / cell.strip()
             if path.is_file():
                 paths.append(path)
             else:
@@ -262,14 +295,14 @@ def _paths(
 
 def _are_files(rows: TableRows, modality: ModalityColumns) -> bool:
     first = next((row[c] for row in rows.rows for c in modality.columns if c in row), None)
-    return isinstance(first, str) and not all(map(_is_number, _as_list(first)))
+    return isinstance(first, str) and not all(map(_is_number, elements(first)))
 
 
 def _vectors(rows: TableRows, modality: ModalityColumns) -> NDArray[np.float32]:
     """The numbers of the columns side by side; a row without any is NaN."""
     values: list[list[Any]] = []
     for row in rows.rows:
-        cells = [_as_list(row[name]) if name in row else [None] for name in modality.columns]
+        cells = [elements(row[name]) if name in row else [None] for name in modality.columns]
         flat = [value for cell in cells for value in cell]
         values.append([] if all(value is None for value in flat) else flat)
     width = max(map(len, values))
@@ -292,7 +325,7 @@ def _read_array(rows: TableRows, path: Path) -> NDArray[Any]:
     if array.ndim != 2 or len(array) != len(rows.rows) or array.dtype.kind not in "fiu":
         raise DataError(
             f"{path}: expected one row of numbers for each of the {len(rows.rows)} rows of"
-            f" {rows.name}, got {array.dtype} of shape {array.shape}"
+            f" {rows.table.name}, got {array.dtype} of shape {array.shape}"
         )
     return array
 
@@ -302,12 +335,12 @@ def _labels(rows: TableRows, column: str) -> list[Any]:
     cells = [row.get(column) for row in rows.rows]
     several = any(cell is not None and isinstance(_parsed(cell), list) for cell in cells)
     if several:
-        return [[] if cell is None else [str(word) for word in _as_list(cell)] for cell in cells]
+        return [[] if cell is None else [str(word) for word in elements(cell)] for cell in cells]
     return [None if cell is None else str(cell) for cell in cells]
 
 
 def _parsed(cell: Any) -> Any:  # noqa: ANN401 - any cell
-    return _as_list(cell) if isinstance(cell, str) and cell.lstrip().startswith("[") else cell
+    return elements(cell) if isinstance(cell, str) and cell.lstrip().startswith("[") else cell
 
 
 def _payload(
@@ -322,14 +355,14 @@ def _payload(
     The page shows the files: ``picture``, ``audio``, ``signal`` and ``mesh``.
     """
     payload = {
-        name: parse_cell(cell) if rows.is_text else cell
+        name: rows.table.value(cell)
         for name, cell in rows.rows[number].items()
         if name not in left_out
     }
     of_kind: dict[str, list[Any]] = {kind: [] for kind in KINDS}
     for modality in modalities:
         of_kind[modality.kind] += inputs[modality.name][number] if modality.name in inputs else []
-    folder = rows.folder.resolve()
+    folder = rows.table.folder.resolve()
     for kind, field in _FILE_FIELDS.items():
         path = of_kind[kind][0].resolve() if of_kind[kind] else None
         if path is not None and path.is_relative_to(folder):

@@ -86,7 +86,7 @@ def learn(
 
     Args:
         images: Folder of images, with subfolders.
-        captions: Captions of the images; see `crossbit.data.captions.read_captions`.
+        captions: Captions of the images; see `crossbit.data.tables.read_captions`.
         out: Folder of the collection. It must not exist; it appears when it is complete.
         extractors: Modality → name of its extractor in `EXTRACTORS`; default: EfficientNet for
             ``"image"`` and MiniLM for ``"text"``.

@@ -9,6 +9,7 @@ import numpy as np
 
 from crossbit._progress import format_seconds
 from crossbit._validation import check_known
+from crossbit.data.tables import open_table
 from crossbit.errors import DataError
 from crossbit.hashers.auto import AutoHash
 from crossbit.hashers.base import Hasher
@@ -18,6 +19,7 @@ from crossbit.pipeline.columns import (
     ModalityColumns,
     build_table,
     choose_columns,
+    read_rows,
 )
 from crossbit.pipeline.extractors import (
     DEFAULT_EXTRACTORS,
@@ -25,7 +27,6 @@ from crossbit.pipeline.extractors import (
     extraction_seconds,
     required_libraries,
 )
-from crossbit.pipeline.records import read_table
 from crossbit.pipeline.table import ItemTable
 
 _SUPERVISION = {
@@ -165,7 +166,7 @@ def plan_table(
     """
     for kind in columns:
         check_known(kind, KINDS, "kind of input")
-    rows = read_table(table, folder)
+    rows = read_rows(open_table(table, folder=folder))
     modalities = choose_columns(rows, columns)
     given = dict(extractors or {})
     for name in given:
@@ -198,14 +199,14 @@ def plan_table(
     for modality in modalities:
         if not counts[modality.name][0]:
             raise DataError(
-                f"{rows.name}: there is no input of {modality.name!r}: every cell of"
+                f"{rows.table.name}: there is no input of {modality.name!r}: every cell of"
                 f" {_shorten(modality.columns)} is empty or names a file that does not exist"
             )
     if supervision == "neighbors" and len(modalities) > 1 and hasher is None:
         raise DataError(
-            f"{rows.name}: no row has two modalities and there are no labels, so nothing relates"
-            f" {' to '.join(modality.name for modality in modalities)}; name a column of labels, or"
-            " learn from one modality at a time"
+            f"{rows.table.name}: no row has two modalities and there are no labels, so nothing"
+            f" relates {' to '.join(modality.name for modality in modalities)}; name a column of"
+            " labels, or learn from one modality at a time"
         )
     return plan
 

@@ -10,7 +10,7 @@ from typing import Any, Self
 from numpy.typing import NDArray
 
 from crossbit.collection.types import IMAGE_FIELD, Id
-from crossbit.data.captions import Captioned, read_captions
+from crossbit.data.tables import Captioned, read_captions
 from crossbit.errors import DataError
 from crossbit.features.extractor import RawInput
 from crossbit.features.text import STOP_WORDS, words
@@ -64,7 +64,7 @@ class ItemTable:
 
         Args:
             images: The folder.
-            captions: The file; see `crossbit.data.captions.read_captions`.
+            captions: The file; see `crossbit.data.tables.read_captions`.
 
         Raises:
             DataError: The folder does not exist, or no caption belongs to an image in it.

@@ -14,7 +14,8 @@ import scipy.io
 
 from crossbit.cli import main
 from crossbit.data import Dataset, convert, read
-from crossbit.data.conversion.columns import parse_map, select_columns
+from crossbit.data.conversion.columns import parse_map
+from crossbit.data.tables import select_columns
 from crossbit.errors import DataError, FormatError
 
 PAGE = Path(__file__).parents[3] / "docs" / "getting-started.md"

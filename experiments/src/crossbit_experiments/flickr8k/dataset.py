@@ -10,7 +10,7 @@ import numpy as np
 
 from crossbit._progress import OnStep
 from crossbit.data import Dataset
-from crossbit.data.captions import read_captions
+from crossbit.data.tables import read_captions
 from crossbit.features import BagOfTags, Extractor, extract
 from crossbit.features.text import words
 from crossbit.pipeline import make_extractor

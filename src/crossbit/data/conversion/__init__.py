@@ -1,9 +1,8 @@
-"""Convert to a `Dataset`: .mat, .h5, .npz, .npy, .csv, .parquet, Wiki, NUS-WIDE.
+"""Convert to a `Dataset`: .mat, .h5, .npz, .npy, tables, Wiki, NUS-WIDE.
 
 | module | job |
 | --- | --- |
-| `readers` | open a file by its suffix: named arrays and columns |
-| `tables` | .csv and .parquet: numbered columns and lists become arrays |
+| `readers` | open a file by its suffix: named arrays and columns, or a table |
 | `lazy` | arrays that are read one block of rows at a time |
 | `columns` | decide which array is which view, label or split, by name or by ``--map`` |
 | `assemble` | build the fields of a `Dataset` from arrays with known roles |

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbit.data.conversion.columns import Arrays, Columns, Role, assign_roles, select_columns
+from crossbit.data.conversion.columns import Arrays, Columns, Role, assign_roles
 from crossbit.data.conversion.lazy import Source, transposed
 from crossbit.data.labels import check_labels, classes_from_words
 from crossbit.data.storage import Readable
+from crossbit.data.tables import select_columns
 from crossbit.data.training_set import check_view
 from crossbit.errors import DataError, RowError
 

@@ -13,7 +13,6 @@ A map that names a view is complete: arrays that it does not name have no role. 
 splits alone adds to the conventions.
 """
 
-import fnmatch
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
@@ -53,7 +52,6 @@ _ROW_NUMBERS = re.compile(
 )
 _FREE_NAME = re.compile(r"(\w+?)_(train|test|validation|val|query|database|retrieval)")
 _PART_NAME = re.compile(rf"(\w+?)_({_ANY_SPLIT})")  # sound_tr is a part only beside sound_te
-_NUMBERED_COLUMN = re.compile(r"(.*?)(\d+)")
 _TARGET = re.compile(
     r"(?:split:(?P<split>\w+))|(?P<what>[^.:]+)(?:\.(?P<modality>[^.:]+))?(?::(?P<part>\w+))?"
 )
@@ -173,45 +171,6 @@ def _parse_target(target: str) -> Role:
         return Role("split", match["split"])
     modality = check_modality(match["modality"]) if match["modality"] else ""
     return Role(check_modality(match["what"]), match["part"] or "", modality)
-
-
-def select_columns(entry: str, names: Sequence[str]) -> list[str]:
-    """Return the columns that an entry of a map names: one, a range, or a pattern.
-
-    A range of numbered columns such as ``p0:p31`` goes by the numbers, any other range by the order
-    in the file. A pattern has ``*``, ``?`` or ``[…]`` and keeps the order in the file.
-
-    Args:
-        entry: Right-hand side of a map entry.
-        names: The numeric columns, in the order of the file.
-
-    Example:
-        >>> names = ["p0", "p10", "p2", "age"]
-        >>> select_columns("p0:p2", names), select_columns("p*", names)
-        (['p0', 'p2'], ['p0', 'p10', 'p2'])
-    """
-    if entry in names:
-        return [entry]
-    first, colon, last = entry.partition(":")
-    if colon and first in names and last in names:
-        ends = [_NUMBERED_COLUMN.fullmatch(name) for name in (first, last)]
-        if ends[0] and ends[1] and ends[0][1] == ends[1][1]:
-            numbers = range(int(ends[0][2]), int(ends[1][2]) + 1)
-            return sorted(_with_numbers(names, ends[0][1], numbers), key=_column_number)
-        return list(names[names.index(first) : names.index(last) + 1])
-    return fnmatch.filter(names, entry) if any(sign in entry for sign in "*?[") else []
-
-
-def _with_numbers(names: Sequence[str], prefix: str, numbers: range) -> Iterator[str]:
-    for name in names:
-        match = _NUMBERED_COLUMN.fullmatch(name)
-        if match and match[1] == prefix and int(match[2]) in numbers:
-            yield name
-
-
-def _column_number(name: str) -> int:
-    match = _NUMBERED_COLUMN.fullmatch(name)
-    return int(match[2]) if match else -1
 
 
 def _conventional_role(

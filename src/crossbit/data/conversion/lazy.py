@@ -1,8 +1,8 @@
 """Arrays read one block of rows at a time: a file larger than memory is never loaded whole."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from crossbit._io.arrays import check_decoded, check_memory
 from crossbit.data.storage import Readable
+from crossbit.data.tables import Table
 from crossbit.errors import DataError, FormatError
 
 
@@ -27,7 +28,7 @@ class Source:
             modality.
         numbers: Column → its numbers, for every numeric column of a table.
         groups: Array → the numbered columns of the table that it is made of.
-        line_of: Row of a text file, from 0 → number of its line, from 1.
+        table: The table, if the file is one.
     """
 
     path: Path
@@ -37,12 +38,13 @@ class Source:
     free_names: bool = True
     numbers: dict[str, NDArray[Any]] = field(default_factory=dict)
     groups: dict[str, list[str]] = field(default_factory=dict)
-    line_of: Callable[[int], int] | None = None
+    table: Table | None = None
 
     def place(self, name: str, row: int) -> str:
         """Name a row of an array, such as ``set.csv, line 5``, for error messages."""
-        if self.line_of is not None:
-            return f"{self.path}, line {self.line_of(row)}"
+        if self.table is not None and self.table.unit == "line":
+            line, _ = next(islice(self.table.records(), row, None))  # read again, for errors only
+            return self.table.place(line)
         return f"{self.path}: {name!r}, row {row} (counted from 0)"
 
 
