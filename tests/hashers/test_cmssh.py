@@ -37,7 +37,7 @@ def test_the_covariance_equals_the_plain_loop(dtype: str, widths: tuple[int, int
     signed = np.random.default_rng(0).normal(size=len(rows.index))
     expected = np.zeros(widths)
     for (i, j), w in zip(rows.index, signed, strict=True):
-        expected += w * np.outer(rows.X[i], rows.Y[j])
+        expected += w * np.outer(rows.rows[0][i], rows.rows[1][j])
     np.testing.assert_allclose(
         rows.covariance(signed), expected, rtol=1e-4 if dtype == "f4" else 1e-10, atol=1e-3
     )
@@ -58,7 +58,7 @@ def test_rows_are_centered_on_the_mean_of_present_rows() -> None:
     data.views["image"][:7] = np.nan
     rows = paired(training_set(data.views, labels=data.labels["image"]))
     np.testing.assert_allclose(rows.means[0], data.views["image"][7:].mean(axis=0))
-    assert np.isfinite(rows.X).all()
+    assert np.isfinite(rows.rows[0]).all()
 
 
 def test_both_kinds_of_pairs_initially_weigh_the_same() -> None:
@@ -75,12 +75,13 @@ def test_a_bit_has_no_correlation_under_the_weights_it_leaves() -> None:
         bit = _leading_bit(rows, boosting.signed)
         assert bit is not None
         h = rows.agreement(bit)
-        assert boosting.signed @ h == pytest.approx(bit.correlation)  # as the search reported
+        # as the search reported
+        assert boosting.signed @ h == pytest.approx(bit.thresholds.correlation)
         before = boosting.bound
         boosting.update(h)
         assert boosting.signed @ h == pytest.approx(0, abs=1e-9)
         assert boosting.weights.sum() == pytest.approx(1)
-        assert boosting.bound == pytest.approx(before * np.sqrt(1 - bit.correlation**2))
+        assert boosting.bound == pytest.approx(before * np.sqrt(1 - bit.thresholds.correlation**2))
 
 
 def test_the_bound_holds_for_the_vote_of_the_bits() -> None:
@@ -91,7 +92,7 @@ def test_the_bound_holds_for_the_vote_of_the_bits() -> None:
         bit = _leading_bit(rows, boosting.signed)
         assert bit is not None
         h = rows.agreement(bit)
-        vote += np.arctanh(bit.correlation) * h
+        vote += np.arctanh(bit.thresholds.correlation) * h
         boosting.update(h)
         assert rows.balanced_weights()[vote * rows.signs <= 0].sum() <= boosting.bound + 1e-12
 
@@ -112,8 +113,9 @@ def test_the_codes_are_what_was_learned() -> None:
     bit = _leading_bit(rows, rows.balanced_weights() * rows.signs)
     assert bit is not None
     model = rows.model([bit])
-    for name, X, p, cut in (("image", rows.X, bit.p, bit.left), ("text", rows.Y, bit.q, bit.right)):
-        agree = model.encode(name, data.views[name]).unpack()[:, 0] == (X @ p >= cut)
+    for side, name in enumerate(("image", "text")):
+        projected = rows.rows[side] @ bit.directions[side] >= bit.thresholds[side]
+        agree = model.encode(name, data.views[name]).unpack()[:, 0] == projected
         assert agree.mean() > 0.99
 
 

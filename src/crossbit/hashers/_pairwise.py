@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,15 +19,25 @@ _MAX_CELLS = 1 << 24  # entries of a table of all thresholds (4096²); 128 MB
 _QUANTILES = 1024
 
 
-@dataclass(frozen=True)
-class Bit:
-    """One bit of both modalities: two directions, two thresholds and their correlation."""
+class Thresholds(NamedTuple):
+    """Thresholds of two projections and their correlation.
 
-    p: Matrix
-    q: Matrix
+    Attributes:
+        left: The left bit is 1 where u ≥ this.
+        right: The right bit is 1 where v ≥ this.
+        correlation: The r of these thresholds, between −Σ|ω| and Σ|ω|.
+    """
+
     left: float
     right: float
     correlation: float
+
+
+class Bit(NamedTuple):
+    """One bit of both modalities: two directions and two thresholds."""
+
+    directions: tuple[Matrix, Matrix]
+    thresholds: Thresholds
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,34 +47,35 @@ class PairedRows:
     Attributes:
         names: The two modalities.
         means: Their means.
-        X: Rows of the first modality that occur in a pair.
-        Y: Rows of the second modality.
-        index: The pairs, as positions in X and Y.
+        rows: Their rows that occur in a pair.
+        index: The pairs, as positions in the rows of both.
         signs: +1 for similar pairs, −1 for dissimilar ones.
     """
 
-    names: tuple[str, str]
-    means: tuple[Matrix, Matrix]
-    X: NDArray[Any]
-    Y: NDArray[Any]
+    names: tuple[str, ...]
+    means: tuple[Matrix, ...]
+    rows: tuple[NDArray[Any], ...]
     index: Ints
     signs: Matrix
 
     @classmethod
     def of(cls, data: TrainingSet, *, n_similar: int, n_dissimilar: int, seed: int) -> "PairedRows":
         """Draw pairs from the best supervision and collect their rows."""
-        left, right = data.modalities
+        left, right = names = tuple(data.modalities)
         pairs = data.cross_pairs(
             left, right, n_similar=n_similar, n_dissimilar=n_dissimilar, seed=seed
         )
-        sides = [
-            np.unique(pairs.index[:, side], return_inverse=True) for side in (0, 1)
-        ]  # rows that occur, and the position of each pair's row among them
-        means = (_mean(data, left), _mean(data, right))
-        X = _centered(data.views[left], sides[0][0], means[0])
-        Y = _centered(data.views[right], sides[1][0], means[1])
-        index = np.stack([position for _, position in sides], axis=1)
-        return cls((left, right), means, X, Y, index, np.where(pairs.similar, 1.0, -1.0))
+        means = tuple(_mean(data, name) for name in names)
+        # Rows that occur, and the position of each pair's row among them.
+        used, positions = zip(
+            *(np.unique(side, return_inverse=True) for side in pairs.index.T), strict=True
+        )
+        rows = tuple(
+            _centered(data.views[name], own, mean)
+            for name, own, mean in zip(names, used, means, strict=True)
+        )
+        signs = np.where(pairs.similar, 1.0, -1.0)
+        return cls(names, means, rows, np.stack(positions, axis=1), signs)
 
     def balanced_weights(self, alpha: float = 1.0) -> Matrix:
         """Weights that sum to 1; those of dissimilar pairs sum to α times those of similar ones."""
@@ -80,54 +90,49 @@ class PairedRows:
         The partners of each row of the wider modality are weighted and summed; one matrix product
         does the rest.
         """
-        wide, narrow = (self.X, self.Y) if self._first_is_wide else (self.Y, self.X)
-        order, starts, partners = self._partners
-        weights = signed[order].astype(narrow.dtype, copy=False)
-        sums = np.empty((len(wide), narrow.shape[1]), narrow.dtype)
+        wide, narrow = self.rows[self._wider], self.rows[1 - self._wider]
+        weights = signed.astype(narrow.dtype, copy=False)
         # One product per row of the wider side: the gathered rows stay in the cache.
-        for row, (begin, end) in enumerate(pairwise([*starts, len(weights)])):
-            np.dot(weights[begin:end], narrow[partners[begin:end]], out=sums[row])
-        C = (wide.T @ sums).astype(np.float64, copy=False)
-        return C if self._first_is_wide else C.T
+        sums = [weights[own] @ narrow[partners] for own, partners in self._partners]
+        C = np.asarray(wide.T @ np.stack(sums), np.float64)
+        return C.T if self._wider else C
 
     @property
-    def _first_is_wide(self) -> bool:
-        return bool(self.X.shape[1] >= self.Y.shape[1])
+    def _wider(self) -> int:
+        """Which of the two modalities has more columns."""
+        return int(self.rows[1].shape[1] > self.rows[0].shape[1])
 
     @cached_property
-    def _partners(self) -> tuple[Ints, list[int], Ints]:
-        """Pairs in the order of their row of the wider modality.
-
-        Returns:
-            Their order, the first pair of each row, and the other row of each pair.
-        """
-        first, second = (0, 1) if self._first_is_wide else (1, 0)
-        order = np.argsort(self.index[:, first], kind="stable")
-        ordered = self.index[order]
-        starts = np.flatnonzero(np.diff(ordered[:, first], prepend=-1))
-        return order, starts.tolist(), ordered[:, second]
+    def _partners(self) -> list[tuple[Ints, Ints]]:
+        """The pairs of each row of the wider modality, and the other row of each of them."""
+        column = self.index[:, self._wider]
+        ends = np.cumsum(np.bincount(column))
+        own = np.split(np.argsort(column, kind="stable"), ends[:-1])
+        return [(pairs, self.index[pairs, 1 - self._wider]) for pairs in own]
 
     def bit(self, p: Matrix, q: Matrix, signed: Matrix) -> Bit | None:
         """Find the best thresholds on two directions; None if they do not separate the pairs."""
-        thresholds = _best_thresholds(_project(self.X, p), _project(self.Y, q), self.index, signed)
+        u, v = _project(self.rows[0], p), _project(self.rows[1], q)
+        thresholds = _best_thresholds(u, v, self.index, signed)
         if thresholds is None or thresholds.correlation <= _MIN_CORRELATION:
             return None
-        return Bit(p, q, *thresholds)
+        return Bit((p, q), thresholds)
 
     def agreement(self, bit: Bit) -> Matrix:
         """+1 for pairs whose two rows have the same bit, −1 for the others."""
-        left = _project(self.X, bit.p) >= bit.left
-        right = _project(self.Y, bit.q) >= bit.right
+        left, right = (
+            (_project(self.rows[side], bit.directions[side]) >= bit.thresholds[side])
+            for side in (0, 1)
+        )
         return np.where(left[self.index[:, 0]] == right[self.index[:, 1]], 1.0, -1.0)
 
     def model(self, bits: list[Bit]) -> HashModel:
         """Build a model from bits, with one affine layer per modality."""
-        P, Q = (np.stack(side, axis=1) for side in ([b.p for b in bits], [b.q for b in bits]))
-        left, right = (np.array(side) for side in ([b.left for b in bits], [b.right for b in bits]))
-        encoders = {
-            self.names[0]: [Affine(P, -self.means[0] @ P - left)],
-            self.names[1]: [Affine(Q, -self.means[1] @ Q - right)],
-        }
+        encoders = {}
+        for side, name in enumerate(self.names):
+            P = np.stack([bit.directions[side] for bit in bits], axis=1)
+            thresholds = np.array([bit.thresholds[side] for bit in bits])
+            encoders[name] = [Affine(P, -self.means[side] @ P - thresholds)]
         return HashModel(encoders, len(bits))
 
     def no_bit_error(self, method: str) -> DataError:
@@ -141,15 +146,12 @@ class PairedRows:
 
 def _project(X: NDArray[Any], p: Matrix) -> Matrix:
     """Project rows, rounded so that equal rows give equal projections wherever they are."""
-    u: Matrix = (X @ p.astype(X.dtype)).astype(np.float32).astype(np.float64)
-    return u
+    return np.asarray(X @ p.astype(X.dtype), np.float32).astype(np.float64)
 
 
 def _mean(data: TrainingSet, name: str) -> Matrix:
-    mean: Matrix = np.mean(
-        data.views[name], axis=0, dtype=np.float64, where=data.present[name][:, None]
-    )
-    return mean
+    present = data.present[name][:, None]
+    return np.asarray(np.mean(data.views[name], axis=0, dtype=np.float64, where=present))
 
 
 def _centered(view: NDArray[Any], rows: Ints, mean: Matrix) -> NDArray[Any]:
@@ -201,8 +203,7 @@ class Boosting:
     @property
     def signed(self) -> Matrix:
         """Positive weights for similar pairs, negative ones for dissimilar pairs."""
-        signed: Matrix = self.weights * self.signs
-        return signed
+        return np.asarray(self.weights * self.signs)
 
     def update(self, agreement: Matrix) -> None:
         """Raise the weights of pairs that a bit gets wrong and lower the others."""
@@ -223,20 +224,6 @@ class Boosting:
         self.bound = 1.0
 
 
-class _Thresholds(NamedTuple):
-    """Thresholds of two projections and their correlation.
-
-    Attributes:
-        left: The left bit is 1 where u ≥ this.
-        right: The right bit is 1 where v ≥ this.
-        correlation: The r of these thresholds, between −Σ|ω| and Σ|ω|.
-    """
-
-    left: float
-    right: float
-    correlation: float
-
-
 def _best_thresholds(
     u: NDArray[Any],
     v: NDArray[Any],
@@ -245,7 +232,7 @@ def _best_thresholds(
     *,
     cells: int = _MAX_CELLS,
     quantiles: int = _QUANTILES,
-) -> _Thresholds | None:
+) -> Thresholds | None:
     r"""Return the thresholds $c, d$ that maximize the weighted correlation of the bits with pairs.
 
     $$ r(c, d) = \sum_k \omega_k \operatorname{sign}(u_i - c) \operatorname{sign}(v_j - d) $$
@@ -273,7 +260,7 @@ def _best_thresholds(
         >>> index = np.array([[0, 0], [1, 1], [0, 1], [1, 0]])
         >>> weights = np.array([1.0, 1.0, -1.0, -1.0])
         >>> _best_thresholds(np.array([0.0, 2.0]), np.array([5.0, 7.0]), index, weights)
-        _Thresholds(left=1.0, right=6.0, correlation=4.0)
+        Thresholds(left=1.0, right=6.0, correlation=4.0)
     """
     u_values, u_rank = np.unique(u, return_inverse=True)
     v_values, v_rank = np.unique(v, return_inverse=True)
@@ -289,7 +276,7 @@ def _best_thresholds(
     else:
         c, d = _coordinate_ascent(i, j, signed, n, m, quantiles)
     r = float(np.where((i > c) == (j > d), signed, -signed).sum())
-    return _Thresholds(_midpoint(u_values, c), _midpoint(v_values, d), r)
+    return Thresholds(_midpoint(u_values, c), _midpoint(v_values, d), r)
 
 
 def _midpoint(values: NDArray[Any], c: int) -> float:
@@ -322,13 +309,13 @@ def _coordinate_ascent(
     bins = np.searchsorted(left, i), np.searchsorted(right, j)
     coarse = _table(*bins, signed, len(left) + 1, len(right) + 1)
     d = int(right[coarse.max(axis=0).argmax()])
-    c, r = _sweep(i, np.where(j > d, signed, -signed), n)
+    r = -np.inf
     while True:
-        new_d, _ = _sweep(j, np.where(i > c, signed, -signed), m)
-        new_c, new_r = _sweep(i, np.where(j > new_d, signed, -signed), n)
+        c, _ = _sweep(i, np.where(j > d, signed, -signed), n)
+        new_d, new_r = _sweep(j, np.where(i > c, signed, -signed), m)
         if not new_r > r + 1e-12:
             return c, d
-        c, d, r = new_c, new_d, new_r
+        d, r = new_d, new_r
 
 
 def _quantile_ranks(rank: Ints, signed: Matrix, n: int, quantiles: int) -> Ints:
