@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crossbit import BATCH, CMFH, DJSRH, HASHERS, SCRATCH, DataError, SCMSeq, SePH, hamming
+from crossbit import BATCH, DJSRH, HASHERS, SCRATCH, DataError, SCMSeq, SePH, hamming
 from crossbit.data import synthetic
 from crossbit.data.training_set import TrainingSet, training_set
 from crossbit.evaluation import evaluate_model
@@ -177,27 +177,26 @@ def test_the_latent_representation_of_scratch_is_the_minimum() -> None:
 
 
 def test_the_latent_factor_of_cmfh_is_the_minimum() -> None:
-    hasher = CMFH(n_bits=5, regression_weight=2.0, decay=0.1)
     items = Items.aligned(random_data())
     random = np.random.default_rng(1)
     V = random.normal(size=(len(items), 5))
     P = {name: random.normal(size=(v.features.shape[1], 5)) for name, v in items.views.items()}
     U = {
         name: np.linalg.solve(
-            V[v.rows].T @ V[v.rows] + 2 * hasher.decay * np.eye(5), V[v.rows].T @ v.features
+            V[v.rows].T @ V[v.rows] + 2 * 0.1 * np.eye(5), V[v.rows].T @ v.features
         )
         for name, v in items.views.items()
     }
 
     def objective(latent: np.ndarray[Any, Any]) -> float:
-        value = hasher.decay * np.square(latent).sum()
+        value = 0.1 * np.square(latent).sum()
         for name, v in items.views.items():
             seen = latent[v.rows]
             value += 0.5 * np.square(v.features - seen @ U[name]).sum()
             value += 2.0 * np.square(seen - v.features @ P[name]).sum()
         return float(value)
 
-    best = hasher._latent(items, V, P)
+    best = items.latent(V, P, regression_weight=2.0, decay=0.1)
     for _ in range(20):
         assert objective(best + 1e-3 * random.normal(size=best.shape)) > objective(best)
 

@@ -89,36 +89,40 @@ class Items:
         V: Matrix,
         weights: Mapping[str, Matrix],
         *,
-        feature_weight: float,
         regression_weight: float,
         decay: float,
-        system: Matrix,
-        target: Matrix,
+        feature_weight: float = 1.0,
+        system: Matrix | float = 0.0,
+        target: Matrix | float = 0.0,
     ) -> Matrix:
         r"""Return the $V$ that is best for all other factors of a matrix factorization.
 
-        It minimizes $\sum_a \lambda \|\Phi_a - V U_a\|^2 + \mu \sum_a \|V - \Phi_a W_a\|^2$ and
-        the terms $V A V^\top - 2 V T^\top$ of a method; $U_a$ are the best for the given $V$.
+        It minimizes $\sum_a \frac\lambda m \|\Phi_a - V U_a\|^2 + \mu \sum_a \|V - \Phi_a W_a\|^2
+        + \gamma \|V\|^2$ over $m$ modalities and the terms $V A V^\top - 2 V T^\top$ of a method;
+        $U_a$ are the best for the given $V$.
 
         Args:
             V: The latent representation before, shape (n, r).
             weights: Modality → $W_a$.
-            feature_weight: $\lambda$.
             regression_weight: $\mu$.
-            decay: Penalty of the squared norm of $U_a$.
+            decay: $\gamma$, also for $U_a$.
+            feature_weight: $\lambda$.
             system: $A$, shape (r, r).
             target: $T$, shape (n, r).
         """
+        share = feature_weight / len(self.views)
+        identity = np.eye(V.shape[1])
+        total = np.zeros_like(V) + target
         systems = {}
         for name, view in self.views.items():
-            U = factor(V[view.rows], view.features, decay / feature_weight)
-            pull = feature_weight * U.T + regression_weight * weights[name]
-            target = target + view.at_items(view.features @ pull, len(self))
-            systems[name] = feature_weight * (U @ U.T) + regression_weight * np.eye(len(system))
-        latent = np.zeros_like(target)
+            U = factor(V[view.rows], view.features, decay / share)
+            pull = share * U.T + regression_weight * weights[name]
+            total += view.at_items(view.features @ pull, len(self))
+            systems[name] = share * (U @ U.T) + regression_weight * identity
+        latent = np.zeros_like(V)
         for names, rows in self.patterns():
-            own = system + sum(systems[name] for name in names)
-            latent[rows] = np.linalg.solve(own, target[rows].T).T
+            own = system + decay * identity + sum(systems[name] for name in names)
+            latent[rows] = np.linalg.solve(own, total[rows].T).T
         return latent
 
     def patterns(self) -> list[tuple[list[str], Ints]]:

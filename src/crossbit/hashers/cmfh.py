@@ -44,7 +44,6 @@ class CMFH(Hasher):
     regression_weight: Positive = 100.0
     decay: float = 0.01
     rounds: int = 100
-    inputs: str | dict[str, str] = "none"
 
     title: ClassVar[str] = "a matrix factorization that all modalities share: linear, no labels"
     supervision: ClassVar[frozenset[str]] = frozenset({"aligned"})
@@ -57,17 +56,5 @@ class CMFH(Hasher):
         P: dict[str, Matrix] = {}
         for _ in run.steps(self.rounds):
             P = items.ridge(V, self.decay / self.regression_weight)
-            V = self._latent(items, V, P)
+            V = items.latent(V, P, regression_weight=self.regression_weight, decay=self.decay)
         return items.model(P, self.n_bits)
-
-    def _latent(self, items: Items, V: Matrix, P: dict[str, Matrix]) -> Matrix:
-        """Return the latent factor that is best for the other factors."""
-        return items.latent(
-            V,
-            P,
-            feature_weight=1 / len(items.views),
-            regression_weight=self.regression_weight,
-            decay=self.decay,
-            system=self.decay * np.eye(self.n_bits),
-            target=np.zeros_like(V),
-        )

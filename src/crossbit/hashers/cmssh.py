@@ -57,7 +57,6 @@ class CMSSH(Hasher):
     n_similar: int = 10_000
     n_dissimilar: int = 100_000
     step: Literal["adaboost"] | Positive = "adaboost"
-    inputs: str | dict[str, str] = "none"
 
     title: ClassVar[str] = "boosted half-spaces of two modalities, from signed pairs"
     modalities: ClassVar[tuple[int, int | None]] = (2, 2)

@@ -1,6 +1,6 @@
 """Deep joint-semantics reconstructing hashing (DJSRH)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import ClassVar
 
 import numpy as np
@@ -73,14 +73,6 @@ class DJSRH(Hasher):
         features = {
             name: np.asarray(view[complete], np.float32) for name, view in data.views.items()
         }
-        training = JointSemantics(
-            second_order=self.second_order,
-            scale=self.scale,
-            within=self.within,
-            hidden=self.hidden,
-            epochs=self.epochs,
-            batch=self.batch,
-            learning_rate=self.learning_rate,
-            seed=self.seed,
-        )
+        settings = {field.name: getattr(self, field.name) for field in fields(JointSemantics)}
+        training = JointSemantics(**settings)
         return HashModel(training.train(features, self.n_bits, run.on_step), self.n_bits)

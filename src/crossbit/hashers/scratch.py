@@ -77,9 +77,9 @@ class SCRATCH(Hasher):
         return items.latent(
             V,
             W,
-            feature_weight=self.feature_weight / len(items.views),
             regression_weight=self.regression_weight,
             decay=self.decay,
-            system=self.label_weight * (G @ G.T) + (1 + self.decay) * np.eye(self.n_bits),
+            feature_weight=self.feature_weight,
+            system=self.label_weight * (G @ G.T) + np.eye(self.n_bits),
             target=self.label_weight * items.labels @ G.T + rotated,
         )
