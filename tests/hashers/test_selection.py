@@ -1,6 +1,6 @@
 """The choice among methods: folds, judges, and the rule of two standard errors."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -213,13 +213,8 @@ def test_counterparts_give_the_reciprocal_rank_of_each_row() -> None:
 # --- a fifth of the items ---
 
 
-def only(folds: Iterator[Any]) -> tuple[TrainingSet, TrainingSet]:
-    ((training, left_out),) = folds
-    return training, left_out
-
-
 def test_a_fifth_of_aligned_rows_is_left_out() -> None:
-    training, left_out = only(fifth(numbered(50, aligned=True), seed=0))
+    training, left_out = fifth(numbered(50, aligned=True), seed=0)
     assert len(left_out.views["image"]) == 10
     for name in ("image", "text"):
         both = rows_of(training, name) + rows_of(left_out, name)
@@ -230,7 +225,7 @@ def test_a_fifth_of_aligned_rows_is_left_out() -> None:
 def test_incomplete_items_are_trained_on() -> None:
     views = {name: np.array(view) for name, view in numbered(50).views.items()}
     views["text"][:20] = np.nan
-    training, left_out = only(fifth(training_set(views), seed=0))
+    training, left_out = fifth(training_set(views), seed=0)
     assert len(left_out.views["image"]) == 6
     assert set(range(20)) <= set(rows_of(training, "image"))
     assert not np.isnan(left_out.views["text"]).any()
@@ -249,7 +244,7 @@ def test_all_captions_of_an_item_are_left_out_and_one_is_scored(turned: bool) ->
     if turned:
         pairs = Pairs("text", "image", index[:, ::-1], similar)
     data = training_set(views, pairs=pairs)
-    training, left_out = only(fifth(data, seed=0))
+    training, left_out = fifth(data, seed=0)
     images = left_out.views["image"][:, 0].astype(int)
     captions = left_out.views["text"][:, 0].astype(int)
     assert len(images) == 5

@@ -1,6 +1,6 @@
 """Choice among methods on rows that are left out of training."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from crossbit.data.sampling import hold_out
 from crossbit.data.training_set import TrainingSet
 from crossbit.hashers.base import Hasher, Run
 from crossbit.linalg import Ints, Matrix
-from crossbit.metrics import AveragePrecision, from_labels, rank_codes
+from crossbit.metrics import AveragePrecision, Ranking, from_labels, rank_codes
 from crossbit.metrics.counterparts import reciprocal_ranks
 
 _MAX_HELD_OUT = 1000  # rows of a fold that are queries and base
@@ -34,7 +34,7 @@ class Verdict:
 
     Attributes:
         name: Its name.
-        scores: Candidate → mean score on rows left out, in percent.
+        scores: Candidate → mean score on rows left out, in percent; empty if none were left out.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Verdict:
         return {name: f"{score:.2f}" for name, score in self.scores.items()}
 
 
-def choose(candidates: Mapping[str, Hasher], folds: Iterator[Fold], judge: Judge) -> Verdict:
+def choose(candidates: Mapping[str, Hasher], folds: Iterable[Fold], judge: Judge) -> Verdict:
     """Fit every candidate on folds of prepared features and score the rows left out.
 
     The first candidate stays, unless another one is better by more than two standard errors of the
@@ -78,50 +78,73 @@ def choose(candidates: Mapping[str, Hasher], folds: Iterator[Fold], judge: Judge
 def halves(data: TrainingSet, seed: int) -> Iterator[Fold]:
     """Split labeled rows into halves, by class; each half is left out once.
 
-    Rows of an aligned set that lack a view, and rows without a label, are always trained on.
+    Rows of an aligned set that lack a view, and rows without a label, are always trained on. Of a
+    large half, some rows are scored.
     """
     random = np.random.default_rng([seed, 12])
-    usable = {name: is_known(data.labels[name]) & data.present[name] for name in data.views}
-    if data.aligned:
-        complete: NDArray[np.bool_] = np.all(list(usable.values()), axis=0)
-        usable = dict.fromkeys(usable, complete)
-    split = {
-        name: _halve(np.flatnonzero(mask), data.labels[name], random)
-        for name, mask in usable.items()
+    usable = usable_rows(data)
+    first = _draw(data, usable, 0.5, random, most=max(map(len, usable.values())))
+    second = {
+        name: np.setdiff1d(np.flatnonzero(mask), first[name]) for name, mask in usable.items()
     }
-    if data.aligned:
-        split = dict.fromkeys(split, next(iter(split.values())))
-    for number in (0, 1):
+    for half in (first, second):
+        left_out = data.take(half)
+        scored = _draw(left_out, left_out.present, 1.0, random, most=_MAX_HELD_OUT)
         rest = {
-            name: np.setdiff1d(np.arange(len(data.views[name])), parts[number])
-            for name, parts in split.items()
+            name: np.setdiff1d(np.arange(len(mask)), half[name]) for name, mask in usable.items()
         }
-        left_out = {
-            name: parts[number][:: 1 + (len(parts[number]) - 1) // _MAX_HELD_OUT]
-            for name, parts in split.items()
-        }
-        yield data.take(rest), data.take(left_out)
+        yield data.take(rest), left_out.take(scored)
 
 
-def _halve(rows: Ints, labels: NDArray[Any], random: np.random.Generator) -> tuple[Ints, Ints]:
-    """Split rows evenly by class, or by combination of classes, and sort each half by class."""
-    classes = _strata(labels[rows], random)
-    half = hold_out(classes, 0.5, random, most=len(rows))
-    order = np.argsort(classes, kind="stable")
-    return rows[order[half[order]]], rows[order[~half[order]]]
+def usable_rows(data: TrainingSet) -> dict[str, NDArray[np.bool_]]:
+    """Return modality → mask of the rows that can be left out.
+
+    These are rows with a known label, if there are labels; of an aligned set, those with all views.
+    """
+    usable = dict(data.present)
+    for name, labels in data.labels.items():
+        usable[name] = usable[name] & is_known(labels)
+    if data.aligned:
+        return dict.fromkeys(usable, np.asarray(np.all(list(usable.values()), axis=0)))
+    return {name: mask & (not data.labels or name in data.labels) for name, mask in usable.items()}
 
 
-def by_labels(left_out: TrainingSet, codes: Mapping[str, Codes]) -> Matrix:
+def _draw(
+    data: TrainingSet,
+    usable: Mapping[str, NDArray[np.bool_]],
+    share: float,
+    random: np.random.Generator,
+    *,
+    most: int,
+) -> dict[str, Ints]:
+    """Draw rows of every view evenly over its classes, the same ones if views are aligned."""
+    rows: dict[str, Ints] = {}
+    for name, mask in usable.items():
+        own = np.flatnonzero(mask)
+        strata = np.zeros(len(own))
+        if name in data.labels:
+            labels = data.labels[name][own]
+            strata = labels @ random.random(labels.shape[1]) if labels.ndim == 2 else labels
+        rows[name] = own[hold_out(strata, share, random, most=most)]
+        if data.aligned:
+            return dict.fromkeys(usable, rows[name])
+    return rows
+
+
+def by_labels(
+    left_out: TrainingSet, codes: Mapping[str, Any], rank: Callable[..., Ranking] = rank_codes
+) -> Matrix:
     """Average precision of each query between all modalities, or within a single one."""
+    labels = left_out.labels
     return np.concatenate(
         [
-            rank_codes(
+            rank(
                 codes[left],
                 codes[right],
-                from_labels(left_out.labels[left], left_out.labels[right]),
+                from_labels(labels[left], labels[right]),
                 exclude="same-row" if left == right else None,
             ).measure(AveragePrecision())
-            for left, right in directions([name for name in codes if name in left_out.labels])
+            for left, right in directions([name for name in codes if name in labels])
         ]
     )
 
@@ -131,7 +154,7 @@ def directions(names: Sequence[str]) -> list[tuple[str, str]]:
     return list(permutations(names, 2)) or [(names[0], names[0])]
 
 
-def fifth(data: TrainingSet, seed: int) -> Iterator[Fold]:
+def fifth(data: TrainingSet, seed: int) -> Fold:
     """Leave out a fifth of the items that have all modalities, each with one row of every view."""
     bags = group_rows(data)
     complete = np.logical_and.reduce([bag.counts > 0 for bag in bags.values()])
@@ -144,7 +167,7 @@ def fifth(data: TrainingSet, seed: int) -> Iterator[Fold]:
         left_out = bag.rows[np.repeat(items, bag.counts)]
         rest[name] = np.setdiff1d(np.arange(len(data.views[name])), left_out)
         chosen[name] = bag.rows[(np.cumsum(bag.counts) - bag.counts)[items]]
-    yield data.take(rest), replace(data, pairs=()).take(chosen)
+    return data.take(rest), replace(data, pairs=()).take(chosen)
 
 
 def by_counterparts(left_out: TrainingSet, codes: Mapping[str, Codes]) -> Matrix:
@@ -166,7 +189,7 @@ def leave_out(data: TrainingSet, share: float, seed: int) -> Fold:
         kept = tuple(p.part(~mask) for p, mask in zip(data.pairs, masks, strict=True))
         left = tuple(p.part(mask) for p, mask in zip(data.pairs, masks, strict=True))
         return replace(data, pairs=kept), _only_paired(replace(data, pairs=left))
-    rows = _rows_to_leave_out(data, share, random)
+    rows = _draw(data, usable_rows(data), share, random, most=_MAX_VALIDATION)
     present = {name: mask.copy() for name, mask in data.present.items()}
     for name, own in rows.items():
         present[name][own] = False
@@ -174,32 +197,6 @@ def leave_out(data: TrainingSet, share: float, seed: int) -> Fold:
         p.part(present[p.left][p.index[:, 0]] & present[p.right][p.index[:, 1]]) for p in data.pairs
     )
     return replace(data, present=present, pairs=pairs), data.take(rows)
-
-
-def _rows_to_leave_out(
-    data: TrainingSet, share: float, random: np.random.Generator
-) -> dict[str, Ints]:
-    """Draw rows of every view, the same ones if they are aligned; none of views without labels."""
-    rows: dict[str, Ints] = {}
-    complete = np.logical_and.reduce(list(data.present.values())) if data.aligned else None
-    for name, present in data.present.items():
-        usable = present if complete is None else complete
-        labels = data.labels.get(name)
-        if labels is not None:
-            usable = usable & is_known(labels)
-        elif data.labels:
-            usable = np.zeros_like(usable)
-        own = np.flatnonzero(usable)
-        strata = np.zeros(len(own)) if labels is None else _strata(labels[own], random)
-        rows[name] = own[hold_out(strata, share, random, most=_MAX_VALIDATION)]
-        if data.aligned:
-            return dict.fromkeys(data.views, rows[name])
-    return rows
-
-
-def _strata(labels: NDArray[Any], random: np.random.Generator) -> NDArray[Any]:
-    """Return a number per row that is the same for rows of the same classes."""
-    return labels @ random.random(labels.shape[1]) if labels.ndim == 2 else labels
 
 
 def _only_paired(data: TrainingSet) -> TrainingSet:

@@ -1,8 +1,9 @@
 """AutoHash: chooses inputs and method for the supervision that is given."""
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import partial
 from itertools import product
 from os import PathLike
 from typing import Any, ClassVar, Literal
@@ -20,12 +21,13 @@ from crossbit.data.training_set import TrainingSet, Views
 from crossbit.errors import DataError
 from crossbit.hashers._selection import (
     Fold,
+    Verdict,
     by_counterparts,
     by_labels,
     choose,
-    directions,
     fifth,
     halves,
+    usable_rows,
 )
 from crossbit.hashers.base import HASHERS, Hasher, Run
 from crossbit.hashers.batch import BATCH
@@ -35,10 +37,10 @@ from crossbit.hashers.mmnn import MMNN
 from crossbit.hashers.rankedcca import RankedCCA
 from crossbit.hashers.rankeditq import RankedITQ
 from crossbit.hashers.softap import SoftAP
-from crossbit.inputs import Preparation, prepare, prepare_posteriors
+from crossbit.inputs import prepare, prepare_posteriors
 from crossbit.inputs.posteriors import check_posteriors, fit_posteriors
 from crossbit.inputs.weak_labels import can_fill, repair_labels, too_few_labels
-from crossbit.metrics import AveragePrecision, from_labels, rank_vectors
+from crossbit.metrics import rank_vectors
 from crossbit.model.hashmodel import HashModel
 
 _LOG = logging.getLogger(__name__)
@@ -118,16 +120,7 @@ whichever finds counterparts of held-out rows better; of more than 2,000 rows `R
         """Labels need scikit-learn; rows of two modalities and neighbors need nothing."""
         return ("sklearn",) if supervision == "labels" else ()
 
-    def _inputs_by_modality(self, data: TrainingSet) -> dict[str, str]:
-        return dict.fromkeys(data.views, "none")
-
     def _check(self, data: TrainingSet) -> None:
-        for name, view in data.views.items():
-            if view.ndim != 2:
-                raise DataError(
-                    f"auto needs views of shape (n, d), got {view.shape} for {name!r}; flatten"
-                    " them, or pass a custom network: MMNN(networks={...})"
-                )
         others = [name for name in HASHERS if name != self.name()]
         for name in self.candidates or ():
             check_known(name, others, "method among candidates")
@@ -137,11 +130,23 @@ whichever finds counterparts of held-out rows better; of more than 2,000 rows `R
                 f"the views have {data.n_values:,} values, which do not fit into memory; train on"
                 " some of the rows, or read them while training: MMNN(online=True)"
             )
+        if data.neighbors and data.labels:
+            raise DataError("auto learns from labels or from neighbors; pass one of them")
+        if data.neighbors and len(data.views) > 1:
+            raise DataError(
+                "auto learns neighbors of one modality at a time; fit one model per modality, or"
+                " learn what the modalities share from aligned rows or pairs"
+            )
+        if self.unseen_classes and (len(data.views) < 2 or not data.aligned):
+            raise DataError(
+                "unseen_classes=True learns from what aligned views share: pass two or more views"
+                " of the same rows, with one array of labels or none"
+            )
 
     def _unused(self, data: TrainingSet) -> dict[str, str]:
         if self == AutoHash(n_bits=self.n_bits, seed=self.seed):
             return {}  # without a look at the labels, which takes time
-        methods = self._table(self._without_few_labels(data))
+        methods, _ = self._table(self._without_few_labels(data))
         unused = {}
         if len(methods) == 1:
             unused["candidates"] = f"{methods[0].name()} is the only method for this data"
@@ -154,20 +159,28 @@ whichever finds counterparts of held-out rows better; of more than 2,000 rows `R
         return unused
 
     def _learn(self, data: TrainingSet, run: Run) -> HashModel:
-        note = {}
+        card: dict[str, Any] = {}
         usable = self._without_few_labels(data)
         if usable is not data:
-            note = {"labels": "too few to learn classes, left out"}
+            card["labels"] = "too few to learn classes, left out"
             _LOG.warning("too few labels to learn classes; learning from aligned rows instead")
-        route = self._route(usable)
-        method = route.method
-        with training_threads(usable.n_values, torch="torch" in method.libraries):
-            model = method._learn(route.prepared.data, run)
-        card = {"chosen": method.name(), "settings": method.configuration()}
-        if route.prepared.summary:
-            card["inputs"] = dict(route.prepared.summary)
-        model = route.prepared.in_front_of(model)
-        return replace(model, card={**model.card, **note, **card, **route.card})
+        kinds, inputs = self._table(usable)
+        if inputs == "posteriors":
+            usable, posteriors, note = repair_labels(
+                usable, lambda repaired: fit_posteriors(repaired, self.seed), self.seed
+            )
+            prepared = prepare_posteriors(usable, posteriors)
+            card |= {} if note is None else {"labels": note}
+            card["unhashed"] = f"{_unhashed(prepared.data):.2f}"
+        else:
+            prepared = prepare(usable, dict.fromkeys(data.views, inputs), self.seed)
+        method, scores = self._choose(self._methods(kinds, prepared.data, inputs), prepared.data)
+        with training_threads(data.n_values, torch="torch" in method.libraries):
+            model = prepared.in_front_of(method._learn(prepared.data, run))
+        card |= {"chosen": method.name(), "settings": method.configuration(), **scores}
+        if prepared.summary:
+            card["inputs"] = dict(prepared.summary)
+        return replace(model, card={**model.card, **card})
 
     def _without_few_labels(self, data: TrainingSet) -> TrainingSet:
         """Leave the labels out if too few rows have one."""
@@ -177,121 +190,82 @@ whichever finds counterparts of held-out rows better; of more than 2,000 rows `R
                 return replace(data, labels={}, aligned_supervision=True)
         return data
 
-    def _table(self, data: TrainingSet) -> _Kinds:
-        """Return the methods for this data: the table of the class, from top to bottom."""
+    def _table(self, data: TrainingSet) -> tuple[_Kinds, str]:
+        """Return methods and inputs for this data: the table of the class, from top to bottom."""
         if self.unseen_classes:
-            return (CCAITQ,)
+            return (CCAITQ,), "standardize"
         if data.labels and not data.pairs and (check_posteriors(data) is None or can_fill(data)):
-            return _ON_POSTERIORS
+            return _ON_POSTERIORS, "posteriors"
         if data.labels or any(not pairs.similar.all() for pairs in data.pairs):
-            return (MMNN,)
-        return (RankedITQ,) if len(data.views) == 1 else _FROM_ROWS
+            return (MMNN,), "auto"
+        return ((RankedITQ,), "none") if len(data.views) == 1 else (_FROM_ROWS, "auto")
 
-    def _route(self, data: TrainingSet) -> "_Route":
-        """Choose the inputs and the method."""
-        if data.labels and data.neighbors:
-            raise DataError("auto learns from labels or from neighbors; pass one of them")
-        methods = self._table(data)
+    def _choose(
+        self, methods: dict[str, Hasher], data: TrainingSet
+    ) -> tuple[Hasher, dict[str, dict[str, str]]]:
+        """Return the method that does best on rows left out, and the scores for the card.
+
+        Without labels and with many rows the first one, `RankedCCA`, is used without a comparison:
+        it starts almost like `CCAITQ` and keeps what it learns only if that is better on held-out
+        rows. For unseen classes, the settings are compared that find classes best which were left
+        out of training. Labels do not shape these codes, which would fit the classes of training
+        only.
+        """
+        first = next(iter(methods.values()))
         if self.unseen_classes:
-            return self._for_unseen_classes(data)
-        if methods is _ON_POSTERIORS:
-            return self._from_labels(data)
+            return self._for_unseen_classes(first, data)
+        verdict: Verdict | None = None
         if len(methods) == 1:
-            return self._only(methods[0], data, "auto" if methods[0] is MMNN else "none")
-        if data.neighbors:
-            raise DataError(
-                "auto learns neighbors of one modality at a time; fit one model per modality, or"
-                " learn what the modalities share from aligned rows or pairs"
-            )
-        return self._from_rows(data)
+            return first, {}
+        if data.posteriors:
+            n_judged = min(int(mask.sum()) for mask in usable_rows(data).values())
+            if n_judged >= _MIN_JUDGED:
+                verdict = choose(methods, halves(data, self.seed), by_labels)
+        elif self.candidates or max(map(len, data.views.values())) <= _MAX_COMPARED:
+            training, left_out = fifth(data, self.seed)
+            if len(next(iter(left_out.views.values()))) >= _MIN_LEFT_OUT:
+                verdict = choose(methods, [(training, left_out)], by_counterparts)
+        if verdict is None:
+            return first, {}
+        return methods[verdict.name], {"candidates": verdict.card()}
 
-    def _only(self, kind: type[Hasher], data: TrainingSet, inputs: str) -> "_Route":
-        (method,) = self._methods([kind], data).values()
-        prepared = prepare(data, dict.fromkeys(data.views, inputs), self.seed)
-        return _Route(prepared, replace(method, inputs=inputs))
-
-    def _from_labels(self, data: TrainingSet) -> "_Route":
-        """Posteriors, and the code stage that does best on rows left out."""
-        with training_threads(data.n_values, torch=False):
-            data, posteriors, note = repair_labels(
-                data, lambda repaired: fit_posteriors(repaired, self.seed), self.seed
-            )
-            prepared = prepare_posteriors(data, posteriors)
-            stages = self._methods(self._kinds(_ON_POSTERIORS), prepared.data)
-            card: dict[str, Any] = {} if note is None else {"labels": note}
-            card["unhashed"] = f"{_unhashed(prepared.data):.2f}"
-            chosen = next(iter(stages))
-            if len(stages) > 1 and _n_labeled(prepared.data) >= _MIN_JUDGED:
-                verdict = choose(stages, halves(prepared.data, self.seed), by_labels)
-                card["candidates"] = verdict.card()
-                chosen = verdict.name
-        return _Route(prepared, stages[chosen], card)
-
-    def _from_rows(self, data: TrainingSet) -> "_Route":
-        """The method whose codes find the counterparts of rows left out best.
-
-        With many rows `RankedCCA` is used without a comparison: it starts almost like `CCAITQ` and
-        keeps what it learns only if that is better on held-out rows.
-        """
-        prepared = prepare(data, dict.fromkeys(data.views, "auto"), self.seed)
-        methods = self._methods(self._kinds(_FROM_ROWS), prepared.data)
-        n_rows = max(map(len, data.views.values()))
-        folds = list(fifth(prepared.data, self.seed))
-        n_left_out = len(next(iter(folds[0][1].views.values())))
-        many = self.candidates is None and n_rows > _MAX_COMPARED
-        if len(methods) == 1 or many or n_left_out < _MIN_LEFT_OUT:
-            return _Route(prepared, next(iter(methods.values())))
-        verdict = choose(methods, iter(folds), by_counterparts)
-        return _Route(prepared, methods[verdict.name], {"candidates": verdict.card()})
-
-    def _for_unseen_classes(self, data: TrainingSet) -> "_Route":
-        """`CCAITQ` with the settings that find classes best which were left out of training.
-
-        Labels do not shape the codes, which would fit the classes of training only.
-        """
-        if len(data.views) < 2 or not data.aligned:
-            raise DataError(
-                "unseen_classes=True learns from what aligned views share: pass two or more views"
-                " of the same rows, with one array of labels or none"
-            )
-        prepared = prepare(data, dict.fromkeys(data.views, "standardize"), self.seed)
-        folds = list(_class_folds(prepared.data, self.seed))
-        method = CCAITQ(n_bits=self.n_bits, seed=self.seed)
+    def _for_unseen_classes(
+        self, method: Hasher, data: TrainingSet
+    ) -> tuple[Hasher, dict[str, dict[str, str]]]:
+        folds = list(_class_folds(data, self.seed))
         if not folds:
-            return _Route(prepared, method)
+            return method, {}
         candidates = {
-            f"regularization {regularization:g}, power {power:g}": replace(
-                method, regularization=regularization, power=power
+            f"regularization {regularization:g}, power {power:g}": CCAITQ(
+                n_bits=self.n_bits, seed=self.seed, regularization=regularization, power=power
             )
             for regularization, power in product(_REGULARIZATIONS, _POWERS)
         }
-        scores = choose(candidates, iter(folds), by_labels).scores
-        best = max(scores, key=lambda name: scores[name])
-        card = {"classes held out": {name: f"{score:.2f}" for name, score in scores.items()}}
-        return _Route(prepared, candidates[best], card)
+        verdict = choose(candidates, folds, by_labels)
+        best = max(verdict.scores, key=lambda name: verdict.scores[name])
+        return candidates[best], {"classes held out": verdict.card()}
 
     def _kinds(self, default: _Kinds) -> _Kinds:
         return default if self.candidates is None else [HASHERS[name] for name in self.candidates]
 
-    def _methods(self, kinds: _Kinds, data: TrainingSet) -> dict[str, Hasher]:
+    def _methods(self, kinds: _Kinds, data: TrainingSet, inputs: str) -> dict[str, Hasher]:
         """Return the methods that can learn from prepared data, by name.
 
         Raises:
             DataError: None of them can.
         """
+        options: dict[str, Any] = {
+            "n_bits": self.n_bits,
+            "seed": self.seed,
+            "inputs": inputs,
+            "nested": self.nested,
+            "device": self.device,
+        }
         methods = {}
+        kinds = self._kinds(kinds)
         for kind in kinds:
             known = {f.name for f in fields(kind)}
-            given: dict[str, Any] = {
-                "n_bits": self.n_bits,
-                "seed": self.seed,
-                "device": self.device,
-            }
-            if data.posteriors:
-                given["inputs"] = "posteriors"
-            if self.nested:
-                given["nested"] = True
-            method = kind(**{key: value for key, value in given.items() if key in known})
+            method = kind(**{key: value for key, value in options.items() if key in known})
             if method.accepts(data) is None and (not self.nested or "nested" in known):
                 check_installed(*method.libraries)
                 methods[kind.name()] = method
@@ -302,42 +276,18 @@ whichever finds counterparts of held-out rows better; of more than 2,000 rows `R
         return methods
 
 
-@dataclass(frozen=True, eq=False)
-class _Route:
-    """What runs: prepared inputs, a method on them, and facts for the card."""
-
-    prepared: Preparation
-    method: Hasher
-    card: Mapping[str, Any] = field(default_factory=dict)
-
-
-def _n_labeled(data: TrainingSet) -> int:
-    """Number of labeled rows of the modality that has fewest of them."""
-    return min(
-        int((is_known(labels) & data.present[name]).sum()) for name, labels in data.labels.items()
-    )
-
-
 def _unhashed(data: TrainingSet) -> float:
     """Mean average precision of the posteriors themselves, ranked by their inner products."""
     n = min(len(view) for view in data.views.values())
     rows = np.arange(0, n, -(-n // _MAX_REFERENCE))
-    part = data.take(dict.fromkeys(data.views, rows))
-    values = []
-    for left, right in directions(list(data.views)):
-        queries, base = (
-            np.flatnonzero(is_known(part.labels[name]) & part.present[name])
-            for name in (left, right)
-        )
-        ranking = rank_vectors(
-            part.posteriors[left][queries],
-            part.posteriors[right][base],
-            from_labels(part.labels[left][queries], part.labels[right][base]),
-            metric="dot",
-            exclude="same-row" if left == right else None,
-        )
-        values.append(ranking.measure(AveragePrecision()))
-    return 100 * float(np.nanmean(np.concatenate(values)))
+    part = data.take(
+        {
+            name: rows[is_known(labels[rows]) & data.present[name][rows]]
+            for name, labels in data.labels.items()
+        }
+    )
+    ranks = partial(rank_vectors, metric="dot")
+    return 100 * float(np.nanmean(by_labels(part, part.posteriors, ranks)))
 
 
 def _class_folds(data: TrainingSet, seed: int) -> Iterator[Fold]:

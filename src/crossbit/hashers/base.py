@@ -3,7 +3,7 @@
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -63,8 +63,9 @@ class Hasher(ABC):
     `_learn`, which sees prepared features. It is registered in `HASHERS` under its class name in
     lower case.
 
-    Every field is used or refused: `fit` rejects values that the annotation of a field does not
-    allow, and fields that have no effect (`_unused`). Constructors store their arguments unchanged.
+    Every field has a plain default, and is used or refused: `fit` rejects values that the
+    annotation of a field does not allow, and fields that have no effect (`_unused`). Constructors
+    store their arguments unchanged.
 
     Args:
         n_bits: Length of a code, 1 to 1024.
@@ -166,15 +167,13 @@ class Hasher(ABC):
 
     def _inputs_by_modality(self, data: TrainingSet) -> dict[str, str]:
         """Return modality → inputs; modalities that a mapping does not name have the default."""
-        default = self._defaults()["inputs"]
         given: Inputs = self.inputs
-        if isinstance(given, Mapping):
-            for name in given:
-                check_known(name, data.views, "modality of inputs")
-        return {
-            name: given.get(name, default) if isinstance(given, Mapping) else given
-            for name in data.views
-        }
+        if not isinstance(given, Mapping):
+            return dict.fromkeys(data.views, given)
+        for name in given:
+            check_known(name, data.views, "modality of inputs")
+        default: Any = type(self).inputs
+        return dict.fromkeys(data.views, default) | dict(given)
 
     @abstractmethod
     def _learn(self, data: TrainingSet, run: Run) -> HashModel:
@@ -212,7 +211,7 @@ class Hasher(ABC):
         if (problem := self.accepts(data)) is not None:
             raise DataError(problem)
         for name, reason in self._unused(data).items():
-            if (value := getattr(self, name)) != self._defaults()[name]:
+            if (value := getattr(self, name)) != getattr(type(self), name):
                 raise DataError(
                     f"{self.name()}: {name}={value!r} would have no effect, because {reason};"
                     f" leave {name} out"
@@ -224,7 +223,7 @@ class Hasher(ABC):
             if view.ndim != 2 and not self.accepts_tensors:
                 return (
                     f"{self.name()} needs views of shape (n, d), got {view.shape} for {name!r};"
-                    " flatten them"
+                    " flatten them, or pass a custom network: MMNN(networks={...})"
                 )
         fewest, most = self.modalities
         if len(data.views) < fewest or (most is not None and len(data.views) > most):
@@ -255,15 +254,6 @@ class Hasher(ABC):
     def name(cls) -> str:
         """Return the name used in `HASHERS`, on the command line and in result files."""
         return cls.__name__.lower()
-
-    @classmethod
-    def _defaults(cls) -> dict[str, Any]:
-        return {
-            field.name: field.default
-            if field.default_factory is MISSING
-            else field.default_factory()
-            for field in fields(cls)
-        }
 
     def configuration(self) -> dict[str, Any]:
         """Return the fields as plain data, for TOML and result files: tuples become lists."""
