@@ -52,10 +52,10 @@ def _run_commands(folder: Path) -> None:
         "data synthetic --out toy",
         "fit toy --method ccaitq --out toy-model",
         "evaluate toy-model toy",
-        "create toys --model toy-model",
+        "collection create toys --model toy-model",
         "add toys toy",
         "search toys --like 7 -m image --target text",
-        "check toys",
+        "collection check toys",
     ]
     for command in commands:
         line = [sys.executable, "-m", "crossbit", *command.split()]

@@ -31,7 +31,7 @@ def run(site: Path, *command: str) -> str:
 
 
 def test_an_installed_hasher_is_listed_and_fits(site: Path, tmp_path: Path) -> None:
-    assert "mediansign" in run(site, "-m", "crossbit", "methods")
+    assert "mediansign" in run(site, "-m", "crossbit", "fit", "--help")
     toy = str(tmp_path / "toy")
     run(site, "-m", "crossbit", "data", "synthetic", "--out", toy, "--rows", "60")
     model = tmp_path / "model"

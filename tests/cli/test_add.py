@@ -201,10 +201,12 @@ def test_repeated_ids_of_other_sources_are_named(
     assert "X.npy, row 0 (counted from 0): item 0 is already in" in capsys.readouterr().err
 
 
-def test_an_interrupted_add_continues_over_the_items_that_it_wrote(
-    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_interrupted_add_goes_on_with_skip_existing(
+    photos: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Its own items are no duplicates."""
     source = tmp_path / "items.jsonl"
     source.write_text(json_lines(*({"id": id_, **GOOD} for id_ in "abcd")))
     upsert = Collection.upsert
@@ -218,9 +220,12 @@ def test_an_interrupted_add_continues_over_the_items_that_it_wrote(
         patch.setattr(Collection, "upsert", killed)
         assert run("add", photos, source, "--batch", 2) == 130
     assert ids_in(photos) == ["a", "b"]
-    assert run("add", photos, source, "--batch", 2) == 0
-    assert ids_in(photos) == ["a", "b", "c", "d"]
+    assert "2 items added; go on with --skip-existing" in capsys.readouterr().err
     assert run("add", photos, source, "--batch", 2) == 1
+    assert run("add", photos, source, "--batch", 2, "--skip-existing") == 0
+    assert "2 items added; 4 in" in capsys.readouterr().err
+    assert ids_in(photos) == ["a", "b", "c", "d"]
+    assert run("add", photos, source, "--replace", "--skip-existing") == 1
 
 
 def test_columns_of_numbers_are_joined_by_range_or_pattern(

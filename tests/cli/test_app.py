@@ -1,11 +1,10 @@
-"""The application: commands of this package and of other distributions."""
+"""The application: its commands and parameters, and commands of other distributions."""
 
 import subprocess
 import sys
-from importlib import import_module
 from importlib.metadata import EntryPoint, EntryPoints
-from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import typer
@@ -42,7 +41,7 @@ def test_a_plugin_that_cannot_be_loaded_is_reported_only_when_it_is_used(
     assert main(["--help"]) == 0
     printed = capsys.readouterr().out
     assert "Commands of no_such_module_at_all:app." in printed
-    assert main(["methods"]) == 0
+    assert main(["doctor"]) == 0
     assert main(["fit", "--help"]) == 0  # commands of this package take precedence
     capsys.readouterr()
     assert main(["broken", "anything"]) == 1
@@ -94,24 +93,54 @@ def test_help_imports_no_library_of_a_command(argument: str) -> None:
     }
 
 
-@pytest.mark.parametrize("module", app_module._COMMANDS)
-def test_the_list_of_commands_repeats_their_docstrings(module: str) -> None:
-    commands = import_module(f"crossbit.cli.{module}").commands
-    listed = app_module._COMMANDS[module]
-    if module == "data":
-        assert listed == {"data": commands.info.help}
-        return
-    assert list(listed) == [command.name for command in commands.registered_commands]
-    for command in commands.registered_commands:
-        first = command.callback.__doc__.split("\n\n")[0]
-        assert listed[command.name] == " ".join(first.split())
-        if module in app_module._PANELS:
-            assert command.rich_help_panel == app_module._PANELS[module]
+def _tree() -> dict[str, Any]:
+    """All commands of this package, with groups as the first word."""
+    tree = {}
+    for name in app_module._MODULE:
+        command = app_module._load_command(name)
+        for sub_name, sub in getattr(command, "commands", {"": command}).items():
+            tree[f"{name} {sub_name}".rstrip()] = sub
+    return tree
 
 
-def test_every_module_with_commands_is_listed() -> None:
-    folder = Path(app_module.__file__).parent
-    modules = {
-        path.stem for path in folder.glob("*.py") if "commands = typer.Typer(" in path.read_text()
+TREE = _tree()
+
+
+def test_there_are_few_commands_and_parameters() -> None:
+    assert set(TREE) == {
+        *("learn", "fit", "tune", "evaluate", "encode", "extract", "search", "add", "get"),
+        *("delete", "serve", "demo", "doctor"),
+        *(f"data {verb}" for verb in ("convert", "info", "synthetic", "list")),
+        *(f"collection {verb}" for verb in ("create", "stats", "check", "compact", "index")),
+        *(f"collection {verb}" for verb in ("upgrade", "extend", "copy", "export", "import")),
     }
-    assert modules == set(app_module._COMMANDS)
+    assert sum(len(command.params) for command in TREE.values()) <= 200
+
+
+@pytest.mark.parametrize("name", TREE)
+def test_every_command_teaches(name: str) -> None:
+    command = TREE[name]
+    assert [param.name for param in command.params if not getattr(param, "help", "")] == []
+    summary, _, rest = command.help.partition("\n\n")
+    assert summary.endswith(".")
+    examples = rest.partition("For example:\n\n")[2].splitlines()
+    assert any(line.startswith(f"  crossbit {name}") for line in examples)
+
+
+def test_the_list_shows_the_docstrings(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    printed = "".join(capsys.readouterr().out.split())
+    for name in app_module._MODULE:
+        command = app_module._load_command(name)
+        words = command.help.partition("\n\n")[0].split()[:4]
+        assert name + "".join(words) in printed
+
+
+def test_workers_are_always_processes() -> None:
+    helps = {
+        param.help
+        for command in TREE.values()
+        for param in command.params
+        if param.name == "workers"
+    }
+    assert len(helps) == 1

@@ -46,7 +46,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def photos(model: Path, tmp_path: Path) -> Path:
     kept = ("--keep", "scores", "--keep", "features")
-    assert run("create", tmp_path / "photos", "--model", model, *kept) == 0
+    assert run("collection", "create", tmp_path / "photos", "--model", model, *kept) == 0
     return tmp_path / "photos"
 
 
@@ -91,7 +91,7 @@ def filled(photos: Path, lines: Path) -> Path:
 def test_create_prints_the_next_command_quoted(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run("create", tmp_path / "my photos", "--model", model) == 0
+    assert run("collection", "create", tmp_path / "my photos", "--model", model) == 0
     assert f"add items with: crossbit add '{tmp_path}/my photos' FILE" in capsys.readouterr().err
 
 
@@ -194,7 +194,7 @@ def test_add_reads_a_data_set_folder(tmp_path: Path) -> None:
     assert (
         run("fit", tmp_path / "toy", "--method", "ccaitq", "-b", 8, "-o", tmp_path / "model") == 0
     )
-    assert run("create", tmp_path / "c", "--model", tmp_path / "model") == 0
+    assert run("collection", "create", tmp_path / "c", "--model", tmp_path / "model") == 0
     assert run("add", tmp_path / "c", tmp_path / "toy") == 0
     assert set(stored(tmp_path / "c")) == set(range(60))
 
@@ -289,15 +289,27 @@ def test_a_terminal_gets_tables(
     assert "0.958" in printed
     assert (
         run(
-            "annotate", filled, "--like", "p4", "-m", "image", "--target", "image", "--neighbors", 1
+            "search",
+            filled,
+            "--like",
+            "p4",
+            "-m",
+            "image",
+            "--target",
+            "image",
+            "-k",
+            1,
+            "--tags",
+            "tags",
         )
         == 0
     )
-    assert "cloud" in capsys.readouterr().out
+    assert "dog" in capsys.readouterr().out
 
 
-def test_annotate_prints_json_lines(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("annotate", filled, "red + food", "-m", "text", "--max-tags", 2) == 0
+def test_tags_are_json_lines(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = ("search", filled, "red + food", "--target", "text", "-k", 5)
+    assert run(*line, "--tags", "tags", "--max-tags", 2) == 0
     assert json.loads(capsys.readouterr().out) == [
         {"name": "food", "score": 1.0, "votes": 5},
         {"name": "red", "score": 1.0, "votes": 5},
@@ -338,16 +350,19 @@ def test_export_and_import(
     with Collection.open(filled) as collection:
         collection.delete(["p7"], modality="image")
         before = list(collection)
-    assert run("export", filled, "--out", tmp_path / "e.jsonl") == 0
-    assert run("export", filled) == 0
+    assert run("collection", "export", filled, "--out", tmp_path / "e.jsonl") == 0
+    assert run("collection", "export", filled) == 0
     assert capsys.readouterr().out == (tmp_path / "e.jsonl").read_text()
-    assert run("create", tmp_path / "copy", "-M", model) == 0
-    assert run("import", tmp_path / "copy", tmp_path / "e.jsonl") == 0
+    assert run("collection", "create", tmp_path / "copy", "-M", model) == 0
+    assert run("collection", "import", tmp_path / "copy", tmp_path / "e.jsonl") == 0
     with Collection.open(tmp_path / "copy") as collection:
         assert list(collection) == before
-    assert run("export", filled, "--out", tmp_path / "e.jsonl") == 1
+    assert run("collection", "export", filled, "--out", tmp_path / "e.jsonl") == 1
     assert "e.jsonl: exists already" in capsys.readouterr().err
-    assert run("export", tmp_path / "copy", "--out", tmp_path / "e.jsonl", "--replace") == 0
+    assert (
+        run("collection", "export", tmp_path / "copy", "--out", tmp_path / "e.jsonl", "--replace")
+        == 0
+    )
 
 
 def test_import_says_which_kept_rows_it_leaves_out(
@@ -356,16 +371,16 @@ def test_import_says_which_kept_rows_it_leaves_out(
     loaded = HashModel.load(model)
     with Collection.create(tmp_path / "full", loaded, keep=["scores", "features"]) as collection:
         collection.upsert(["a", "b"], {"image": np.eye(4)[:2]})
-    assert run("export", tmp_path / "full", "--out", tmp_path / "e.jsonl") == 0
+    assert run("collection", "export", tmp_path / "full", "--out", tmp_path / "e.jsonl") == 0
     for keep, left_out in (
         ((), "scores and features"),
         (("--keep", "scores"), "features"),
         (("--keep", "scores", "--keep", "features"), None),
     ):
         target = tmp_path / f"copy-{len(keep)}"
-        assert run("create", target, "-M", model, *keep) == 0
+        assert run("collection", "create", target, "-M", model, *keep) == 0
         capsys.readouterr()
-        assert run("import", target, tmp_path / "e.jsonl") == 0
+        assert run("collection", "import", target, tmp_path / "e.jsonl") == 0
         printed = capsys.readouterr().err
         assert "2 items imported" in printed
         if left_out is None:
@@ -405,33 +420,33 @@ def test_an_output_that_is_not_utf8_loses_nothing(
     assert json.loads(written.getvalue())[0]["payload"] == {"name": "本"}
     written.truncate(0)
     written.seek(0)
-    assert run("export", photos) == 0
+    assert run("collection", "export", photos) == 0
     (tmp_path / "e.jsonl").write_bytes(written.getvalue())
-    assert run("create", tmp_path / "copy", "-M", model) == 0
-    assert run("import", tmp_path / "copy", tmp_path / "e.jsonl") == 0
+    assert run("collection", "create", tmp_path / "copy", "-M", model) == 0
+    assert run("collection", "import", tmp_path / "copy", tmp_path / "e.jsonl") == 0
     assert stored(tmp_path / "copy") == stored(photos)
 
 
 def test_stats_check_compact_upgrade(
     filled: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run("stats", filled) == 0
+    assert run("collection", "stats", filled) == 0
     printed = capsys.readouterr().out
     assert "25 codes" in printed
     assert "effective bits" in printed
-    assert run("stats", filled, "--json") == 0
+    assert run("collection", "stats", filled, "--json") == 0
     assert json.loads(capsys.readouterr().out)["items"] == N
-    assert run("compact", filled) == 0
+    assert run("collection", "compact", filled) == 0
     assert "indexes saved" in capsys.readouterr().err
-    assert run("upgrade", filled, model) == 0
+    assert run("collection", "upgrade", filled, model) == 0
     loaded = HashModel.load(model)
     encoders = {**loaded.encoders, "image_v2": loaded.encoders["image"]}
     HashModel(encoders, 24, loaded.recipes).save(tmp_path / "extended")
-    assert run("adopt", filled, tmp_path / "extended") == 0
+    assert run("collection", "extend", filled, tmp_path / "extended") == 0
     assert "image, text, image_v2 → 24 bits" in capsys.readouterr().err
-    assert run("adopt", filled, tmp_path / "extended") == 1
+    assert run("collection", "extend", filled, tmp_path / "extended") == 1
     assert "adds no modality to" in capsys.readouterr().err
-    assert run("check", filled) == 0
+    assert run("collection", "check", filled) == 0
     assert "OK: 25 items" in capsys.readouterr().err
 
 
@@ -445,9 +460,9 @@ def test_check_compact_and_upgrade_show_counts(
         yield lambda step: shown.update({title: step})
 
     monkeypatch.setattr(console, "steps", steps)
-    assert run("check", filled) == 0
-    assert run("compact", filled) == 0
-    assert run("upgrade", filled, model) == 0
+    assert run("collection", "check", filled) == 0
+    assert run("collection", "compact", filled) == 0
+    assert run("collection", "upgrade", filled, model) == 0
     rows = 2 * N  # image and text
     assert shown == {
         "checking rows": Step(N + 3 * rows, N + 3 * rows),  # items, codes, features, scores
@@ -459,7 +474,7 @@ def test_check_compact_and_upgrade_show_counts(
 def test_check_names_damage(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
     database = filled / "items.sqlite"
     database.write_bytes(database.read_bytes().replace(b"2004}", b"2005}"))
-    assert run("check", filled) == 1
+    assert run("collection", "check", filled) == 1
     assert (
         "items.sqlite: table 'items': 1 rows do not match their checksums, of the items 'p4'"
         in capsys.readouterr().out
@@ -497,11 +512,11 @@ REFUSED = [
     (("search", "{photos}", "dog", "-m", "text", "--filter", "{{"), "--filter takes JSON"),
     (("delete", "{photos}"), "name the items: give their ids, or --ids-file with one id per line"),
     (
-        ("import", "{photos}", "{lines}"),
+        ("collection", "import", "{photos}", "{lines}"),
         "format None in its first line; expected 'crossbit.export/2' or",
     ),
     (
-        ("create", "{photos}", "-M", "{model}"),
+        ("collection", "create", "{photos}", "-M", "{model}"),
         "exists already; open it with Collection.open, or choose another path",
     ),
 ]
@@ -587,10 +602,10 @@ def test_a_closed_standard_input_is_named(
 def test_codes_of_another_model_are_not_imported(
     filled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run("export", filled, "-o", tmp_path / "e.jsonl") == 0
+    assert run("collection", "export", filled, "-o", tmp_path / "e.jsonl") == 0
     HashModel({"image": [Affine(np.eye(4), np.zeros(4))]}, 4).save(tmp_path / "other")
-    assert run("create", tmp_path / "c", "-M", tmp_path / "other") == 0
-    assert run("import", tmp_path / "c", tmp_path / "e.jsonl") == 1
+    assert run("collection", "create", tmp_path / "c", "-M", tmp_path / "other") == 0
+    assert run("collection", "import", tmp_path / "c", tmp_path / "e.jsonl") == 1
     assert "its codes come from another model" in capsys.readouterr().err
 
 
@@ -610,7 +625,7 @@ def test_a_collection_that_appears_meanwhile_is_not_replaced(
         shutil.copytree(photos, tmp_path / "same")
 
     monkeypatch.setattr(schema, "_create_database", slow)
-    assert run("create", tmp_path / "same", "-M", model) == 1
+    assert run("collection", "create", tmp_path / "same", "-M", model) == 1
     assert "same: exists already; choose another path" in capsys.readouterr().err
     assert not list(tmp_path.glob(".same*"))
     assert stored(tmp_path / "same") == stored(photos)
@@ -620,7 +635,7 @@ def test_a_collection_that_appears_meanwhile_is_not_replaced(
 def test_a_new_collection_is_as_private_as_the_umask_says(model: Path, tmp_path: Path) -> None:
     before = os.umask(0o077)
     try:
-        assert run("create", tmp_path / "c", "-M", model) == 0
+        assert run("collection", "create", tmp_path / "c", "-M", model) == 0
     finally:
         os.umask(before)
     paths = [tmp_path / "c", *(tmp_path / "c").rglob("*")]
@@ -630,7 +645,7 @@ def test_a_new_collection_is_as_private_as_the_umask_says(model: Path, tmp_path:
 
 
 def test_index_takes_fields(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("index", filled, "year", "tags") == 0
+    assert run("collection", "index", filled, "year", "tags") == 0
     assert "indexed fields: tags, year" in capsys.readouterr().err
     with Collection.open(filled) as collection:
         assert {"tags", "year"} <= set(collection.stats().fields)

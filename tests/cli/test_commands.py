@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from crossbit._install import Installation
 from crossbit.cli import main
 from crossbit.cli.doctor import EXTRAS
 from crossbit.evaluation import read_result
-from crossbit.metrics.weak import thresholds
+from crossbit.metrics.weak import calibrate, thresholds
 
 ROOT = Path(__file__).parents[2]
 
@@ -144,32 +143,18 @@ def test_evaluate_shows_where_quality_is_lost(
 ) -> None:
     path = tmp_path / "result.json"
     plot = tmp_path / "stages.svg"
-    options = ("--prefix", 8, "--candidates", 20, "--plot", plot, "--out", path)
-    assert run("evaluate", model, toy, "--stages", *options) == 0
+    assert run("evaluate", model, toy, "--plot", plot, "--out", path) == 0
     printed = capsys.readouterr().out
     stages = read_result(path)["stages"]
     assert {stage["name"] for stage in stages} == {"mAP"}
     for stage in stages:
         (line,) = [row for row in printed.splitlines() if row.startswith(stage["stage"] + "  ")]
         assert ("–" if stage["value"] is None else f"{100 * stage['value']:.1f}") in line
-    assert "hits of an index of the first 8 bits" in printed
+    assert "hits of an index of the first 12 bits" in printed
     assert "the modalities have no common space yet" in printed
     assert "projection" in plot.read_text()
-    assert run("evaluate", model, toy, "--stages", "--prefix", 25, "--out", path) == 1
-    assert "prefix must be from 1 to 24 bits, got 25" in capsys.readouterr().err
-
-
-def test_an_option_of_the_stages_shows_them(
-    toy: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "result.json"
-    for option, shown in (
-        (("--prefix", 8), "first 8 bits"),
-        (("--candidates", 20), "20 hits, by kept scores"),
-        (("--plot", tmp_path / "stages.svg"), "100 hits, by kept scores"),
-    ):
-        assert run("evaluate", model, toy, *option, "--out", path) == 0
-        assert shown in capsys.readouterr().out
+    assert run("evaluate", model, toy, "--stages", "--out", path) == 0
+    assert "100 hits, by kept scores" in capsys.readouterr().out
     assert run("evaluate", model, toy, "--out", path) == 0
     assert "kept scores" not in capsys.readouterr().out
 
@@ -192,20 +177,16 @@ def test_a_model_or_a_file_in_the_place_of_a_data_set_is_named(
     )
 
 
-def test_calibrate_adds_the_distances_of_weak_matches(
-    toy: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_fit_finds_the_distances_of_weak_matches_on_test_rows(
+    toy: Path, model: Path, tmp_path: Path
 ) -> None:
-    shutil.copytree(model, tmp_path / "m")
-    assert run("calibrate", tmp_path / "m", toy) == 0
-    printed = capsys.readouterr().out
-    calibrated = HashModel.load(tmp_path / "m")
-    assert calibrated.fingerprint() == HashModel.load(model).fingerprint()
-    for (query, target), distance in thresholds(calibrated).items():
-        assert f"{query} → {target}" in printed
-        assert str(distance) in printed
-    assert len(thresholds(calibrated)) == 2
-    assert run("calibrate", tmp_path / "m", toy, "--rate", 2) == 1
-    assert "rate must be between 0 and 1 (exclusive), got 2.0" in capsys.readouterr().err
+    found = thresholds(HashModel.load(model))
+    assert sorted(found) == [("image", "text"), ("text", "image")]
+    test = Dataset.load(toy).part("test").views
+    assert found == thresholds(calibrate(HashModel.load(model), test))
+    line = ("fit", toy, "--method", "lsh", "--bits", 24)
+    assert run(*line, "--split", "all", "--out", tmp_path / "all") == 0
+    assert thresholds(HashModel.load(tmp_path / "all")) == {}
 
 
 def test_evaluation_without_a_test_split_warns(
@@ -231,7 +212,7 @@ def test_a_result_has_a_default_path(
     assert (tmp_path / "results" / "evaluate" / "synthetic-ccaitq-24-0.json").is_file()
 
 
-def test_score_reads_codes_in_many_forms(
+def test_evaluate_codes_reads_codes_in_many_forms(
     toy: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     codes = HashModel.load(model).encode("image", np.load(toy / "image.npy"))
@@ -252,9 +233,10 @@ def test_score_reads_codes_in_many_forms(
         ("packed.npy", toy / "labels.npy", "--bits", 24),
     ]
     values = []
-    for codes_file, *rest in forms:
+    for codes_file, labels_file, *rest in forms:
         out = tmp_path / "report.json"
-        assert run("score", f"{tmp_path}/{codes_file}", *rest, "--at", 10, "--out", out) == 0
+        line = ("evaluate", "--codes", f"{tmp_path}/{codes_file}", "--labels", labels_file, *rest)
+        assert run(*line, "--at", 10, "--out", out) == 0
         values.append([result["value"] for result in json.loads(out.read_text())["results"]])
     assert all(value == values[0] for value in values)
     printed = capsys.readouterr().out
@@ -262,7 +244,7 @@ def test_score_reads_codes_in_many_forms(
     assert "\npercent\n" in printed
 
 
-def test_score_against_another_base(toy: Path, model: Path, tmp_path: Path) -> None:
+def test_evaluate_codes_against_another_base(toy: Path, model: Path, tmp_path: Path) -> None:
     for modality in ("image", "text"):
         assert (
             run("encode", model, toy / f"{modality}.npy", "-m", modality, "-o", tmp_path / modality)
@@ -272,8 +254,10 @@ def test_score_against_another_base(toy: Path, model: Path, tmp_path: Path) -> N
     base = ["--base", tmp_path / "text", "--base-labels", toy / "labels.npy"]
     assert (
         run(
-            "score",
+            "evaluate",
+            "--codes",
             tmp_path / "image",
+            "--labels",
             toy / "labels.npy",
             *base,
             "--ties",
@@ -286,10 +270,12 @@ def test_score_against_another_base(toy: Path, model: Path, tmp_path: Path) -> N
     assert json.loads(path.read_text())["n_base"] == 200
 
 
-def test_methods_lists_them_all(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("methods") == 0
+def test_the_help_of_fit_lists_the_methods(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("fit", "--help") == 0
     printed = capsys.readouterr().out
-    assert all(name in printed for name in HASHERS)
+    for name, method in HASHERS.items():
+        (line,) = [line for line in printed.splitlines() if line.split()[:1] == [name]]
+        assert method.title.split()[0] in line
 
 
 def test_doctor_shows_kernels_and_extras(capsys: pytest.CaptureFixture[str]) -> None:
@@ -364,18 +350,7 @@ def test_data_synthetic_takes_modalities(tmp_path: Path) -> None:
     assert np.isnan(data.views["sound"]).any()
 
 
-def test_help_teaches_by_example(capsys: pytest.CaptureFixture[str]) -> None:
-    for command in (
-        ["fit"],
-        ["encode"],
-        ["evaluate"],
-        ["score"],
-        ["demo"],
-        ["data", "convert"],
-        ["data", "synthetic"],
-    ):
-        assert run(*command, "--help") == 0
-        assert "For example:" in capsys.readouterr().out, command
+def test_the_version_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--version") == 0
     assert capsys.readouterr().out.startswith("crossbit ")
 
@@ -416,9 +391,36 @@ def test_help_teaches_by_example(capsys: pytest.CaptureFixture[str]) -> None:
         ),
         (["evaluate", "MODEL", "TOY", "--queries", "dev"], "unknown split 'dev'"),
         (["evaluate", "TOY", "MODEL"], "is a data set; expected a model"),
-        (["score", "TOY/image.npy", "TOY/labels.npy"], "pack scores as X >= 0"),
-        (["score", "TOY/labels.npy", "TOY/labels.npy"], "shape (n, n_bits), got (200,)"),
-        (["score", "TOY/labels.npy", "TOY/labels.npy", "--base", "TOY/labels.npy"], "go together"),
+        (
+            ["evaluate", "--codes", "TOY/image.npy", "--labels", "TOY/labels.npy"],
+            "pack scores as X >= 0",
+        ),
+        (
+            ["evaluate", "--codes", "TOY/labels.npy", "--labels", "TOY/labels.npy"],
+            "shape (n, n_bits), got (200,)",
+        ),
+        (["evaluate", "--codes", "TOY/image.npy"], "--codes needs --labels"),
+        (
+            ["evaluate", "--codes", "x.npy", "--labels", "y.npy", "--base", "z.npy"],
+            "--base needs --base-labels",
+        ),
+        (["evaluate", "MODEL", "TOY", "--codes", "x"], "MODEL cannot be combined with --codes"),
+        (["evaluate", "MODEL", "TOY", "--sign"], "--sign cannot be combined with evaluate without"),
+        (["evaluate", "MODEL"], "name a model and a data set"),
+        (["fit", "TOY", "--like", "text", "-o", "x"], "--like cannot be combined with fit without"),
+        (["fit", "TOY", "--workers", "2", "-o", "x"], "--workers cannot be combined with fit"),
+        (
+            ["fit", "TOY", "--extend", "MODEL", "--bits", "8", "-o", "x"],
+            "--bits cannot be combined with --extend",
+        ),
+        (
+            ["fit", "TOY", "--method", "mmnn", "--as-printed", "wiki:3", "-o", "x"],
+            "EXPERIMENT:LAYERS, got 'wiki:3'",
+        ),
+        (
+            ["encode", "MODEL", "TOY/text.npy", "-m", "text", "--into", "x"],
+            "--into cannot be combined with encode without --ray",
+        ),
         (
             ["encode", "MODEL", "TOY/image.npy", "-m", "image", "-o", "TOY/image.npy"],
             "holds the feature rows",
@@ -502,7 +504,7 @@ def test_without_typer_the_extra_is_named(
 ) -> None:
     monkeypatch.delitem(sys.modules, "crossbit.cli.app", raising=False)
     monkeypatch.setitem(sys.modules, "typer", None)
-    assert run("methods") == 1
+    assert run("doctor") == 1
     assert "[cli]'" in capsys.readouterr().err
 
 
@@ -540,11 +542,11 @@ def test_a_row_that_is_not_finite_is_named_by_its_number_in_the_file(
 def test_a_missing_file_is_named_without_an_error_number(
     tmp_path: Path, model: Path, toy: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run("create", tmp_path / "items", "--model", model) == 0
+    assert run("collection", "create", tmp_path / "items", "--model", model) == 0
     capsys.readouterr()
     assert run("add", tmp_path / "items", tmp_path / "none.jsonl") == 1
     assert capsys.readouterr().err == (
-        f"crossbit: {tmp_path / 'none.jsonl'}: No such file or directory\n"
+        f"crossbit: {tmp_path / 'none.jsonl'}: cannot be read (no such file)\n"
     )
     assert run("encode", model, toy, "-m", "image", "-o", tmp_path / "x.codes") == 1
     assert f"{toy}: a folder; expected a file that ends with" in capsys.readouterr().err
@@ -556,7 +558,7 @@ def test_add_says_which_batch_an_error_is_in(
     X = np.load(toy / "image.npy")
     X[70, 0] = np.nan
     np.save(tmp_path / "X.npy", X)
-    assert run("create", tmp_path / "items", "--model", model) == 0
+    assert run("collection", "create", tmp_path / "items", "--model", model) == 0
     capsys.readouterr()
     command = ["add", tmp_path / "items", tmp_path / "X.npy", "-m", "image"]
     assert run(*command, "--batch", 50) == 1
@@ -597,15 +599,16 @@ def test_absent_rows_can_be_skipped(
     assert len(rows) == 133
 
 
-def test_score_takes_real_numbers_and_a_row_of_labels(
+def test_evaluate_codes_takes_real_numbers_and_a_row_of_labels(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     random = np.random.default_rng(0)
     np.save(tmp_path / "scores.npy", random.normal(size=(40, 8)))
     np.save(tmp_path / "labels.npy", (np.arange(40) % 3)[None])
-    assert run("score", tmp_path / "scores.npy", tmp_path / "labels.npy", "--sign") == 0
+    line = ("evaluate", "--codes", tmp_path / "scores.npy", "--labels", tmp_path / "labels.npy")
+    assert run(*line, "--sign") == 0
     np.save(tmp_path / "labels.npy", np.arange(30) % 3)
-    assert run("score", tmp_path / "scores.npy", tmp_path / "labels.npy", "--sign") == 1
+    assert run(*line, "--sign") == 1
     assert "labels.npy: 30 labels for 40 codes" in capsys.readouterr().err
 
 

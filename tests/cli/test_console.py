@@ -131,7 +131,7 @@ def test_json_lines_escape_what_controls_the_terminal() -> None:
 
 
 def test_an_error_cannot_control_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["stats", "no\x1b[2Jwhere"]) == 1
+    assert main(["collection", "stats", "no\x1b[2Jwhere"]) == 1
     message = capsys.readouterr().err
     assert "where: no such folder" in message
     assert message == printable(message)

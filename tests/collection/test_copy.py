@@ -101,11 +101,11 @@ def test_the_command(
     source: Collection, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source.close()
-    assert main(["copy", str(tmp_path / "source"), str(tmp_path / "again")]) == 0
+    assert main(["collection", "copy", str(tmp_path / "source"), str(tmp_path / "again")]) == 0
     assert "27 items copied; both hold 27 items, checksum" in capsys.readouterr().err
-    assert main(["copy", str(tmp_path / "source"), str(tmp_path / "again")]) == 0
+    assert main(["collection", "copy", str(tmp_path / "source"), str(tmp_path / "again")]) == 0
     assert "0 items copied; both hold 27 items" in capsys.readouterr().err
-    assert main(["copy", str(tmp_path / "nowhere"), str(tmp_path / "again")]) == 1
+    assert main(["collection", "copy", str(tmp_path / "nowhere"), str(tmp_path / "again")]) == 1
     assert "nowhere: no such folder" in capsys.readouterr().err
 
 

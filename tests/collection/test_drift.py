@@ -1,4 +1,4 @@
-"""Drift of a collection: statistics, ``crossbit check --drift`` and the metrics of the service."""
+"""Drift of a collection: statistics, ``collection check --drift``, metrics of the service."""
 
 from pathlib import Path
 
@@ -19,14 +19,14 @@ def test_an_encoder_that_was_swapped_is_reported(tmp_path: Path) -> None:
     with Collection.create(place, model(0)) as collection:
         collection.upsert(range(100), {"text": X[:100]})
         assert collection.stats().drift == {}
-        few = CliRunner().invoke(app, ["check", place, "--drift"])
+        few = CliRunner().invoke(app, ["collection", "check", place, "--drift"])
         assert few.exit_code == 1
         assert "--drift needs at least 800 codes" in str(few.exception)
         collection.upsert(range(2000), {"text": X[:2000]})
         stats = collection.stats()
         assert list(stats.drift) == ["text"]
         assert stats.drifting == []
-        assert CliRunner().invoke(app, ["check", place, "--drift"]).exit_code == 0
+        assert CliRunner().invoke(app, ["collection", "check", place, "--drift"]).exit_code == 0
         assert _drift_gauges(stats.to_dict())["crossbit_drifting_modalities"][1] == 0
         collection.upsert(range(2000, 3000), {"text": X[2000:] + 1.0})
         stats = collection.stats()
@@ -36,7 +36,7 @@ def test_an_encoder_that_was_swapped_is_reported(tmp_path: Path) -> None:
         gauges = _drift_gauges(stats.to_dict())
         assert gauges["crossbit_drifting_modalities"][1] == 1
         assert gauges["crossbit_drift_bit_balance"][1] > 0.1
-        warned = CliRunner().invoke(app, ["check", place, "--drift"])
+        warned = CliRunner().invoke(app, ["collection", "check", place, "--drift"])
         assert warned.exit_code == 1
         assert "the last 750 codes of 'text' differ from those before (p = 0.002)" in warned.output
 

@@ -158,7 +158,10 @@ def _edit_header(**fields: object) -> Edit:
         (lambda lines: [lines[0], b"[]\n"], "line 2: expected a JSON object, got list"),
         (lambda lines: [lines[0], b"[" * 10**5, b"\n"], "line 2 is not JSON"),
         (_edit_item(payload={"n": -1}), "do not match the number"),
-        (_edit_item(id=None), "line 2 is not what 'crossbit export' writes \\(it has no 'id'"),
+        (
+            _edit_item(id=None),
+            "line 2 is not what 'collection export' writes \\(it has no 'id'",
+        ),
         (_edit_item(id=True), "an id must be a string or an integer, got True"),
         (_edit_item(payload=None), "it has no 'payload'"),
         (_edit_item(payload=[1]), "payload must be|expected a mapping"),

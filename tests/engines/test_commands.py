@@ -35,10 +35,10 @@ def test_every_command(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with_model = ("--model", model)
-    assert run("create", address, *with_model) == 0
+    bare, address = address, f"{address}#{model}"
+    assert run("collection", "create", address) == 0
     assert "Milvus@" not in capsys.readouterr().err
-    assert run("add", address, lines, "--column", "text=tags", *with_model) == 0
+    assert run("add", address, lines, "--column", "text=tags") == 0
     assert f"{N} items added; {N} in milvus://" in capsys.readouterr().err
     assert (
         run(
@@ -49,7 +49,6 @@ def test_every_command(
             "text",
             "--filter",
             '{"year": {">=": 2010}}',
-            *with_model,
         )
         == 0
     )
@@ -58,23 +57,23 @@ def test_every_command(
     assert all(
         hit["payload"] == EXPECTED[hit["id"]][0] and hit["payload"]["year"] >= 2010 for hit in hits
     )
-    assert run("annotate", address, "red", "-m", "text", *with_model) == 0
+    assert run("search", address, "red", "-m", "text", "--target", "text", "--tags", "tags") == 0
     assert json_lines(capsys)[0][0]["name"] in ("red", "food")
-    assert run("stats", address, "--json", *with_model) == 0
+    assert run("collection", "stats", address, "--json") == 0
     assert json_lines(capsys)[0]["modalities"] == {"image": N, "text": N}
-    assert run("stats", address, *with_model) == 0
-    assert run("check", address, *with_model) == 0
-    assert run("compact", address, *with_model) == 0
+    assert run("collection", "stats", address) == 0
+    assert run("collection", "check", address) == 0
+    assert run("collection", "compact", address) == 0
     assert "the server compacts it now" in capsys.readouterr().err
-    assert run("export", address, "--out", tmp_path / "all.jsonl", *with_model) == 0
-    assert run("delete", address, "p1", "p2", *with_model) == 0
+    assert run("collection", "export", address, "--out", tmp_path / "all.jsonl") == 0
+    assert run("delete", address, "p1", "p2") == 0
     assert f"2 items deleted; {N - 2} in milvus://" in capsys.readouterr().err
-    assert run("import", address, tmp_path / "all.jsonl", *with_model) == 0
-    assert run("copy", address, tmp_path / "here", *with_model) == 0
+    assert run("collection", "import", address, tmp_path / "all.jsonl") == 0
+    assert run("collection", "copy", address, tmp_path / "here") == 0
     assert f"{N} items copied; both hold {N} items, checksum" in capsys.readouterr().err
-    assert run("copy", tmp_path / "here", address) == 0
+    assert run("collection", "copy", tmp_path / "here", address) == 0
     assert f"0 items copied; both hold {N} items, checksum" in capsys.readouterr().err
-    assert run("stats", address) == 1
+    assert run("collection", "stats", bare) == 1
     assert (
         "the server keeps the fingerprint of the model, not the model itself"
         in capsys.readouterr().err
@@ -88,7 +87,8 @@ def test_an_interrupted_add_goes_on(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert run("create", address, "--model", model) == 0
+    address = f"{address}#{model}"
+    assert run("collection", "create", address) == 0
     upsert = Collection.upsert
     written: list[str] = []
 
@@ -105,9 +105,9 @@ def test_an_interrupted_add_goes_on(
 
     with monkeypatch.context() as patched:
         patched.setattr(Collection, "upsert", interrupted)
-        run("add", address, lines, "--column", "text=tags", "--batch", 5, "--model", model)
+        run("add", address, lines, "--column", "text=tags", "--batch", 5)
     capsys.readouterr()
-    line = ("add", address, lines, "--column", "text=tags", "--batch", 5, "--model", model)
+    line = ("add", address, lines, "--column", "text=tags", "--batch", 5)
     assert run(*line, "--skip-existing") == 0
     assert f"5 items added; {N} in milvus://" in capsys.readouterr().err
 
@@ -125,12 +125,12 @@ def service(
     line: Relay,
 ) -> Iterator[Running]:
     """The gallery, copied to the server and served from there."""
-    assert run("copy", gallery, milvus_server.address("gallery")) == 0
+    assert run("collection", "copy", gallery, milvus_server.address("gallery")) == 0
     patch = (
         "from crossbit import Collection; Collection.open.__func__.__kwdefaults__['timeout'] = 3.0"
     )
     address = milvus_server.address("gallery", port=line.port)
-    with running(address, "--model", str(gallery / "model" / "1"), patch=patch) as started:
+    with running(f"{address}#{gallery / 'model' / '1'}", patch=patch) as started:
         yield started
 
 

@@ -113,11 +113,11 @@ class Summary(Action):
 
 @dataclass(frozen=True)
 class Export(Action):
-    """Write all items to a file, as ``crossbit export`` does."""
+    """Write all items to a file, as ``crossbit collection export`` does."""
 
     def run(self, call: Call) -> Any:  # noqa: ANN401
         path = call.place.new_path("export.jsonl")
-        commands._export(str(call.place.folder), path, None)
+        commands._export(str(call.place.folder), path)
         header, *lines = map(json.loads, path.read_text().splitlines())
         records = [line for line in lines if "id" in line]
         return header["model"], [_item(line, header["n_bits"]) for line in records]

@@ -111,7 +111,7 @@ def test_bad_input_is_rejected() -> None:
 def test_the_command_writes_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ITQ(n_bits=16).fit({"text": OTHER}).save(tmp_path / "model")
     Dataset(views={"text": OTHER, "text_v2": NEW}).save(tmp_path / "data")
-    line = ["extend", str(tmp_path / "model"), str(tmp_path / "data"), "--like", "text"]
+    line = ["fit", str(tmp_path / "data"), "--extend", str(tmp_path / "model"), "--like", "text"]
     assert main([*line, "--out", str(tmp_path / "out")]) == 0
     assert "text_v2: learned like text from 700 rows" in capsys.readouterr().err
     assert HashModel.load(tmp_path / "out").modalities == ["text", "text_v2"]

@@ -66,7 +66,10 @@ def test_an_empty_folder_needs_clients_that_may_write(
     (tmp_path / "lost+found").mkdir()  # of an empty volume
     assert main(["serve", str(tmp_path)]) == 1
     error = " ".join(capsys.readouterr().err.split())
-    assert "not a collection, and it contains none; create one with 'crossbit create'" in error
+    assert (
+        "not a collection, and it contains none; create one with 'crossbit collection create'"
+        in error
+    )
     assert "or let clients create them in this folder with --writable" in error
     with running(tmp_path, "--writable") as started:
         with urllib.request.urlopen(f"{started.address}/api/collections") as answer:

@@ -11,6 +11,7 @@ import typer
 from crossbit._io.files import read_toml
 from crossbit._validation import check_known
 from crossbit.collection.collection import Collection
+from crossbit.collection.store import is_folder
 from crossbit.collection.types import Id
 from crossbit.data.dataset import Dataset
 from crossbit.errors import DataError, RowError
@@ -21,29 +22,24 @@ CollectionPath = Annotated[
     str,
     typer.Argument(
         metavar="COLLECTION",
-        help="Folder of a collection, or its address: milvus:// or postgresql://…/name.",
-    ),
-]
-CollectionModel = Annotated[
-    Path | None,
-    typer.Option(
-        "--model", "-M", help="Model folder; required for a collection on a server, which has none."
+        help="Folder of a collection, or its address and model: milvus://host/name#MODEL or"
+        " postgresql://host/database/name#MODEL.",
     ),
 ]
 
 
-def _check_model(path: Path) -> Path:
+def check_model(path: Path | None) -> Path | None:
     """Name a data set that is given in the place of a model, as in swapped arguments."""
-    if _holds(path, "dataset.json"):
+    if path is not None and _holds(path, "dataset.json"):
         raise DataError(f"{path}: is a data set; expected a model, as written by 'crossbit fit'")
     return path
 
 
-def _check_dataset(path: Path) -> Path:
+def check_dataset(path: Path | None) -> Path | None:
     """Name a model or a file that is given in the place of a data set."""
-    if _holds(path, "config.json"):
+    if path is not None and _holds(path, "config.json"):
         raise DataError(f"{path}: is a model; expected a data set")
-    if path.is_file():
+    if path is not None and path.is_file():
         raise DataError(
             f"{path}: is a file; convert it to a data set first:"
             f" crossbit data convert {path} --out {path.with_suffix('')}"
@@ -63,7 +59,7 @@ ModelFolder = Annotated[
     typer.Argument(
         metavar="MODEL",
         help="Model folder, as written by 'crossbit fit'.",
-        callback=_check_model,
+        callback=check_model,
     ),
 ]
 DatasetFolder = Annotated[
@@ -71,53 +67,20 @@ DatasetFolder = Annotated[
     typer.Argument(
         metavar="DATASET",
         help="Data set folder; see 'crossbit data --help'.",
-        callback=_check_dataset,
+        callback=check_dataset,
     ),
 ]
-Method = Annotated[str, typer.Option("--method", help="Hashing method; see 'crossbit methods'.")]
 Bits = Annotated[int, typer.Option("--bits", "-b", help="Code length, 1 to 1024.")]
 Fields = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="FIELD=VALUE", help="Field of the method; repeatable."),
 ]
 ReplaceOutput = Annotated[bool, typer.Option("--replace", help="Replace the output if it exists.")]
-_RAY_PANEL = "On a Ray cluster"
+Workers = Annotated[int | None, typer.Option(min=1, help="Number of processes that work at once.")]
 RayAddress = Annotated[
     str | None,
     typer.Option(
-        "--ray",
-        metavar="ADDRESS|local",
-        help="Use the workers of this cluster.",
-        rich_help_panel=_RAY_PANEL,
-    ),
-]
-RayWorkers = Annotated[
-    int, typer.Option("--workers", min=1, help="Number of workers.", rich_help_panel=_RAY_PANEL)
-]
-RayTarget = Annotated[
-    str | None,
-    typer.Option(
-        "--into",
-        metavar="COLLECTION",
-        help="Write the codes into a collection instead of a file.",
-        rich_help_panel=_RAY_PANEL,
-    ),
-]
-RayColumn = Annotated[
-    str | None,
-    typer.Option(
-        "--column",
-        help="Column of parquet files with the feature rows.",
-        show_default="the modality's name",
-        rich_help_panel=_RAY_PANEL,
-    ),
-]
-RayIdColumn = Annotated[
-    str,
-    typer.Option(
-        "--id-column",
-        help="Column with the ids; row numbers if there is none.",
-        rich_help_panel=_RAY_PANEL,
+        "--ray", metavar="ADDRESS|local", help="Ray cluster on which the processes (2) run."
     ),
 ]
 
@@ -129,9 +92,29 @@ def check_output(path: Path, *, replace: bool) -> None:
         raise DataError(f"{path}: exists already; choose another path, or add --replace")
 
 
-def open_collection(path: str, model: Path | None = None) -> Collection:
-    """Open a collection; one on a server needs its model folder."""
-    return Collection.open(path, None if model is None else HashModel.load(model))
+def refuse(place: str, options: Mapping[str, object]) -> None:
+    """Refuse options that would be ignored.
+
+    Args:
+        place: Option or command that has no use for them.
+        options: Option → its value; None and empty lists if it is absent.
+    """
+    if given := [option for option, value in options.items() if value not in (None, [], False)]:
+        raise DataError(f"{given[0]} cannot be combined with {place}")
+
+
+def split_address(path: str) -> tuple[str, Path | None]:
+    """Split ``ADDRESS#MODEL``: a collection on a server needs the folder of its model."""
+    if is_folder(path):
+        return path, None
+    address, _, model = path.partition("#")
+    return address, Path(model) if model else None
+
+
+def open_collection(path: str) -> Collection:
+    """Open a collection; the address of one on a server is followed by ``#`` and its model."""
+    address, model = split_address(path)
+    return Collection.open(address, None if model is None else HashModel.load(model))
 
 
 @contextmanager

@@ -1,11 +1,15 @@
-"""The application: commands of this package and of plug-ins.
+"""The application: the list of commands, and commands of other distributions.
 
-A command's module is imported when the command runs, so that ``crossbit --help`` is fast.
+A command's module is imported when the command runs, so that ``crossbit --help`` is fast; the list
+of commands reads their docstrings from the source.
 """
 
+import ast
+from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points, version
-from inspect import getdoc
+from inspect import cleandoc, getdoc
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -18,69 +22,27 @@ _SUMMARY = (
     "Cross-modal hashing: learn short binary codes shared by images, text and other modalities,"
     " and search any of them with any other."
 )
-_COMMANDS = {
-    "train": {
-        "fit": "Train hash functions on a data set and write them as a model folder.",
-        "extend": "Let new modalities join a model; the codes of the others stay as they are.",
-        "tune": "Search the fields of a method by cross-validation on the training rows.",
-        "calibrate": "Find the distances beyond which matches are weak, from held-out rows of a"
-        " data set.",
-        "methods": "List the hashing methods, their supervision and the number of modalities they"
-        " take.",
+_PANELS = {
+    "Learn": {
+        "learn": "learn",
+        "fit": "model",
+        "tune": "model",
+        "evaluate": "codes",
+        "encode": "codes",
+        "extract": "extract",
     },
-    "learn": {
-        "learn": "Build a collection from a table of things of any kinds, or from images and"
-        " captions.",
+    "Collections": {
+        "search": "search",
+        "add": "items",
+        "get": "items",
+        "delete": "items",
+        "collection": "collection",
+        "serve": "serve",
     },
-    "extract": {"extract": "Extract feature rows from files of any kind."},
-    "codes": {
-        "encode": "Encode feature rows as binary codes.",
-        "evaluate": "Evaluate a model on a data set, from every modality to every modality.",
-        "score": "Measure codes of any origin: mAP, precision, recall and nDCG with exact"
-        " definitions.",
-    },
-    "collection": {
-        "create": "Create an empty collection for the codes of a model.",
-        "stats": "Show the size of a collection, its modalities, and the health of its codes.",
-        "check": "Verify every file of a collection and rebuild damaged indexes.",
-        "compact": "Reclaim the space of deleted items, and save the indexes for a fast start.",
-        "index": "Index payload fields, so that searches can be filtered by them.",
-        "upgrade": "Encode all items with another model from their stored features, then switch to"
-        " it.",
-        "adopt": "Switch to a model that has further modalities; no stored code is touched.",
-        "copy": "Copy all items of a collection into another, such as from a folder to a Milvus"
-        " server.",
-        "export": "Write all items as JSON lines: ids, payloads, codes, and what is kept"
-        " beside the codes.",
-        "import": "Add the items of an export; the collection must use the same model.",
-    },
-    "items": {
-        "add": "Add items to a collection.",
-        "get": "Show items, one line of JSON each: payload, and codes in hexadecimal.",
-        "delete": "Delete items by their ids; unknown ids are ignored.",
-    },
-    "search": {
-        "search": "Find the items nearest to a query of any modality.",
-        "annotate": "Suggest tags by a vote of the nearest neighbors.",
-    },
-    "serve": {
-        "serve": "Serve collections over HTTP: a page to search them with text and images, and an"
-        " API.",
-    },
-    "doctor": {
-        "doctor": "Show what this installation can do, and the command that installs what is"
-        " missing.",
-    },
-    "demo": {
-        "demo": "Learn codes for 1,849 emojis, their words and spoken words, and search each with"
-        " the others.",
-    },
-    "data": {"data": "Create, convert and inspect data sets."},
+    "Data and installation": {"demo": "demo", "data": "data", "doctor": "doctor"},
 }
-"""Module of this package → its commands → the first sentence of their help."""
-_MODULE = {name: module for module, names in _COMMANDS.items() for name in names}
-_PANELS = dict.fromkeys(["collection", "items", "search"], "Collections")
-"""Module → title above its commands in the list."""
+"""Title in the list of commands → command → its module."""
+_MODULE = {name: module for commands in _PANELS.values() for name, module in commands.items()}
 
 _PLUGINS = "crossbit.commands"
 """Entry-point group in which other distributions register commands: name → Typer app."""
@@ -90,21 +52,20 @@ _INSTALL = {"reproduce": ("crossbit-experiments", "pip install ./experiments")}
 
 
 class _CommandGroup(TyperGroup):
-    """The top-level group; imports plug-ins only when they run."""
+    """The top-level group: imports commands and plug-ins only when they run."""
 
-    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - click
         """Return the names of all commands."""
-        names = super().list_commands(ctx)
-        return [*names, *sorted(name for name in _plugins() if name not in names)]
+        return [*_MODULE, *sorted(name for name in _plugins() if name not in _MODULE)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401
-        """Return a command; for a plug-in, a placeholder for the list of commands."""
-        command = super().get_command(ctx, cmd_name)
-        if command is None and (entry := _plugins().get(cmd_name)):
-            placeholder = typer.Typer(name=cmd_name, help=_plugin_summary(entry))
-            placeholder.callback()(lambda: None)
-            return get_group(placeholder)
-        return command
+        """Return a placeholder for the list of commands."""
+        if cmd_name in _MODULE:
+            panel = next(title for title, names in _PANELS.items() if cmd_name in names)
+            return _placeholder(cmd_name, _summary(_MODULE[cmd_name], cmd_name), panel)
+        if entry := _plugins().get(cmd_name):
+            return _placeholder(cmd_name, _plugin_summary(entry), "Plug-ins")
+        return None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401
         """Return the command to run; its module or plug-in is imported here."""
@@ -123,13 +84,40 @@ class _CommandGroup(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
+def _placeholder(name: str, summary: str, panel: str) -> Any:  # noqa: ANN401 - click
+    listed = typer.Typer()
+    listed.command(name, help=summary, rich_help_panel=panel)(lambda: None)
+    return get_command(listed)
+
+
+@cache
+def _summaries(module: str) -> dict[str, str]:
+    """Name of a function → first paragraph of its docstring; that of the module has no name."""
+    tree = ast.parse(Path(__file__).with_name(f"{module}.py").read_text(encoding="utf-8"))
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    documents = {name: ast.get_docstring(node) for name, node in functions.items()}
+    documents[""] = ast.get_docstring(tree)
+    return {name: _reflow(text or "").split("\n\n")[0] for name, text in documents.items()}
+
+
+def _summary(module: str, name: str) -> str:
+    """Return the summary of a command, or of a module that is a group of commands."""
+    summaries = _summaries(module)
+    return summaries.get(f"_{name}", summaries[""])
+
+
 def _load_command(name: str) -> Any:  # noqa: ANN401 - a command of vendored click
     """Import a command of this package."""
-    commands: typer.Typer = import_module(f"crossbit.cli.{_MODULE[name]}").commands
+    module = import_module(f"crossbit.cli.{_MODULE[name]}")
+    commands: typer.Typer = module.commands
     for command in commands.registered_commands:
         command.help = _reflow(getdoc(command.callback) or "")
     group = get_group(commands)
-    return group.commands.get(name, group)
+    if name in group.commands:
+        return group.commands[name]
+    group.help = _reflow(cleandoc(module.__doc__ or ""))
+    group.no_args_is_help = True
+    return group
 
 
 def _plugins() -> dict[str, EntryPoint]:
@@ -190,8 +178,3 @@ def _reflow(text: str) -> str:
     """Join the lines of each paragraph, so that help fits any width; examples are indented."""
     paragraphs = text.split("\n\n")
     return "\n\n".join(p if p.startswith(" ") else p.replace("\n", " ") for p in paragraphs)
-
-
-for _name, _module in _MODULE.items():  # placeholders for the list of commands
-    _help = _COMMANDS[_module][_name]
-    app.command(_name, help=_help, rich_help_panel=_PANELS.get(_module))(lambda: None)

@@ -1,6 +1,8 @@
-"""``crossbit encode``, ``evaluate`` and ``score``: make codes and measure them."""
+"""``crossbit encode`` and ``evaluate``: make codes and measure them."""
 
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,15 +15,14 @@ from crossbit._io.files import ArrayFile, atomic_write, write_json
 from crossbit._validation import present_rows
 from crossbit.cli import console
 from crossbit.cli._options import (
-    DatasetFolder,
     ModelFolder,
     RayAddress,
-    RayColumn,
-    RayIdColumn,
-    RayTarget,
-    RayWorkers,
     ReplaceOutput,
+    Workers,
+    check_dataset,
+    check_model,
     check_output,
+    refuse,
     rows_of_files,
 )
 from crossbit.codes import FORMAT, Codes
@@ -36,46 +37,7 @@ from crossbit.model.hashmodel import HashModel
 commands = typer.Typer()
 _ENCODE_ROWS = 1 << 16  # rows per block: bounds the memory of `crossbit encode`
 _THREADS = 2
-_CANDIDATES = 100  # of a rerank, unless --candidates says otherwise
-
-At = Annotated[
-    list[int] | None,
-    typer.Option("--at", min=1, help="Rank cut-off of mAP, precision, recall; repeatable."),
-]
-_Radius = Annotated[
-    list[int] | None, typer.Option("--radius", min=0, help="Hamming radius; repeatable.")
-]
-_TieOrder = Annotated[Ties, typer.Option(help="How items at the same distance are ordered.")]
-_DividedBy = Annotated[Divisor, typer.Option(help="Divisor of average precision at a cut-off.")]
-_QuerySplit = Annotated[
-    str | None,
-    typer.Option(
-        "--queries", help="Split of the queries.", show_default="query, test, or all rows"
-    ),
-]
-_BaseSplit = Annotated[
-    str | None,
-    typer.Option("--base", help="Split to search.", show_default="database, or the queries' split"),
-]
-_ResultOut = Annotated[
-    Path | None,
-    typer.Option(
-        "--out", "-o", help="JSON file; the codes go beside it.", show_default="results/…"
-    ),
-]
-_CodesFile = Annotated[
-    str,
-    typer.Argument(
-        metavar="CODES",
-        help="Codes of the queries: a codes file, .npy, file.npz:KEY or file.mat:KEY.",
-    ),
-]
-_LabelsFile = Annotated[
-    str,
-    typer.Argument(
-        metavar="LABELS", help="Labels of the queries: classes, or zeros and ones (n, classes)."
-    ),
-]
+_RAY_WORKERS = 2
 
 
 @commands.command("encode")
@@ -99,10 +61,27 @@ def _encode(
     ] = False,
     replace: ReplaceOutput = False,
     ray: RayAddress = None,
-    workers: RayWorkers = 2,
-    into: RayTarget = None,
-    column: RayColumn = None,
-    id_column: RayIdColumn = "id",
+    workers: Workers = None,
+    into: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLLECTION", help="With --ray: write the codes into a collection, not a file."
+        ),
+    ] = None,
+    column: Annotated[
+        str | None,
+        typer.Option(
+            help="With --ray: column of parquet files with the feature rows.",
+            show_default="the modality's name",
+        ),
+    ] = None,
+    id_column: Annotated[
+        str | None,
+        typer.Option(
+            help="With --ray: column of parquet files with the ids.",
+            show_default="id, or row numbers",
+        ),
+    ] = None,
 ) -> None:
     """Encode feature rows as binary codes.
 
@@ -122,15 +101,21 @@ def _encode(
         check_output(_rows_file(out), replace=replace or not skip_absent)
     if ray is not None:
         job = distributed.EncodingJob(
-            model, rows, modality, column, id_column, ray, workers, skip_absent=skip_absent
+            model,
+            rows,
+            modality,
+            column,
+            id_column or "id",
+            ray,
+            workers or _RAY_WORKERS,
+            skip_absent=skip_absent,
         )
         _encode_on_ray(job, out, into)
         return
-    if out is None or into is not None:
-        raise DataError(
-            "name the file for the codes with --out FILE; --into COLLECTION needs --ray,"
-            " without it use: crossbit add"
-        )
+    alone = {"--workers": workers, "--column": column, "--id-column": id_column}
+    refuse("encode without --ray", {"--into": into, **alone})
+    if out is None:
+        raise DataError("name the file for the codes with --out FILE")
     loaded = HashModel.load(model)
     X = read_array(rows)
     numbers = np.flatnonzero(present_rows(X)) if skip_absent else np.arange(len(X))
@@ -182,142 +167,136 @@ def _rows_file(out: Path) -> Path:
 
 @commands.command("evaluate")
 def _evaluate(
-    model: ModelFolder,
-    dataset: DatasetFolder,
-    queries: _QuerySplit = None,
-    base: _BaseSplit = None,
-    at: At = None,
-    radius: _Radius = None,
-    ties: _TieOrder = "expected",
-    divisor: _DividedBy = "retrieved",
-    exclude_self: Annotated[
+    model: Annotated[
+        Path | None,
+        typer.Argument(metavar="[MODEL]", help="Model folder.", callback=check_model),
+    ] = None,
+    dataset: Annotated[
+        Path | None,
+        typer.Argument(metavar="[DATASET]", help="Data set folder.", callback=check_dataset),
+    ] = None,
+    codes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Instead of a model: codes of the queries, a codes file, .npy, file.npz:KEY or"
+            " file.mat:KEY.",
+        ),
+    ] = None,
+    labels: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Labels of --codes: classes, or zeros and ones (n, classes)."
+        ),
+    ] = None,
+    queries: Annotated[
+        str | None,
+        typer.Option(help="Split of the queries.", show_default="query, test, or all rows"),
+    ] = None,
+    base: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPLIT|FILE",
+            help="Split to search; with --codes a file of codes.",
+            show_default="database, or the queries",
+        ),
+    ] = None,
+    base_labels: Annotated[
+        str | None, typer.Option(metavar="FILE", help="With --codes: labels of the base.")
+    ] = None,
+    bits: Annotated[
+        int | None,
+        typer.Option("--bits", "-b", help="Code length, if --codes are rows of packed bytes."),
+    ] = None,
+    sign: Annotated[
         bool,
+        typer.Option("--sign", help="--codes are real numbers: a bit is 1 where they are ≥ 0."),
+    ] = False,
+    at: Annotated[
+        list[int] | None,
+        typer.Option(
+            min=1, help="Rank cut-off of the measures; repeatable.", show_default="10, 100"
+        ),
+    ] = None,
+    radius: Annotated[
+        list[int] | None,
+        typer.Option(min=0, help="Hamming radius; repeatable.", show_default="2"),
+    ] = None,
+    ties: Annotated[
+        Ties, typer.Option(help="How items at the same distance are ordered.")
+    ] = "expected",
+    divisor: Annotated[
+        Divisor, typer.Option(help="Divisor of average precision at a cut-off.")
+    ] = "retrieved",
+    empty: Annotated[
+        Empty | None,
+        typer.Option(help="With --codes: queries without relevant items.", show_default="skip"),
+    ] = None,
+    exclude_self: Annotated[
+        bool | None,
         typer.Option(
             "--exclude-self/--include-self",
-            help="Whether a query's own row is left out in other modalities; in its own modality"
-            " it always is.",
+            help="Whether a query's own row is left out of its ranking; in its own modality it"
+            " always is.",
+            show_default="exclude with --codes, else include",
         ),
-    ] = False,
+    ] = None,
     stages: Annotated[
         bool,
-        typer.Option(
-            "--stages", help="Also measure after each stage between features and reranked hits."
-        ),
+        typer.Option("--stages", help="Also measure every stage between features and hits."),
     ] = False,
-    prefix: Annotated[
-        int | None,
-        typer.Option(min=1, help="Bits of the index of --stages.", show_default="half the code"),
-    ] = None,
-    candidates: Annotated[
-        int | None,
-        typer.Option(min=1, help="Items that --stages reranks per query.", show_default="100"),
-    ] = None,
     plot: Annotated[
-        Path | None, typer.Option(help="SVG file with a bar chart of the stages.")
+        Path | None, typer.Option(help="With --stages: SVG file with a bar chart of them.")
     ] = None,
-    out: _ResultOut = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            help="JSON file for the results; codes go beside it.",
+            show_default="results/…, none with --codes",
+        ),
+    ] = None,
 ) -> None:
-    """Evaluate a model on a data set, from every modality to every modality.
+    """Evaluate a model on a data set, or codes of any origin: mAP, precision, recall, nDCG.
 
-    An item is relevant if it shares a class with the query or, without labels, if it is the same
-    row. --stages shows where quality is lost: encoder, preprocessing, projection, bits, prefix,
-    index, rerank; by mAP with labels, else by recall@10.
+    A model is measured from every modality to every modality. An item is relevant if it shares a
+    class with the query or, without labels, if it is the same row. --stages shows where quality is
+    lost: encoder, preprocessing, projection, bits, prefix, index, rerank; by mAP with labels, else
+    by recall@10.
+
+    --codes may be booleans, zeros and ones, −1 and +1, rows of packed bytes with --bits, or real
+    numbers with --sign. Without --base every query searches all the others.
 
     For example:
 
       crossbit evaluate toy-model toy
-      crossbit evaluate toy-model toy --stages --prefix 16 --plot stages.svg
+      crossbit evaluate toy-model toy --stages --plot stages.svg
       crossbit evaluate toy-model toy --at 10 --at 50 --radius 2 --out toy.json
+      crossbit evaluate --codes codes.npy --labels labels.npy --at 10
+      crossbit evaluate --codes B.mat:te --labels L.mat:te --base B.mat:tr --base-labels L.mat:tr
     """
-    start = time.perf_counter()
-    loaded = HashModel.load(model)
-    data = Dataset.load(dataset)
-    facts = data.describe()
-    facts["name"] = facts["name"] or dataset.resolve().name
-    path = out or evaluation.result_path(
-        Path("results"), "evaluate", dataset=facts["name"], card=loaded.card, n_bits=loaded.n_bits
+    measures = metrics.standard_measures(
+        at=at or (10, 100), radii=radius or (2,), divisor=divisor, ties=ties
     )
-    protocol = evaluation.default_protocol(
-        data,
-        queries=queries,
-        base=base,
-        measures=_measures(at, radius, ties, divisor),
-        include_self=not exclude_self,
-    )
-    with rows_of_files(dataset, data), console.steps("evaluating") as on_step:
-        result = evaluation.evaluate_model(
-            loaded, data, protocol, threads=_THREADS, on_step=on_step
+    of_codes = {"--labels": labels, "--base-labels": base_labels, "--bits": bits, "--sign": sign}
+    of_model = {"MODEL": model, "DATASET": dataset, "--queries": queries}
+    if codes is None:
+        refuse("evaluate without --codes", of_codes | {"--empty": empty})
+        if model is None or dataset is None:
+            raise DataError("name a model and a data set, or give --codes and --labels")
+        protocol = partial(
+            evaluation.default_protocol,
+            queries=queries,
+            base=base,
+            measures=measures,
+            include_self=not exclude_self,
         )
-        measured = []
-        if stages or any(option is not None for option in (prefix, candidates, plot)):
-            measured = evaluation.evaluate_stages(
-                loaded, data, protocol, prefix=prefix, candidates=candidates or _CANDIDATES
-            )
-    seconds = time.perf_counter() - start
-    evaluation.write_result(
-        path, result, card=loaded.card, dataset=facts, seconds=seconds, stages=measured
-    )
-    reports = result.reports.items()
-    console.reports({evaluation.format_direction(pair): report for pair, report in reports})
-    console.health(result.health)
-    console.stages(measured)
-    if plot is not None:
-        evaluation.plot_stages(plot, measured)
-    console.say(f"{protocol.summary}; definitions, bounds and codes in {path}")
-    if queries is None and not {"query", "test"} & data.splits.keys():
-        console.say(
-            f"{dataset} has no test split: if the model was trained on these rows, the results are"
-            " optimistic; convert the data with splits (--map image:train=… --map image:test=…),"
-            " or evaluate on other rows"
-        )
-
-
-@commands.command("score")
-def _score(
-    codes: _CodesFile,
-    labels: _LabelsFile,
-    base: Annotated[
-        str | None, typer.Option(help="Codes to search.", show_default="the queries")
-    ] = None,
-    base_labels: Annotated[
-        str | None, typer.Option(help="Labels of the base.", show_default="the queries'")
-    ] = None,
-    bits: Annotated[
-        int | None, typer.Option("--bits", "-b", help="Code length, if CODES are packed bytes.")
-    ] = None,
-    sign: Annotated[
-        bool, typer.Option("--sign", help="CODES are real numbers: a bit is 1 where they are ≥ 0.")
-    ] = False,
-    at: At = None,
-    radius: _Radius = None,
-    ties: _TieOrder = "expected",
-    divisor: _DividedBy = "retrieved",
-    empty: Annotated[
-        Empty, typer.Option(help="Treatment of queries without relevant items.")
-    ] = "skip",
-    exclude_self: Annotated[
-        bool,
-        typer.Option(
-            "--exclude-self/--include-self",
-            help="Without --base: whether a query is left out of its own ranking.",
-        ),
-    ] = True,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Also write the report as JSON.")
-    ] = None,
-) -> None:
-    """Measure codes of any origin: mAP, precision, recall and nDCG with exact definitions.
-
-    Codes may be booleans, zeros and ones, −1 and +1, or rows of packed bytes with --bits.
-    Without --base every query searches all the others.
-
-    For example:
-
-      crossbit score codes.npy labels.npy --at 10
-      crossbit score B.mat:B_te B.mat:L_te --base B.mat:B_tr --base-labels B.mat:L_tr
-    """
-    if (base is None) != (base_labels is None):
-        raise DataError("--base and --base-labels go together; give both or neither")
+        _evaluate_model(model, dataset, protocol, out, plot, stages=stages or plot is not None)
+        return
+    refuse("--codes", of_model | {"--stages": stages, "--plot": plot})
+    if labels is None or (base is None) != (base_labels is None):
+        raise DataError("--codes needs --labels, and --base needs --base-labels; give both")
     query_codes = _read_codes(codes, bits, sign=sign)
     base_codes = query_codes if base is None else _read_codes(base, bits, sign=sign)
     of_queries = _read_labels(labels, len(query_codes))
@@ -326,9 +305,9 @@ def _score(
         query_codes,
         base_codes,
         metrics.from_labels(of_queries, of_base),
-        measures=_measures(at, radius, ties, divisor),
-        exclude="same-row" if base is None and exclude_self else None,
-        empty=empty,
+        measures=measures,
+        exclude="same-row" if base is None and exclude_self is not False else None,
+        empty=empty or "skip",
         threads=_THREADS,
     )
     _print_report(report)
@@ -336,12 +315,51 @@ def _score(
         write_json(out, report.to_dict())
 
 
-def _measures(
-    at: list[int] | None, radius: list[int] | None, ties: Ties, divisor: Divisor
-) -> tuple[metrics.Measure, ...]:
-    return metrics.standard_measures(
-        at=at or (10, 100), radii=radius or (2,), divisor=divisor, ties=ties
+def _evaluate_model(
+    model: Path,
+    dataset: Path,
+    make_protocol: Callable[[Dataset], evaluation.Protocol],
+    out: Path | None,
+    plot: Path | None,
+    *,
+    stages: bool,
+) -> None:
+    """Evaluate all directions, print them, and write the results."""
+    start = time.perf_counter()
+    loaded = HashModel.load(model)
+    data = Dataset.load(dataset)
+    facts = data.describe()
+    facts["name"] = facts["name"] or dataset.resolve().name
+    path = out or evaluation.result_path(
+        Path("results"), "evaluate", dataset=facts["name"], card=loaded.card, n_bits=loaded.n_bits
     )
+    protocol = make_protocol(data)
+    with rows_of_files(dataset, data), console.steps("evaluating") as on_step:
+        result = evaluation.evaluate_model(
+            loaded, data, protocol, threads=_THREADS, on_step=on_step
+        )
+        measured = evaluation.evaluate_stages(loaded, data, protocol) if stages else []
+    evaluation.write_result(
+        path,
+        result,
+        card=loaded.card,
+        dataset=facts,
+        seconds=time.perf_counter() - start,
+        stages=measured,
+    )
+    reports = result.reports.items()
+    console.reports({evaluation.format_direction(pair): report for pair, report in reports})
+    console.health(result.health)
+    console.stages(measured)
+    if plot is not None:
+        evaluation.plot_stages(plot, measured)
+    console.say(f"{protocol.summary}; definitions, bounds and codes in {path}")
+    if protocol.queries == "all rows" and not {"query", "test"} & data.splits.keys():
+        console.say(
+            f"{dataset} has no test split: if the model was trained on these rows, the results are"
+            " optimistic; convert the data with splits (--map image:train=… --map image:test=…),"
+            " or evaluate on other rows"
+        )
 
 
 def _read_codes(path: str, bits: int | None, *, sign: bool) -> Codes:

@@ -1,4 +1,4 @@
-"""Whole collections: ``crossbit create``, ``stats``, ``check``, ``copy``, ``export`` and others."""
+"""Create, inspect, maintain, copy and export whole collections."""
 
 import json
 import shlex
@@ -16,11 +16,14 @@ from crossbit._io.files import atomic_write
 from crossbit._progress import listening
 from crossbit.cli import console, printable
 from crossbit.cli._options import (
-    CollectionModel,
     CollectionPath,
     ModelFolder,
     ReplaceOutput,
+    check_dataset,
     open_collection,
+    refuse,
+    rows_of_files,
+    split_address,
 )
 from crossbit.collection.collection import Collection
 from crossbit.collection.copy import copy as copy_items
@@ -28,20 +31,27 @@ from crossbit.collection.copy import verify
 from crossbit.collection.export import export_items, import_items
 from crossbit.collection.store import display_path, is_folder
 from crossbit.collection.types import Stats
+from crossbit.data.dataset import Dataset
 from crossbit.data.tables import STDIN
 from crossbit.errors import DataError
+from crossbit.hashers import extend
 from crossbit.model.hashmodel import HashModel
 
 commands = typer.Typer()
-_PANEL = "Collections"
 
 
-@commands.command("create", rich_help_panel=_PANEL)
+@commands.command("create")
 def _create(
     collection: CollectionPath,
     model: Annotated[
-        Path, typer.Option("--model", "-M", help="Model folder that makes the codes; is copied.")
-    ],
+        Path | None,
+        typer.Option(
+            "--model",
+            "-M",
+            help="Model folder that makes the codes; is copied.",
+            show_default="the MODEL of the address",
+        ),
+    ] = None,
     keep: Annotated[
         list[str] | None,
         typer.Option(
@@ -56,26 +66,34 @@ def _create(
 
     For example:
 
-      crossbit create photos --model toy-model
+      crossbit collection create photos --model toy-model
       crossbit add photos toy
       crossbit search photos --rows toy/text.npy -m text --target image
-      crossbit create photos --model toy-model --keep scores
-      crossbit create milvus://localhost:19530/photos --model toy-model
+      crossbit collection create photos --model toy-model --keep scores
+      crossbit collection create milvus://localhost:19530/photos#toy-model
     """
-    loaded = HashModel.load(model)
-    with Collection.create(collection, loaded, keep=keep) as created:
+    address, named = split_address(collection)
+    folder = model or named
+    if folder is None:
+        raise DataError("name the model that makes the codes: --model MODEL")
+    with Collection.create(address, HashModel.load(folder), keep=keep) as created:
         path = shlex.quote(display_path(collection))
         console.say(f"created {created!r}; add items with: crossbit add {path} FILE")
 
 
-@commands.command("stats", rich_help_panel=_PANEL)
+@commands.command("stats")
 def _stats(
     collection: CollectionPath,
     as_json: Annotated[bool, typer.Option("--json", help="All statistics as a JSON line.")] = False,
-    model: CollectionModel = None,
 ) -> None:
-    """Show the size of a collection, its modalities, and the health of its codes."""
-    with open_collection(collection, model) as source:
+    """Show the size of a collection, its modalities, and the health of its codes.
+
+    For example:
+
+      crossbit collection stats photos
+      crossbit collection stats photos --json
+    """
+    with open_collection(collection) as source:
         statistics = source.stats()
     if as_json:
         typer.echo(json.dumps(statistics.to_dict()))
@@ -120,21 +138,24 @@ def _health(statistics: Stats, modality: str) -> str:
     return f", {distinct}, {health.effective_bits:.1f} effective bits{dead}{recall}"
 
 
-@commands.command("check", rich_help_panel=_PANEL)
+@commands.command("check")
 def _check(
     collection: CollectionPath,
     drift: Annotated[
         bool, typer.Option(help="Also compare the codes of recent items with earlier ones.")
     ] = False,
-    model: CollectionModel = None,
 ) -> None:
     """Verify every file of a collection and rebuild damaged indexes.
 
     With --drift, it also warns if the codes of the last 1,000 items differ from those before, as
     after a change of an encoder; without any change it warns in at most 1 % of all checks. The exit
     code is 1 if damage remains that could not be repaired, or if it warns.
+
+    For example:
+
+      crossbit collection check photos --drift
     """
-    with open_collection(collection, model) as target:
+    with open_collection(collection) as target:
         with console.steps("checking rows") as on_step, listening(on_step):
             findings = target.check()
         for finding in findings:
@@ -165,10 +186,15 @@ def _drift_warnings(collection: Collection) -> list[str]:
     ]
 
 
-@commands.command("compact", rich_help_panel=_PANEL)
-def _compact(collection: CollectionPath, model: CollectionModel = None) -> None:
-    """Reclaim the space of deleted items, and save the indexes for a fast start."""
-    with open_collection(collection, model) as target:
+@commands.command("compact")
+def _compact(collection: CollectionPath) -> None:
+    """Reclaim the space of deleted items, and save the indexes for a fast start.
+
+    For example:
+
+      crossbit collection compact photos
+    """
+    with open_collection(collection) as target:
         before = _database_bytes(collection)
         with console.steps("compacting") as on_step, listening(on_step):
             target.compact()
@@ -179,11 +205,10 @@ def _compact(collection: CollectionPath, model: CollectionModel = None) -> None:
             console.say("the server compacts it now")
 
 
-@commands.command("index", rich_help_panel=_PANEL)
+@commands.command("index")
 def _index(
     collection: CollectionPath,
     fields: Annotated[list[str], typer.Argument(metavar="FIELD", help="Fields of the payloads.")],
-    model: CollectionModel = None,
 ) -> None:
     """Index payload fields, so that searches can be filtered by them.
 
@@ -192,9 +217,9 @@ def _index(
 
     For example:
 
-      crossbit index photos year tags camera.model
+      crossbit collection index photos year tags camera.model
     """
-    with open_collection(collection, model) as target:
+    with open_collection(collection) as target:
         for field in fields:
             with console.steps(f"indexing {field}") as on_step, listening(on_step):
                 target.index_field(field)
@@ -205,9 +230,16 @@ def _database_bytes(collection: str) -> int:
     return sum(path.stat().st_size for path in Path(collection).glob("items.sqlite*"))
 
 
-@commands.command("upgrade", rich_help_panel=_PANEL)
+@commands.command("upgrade")
 def _upgrade(collection: CollectionPath, model: ModelFolder) -> None:
-    """Encode all items with another model from their stored features, then switch to it."""
+    """Encode all items with another model from their stored features, then switch to it.
+
+    The collection must have been created with --keep features.
+
+    For example:
+
+      crossbit collection upgrade photos better-model
+    """
     with open_collection(collection) as target:
         title = "encoding with the other model"
         with console.steps(title) as on_step, listening(on_step):
@@ -215,23 +247,54 @@ def _upgrade(collection: CollectionPath, model: ModelFolder) -> None:
         console.say(f"{target!r}")
 
 
-@commands.command("adopt", rich_help_panel=_PANEL)
-def _adopt(collection: CollectionPath, model: ModelFolder, current: CollectionModel = None) -> None:
-    """Switch to a model that has further modalities; no stored code is touched.
+@commands.command("extend")
+def _extend(
+    collection: CollectionPath,
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DATASET|MODEL",
+            help="Data set that contains the new modalities and known ones, linked by pairs or"
+            " aligned rows; or a model that was trained with 'crossbit fit --extend'.",
+        ),
+    ],
+    like: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODALITY",
+            help="Modality of the collection to learn from.",
+            show_default="all in the data set",
+        ),
+    ] = None,
+) -> None:
+    """Let new modalities join a collection; no stored code is touched.
 
-    The modalities that the collection has must be encoded as before. For a server, --model names
-    the folder of its present model.
+    For a collection on a server, train with 'crossbit fit --extend' and give the model, which the
+    server does not store.
 
     For example:
 
-      crossbit adopt photos model-with-image-v2
+      crossbit collection extend photos image-and-sound
+      crossbit collection extend milvus://localhost:19530/photos#old-model new-model
     """
-    with open_collection(collection, current) as target:
-        target.extend(HashModel.load(model))
+    with open_collection(collection) as target:
+        if (source / "config.json").is_file():
+            refuse("a model that is trained already", {"--like": like})
+            model = HashModel.load(source)
+        elif is_folder(collection):
+            data = Dataset.load(check_dataset(source) or source)
+            with rows_of_files(source, data), console.steps("training"):
+                model = extend(target.model, data.views, like=like, pairs=data.pairs or None)
+        else:
+            raise DataError(
+                f"{display_path(collection)}: a server does not store models; write the extended"
+                " one with 'crossbit fit --extend', then give its folder instead of a data set"
+            )
+        target.extend(model)
         console.say(f"{target!r}")
 
 
-@commands.command("copy", rich_help_panel=_PANEL)
+@commands.command("copy")
 def _copy(
     source: Annotated[
         str, typer.Argument(metavar="FROM", help="Folder, or address: milvus://host:port/name.")
@@ -239,7 +302,6 @@ def _copy(
     target: Annotated[
         str, typer.Argument(metavar="TO", help="Folder or address; is created if it is absent.")
     ],
-    model: CollectionModel = None,
 ) -> None:
     """Copy all items of a collection into another, such as from a folder to a Milvus server.
 
@@ -249,10 +311,10 @@ def _copy(
 
     For example:
 
-      crossbit copy photos milvus://root:secret@db.example.org:19530/photos
-      crossbit copy milvus://db.example.org/photos photos-copy --model photos-model
+      crossbit collection copy photos milvus://root:secret@db.example.org:19530/photos
+      crossbit collection copy milvus://db.example.org/photos#photos-model photos-copy
     """
-    with open_collection(source, model) as old, _open_or_create(target, old) as new:
+    with open_collection(source) as old, _open_or_create(target, old) as new:
         with console.counting("copying", len(old)) as advance:
             written = copy_items(old, new, advance)
         with console.counting("verifying", len(old) + len(new)) as advance:
@@ -260,32 +322,33 @@ def _copy(
         console.say(f"{written:,} items copied; both hold {contents}")
 
 
-def _open_or_create(path: str, source: Collection) -> Collection:
+def _open_or_create(target: str, source: Collection) -> Collection:
+    path, _ = split_address(target)  # both have the same model
     if Collection.exists(path):
         return Collection.open(path, source.model)
     console.say(f"creating {display_path(path)}")
     return Collection.create(path, source.model, keep=source.keep if is_folder(path) else None)
 
 
-@commands.command("export", rich_help_panel=_PANEL)
+@commands.command("export")
 def _export(
     collection: CollectionPath,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="File to write.", show_default="stdout")
     ] = None,
-    model: CollectionModel = None,
     replace: ReplaceOutput = False,
 ) -> None:
     """Write all items as JSON lines: ids, payloads, codes, and what is kept beside the codes.
 
     The items are those of one moment, even if the collection is written or upgraded meanwhile. The
-    last line is a checksum. 'crossbit import' reads the file into a collection of the same model.
+    last line is a checksum. 'crossbit collection import' reads the file into a collection of the
+    same model.
 
     For example:
 
-      crossbit export photos --out photos.jsonl
+      crossbit collection export photos --out photos.jsonl
     """
-    with open_collection(collection, model) as source:
+    with open_collection(collection) as source:
         if out is None:
             export_items(source, sys.stdout.buffer, ascii_only=console.out.is_terminal)
             return
@@ -297,14 +360,15 @@ def _export(
         console.say(f"{console.items(count)} written to {out}")
 
 
-@commands.command("import", rich_help_panel=_PANEL)
+@commands.command("import")
 def _import(
     collection: CollectionPath,
     source: Annotated[
         str,
-        typer.Argument(metavar="FILE", help="Output of 'crossbit export', or - for stdin."),
+        typer.Argument(
+            metavar="FILE", help="Output of 'crossbit collection export', or - for stdin."
+        ),
     ],
-    model: CollectionModel = None,
 ) -> None:
     """Add the items of an export; the collection must use the same model.
 
@@ -313,10 +377,11 @@ def _import(
 
     For example:
 
-      crossbit create copy --model toy-model
-      crossbit export photos | crossbit import copy -
+      crossbit collection create copy --model toy-model
+      crossbit collection import copy photos.jsonl
+      crossbit collection export photos | crossbit collection import copy -
     """
-    with open_collection(collection, model) as target, _open_export(source) as file:
+    with open_collection(collection) as target, _open_export(source) as file:
         name = "standard input" if source == STDIN else source
         total = sum(1 for _ in file) - 2  # without the first and the last line
         file.seek(0)

@@ -1,4 +1,4 @@
-"""``crossbit data``: create, convert and inspect data sets."""
+"""Create, convert and inspect data sets."""
 
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
@@ -16,9 +16,7 @@ from crossbit.data.conversion.columns import parse_map
 from crossbit.data.dataset import Dataset
 from crossbit.errors import DataError
 
-commands = typer.Typer(
-    name="data", help="Create, convert and inspect data sets.", no_args_is_help=True
-)
+commands = typer.Typer()
 _DatasetOut = Annotated[
     Path,
     typer.Option("--out", "-o", help="Folder to write; another data set there is replaced."),
@@ -93,7 +91,12 @@ def _payload_fields(data: Dataset) -> list[str]:
 
 @commands.command("info")
 def _info(dataset: DatasetFolder) -> None:
-    """Show the content of a data set, and verify the checksums of its files."""
+    """Show the content of a data set, and verify the checksums of its files.
+
+    For example:
+
+      crossbit data info toy
+    """
     facts = Dataset.load(dataset).describe()
     console.facts(facts["name"] or str(dataset), list(_lines(facts)))
 
@@ -195,7 +198,12 @@ def _widths(entries: list[str]) -> dict[str, int]:
 
 @commands.command("list")
 def _list() -> None:
-    """List data sets of the literature, and which of them are in the folder CROSSBIT_DATA."""
+    """List data sets of the literature, and which of them are in the folder CROSSBIT_DATA.
+
+    For example:
+
+      crossbit data list
+    """
     table = console.table("name", "here", "content", "how to get it", left=4, wrap=2)
     for name, known_set in CATALOG.items():
         try:

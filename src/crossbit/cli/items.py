@@ -15,7 +15,6 @@ from crossbit._validation import check_known
 from crossbit.cli import console
 from crossbit.cli._input import DEFAULT_ID_COLUMN, ItemBatch, ItemReader
 from crossbit.cli._options import (
-    CollectionModel,
     CollectionPath,
     open_collection,
     resolve_ids,
@@ -28,11 +27,10 @@ from crossbit.data.tables import STDIN, read_lines, spool_standard_input
 from crossbit.errors import DataError, RowError
 
 commands = typer.Typer()
-_PANEL = "Collections"
 _CHECKED_IDS = 1000  # ids that are looked up at once
 
 
-@commands.command("add", rich_help_panel=_PANEL)
+@commands.command("add")
 def _add(
     collection: CollectionPath,
     source: Annotated[
@@ -73,7 +71,6 @@ def _add(
     batch: Annotated[
         int, typer.Option(min=1, help="Items per write; each batch is durable at once.")
     ] = 1000,
-    model: CollectionModel = None,
 ) -> None:
     """Add items to a collection.
 
@@ -94,14 +91,20 @@ def _add(
     """
     if replace and skip_existing:
         raise DataError("--replace updates items that exist, --skip-existing skips them; give one")
-    with open_collection(collection, model) as target, TemporaryDirectory() as scratch:
+    with open_collection(collection) as target, TemporaryDirectory() as scratch:
         reader = _reader(target.model.modalities, source, modality, ids_file, id_column, column)
         if source == STDIN and not replace:
             reader = dataclasses.replace(reader, spool=Path(scratch) / "input.jsonl")
             spool_standard_input(Path(scratch) / "input.jsonl")
         if not replace:
             _check_new(target, reader, skip_existing=skip_existing)
-        count, modalities = _write(target, reader, batch, skip_existing=skip_existing)
+        before = len(target)
+        try:
+            count, modalities = _write(target, reader, batch, skip_existing=skip_existing)
+        except KeyboardInterrupt:
+            how = "repeat the command" if replace else "go on with --skip-existing"
+            console.say(f"{console.items(len(target) - before)} added; {how}")
+            raise
         console.say(f"{console.items(count)} added; {len(target)} in {display_path(collection)}")
         for entry in column or []:
             if count and entry.partition("=")[0] not in modalities:
@@ -197,9 +200,6 @@ def _write(
                     continue
                 try:
                     collection.upsert(part.ids, part.views, part.payload)
-                except KeyboardInterrupt:
-                    console.say(f"{console.items(count)} added; go on with --skip-existing")
-                    raise
                 except DataError as error:
                     raise _located(error, reader, part, count) from error
                 count += len(part.ids)
@@ -223,11 +223,10 @@ def _located(error: DataError, reader: ItemReader, batch: ItemBatch, written: in
     )
 
 
-@commands.command("get", rich_help_panel=_PANEL)
+@commands.command("get")
 def _get(
     collection: CollectionPath,
     ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of items.")],
-    model: CollectionModel = None,
 ) -> None:
     """Show items, one line of JSON each: payload, and codes in hexadecimal.
 
@@ -237,7 +236,7 @@ def _get(
 
       crossbit get photos cat.jpg dog.jpg
     """
-    with open_collection(collection, model) as source:
+    with open_collection(collection) as source:
         items = source.get(resolve_ids(source, ids))
     for item in items:
         if item is not None:
@@ -246,7 +245,7 @@ def _get(
         raise DataError(f"not in {display_path(collection)}: {', '.join(missing)}")
 
 
-@commands.command("delete", rich_help_panel=_PANEL)
+@commands.command("delete")
 def _delete(
     collection: CollectionPath,
     ids: Annotated[list[str] | None, typer.Argument(metavar="ID...", help="Ids of items.")] = None,
@@ -254,7 +253,6 @@ def _delete(
     modality: Annotated[
         str | None, typer.Option("--modality", "-m", help="Delete only codes of this modality.")
     ] = None,
-    model: CollectionModel = None,
 ) -> None:
     """Delete items by their ids; unknown ids are ignored.
 
@@ -268,7 +266,7 @@ def _delete(
     words = [*(ids or []), *filter(None, read_lines(ids_file) if ids_file is not None else [])]
     if not words:
         raise DataError("name the items: give their ids, or --ids-file with one id per line")
-    with open_collection(collection, model) as target:
+    with open_collection(collection) as target:
         count = target.delete(resolve_ids(target, words), modality=modality)
         what = console.items(count) if modality is None else f"{count} codes of {modality}"
         console.say(f"{what} deleted; {len(target)} in {display_path(collection)}")

@@ -10,7 +10,7 @@ import typer
 
 from crossbit._progress import format_seconds
 from crossbit.cli import console
-from crossbit.cli._options import Fields, make_hasher
+from crossbit.cli._options import Fields, Workers, make_hasher
 from crossbit.collection.collection import Collection
 from crossbit.collection.types import REPORT_FILE
 from crossbit.data.tables import read_lines
@@ -100,7 +100,7 @@ def _learn(
         str | None,
         typer.Option(
             "--method",
-            help="Hashing method; see 'crossbit methods'.",
+            help="Hashing method; 'crossbit fit --help' lists them.",
             show_default="auto, which chooses by what there is to learn from",
         ),
     ] = None,
@@ -117,10 +117,7 @@ def _learn(
     ] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same collection.")] = 0,
     settings: Fields = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(min=1, help="Processes that extract features.", show_default="cores"),
-    ] = None,
+    workers: Workers = None,
     cache: Annotated[
         Path | None,
         typer.Option(
@@ -262,7 +259,7 @@ def _print_result(result: LearnResult, out: Path) -> None:
         "try next:\n"
         f"  crossbit search {path} {_example(result)}\n"
         f"  crossbit serve {path}\n"
-        f"  crossbit stats {path}"
+        f"  crossbit collection stats {path}"
     )
 
 

@@ -1,57 +1,51 @@
-"""``crossbit search`` and ``crossbit annotate``: tables for people, JSON lines for programs."""
+"""``crossbit search``: tables for people, JSON lines for programs."""
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.markup import escape
 
-from crossbit.annotate import Tag
+from crossbit.annotate import Tag, tag_list, vote
 from crossbit.cli import console
-from crossbit.cli._options import CollectionModel, CollectionPath, open_collection, resolve_ids
+from crossbit.cli._options import CollectionPath, open_collection, refuse, resolve_ids
 from crossbit.collection.collection import Collection
+from crossbit.collection.store import display_path
 from crossbit.collection.types import Hit
 from crossbit.data.conversion.readers import read_array
 from crossbit.errors import DataError
+from crossbit.pipeline.table import kind_of_file
 
 commands = typer.Typer()
-_PANEL = "Collections"
+_MAX_TAGS = 10
 _MAX_CELL = 60  # characters of a payload field in a table
 T = TypeVar("T", Hit, Tag)
 
-Inputs = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="INPUT...",
-        help="Raw inputs, if the model has an extractor: texts, tags or paths of images.",
-    ),
-]
-Modality = Annotated[str, typer.Option("--modality", "-m", help="Modality of the queries.")]
-_RowsFile = Annotated[
-    str | None, typer.Option("--rows", help="Feature rows as queries: X.npy or file.npz:KEY.")
-]
-Like = Annotated[
-    str | None, typer.Option("--like", metavar="ID", help="An item of the collection as query.")
-]
-Filter = Annotated[
-    str | None,
-    typer.Option("--filter", help='Condition on the payload, such as \'{"year": {">=": 2010}}\'.'),
-]
-_AsJson = Annotated[
-    bool,
-    typer.Option("--json", help="One JSON line per query; the default if stdout is a file."),
-]
 
-
-@commands.command("search", rich_help_panel=_PANEL)
+@commands.command("search")
 def _search(
     collection: CollectionPath,
-    modality: Modality,
-    inputs: Inputs = None,
-    rows: _RowsFile = None,
-    like: Like = None,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="INPUT...", help="Queries, if the model has an extractor: texts, or files."
+        ),
+    ] = None,
+    rows: Annotated[
+        str | None, typer.Option(help="Feature rows as queries: X.npy or file.npz:KEY.")
+    ] = None,
+    like: Annotated[
+        str | None, typer.Option(metavar="ID", help="An item of the collection as query.")
+    ] = None,
+    modality: Annotated[
+        str | None,
+        typer.Option(
+            "--modality", "-m", help="Modality of the queries.", show_default="by what they are"
+        ),
+    ] = None,
     k: Annotated[int, typer.Option("-k", min=1, help="Number of hits per query.")] = 10,
     target: Annotated[
         list[str] | None,
@@ -60,7 +54,12 @@ def _search(
             show_default="all but the query's own",
         ),
     ] = None,
-    filter_: Filter = None,
+    filter_: Annotated[
+        str | None,
+        typer.Option(
+            "--filter", help='Condition on the payload, such as \'{"year": {">=": 2010}}\'.'
+        ),
+    ] = None,
     min_similarity: Annotated[
         str,
         typer.Option(
@@ -82,33 +81,51 @@ def _search(
         str,
         typer.Option(help="Rerank by 'codes', or by 'scores' or 'features' that are kept."),
     ] = "codes",
-    as_json: _AsJson = False,
-    model: CollectionModel = None,
+    tags: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FIELD",
+            help="Suggest tags instead of showing hits: a vote of the hits by a payload field that"
+            " holds tags.",
+        ),
+    ] = None,
+    max_tags: Annotated[
+        int | None,
+        typer.Option(min=1, help="With --tags: largest number of tags.", show_default="10"),
+    ] = None,
+    as_json: Annotated[
+        bool,
+        typer.Option("--json", help="One JSON line per query; the default if stdout is a file."),
+    ] = False,
 ) -> None:
     """Find the items nearest to a query of any modality.
 
-    A query is a raw input, a feature row (--rows) or an item of the collection (--like), which is
-    not among its own hits. Without --target all modalities but the query's own are searched, or its
-    own if there is no other.
-    A hit is weak if it is farther than the best hit of 95 % of held-out queries ('crossbit learn'
-    and 'crossbit calibrate' store how far that is).
+    A query is a text, a file such as a picture, a feature row (--rows) or an item of the collection
+    (--like), which is not among its own hits. An input is a file if it exists and a modality takes
+    files of its kind, otherwise a text; --modality decides where that is not clear. Without
+    --target all modalities but the query's own are searched, or its own if there is no other.
+
+    A hit is weak if it is farther than the best hit of 95 % of held-out queries.
 
     For example:
 
-      crossbit search photos "red + food" -m text --target image
-      crossbit search photos --like cat.jpg -m image -k 20
-      crossbit search photos dog -m text --filter '{"year": {">=": 2010}}'
-      crossbit search photos dog -m text --filter '{"tags": {"has": "beach"}}'
-      crossbit search photos dog -m text --filter '{"or": [{"year": 2010}, {"not": {"iso": 100}}]}'
-      crossbit search photos dog -m text --min-similarity auto --group-by author
+      crossbit search photos "a dog in the snow"
+      crossbit search photos dog.jpg -k 20
+      crossbit search photos --like cat.jpg -m image --target image
+      crossbit search photos dog --filter '{"year": {">=": 2010}, "tags": {"has": "beach"}}'
+      crossbit search photos dog --filter '{"or": [{"year": 2010}, {"not": {"iso": 100}}]}'
+      crossbit search photos dog --min-similarity auto --group-by author
       crossbit search photos --rows queries.npy -m text > hits.jsonl
-      crossbit search photos dog -m text --target image --rerank 40 --rerank-by scores
+      crossbit search photos dog --target image --rerank 40 --rerank-by scores
+      crossbit search photos new.jpg --tags tags -k 5
     """
-    with open_collection(collection, model) as source:
-        queries, titles = _queries(source, modality, inputs, rows, like)
+    if tags is None:
+        refuse("search without --tags", {"--max-tags": max_tags})
+    with open_collection(collection) as source:
+        query = _query(source, modality, inputs, rows, like)
         results = source.search(
-            modality,
-            queries,
+            query.modality,
+            query.inputs,
             k,
             target=target or None,
             filter=_parse_filter(filter_),
@@ -119,75 +136,78 @@ def _search(
             rerank=rerank,
             rerank_by=rerank_by,
         )
-    _print(results, titles, _hits_table, as_json=as_json)
+    if tags is None:
+        _print(results, query.titles, _hits_table, as_json=as_json)
+        return
+    votes = [
+        vote([tag_list(hit.payload.get(tags)) for hit in hits], max_tags=max_tags or _MAX_TAGS)
+        for hits in results
+    ]
+    _print(votes, query.titles, _tags_table, as_json=as_json)
 
 
-@commands.command("annotate", rich_help_panel=_PANEL)
-def _annotate(
-    collection: CollectionPath,
-    modality: Modality,
-    inputs: Inputs = None,
-    rows: _RowsFile = None,
-    like: Like = None,
-    target: Annotated[
-        str, typer.Option(help="Modality to search for neighbors, or 'all'.")
-    ] = "text",
-    neighbors: Annotated[int, typer.Option(min=1, help="Number of neighbors that vote.")] = 5,
-    max_tags: Annotated[int, typer.Option(min=1, help="Largest number of tags.")] = 10,
-    field: Annotated[str, typer.Option(help="Payload field with the tags of an item.")] = "tags",
-    filter_: Filter = None,
-    as_json: _AsJson = False,
-    model: CollectionModel = None,
-) -> None:
-    """Suggest tags by a vote of the nearest neighbors.
+@dataclass(frozen=True)
+class _Query:
+    """Queries of one modality, and a title for each."""
 
-    The score of a tag is the share of the neighbors that have it in a payload field.
-
-    For example:
-
-      crossbit annotate photos new.jpg -m image --target text
-      crossbit annotate photos --rows X.npy -m image --neighbors 10 --max-tags 5
-    """
-    with open_collection(collection, model) as source:
-        queries, titles = _queries(source, modality, inputs, rows, like)
-        tags = source.annotate(
-            modality,
-            queries,
-            target="*" if target == "all" else target,
-            neighbors=neighbors,
-            max_tags=max_tags,
-            field=field,
-            filter=_parse_filter(filter_),
-        )
-    _print(tags, titles, _tags_table, as_json=as_json)
+    modality: str
+    inputs: Any
+    titles: list[str]
 
 
-def _queries(
+def _query(
     collection: Collection,
-    modality: str,
+    modality: str | None,
     inputs: list[str] | None,
     rows: str | None,
     like: str | None,
-) -> tuple[Any, list[str]]:
-    """Return the queries and a title for each."""
+) -> _Query:
+    """Read the queries and, unless it is given, guess their modality."""
     if sum(option not in (None, []) for option in (inputs, rows, like)) != 1:
         raise DataError("give exactly one kind of query: inputs, --rows FILE, or --like ID")
+    model = collection.model
     if rows is not None:
         X = read_array(rows)
-        return X, [f"row {i}" for i in range(len(X))]
+        fitting = [name for name in model.modalities if model.width(name) == X.shape[-1]]
+        titles = [f"row {i}" for i in range(len(X))]
+        return _Query(modality or _only(fitting, model.modalities, rows), X, titles)
     if like is not None:
-        return _code_of(collection, modality, like), [f"like {like}"]
-    return inputs, list(inputs or [])
+        (item,) = collection.get(resolve_ids(collection, [like]))
+        if item is None:
+            raise DataError(f"there is no item {like!r} in {display_path(collection.path)}")
+        name = modality or _only(item.modalities, item.modalities, f"item {like!r}")
+        if name not in item.codes:
+            raise DataError(f"item {like!r} has no code of {name!r}; it has {item.modalities}")
+        return _Query(name, item.codes[name], [f"like {like}"])
+    words = inputs or []
+    if modality is None:
+        modality = _guess_modality(collection, words)
+    return _Query(modality, words, words)
 
 
-def _code_of(collection: Collection, modality: str, like: str) -> Any:  # noqa: ANN401 - Codes
-    """Return the stored code of an item."""
-    (item,) = collection.get(resolve_ids(collection, [like]))
-    if item is None:
-        raise DataError(f"there is no item {like!r} in {collection.path}")
-    if modality not in item.codes:
-        raise DataError(f"item {like!r} has no code of {modality!r}; it has {item.modalities}")
-    return item.codes[modality]
+def _guess_modality(collection: Collection, words: list[str]) -> str:
+    """Return the modality that takes all inputs: files of its kind that exist, otherwise texts."""
+    modalities = collection.model.modalities
+    accepts = {name: collection.accepts(name) for name in modalities}
+    guessed = set()
+    for word in words:
+        kind = kind_of_file(word)
+        if kind not in accepts.values() or not Path(word).is_file():
+            kind = "text"
+        fitting = [name for name in modalities if accepts[name] == kind]
+        guessed.add(_only(fitting, modalities, repr(word)))
+    return _only(sorted(guessed), modalities, "the inputs together")
+
+
+def _only(fitting: list[str], modalities: list[str], query: str) -> str:
+    """Return the only modality that fits a query."""
+    if len(fitting) == 1:
+        return fitting[0]
+    reason = "several modalities take it" if fitting else "no modality takes it"
+    raise DataError(
+        f"the modality of {query} is not clear ({reason}); add --modality with one of"
+        f" {', '.join(fitting or modalities)}"
+    )
 
 
 def _parse_filter(text: str | None) -> Any:  # noqa: ANN401 - any JSON; the collection validates it

@@ -11,7 +11,7 @@ import typer
 
 from crossbit._validation import check_installed
 from crossbit.cli import console
-from crossbit.cli._options import CollectionModel, open_collection
+from crossbit.cli._options import Workers, open_collection, split_address
 from crossbit.collection.collection import Collection
 from crossbit.collection.store import display_path, is_folder
 from crossbit.errors import DataError
@@ -31,7 +31,7 @@ def _serve(
         list[str],
         typer.Argument(
             metavar="[NAME=]COLLECTION...",
-            help="Folders of collections, or their addresses (milvus:// or postgresql://…/name);"
+            help="Folders of collections, or their addresses (milvus:// or postgresql://…/name#MODEL);"
             " or one folder that contains them, which can be empty with --writable.",
         ),
     ],
@@ -74,9 +74,7 @@ def _serve(
     writable: Annotated[
         bool, typer.Option("--writable", help="Let clients add and delete items.")
     ] = False,
-    workers: Annotated[
-        int, typer.Option(min=1, help="Processes that share the port and the index.")
-    ] = 1,
+    workers: Workers = 1,
     threads: Annotated[
         int | None,
         typer.Option(min=1, help="Requests that a worker handles at once.", show_default="cores"),
@@ -87,7 +85,6 @@ def _serve(
     max_connections_per_client: Annotated[
         int, typer.Option(min=1, help="Connections of one address; raise it behind a proxy.")
     ] = 64,
-    model: CollectionModel = None,
 ) -> None:
     """Serve collections over HTTP: a page to search them with text and images, and an API.
 
@@ -104,7 +101,7 @@ def _serve(
       crossbit serve photos --port 0 --images ~/Pictures
       crossbit serve photos --workers 4
       crossbit serve photos sounds=archive/2024/collection
-      crossbit serve milvus://localhost:19530/photos --model photos-model
+      crossbit serve milvus://localhost:19530/photos#photos-model
       CROSSBIT_TOKEN=secret crossbit serve photos --host 0.0.0.0
       curl --json '{"text": "dog + beach", "k": 3}' localhost:8000/api/search
     """
@@ -113,7 +110,6 @@ def _serve(
         host=host,
         port=port,
         images=images,
-        model=model,
         allowed_hosts=allowed_host,
         token=None if token_file else os.environ.get("CROSSBIT_TOKEN") or None,
         token_file=token_file,
@@ -122,8 +118,8 @@ def _serve(
         writable=writable,
         max_connections=max_connections,
         max_connections_per_client=max_connections_per_client,
-        workers=workers,
-        threads=threads or max(1, available_cores() // workers),
+        workers=workers or 1,
+        threads=threads or max(1, available_cores() // (workers or 1)),
     )
 
 
@@ -133,7 +129,6 @@ def run_server(
     host: str = "127.0.0.1",
     port: int = 8000,
     images: Path | None = None,
-    model: Path | None = None,
     allowed_hosts: list[str] | None = None,
     workers: int = 1,
     **settings: Any,  # noqa: ANN401 - fields of ServerConfig
@@ -154,12 +149,12 @@ def run_server(
         **settings,
     )
     writable = config.writable
-    with _open(collections, model, writable=writable) as sources:
+    with _open(collections, writable=writable) as sources:
         title = _describe(sources, images)
 
     @contextmanager
     def application() -> "Iterator[FastAPI]":
-        with _open(collections, model, writable=writable) as sources:
+        with _open(collections, writable=writable) as sources:
             yield server.create_app(sources, config)
 
     def ready(address: str) -> None:
@@ -190,9 +185,7 @@ def _describe(sources: Mapping[str, Collection] | Path, images: Path | None) -> 
 
 
 @contextmanager
-def _open(
-    words: list[str], model: Path | None, *, writable: bool
-) -> Iterator[Mapping[str, Collection] | Path]:
+def _open(words: list[str], *, writable: bool) -> Iterator[Mapping[str, Collection] | Path]:
     """Open the collections that words name; yield a folder that contains collections as it is."""
     folder = Path(words[0])
     if len(words) == 1 and _contains_collections(folder):
@@ -202,7 +195,7 @@ def _open(
         if not writable:
             raise DataError(
                 f"{folder}: not a collection, and it contains none; create one with 'crossbit"
-                " create', or let clients create them in this folder with --writable"
+                " collection create', or let clients create them in this folder with --writable"
             )
         yield folder
         return
@@ -215,9 +208,7 @@ def _open(
                     f"two collections have the name {name!r}; choose another one for"
                     f" {display_path(path)}: NAME={display_path(path)}"
                 )
-            needs_model = len(words) == 1 or not is_folder(path)
-            source = open_collection(path, model if needs_model else None)
-            opened[name] = stack.enter_context(source)
+            opened[name] = stack.enter_context(open_collection(path))
         yield opened
 
 
@@ -248,7 +239,9 @@ def _name_and_path(word: str) -> tuple[str, str]:
     match = re.fullmatch(f"({COLLECTION_NAME})=(.+)", word)
     if match is not None and not Path(word).exists():
         return match[1], match[2]
-    last = Path(word).resolve().name if is_folder(word) else display_path(word).rpartition("/")[2]
+    address, _ = split_address(word)
+    last = Path(word).resolve().name if is_folder(word) else address.partition("?")[0]
+    last = last.rpartition("/")[2]
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", last)[:100].lstrip("._-")
     return name or "collection", word
 

@@ -1,4 +1,4 @@
-"""The file that ``crossbit export`` writes and ``crossbit import`` reads: JSON lines.
+"""The file of ``crossbit collection export`` and ``import``: JSON lines.
 
 ```
 {"format": "crossbit.export/2", "model": "9f…", "n_bits": 64, "modalities": ["image", "text"]}
@@ -239,7 +239,7 @@ class _Export:
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             reason = f"it has no {error}" if isinstance(error, KeyError) else error
             raise FormatError(
-                f"{self._name}: line {number} is not what 'crossbit export' writes ({reason});"
+                f"{self._name}: line {number} is not what 'collection export' writes ({reason});"
                 " nothing was imported"
             ) from error
 

@@ -34,7 +34,7 @@ def test_fit_and_encode_on_a_local_cluster(tmp_path: Path) -> None:
     crossbit(*encode, "--out", codes)
     expected = HashModel.load(model).encode("image", X)
     assert Codes.load(codes) == expected
-    crossbit("create", photos, "--model", model)
+    crossbit("collection", "create", photos, "--model", model)
     assert "300 items written" in crossbit(*encode, "--into", photos)
     with Collection.open(photos) as collection:
         words = np.concatenate([item.codes["image"].words for item in collection])

@@ -63,7 +63,7 @@ class LocalStore:
             problem = f"not a collection (it contains no {DATABASE})"
             raise DataError(
                 f"{folder}: {problem if folder.exists() else 'no such folder'}; create a collection"
-                " with Collection.create or 'crossbit create'"
+                " with Collection.create or 'crossbit collection create'"
             )
         self.path = folder
         self._database = Database(folder / DATABASE, timeout=timeout)

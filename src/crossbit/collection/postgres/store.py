@@ -111,7 +111,7 @@ class PostgresStore:
         if model is None:
             raise DataError(
                 f"{address}: the database keeps the fingerprint of the model, not the model itself;"
-                " open it with Collection.open(path, model), or --model on the command line"
+                " open it with Collection.open(path, model), or ADDRESS#MODEL on the command line"
             )
         return cls(address, model, timeout=timeout)
 

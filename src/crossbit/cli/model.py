@@ -1,6 +1,7 @@
-"""``crossbit fit``, ``tune``, ``calibrate`` and ``methods``: train models."""
+"""``crossbit fit`` and ``tune``: train models."""
 
 import json
+from inspect import getdoc
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,13 +14,13 @@ from crossbit.cli._options import (
     Bits,
     DatasetFolder,
     Fields,
-    Method,
     RayAddress,
-    RayWorkers,
     ReplaceOutput,
+    Workers,
     check_output,
     make_hasher,
     parse_fields,
+    refuse,
     rows_of_files,
 )
 from crossbit.data.dataset import Dataset
@@ -35,26 +36,17 @@ from crossbit.tune.validation import Trial
 
 commands = typer.Typer()
 _SHOWN_TRIALS = 8  # the best of a search
-
-_ModelOut = Annotated[Path, typer.Option("--out", "-o", help="Model folder to write.")]
-_SearchOut = Annotated[
-    Path, typer.Option("--out", "-o", help="Folder of the search; the same command continues it.")
-]
-_SpaceFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--space",
-        help="TOML file: FIELD = { low, high, log } or a list.",
-        show_default="by the method",
-    ),
-]
+_TEST = "test"  # split that tells from which distance on matches are weak
+_RAY_WORKERS = 2
 
 
 @commands.command("fit")
 def _fit(
     dataset: DatasetFolder,
-    out: _ModelOut,
-    method: Method = "auto",
+    out: Annotated[Path, typer.Option("--out", "-o", help="Model folder to write.")],
+    method: Annotated[
+        str | None, typer.Option(help="Method, one of those below.", show_default="auto")
+    ] = None,
     bits: Annotated[
         int | None,
         typer.Option(
@@ -74,20 +66,34 @@ def _fit(
     as_printed: Annotated[
         str | None,
         typer.Option(
-            metavar="EXPERIMENT",
-            help="Settings that the paper prints for mmnn and cmnn: wiki, shapegoogle or nus;"
-            " the first two modalities of the data set are X and Y. Other options change them.",
+            metavar="EXPERIMENT[:LAYERS]",
+            help="Settings that the paper prints for mmnn and cmnn: wiki, shapegoogle or nus, with"
+            " 1 or 2 layers; the first two modalities of the data set are X and Y. Other options"
+            " change them.",
         ),
     ] = None,
-    layers: Annotated[
-        int, typer.Option(min=1, max=2, help="Layers of the networks with --as-printed.")
-    ] = 1,
     neighbors: Annotated[
         list[str] | None,
         typer.Option(
             metavar="METRIC",
             help="Learn the neighborhoods of the features: cosine or euclidean, cosine(20) for"
-            " 20 neighbors; MODALITY=METRIC for one modality, may repeat.",
+            " 20 neighbors; MODALITY=METRIC for one modality, repeatable.",
+        ),
+    ] = None,
+    extends: Annotated[
+        Path | None,
+        typer.Option(
+            "--extend",
+            metavar="MODEL",
+            help="Let the new modalities of the data set join this model; its codes stay the same.",
+        ),
+    ] = None,
+    like: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODALITY",
+            help="With --extend: modality of the model to learn from.",
+            show_default="all in the data set",
         ),
     ] = None,
     checkpoint: Annotated[
@@ -96,13 +102,14 @@ def _fit(
     ] = None,
     replace: ReplaceOutput = False,
     ray: RayAddress = None,
-    workers: RayWorkers = 2,
+    workers: Workers = None,
 ) -> None:
     """Train hash functions on a data set and write them as a model folder.
 
     The method uses the supervision of the data set: labels, pairs, or aligned rows. The default,
     auto, chooses inputs and method for it; with labels it needs the extra train. With --neighbors
-    the codes keep the neighborhoods of the features, such as those of embeddings.
+    the codes keep the neighborhoods of the features, such as those of embeddings. If the rows are
+    aligned and the data set has a test split, its rows tell which matches are weak.
 
     For example:
 
@@ -110,58 +117,94 @@ def _fit(
       crossbit fit toy --bits 32 --out toy-model
       crossbit fit toy --method ccaitq --bits 32 --out toy-model
       crossbit fit toy --method dch --set inputs=posteriors --out toy-model
-      crossbit fit toy --method ccaitq -b 64 --set regularization=0.1 -o toy-model-64
       crossbit fit toy --neighbors cosine --bits 128 --out toy-distilled
-      crossbit fit toy --method mmnn --as-printed wiki --out toy-model
+      crossbit fit toy --method mmnn --as-printed wiki:2 --out toy-model
       crossbit fit toy --method mmnn --ray local --workers 2 --out toy-model
+      crossbit fit both-encoders --extend text-model --like text --out text-model-2
     """
-    printed = None if as_printed is None else _printed(as_printed, method, layers, dataset)
-    hasher = make_hasher(
-        method, config=config, settings=settings, printed=printed, n_bits=bits, seed=seed
-    )
-    check_installed(*hasher.libraries, *(() if ray is None else ("ray",)))
+    own = {"--method": method, "--bits": bits, "--config": config, "--set": settings}
+    own |= {"--as-printed": as_printed, "--checkpoint": checkpoint, "--ray": ray}
+    if extends is None:
+        refuse("fit without --extend", {"--like": like})
+    else:
+        refuse("--extend", own | {"--neighbors": neighbors})
+    if ray is None:
+        refuse("fit without --ray", {"--workers": workers})
+    else:
+        refuse("--ray", {"--neighbors": neighbors})
     check_output(out, replace=replace)
-    metrics = _parse_neighbors(neighbors)
-    if metrics is not None and ray is not None:
-        raise DataError("--neighbors cannot be combined with --ray; fit on this machine")
     data = Dataset.load(dataset)
     part = None if split == "all" or (split == "train" and not data.splits) else split
-    with rows_of_files(dataset, data, part), console.steps(f"training {method}") as on_step:
-        if ray is not None:
-            model = distributed.fit(
-                hasher,
-                dataset,
-                out,
-                split=part,
-                on_step=on_step,
-                address=ray,
-                workers=workers,
-                checkpoint=checkpoint,
-            )
-        else:
-            model = hasher.fit(
-                **data.fit_arguments(part),
-                neighbors=metrics,
-                checkpoint=checkpoint,
-                on_step=on_step,
-            )
-            model.save(out)
     rows = "all rows" if part is None else f"split {part}"
-    by = f"{method} ({model.card['chosen']})" if "chosen" in model.card else method
-    console.say(f"{model} trained by {by} on {rows} of {data!r}")
+    with rows_of_files(dataset, data, part):
+        if extends is not None:
+            by = ""
+            model = _extend(HashModel.load(extends), data, part, like, seed)
+        else:
+            name = method or "auto"
+            printed = None if as_printed is None else _printed(as_printed, name, data)
+            hasher = make_hasher(
+                name, config=config, settings=settings, printed=printed, n_bits=bits, seed=seed
+            )
+            check_installed(*hasher.libraries, *(() if ray is None else ("ray",)))
+            options: dict[str, Any] = {"checkpoint": checkpoint}
+            with console.steps(f"training {name}") as options["on_step"]:
+                if ray is None:
+                    options |= data.fit_arguments(part) | {"neighbors": _parse_neighbors(neighbors)}
+                    model = hasher.fit(**options)
+                else:
+                    options |= {"split": part, "address": ray, "workers": workers or _RAY_WORKERS}
+                    model = distributed.fit(hasher, dataset, out, **options)
+            by = f" by {name} ({model.card['chosen']})" if "chosen" in model.card else f" by {name}"
+    if part is not None and part != _TEST and _TEST in data.splits:
+        with rows_of_files(dataset, data, _TEST):
+            model = _calibrate(model, data.part(_TEST))
+    model.save(out)
+    console.say(f"{model} trained{by} on {rows} of {data!r}")
     console.say(f"written to {out}; try: crossbit evaluate {out} {dataset}")
 
 
-def _printed(experiment: str, method: str, layers: int, dataset: Path) -> dict[str, Any]:
+def _extend(
+    model: HashModel, data: Dataset, split: str | None, like: str | None, seed: int | None
+) -> HashModel:
+    """Let the new modalities of a data set join a model, and say how."""
+    rows = data.fit_arguments(split)
+    extended = extend(model, rows["views"], like=like, pairs=rows["pairs"], seed=seed or 0)
+    for modality, about in extended.card["extended"].items():
+        console.say(f"{modality}: {about}")
+    return extended
+
+
+def _calibrate(model: HashModel, test: Dataset) -> HashModel:
+    """Store from which distance on matches are weak, if enough rows tell it."""
+    if not test.aligned or len(test.views) < 2 or len(test) < weak.MIN_QUERIES:
+        return model
+    return weak.calibrate(model, test.views)
+
+
+def _list_methods() -> str:
+    """Return one line per method, the default first."""
+    names = sorted(HASHERS, key=lambda name: (name != "auto", name))
+    return "\n".join(f"  {name:<16}{HASHERS[name].title}" for name in names)
+
+
+# The methods are those that are installed, plug-ins included.
+_fit.__doc__ = f"{getdoc(_fit)}\n\nMethods:\n\n{_list_methods()}"
+
+
+def _printed(entry: str, method: str, data: Dataset) -> dict[str, Any]:
     """Return the fields that the paper prints, for the modalities of a data set."""
     kind = HASHERS[check_known(method, HASHERS, "method")]
-    names = list(Dataset.load(dataset, verify=False).views)
+    names = data.modalities
     if not issubclass(kind, MMNN) or len(names) < 2:
         raise DataError(
             "--as-printed has settings of mmnn and cmnn for data sets of two modalities; got"
             f" {method} and {names}"
         )
-    return kind.printed_fields(experiment, layers, (names[0], names[1]))
+    experiment, _, layers = entry.partition(":")
+    if layers not in ("", "1", "2"):
+        raise DataError(f"--as-printed takes EXPERIMENT or EXPERIMENT:LAYERS, got {entry!r}")
+    return kind.printed_fields(experiment, int(layers or 1), (names[0], names[1]))
 
 
 def _parse_neighbors(values: list[str] | None) -> NeighborsArgument | None:
@@ -179,39 +222,14 @@ def _parse_neighbors(values: list[str] | None) -> NeighborsArgument | None:
     return named
 
 
-@commands.command("extend")
-def _extend(
-    model: Annotated[Path, typer.Argument(help="Folder of the model.")],
-    dataset: DatasetFolder,
-    out: _ModelOut,
-    like: Annotated[
-        str | None,
-        typer.Option(help="Known modality to learn from.", show_default="all in the data set"),
-    ] = None,
-    replace: ReplaceOutput = False,
-) -> None:
-    """Let new modalities join a model; the codes of the others stay as they are.
-
-    The data set contains new modalities and known ones, linked by pairs or aligned rows.
-
-    For example:
-
-      crossbit extend text-model both-encoders --like text --out text-model-2
-    """
-    check_output(out, replace=replace)
-    data = Dataset.load(dataset)
-    extended = extend(HashModel.load(model), data.views, like=like, pairs=data.pairs or None)
-    extended.save(out)
-    for name, about in extended.card["extended"].items():
-        console.say(f"{name}: {about}")
-    console.say(f"{extended} written to {out}")
-
-
 @commands.command("tune")
 def _tune(
     dataset: DatasetFolder,
-    out: _SearchOut,
-    method: Method = "mmnn",
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", help="Folder of the search; the same command continues it."),
+    ],
+    method: Annotated[str, typer.Option(help="Method; 'crossbit fit --help' lists them.")] = "mmnn",
     bits: Bits = 32,
     trials: Annotated[
         int, typer.Option(min=1, help="Number of settings, including the default.")
@@ -221,7 +239,12 @@ def _tune(
     split: Annotated[
         str, typer.Option(help="Split to search on, or 'all'; never the test split.")
     ] = "train",
-    space: _SpaceFile = None,
+    space: Annotated[
+        Path | None,
+        typer.Option(
+            help="TOML file: FIELD = { low, high, log } or a list.", show_default="by the method"
+        ),
+    ] = None,
     settings: Fields = None,
     nested: Annotated[
         bool,
@@ -306,56 +329,3 @@ def _setting(trial: Trial) -> str:
         for name, value in trial.fields.items()
     }
     return "  ".join(f"{name} {value}" for name, value in values.items()) or "default"
-
-
-@commands.command("calibrate")
-def _calibrate(
-    model: Annotated[Path, typer.Argument(help="Model folder; the distances are added to it.")],
-    dataset: DatasetFolder,
-    split: Annotated[
-        str, typer.Option(help="Split with rows that were not trained on, or 'all'.")
-    ] = "test",
-    rate: Annotated[
-        float,
-        typer.Option(help="Share of real queries whose hits may all be weak, between 0 and 1."),
-    ] = weak.RATE,
-) -> None:
-    """Find the distances beyond which matches are weak, from held-out rows of a data set.
-
-    Row i of all modalities must be the same item. The codes of the model stay the same: a
-    collection can be calibrated by the folder of its model, such as photos/model/1.
-
-    For example:
-
-      crossbit calibrate toy-model toy
-      crossbit calibrate photos/model/1 photos-data --split dev --rate 0.1
-    """
-    data = Dataset.load(dataset)
-    rows = data if split == "all" else data.part(split)
-    with rows_of_files(dataset, data, None if rows is data else split):
-        calibrated = weak.calibrate(HashModel.load(model), rows.views, rate=rate)
-    calibrated.save(model)
-    table = console.table("direction", "weak beyond", "of bits", "held-out queries", left=1)
-    for (query, target), distance in weak.thresholds(calibrated).items():
-        facts = calibrated.card["weak"][query][target]
-        table.add_row(
-            f"{query} → {target}", str(distance), str(calibrated.n_bits), f"{facts['queries']:,}"
-        )
-    console.out.print(table)
-    console.say(f"written to {model}; searches mark weak hits, --min-similarity auto drops them")
-
-
-@commands.command("methods")
-def _methods() -> None:
-    """List the hashing methods, their supervision and the number of modalities they take."""
-    table = console.table("method", "supervision", "modalities", "", left=4, wrap=1)
-    for name, hasher in sorted(HASHERS.items()):
-        fewest, most = hasher.modalities
-        count = f"{fewest}–{most}"
-        if most is None:
-            count = f"{fewest} or more"
-        elif fewest == most:
-            count = str(fewest)
-        supervision = ", ".join(sorted(hasher.supervision)) or "none"
-        table.add_row(f"[bold]{name}[/bold]", supervision, count, hasher.title)
-    console.out.print(table)
