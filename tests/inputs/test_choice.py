@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from crossbit.inputs.choice import best_steps, choose_steps, mask_self_similarity
+from crossbit.inputs.choice import choose_steps, mask_self_similarity
 from crossbit.model import RBF
 from crossbit.model.layers import apply_layers
 
@@ -28,9 +28,8 @@ def test_rbf_features_are_chosen_where_classes_are_not_half_spaces() -> None:
     choice = choose_steps(X, T, seed=0)
     assert choice.best in choice.rbf
     assert len(choice.rbf) == 2
-    layers, name = best_steps(X, T, seed=0)
-    assert isinstance(layers[-1], RBF)
-    assert "rbf(120, " in name
+    assert isinstance(choice.best.layers[-1], RBF)
+    assert "rbf(120, " in choice.best.name
 
 
 def test_linear_features_are_chosen_where_they_suffice() -> None:
@@ -38,9 +37,9 @@ def test_linear_features_are_chosen_where_they_suffice() -> None:
     labels = np.arange(600) % 2
     X = random.normal(size=(600, 40))
     X[:, 0] += 2 * labels
-    layers, name = best_steps(X, one_hot(labels), seed=0)
-    assert "rbf" not in name
-    np.testing.assert_allclose(apply_layers(layers, X).mean(axis=0), 0, atol=1e-5)
+    best = choose_steps(X, one_hot(labels), seed=0).best
+    assert "rbf" not in best.name
+    np.testing.assert_allclose(apply_layers(best.layers, X).mean(axis=0), 0, atol=1e-5)
 
 
 def test_errors_are_ordered() -> None:
@@ -121,11 +120,11 @@ def test_degenerate_features(change: str) -> None:
         X[1:] = X[0]
     else:
         X = random.normal(size=(40, 500))
-    layers, _ = best_steps(X, one_hot(np.arange(40) % 2), seed=0)
-    assert np.isfinite(apply_layers(layers, X)).all()
+    best = choose_steps(X, one_hot(np.arange(40) % 2), seed=0).best
+    assert np.isfinite(apply_layers(best.layers, X)).all()
 
 
 def test_one_seed_gives_one_choice() -> None:
     X, T = rings(90)
-    first, second = (best_steps(X, T, seed=3) for _ in range(2))
-    assert first == second
+    first, second = (choose_steps(X, T, seed=3).best for _ in range(2))
+    assert (first.layers, first.name) == (second.layers, second.name)

@@ -1,14 +1,18 @@
 """Penalized logistic regression: against scikit-learn, and what each fit may see."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
 from crossbit.inputs import logistic
-from crossbit.inputs.logistic import ValidatedLogistic, fit_logistic, log_losses, make_folds
+from crossbit.inputs.logistic import (
+    Targets,
+    ValidatedLogistic,
+    fit_logistic,
+    log_losses,
+    make_folds,
+)
 from crossbit.linalg.pca import principal
 
 Floats = NDArray[np.float32]
@@ -23,10 +27,11 @@ def clouds(n: int, multi_label: bool, seed: int = 0) -> tuple[Floats, Floats]:
     return F.astype(np.float32), T
 
 
-def validate(F: Floats, T: Floats, folds: NDArray[np.int64], **options: Any) -> ValidatedLogistic:  # noqa: ANN401
+def validate(
+    F: Floats, T: Floats, folds: NDArray[np.int64], multi_label: bool, penalty: float = 1.0
+) -> ValidatedLogistic:
     *_, V = principal(F - F.mean(axis=0))
-    settings: dict[str, Any] = {"penalty": 1.0, "multi_label": False, "basis": lambda _: V}
-    return ValidatedLogistic(F, T, folds, **settings | options)
+    return ValidatedLogistic(F, Targets(T, folds, multi_label), penalty, lambda _: V)
 
 
 @pytest.mark.parametrize("multi_label", [False, True])
@@ -37,8 +42,8 @@ def test_the_minimum_is_that_of_scikit_learn(
     monkeypatch.setattr(logistic, "_STEPS", 1000)
     monkeypatch.setattr(logistic, "_TOLERANCE", 1e-6)
     F, T = clouds(150, multi_label)
-    fitted = validate(F, T, make_folds(T, 0, 3), penalty=5.0, multi_label=multi_label).fit()
-    scores = F @ fitted.weight + fitted.bias
+    layer, _ = validate(F, T, make_folds(T, 0, 3), multi_label, penalty=5.0).fit()
+    scores = layer(F)
     peer = LogisticRegression(C=1 / 5.0, tol=1e-8, max_iter=1000)
     if multi_label:
         expected = np.stack([peer.fit(F, t).decision_function(F) for t in T.T], axis=1)
@@ -58,10 +63,7 @@ def test_a_label_does_not_influence_the_scores_of_its_own_row(
     folds = make_folds(T, 0, 3)
     flipped = T.copy()
     flipped[7] = np.roll(T[7], 1)
-    before, after = (
-        validate(F, targets, folds, multi_label=multi_label).fit().scores
-        for targets in (T, flipped)
-    )
+    before, after = (validate(F, targets, folds, multi_label).fit()[1] for targets in (T, flipped))
     same_fold = folds == folds[7]
     np.testing.assert_array_equal(before[same_fold], after[same_fold])
     assert np.abs(before[~same_fold] - after[~same_fold]).max() > 1e-3
@@ -96,9 +98,9 @@ def test_folds_hold_equal_shares_of_every_class() -> None:
 @pytest.mark.parametrize("multi_label", [False, True])
 def test_several_binary_targets_of_kernel_features(multi_label: bool) -> None:
     F, T = clouds(300, multi_label)
-    weight, bias = fit_logistic(F, T, multi_label=multi_label, seed=0)
+    layer = fit_logistic(F, T, multi_label=multi_label, seed=0)
     new, expected = clouds(300, multi_label, seed=1)
-    scores = new @ weight + bias
+    scores = layer(new)
     if multi_label:
         assert ((scores > 0) == expected).mean() > 0.75
     else:
@@ -109,7 +111,6 @@ def test_constant_targets_and_features() -> None:
     F = np.ones((30, 4), np.float32)
     T = np.zeros((30, 2), np.float32)
     T[:, 1] = 1
-    weight, bias = fit_logistic(F, T, multi_label=True, seed=0)
-    scores = F @ weight + bias
+    scores = fit_logistic(F, T, multi_label=True, seed=0)(F)
     assert (scores[:, 0] < -3).all()
     assert (scores[:, 1] > 3).all()

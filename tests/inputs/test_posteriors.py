@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from crossbit.data import training_set
 from crossbit.errors import DataError, MissingExtraError
 from crossbit.inputs import posteriors
-from crossbit.inputs.logistic import make_folds
-from crossbit.inputs.posteriors import _Stacking, check_posteriors, fit_posteriors
+from crossbit.inputs.logistic import Targets, make_folds
+from crossbit.inputs.posteriors import _grow, _StackPart, check_posteriors, fit_posteriors
 from crossbit.model import HashModel
 from crossbit.model.layers import Affine, apply_layers
 
@@ -76,10 +76,10 @@ def test_trees_never_score_rows_they_have_seen() -> None:
     folds = make_folds(T, 0, 3)
     flipped = T.copy()
     flipped[7] = np.roll(T[7], 1)
-    nothing = [np.zeros_like(T)]
+    nothing = [_StackPart("nothing", [], np.zeros_like(T))]
     scores = []
     for targets in (T, flipped):
-        classifier = _Stacking(X, targets, folds, False).grow(nothing, seed=0)
+        classifier = _grow(X, Targets(targets, folds, False), nothing, seed=0)
         assert classifier is not None
         scores.append(classifier.scores)
     same_fold = folds == folds[7]

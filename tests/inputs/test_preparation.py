@@ -9,7 +9,7 @@ import pytest
 from crossbit import CCAITQ, DCH, LSH, MMNN, DataError, HashModel
 from crossbit.data import training_set
 from crossbit.inputs import prepare
-from crossbit.inputs.preparation import LazyRows
+from crossbit.inputs.steps import LazyRows
 from crossbit.model.layers import Standardize, apply_layers
 
 

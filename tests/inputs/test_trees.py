@@ -22,7 +22,7 @@ def expected_scores(
 
 def forest_of(X: Floats, T: Floats, multi_label: bool, n_trees: int = 7) -> Forest:
     trees = grow_trees(X, T, multi_label=multi_label, seed=3, n_trees=n_trees)
-    return join_trees(trees, prior=T.mean(axis=0), n_columns=X.shape[1], multi_label=multi_label)
+    return join_trees(trees, T, multi_label=multi_label)
 
 
 @pytest.mark.parametrize("multi_label", [False, True])

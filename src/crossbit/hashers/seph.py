@@ -13,7 +13,6 @@ from crossbit.hashers.base import Hasher, Run
 from crossbit.inputs.logistic import fit_logistic
 from crossbit.linalg import Floats, Matrix
 from crossbit.model.hashmodel import HashModel
-from crossbit.model.layers import Affine
 
 
 @dataclass(kw_only=True)
@@ -69,8 +68,7 @@ class SePH(Hasher):
             rows = position[view.rows]
             F = view.features[rows >= 0] + view.mean
             bits = H[rows[rows >= 0]] >= 0
-            weight, bias = fit_logistic(F, bits, multi_label=True, seed=self.seed)
-            encoders[name] = [Affine(weight, bias)]
+            encoders[name] = [fit_logistic(F, bits, multi_label=True, seed=self.seed)]
         return HashModel(encoders, self.n_bits)
 
     def _codes(self, G: Floats, random: np.random.Generator, run: Run) -> Floats:

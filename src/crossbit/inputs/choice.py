@@ -120,18 +120,6 @@ def choose_steps(X: NDArray[np.floating], T: Floats, *, seed: int) -> Preparatio
     return Preparations(powered, _rbf(linear, T, order))
 
 
-def best_steps(X: NDArray[np.floating], T: Floats, *, seed: int) -> tuple[list[Layer], str]:
-    """Return the layers and the name of the preparation with the least leave-one-out error.
-
-    Args:
-        X: Raw rows, shape (n, d).
-        T: Class membership, zeros and ones, shape (n, classes).
-        seed: Seed of the landmarks and samples.
-    """
-    best = choose_steps(X, T, seed=seed).best
-    return best.layers, best.name
-
-
 def _by_error(candidates: Sequence[Candidate]) -> list[Candidate]:
     return sorted(candidates, key=lambda candidate: candidate.error)
 

@@ -10,11 +10,10 @@ from crossbit.data.correspondence import group_rows
 from crossbit.data.sampling import hold_out
 from crossbit.data.training_set import TrainingSet
 from crossbit.errors import DataError
-from crossbit.inputs.steps import fit_steps
+from crossbit.inputs.steps import LazyRows, fit_steps
 from crossbit.linalg import Matrix
 from crossbit.linalg.cca import CCA, best_regularization
 from crossbit.metrics.counterparts import reciprocal_ranks
-from crossbit.model.layers import apply_layers
 
 MAX_AXES = 768
 """Principal axes of a modality that canonical correlations use."""
@@ -104,14 +103,11 @@ def choose_by_counterparts(data: TrainingSet, names: Sequence[str], seed: int) -
         items = {}
         for number, (name, bag) in enumerate(bags.items()):
             view = data.views[name]
-            present = data.present[name]
             used = np.unique(bag.rows[np.repeat(~held_out, bag.counts)])
             random = np.random.default_rng([seed, 2, number])
             layers = fit_steps(steps if name in names else scaled, view[used], random)
-            prepared = apply_layers(layers, view[present])
-            rows = np.full((len(view), prepared.shape[1]), np.nan)
-            rows[present] = prepared
-            items[name] = bag.means(rows)
+            rows = LazyRows(view, layers).load(data.present[name])
+            items[name] = bag.means(rows.astype(np.float64))
         ranks[steps] = search_regularization(items, held_out, start).ranks
     gain = ranks[curved] - ranks[scaled]
     clear = len(gain) > 1 and gain.mean() > gain.std() / np.sqrt(len(gain) - 1)

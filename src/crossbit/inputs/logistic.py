@@ -8,7 +8,7 @@ many steps on correlated features, and one regression per class where rows have 
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from crossbit._validation import check_installed
 from crossbit.linalg import Floats, Ints, Matrix
 from crossbit.linalg.ridge import Ridge
+from crossbit.model.layers import Affine
 
 _SHARES = (1.0, 0.25, 0.06, 0.015, 0.004, 0.001, 0.00025)  # of the largest penalty
 _SELECTION_ROWS = 250  # held-out rows that suffice to choose a penalty
@@ -41,10 +42,8 @@ def make_folds(T: Floats, seed: int, n_folds: int) -> Ints:
     return folds
 
 
-def fit_logistic(
-    F: NDArray[Any], T: NDArray[Any], *, multi_label: bool, seed: int
-) -> tuple[Matrix, Matrix]:
-    """Return weight, shape (m, classes), and bias of the regression with a validated penalty.
+def fit_logistic(F: NDArray[Any], T: NDArray[Any], *, multi_label: bool, seed: int) -> Affine:
+    """Return the scores of a regression with a validated penalty as a layer.
 
     Args:
         F: Features, shape (n, m).
@@ -55,30 +54,39 @@ def fit_logistic(
     Raises:
         MissingExtraError: scikit-learn is not installed.
     """
+    check_installed("sklearn")  # it brings SciPy
     F = np.asarray(F, np.float32)
     T = np.asarray(T, np.float32)
     ridge = Ridge(F, T)
     _, penalty = ridge.leave_one_out()
-    folds = make_folds(T, seed, 5)
-    fitted = ValidatedLogistic(
-        F, T, folds, penalty=penalty, multi_label=multi_label, basis=lambda _: ridge.directions
-    ).fit()
-    return fitted.weight, fitted.bias
+    targets = Targets(T, make_folds(T, seed, 5), multi_label)
+    layer, _ = ValidatedLogistic(F, targets, penalty, lambda _: ridge.directions).fit()
+    return layer
 
 
 @dataclass(frozen=True, eq=False)
-class CrossFit:
-    """A regression on all rows, and scores by regressions that each leave out one fold.
+class Targets:
+    """Classes that a classifier learns.
 
     Attributes:
-        weight: Shape (m, classes).
-        bias: Shape (classes,).
-        scores: Scores of each row by the regression that did not see it, shape (n, classes).
+        T: Class membership, zeros and ones, shape (n, classes).
+        folds: The fold of each row.
+        multi_label: Whether a row may have several classes.
     """
 
-    weight: Matrix
-    bias: Matrix
-    scores: Floats
+    T: Floats
+    folds: Ints
+    multi_label: bool
+
+    @property
+    def n_folds(self) -> int:
+        """Number of folds."""
+        return int(self.folds.max()) + 1
+
+    def loss(self, scores: NDArray[Any], rows: NDArray[np.bool_] | slice = slice(None)) -> float:
+        """Return the mean log-loss of the scores of some rows."""
+        losses, _ = log_losses(scores[rows], self.T[rows], multi_label=self.multi_label)
+        return float(losses.mean())
 
 
 @dataclass(eq=False)
@@ -87,10 +95,8 @@ class ValidatedLogistic:
 
     Args:
         F: Features, shape (n, m).
-        T: Class membership, zeros and ones, shape (n, classes).
-        folds: The fold of each row.
+        targets: Classes and folds of the rows.
         penalty: The largest penalty.
-        multi_label: Whether a row may have several classes.
         basis: From the rows that a fit may see, a mask, to uncorrelated combinations of the
             features to regress on, shape (m, k).
 
@@ -99,51 +105,49 @@ class ValidatedLogistic:
     """
 
     F: Floats
-    T: Floats
-    folds: Ints
-    _: KW_ONLY
+    targets: Targets
     penalty: float
-    multi_label: bool
     basis: Callable[[NDArray[np.bool_]], Matrix]
     loss: float = field(default=np.inf, init=False)
 
     def __post_init__(self) -> None:
-        """Choose the penalty."""
-        check_installed("sklearn")  # it brings SciPy
-        self._n_folds = int(self.folds.max()) + 1
-        # A few folds suffice to choose the penalty where there are many rows.
-        self._n_selection = min(self._n_folds, -(-_SELECTION_ROWS * self._n_folds // len(self.F)))
-        self._scores = np.empty_like(self.T)
-        self._select()
-
-    def _select(self) -> None:
+        """Choose the penalty on a few folds, which suffice where there are many rows."""
+        n_folds = self.targets.n_folds
+        self._n_selection = min(n_folds, -(-_SELECTION_ROWS * n_folds // len(self.F)))
+        self._scores = np.empty_like(self.targets.T)
         penalties = [self.penalty * share for share in _SHARES]
-        fits = [self._fit(self.folds != k) for k in range(self._n_selection)]
-        rows = self.folds < self._n_selection
-        scores = np.empty_like(self.T)
+        fits = [self._leave_out(k) for k in range(self._n_selection)]
+        rows = self.targets.folds < self._n_selection
+        scores = np.empty_like(self.targets.T)
         paths = [fit.path(penalties) for fit in fits]
         for number, coefficients in enumerate(zip(*paths, strict=True)):
             for fit, x in zip(fits, coefficients, strict=True):
                 scores[~fit.seen] = fit.predict(x)
-            losses, _ = log_losses(scores[rows], self.T[rows], multi_label=self.multi_label)
-            if not losses.mean() < self.loss:
+            loss = self.targets.loss(scores, rows)
+            if not loss < self.loss:
                 break
-            self.loss = float(losses.mean())
+            self.loss = loss
             self._scores[rows] = scores[rows]
             self._chosen = penalties[: number + 1]
 
-    def fit(self) -> CrossFit:
-        """Fit the other folds and all rows at the chosen penalty."""
-        for k in range(self._n_selection, self._n_folds):
-            fit = self._fit(self.folds != k)
+    def fit(self) -> tuple[Affine, Floats]:
+        """Fit the other folds and all rows at the chosen penalty.
+
+        Returns:
+            The regression on all rows, and scores of each row by the regression that did not see
+            it, shape (n, classes).
+        """
+        for k in range(self._n_selection, self.targets.n_folds):
+            fit = self._leave_out(k)
             *_, x = fit.path(self._chosen)
             self._scores[~fit.seen] = fit.predict(x)
-        fit = self._fit(np.ones(len(self.T), np.bool_))
+        fit = self._leave_out(-1)
         *_, x = fit.path(self._chosen)
-        return CrossFit(*fit.in_features(x), self._scores)
+        return fit.layer(x), self._scores
 
-    def _fit(self, seen: NDArray[np.bool_]) -> "_Fit":
-        return _Fit(self.F, self.T, seen, self.basis(seen), self.penalty, self.multi_label)
+    def _leave_out(self, fold: int) -> "_Fit":
+        seen = self.targets.folds != fold
+        return _Fit(self.F, self.targets, seen, self.basis(seen), self.penalty)
 
 
 class _Fit:
@@ -154,73 +158,68 @@ class _Fit:
 
     Args:
         F: Features of all rows, shape (n, m).
-        T: Class membership of all rows.
+        targets: Classes of all rows.
         seen: Which rows it sees.
         basis: $B$: uncorrelated combinations of the features, shape (m, k).
         penalty: $\lambda$, the largest penalty.
-        multi_label: Whether a row may have several classes.
     """
 
     def __init__(
-        self,
-        F: Floats,
-        T: Floats,
-        seen: NDArray[np.bool_],
-        basis: Matrix,
-        penalty: float,
-        multi_label: bool,
+        self, F: Floats, targets: Targets, seen: NDArray[np.bool_], basis: Matrix, penalty: float
     ) -> None:
         self.seen = seen
+        self._targets = targets
         self._mean = F.mean(axis=0, dtype=np.float64)
         Z = (F - self._mean.astype(np.float32)) @ basis.astype(np.float32)
         squares = np.square(Z).sum(axis=0, dtype=np.float64)
         significant = squares > _NEGLIGIBLE * penalty
         self._scale = np.sqrt(len(F) / (squares[significant] + penalty))
         self._basis = basis[:, significant] * self._scale
-        Z = Z[:, significant] * self._scale.astype(np.float32)
-        self._seen_rows = Z[seen]
-        self._held_out_rows = Z[~seen]
-        self._T = T[seen]
-        self._multi_label = multi_label
+        self._Z = Z[:, significant] * self._scale.astype(np.float32)
 
     def path(self, penalties: Iterable[float]) -> Iterator[Matrix]:
         """Yield the coefficients at each penalty, each from the ones before; biases come last."""
         from scipy.optimize import minimize
 
-        n, n_classes = self._T.shape
-        share = np.clip(self._T.mean(axis=0, dtype=np.float64), 0.5 / n, 1 - 0.5 / n)
-        x = np.zeros((len(self._scale) + 1, n_classes))
-        x[-1] = np.log(share / (1 - share)) if self._multi_label else np.log(share)
+        Z, T, multi_label = (
+            self._Z[self.seen],
+            self._targets.T[self.seen],
+            self._targets.multi_label,
+        )
+        n = len(T)
+        share = np.clip(T.mean(axis=0, dtype=np.float64), 0.5 / n, 1 - 0.5 / n)
+        x = np.zeros((len(self._scale) + 1, T.shape[1]))
+        x[-1] = np.log(share / (1 - share)) if multi_label else np.log(share)
+
+        def objective(flat: Matrix, penalty: float) -> tuple[float, Matrix]:
+            """Value and gradient per row."""
+            x = flat.reshape(-1, T.shape[1])
+            losses, slope = log_losses(_scores(Z, x), T, multi_label=multi_label)
+            penalized = penalty * np.square(self._scale)[:, None] * x[:-1]
+            value = float(losses.sum(dtype=np.float64)) + 0.5 * float(np.vdot(penalized, x[:-1]))
+            gradient = np.vstack([Z.T @ slope + penalized, slope.sum(axis=0, dtype=np.float64)])
+            return value / n, gradient.ravel() / n
+
         for penalty in penalties:
             result = minimize(
-                self._objective,
+                objective,
                 x.ravel(),
-                args=(penalty,),
+                (penalty,),
+                "L-BFGS-B",
                 jac=True,
-                method="L-BFGS-B",
                 options={"maxiter": _STEPS, "gtol": _TOLERANCE},
             )
             x = result.x.reshape(x.shape)
             yield x
 
-    def _objective(self, flat: Matrix, penalty: float) -> tuple[float, Matrix]:
-        """Value and gradient per row."""
-        Z = self._seen_rows
-        x = flat.reshape(-1, self._T.shape[1])
-        losses, slope = log_losses(_scores(Z, x), self._T, multi_label=self._multi_label)
-        penalized = penalty * np.square(self._scale)[:, None] * x[:-1]
-        value = float(losses.sum(dtype=np.float64)) + 0.5 * float(np.vdot(penalized, x[:-1]))
-        gradient = np.vstack([Z.T @ slope + penalized, slope.sum(axis=0, dtype=np.float64)])
-        return value / len(Z), gradient.ravel() / len(Z)
-
     def predict(self, x: Matrix) -> Floats:
         """Scores of the rows that it does not see."""
-        return _scores(self._held_out_rows, x)
+        return _scores(self._Z[~self.seen], x)
 
-    def in_features(self, x: Matrix) -> tuple[Matrix, Matrix]:
-        """Weight and bias of the features as they are."""
+    def layer(self, x: Matrix) -> Affine:
+        """The regression on the features as they are."""
         weight = self._basis @ x[:-1]
-        return weight, x[-1] - self._mean @ weight
+        return Affine(weight, x[-1] - self._mean @ weight)
 
 
 def _scores(Z: Floats, x: Matrix) -> Floats:

@@ -9,20 +9,20 @@ the regressions on all rows, and of the trees of all folds.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crossbit._validation import check_installed
-from crossbit.data.labels import is_known
+from crossbit.data.labels import class_sizes, is_known
 from crossbit.data.training_set import TrainingSet
 from crossbit.errors import DataError
 from crossbit.inputs.choice import Candidate, choose_steps
-from crossbit.inputs.logistic import ValidatedLogistic, log_losses, make_folds
+from crossbit.inputs.logistic import Targets, ValidatedLogistic, log_losses, make_folds
 from crossbit.inputs.trees import Tree, grow_trees, join_trees
 from crossbit.linalg import Floats, Ints, Matrix
-from crossbit.model.ensemble import Forest, Parallel
+from crossbit.model.ensemble import Parallel
 from crossbit.model.layers import Affine, Layer, Softmax, Standardize, Tanh, apply_layers
 
 _MIN_ROWS = 20
@@ -73,8 +73,7 @@ def check_posteriors(data: TrainingSet) -> str | None:
         n = int(known.sum())
         if n < _MIN_ROWS:
             return f"view {name!r} has {n} labeled rows, fewer than {_MIN_ROWS}"
-        used = labels[known]
-        n_classes = int(used.any(axis=0).sum()) if labels.ndim == 2 else len(np.unique(used))
+        n_classes = int(np.count_nonzero(class_sizes(labels[known])))
         if n_classes < 2:
             return f"the labels of view {name!r} have one class only"
         sample = _sample_size(n, view.shape[1], n_classes)
@@ -106,8 +105,13 @@ def fit_posteriors(data: TrainingSet, seed: int) -> Posteriors:
     if reason := check_posteriors(data):
         raise DataError(f"posteriors cannot be fitted: {reason}")
     check_installed("sklearn")
-    multi_label = next(iter(data.labels.values())).ndim == 2
     classes, targets = _targets(data)
+    multi_label = next(iter(data.labels.values())).ndim == 2
+    # From scores to probabilities: the softmax, or the sigmoid of each score.
+    squash: list[Layer] = [Softmax()]
+    if multi_label:
+        half = np.full(len(classes), 2.0)
+        squash = [Tanh(0.5), Standardize(-half / 2, half)]
     result = Posteriors({}, {}, classes, multi_label, {})
     for number, (name, view) in enumerate(data.views.items()):
         T = targets[name]
@@ -115,30 +119,21 @@ def fit_posteriors(data: TrainingSet, seed: int) -> Posteriors:
         random = np.random.default_rng([seed, number])
         size = _sample_size(len(known), view.shape[1], T.shape[1])
         sample = np.sort(random.permutation(known)[:size])
-        X = np.asarray(view[sample], np.float32)
         own_seed = int(random.integers(2**31))
-        stack = _fit_stack(X, T[sample], multi_label=multi_label, seed=own_seed)
-        squash = _squash(multi_label, len(classes))
-        layers = [*stack.layers, *squash]
-        rows = np.full_like(T, np.nan)
-        rows[sample] = apply_layers(squash, stack.scores)
+        folds = make_folds(T[sample], own_seed, 5 if len(sample) < 1500 else 4)
+        own = Targets(T[sample], folds, multi_label)
+        stack = _fit_stack(np.asarray(view[sample], np.float32), own, own_seed)
+        result.layers[name] = [*stack.layers, *squash]
+        result.rows[name] = np.full_like(T, np.nan)
+        result.rows[name][sample] = apply_layers(squash, stack.scores)
         rest = np.setdiff1d(np.flatnonzero(data.present[name]), sample)
         if len(rest):
-            rows[rest] = apply_layers(layers, view[rest])
-        result.layers[name] = layers
-        result.rows[name] = rows
-        losses, _ = log_losses(stack.scores, T[sample], multi_label=multi_label)
+            result.rows[name][rest] = apply_layers(result.layers[name], view[rest])
+        loss = own.loss(stack.scores)
         result.summary[name] = (
-            f"posteriors of {len(classes)} classes from {stack.name}, loss {losses.mean():.3f}"
+            f"posteriors of {len(classes)} classes from {stack.name}, loss {loss:.3f}"
         )
     return result
-
-
-def _squash(multi_label: bool, n_classes: int) -> list[Layer]:
-    """From scores to probabilities: the softmax, or the sigmoid of each score."""
-    if not multi_label:
-        return [Softmax()]
-    return [Tanh(0.5), Standardize(np.full(n_classes, -1.0), np.full(n_classes, 2.0))]
 
 
 def _targets(data: TrainingSet) -> tuple[Ints, dict[str, Floats]]:
@@ -169,148 +164,101 @@ class _StackPart:
     scores: Floats
 
 
-def _fit_stack(X: Floats, T: Floats, *, multi_label: bool, seed: int) -> _StackPart:
+def _fit_stack(X: Floats, targets: Targets, seed: int) -> _StackPart:
     """Fit all kinds of classifier and join those that help.
 
     Args:
         X: Rows, shape (n, d).
-        T: Class membership, zeros and ones, shape (n, classes).
-        multi_label: Whether a row may have several classes.
-        seed: Seed of landmarks, folds and trees.
+        targets: Their classes.
+        seed: Seed of landmarks and trees.
     """
-    task = _Stacking(X, T, make_folds(T, seed, 5 if len(X) < 1500 else 4), multi_label)
-    choice = choose_steps(X, T, seed=seed)
-    fitted = [task.regress(choice.linear)]
-    if task.loss(fitted[0].scores) > _SOLVED:
+    choice = choose_steps(X, targets.T, seed=seed)
+    fitted = [_regress(choice.linear, targets)]
+    if targets.loss(fitted[0].scores) > _SOLVED:
         if choice.rbf:
-            fitted.append(task.regress(choice.rbf))
-        if (trees := task.grow([each.scores for each in fitted], seed)) is not None:
+            fitted.append(_regress(choice.rbf, targets))
+        if (trees := _grow(X, targets, fitted, seed)) is not None:
             fitted.append(trees)
-    weights = task.weigh([each.scores for each in fitted])
-    used = np.flatnonzero(weights >= _MIN_WEIGHT * weights.sum())
-    fitted = [fitted[number] for number in used]
-    return _join(fitted, task.weigh([each.scores for each in fitted]))
-
-
-def _join(classifiers: Sequence[_StackPart], weights: Matrix) -> _StackPart:
-    """Add up the weighted scores of classifiers."""
-    n_classes = classifiers[0].scores.shape[1]
+    every = slice(None)
+    weights = _weigh([each.scores for each in fitted], targets, every)
+    fitted = [fitted[number] for number in np.flatnonzero(_is_used(weights))]
+    weights = _weigh([each.scores for each in fitted], targets, every)
+    n_classes = targets.T.shape[1]
     weighted = Affine(np.kron(weights[:, None], np.eye(n_classes)), np.zeros(n_classes))
-    layers = classifiers[0].layers
-    if len(classifiers) > 1:
-        layers = [Parallel(tuple(tuple(each.layers) for each in classifiers))]
-    scores = np.tensordot(weights, [each.scores for each in classifiers], axes=1)
-    name = " & ".join(
-        f"{weight:.2f} {each.name}" for weight, each in zip(weights, classifiers, strict=True)
-    )
-    return _StackPart(name, [*layers, weighted], scores.astype(np.float32))
+    layers = fitted[0].layers
+    if len(fitted) > 1:
+        layers = [Parallel(tuple(tuple(each.layers) for each in fitted))]
+    scores = np.tensordot(weights, [each.scores for each in fitted], axes=1)
+    names = [f"{weight:.2f} {each.name}" for weight, each in zip(weights, fitted, strict=True)]
+    return _StackPart(" & ".join(names), [*layers, weighted], scores.astype(np.float32))
 
 
-@dataclass(frozen=True, eq=False)
-class _Stacking:
-    """Rows and classes that classifiers learn.
+def _regress(candidates: Sequence[Candidate], targets: Targets) -> _StackPart:
+    """Logistic regression on the features with the least log-loss of held-out rows."""
+    validated = [
+        ValidatedLogistic(each.features, targets, each.penalty, each.basis) for each in candidates
+    ]
+    best = int(np.argmin([each.loss for each in validated]))
+    regression, scores = validated[best].fit()
+    return _StackPart(candidates[best].name, [*candidates[best].layers, regression], scores)
 
-    Attributes:
-        X: Rows, shape (n, d).
-        T: Class membership, zeros and ones, shape (n, classes).
-        folds: The fold of each row.
-        multi_label: Whether a row may have several classes.
-    """
 
-    X: Floats
-    T: Floats
-    folds: Ints
-    multi_label: bool
-
-    def loss(self, scores: Floats) -> float:
-        """Mean log-loss."""
-        losses, _ = log_losses(scores, self.T, multi_label=self.multi_label)
-        return float(losses.mean())
-
-    def regress(self, candidates: Sequence[Candidate]) -> _StackPart:
-        """Logistic regression on the features with the least log-loss of held-out rows."""
-        validated = [
-            ValidatedLogistic(
-                prepared.features,
-                self.T,
-                self.folds,
-                penalty=prepared.penalty,
-                multi_label=self.multi_label,
-                basis=prepared.basis,
-            )
-            for prepared in candidates
-        ]
-        best = int(np.argmin([each.loss for each in validated]))
-        fitted = validated[best].fit()
-        layers = [*candidates[best].layers, Affine(fitted.weight, fitted.bias)]
-        return _StackPart(candidates[best].name, layers, fitted.scores)
-
-    def grow(self, others: Sequence[Floats], seed: int) -> _StackPart | None:
-        """Grow trees on rows of moderate number; None if they add nothing to the others.
-
-        Args:
-            others: Out-of-fold scores of the other classifiers.
-            seed: Seed of the trees.
-        """
-        n_folds = int(self.folds.max()) + 1
-        layer = Standardize.fit(self.X)  # scikit-learn does not split columns of tiny scale
-        X = layer(self.X)
-        sample = np.random.default_rng(seed).permutation(len(X)) < _TREE_ROWS
-        n_rows = int(sample.sum())
-        n_trees = int(np.clip(_TREES_BY_ROWS // n_rows, *_TREES))
-        n_values = n_rows / 2 * n_trees * n_folds * self.T.shape[1]
-        min_leaf = max(2, int(n_values / _LEAF_VALUES))
-        scores = np.empty_like(self.T)
-        trees: list[Tree] = []
-        for k in range(n_folds):
-            held_out = self.folds == k
-            seen = sample & ~held_out
-            grown = grow_trees(
-                X[seen],
-                self.T[seen],
-                multi_label=self.multi_label,
-                seed=seed + k,
-                n_trees=n_trees,
-                min_leaf=min_leaf,
-            )
-            scores[held_out] = self._join_trees(grown, seen)(X[held_out])
-            if k == 0 and not self._is_used(others, scores, held_out):
-                return None
-            trees += grown[::2]  # half of them, over all folds, are still more than one fold has
-        forest = self._join_trees(trees, slice(None))
-        return _StackPart(f"{len(trees)} trees", [layer, forest], scores)
-
-    def _join_trees(self, trees: Sequence[Tree], seen: slice | NDArray[np.bool_]) -> Forest:
-        return join_trees(
-            trees,
-            prior=self.T[seen].mean(axis=0),
-            n_columns=self.X.shape[1],
-            multi_label=self.multi_label,
+def _grow(
+    X: Floats, targets: Targets, others: Sequence[_StackPart], seed: int
+) -> _StackPart | None:
+    """Grow trees on rows of moderate number; None if they add nothing to the others."""
+    T, multi_label = targets.T, targets.multi_label
+    layer = Standardize.fit(X)  # scikit-learn does not split columns of tiny scale
+    X = layer(X)
+    sample = np.random.default_rng(seed).permutation(len(X)) < _TREE_ROWS
+    n_rows = int(sample.sum())
+    n_trees = int(np.clip(_TREES_BY_ROWS // n_rows, *_TREES))
+    n_values = n_rows / 2 * n_trees * targets.n_folds * T.shape[1]
+    min_leaf = max(2, int(n_values / _LEAF_VALUES))
+    scores = np.empty_like(T)
+    trees: list[Tree] = []
+    for k in range(targets.n_folds):
+        held_out = targets.folds == k
+        seen = sample & ~held_out
+        grown = grow_trees(
+            X[seen],
+            T[seen],
+            multi_label=multi_label,
+            seed=seed + k,
+            n_trees=n_trees,
+            min_leaf=min_leaf,
         )
+        scores[held_out] = join_trees(grown, T[seen], multi_label=multi_label)(X[held_out])
+        every = [*(each.scores for each in others), scores]
+        if k == 0 and not _is_used(_weigh(every, targets, held_out))[-1]:
+            return None
+        trees += grown[::2]  # half of them, over all folds, are still more than one fold has
+    forest = join_trees(trees, T, multi_label=multi_label)
+    return _StackPart(f"{len(trees)} trees", [layer, forest], scores)
 
-    def _is_used(self, others: Sequence[Floats], scores: Floats, rows: NDArray[np.bool_]) -> bool:
-        """Whether the classifier gets a weight in the sum with the others, on some rows."""
-        parts = [part[rows] for part in [*others, scores]]
-        weights = replace(self, T=self.T[rows]).weigh(parts)
-        return bool(weights[-1] >= _MIN_WEIGHT * weights.sum())
 
-    def weigh(self, scores: Sequence[Floats]) -> Matrix:
-        r"""Return weights $w \ge 0$ whose weighted sum of scores has the least log-loss.
+def _weigh(scores: Sequence[Floats], targets: Targets, rows: NDArray[np.bool_] | slice) -> Matrix:
+    r"""Return weights $w \ge 0$ whose weighted sum of scores has the least log-loss on some rows.
 
-        A penalty $\|w - 1/k\|^2$ for $k$ classifiers keeps weights moderate where rows are few.
-        """
-        from scipy.optimize import minimize
+    A penalty $\|w - 1/k\|^2$ for $k$ classifiers keeps weights moderate where rows are few.
+    """
+    from scipy.optimize import minimize
 
-        stacked = np.stack(scores).astype(np.float64)
-        equal = np.full(len(scores), 1 / len(scores))
+    stacked = np.stack([own[rows] for own in scores]).astype(np.float64)
+    equal = np.full(len(scores), 1 / len(scores))
 
-        def objective(w: Matrix) -> tuple[float, Matrix]:
-            total = np.tensordot(w, stacked, axes=1)
-            losses, slope = log_losses(total, self.T, multi_label=self.multi_label)
-            value = float(losses.sum()) + _WEIGHT_PRIOR * np.square(w - equal).sum()
-            gradient = np.tensordot(stacked, slope, axes=2) + 2 * _WEIGHT_PRIOR * (w - equal)
-            return value, gradient
+    def objective(w: Matrix) -> tuple[float, Matrix]:
+        total = np.tensordot(w, stacked, axes=1)
+        losses, slope = log_losses(total, targets.T[rows], multi_label=targets.multi_label)
+        value = float(losses.sum()) + _WEIGHT_PRIOR * np.square(w - equal).sum()
+        gradient = np.tensordot(stacked, slope, axes=2) + 2 * _WEIGHT_PRIOR * (w - equal)
+        return value, gradient
 
-        bounds = [(0, None)] * len(scores)
-        result = minimize(objective, equal, jac=True, method="L-BFGS-B", bounds=bounds)
-        return np.asarray(result.x)
+    bounds = [(0, None)] * len(scores)
+    result = minimize(objective, equal, jac=True, method="L-BFGS-B", bounds=bounds)
+    return np.asarray(result.x)
+
+
+def _is_used(weights: Matrix) -> NDArray[np.bool_]:
+    """Return which classifiers have a share of the weights that is worth their time."""
+    return np.asarray(weights >= _MIN_WEIGHT * weights.sum())

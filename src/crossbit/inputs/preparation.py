@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from crossbit.data.labels import is_known
 from crossbit.data.training_set import TrainingSet
 from crossbit.errors import DataError
-from crossbit.inputs.choice import best_steps
+from crossbit.inputs.choice import Candidate, choose_steps
 from crossbit.inputs.counterparts import choose_by_counterparts
 from crossbit.inputs.posteriors import Posteriors, fit_posteriors
-from crossbit.inputs.steps import fit_steps
+from crossbit.inputs.steps import LazyRows, fit_steps
 from crossbit.model.hashmodel import HashModel
-from crossbit.model.layers import Layer, apply_layers
+from crossbit.model.layers import Layer
 
 Inputs: TypeAlias = str | Mapping[str, str]
 """``"none"``, steps joined by ``+``, ``"auto"`` or ``"posteriors"``; or modality → one of them."""
@@ -73,9 +73,9 @@ def prepare(
                 f"inputs of {name!r}: {inputs[name]!r} needs rows of numbers, shape (n, d), got"
                 f" {view.shape}; set inputs to 'none' for this modality"
             )
-    if lazy and (chosen := {"auto", "posteriors"} & set(inputs.values())):
+    if lazy and (eager := {"auto", "posteriors"} & set(inputs.values())):
         raise DataError(
-            f"inputs={sorted(chosen)[0]!r} needs all rows in memory; use fixed steps, such as"
+            f"inputs={sorted(eager)[0]!r} needs all rows in memory; use fixed steps, such as"
             " 'standardize', with online training"
         )
     prepared = Preparation(data, {name: [] for name in data.views}, {})
@@ -84,47 +84,46 @@ def prepare(
     views: dict[str, Any] = dict(prepared.data.views)
     layers = dict(prepared.layers)
     summary = dict(prepared.summary)
-    labeled = [name for name in data.labels if _has_classes(data, name)]
-    unlabeled = [name for name in data.views if inputs[name] == "auto" and name not in labeled]
-    by_counterparts = choose_by_counterparts(data, unlabeled, seed) if unlabeled else ""
+    chosen = [name for name in data.views if inputs[name] == "auto"]
+    labeled = {
+        name: labels
+        for name, labels in data.labels_present().items()
+        if name in chosen and len(np.unique(labels[is_known(labels)], axis=0)) > 1
+    }
+    steps = dict(inputs)
+    if unlabeled := [name for name in chosen if name not in labeled]:
+        steps |= dict.fromkeys(unlabeled, choose_by_counterparts(data, unlabeled, seed))
     for number, (name, view) in enumerate(data.views.items()):
         if inputs[name] in ("none", "posteriors"):
             continue
         random = np.random.default_rng([seed, 2, number])
-        if inputs[name] == "auto" and name in labeled:
-            layers[name], summary[name] = _fit_by_labels(data, name, seed, random)
+        present = data.present[name]
+        if name in labeled:
+            best = _choose_by_labels(view, labeled[name], seed, random)
+            layers[name], summary[name] = best.layers, best.name
         else:
-            summary[name] = by_counterparts if inputs[name] == "auto" else inputs[name]
             # A view without absent rows is not copied: only a sample of it is read.
-            present = data.present[name]
             rows = view if present.all() else view[present]
-            layers[name] = fit_steps(summary[name], rows, random)
-        views[name] = LazyRows(view, layers[name])
-        if not lazy:
-            views[name] = views[name].load(data.present[name])
+            layers[name], summary[name] = fit_steps(steps[name], rows, random), steps[name]
+        prepared_rows = LazyRows(view, layers[name])
+        views[name] = prepared_rows if lazy else prepared_rows.load(present)
     return Preparation(replace(prepared.data, views=views), layers, summary)
 
 
-def _has_classes(data: TrainingSet, name: str) -> bool:
-    """Whether the labels of a modality have two classes or more."""
-    labels = data.labels[name][is_known(data.labels[name]) & data.present[name]]
-    return len(np.unique(labels, axis=0)) > 1
-
-
-def _fit_by_labels(
-    data: TrainingSet, name: str, seed: int, random: np.random.Generator
-) -> tuple[list[Layer], str]:
-    """Return the layers and the name of the inputs from which ridge regression finds classes best.
+def _choose_by_labels(
+    view: NDArray[Any], labels: NDArray[Any], seed: int, random: np.random.Generator
+) -> Candidate:
+    """Return the inputs from which ridge regression finds classes best.
 
     Of many labeled rows, a random sample decides.
     """
-    known = np.flatnonzero(is_known(data.labels[name]) & data.present[name])
+    known = np.flatnonzero(is_known(labels))
     if len(known) > _MAX_LABELED:
         known = np.sort(random.choice(known, _MAX_LABELED, replace=False))
-    labels = data.labels[name][known]
+    labels = labels[known]
     member = labels if labels.ndim == 2 else labels[:, None] == np.unique(labels)
-    X = np.asarray(data.views[name][known], np.float32)
-    return best_steps(X, member.astype(np.float32), seed=seed)
+    X = np.asarray(view[known], np.float32)
+    return choose_steps(X, member.astype(np.float32), seed=seed).best
 
 
 def _only(data: TrainingSet, names: Sequence[str]) -> TrainingSet:
@@ -157,43 +156,3 @@ def prepare_posteriors(data: TrainingSet, posteriors: Posteriors) -> Preparation
         views[name] = LazyRows(rows, further).load(present)
     prepared = replace(data, views=views, posteriors=dict(posteriors.rows))
     return Preparation(prepared, layers, dict(posteriors.summary))
-
-
-class LazyRows:
-    """Rows of a view that are prepared when they are read.
-
-    Args:
-        view: Raw rows, possibly on disk.
-        layers: Layers that prepare them.
-    """
-
-    def __init__(self, view: NDArray[Any], layers: Sequence[Layer]) -> None:
-        self._view = view
-        self._layers = layers
-        width = next(
-            (width for layer in reversed(layers) if (width := layer.widths()[1])), view.shape[1]
-        )
-        self.shape = (len(view), width)
-        self.size = len(view) * width
-        self.ndim = 2
-        self.dtype = np.dtype(np.float32)
-
-    def __len__(self) -> int:
-        """Number of rows."""
-        return len(self._view)
-
-    def __getitem__(self, rows: Any) -> NDArray[np.float32]:  # noqa: ANN401 - any index of rows
-        """Prepare some rows."""
-        return apply_layers(self._layers, self._view[rows])
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:  # noqa: ANN401
-        """Prepare all rows."""
-        return self[:].astype(dtype or self.dtype, copy=False)
-
-    def load(self, present: NDArray[np.bool_]) -> NDArray[np.float32]:
-        """Prepare all rows; absent ones are NaN."""
-        if present.all():
-            return apply_layers(self._layers, self._view)
-        rows = np.full(self.shape, np.nan, np.float32)
-        rows[present] = self[present]
-        return rows

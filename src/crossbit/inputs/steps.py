@@ -8,7 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbit.errors import DataError
-from crossbit.model.layers import RBF, Affine, Layer, Normalize, Power, Rows, Standardize
+from crossbit.model.layers import (
+    RBF,
+    Affine,
+    Layer,
+    Normalize,
+    Power,
+    Rows,
+    Standardize,
+    apply_layers,
+)
 
 _STEP = re.compile(r"(\w+)(?:\(([^()]*)\))?")
 _SAMPLE = 20_000  # rows used to estimate means and scales
@@ -28,6 +37,9 @@ KNOWN = {
     "rbf": "RBF features: rbf, rbf(landmarks) or rbf(landmarks, scale)",
 }
 """Steps of `fit_steps`; several are joined by ``+``, such as ``"sqrt+standardize"``."""
+
+
+_FIXED: dict[str, Layer] = {"unit": Normalize(2), "l1": Normalize(1), "sqrt": Power(0.5)}
 
 
 def fit_steps(steps: str, X: NDArray[np.floating], random: np.random.Generator) -> list[Layer]:
@@ -66,13 +78,9 @@ def _parse(step: str, steps: str) -> tuple[str, list[float]]:
 def _fit_step(
     name: str, arguments: Sequence[float], X: Rows, random: np.random.Generator
 ) -> list[Layer]:
+    if name in _FIXED:
+        return [_FIXED[name]]
     match name:
-        case "unit":
-            return [Normalize(2)]
-        case "l1":
-            return [Normalize(1)]
-        case "sqrt":
-            return [Power(0.5)]
         case "standardize":
             return [Standardize.fit(X)]
         case "center":
@@ -114,3 +122,43 @@ def squared_distances(A: NDArray[Any], B: NDArray[Any]) -> NDArray[Any]:
     """Return the squared Euclidean distances of all pairs of rows."""
     squares = np.square(A).sum(axis=1)[:, None] + np.square(B).sum(axis=1) - 2 * A @ B.T
     return np.asarray(np.maximum(squares, 0, out=squares))
+
+
+class LazyRows:
+    """Rows of a view that are prepared when they are read.
+
+    Args:
+        view: Raw rows, possibly on disk.
+        layers: Layers that prepare them.
+    """
+
+    def __init__(self, view: NDArray[Any], layers: Sequence[Layer]) -> None:
+        self._view = view
+        self._layers = layers
+        width = next(
+            (width for layer in reversed(layers) if (width := layer.widths()[1])), view.shape[1]
+        )
+        self.shape = (len(view), width)
+        self.size = len(view) * width
+        self.ndim = 2
+        self.dtype = np.dtype(np.float32)
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return len(self._view)
+
+    def __getitem__(self, rows: Any) -> NDArray[np.float32]:  # noqa: ANN401 - any index of rows
+        """Prepare some rows."""
+        return apply_layers(self._layers, self._view[rows])
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:  # noqa: ANN401
+        """Prepare all rows."""
+        return self[:].astype(dtype or self.dtype, copy=False)
+
+    def load(self, present: NDArray[np.bool_]) -> NDArray[np.float32]:
+        """Prepare all rows; absent ones are NaN."""
+        if present.all():
+            return apply_layers(self._layers, self._view)
+        rows = np.full(self.shape, np.nan, np.float32)
+        rows[present] = self[present]
+        return rows

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from crossbit.linalg import Floats, Ints, Matrix
+from crossbit.linalg import Floats, Matrix
 from crossbit.model.ensemble import Forest
 
 
@@ -13,17 +13,11 @@ class Tree(NamedTuple):
     """A decision tree: rows whose value is at most the threshold go left.
 
     Attributes:
-        left: Node for smaller values; a leaf has −1.
-        right: Node for larger values.
-        column: Column that each node compares.
-        threshold: What it is compared with.
+        nodes: The tree of scikit-learn.
         shares: Share of each class among the training rows of a node, shape (nodes, classes).
     """
 
-    left: Ints
-    right: Ints
-    column: Ints
-    threshold: Matrix
+    nodes: Any
     shares: Matrix
 
 
@@ -55,28 +49,24 @@ def grow_trees(
         else:
             shares = np.zeros((tree.node_count, T.shape[1]))
             shares[:, forest.classes_] = tree.value[:, 0]
-        nodes = (tree.children_left, tree.children_right, tree.feature, tree.threshold)
-        trees.append(Tree(*nodes, shares))
+        trees.append(Tree(tree, shares))
     return trees
 
 
-def join_trees(
-    trees: Sequence[Tree], *, prior: Floats, n_columns: int, multi_label: bool
-) -> Forest:
+def join_trees(trees: Sequence[Tree], T: Floats, *, multi_label: bool) -> Forest:
     """Return trees as a layer that gives class scores.
 
     Args:
         trees: At least one.
-        prior: Share of each class among all training rows.
-        n_columns: Number of columns of a row.
+        T: Class membership of the training rows, zeros and ones, shape (n, classes).
         multi_label: Whether a row may have several classes.
     """
-    roots = np.cumsum([0, *(len(tree.left) for tree in trees[:-1])])
-    left, right = (
-        np.concatenate([tree[side] + root for tree, root in zip(trees, roots, strict=True)])
-        for side in range(2)
-    )
-    column = np.concatenate([tree.column for tree in trees])
+    nodes = [tree.nodes for tree in trees]
+    roots = np.cumsum([0, *(tree.node_count for tree in nodes[:-1])])
+    shift = np.repeat(roots, [tree.node_count for tree in nodes])
+    left = np.concatenate([tree.children_left for tree in nodes]) + shift
+    right = np.concatenate([tree.children_right for tree in nodes]) + shift
+    column = np.concatenate([tree.feature for tree in nodes])
     inner = column >= 0
     levels = [roots]
     while (parents := levels[-1][inner[levels[-1]]]).size:
@@ -86,7 +76,7 @@ def join_trees(
     number[order] = np.arange(len(order))
     child = number.copy()  # a leaf leads to itself
     child[inner] = number[left[inner]]
-    threshold = strict_thresholds(np.concatenate([tree.threshold for tree in trees]))
+    threshold = strict_thresholds(np.concatenate([tree.threshold for tree in nodes]))
     threshold[~inner] = np.inf
     is_leaf = ~inner[order]
     leaf = np.where(is_leaf, np.cumsum(is_leaf) - 1, 0)
@@ -96,9 +86,9 @@ def join_trees(
         child=child[order],
         leaf=leaf.astype(np.int32),
         values=np.concatenate([tree.shares for tree in trees])[order[is_leaf]].astype(np.float16),
-        prior=prior.astype(np.float32),
+        prior=T.mean(axis=0).astype(np.float32),
         n_trees=len(trees),
-        n_columns=n_columns,
+        n_columns=nodes[0].n_features,
         multi_label=multi_label,
     )
 

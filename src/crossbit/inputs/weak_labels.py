@@ -29,7 +29,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbit.data.labels import is_known
+from crossbit.data.labels import class_sizes, is_known
 from crossbit.data.training_set import TrainingSet
 from crossbit.inputs.posteriors import Posteriors
 from crossbit.linalg import Floats, Ints, Matrix
@@ -64,9 +64,8 @@ def too_few_labels(data: TrainingSet) -> bool:
     if not data.aligned or len(data.views) < 2 or not data.labels or data.pairs:
         return False
     labels = next(iter(data.labels.values()))
-    known = is_known(labels)
-    n = int(known.sum())
-    n_classes = labels.any(axis=0).sum() if labels.ndim == 2 else len(np.unique(labels[known]))
+    n = int(is_known(labels).sum())
+    n_classes = int(np.count_nonzero(class_sizes(labels)))
     complete = np.all(list(data.present.values()), axis=0)
     enough = n >= max(_MIN_LABELS, _MIN_LABELS_PER_CLASS * n_classes)
     if enough or n >= _FEW * complete.sum():

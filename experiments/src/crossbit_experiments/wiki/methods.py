@@ -40,7 +40,7 @@ from crossbit.metrics import (
     from_labels,
     rank_vectors,
 )
-from crossbit.model import Affine, Softmax, Standardize
+from crossbit.model import Softmax, Standardize
 from crossbit_experiments.methods import Method
 from crossbit_experiments.pairs import Rule, draw_pairs
 from crossbit_experiments.protocols import PROTOCOLS
@@ -272,7 +272,7 @@ def embed(
     classes = training_set(train.views, labels=train.labels).one_hot()
     vectors = {}
     for name, rows in X.items():
-        regression = Affine(*fit_logistic(rows, classes[name], multi_label=False, seed=seed))
+        regression = fit_logistic(rows, classes[name], multi_label=False, seed=seed)
         scores = regression(np.asarray(Z[name], np.float32))
         vectors[name] = Softmax()(scores).astype(np.float64)
     return vectors
