@@ -54,8 +54,8 @@ def calls() -> Iterator[tuple[str, RemoteCall]]:
     for name, steps in (
         ("search", remote.search("image", X, 1, **options)),
         ("annotate", remote.annotate("image", X, **options, **tags)),
-        ("upsert", remote.upsert(["a"], None, None, trusted=True)),
-        ("delete", remote.delete(["a"], None)),
+        ("upsert", remote.upsert(["a"], None, None, replace_payload=False, trusted=True)),
+        ("delete", remote.delete(["a"], None, None)),
         ("stats", remote.stats()),
     ):
         call = next(steps)

@@ -22,7 +22,7 @@ from crossbit.collection import (
     register_store,
     store,
 )
-from crossbit.collection.filters import matches_all
+from crossbit.collection.filters import Conditions, matches_all
 from crossbit.collection.local import LocalStore
 from crossbit.collection.milvus import MilvusStore
 from crossbit.collection.store import (
@@ -72,6 +72,8 @@ class MemoryStore:
         return self._model
 
     def write(self, batch: WriteBatch, model: str) -> None:
+        stored = {id_: self._items[id_].payload for id_ in batch.ids if id_ in self._items}
+        batch = batch.merged(stored)
         payloads = batch.payloads or [None] * len(batch.ids)
         for id_, payload in zip(batch.ids, payloads, strict=True):
             old = self._items.get(id_, Item(id_, {}, {}))
@@ -83,8 +85,14 @@ class MemoryStore:
                 codes = {**item.codes, modality: view.codes[row]}
                 self._items[item.id] = Item(item.id, item.payload, codes)
 
-    def delete(self, ids: Sequence[Id], modality: str | None) -> int:
-        existing = [id_ for id_ in ids if id_ in self._items]
+    def delete(
+        self, ids: Sequence[Id] | None, modality: str | None, filter: Conditions = ()
+    ) -> int:
+        existing = [
+            id_
+            for id_, item in self._items.items()
+            if (matches_all(filter, item.payload) if ids is None else id_ in ids)
+        ]
         for id_ in existing:
             item = self._items.pop(id_)
             if modality is not None:

@@ -28,7 +28,7 @@ random = np.random.default_rng(1)
 N = 40
 IDS: list[int | str] = [f"item {i}" if i % 2 else i for i in range(N)]
 VIEWS = {name: random.normal(size=(N, width)) for name, width in WIDTHS.items()}
-PAYLOAD = [
+PAYLOAD: list[dict[str, Any]] = [
     {"year": 1990 + i % 7, "tags": ["all", f"t{i % 3}"], "title": f"Ünïcode {i}"} for i in range(N)
 ]
 
@@ -273,7 +273,8 @@ def test_items_are_updated_and_deleted(filled: Collection) -> None:
     assert got(filled, IDS[0]).codes == {"image": codes("image")[5], "text": codes("text")[0]}
     assert got(filled, IDS[0]).payload == PAYLOAD[0]
     filled.upsert(IDS[:2], payload=[{"new": True}, None])
-    assert [got(filled, id_).payload for id_ in IDS[:2]] == [{"new": True}, PAYLOAD[1]]
+    assert got(filled, IDS[0]).payload == {**PAYLOAD[0], "new": True}
+    assert got(filled, IDS[1]).payload == PAYLOAD[1]
     assert filled.delete([IDS[0]], modality="image") == 1
     assert filled.delete([IDS[0], IDS[-1], "absent"], modality="image") == 0
     assert got(filled, IDS[0]).modalities == ["text"]
@@ -281,6 +282,62 @@ def test_items_are_updated_and_deleted(filled: Collection) -> None:
     assert IDS[0] not in filled
     assert len(filled) == N - 1
     assert IDS[0] not in {hit.id for hit in filled.search("text", VIEWS["text"][:1], k=N)[0]}
+
+
+def test_payloads_are_merged_by_field(filled: Collection) -> None:
+    given = {"year": None, "tags": {"a": 1}, "new": [1]}
+    filled.upsert([IDS[0], "new"], {"text": VIEWS["text"][:2]}, [given, given])
+    assert got(filled, IDS[0]).payload == {**PAYLOAD[0], **given}
+    assert got(filled, "new").payload == given
+    filled.upsert([IDS[0], IDS[1]], payload=[{}, {}])
+    assert got(filled, IDS[0]).payload == {**PAYLOAD[0], **given}
+    filled.upsert([IDS[0], IDS[1], IDS[2]], payload=[{"a": 1}, {}, None], replace_payload=True)
+    assert [got(filled, id_).payload for id_ in IDS[:3]] == [{"a": 1}, {}, PAYLOAD[2]]
+    found = filled.search("text", VIEWS["text"][:1], k=N, target="text", filter={"tags.a": 1})[0]
+    assert [hit.id for hit in found] == ["new"]
+    assert filled.check() == []
+
+
+def test_update_changes_payloads_alone(filled: Collection) -> None:
+    before = got(filled, IDS[0])
+    filled.update(IDS[:2], [{"year": 3000}, None], remove=["title", "absent"])
+    tags = [payload["tags"] for payload in PAYLOAD]
+    assert got(filled, IDS[0]) == Item(before.id, {"year": 3000, "tags": tags[0]}, before.codes)
+    assert got(filled, IDS[1]).payload == {"year": 1991, "tags": tags[1]}
+    filled.update([IDS[2]], [{"title": "again"}], remove=["title", "tags", "year"])
+    assert got(filled, IDS[2]).payload == {"title": "again"}
+    filled.update([IDS[3]], remove=["title", "tags", "year"])
+    assert got(filled, IDS[3]).payload == {}
+    found = filled.search("text", VIEWS["text"][:1], k=N, target="*", filter={"year": 3000})[0]
+    assert [hit.id for hit in found] == [IDS[0]]
+    with pytest.raises(DataError, match="there is no item 'absent'"):
+        filled.update([IDS[4], "absent"], [{"year": 0}, {"year": 0}])
+    assert got(filled, IDS[4]).payload == PAYLOAD[4]
+    assert "absent" not in filled
+    filled.update([])
+
+
+def test_items_that_meet_a_filter_are_deleted(filled: Collection) -> None:
+    old = [id_ for id_, payload in zip(IDS, PAYLOAD, strict=True) if payload["year"] < 1992]
+    images = [id_ for id_ in old if id_ in IDS[: N // 2]]
+    assert filled.delete(filter={"year": {"<": 1992}}, modality="image") == len(images)
+    assert [got(filled, id_).modalities for id_ in old] == [["text"]] * len(old)
+    assert filled.delete(filter={"year": {"<": 1992}}) == len(old)
+    assert filled.delete(filter={"year": {"<": 1992}}) == 0
+    left = [id_ for id_ in IDS if id_ not in old]
+    assert sorted(map(str, (item.id for item in filled))) == sorted(map(str, left))
+    assert filled.delete(filter={"not": {"tags": {"has": "t0"}}, "year": {">": 1990}}) == sum(
+        PAYLOAD[IDS.index(id_)]["tags"][1] != "t0" for id_ in left
+    )
+    with pytest.raises(DataError, match="no item has a field 'yaer'"):
+        filled.delete(filter={"not": {"yaer": 1990}})
+    with pytest.raises(DataError, match="empty"):
+        filled.delete(filter={})
+    with pytest.raises(DataError, match="one of the two"):
+        filled.delete()
+    with pytest.raises(DataError, match="one of the two"):
+        filled.delete(IDS[:1], filter={"year": 1990})
+    assert len(filled)
 
 
 def test_rows_of_nan_and_inputs_of_none_are_absent(empty: Collection) -> None:

@@ -149,7 +149,7 @@ def apply_write(collection: Collection, write: Record, arrays: Arrays) -> None:
             rows = arrays[f"{name}_rows"].astype(np.float32)
             absent = np.full(rows.shape[1], np.nan, np.float32)
             views[name] = np.array([absent if i is None else rows[i] for i in view["rows"]])
-    collection.upsert(write["ids"], views, write["payload"])
+    collection.upsert(write["ids"], views, write["payload"], replace_payload=True)
 
 
 def search(collection: Collection, question: Record, arrays: Arrays) -> list[Record]:

@@ -328,7 +328,7 @@ export interface UpsertRequest {
   items: ({
   /** A string or an integer; 1 and '1' are different. */
   id: number | string;
-  /** Replaces the current payload; left out, it stays. */
+  /** Fields that are merged into the current payload. */
   payload?: Record<string, unknown> | null;
   /** Modality → a feature vector. */
   features?: Record<string, number[]>;

@@ -85,15 +85,34 @@ class AsyncClient:
         views: Mapping[str, Inputs] | None = None,
         payload: Sequence[Mapping[str, Any] | None] | None = None,
         *,
+        replace_payload: bool = False,
         trusted: bool = True,
     ) -> None:
         """Add items, or update existing ones; see `Client.upsert`."""
-        steps = self._verbs.upsert(ids, views, payload, trusted=trusted)
+        steps = self._verbs.upsert(
+            ids, views, payload, replace_payload=replace_payload, trusted=trusted
+        )
         await self._run(steps)
 
-    async def delete(self, ids: Iterable[Id], *, modality: str | None = None) -> int:
-        """Delete items, or only their codes of one modality; return how many existed."""
-        return await self._run(self._verbs.delete(ids, modality))
+    async def update(
+        self,
+        ids: Iterable[Id],
+        payload: Sequence[Mapping[str, Any] | None] | None = None,
+        *,
+        remove: Iterable[str] = (),
+    ) -> None:
+        """Change the payloads of existing items, as `Collection.update`."""
+        await self._run(self._verbs.update(ids, payload, remove))
+
+    async def delete(
+        self,
+        ids: Iterable[Id] | None = None,
+        *,
+        filter: Mapping[str, Any] | None = None,
+        modality: str | None = None,
+    ) -> int:
+        """Delete items, or only their codes of one modality, as `Collection.delete`."""
+        return await self._run(self._verbs.delete(ids, filter, modality))
 
     async def index_field(self, field: str) -> None:
         """Index a payload field, which makes filters on it fast."""

@@ -117,6 +117,7 @@ class Client:
         views: Mapping[str, Inputs] | None = None,
         payload: Sequence[Mapping[str, Any] | None] | None = None,
         *,
+        replace_payload: bool = False,
         trusted: bool = True,
     ) -> None:
         """Add items, or update existing ones; durable on return.
@@ -127,15 +128,34 @@ class Client:
         Args:
             ids: Strings or integers; ``1`` and ``"1"`` are different.
             views: Modality → one row (or raw input, or code) per id, as for `Collection.upsert`.
-            payload: One mapping of fields per id, or a frame; replaces the previous; None keeps it.
+            payload: One mapping of fields per id, or a frame; merged as by `Collection.upsert`.
+            replace_payload: Whether a given payload takes the place of the item's payload.
             trusted: Whether a string for a modality of files is the path of a file to send.
         """
-        steps = self._verbs.upsert(ids, views, payload, trusted=trusted)
+        steps = self._verbs.upsert(
+            ids, views, payload, replace_payload=replace_payload, trusted=trusted
+        )
         self._run(steps)
 
-    def delete(self, ids: Iterable[Id], *, modality: str | None = None) -> int:
-        """Delete items, or only their codes of one modality; return how many existed."""
-        return self._run(self._verbs.delete(ids, modality))
+    def update(
+        self,
+        ids: Iterable[Id],
+        payload: Sequence[Mapping[str, Any] | None] | None = None,
+        *,
+        remove: Iterable[str] = (),
+    ) -> None:
+        """Change the payloads of existing items, as `Collection.update`."""
+        self._run(self._verbs.update(ids, payload, remove))
+
+    def delete(
+        self,
+        ids: Iterable[Id] | None = None,
+        *,
+        filter: Mapping[str, Any] | None = None,
+        modality: str | None = None,
+    ) -> int:
+        """Delete items, or only their codes of one modality, as `Collection.delete`."""
+        return self._run(self._verbs.delete(ids, filter, modality))
 
     def index_field(self, field: str) -> None:
         """Index a payload field, which makes filters on it fast."""

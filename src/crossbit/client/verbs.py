@@ -21,8 +21,8 @@ from crossbit.client.transport import RemoteCall
 from crossbit.codes import Codes
 from crossbit.collection import wire
 from crossbit.collection.encoder import Encoder, Inputs, check_model
-from crossbit.collection.filters import filter_fields, parse_filter
-from crossbit.collection.payloads import check_ids, check_payloads, check_text
+from crossbit.collection.filters import check_selection, filter_fields, parse_filter
+from crossbit.collection.payloads import check_fields, check_ids, check_payloads, check_text
 from crossbit.collection.search import SearchKeywords, SearchOptions
 from crossbit.collection.store import Capabilities
 from crossbit.collection.types import Finding, Id, Item, Results, Stats
@@ -105,6 +105,7 @@ class RemoteVerbs:
         views: Mapping[str, Inputs] | None,
         payload: Sequence[Mapping[str, Any] | None] | None,
         *,
+        replace_payload: bool,
         trusted: bool,
     ) -> Steps[None]:
         """Write items, in as few requests as their size allows."""
@@ -129,14 +130,41 @@ class RemoteVerbs:
             }
             if rows is not None:
                 body["payload"] = list(rows[block])
+            if replace_payload:
+                body["replace_payload"] = True
             yield RemoteCall("POST", "/upsert", body, repeatable=False, writes=True)
 
-    def delete(self, ids: Iterable[Id], modality: str | None) -> Steps[int]:
+    def update(
+        self,
+        ids: Iterable[Id],
+        payload: Sequence[Mapping[str, Any] | None] | None,
+        remove: Iterable[str],
+    ) -> Steps[None]:
+        """Change payloads, in as few requests as their number allows."""
+        checked = check_ids(ids)
+        rows, _ = check_payloads(payload, checked)
+        fields = check_fields(remove)
+        for block in _slices(len(checked), _IDS):
+            body: dict[str, Any] = {"ids": checked[block], "remove": fields}
+            if rows is not None:
+                body["payload"] = list(rows[block])
+            yield RemoteCall("POST", "/update", body, repeatable=False, writes=True)
+
+    def delete(
+        self,
+        ids: Iterable[Id] | None,
+        filter: Mapping[str, Any] | None,
+        modality: str | None,
+    ) -> Steps[int]:
         """Delete items, or their codes of one modality."""
         about = yield from self._description()
         if modality is not None:
             check_known(modality, about["modalities"])
-        checked = check_ids(ids)
+        checked, _ = check_selection(ids, filter)
+        if checked is None:
+            body: dict[str, Any] = {"filter": filter, "modality": modality}
+            answer = yield RemoteCall("POST", "/delete", body, repeatable=False, writes=True)
+            return int(answer["changed"])
         changed = 0
         for block in _slices(len(checked), _IDS):
             body = {"ids": checked[block], "modality": modality}

@@ -12,10 +12,16 @@ from crossbit._validation import check_known
 from crossbit.annotate import Tag, tag_list, vote
 from crossbit.codes import Codes
 from crossbit.collection.encoder import Encoder, Inputs, check_model
-from crossbit.collection.filters import filter_fields, parse_filter
+from crossbit.collection.filters import check_selection, filter_fields, parse_filter
 from crossbit.collection.maintenance import Maintenance
 from crossbit.collection.paging import Page, WeakMarks
-from crossbit.collection.payloads import check_id, check_ids, check_payloads, check_text
+from crossbit.collection.payloads import (
+    check_fields,
+    check_id,
+    check_ids,
+    check_payloads,
+    check_text,
+)
 from crossbit.collection.rerank import check_keep
 from crossbit.collection.search import SearchKeywords, SearchOptions, show_options
 from crossbit.collection.store import (
@@ -142,6 +148,7 @@ class Collection(Maintenance):
         views: Mapping[str, Inputs] | None = None,
         payload: Sequence[Mapping[str, Any] | None] | None = None,
         *,
+        replace_payload: bool = False,
         trusted: bool = True,
     ) -> None:
         """Add items, or update existing ones; durable on return, everything or nothing.
@@ -153,7 +160,9 @@ class Collection(Maintenance):
             ids: Strings or integers; ``1`` and ``"1"`` are different.
             views: Modality → one row (or raw input, or code) per id. A row of NaN, or None, means
                 that the item does not have the modality; modalities not given stay as they are.
-            payload: One mapping of fields per id, or a frame; replaces the previous; None keeps it.
+            payload: One mapping of fields per id, or a frame. The fields of an existing item that
+                are not given stay; one that is given replaces the field as a whole, also by None.
+            replace_payload: Whether a given payload takes the place of the item's payload.
             trusted: False for raw inputs of unknown origin, as for `search`.
         """
         checked = check_ids(ids)
@@ -164,16 +173,49 @@ class Collection(Maintenance):
                 encoded = encoder.encode_views(views or {}, len(checked), trusted=trusted)
             except RowError as error:
                 raise error.renumbered(error.row, f"item {checked[error.row]!r}") from error
-            batch = WriteBatch(checked, encoded, payload, texts)
+            batch = WriteBatch(checked, encoded, payload, texts, replace_payload)
             self._store.write(batch, encoder.fingerprint)
 
         self._with_encoder(write, *(views.values() if isinstance(views, Mapping) else ()))
 
-    def delete(self, ids: Iterable[Id], *, modality: str | None = None) -> int:
-        """Delete items, or only their codes of one modality; return how many existed."""
+    def update(
+        self,
+        ids: Iterable[Id],
+        payload: Sequence[Mapping[str, Any] | None] | None = None,
+        *,
+        remove: Iterable[str] = (),
+    ) -> None:
+        """Change the payloads of existing items; durable on return, everything or nothing.
+
+        Args:
+            ids: The items; an unknown id is an error.
+            payload: One mapping of fields per id, merged as by `upsert`.
+            remove: Fields that all of these items lose; those that they do not have are ignored.
+        """
+        checked = check_ids(ids)
+        payload, texts = check_payloads(payload, checked)
+        fields = check_fields(remove)
+        batch = WriteBatch(checked, {}, payload, texts, remove=fields, must_exist=True)
+        self._with_encoder(lambda encoder: self._store.write(batch, encoder.fingerprint))
+
+    def delete(
+        self,
+        ids: Iterable[Id] | None = None,
+        *,
+        filter: Mapping[str, Any] | None = None,
+        modality: str | None = None,
+    ) -> int:
+        """Delete items, or only their codes of one modality; return how many existed.
+
+        Args:
+            ids: The items; unknown ids are ignored.
+            filter: Instead of ids, a condition on the payload, as for `search`.
+            modality: Delete only codes of this modality.
+        """
         if modality is not None:
             check_known(modality, self.model.modalities)
-        return self._store.delete(check_ids(ids), modality)
+        checked, conditions = check_selection(ids, filter)
+        return self._store.delete(checked, modality, conditions)
 
     def index_field(self, field: str) -> None:
         """Index a payload field now, instead of during the first large search filtered by it."""

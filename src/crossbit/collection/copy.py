@@ -142,11 +142,13 @@ def write_items(target: Collection, items: Sequence[Item]) -> None:
     """Write items in their order, by which searches break ties."""
     kinds = sorted({_kind(item) for item in items})
     if len(kinds) > 1:  # a call takes rows of one set of modalities: this one fixes the order
-        target.upsert([item.id for item in items], payload=[item.payload for item in items])
+        payload = [item.payload for item in items]
+        target.upsert([item.id for item in items], payload=payload, replace_payload=True)
     for kind in kinds:
         group = [item for item in items if _kind(item) == kind]
         views = {name: _stack(name, group) for name in kind[0]}
-        target.upsert([item.id for item in group], views, [item.payload for item in group])
+        payload = [item.payload for item in group]
+        target.upsert([item.id for item in group], views, payload, replace_payload=True)
 
 
 def _kind(item: Item) -> tuple[tuple[str, ...], ...]:

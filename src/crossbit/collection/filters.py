@@ -11,7 +11,8 @@ from functools import cached_property
 from itertools import chain
 from typing import Any, TypeAlias
 
-from crossbit.collection.payloads import MAX_INT, MIN_INT, check_text
+from crossbit.collection.payloads import MAX_INT, MIN_INT, check_ids, check_text
+from crossbit.collection.types import Id
 from crossbit.errors import DataError
 
 Scalar: TypeAlias = str | int | float | bool | None
@@ -200,6 +201,20 @@ def parse_filter(filter: object) -> Conditions:
         values = sum(len(condition.values) for condition in checked if condition.operator == sign)
         _check_number(sign, values, most)
     return conditions
+
+
+def check_selection(
+    ids: Iterable[Id] | None, filter: Mapping[str, Any] | None
+) -> tuple[list[Id] | None, Conditions]:
+    """Return checked ids or the parsed filter; exactly one of them selects items."""
+    if (ids is None) == (filter is None):
+        raise DataError("name the items by ids or by filter, one of the two")
+    if filter is None:
+        return check_ids(ids), ()  # type: ignore[arg-type]
+    conditions = parse_filter(filter)
+    if not conditions:
+        raise DataError("the filter is empty and would select every item; give a condition")
+    return None, conditions
 
 
 def _parse_nodes(filter: object, depth: int) -> Conditions:

@@ -45,6 +45,17 @@ def check_text(text: str, what: str) -> str:
     return text
 
 
+def check_fields(names: Iterable[str]) -> list[str]:
+    """Return the names of payload fields as a list."""
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise DataError(f"expected a list of field names, got {names!r}")
+    fields = list(names)
+    for name in fields:
+        if not isinstance(name, str):
+            raise DataError(f"the name of a field must be a string, got {name!r}")
+    return fields
+
+
 def check_ids(ids: Iterable[object], *, allow_repeats: bool = False) -> list[Id]:
     """Return ids as a list of strings and plain integers, distinct unless repeats are allowed."""
     if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):

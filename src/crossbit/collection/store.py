@@ -1,7 +1,7 @@
 """The interface between a collection and its storage, and the registry of stores by URI scheme."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.metadata import entry_points
 from os import PathLike, fspath
@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from crossbit.codes import Codes
 from crossbit.collection.filters import Conditions
+from crossbit.collection.payloads import payloads_to_json
 from crossbit.collection.rerank import Reranker
-from crossbit.collection.types import Finding, Hit, Id, Item, Stats
+from crossbit.collection.types import Finding, Hit, Id, Item, Payload, Stats
 from crossbit.errors import CrossbitError, DataError
 from crossbit.model.hashmodel import HashModel
 
@@ -72,15 +73,47 @@ class WriteBatch:
     Args:
         ids: Distinct ids.
         views: Codes of each modality.
-        payloads: New payload per item, None to keep the current one; None for the whole batch
-            keeps all.
-        texts: The same payloads as JSON text.
+        payloads: Fields per item, None to keep its payload; None for the whole batch keeps all.
+        texts: The same fields as JSON text.
+        replace_payload: Whether they take the place of stored payloads, instead of being merged
+            into them.
+        remove: Fields that stored payloads lose.
+        must_exist: Whether an id that is not stored is an error.
     """
 
     ids: Sequence[Id]
     views: Mapping[str, EncodedView]
     payloads: Sequence[Mapping[str, Any] | None] | None = None
     texts: Sequence[str | None] | None = None
+    replace_payload: bool = False
+    remove: Sequence[str] = ()
+    must_exist: bool = False
+
+    @property
+    def needs_stored(self) -> bool:
+        """Whether the payloads after the write depend on those before."""
+        merges = self.payloads is not None and not self.replace_payload
+        return merges or bool(self.remove) or self.must_exist
+
+    def merged(self, stored: Mapping[Id, Payload]) -> "WriteBatch":
+        """Return a batch that replaces payloads, from the payloads of all items that are stored."""
+        if not self.needs_stored:
+            return self
+        payloads: list[Mapping[str, Any] | None] = list(self.payloads or [None] * len(self.ids))
+        texts = list(self.texts or [None] * len(self.ids))
+        for i, id_ in enumerate(self.ids):
+            if id_ not in stored:
+                if self.must_exist:
+                    raise DataError(f"there is no item {id_!r}; nothing was changed")
+                continue
+            given = payloads[i]
+            if given is None and not self.remove:
+                continue
+            kept = {} if self.replace_payload else stored[id_]
+            left = {name: value for name, value in kept.items() if name not in self.remove}
+            payloads[i] = {**left, **(given or {})}
+            (texts[i],) = payloads_to_json([payloads[i]], [id_])
+        return replace(self, payloads=payloads, texts=texts, replace_payload=True, remove=())
 
 
 @dataclass(frozen=True)
@@ -150,8 +183,16 @@ class Store(Protocol):
     def write(self, batch: WriteBatch, model: str) -> None:
         """Add items, or update the given parts of existing ones."""
 
-    def delete(self, ids: Sequence[Id], modality: str | None) -> int:
-        """Delete items, or their codes of one modality; return how many existed."""
+    def delete(
+        self, ids: Sequence[Id] | None, modality: str | None, filter: Conditions = ()
+    ) -> int:
+        """Delete items, or their codes of one modality; return how many existed.
+
+        The items are those of ids, or if there are none, those that meet the filter.
+
+        Raises:
+            DataError: There are items, but none has a field that the filter reads.
+        """
 
     def read(self, ids: Sequence[Id], *, kept: bool = False) -> list[Item | None]:
         """Return items in the order of the ids, None for unknown ids, on request with kept rows."""

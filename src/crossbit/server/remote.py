@@ -67,7 +67,10 @@ class _BatchUpsertRequest(schemas.RequestBody):
     payload: list[dict[str, Any] | None] | None = Field(
         default=None,
         max_length=schemas.MAX_ITEMS,
-        description="One per id; null keeps the current one.",
+        description="One per id, merged into the current one; null keeps it.",
+    )
+    replace_payload: bool = Field(
+        default=False, description="Whether payloads take the place of the current ones."
     )
 
     @field_validator("payload")
@@ -79,9 +82,28 @@ class _BatchUpsertRequest(schemas.RequestBody):
 
 
 class _IdsRequest(schemas.RequestBody):
-    """Items to read or delete."""
+    """Items to read."""
 
     ids: list[schemas.Id] = Field(max_length=schemas.MAX_ITEMS, fail_fast=True)
+
+
+class _UpdateRequest(schemas.RequestBody):
+    """Change the payloads of existing items, all of them or none."""
+
+    ids: list[schemas.Id] = Field(max_length=schemas.MAX_ITEMS, fail_fast=True)
+    payload: list[dict[str, Any] | None] | None = Field(
+        default=None, max_length=schemas.MAX_ITEMS, description="Fields to set, one object per id."
+    )
+    remove: list[str] = Field(
+        default=[], max_length=schemas.MAX_ITEMS, description="Fields to remove from all of them."
+    )
+
+
+class _DeleteRequest(schemas.RequestBody):
+    """Items to delete: by ids, or by a condition on the payload."""
+
+    ids: list[schemas.Id] | None = Field(default=None, max_length=schemas.MAX_ITEMS, fail_fast=True)
+    filter: dict[str, Any] | None = None
     modality: schemas.Name | None = Field(
         default=None, description="Delete only codes of this modality."
     )
@@ -159,7 +181,8 @@ def remote_write_routes(access: Access, heavy: WorkerPool) -> APIRouter:
     router = APIRouter(prefix=f"{access.prefix}/batch", route_class=StrictRoute, tags=["batch"])
     Write = Annotated[Served, Depends(access.write)]
     upsert_body = JsonBody(_BatchUpsertRequest, ITEMS_LIMITS, heavy)
-    delete_body = JsonBody(_IdsRequest, QUERY_LIMITS, heavy)
+    delete_body = JsonBody(_DeleteRequest, QUERY_LIMITS, heavy)
+    update_body = JsonBody(_UpdateRequest, ITEMS_LIMITS, heavy)
     field_body = JsonBody(_FieldRequest, QUERY_LIMITS, heavy)
 
     @router.post("/upsert", openapi_extra=json_body_description(_BatchUpsertRequest))
@@ -168,7 +191,13 @@ def remote_write_routes(access: Access, heavy: WorkerPool) -> APIRouter:
         body = await upsert_body(request)
         return json_response(await heavy.run(_Verbs(served).upsert, body))
 
-    @router.post("/delete", openapi_extra=json_body_description(_IdsRequest))
+    @router.post("/update", openapi_extra=json_body_description(_UpdateRequest))
+    async def update(served: Write, request: Request) -> Response:
+        """Change the payloads of existing items; durable when the response arrives."""
+        body = await update_body(request)
+        return json_response(await heavy.run(_Verbs(served).update, body))
+
+    @router.post("/delete", openapi_extra=json_body_description(_DeleteRequest))
     async def delete(served: Write, request: Request) -> Response:
         """Delete items, or only their codes of one modality."""
         body = await delete_body(request)
@@ -269,11 +298,24 @@ class _Verbs:
             name: wire.inputs_from_json(value, f"views.{name}")
             for name, value in request.views.items()
         }
-        self._collection.upsert(request.ids, views, request.payload, trusted=False)
+        self._collection.upsert(
+            request.ids,
+            views,
+            request.payload,
+            replace_payload=request.replace_payload,
+            trusted=False,
+        )
         return {"changed": len(request.ids)}
 
-    def delete(self, request: _IdsRequest) -> Answer:
-        return {"changed": self._collection.delete(request.ids, modality=request.modality)}
+    def update(self, request: _UpdateRequest) -> Answer:
+        self._collection.update(request.ids, request.payload, remove=request.remove)
+        return {"changed": len(request.ids)}
+
+    def delete(self, request: _DeleteRequest) -> Answer:
+        changed = self._collection.delete(
+            request.ids, filter=request.filter, modality=request.modality
+        )
+        return {"changed": changed}
 
     def index_field(self, name: str) -> Answer:
         self._collection.index_field(name)

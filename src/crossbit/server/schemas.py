@@ -189,7 +189,7 @@ class UpsertRequest(RequestBody):
 
         id: Id
         payload: dict[str, Any] | None = Field(
-            default=None, description="Replaces the current payload; left out, it stays."
+            default=None, description="Fields that are merged into the current payload."
         )
         features: dict[Name, Features] = Field(
             default={}, max_length=_MAX_MODALITIES, description="Modality → a feature vector."

@@ -13,7 +13,7 @@ import numpy as np
 from crossbit._io.folders import dir_lock
 from crossbit._progress import count_steps
 from crossbit._validation import check_known
-from crossbit.collection.filters import filter_fields
+from crossbit.collection.filters import Conditions, filter_fields
 from crossbit.collection.local import migrate
 from crossbit.collection.local.ack_marker import AckMarker
 from crossbit.collection.local.database import Database
@@ -175,13 +175,16 @@ class LocalStore:
             _check_model(transaction.state, model)
             transaction.write(batch)
 
-    def delete(self, ids: Sequence[Id], modality: str | None) -> int:
+    def delete(
+        self, ids: Sequence[Id] | None, modality: str | None, filter: Conditions = ()
+    ) -> int:
         """Delete items, or their codes of one modality; return how many existed."""
         with self._write_transaction() as transaction:
+            rows = transaction.select(ids, filter)
             if modality is None:
-                return transaction.delete_items(ids)
+                return transaction.delete_items(rows)
             check_known(modality, transaction.state.codes)
-            return transaction.delete_codes(ids, modality)
+            return transaction.delete_codes(rows, modality)
 
     def index_field(self, field: str) -> None:
         """Build an index of a payload field, unless there is one."""

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbit.codes import Codes, Matches
-from crossbit.collection.filters import matches_all
+from crossbit.collection.filters import Conditions, matches_all
 from crossbit.collection.local.index_cache import IndexView
 from crossbit.collection.local.kept import KeptTables, rerank_candidates
 from crossbit.collection.local.payload_index import PayloadIndex
@@ -78,6 +78,8 @@ class Transaction:
     def write(self, batch: WriteBatch) -> None:
         """Add items, or update the given parts of existing ones."""
         known = self.tables.rows_of(batch.ids)
+        if batch.needs_stored:
+            batch = batch.merged(dict(self.tables.read_items(list(known.values())).values()))
         rows = self._assign_rows(batch, known)
         self._write_payloads(batch, rows, known)
         state = self.state
@@ -115,9 +117,19 @@ class Transaction:
             )
         self.tables.write_items(changed)
 
-    def delete_items(self, ids: Sequence[Id]) -> int:
-        """Delete items and everything stored for them; return how many existed."""
-        rows = np.array(sorted(self.tables.rows_of(ids).values()), np.int64)
+    def select(self, ids: Sequence[Id] | None, conditions: Conditions) -> RowNumbers:
+        """Return the rows of ids, or else of the items that meet conditions, ascending."""
+        if ids is not None:
+            return np.array(sorted(self.tables.rows_of(ids).values()), np.int64)
+        self.payload_index.check_fields(conditions)
+        rows = self.payload_index.matching_rows(conditions)
+        for row, payload in self.tables.payloads(rows):
+            if not matches_all(conditions, payload):
+                raise corrupted(self.connection, f"the index of a field is wrong about row {row}")
+        return rows
+
+    def delete_items(self, rows: RowNumbers) -> int:
+        """Delete items and everything stored for them; return how many they are."""
         if len(rows):
             self.payload_index.replace(rows)
             for table in ["items", *self._tables_of(self.state.codes)]:
@@ -125,9 +137,8 @@ class Transaction:
             self.advance([rows], replace(self.state, items=self.state.items - len(rows)))
         return len(rows)
 
-    def delete_codes(self, ids: Sequence[Id], modality: str) -> int:
+    def delete_codes(self, rows: RowNumbers, modality: str) -> int:
         """Delete codes and features of one modality; return how many items had it."""
-        rows = np.array(sorted(self.tables.rows_of(ids).values()), np.int64)
         existing, _ = self.tables.codes(self.state, modality, rows)
         if len(existing):
             for table in self._tables_of([modality]):

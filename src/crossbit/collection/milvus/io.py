@@ -159,7 +159,8 @@ class MilvusTable:
             name in batch.views and len(batch.views[name].positions) == len(batch.ids)
             for name in state.modalities
         )
-        return has_all_codes and batch.texts is not None and None not in batch.texts
+        is_whole = batch.texts is not None and None not in batch.texts
+        return has_all_codes and is_whole and not batch.needs_stored
 
     @staticmethod
     def merge(

@@ -43,7 +43,7 @@ from crossbit.collection.milvus.schema import (
 )
 from crossbit.collection.payloads import json_length
 from crossbit.collection.store import Query
-from crossbit.collection.types import Hit, Payload, Stats
+from crossbit.collection.types import Hit, Id, Payload, Stats
 from crossbit.metrics.health import code_health
 
 _MAX_LIMIT = 16_384  # neighbors that a server returns at most
@@ -143,6 +143,24 @@ class KnownFields:
         missing = [field for field in missing if field not in self._names]
         if missing and self._names and len(rows) <= _FIELDS_SAMPLE:
             raise unknown_field(missing[0], self._names)
+
+
+def matching_ids(table: MilvusTable, state: MilvusState, conditions: Conditions) -> list[Id]:
+    """Return the ids of the items that meet conditions; all items are read.
+
+    Raises:
+        DataError: There are items, but none has a field that the conditions read.
+    """
+    ids = []
+    known: set[str] = set()
+    for row in table.scan_rows(f"first == true and {state.filter}", ["payload"]):
+        known.update(nested_fields(row["payload"]))
+        if matches_all(conditions, row["payload"]):
+            ids.append(item_id(row["key"]))
+    for field in filter_fields(conditions):
+        if known and field not in known:
+            raise unknown_field(field, known)
+    return ids
 
 
 # --- search ---

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from crossbit._validation import check_known
+from crossbit.collection.filters import Conditions
 from crossbit.collection.milvus import io
 from crossbit.collection.milvus.client import (
     MilvusConnection,
@@ -16,7 +17,7 @@ from crossbit.collection.milvus.client import (
     RecentWrites,
 )
 from crossbit.collection.milvus.io import Change, MilvusTable
-from crossbit.collection.milvus.query import KnownFields, compute_stats, search_rows
+from crossbit.collection.milvus.query import KnownFields, compute_stats, matching_ids, search_rows
 from crossbit.collection.milvus.schema import (
     NO_MODALITY,
     MilvusState,
@@ -159,10 +160,11 @@ class MilvusStore:
 
     def write(self, batch: WriteBatch, model: str) -> None:
         """Add items, or update the given parts of existing ones."""
-        self._table.check_payloads(batch)
         with self._write_lock:
             stored = self._stored_before(batch)
             _check_model(self._state, model)
+            batch = batch.merged({item_id(key): item.payload for key, item in stored.items()})
+            self._table.check_payloads(batch)
             self._apply(self._table.merge(batch, self._state, stored), batch.ids)
 
     def _apply(self, changes: Iterable[io.Change], ids: Sequence[Id]) -> None:
@@ -195,9 +197,13 @@ class MilvusStore:
             if is_current:
                 return stored
 
-    def delete(self, ids: Sequence[Id], modality: str | None) -> int:
+    def delete(
+        self, ids: Sequence[Id] | None, modality: str | None, filter: Conditions = ()
+    ) -> int:
         """Delete items, or their codes of one modality; return how many existed."""
         with self._write_lock:
+            if ids is None:
+                ids = matching_ids(self._table, self._current_state(), filter)
             stored = self._read_stored(ids)
             if modality is None:
                 existing = [item_id(key) for key in stored]

@@ -126,6 +126,16 @@ def check_fields(connection: Any, conditions: Conditions) -> None:  # noqa: ANN4
                 raise unknown_field(name, known)
 
 
+def matching_rows(connection: Any, conditions: Conditions) -> list[int]:  # noqa: ANN401
+    """Return the rows of the items that meet conditions."""
+    expression = _Expression()
+    sql = (
+        f"SELECT row, payload FROM items i WHERE i.fields IS NULL OR ({expression.all(conditions)})"
+    )
+    selected = connection.execute(sql, expression.parameters)
+    return [row for row, text in selected if matches_all(conditions, json.loads(text))]
+
+
 def _has_field(connection: Any, name: str) -> bool:  # noqa: ANN401
     if "\0" not in name:
         expression = _Expression()

@@ -152,6 +152,10 @@ def count(connection: Any, table: str) -> int:  # noqa: ANN401
 def write_items(connection: Any, batch: WriteBatch) -> np.ndarray[Any, Any]:  # noqa: ANN401
     """Write new items and new payloads; return the row of each item."""
     keys = list(map(item_key, batch.ids))
+    if batch.needs_stored:
+        sql = "SELECT key, payload FROM items WHERE key = ANY (%s)"
+        stored = connection.execute(sql, [keys])
+        batch = batch.merged({item_id(key): json.loads(text) for key, text in stored})
     texts = list(batch.texts or [None] * len(keys))
     new = [text or "{}" for text in texts]
     connection.execute(

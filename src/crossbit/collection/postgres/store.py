@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from crossbit._validation import check_known
+from crossbit.collection.filters import Conditions
 from crossbit.collection.milvus.schema import item_id, item_key
 from crossbit.collection.postgres import schema as tables
 from crossbit.collection.postgres.connection import (
@@ -16,7 +17,7 @@ from crossbit.collection.postgres.connection import (
     MissingTableError,
     PostgresAddress,
 )
-from crossbit.collection.postgres.query import search_items
+from crossbit.collection.postgres.query import check_fields, matching_rows, search_items
 from crossbit.collection.postgres.schema import TABLES, PostgresState, code_of
 from crossbit.collection.store import (
     Capabilities,
@@ -155,16 +156,21 @@ class PostgresStore:
             for name, view in batch.views.items():
                 tables.write_codes(connection, state.table(name), rows, view)
 
-    def delete(self, ids: Sequence[Id], modality: str | None) -> int:
+    def delete(
+        self, ids: Sequence[Id] | None, modality: str | None, filter: Conditions = ()
+    ) -> int:
         """Delete items, or their codes of one modality; return how many existed."""
-        keys = list(map(item_key, ids))
         with self._transaction(write=True) as (connection, state):
-            if modality is None:
-                sql = "DELETE FROM items WHERE key = ANY (%s)"
+            if ids is None:
+                check_fields(connection, filter)
+                rows = matching_rows(connection, filter)
             else:
+                rows = tables.rows_of(connection, list(map(item_key, ids))).tolist()
+            table = "items"
+            if modality is not None:
                 table = state.table(check_known(modality, state.modalities))
-                sql = f"DELETE FROM {table} c USING items i WHERE c.row = i.row AND key = ANY (%s)"
-            return int(connection.execute(sql, [keys]).rowcount)
+            sql = f"DELETE FROM {table} WHERE row = ANY (%s)"
+            return int(connection.execute(sql, [rows]).rowcount)
 
     def index_field(self, field: str) -> None:
         """Do nothing: the database filters without an index."""
