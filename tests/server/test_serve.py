@@ -98,4 +98,4 @@ def test_a_missing_library_is_reported(
     monkeypatch.delattr("crossbit.server", raising=False)
     monkeypatch.setitem(sys.modules, "fastapi", None)
     assert main(["serve", str(gallery)]) == 1
-    assert "[web]'" in capsys.readouterr().err
+    assert "[server]'" in capsys.readouterr().err

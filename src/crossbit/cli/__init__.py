@@ -51,7 +51,7 @@ def _run(arguments: list[str] | None) -> int:
     except ModuleNotFoundError as error:
         if error.name not in ("typer", "rich"):
             raise
-        raise MissingExtraError(error.name, "cli") from error
+        raise MissingExtraError(error.name) from error
     except SystemExit as exit_:
         code = exit_.code if isinstance(exit_.code, int) else 0
         if code == _INTERRUPTED:

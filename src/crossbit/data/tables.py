@@ -316,7 +316,7 @@ def open_parquet(path: Path) -> Any:  # noqa: ANN401 - pyarrow has no types
     try:
         import pyarrow.parquet
     except ImportError as error:
-        raise MissingExtraError("pyarrow", "data") from error
+        raise MissingExtraError("pyarrow") from error
     try:
         return pyarrow.parquet.ParquetFile(path)
     except FileNotFoundError as error:
@@ -370,7 +370,7 @@ def read_columns(table: Table) -> Any:  # noqa: ANN401 - pyarrow has no types
     try:
         import pyarrow.csv
     except ImportError as error:
-        raise MissingExtraError("pyarrow", "data") from error
+        raise MissingExtraError("pyarrow") from error
     if table.delimiter:
         options = pyarrow.csv.ParseOptions(delimiter=table.delimiter, newlines_in_values=True)
         try:

@@ -78,5 +78,5 @@ def _import_ray(address: str) -> Any:  # noqa: ANN401 - Ray is not typed
     try:
         import ray
     except ImportError as error:
-        raise MissingExtraError("ray", "ray") from error
+        raise MissingExtraError("ray") from error
     return ray

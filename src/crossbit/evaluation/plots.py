@@ -38,7 +38,7 @@ def svg_figure(path: Path, width: float, height: float, columns: int = 1) -> "It
         from matplotlib import rc_context
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise MissingExtraError("matplotlib", "plots") from error
+        raise MissingExtraError("matplotlib") from error
     with rc_context(_STYLE):
         figure = Figure(figsize=(width, height), layout="constrained")
         axes = list(figure.subplots(1, columns, squeeze=False)[0])

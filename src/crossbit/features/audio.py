@@ -192,7 +192,7 @@ def decode_audio(raw: RawInput, *, rate: int, seconds: float) -> NDArray[np.floa
     try:
         import soundfile
     except ImportError as error:
-        raise MissingExtraError("soundfile", "audio") from error
+        raise MissingExtraError("soundfile") from error
     content = read_content(raw, "an audio file", _MAX_BYTES)
     if not content.startswith(_MAGIC):
         raise DataError("not audio in one of the formats WAV, FLAC, OGG")

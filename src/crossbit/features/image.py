@@ -131,7 +131,7 @@ def _sift(raw: RawInput, side: int) -> Rows:
     try:
         import cv2
     except ImportError as error:
-        raise MissingExtraError("opencv-python-headless", "image") from error
+        raise MissingExtraError("opencv-python-headless") from error
     gray = np.asarray(decode_image(raw, side=side).convert("L"))
     _, features = cv2.SIFT.create().detectAndCompute(gray, None)
     if features is None:
@@ -225,7 +225,7 @@ def decode_image(raw: RawInput, *, side: int = 1024) -> "Image":
     try:
         from PIL import Image, ImageOps, UnidentifiedImageError
     except ImportError as error:
-        raise MissingExtraError("pillow", "image") from error
+        raise MissingExtraError("pillow") from error
     content = read_content(raw, "an image", _MAX_BYTES)
     if content.startswith(b"\xff\xd8") and content.count(b"\xff\xda") > _MAX_SCANS:
         raise DataError(f"a JPEG of more than {_MAX_SCANS} scans; convert it first")

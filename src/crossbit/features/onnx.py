@@ -306,7 +306,7 @@ class SentenceNetwork(Extractor, kind="sentence-network"):
         try:
             from tokenizers import Tokenizer
         except ImportError as error:
-            raise MissingExtraError("tokenizers", "text") from error
+            raise MissingExtraError("tokenizers") from error
         try:
             tokenizer = Tokenizer.from_str(self.tokenizer.decode())
         except Exception as error:  # tokenizers raises plain Exception

@@ -187,7 +187,7 @@ def _parse(content: bytes) -> tuple[NDArray[Any], NDArray[Any]]:
     except DataError:
         raise
     except ImportError as error:
-        raise MissingExtraError("trimesh", "shape") from error
+        raise MissingExtraError("trimesh") from error
     except Exception as error:
         # trimesh raises errors of any type for a corrupted file.
         raise DataError(f"a corrupted mesh ({type(error).__name__}: {error})") from error
@@ -323,7 +323,7 @@ def compute_spectrum(mesh: Mesh, n_pairs: int = 100) -> Spectrum:
         from robust_laplacian import mesh_laplacian
         from scipy import sparse
     except ImportError as error:
-        raise MissingExtraError("robust-laplacian", "shape") from error
+        raise MissingExtraError("robust-laplacian") from error
     stiffness, mass = mesh_laplacian(mesh.vertices, mesh.faces)
     areas: _Floats = mass.diagonal()
     if not (np.isfinite(stiffness.data).all() and (areas > 0).all()):

@@ -395,5 +395,5 @@ def _faiss() -> Any:  # noqa: ANN401
     try:
         import faiss
     except ImportError as error:
-        raise MissingExtraError("faiss", "faiss") from error
+        raise MissingExtraError("faiss-cpu") from error
     return faiss

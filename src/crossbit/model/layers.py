@@ -315,7 +315,7 @@ class Onnx(Layer):
         try:
             import onnxruntime
         except ImportError as error:
-            raise MissingExtraError("onnxruntime", "onnx") from error
+            raise MissingExtraError("onnxruntime") from error
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3
@@ -338,7 +338,7 @@ def _reject_external_data(model: bytes) -> None:
         import onnx
         from google.protobuf.message import Message
     except ImportError as error:
-        raise MissingExtraError("onnx", "onnx") from error
+        raise MissingExtraError("onnx") from error
     try:
         network = onnx.load_model_from_string(model)
     except Exception as error:  # protobuf raises several types

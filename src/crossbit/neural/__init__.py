@@ -8,4 +8,4 @@ from crossbit.errors import MissingExtraError
 try:
     import torch as _torch  # noqa: F401
 except ImportError as error:
-    raise MissingExtraError("torch", "train") from error
+    raise MissingExtraError("torch") from error

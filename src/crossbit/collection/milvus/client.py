@@ -177,7 +177,7 @@ def _import_library() -> Any:  # noqa: ANN401
     try:
         import pymilvus
     except ModuleNotFoundError as error:
-        raise MissingExtraError("pymilvus", "milvus") from error
+        raise MissingExtraError("pymilvus") from error
     for name in ("pymilvus", "pymilvus.decorators"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     return pymilvus
@@ -190,7 +190,7 @@ def _import_engine() -> None:
             warnings.simplefilter("ignore")
             import milvus_lite  # noqa: F401
     except ModuleNotFoundError as error:
-        raise MissingExtraError("milvus-lite", "milvus-lite") from error
+        raise MissingExtraError("milvus-lite==2.5.1", "setuptools<81") from error
 
 
 def _client_errors() -> tuple[type[Exception], ...]:

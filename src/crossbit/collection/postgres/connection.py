@@ -167,5 +167,5 @@ def _import_library() -> Any:  # noqa: ANN401 - optional, so no types
     try:
         import psycopg
     except ImportError as error:
-        raise MissingExtraError("psycopg", "postgres") from error
+        raise MissingExtraError("psycopg") from error
     return psycopg

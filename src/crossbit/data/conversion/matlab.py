@@ -49,7 +49,7 @@ def read_mat(path: Path, stack: ExitStack) -> Source:
     try:
         import scipy.io
     except ImportError as error:
-        raise MissingExtraError("scipy", "data") from error
+        raise MissingExtraError("scipy") from error
     check_tags(path)
     variables = scipy.io.loadmat(path)
     return Source(path, dict(_flatten(variables, "")), first_row=1, free_names=False)
@@ -276,7 +276,7 @@ def _open_hdf5(path: Path, stack: ExitStack) -> Any:  # noqa: ANN401 - h5py has 
     try:
         import h5py
     except ImportError as error:
-        raise MissingExtraError("h5py", "data") from error
+        raise MissingExtraError("h5py") from error
     return stack.enter_context(h5py.File(path, "r"))
 
 
