@@ -88,6 +88,7 @@ def test_help_imports_no_library_of_a_command(argument: str) -> None:
     assert {name for name in modules if name.startswith("crossbit.")} == {
         "crossbit._install",
         "crossbit.cli",
+        "crossbit.cli._command",
         "crossbit.cli.app",
         "crossbit.errors",
     }

@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
 from crossbit import Collection, HashModel
 from crossbit._progress import OnStep, Step
-from crossbit.cli import console, main
+from crossbit.cli import console, main, search
+from crossbit.collection.search import Option, SearchOptions
 from crossbit.data import tables
-from crossbit.features import BagOfTags
+from crossbit.features import BagOfTags, ColorHistogram
 from crossbit.model import Affine
 
 N = 25
@@ -260,8 +263,8 @@ def test_search_prints_json_lines(
     assert run("search", filled, "--like", "p4", *own, "-k", 20) == 0
     hits = json.loads(capsys.readouterr().out)
     assert "p4" not in {hit["id"] for hit in hits}  # a query is not its own answer
-    assert run("search", filled, *reranked, "payload") == 1
-    assert "rerank_by must be one of codes, scores, features" in capsys.readouterr().err
+    assert run("search", filled, *reranked, "payload") == 2
+    assert "'payload' is not one of" in capsys.readouterr().err
     like = ("--like", "p4", *own)
     assert run("search", filled, *like, "-k", 1, "--json") == 0
     assert json.loads(capsys.readouterr().out)[0]["id"] != "p4"
@@ -649,3 +652,84 @@ def test_index_takes_fields(filled: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "indexed fields: tags, year" in capsys.readouterr().err
     with Collection.open(filled) as collection:
         assert {"tags", "year"} <= set(collection.stats().fields)
+
+
+@pytest.mark.parametrize("option", SearchOptions.all(), ids=lambda option: option.name)
+def test_every_search_option_is_on_the_command_line(
+    option: Option, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "250")
+    assert run("search", "--help") == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    name = option.name.replace("_", "-")
+    assert (f"--{name} " if len(name) > 1 else f"-{name} ") in printed
+    assert " ".join(option.doc.replace("``", "").split()[:5]) in printed
+
+
+def test_a_new_search_option_needs_no_edit(monkeypatch: pytest.MonkeyPatch) -> None:
+    added = Option("depth", int | None, int | None, None, "How deep to search.")
+    monkeypatch.setattr(SearchOptions, "all", lambda: (added,))
+
+    def command(place: str, **options: object) -> None: ...
+
+    parameters = signature(search._with_search_options(command)).parameters
+    assert list(parameters) == ["place", "depth"]
+    assert parameters["depth"].annotation.__metadata__[0].help == "How deep to search."
+
+
+def test_search_options_of_all_types(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = ("search", filled, "red + food", "--target", "text", "--target", "image")
+    assert run(*line, "--exclude", "p4", "--with-codes", "--min-similarity", 0.6, "-k", 25) == 0
+    hits = json.loads(capsys.readouterr().out)
+    assert hits
+    for hit in hits:
+        assert hit["id"] != "p4"
+        assert hit["similarity"] >= 0.6
+        assert len(bytes.fromhex(hit["code"])) == 3
+    assert run(*line, "--offset", 2, "-k", 2, "--filter", '{"year": {"<": 2010}}') == 0
+    page = json.loads(capsys.readouterr().out)
+    assert [hit["payload"]["year"] < 2010 for hit in page] == [True, True]
+    assert run("search", filled, "--like", "p4", "-m", "text", "--exclude", "p1") == 1
+    assert "--exclude cannot be combined with --like" in capsys.readouterr().err
+
+
+def test_the_modality_is_guessed(
+    filled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("search", filled, "red + food", "--target", "text") == 0
+    guessed = capsys.readouterr().out
+    assert run("search", filled, "red + food", "--target", "text", "-m", "text") == 0
+    assert capsys.readouterr().out == guessed
+    for width, code in ((4, 0), (3, 1)):
+        np.save(tmp_path / "q.npy", np.ones((1, width), np.float32))
+        assert run("search", filled, "--rows", tmp_path / "q.npy") == code
+    assert "add --modality with one of image, text" in capsys.readouterr().err
+    assert run("search", filled, "--like", "p4") == 1
+    assert "item 'p4' is not clear (several modalities take it)" in capsys.readouterr().err
+
+
+def test_an_input_is_a_file_that_exists_or_a_text(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    bag, colors = BagOfTags.fit([["dog.jpg", "cat"]]), ColorHistogram()
+    Image.new("RGB", (32, 32), "red").save("red.jpg")
+    widths = {"photo": colors.extract([Path("red.jpg")]).shape[1], "title": bag.width}
+    random = np.random.default_rng(0)
+    encoders = {
+        name: [Affine(random.normal(size=(width, 8)), np.zeros(8))]
+        for name, width in widths.items()
+    }
+    recipes = {"photo": colors.recipe(), "title": bag.recipe()}
+    with Collection.create("shop", HashModel(encoders, 8, recipes)) as shop:
+        shop.upsert(["a"], {"photo": [Path("red.jpg")], "title": [["cat"]]})
+    for word, target in (("red.jpg", "title"), ("dog.jpg", "photo"), ("cat", "photo")):
+        assert run("search", "shop", word) == 0
+        assert json.loads(capsys.readouterr().out)[0]["modality"] == target
+    assert run("search", "shop", "red.jpg", "cat") == 1
+    assert "add --modality with one of photo, title" in capsys.readouterr().err
+    two = {**encoders, "words": encoders["title"]}
+    model = HashModel(two, 8, {**recipes, "words": bag.recipe()})
+    Collection.create("two", model).close()
+    assert run("search", "two", "cat") == 1
+    assert "'cat' is not clear (several modalities take it)" in capsys.readouterr().err

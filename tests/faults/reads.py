@@ -117,7 +117,7 @@ class Export(Action):
 
     def run(self, call: Call) -> Any:  # noqa: ANN401
         path = call.place.new_path("export.jsonl")
-        commands._export(str(call.place.folder), path)
+        commands._export(str(call.place.folder), out=path)
         header, *lines = map(json.loads, path.read_text().splitlines())
         records = [line for line in lines if "id" in line]
         return header["model"], [_item(line, header["n_bits"]) for line in records]

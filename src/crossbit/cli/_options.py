@@ -75,8 +75,12 @@ Fields = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="FIELD=VALUE", help="Field of the method; repeatable."),
 ]
-ReplaceOutput = Annotated[bool, typer.Option("--replace", help="Replace the output if it exists.")]
-Workers = Annotated[int | None, typer.Option(min=1, help="Number of processes that work at once.")]
+ReplaceOutput = Annotated[
+    bool, typer.Option("--replace", metavar=" ", help="Replace the output if it exists.")
+]
+Workers = Annotated[
+    int | None, typer.Option(min=1, metavar="<int>", help="Number of processes that work at once.")
+]
 RayAddress = Annotated[
     str | None,
     typer.Option(

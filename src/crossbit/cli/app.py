@@ -8,7 +8,7 @@ import ast
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points, version
-from inspect import cleandoc, getdoc
+from inspect import cleandoc
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +16,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command, get_group
 
+from crossbit.cli._command import describe, reflow
 from crossbit.errors import CrossbitError
 
 _SUMMARY = (
@@ -97,7 +98,7 @@ def _summaries(module: str) -> dict[str, str]:
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     documents = {name: ast.get_docstring(node) for name, node in functions.items()}
     documents[""] = ast.get_docstring(tree)
-    return {name: _reflow(text or "").split("\n\n")[0] for name, text in documents.items()}
+    return {name: reflow(text or "").split("\n\n")[0] for name, text in documents.items()}
 
 
 def _summary(module: str, name: str) -> str:
@@ -111,11 +112,11 @@ def _load_command(name: str) -> Any:  # noqa: ANN401 - a command of vendored cli
     module = import_module(f"crossbit.cli.{_MODULE[name]}")
     commands: typer.Typer = module.commands
     for command in commands.registered_commands:
-        command.help = _reflow(getdoc(command.callback) or "")
+        command.help = describe(command.callback)  # type: ignore[arg-type]
     group = get_group(commands)
     if name in group.commands:
         return group.commands[name]
-    group.help = _reflow(cleandoc(module.__doc__ or ""))
+    group.help = reflow(cleandoc(module.__doc__ or ""))
     group.no_args_is_help = True
     return group
 
@@ -172,9 +173,3 @@ def _options(
     ] = False,
 ) -> None:
     """Accept the options of the application itself."""
-
-
-def _reflow(text: str) -> str:
-    """Join the lines of each paragraph, so that help fits any width; examples are indented."""
-    paragraphs = text.split("\n\n")
-    return "\n\n".join(p if p.startswith(" ") else p.replace("\n", " ") for p in paragraphs)

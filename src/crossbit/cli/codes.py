@@ -43,45 +43,17 @@ _RAY_WORKERS = 2
 @commands.command("encode")
 def _encode(
     model: ModelFolder,
-    rows: Annotated[
-        str,
-        typer.Argument(metavar="ROWS", help="Features: X.npy, file.npz:KEY or file.mat:KEY."),
-    ],
-    modality: Annotated[str, typer.Option("--modality", "-m", help="Modality of the rows.")],
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="File for the codes; '.npy' gives rows of packed bytes."),
-    ] = None,
-    skip_absent: Annotated[
-        bool,
-        typer.Option(
-            "--skip-absent",
-            help="Skip rows that are all NaN; OUT.rows.npy lists the rows that were encoded.",
-        ),
-    ] = False,
+    rows: str,
+    *,
+    modality: str,
+    out: Path | None = None,
+    skip_absent: bool = False,
     replace: ReplaceOutput = False,
     ray: RayAddress = None,
     workers: Workers = None,
-    into: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COLLECTION", help="With --ray: write the codes into a collection, not a file."
-        ),
-    ] = None,
-    column: Annotated[
-        str | None,
-        typer.Option(
-            help="With --ray: column of parquet files with the feature rows.",
-            show_default="the modality's name",
-        ),
-    ] = None,
-    id_column: Annotated[
-        str | None,
-        typer.Option(
-            help="With --ray: column of parquet files with the ids.",
-            show_default="id, or row numbers",
-        ),
-    ] = None,
+    into: str | None = None,
+    column: str | None = None,
+    id_column: str | None = None,
 ) -> None:
     """Encode feature rows as binary codes.
 
@@ -93,6 +65,16 @@ def _encode(
       crossbit encode toy-model toy/image.npy --modality image --out image.codes
       crossbit encode toy-model features.mat:I_te -m image -o image.npy
       crossbit encode toy-model shards/ -m image --ray local --into photos
+
+    Args:
+        rows: ``ROWS``: Features: X.npy, file.npz:KEY or file.mat:KEY.
+        modality: Modality of the rows.
+        out: File for the codes; '.npy' gives rows of packed bytes.
+        skip_absent: Skip rows that are all NaN; OUT.rows.npy lists the rows that were encoded.
+        into: ``COLLECTION``: With --ray: write the codes into a collection, not a file.
+        column: With --ray: column of parquet files with the feature rows. Default: the modality's
+            name.
+        id_column: With --ray: column of parquet files with the ids. Default: id, or row numbers.
     """
     if out is not None:
         if out.exists() and out.resolve() == Path(rows.partition(":")[0]).resolve():
@@ -167,96 +149,25 @@ def _rows_file(out: Path) -> Path:
 
 @commands.command("evaluate")
 def _evaluate(
-    model: Annotated[
-        Path | None,
-        typer.Argument(metavar="[MODEL]", help="Model folder.", callback=check_model),
-    ] = None,
-    dataset: Annotated[
-        Path | None,
-        typer.Argument(metavar="[DATASET]", help="Data set folder.", callback=check_dataset),
-    ] = None,
-    codes: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Instead of a model: codes of the queries, a codes file, .npy, file.npz:KEY or"
-            " file.mat:KEY.",
-        ),
-    ] = None,
-    labels: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE", help="Labels of --codes: classes, or zeros and ones (n, classes)."
-        ),
-    ] = None,
-    queries: Annotated[
-        str | None,
-        typer.Option(help="Split of the queries.", show_default="query, test, or all rows"),
-    ] = None,
-    base: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SPLIT|FILE",
-            help="Split to search; with --codes a file of codes.",
-            show_default="database, or the queries",
-        ),
-    ] = None,
-    base_labels: Annotated[
-        str | None, typer.Option(metavar="FILE", help="With --codes: labels of the base.")
-    ] = None,
-    bits: Annotated[
-        int | None,
-        typer.Option("--bits", "-b", help="Code length, if --codes are rows of packed bytes."),
-    ] = None,
-    sign: Annotated[
-        bool,
-        typer.Option("--sign", help="--codes are real numbers: a bit is 1 where they are ≥ 0."),
-    ] = False,
-    at: Annotated[
-        list[int] | None,
-        typer.Option(
-            min=1, help="Rank cut-off of the measures; repeatable.", show_default="10, 100"
-        ),
-    ] = None,
-    radius: Annotated[
-        list[int] | None,
-        typer.Option(min=0, help="Hamming radius; repeatable.", show_default="2"),
-    ] = None,
-    ties: Annotated[
-        Ties, typer.Option(help="How items at the same distance are ordered.")
-    ] = "expected",
-    divisor: Annotated[
-        Divisor, typer.Option(help="Divisor of average precision at a cut-off.")
-    ] = "retrieved",
-    empty: Annotated[
-        Empty | None,
-        typer.Option(help="With --codes: queries without relevant items.", show_default="skip"),
-    ] = None,
-    exclude_self: Annotated[
-        bool | None,
-        typer.Option(
-            "--exclude-self/--include-self",
-            help="Whether a query's own row is left out of its ranking; in its own modality it"
-            " always is.",
-            show_default="exclude with --codes, else include",
-        ),
-    ] = None,
-    stages: Annotated[
-        bool,
-        typer.Option("--stages", help="Also measure every stage between features and hits."),
-    ] = False,
-    plot: Annotated[
-        Path | None, typer.Option(help="With --stages: SVG file with a bar chart of them.")
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            help="JSON file for the results; codes go beside it.",
-            show_default="results/…, none with --codes",
-        ),
-    ] = None,
+    model: Annotated[Path | None, typer.Argument(callback=check_model)] = None,
+    dataset: Annotated[Path | None, typer.Argument(callback=check_dataset)] = None,
+    *,
+    codes: str | None = None,
+    labels: str | None = None,
+    queries: str | None = None,
+    base: str | None = None,
+    base_labels: str | None = None,
+    bits: int | None = None,
+    sign: bool = False,
+    at: Annotated[list[int] | None, typer.Option(min=1)] = None,
+    radius: Annotated[list[int] | None, typer.Option(min=0)] = None,
+    ties: Ties = "expected",
+    divisor: Divisor = "retrieved",
+    empty: Empty | None = None,
+    exclude_self: Annotated[bool | None, typer.Option("--exclude-self/--include-self")] = None,
+    stages: bool = False,
+    plot: Path | None = None,
+    out: Path | None = None,
 ) -> None:
     """Evaluate a model on a data set, or codes of any origin: mAP, precision, recall, nDCG.
 
@@ -275,6 +186,29 @@ def _evaluate(
       crossbit evaluate toy-model toy --at 10 --at 50 --radius 2 --out toy.json
       crossbit evaluate --codes codes.npy --labels labels.npy --at 10
       crossbit evaluate --codes B.mat:te --labels L.mat:te --base B.mat:tr --base-labels L.mat:tr
+
+    Args:
+        model: ``[MODEL]``: Model folder.
+        dataset: ``[DATASET]``: Data set folder.
+        codes: ``FILE``: Instead of a model: codes of the queries, a codes file, .npy, file.npz:KEY
+            or file.mat:KEY.
+        labels: ``FILE``: Labels of --codes: classes, or zeros and ones (n, classes).
+        queries: Split of the queries. Default: query, test, or all rows.
+        base: ``SPLIT|FILE``: Split to search; with --codes a file of codes. Default: database, or
+            the queries.
+        base_labels: ``FILE``: With --codes: labels of the base.
+        bits: Code length, if --codes are rows of packed bytes.
+        sign: --codes are real numbers: a bit is 1 where they are ≥ 0.
+        at: Rank cut-off of the measures; repeatable. Default: 10, 100.
+        radius: Hamming radius; repeatable. Default: 2.
+        ties: How items at the same distance are ordered.
+        divisor: Divisor of average precision at a cut-off.
+        empty: With --codes: queries without relevant items. Default: skip.
+        exclude_self: Whether a query's own row is left out of its ranking; in its own modality it
+            always is. Default: exclude with --codes, else include.
+        stages: Also measure every stage between features and hits.
+        plot: With --stages: SVG file with a bar chart of them.
+        out: JSON file for the results; codes go beside it. Default: results/…, none with --codes.
     """
     measures = metrics.standard_measures(
         at=at or (10, 100), radii=radius or (2,), divisor=divisor, ties=ties

@@ -43,22 +43,9 @@ commands = typer.Typer()
 @commands.command("create")
 def _create(
     collection: CollectionPath,
-    model: Annotated[
-        Path | None,
-        typer.Option(
-            "--model",
-            "-M",
-            help="Model folder that makes the codes; is copied.",
-            show_default="the MODEL of the address",
-        ),
-    ] = None,
-    keep: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Also store 'scores' (one byte per bit, for search --rerank-by scores) or"
-            " 'features' (float16, for upgrade and --rerank-by features); repeatable."
-        ),
-    ] = None,
+    *,
+    model: Path | None = None,
+    keep: list[str] | None = None,
 ) -> None:
     """Create an empty collection for the codes of a model.
 
@@ -71,6 +58,11 @@ def _create(
       crossbit search photos --rows toy/text.npy -m text --target image
       crossbit collection create photos --model toy-model --keep scores
       crossbit collection create milvus://localhost:19530/photos#toy-model
+
+    Args:
+        model: Model folder that makes the codes; is copied. Default: the MODEL of the address.
+        keep: Also store 'scores' (one byte per bit, for search --rerank-by scores) or 'features'
+            (float16, for upgrade and --rerank-by features); repeatable.
     """
     address, named = split_address(collection)
     folder = model or named
@@ -84,7 +76,8 @@ def _create(
 @commands.command("stats")
 def _stats(
     collection: CollectionPath,
-    as_json: Annotated[bool, typer.Option("--json", help="All statistics as a JSON line.")] = False,
+    *,
+    as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
     """Show the size of a collection, its modalities, and the health of its codes.
 
@@ -92,6 +85,9 @@ def _stats(
 
       crossbit collection stats photos
       crossbit collection stats photos --json
+
+    Args:
+        as_json: All statistics as a JSON line.
     """
     with open_collection(collection) as source:
         statistics = source.stats()
@@ -141,9 +137,8 @@ def _health(statistics: Stats, modality: str) -> str:
 @commands.command("check")
 def _check(
     collection: CollectionPath,
-    drift: Annotated[
-        bool, typer.Option(help="Also compare the codes of recent items with earlier ones.")
-    ] = False,
+    *,
+    drift: bool = False,
 ) -> None:
     """Verify every file of a collection and rebuild damaged indexes.
 
@@ -154,6 +149,9 @@ def _check(
     For example:
 
       crossbit collection check photos --drift
+
+    Args:
+        drift: Also compare the codes of recent items with earlier ones.
     """
     with open_collection(collection) as target:
         with console.steps("checking rows") as on_step, listening(on_step):
@@ -187,7 +185,9 @@ def _drift_warnings(collection: Collection) -> list[str]:
 
 
 @commands.command("compact")
-def _compact(collection: CollectionPath) -> None:
+def _compact(
+    collection: CollectionPath,
+) -> None:
     """Reclaim the space of deleted items, and save the indexes for a fast start.
 
     For example:
@@ -208,7 +208,7 @@ def _compact(collection: CollectionPath) -> None:
 @commands.command("index")
 def _index(
     collection: CollectionPath,
-    fields: Annotated[list[str], typer.Argument(metavar="FIELD", help="Fields of the payloads.")],
+    fields: list[str],
 ) -> None:
     """Index payload fields, so that searches can be filtered by them.
 
@@ -218,6 +218,9 @@ def _index(
     For example:
 
       crossbit collection index photos year tags camera.model
+
+    Args:
+        fields: ``FIELD``: Fields of the payloads.
     """
     with open_collection(collection) as target:
         for field in fields:
@@ -231,7 +234,10 @@ def _database_bytes(collection: str) -> int:
 
 
 @commands.command("upgrade")
-def _upgrade(collection: CollectionPath, model: ModelFolder) -> None:
+def _upgrade(
+    collection: CollectionPath,
+    model: ModelFolder,
+) -> None:
     """Encode all items with another model from their stored features, then switch to it.
 
     The collection must have been created with --keep features.
@@ -250,22 +256,9 @@ def _upgrade(collection: CollectionPath, model: ModelFolder) -> None:
 @commands.command("extend")
 def _extend(
     collection: CollectionPath,
-    source: Annotated[
-        Path,
-        typer.Argument(
-            metavar="DATASET|MODEL",
-            help="Data set that contains the new modalities and known ones, linked by pairs or"
-            " aligned rows; or a model that was trained with 'crossbit fit --extend'.",
-        ),
-    ],
-    like: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODALITY",
-            help="Modality of the collection to learn from.",
-            show_default="all in the data set",
-        ),
-    ] = None,
+    source: Path,
+    *,
+    like: str | None = None,
 ) -> None:
     """Let new modalities join a collection; no stored code is touched.
 
@@ -276,6 +269,11 @@ def _extend(
 
       crossbit collection extend photos image-and-sound
       crossbit collection extend milvus://localhost:19530/photos#old-model new-model
+
+    Args:
+        source: ``DATASET|MODEL``: Data set that contains the new modalities and known ones, linked
+            by pairs or aligned rows; or a model that was trained with 'crossbit fit --extend'.
+        like: ``MODALITY``: Modality of the collection to learn from. Default: all in the data set.
     """
     with open_collection(collection) as target:
         if (source / "config.json").is_file():
@@ -296,12 +294,8 @@ def _extend(
 
 @commands.command("copy")
 def _copy(
-    source: Annotated[
-        str, typer.Argument(metavar="FROM", help="Folder, or address: milvus://host:port/name.")
-    ],
-    target: Annotated[
-        str, typer.Argument(metavar="TO", help="Folder or address; is created if it is absent.")
-    ],
+    source: str,
+    target: str,
 ) -> None:
     """Copy all items of a collection into another, such as from a folder to a Milvus server.
 
@@ -313,6 +307,10 @@ def _copy(
 
       crossbit collection copy photos milvus://root:secret@db.example.org:19530/photos
       crossbit collection copy milvus://db.example.org/photos#photos-model photos-copy
+
+    Args:
+        source: ``FROM``: Folder, or address: milvus://host:port/name.
+        target: ``TO``: Folder or address; is created if it is absent.
     """
     with open_collection(source) as old, _open_or_create(target, old) as new:
         with console.counting("copying", len(old)) as advance:
@@ -333,9 +331,8 @@ def _open_or_create(target: str, source: Collection) -> Collection:
 @commands.command("export")
 def _export(
     collection: CollectionPath,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="File to write.", show_default="stdout")
-    ] = None,
+    *,
+    out: Path | None = None,
     replace: ReplaceOutput = False,
 ) -> None:
     """Write all items as JSON lines: ids, payloads, codes, and what is kept beside the codes.
@@ -347,6 +344,9 @@ def _export(
     For example:
 
       crossbit collection export photos --out photos.jsonl
+
+    Args:
+        out: File to write. Default: stdout.
     """
     with open_collection(collection) as source:
         if out is None:
@@ -363,12 +363,7 @@ def _export(
 @commands.command("import")
 def _import(
     collection: CollectionPath,
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE", help="Output of 'crossbit collection export', or - for stdin."
-        ),
-    ],
+    source: str,
 ) -> None:
     """Add the items of an export; the collection must use the same model.
 
@@ -380,6 +375,9 @@ def _import(
       crossbit collection create copy --model toy-model
       crossbit collection import copy photos.jsonl
       crossbit collection export photos | crossbit collection import copy -
+
+    Args:
+        source: ``FILE``: Output of 'crossbit collection export', or - for stdin.
     """
     with open_collection(collection) as target, _open_export(source) as file:
         name = "standard input" if source == STDIN else source

@@ -25,24 +25,13 @@ _DatasetOut = Annotated[
 
 @commands.command("convert")
 def _convert(
-    files: Annotated[
-        list[Path], typer.Argument(metavar="FILE...", help="Files, or a folder of files.")
-    ],
+    files: list[Path],
+    *,
     out: _DatasetOut,
-    map_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--map",
-            metavar="ROLE=ARRAYS",
-            help="Role of arrays or columns: image:train=I_tr, text=T_tr,T_te, left=p0:p31,"
-            " right=q*, labels=L; repeatable.",
-        ),
-    ] = None,
-    name: Annotated[
-        str, typer.Option(help="Name of the data set.", show_default="the file's name")
-    ] = "",
-    source: Annotated[str, typer.Option(help="Citation or address of the source.")] = "",
-    license: Annotated[str, typer.Option(help="License or terms of use.")] = "",
+    map_: list[str] | None = None,
+    name: str = "",
+    source: str = "",
+    license: str = "",
 ) -> None:
     """Convert .mat (any version), .h5, .npz, .npy, .csv or .parquet files to a data set folder.
 
@@ -57,6 +46,14 @@ def _convert(
       crossbit data convert mirflickr.mat --out mirflickr
       crossbit data convert features.npz --out mine --map image=cnn --map labels=y
       crossbit data convert wide.csv --out mine --map left=p0:p31 --map right=p32:p63
+
+    Args:
+        files: ``FILE``: Files, or a folder of files.
+        map_: ``ROLE=ARRAYS``: Role of arrays or columns: image:train=I_tr, text=T_tr,T_te,
+            left=p0:p31, right=q*, labels=L; repeatable.
+        name: Name of the data set. Default: the file's name.
+        source: Citation or address of the source.
+        license: License or terms of use.
     """
     unused: list[str] = []
     with console.steps("converting") as on_step:
@@ -90,7 +87,9 @@ def _payload_fields(data: Dataset) -> list[str]:
 
 
 @commands.command("info")
-def _info(dataset: DatasetFolder) -> None:
+def _info(
+    dataset: DatasetFolder,
+) -> None:
     """Show the content of a data set, and verify the checksums of its files.
 
     For example:
@@ -135,30 +134,16 @@ def _describe_labels(labels: dict[str, Any]) -> str:
 
 @commands.command("synthetic")
 def _synthetic(
+    *,
     out: _DatasetOut,
-    rows: Annotated[int, typer.Option("--rows", "-n", min=1, help="Number of rows.")] = 1000,
-    classes: Annotated[int, typer.Option(min=1, help="Number of classes.")] = 10,
-    modality: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--modality",
-            "-m",
-            metavar="NAME=WIDTH",
-            help="A modality and the width of its rows; repeatable.",
-            show_default="image=64, text=32",
-        ),
-    ] = None,
-    labels_per_row: Annotated[
-        float, typer.Option(min=1.0, help="Mean number of classes per row.")
-    ] = 1.0,
-    tail: Annotated[
-        float, typer.Option(min=0.0, help="Imbalance of the classes; 0 makes them equal.")
-    ] = 0.0,
-    noise: Annotated[float, typer.Option(min=0.0, help="Noise added to each view.")] = 0.1,
-    missing: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="Fraction of rows absent from each view.")
-    ] = 0.0,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same data.")] = 0,
+    rows: Annotated[int, typer.Option("--rows", "-n", min=1)] = 1000,
+    classes: Annotated[int, typer.Option(min=1)] = 10,
+    modality: list[str] | None = None,
+    labels_per_row: Annotated[float, typer.Option(min=1.0)] = 1.0,
+    tail: Annotated[float, typer.Option(min=0.0)] = 0.0,
+    noise: Annotated[float, typer.Option(min=0.0)] = 0.1,
+    missing: Annotated[float, typer.Option(min=0.0, max=1.0)] = 0.0,
+    seed: int = 0,
 ) -> None:
     """Create a synthetic multimodal data set with classes, for first experiments.
 
@@ -168,6 +153,17 @@ def _synthetic(
 
       crossbit data synthetic --out toy
       crossbit data synthetic -o three -n 5000 -m image=128 -m text=50 -m sound=20
+
+    Args:
+        rows: Number of rows.
+        classes: Number of classes.
+        modality: ``NAME=WIDTH``: A modality and the width of its rows; repeatable. Default:
+            image=64, text=32.
+        labels_per_row: Mean number of classes per row.
+        tail: Imbalance of the classes; 0 makes them equal.
+        noise: Noise added to each view.
+        missing: Fraction of rows absent from each view.
+        seed: The same seed gives the same data.
     """
     widths = {"modalities": _widths(modality)} if modality else {}
     data = synthetic(

@@ -50,27 +50,14 @@ _STOP_WORDS = frozenset(
 
 @commands.command("demo")
 def _demo(
-    queries: Annotated[
-        list[str] | None, typer.Option("--words", "-w", help="Words to search with; repeatable.")
-    ] = None,
-    bits: Annotated[int, typer.Option("--bits", "-b", help="Code length.")] = 128,
-    seed: Annotated[int, typer.Option(help="Seed of the test images and of the training.")] = 0,
-    features: Annotated[
-        str,
-        typer.Option(
-            help="Image features: histograms of colors and edges, or efficientnet, which is more"
-            " accurate and needs the extra learn."
-        ),
-    ] = "histograms",
-    out: Annotated[
-        Path, typer.Option("--out", "-o", help="Folder for images, model and collection.")
-    ] = Path("demo"),
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port of the page; 0 takes a free one.")
-    ] = 8000,
-    no_serve: Annotated[
-        bool, typer.Option("--no-serve", help="Only learn, evaluate and preview.")
-    ] = False,
+    *,
+    queries: Annotated[list[str] | None, typer.Option("--words", "-w")] = None,
+    bits: int = 128,
+    seed: int = 0,
+    features: str = "histograms",
+    out: Path = Path("demo"),
+    port: Annotated[int, typer.Option(min=0, max=65535)] = 8000,
+    no_serve: bool = False,
 ) -> None:
     """Learn codes for 1,849 emojis and their words, and search each with the other.
 
@@ -82,6 +69,16 @@ def _demo(
       crossbit demo
       crossbit demo --features efficientnet
       crossbit demo --no-serve --words "cat + heart" --words pizza
+
+    Args:
+        queries: Words to search with; repeatable.
+        bits: Code length.
+        seed: Seed of the test images and of the training.
+        features: Image features: histograms of colors and edges, or efficientnet, which is more
+            accurate and needs the extra learn.
+        out: Folder for images, model and collection.
+        port: Port of the page; 0 takes a free one.
+        no_serve: Only learn, evaluate and preview.
     """
     collection = out / f"{features}-{bits}-{seed}"
     images = out / "pictures"

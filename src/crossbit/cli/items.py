@@ -33,44 +33,15 @@ _CHECKED_IDS = 1000  # ids that are looked up at once
 @commands.command("add")
 def _add(
     collection: CollectionPath,
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE",
-            help="Items: .jsonl, .csv, .parquet, .npy, a data set folder, or - (stdin).",
-        ),
-    ],
-    modality: Annotated[
-        str | None, typer.Option("--modality", "-m", help="Modality of an array of feature rows.")
-    ] = None,
-    ids_file: Annotated[
-        Path | None, typer.Option(help="Ids of an array's rows: a text file, one id per line.")
-    ] = None,
-    id_column: Annotated[
-        str, typer.Option(help="Column with the ids; row numbers if there is none.")
-    ] = DEFAULT_ID_COLUMN,
-    column: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="MODALITY=COLUMN",
-            help="Column with the feature rows or raw inputs of a modality, or columns of numbers,"
-            " p0:p31 or p*; repeatable.",
-        ),
-    ] = None,
-    replace: Annotated[
-        bool,
-        typer.Option(
-            "--replace",
-            help="Update items that exist: what the file has is replaced, other modalities stay.",
-        ),
-    ] = False,
-    skip_existing: Annotated[
-        bool,
-        typer.Option("--skip-existing", help="Skip items that exist, as after an interruption."),
-    ] = False,
-    batch: Annotated[
-        int, typer.Option(min=1, help="Items per write; each batch is durable at once.")
-    ] = 1000,
+    source: str,
+    *,
+    modality: str | None = None,
+    ids_file: Path | None = None,
+    id_column: str = DEFAULT_ID_COLUMN,
+    column: list[str] | None = None,
+    replace: bool = False,
+    skip_existing: bool = False,
+    batch: Annotated[int, typer.Option(min=1)] = 1000,
 ) -> None:
     """Add items to a collection.
 
@@ -88,6 +59,17 @@ def _add(
       crossbit add photos photos.parquet --id-column url --column text=tags
       crossbit add photos image.npy --modality image --ids-file names.txt
       zcat items.jsonl.gz | crossbit add photos -
+
+    Args:
+        source: ``FILE``: Items: .jsonl, .csv, .parquet, .npy, a data set folder, or - (stdin).
+        modality: Modality of an array of feature rows.
+        ids_file: Ids of an array's rows: a text file, one id per line.
+        id_column: Column with the ids; row numbers if there is none.
+        column: ``MODALITY=COLUMN``: Column with the feature rows or raw inputs of a modality, or
+            columns of numbers, p0:p31 or p*; repeatable.
+        replace: Update items that exist: what the file has is replaced, other modalities stay.
+        skip_existing: Skip items that exist, as after an interruption.
+        batch: Items per write; each batch is durable at once.
     """
     if replace and skip_existing:
         raise DataError("--replace updates items that exist, --skip-existing skips them; give one")
@@ -226,7 +208,7 @@ def _located(error: DataError, reader: ItemReader, batch: ItemBatch, written: in
 @commands.command("get")
 def _get(
     collection: CollectionPath,
-    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of items.")],
+    ids: list[str],
 ) -> None:
     """Show items, one line of JSON each: payload, and codes in hexadecimal.
 
@@ -235,6 +217,9 @@ def _get(
     For example:
 
       crossbit get photos cat.jpg dog.jpg
+
+    Args:
+        ids: ``ID``: Ids of items.
     """
     with open_collection(collection) as source:
         items = source.get(resolve_ids(source, ids))
@@ -248,11 +233,10 @@ def _get(
 @commands.command("delete")
 def _delete(
     collection: CollectionPath,
-    ids: Annotated[list[str] | None, typer.Argument(metavar="ID...", help="Ids of items.")] = None,
-    ids_file: Annotated[Path | None, typer.Option(help="Text file with one id per line.")] = None,
-    modality: Annotated[
-        str | None, typer.Option("--modality", "-m", help="Delete only codes of this modality.")
-    ] = None,
+    ids: list[str] | None = None,
+    *,
+    ids_file: Path | None = None,
+    modality: str | None = None,
 ) -> None:
     """Delete items by their ids; unknown ids are ignored.
 
@@ -262,6 +246,11 @@ def _delete(
 
       crossbit delete photos cat.jpg dog.jpg
       crossbit delete photos --ids-file unwanted.txt
+
+    Args:
+        ids: ``ID``: Ids of items.
+        ids_file: Text file with one id per line.
+        modality: Delete only codes of this modality.
     """
     words = [*(ids or []), *filter(None, read_lines(ids_file) if ids_file is not None else [])]
     if not words:

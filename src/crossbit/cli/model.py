@@ -43,63 +43,19 @@ _RAY_WORKERS = 2
 @commands.command("fit")
 def _fit(
     dataset: DatasetFolder,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Model folder to write.")],
-    method: Annotated[
-        str | None, typer.Option(help="Method, one of those below.", show_default="auto")
-    ] = None,
-    bits: Annotated[
-        int | None,
-        typer.Option(
-            "--bits", "-b", help="Code length, 1 to 1024.", show_default="64 of auto, else 32"
-        ),
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="The same seed gives the same model.", show_default="0")
-    ] = None,
-    split: Annotated[
-        str, typer.Option(help="Split of the data set to train on, or 'all'.")
-    ] = "train",
-    config: Annotated[
-        Path | None, typer.Option(help="TOML file with fields of the method.")
-    ] = None,
+    *,
+    out: Path,
+    method: str | None = None,
+    bits: int | None = None,
+    seed: int | None = None,
+    split: str = "train",
+    config: Path | None = None,
     settings: Fields = None,
-    as_printed: Annotated[
-        str | None,
-        typer.Option(
-            metavar="EXPERIMENT[:LAYERS]",
-            help="Settings that the paper prints for mmnn and cmnn: wiki, shapegoogle or nus, with"
-            " 1 or 2 layers; the first two modalities of the data set are X and Y. Other options"
-            " change them.",
-        ),
-    ] = None,
-    neighbors: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="METRIC",
-            help="Learn the neighborhoods of the features: cosine or euclidean, cosine(20) for"
-            " 20 neighbors; MODALITY=METRIC for one modality, repeatable.",
-        ),
-    ] = None,
-    extends: Annotated[
-        Path | None,
-        typer.Option(
-            "--extend",
-            metavar="MODEL",
-            help="Let the new modalities of the data set join this model; its codes stay the same.",
-        ),
-    ] = None,
-    like: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODALITY",
-            help="With --extend: modality of the model to learn from.",
-            show_default="all in the data set",
-        ),
-    ] = None,
-    checkpoint: Annotated[
-        Path | None,
-        typer.Option(help="File for checkpoints; the same command resumes from it."),
-    ] = None,
+    as_printed: str | None = None,
+    neighbors: list[str] | None = None,
+    extends: Annotated[Path | None, typer.Option("--extend")] = None,
+    like: str | None = None,
+    checkpoint: Path | None = None,
     replace: ReplaceOutput = False,
     ray: RayAddress = None,
     workers: Workers = None,
@@ -121,6 +77,24 @@ def _fit(
       crossbit fit toy --method mmnn --as-printed wiki:2 --out toy-model
       crossbit fit toy --method mmnn --ray local --workers 2 --out toy-model
       crossbit fit both-encoders --extend text-model --like text --out text-model-2
+
+    Args:
+        out: Model folder to write.
+        method: Method, one of those above. Default: auto.
+        bits: Code length, 1 to 1024. Default: 64 of auto, else 32.
+        seed: The same seed gives the same model. Default: 0.
+        split: Split of the data set to train on, or 'all'.
+        config: TOML file with fields of the method.
+        as_printed: ``EXPERIMENT[:LAYERS]``: Settings that the paper prints for mmnn and cmnn: wiki,
+            shapegoogle or nus, with 1 or 2 layers; the first two modalities of the data set are X
+            and Y. Other options change them.
+        neighbors: ``METRIC``: Learn the neighborhoods of the features: cosine or euclidean,
+            cosine(20) for 20 neighbors; MODALITY=METRIC for one modality, repeatable.
+        extends: ``MODEL``: Let the new modalities of the data set join this model; its codes stay
+            the same.
+        like: ``MODALITY``: With --extend: modality of the model to learn from. Default: all in the
+            data set.
+        checkpoint: File for checkpoints; the same command resumes from it.
     """
     own = {"--method": method, "--bits": bits, "--config": config, "--set": settings}
     own |= {"--as-printed": as_printed, "--checkpoint": checkpoint, "--ray": ray}
@@ -191,7 +165,9 @@ def _list_methods() -> str:
 
 
 # The methods are those that are installed, plug-ins included.
-_fit.__doc__ = f"{getdoc(_fit)}\n\nMethods:\n\n{_list_methods()}"
+_fit.__doc__ = (getdoc(_fit) or "").replace(
+    "\n\nArgs:", f"\n\nMethods:\n\n{_list_methods()}\n\nArgs:"
+)
 
 
 def _printed(entry: str, method: str, data: Dataset) -> dict[str, Any]:
@@ -227,33 +203,17 @@ def _parse_neighbors(values: list[str] | None) -> NeighborsArgument | None:
 @commands.command("tune")
 def _tune(
     dataset: DatasetFolder,
-    out: Annotated[
-        Path,
-        typer.Option("--out", "-o", help="Folder of the search; the same command continues it."),
-    ],
-    method: Annotated[str, typer.Option(help="Method; 'crossbit fit --help' lists them.")] = "mmnn",
+    *,
+    out: Path,
+    method: str = "mmnn",
     bits: Bits = 32,
-    trials: Annotated[
-        int, typer.Option(min=1, help="Number of settings, including the default.")
-    ] = 40,
-    folds: Annotated[int, typer.Option(min=2, help="Folds of the cross-validation.")] = 3,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same search.")] = 0,
-    split: Annotated[
-        str, typer.Option(help="Split to search on, or 'all'; never the test split.")
-    ] = "train",
-    space: Annotated[
-        Path | None,
-        typer.Option(
-            help="TOML file: FIELD = { low, high, log } or a list.", show_default="by the method"
-        ),
-    ] = None,
+    trials: Annotated[int, typer.Option(min=1)] = 40,
+    folds: Annotated[int, typer.Option(min=2)] = 3,
+    seed: int = 0,
+    split: str = "train",
+    space: Path | None = None,
     settings: Fields = None,
-    nested: Annotated[
-        bool,
-        typer.Option(
-            "--nested", help="Also estimate the quality on unseen rows; runs FOLDS more searches."
-        ),
-    ] = False,
+    nested: bool = False,
 ) -> None:
     """Search the fields of a method by cross-validation on the training rows.
 
@@ -268,6 +228,16 @@ def _tune(
       crossbit tune toy --method ccaitq --bits 32 --out toy-search
       crossbit fit toy --method ccaitq --config toy-search/best.toml --out toy-model
       crossbit tune toy --set inputs=unit --space space.toml --trials 60 -o search-2
+
+    Args:
+        out: Folder of the search; the same command continues it.
+        method: Method; 'crossbit fit --help' lists them.
+        trials: Number of settings, including the default.
+        folds: Folds of the cross-validation.
+        seed: The same seed gives the same search.
+        split: Split to search on, or 'all'; never the test split.
+        space: TOML file: FIELD = { low, high, log } or a list. Default: by the method.
+        nested: Also estimate the quality on unseen rows; runs FOLDS more searches.
     """
     check_installed("optuna", *HASHERS[check_known(method, HASHERS, "method")].libraries)
     data = Dataset.load(dataset)

@@ -1,18 +1,22 @@
 """``crossbit search``: tables for people, JSON lines for programs."""
 
+import dataclasses
 import json
+import types
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from inspect import Parameter, signature
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 import typer
 from rich.markup import escape
 
 from crossbit.annotate import Tag, tag_list, vote
 from crossbit.cli import console
+from crossbit.cli._command import explained
 from crossbit.cli._options import CollectionPath, open_collection, refuse, resolve_ids
 from crossbit.collection.collection import Collection
+from crossbit.collection.search import Option, SearchOptions
 from crossbit.collection.store import display_path
 from crossbit.collection.types import Hit
 from crossbit.data.conversion.readers import read_array
@@ -22,81 +26,72 @@ from crossbit.pipeline.table import kind_of_file
 commands = typer.Typer()
 _MAX_TAGS = 10
 _MAX_CELL = 60  # characters of a payload field in a table
+_PLAIN = (int, bool, str, list[str])  # types of options; values of others are written as JSON
 T = TypeVar("T", Hit, Tag)
 
 
+def _with_search_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Put the fields of `SearchOptions` in the place of ``**options``."""
+    given = signature(function, eval_str=True)
+    own = [each for each in given.parameters.values() if each.kind is not each.VAR_KEYWORD]
+    parameters = [*own, *map(_parameter, SearchOptions.all())]
+    function.__signature__ = given.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return function
+
+
+def _parameter(option: Option) -> Parameter:
+    """Return a search option as a parameter of a command."""
+    annotation, default = option.json, option.default
+    if not _is_plain(option):
+        annotation, default = str | None, None
+    parameter = Parameter(
+        option.name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+    )
+    return explained(parameter, option.doc.replace("``", ""))
+
+
+def _is_plain(option: Option) -> bool:
+    """Return whether the command line can read the type of an option by itself."""
+    kinds: list[Any] = [option.json]
+    if get_origin(option.json) in (Union, types.UnionType):
+        kinds = [kind for kind in get_args(option.json) if kind is not types.NoneType]
+    return len(kinds) == 1 and (kinds[0] in _PLAIN or get_origin(kinds[0]) is Literal)
+
+
+def _parse_options(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that were given; numbers, words and objects are written as JSON."""
+    values = {name: value for name, value in given.items() if value not in (None, [])}
+    for option in SearchOptions.all():
+        if option.name in values and not _is_plain(option):
+            values[option.name] = _parse_value(option, values[option.name])
+    return values
+
+
+def _parse_value(option: Option, text: str) -> Any:  # noqa: ANN401 - any JSON; the collection validates it
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        if "dict" not in str(option.json):
+            return text
+        raise DataError(
+            f'--{option.name} takes JSON, such as {{"year": {{">=": 2010}}}}; got {text!r}'
+            f" ({error})"
+        ) from error
+
+
 @commands.command("search")
+@_with_search_options
 def _search(
     collection: CollectionPath,
-    inputs: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="INPUT...", help="Queries, if the model has an extractor: texts, or files."
-        ),
-    ] = None,
-    rows: Annotated[
-        str | None, typer.Option(help="Feature rows as queries: X.npy or file.npz:KEY.")
-    ] = None,
-    like: Annotated[
-        str | None, typer.Option(metavar="ID", help="An item of the collection as query.")
-    ] = None,
-    modality: Annotated[
-        str | None,
-        typer.Option(
-            "--modality", "-m", help="Modality of the queries.", show_default="by what they are"
-        ),
-    ] = None,
-    k: Annotated[int, typer.Option("-k", min=1, help="Number of hits per query.")] = 10,
-    target: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Modality to search; repeatable; '*' for all.",
-            show_default="all but the query's own",
-        ),
-    ] = None,
-    filter_: Annotated[
-        str | None,
-        typer.Option(
-            "--filter", help='Condition on the payload, such as \'{"year": {">=": 2010}}\'.'
-        ),
-    ] = None,
-    min_similarity: Annotated[
-        str,
-        typer.Option(
-            metavar="SIMILARITY", help="Leave out hits below it, 0 to 1; 'auto': weak hits."
-        ),
-    ] = "0",
-    group_by: Annotated[
-        str | None,
-        typer.Option(metavar="FIELD", help="The nearest item per value of a payload field."),
-    ] = None,
-    offset: Annotated[
-        int, typer.Option(min=0, help="Nearest hits to skip: those of earlier pages.")
-    ] = 0,
-    rerank: Annotated[
-        int | None,
-        typer.Option(help="Rerank this many of the nearest by the query's real-valued outputs."),
-    ] = None,
-    rerank_by: Annotated[
-        str,
-        typer.Option(help="Rerank by 'codes', or by 'scores' or 'features' that are kept."),
-    ] = "codes",
-    tags: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FIELD",
-            help="Suggest tags instead of showing hits: a vote of the hits by a payload field that"
-            " holds tags.",
-        ),
-    ] = None,
-    max_tags: Annotated[
-        int | None,
-        typer.Option(min=1, help="With --tags: largest number of tags.", show_default="10"),
-    ] = None,
-    as_json: Annotated[
-        bool,
-        typer.Option("--json", help="One JSON line per query; the default if stdout is a file."),
-    ] = False,
+    inputs: list[str] | None = None,
+    *,
+    rows: str | None = None,
+    like: str | None = None,
+    modality: str | None = None,
+    tags: str | None = None,
+    max_tags: int | None = None,
+    json_: bool = False,
+    **options: Any,  # noqa: ANN401 - fields of SearchOptions
 ) -> None:
     """Find the items nearest to a query of any modality.
 
@@ -118,35 +113,39 @@ def _search(
       crossbit search photos --rows queries.npy -m text > hits.jsonl
       crossbit search photos dog --target image --rerank 40 --rerank-by scores
       crossbit search photos new.jpg --tags tags -k 5
+
+    Args:
+        inputs: ``INPUT``: Queries, if the model has an extractor: texts, or files.
+        rows: Feature rows as queries: X.npy or file.npz:KEY.
+        like: ``ID``: An item of the collection as query.
+        modality: Modality of the queries. Default: by what they are.
+        tags: ``FIELD``: Suggest tags instead of showing hits: a vote of the hits by a payload field
+            that holds tags.
+        max_tags: With --tags: largest number of tags. Default: 10.
+        json_: One JSON line per query; the default if stdout is a file.
     """
     if tags is None:
         refuse("search without --tags", {"--max-tags": max_tags})
+    wanted = _parse_options(options)
     with open_collection(collection) as source:
         query = _query(source, modality, inputs, rows, like)
-        results = source.search(
-            query.modality,
-            query.inputs,
-            k,
-            target=target or None,
-            filter=_parse_filter(filter_),
-            min_similarity=_parse_similarity(min_similarity),
-            group_by=group_by,
-            offset=offset,
-            exclude=None if like is None else resolve_ids(source, [like])[0],
-            rerank=rerank,
-            rerank_by=rerank_by,
-        )
+        if like is not None:
+            refuse("--like", {"--exclude": wanted.get("exclude")})
+            wanted["exclude"] = like
+        if "exclude" in wanted:
+            (wanted["exclude"],) = resolve_ids(source, [str(wanted["exclude"])])
+        results = source.search(query.modality, query.inputs, **wanted)
     if tags is None:
-        _print(results, query.titles, _hits_table, as_json=as_json)
+        _print(results, query.titles, _hits_table, as_json=json_)
         return
     votes = [
         vote([tag_list(hit.payload.get(tags)) for hit in hits], max_tags=max_tags or _MAX_TAGS)
         for hits in results
     ]
-    _print(votes, query.titles, _tags_table, as_json=as_json)
+    _print(votes, query.titles, _tags_table, as_json=json_)
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class _Query:
     """Queries of one modality, and a title for each."""
 
@@ -210,25 +209,6 @@ def _only(fitting: list[str], modalities: list[str], query: str) -> str:
     )
 
 
-def _parse_filter(text: str | None) -> Any:  # noqa: ANN401 - any JSON; the collection validates it
-    if text is None:
-        return None
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        example = '{"year": {">=": 2010}}'
-        raise DataError(
-            f"--filter takes JSON, such as {example}; got {text!r} ({error})"
-        ) from error
-
-
-def _parse_similarity(text: str) -> float | str:
-    try:
-        return float(text)
-    except ValueError:
-        return text  # the collection validates it
-
-
 def _print(
     results: Sequence[Sequence[T]],
     titles: list[str],
@@ -245,9 +225,10 @@ def _print(
 
 
 def _to_json(entry: Hit | Tag) -> dict[str, Any]:
-    is_unmarked = isinstance(entry, Hit) and entry.weak is None
-    left_out = ("code", "weak") if is_unmarked else ("code",)
-    return {key: value for key, value in asdict(entry).items() if key not in left_out}
+    fields = {each.name: getattr(entry, each.name) for each in dataclasses.fields(entry)}
+    if isinstance(entry, Hit) and entry.code is not None:
+        fields["code"] = entry.code.to_bytes().tobytes().hex()
+    return {key: value for key, value in fields.items() if value is not None}
 
 
 def _hits_table(title: str, hits: Sequence[Hit]) -> None:

@@ -55,9 +55,9 @@ class SearchOptions:
 
     Args:
         k: Number of items to return per query.
-        target: Modalities to search, such as ``"image"``. None searches all but the query's own, or
-            the query's own if no item has another; ``"*"`` searches all. Each item is returned
-            once, by its nearest modality.
+        target: Modalities to search, such as ``"image"``; ``"*"`` searches all. Without it, all but
+            the query's own are searched, or the query's own if no item has another. Each item is
+            returned once, by its nearest modality.
         filter: Only items whose payload meets all conditions, such as ``{"year": {">=": 2010},
             "tags": {"has": "dog"}}``; the operators are ``== != > >= < <= in has``, and ``or``,
             ``and`` and ``not`` combine filters.
