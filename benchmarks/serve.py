@@ -38,6 +38,7 @@ import time
 import venv
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -111,31 +112,30 @@ def make_collection(folder: Path, n: int) -> None:
         collection.compact()
 
 
-def serve_crossbit(folder: Path, n: int, port: int, workers: int = 1) -> None:
+@contextmanager
+def open_application(folder: Path, n: int, workers: int) -> Iterator[Any]:
+    """Open the collection and load its index; each worker does."""
     from crossbit import Collection
     from crossbit.kernels.dispatch import available_cores
-    from crossbit.server import ServerConfig, create_app, serve_workers
+    from crossbit.server import ServerConfig, create_app
 
-    @contextmanager
-    def application() -> Iterator[Any]:
-        with Collection.open(folder) as collection:
-            assert len(collection) >= n  # noqa: S101
-            collection.search("image", rows(0, 1), K)  # loads the index
-            threads = max(1, available_cores() // workers)  # as crossbit serve does
-            yield create_app(collection, ServerConfig(writable=True, threads=threads))
+    with Collection.open(folder) as collection:
+        assert len(collection) >= n  # noqa: S101
+        collection.search("image", rows(0, 1), K)  # loads the index
+        threads = max(1, available_cores() // workers)  # as crossbit serve does
+        yield create_app(collection, ServerConfig(writable=True, threads=threads))
 
+
+def serve_crossbit(folder: Path, n: int, port: int, workers: int = 1) -> None:
+    from crossbit.server import serve, serve_workers
+
+    application = partial(open_application, folder, n, workers)
+    place: dict[str, Any] = {"port": port, "ready": lambda address: print(address, flush=True)}
     if workers == 1:
-        from crossbit.server import serve
-
         with application() as app:
-            serve(app, port=port, ready=lambda address: print(address, flush=True))
+            serve(app, **place)
     else:
-        serve_workers(
-            application,
-            workers=workers,
-            port=port,
-            ready=lambda address: print(address, flush=True),
-        )
+        serve_workers(application, workers=workers, **place)
 
 
 def serve_two_workers(folder: Path, n: int, port: int) -> None:

@@ -2,28 +2,25 @@
 
 import asyncio
 import json
-import logging
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fastapi import Request
 from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
-from crossbit import BackendError, Collection
-from crossbit.server import run, schemas
-from crossbit.server.batching import FairQueue, TurnQueue, WorkerPool, current_client
-from crossbit.server.bodies import (
-    ITEMS_LIMITS,
-    QUERY_LIMITS,
-    SMALL_BODY,
-    BodyBudget,
-    BodyLimits,
-    JsonBody,
-    read_body,
+from crossbit import Collection
+from crossbit.server import bodies, schemas
+from crossbit.server.batching import (
+    MicroBatcher,
+    OverloadedError,
+    RequestTimeoutError,
+    WorkerPool,
 )
+from crossbit.server.bodies import ITEMS_LIMITS, QUERY_LIMITS, BodyLimits, parse_json
+from crossbit.server.overview import Overview
 from crossbit.server.service import Service
 from tests.coroutines import run as run_coroutine
 from tests.features.images import encoded, gradient
@@ -35,41 +32,21 @@ JSON = {"Content-Type": "application/json"}
 # --- bodies ---
 
 
-def send(chunks: list[bytes], **headers: str) -> Request:
-    """Return a request whose body arrives in chunks; reading beyond them fails."""
-    waiting = list(chunks)
-
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": waiting.pop(0), "more_body": bool(waiting)}
-
-    raw_headers = [
-        (name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()
-    ]
-    return Request({"type": "http", "headers": raw_headers}, receive)
-
-
 LIMITS = BodyLimits(n_bytes=100, values=10, containers=5)
 
 
 @pytest.mark.parametrize(
-    ("chunks", "message"),
+    ("raw", "message"),
     [
-        ([b" " * 60, b" " * 60], "exceeds 100 bytes; split it"),
-        ([b"[1,1,1,1,1,1", b",1,1,1,1,1,1]"], "exceeds 10 values; split it"),
-        ([b"[[[", b"{{{"], "exceeds 5 lists and objects; split it"),
+        (b" " * 101, "exceeds 100 bytes; split it"),
+        (b"[1,1,1,1,1,1,1,1,1,1,1,1]", "exceeds 10 values; split it"),
+        (b"[[[{{{", "exceeds 5 lists and objects; split it"),
     ],
 )
-def test_a_body_is_not_read_beyond_its_limits(chunks: list[bytes], message: str) -> None:
-    request = send([*chunks, b"never read", b"never read"])
+def test_a_body_beyond_its_limits_is_not_parsed(raw: bytes, message: str) -> None:
     with pytest.raises(HTTPException, match=message) as error:
-        run_coroutine(read_body(request, LIMITS))
+        parse_json(BaseModel, raw, LIMITS)
     assert error.value.status_code == 413
-
-
-def test_a_body_that_declares_too_many_bytes_is_not_read() -> None:
-    with pytest.raises(HTTPException, match="exceeds 100 bytes"):
-        run_coroutine(read_body(send([], content_length="101"), LIMITS))
-    assert run_coroutine(read_body(send([b"[1,", b"2]"]), LIMITS)) == b"[1,2]"
 
 
 WRONG = [
@@ -91,9 +68,8 @@ WRONG = [
 
 @pytest.mark.parametrize(("model", "content"), WRONG, ids=range(len(WRONG)))
 def test_validation_stops_at_the_first_error(model: type[Any], content: dict[str, Any]) -> None:
-    body = JsonBody(model, QUERY_LIMITS, None)  # type: ignore[arg-type]
     with pytest.raises(RequestValidationError) as error:
-        body._parse(json.dumps(content).encode())
+        parse_json(model, json.dumps(content).encode(), QUERY_LIMITS)
     assert len(error.value.errors()) <= 2  # an id is neither a string nor an integer
     assert all("input" not in problem for problem in error.value.errors())
 
@@ -102,15 +78,14 @@ def test_large_bodies_are_parsed_outside_the_event_loop(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads = []
-    parse = JsonBody._parse
 
-    def recorded(self: JsonBody[Any], raw: bytes) -> Any:  # noqa: ANN401
+    def recorded(*arguments: Any) -> Any:  # noqa: ANN401
         threads.append(threading.current_thread().name)
-        return parse(self, raw)
+        return parse_json(*arguments)
 
-    monkeypatch.setattr(JsonBody, "_parse", recorded)
+    monkeypatch.setattr(bodies, "parse_json", recorded)
     tested = client()
-    for text in ("red", "red" + " " * SMALL_BODY):
+    for text in ("red", "red" + " " * bodies._SMALL_BODY):
         assert tested.post("/api/search", json={"text": text}).status_code in (200, 422)
     assert [name.startswith("crossbit-server") for name in threads] == [False, True]
 
@@ -154,21 +129,7 @@ def test_items_are_limited(client: Client, gallery: Path, tmp_path: Path) -> Non
     answer = tested.post("/api/items", json={"items": large})
     assert answer.status_code == 422
     assert "at most 65,536 characters of JSON, got 70,011" in answer.json()["error"]
-    assert tested.get("/healthz").json()["items"] == 0
-
-
-def test_the_sum_of_all_bodies_is_limited() -> None:
-    budget = BodyBudget(100_000)
-    assert budget.claim(0, 1000) == 0  # a small body does not count
-    claimed = budget.claim(0, 90_000)
-    assert claimed == 90_000
-    with pytest.raises(HTTPException, match="too many large requests at once") as error:
-        budget.claim(SMALL_BODY, 20_000)
-    assert error.value.status_code == 503
-    assert error.value.headers is not None
-    assert error.value.headers["Retry-After"] == "5"
-    budget.release(claimed)
-    assert budget.claim(SMALL_BODY, 20_000) == 20_000
+    assert tested.get("/api/items").json()["total"] == 0
 
 
 def test_a_large_upload_is_rejected_while_others_are_held(client: Client) -> None:
@@ -215,7 +176,7 @@ def test_what_a_form_can_send_is_rejected(
     assert "expected application/json as the Content-Type" in answer.json()["error"]
     origin = {"Origin": "http://evil.example"}
     assert tested.post("/api/items", content=body, headers={**headers, **origin}).status_code == 403
-    assert tested.get("/healthz").json()["items"] == 0
+    assert tested.get("/api/items").json()["total"] == 0
     answer = tested.post("/api/search/picture", content=encoded(gradient()), headers=headers)
     assert answer.status_code == 415
     assert "expected a type such as image/png" in answer.json()["error"]
@@ -251,129 +212,157 @@ def test_health_is_reported_while_all_threads_are_busy(
     for request in requests:
         request.start()
     busy.wait()  # a light and a heavy request run
-    assert tested.get("/healthz").json() == {"status": "ok", "items": 146}
+    assert tested.get("/healthz").json() == {"status": "ok"}
     assert "crossbit_requests_running" in tested.get("/metrics").text
     released.set()
     for request in requests:
         request.join()
 
 
-def test_the_client_that_used_the_least_comes_first() -> None:
-    queue: FairQueue[str] = FairQueue()
-    for entry in ("a1", "a2", "b1"):
-        queue.push(entry[0], entry, 10)
-    queue.charge("a", 1.0)
-    assert [queue.pop() for _ in range(3)] == [("b", "b1"), ("a", "a1"), ("a", "a2")]
-    assert len(queue) == 0
+def test_statistics_and_overviews_delay_nothing_else(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They read a whole collection, and wait for each other."""
+    started = threading.Semaphore(0)
+    released = threading.Event()
+
+    def slow(*_: object) -> dict[str, Any]:
+        started.release()
+        assert released.wait(60)
+        return {}
+
+    monkeypatch.setattr(Overview, "read", slow)
+    monkeypatch.setattr(Service, "stats", slow)
+    tested = client(threads=2)
+    requests = [
+        threading.Thread(target=tested.get, args=(f"/api/{name}",))
+        for name in ("overview", "stats", "overview", "stats")
+    ]
+    for request in requests:
+        request.start()
+    assert started.acquire(timeout=60)
+    body = {"text": "red", "filter": {"label": "circle"}, "k": 500}
+    assert tested.post("/api/search", json=body).status_code == 200
+    image = encoded(gradient())
+    headers = {"Content-Type": "image/png"}
+    assert tested.post("/api/search/picture", content=image, headers=headers).status_code == 200
+    released.set()
+    for request in requests:
+        request.join()
 
 
-def test_a_full_queue_displaces_the_client_with_the_most_entries() -> None:
-    queue: FairQueue[str] = FairQueue()
-    for entry in ("a1", "a2", "a3"):
-        assert queue.push("a", entry, 3) is None
-    assert queue.push("a", "a4", 3) == "a4"
-    assert queue.push("b", "b1", 3) == "a3"
-    assert queue.push("b", "b2", 3) == "b2"  # both have their share
-    queue.discard("a", "a1")
-    queue.discard("a", "unknown")
-    assert sorted(queue.clear()) == ["a2", "b1"]
-    assert queue.push("c", "c1", 0) == "c1"
+class Blocked:
+    """Calls that are counted, and wait until they are released."""
+
+    def __init__(self) -> None:
+        self.started = threading.Semaphore(0)
+        self.released = threading.Event()
+        self.calls: list[int] = []
+
+    def __call__(self, number: int) -> int:
+        self.calls.append(number)
+        self.started.release()
+        assert self.released.wait(60)
+        return number
 
 
-def test_use_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [100.0]
-    monkeypatch.setattr("crossbit.server.batching.time.monotonic", lambda: now[0])
-    queue: FairQueue[str] = FairQueue()
-    queue.charge("a", 1.0)
-    now[0] += 3600
-    queue.charge("b", 0.5)
-    queue.push("b", "b1", 2)
-    queue.push("a", "a1", 2)
-    assert queue.pop() == ("a", "a1")
-    assert set(queue._used) == {"b"}  # so that the table does not grow without bound
-
-
-def test_a_displaced_call_fails() -> None:
-    async def scenario() -> list[str]:
+def test_a_call_beyond_the_queue_is_refused_and_never_runs() -> None:
+    async def scenario() -> list[int]:
         pool = WorkerPool(1, 2, 60.0)
-        started = threading.Event()
-        released = threading.Event()
-
-        def occupy() -> None:
-            started.set()
-            assert released.wait(60)
-
-        async def call(client: str) -> str:
-            current_client.set(client)
-            try:
-                await pool.run(occupy)
-            except BackendError as error:
-                return f"{client}: {error}"
-            return client
-
-        tasks = []
-        for client in ("a", "a", "a", "b"):
-            tasks.append(asyncio.create_task(call(client)))
-            await asyncio.sleep(0)  # the call joins the queue
-            assert await asyncio.to_thread(started.wait, 60)  # the first call has left it
-        released.set()
-        answers = await asyncio.gather(*tasks)
+        work = Blocked()
+        tasks = [asyncio.create_task(pool.run(work, number)) for number in range(3)]
+        assert await asyncio.to_thread(work.started.acquire, timeout=60)
+        for number in (3, 4):
+            with pytest.raises(OverloadedError, match="overloaded, 2 requests are waiting"):
+                await pool.run(work, number)
+        work.released.set()
+        assert await asyncio.gather(*tasks) == [0, 1, 2]
+        assert await pool.run(work, 5) == 5  # there is room again
         pool.close()
-        with pytest.raises(BackendError):
-            await pool.run(int)
-        return answers
+        return work.calls
 
-    overloaded = "a: the service is overloaded, 2 requests are waiting; retry later"
-    assert run_coroutine(scenario()) == ["a", "a", overloaded, "b"]
+    assert run_coroutine(scenario()) == [0, 1, 2, 5]
 
 
-def test_a_call_that_never_returns_does_not_keep_the_pool_open() -> None:
-    async def scenario() -> None:
-        pool = WorkerPool(1, 5, 0.05)
-        forever = threading.Event()
-        for _ in range(3):
-            with pytest.raises(BackendError, match=r"timed out after 0\.05 s"):
-                await pool.run(forever.wait)
-        assert len(pool._queue) == 0  # calls that nobody waits for are dropped
+def test_a_call_that_waits_too_long_never_runs() -> None:
+    async def scenario() -> list[int]:
+        pool = WorkerPool(1, 2, 0.1)
+        work = Blocked()
+        first = asyncio.create_task(pool.run(work, 0))
+        assert await asyncio.to_thread(work.started.acquire, timeout=60)
+        with pytest.raises(RequestTimeoutError, match=r"exceeded 0\.1 s; a write may still"):
+            await first
+        for number in (1, 2, 3, 4):  # the first one keeps its thread; places are free again
+            with pytest.raises(OverloadedError, match=r"no thread was free within 0\.1 s"):
+                await pool.run(work, number)
+        work.released.set()
+        assert await pool.run(work, 5) == 5
         pool.close()
-        forever.set()
+        return work.calls
 
-    run_coroutine(scenario())
+    assert run_coroutine(scenario()) == [0, 5]
 
 
-def test_requests_begin_in_turn() -> None:
-    async def scenario() -> list[str]:
-        turns = TurnQueue()
-        begun: list[str] = []
+def test_a_pool_that_is_closed_runs_nothing() -> None:
+    async def scenario() -> list[int]:
+        pool = WorkerPool(1, 2, 60.0)
+        work = Blocked()
+        tasks = [asyncio.create_task(pool.run(work, number)) for number in range(2)]
+        assert await asyncio.to_thread(work.started.acquire, timeout=60)
+        pool.close()
+        work.released.set()
+        answers = await asyncio.gather(*tasks, return_exceptions=True)
+        assert answers[0] == 0
+        assert isinstance(answers[1], asyncio.CancelledError)
+        with pytest.raises(RuntimeError):
+            await pool.run(work, 2)
+        return work.calls
 
-        async def request(client: str) -> None:
-            current_client.set(client)
-            await turns.wait()
-            begun.append(client)
+    assert run_coroutine(scenario()) == [0]
 
-        flood = [asyncio.create_task(request("a")) for _ in range(20)]
+
+def test_requests_that_arrive_while_a_batch_runs_share_the_next_one() -> None:
+    async def scenario() -> list[list[int]]:
+        pool = WorkerPool(1, 3, 60.0)
+        batches: list[list[int]] = []
+        blocked = Blocked()
+
+        def answer(batch: list[int]) -> list[int | Exception]:
+            batches.append(batch)
+            blocked(len(batches))
+            return [ValueError("seven") if number == 7 else -number for number in batch]
+
+        batcher: MicroBatcher[int, int] = MicroBatcher(pool, answer)
+        first = asyncio.create_task(batcher.submit(1))
+        assert await asyncio.to_thread(blocked.started.acquire, timeout=60)
+        others = [asyncio.create_task(batcher.submit(number)) for number in (2, 7, 3, 4)]
         await asyncio.sleep(0)
-        polite = asyncio.create_task(request("b"))
-        await asyncio.gather(polite, *flood)
-        return begun
+        with pytest.raises(OverloadedError):
+            await batcher.submit(5)
+        others[3].cancel()  # its client is gone
+        blocked.released.set()
+        answers = await asyncio.gather(first, *others[:3], return_exceptions=True)
+        assert [str(each) for each in answers] == ["-1", "-2", "seven", "-3"]
+        pool.close()
+        return batches
 
-    begun = run_coroutine(scenario())
-    assert begun.count("a") == 20
-    assert begun.index("b") <= 6  # not behind the twenty that came before
+    assert run_coroutine(scenario()) == [[1], [2, 7, 3, 4]]
 
 
-# --- log ---
-
-
-def test_the_log_is_limited() -> None:
-    limit = run._LogLimit()
-    records = [logging.makeLogRecord({"msg": f"message {n}"}) for n in range(100)]
-    logged = [record.getMessage() for record in records if limit.filter(record)]
-    assert len(logged) in (20, 40)  # a minute may end meanwhile
-    assert logged[19].endswith("(further messages of this minute are dropped)")
-    cancelled = asyncio.CancelledError()
-    record = logging.makeLogRecord({"exc_info": (type(cancelled), cancelled, None)})
-    assert not run._LogLimit().filter(record)
+def test_requests_in_progress_are_limited(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = Blocked()
+    monkeypatch.setattr(Service, "search", lambda *_: {"n": work(1)})
+    tested = client(max_requests=1)
+    first = threading.Thread(target=lambda: tested.post("/api/search", json={"text": "red"}))
+    first.start()
+    assert work.started.acquire(timeout=60)
+    answer = tested.post("/api/search", json={"text": "blue"})
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    assert "1 requests are in progress" in answer.json()["error"]
+    work.released.set()
+    first.join()
+    assert work.calls == [1]
+    assert tested.get("/healthz").status_code == 200
 
 
 def test_unknown_parameters_of_a_url_are_rejected(client: Client) -> None:

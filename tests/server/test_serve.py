@@ -13,11 +13,12 @@ import pytest
 from crossbit import Collection, HashModel
 from crossbit.cli import main
 from crossbit.model import Affine
+from crossbit.server.security import hash_token
 from tests.server.running import running
 
 
 def test_it_prints_its_address_and_finds_the_images(gallery: Path, tmp_path: Path) -> None:
-    (tmp_path / "token").write_text("secret\n")
+    (tmp_path / "token").write_text(f"{hash_token('secret')} read\n")
     with running(gallery, "--token-file", str(tmp_path / "token"), "--threads", "1") as started:
         assert urllib.request.urlopen(started.address + "/healthz").status == 200
         address = f"{started.address}/api/pictures?id=large-red-circle%2B0"

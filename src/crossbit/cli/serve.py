@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,8 +21,10 @@ from crossbit.kernels.dispatch import available_cores
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
+    from crossbit.server import ServerConfig
+
 commands = typer.Typer()
-LIBRARIES = ("fastapi", "uvicorn", "httptools")
+LIBRARIES = ("fastapi", "uvicorn", "httptools", "prometheus_client", "python_multipart")
 _EXIT_SECONDS = 4.0  # after a signal, whatever clients do
 
 
@@ -35,6 +38,12 @@ def _serve(
             " or one folder that contains them, which can be empty with --writable.",
         ),
     ],
+    default: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Collection at /api/….", show_default="the first one at the start"
+        ),
+    ] = None,
     host: Annotated[
         str, typer.Option(help="Address to listen on; the default is this machine only.")
     ] = "127.0.0.1",
@@ -50,17 +59,8 @@ def _serve(
     token_file: Annotated[
         Path | None,
         typer.Option(
-            help="File of the tokens that clients must send, one per line, with 'read' or 'write'"
-            " and collections if they are limited; read again when it changes. Or set"
-            " CROSSBIT_TOKEN."
-        ),
-    ] = None,
-    rate_limit: Annotated[
-        float | None,
-        typer.Option(
-            min=0.01,
-            help="Requests per second of one token or address, divided among the workers.",
-            show_default="no limit",
+            help="File of the tokens that clients must send, which 'crossbit token' writes; read"
+            " again when it changes. Or set CROSSBIT_TOKEN."
         ),
     ] = None,
     access_log: Annotated[
@@ -79,21 +79,15 @@ def _serve(
         int | None,
         typer.Option(min=1, help="Requests that a worker handles at once.", show_default="cores"),
     ] = None,
-    max_connections: Annotated[
-        int, typer.Option(min=1, help="Connections at once; further ones are answered with 503.")
-    ] = 512,
-    max_connections_per_client: Annotated[
-        int, typer.Option(min=1, help="Connections of one address; raise it behind a proxy.")
-    ] = 64,
 ) -> None:
     """Serve collections over HTTP: a page to search them with text and images, and an API.
 
-    The first collection is the default one, at /api/…; all of them are at
-    /api/collections/NAME/…, under the last part of their path or the NAME before it.
+    The default collection is at /api/…; all of them are at /api/collections/NAME/…, under the last
+    part of their path or the NAME before it.
 
     Ctrl-C and SIGTERM let running requests finish, for at most five seconds. With several workers,
-    one that dies is restarted; limits of connections hold for each of them. GET /openapi.json
-    describes the API; /healthz and /metrics are for monitoring.
+    one that dies is restarted. GET /openapi.json describes the API; /healthz and /metrics are for
+    monitoring. Rate limits and TLS are the work of a proxy.
 
     For example:
 
@@ -101,23 +95,22 @@ def _serve(
       crossbit serve photos --port 0 --images ~/Pictures
       crossbit serve photos --workers 4
       crossbit serve photos sounds=archive/2024/collection
+      crossbit serve /var/lib/crossbit --default photos
       crossbit serve milvus://localhost:19530/photos#photos-model
       CROSSBIT_TOKEN=secret crossbit serve photos --host 0.0.0.0
       curl --json '{"text": "dog + beach", "k": 3}' localhost:8000/api/search
     """
     run_server(
         collections,
+        default=default,
         host=host,
         port=port,
         images=images,
         allowed_hosts=allowed_host,
         token=None if token_file else os.environ.get("CROSSBIT_TOKEN") or None,
         token_file=token_file,
-        rate_limit=rate_limit,
         access_log=access_log,
         writable=writable,
-        max_connections=max_connections,
-        max_connections_per_client=max_connections_per_client,
         workers=workers or 1,
         threads=threads or max(1, available_cores() // (workers or 1)),
     )
@@ -126,6 +119,7 @@ def _serve(
 def run_server(
     collections: list[str],
     *,
+    default: str | None = None,
     host: str = "127.0.0.1",
     port: int = 8000,
     images: Path | None = None,
@@ -136,31 +130,27 @@ def run_server(
     """Serve collections until the process is stopped, and print the address."""
     check_installed(*LIBRARIES)
     from crossbit import server
-    from crossbit.server.run import LOOPBACK
 
-    if host not in LOOPBACK and not (settings.get("token") or settings.get("token_file")):
+    if host not in server.LOOPBACK and not (settings.get("token") or settings.get("token_file")):
         raise DataError(
             f"listening on {host} without a token would admit anybody; set CROSSBIT_TOKEN, or stay"
             " on this machine with --host 127.0.0.1"
         )
+    with _open(collections, writable=settings.get("writable", False)) as sources:
+        title = _describe(sources, images)
+        default = default or _first(sources)  # all workers have the same
     config = server.ServerConfig(
+        default=default,
         images=images or _learned_images,
-        allowed_hosts=(*LOOPBACK, host, *(allowed_hosts or [])),
+        allowed_hosts=(*server.LOOPBACK, host, *(allowed_hosts or [])),
         **settings,
     )
-    writable = config.writable
-    with _open(collections, writable=writable) as sources:
-        title = _describe(sources, images)
-
-    @contextmanager
-    def application() -> "Iterator[FastAPI]":
-        with _open(collections, writable=writable) as sources:
-            yield server.create_app(sources, config)
 
     def ready(address: str) -> None:
         console.say(title)
         console.say(f"serving at {address} - Ctrl-C stops it")
 
+    application = partial(_application, collections, config)
     place: dict[str, Any] = {"host": host, "port": port, "ready": ready}
     try:
         if workers > 1:
@@ -171,6 +161,23 @@ def run_server(
     except KeyboardInterrupt:  # uvicorn raises the signal again after its shutdown
         pass
     console.say("stopped")
+
+
+@contextmanager
+def _application(collections: list[str], config: "ServerConfig") -> "Iterator[FastAPI]":
+    """Open collections and serve them; each worker does."""
+    from crossbit import server
+
+    with _open(collections, writable=config.writable) as sources:
+        yield server.create_app(sources, config)
+
+
+def _first(sources: Mapping[str, Collection] | Path) -> str | None:
+    """Name of the first collection; None in a folder without any."""
+    if isinstance(sources, Path):
+        names = sorted(each.name for each in _subfolders(sources) if Collection.exists(each))
+        return next(iter(names), None)
+    return next(iter(sources))
 
 
 def _describe(sources: Mapping[str, Collection] | Path, images: Path | None) -> str:

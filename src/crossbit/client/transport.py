@@ -18,6 +18,7 @@ __all__ = ["SCAN", "RemoteCall", "Settings", "error_of", "httpx", "read_lines", 
 
 _COLLECTIONS = "/api/collections/"
 _BUSY = (429, 502, 503, 504)  # the service asks to try again
+_MAYBE_DONE = 504  # the request took too long; a write may still be completed
 _REFUSED = (400, 403, 404, 405, 408, 413, 415, 422)  # it will never accept this request
 _FIRST_DELAY = 0.2  # seconds; doubles with every attempt
 _MAX_DELAY = 10.0
@@ -138,7 +139,8 @@ class Settings:
     ) -> float | None:
         """Return the seconds to wait before the call is sent again; None if it is not."""
         if isinstance(outcome, httpx.Response):
-            if outcome.status_code not in _BUSY:
+            status = outcome.status_code
+            if status not in _BUSY or (status == _MAYBE_DONE and not call.repeatable):
                 return None
             asked = outcome.headers.get("retry-after", "")
             least = float(asked) if asked.isdigit() else 0.0

@@ -3,7 +3,7 @@
 import asyncio
 import zlib
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
@@ -12,24 +12,32 @@ from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request
 from fastapi.responses import PlainTextResponse, Response
 
 from crossbit.collection.collection import Collection
+from crossbit.errors import CrossbitError
 from crossbit.server import schemas
-from crossbit.server.access import AccessLog, RateLimit, Tokens
 from crossbit.server.bodies import (
     QUERY_LIMITS,
     JsonBody,
     json_body_description,
     json_response,
 )
+from crossbit.server.config import ServerConfig
 from crossbit.server.errors import register_error_handlers
-from crossbit.server.metrics import RequestMetrics
-from crossbit.server.middleware import SecurityMiddleware
-from crossbit.server.registry import CollectionsResponse, CreateRequest, Pools, Registry, grant_of
+from crossbit.server.metrics import ServiceMetrics, drift_gauges
+from crossbit.server.registry import (
+    CollectionsResponse,
+    CreateRequest,
+    Pools,
+    Registry,
+    Served,
+    grant_of,
+)
 from crossbit.server.remote import remote_routes, remote_write_routes
 from crossbit.server.routes import ERRORS, item_routes, search_routes, write_routes
-from crossbit.server.run import ServerConfig
+from crossbit.server.security import SecurityMiddleware, Tokens, open_log
 from crossbit.server.service import API
 
 _PAGE = Path(__file__).parent / "page"
+_DRIFT_SECONDS = 1.0  # that a scrape waits for new gauges of drift
 _MEDIA_TYPES = {
     ".html": "text/html",
     ".css": "text/css",
@@ -63,20 +71,20 @@ def create_app(
     """
     config = config or ServerConfig()
     tokens = Tokens(config.token, config.token_file)
-    log = AccessLog(config.access_log)
+    log = open_log(config.access_log)
     pools = Pools.create(config)
     if isinstance(collections, Collection):
         collections = {"default": collections}
     registry = Registry(collections, config, pools)
-    metrics = RequestMetrics()
-    rate_limit = RateLimit(config.rate_limit)
+    metrics = ServiceMetrics()
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
         pools.close()
         registry.close()
-        log.close()
+        if log is not None:
+            log.close()
 
     # FastAPI's documentation page loads scripts from a CDN; the page renders /openapi.json itself.
     app = FastAPI(
@@ -87,29 +95,18 @@ def create_app(
         docs_url=None,
         redoc_url=None,
     )
-    app.state.config = config
-    app.state.metrics = metrics
-    app.state.registry = registry
-    app.state.rate_limit = rate_limit
     register_error_handlers(app)
     app.include_router(_registry_routes(registry, pools, config))
     for access in (registry.default_access(), registry.named_access()):
         app.include_router(search_routes(access, pools))
         app.include_router(item_routes(access, pools))
-        app.include_router(remote_routes(access, pools.light, pools.heavy), responses=ERRORS)
+        app.include_router(remote_routes(access, pools), responses=ERRORS)
         if config.writable:
             app.include_router(write_routes(access, pools))
-            app.include_router(remote_write_routes(access, pools.heavy), responses=ERRORS)
+            app.include_router(remote_write_routes(access, pools), responses=ERRORS)
     app.include_router(_ops_routes(registry, pools, metrics))
     app.include_router(_page_routes())
-    app.add_middleware(
-        SecurityMiddleware,
-        config=config,
-        tokens=tokens,
-        rate_limit=rate_limit,
-        metrics=metrics,
-        log=log,
-    )
+    app.add_middleware(SecurityMiddleware, config=config, tokens=tokens, metrics=metrics, log=log)
     return app
 
 
@@ -174,32 +171,41 @@ def _add_registry_writes(router: APIRouter, registry: Registry, pools: Pools) ->
         return json_response({"name": collection, "default": collection == registry.default})
 
 
-def _ops_routes(registry: Registry, pools: Pools, metrics: RequestMetrics) -> APIRouter:
+def _ops_routes(registry: Registry, pools: Pools, metrics: ServiceMetrics) -> APIRouter:
     router = APIRouter(tags=["operations"])
+    drifts: dict[str, asyncio.Task[None]] = {}
 
-    def counts() -> dict[str, int]:
-        return {each.name: len(each.service.collection) for each in registry.opened()}
+    def count_items() -> None:
+        for each in registry.opened():
+            metrics.set_gauges(each.name, {"crossbit_items": len(each.service.collection)})
+
+    async def measure_drift(served: Served) -> None:
+        with suppress(CrossbitError):  # the gauges stay as they were
+            stats = await pools.slow.run(served.service.stats)
+            metrics.set_gauges(served.name, drift_gauges(stats["collection"]))
 
     @router.get("/healthz", response_model=schemas.HealthResponse, responses={503: ERRORS[503]})
     async def health() -> Response:
-        """Return whether the service responds, and the items of the collections in use."""
-        items = await pools.health.run(counts)
-        return json_response({"status": "ok", "items": sum(items.values())})
+        """Return whether the service responds and can read the collections in use."""
+        await pools.health.run(count_items)
+        return json_response({"status": "ok"})
 
     @router.get(
         "/metrics",
         response_class=PlainTextResponse,
-        responses={status: ERRORS[status] for status in (401, 429, 503)},
+        responses={status: ERRORS[status] for status in (401, 503)},
     )
     async def prometheus(request: Request) -> Response:
-        """Return counts and durations of requests in Prometheus's text format."""
+        """Return metrics of requests, and of the collections in use, for Prometheus."""
+        await pools.health.run(count_items)
+        for served in registry.opened():
+            if served.name not in drifts or drifts[served.name].done():
+                drifts[served.name] = asyncio.create_task(measure_drift(served))
+        if drifts:
+            await asyncio.wait(drifts.values(), timeout=_DRIFT_SECONDS)
+        existing = set(await pools.health.run(registry.names))
         allows = grant_of(request).allows
-        counted = await pools.health.run(registry.counts)
-        items = {name: count for name, count in counted.items() if allows(name)}
-        opened = registry.opened()
-        drifts = await asyncio.gather(*(served.drift.read() for served in opened))
-        names = (served.name for served in opened)
-        text = metrics.text(items, dict(zip(names, drifts, strict=True)))
+        text = metrics.text(lambda name: name in existing and allows(name))
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     return router

@@ -1,6 +1,5 @@
-"""Request bodies: limited before they are parsed, and parsed outside the event loop."""
+"""Request bodies: limited before they are parsed, and large ones parsed outside the event loop."""
 
-import re
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -11,7 +10,9 @@ from fastapi.responses import Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
+from starlette.datastructures import FormData
 from starlette.exceptions import HTTPException
+from starlette.formparsers import MultiPartException, MultiPartParser
 
 from crossbit._validation import check_known
 from crossbit.errors import DataError
@@ -20,25 +21,16 @@ from crossbit.server.batching import WorkerPool
 _Body = TypeVar("_Body", bound=BaseModel)
 
 _MAX_PARTS = 1000
-_MAX_PART_HEAD = 4096  # bytes
 _MAX_TEXT = 10_000  # characters of a text
-_BOUNDARY = re.compile(
-    r"""^multipart/form-data\s*;\s*boundary=(?:"([\w'()+,./:=? -]{0,69}[\w'()+,./:=?-])\"|"""
-    r"""([\w'+.-]{1,70})\s*(?:;|$))""",
-    re.ASCII | re.IGNORECASE,
-)
-_DISPOSITION = re.compile(r"""[;\s](name|filename)="((?:[^"\\]|\\.)*)\"""")
-
-SMALL_BODY = 64 << 10
-"""Bytes of a body that is parsed at once, and that does not count as waiting."""
+_SMALL_BODY = 64 << 10  # bytes that are parsed at once
 
 
 @dataclass(frozen=True)
 class BodyLimits:
-    """Limits of a JSON body, checked while it arrives.
+    """Limits of a JSON body.
 
-    Parsing takes up to a hundred times the memory of the text, and a validator reports every error.
-    So what a text can contain is counted first, by its punctuation, wherever it stands.
+    Parsing takes up to a hundred times the memory of the text, so what a text can contain is
+    counted first, by its punctuation, wherever it stands.
 
     Args:
         n_bytes: Largest number of bytes.
@@ -50,6 +42,15 @@ class BodyLimits:
     values: int
     containers: int
 
+    def check(self, raw: bytes) -> None:
+        """Raise an error for a body beyond the limits."""
+        if len(raw) > self.n_bytes:
+            raise too_large(f"{self.n_bytes:,} bytes")
+        if raw.count(b",") > self.values:
+            raise too_large(f"{self.values:,} values")
+        if raw.count(b"[") + raw.count(b"{") > self.containers:
+            raise too_large(f"{self.containers:,} lists and objects")
+
 
 QUERY_LIMITS = BodyLimits(n_bytes=2 << 20, values=100_000, containers=20_000)
 """Limits of a query: 65,536 features, or a filter."""
@@ -58,78 +59,9 @@ ITEMS_LIMITS = BodyLimits(n_bytes=16 << 20, values=1 << 18, containers=20_000)
 """Limits of items to write: 256 items of 1,024 features."""
 
 
-class BodyBudget:
-    """Bytes of all request bodies that are in memory at once.
-
-    Args:
-        n_bytes: Largest sum; small bodies do not count, because connections limit their number.
-    """
-
-    def __init__(self, n_bytes: int) -> None:
-        self._free = n_bytes
-
-    def claim(self, received: int, n_bytes: int) -> int:
-        """Account for bytes of a body of which others were received before.
-
-        Returns:
-            Number of bytes to release when the request is finished.
-
-        Raises:
-            HTTPException: There is no room (503).
-        """
-        claimed = n_bytes if received + n_bytes > SMALL_BODY else 0
-        if claimed > self._free:
-            raise HTTPException(
-                503,
-                "too many large requests at once; retry later",
-                {"Retry-After": "5", "Connection": "close"},
-            )
-        self._free -= claimed
-        return claimed
-
-    def release(self, n_bytes: int) -> None:
-        """Return bytes of a finished request."""
-        self._free += n_bytes
-
-
 def too_large(what: str) -> HTTPException:
     """Return the error for a request that exceeds a limit."""
     return HTTPException(413, f"the request exceeds {what}; split it", {"Connection": "close"})
-
-
-async def read_body(request: Request, limits: BodyLimits | None = None) -> bytes:
-    """Read a body; stop at the first byte beyond its limits."""
-    chunks = []
-    counter = None if limits is None else _Counter(limits)
-    if limits is not None and int(request.headers.get("content-length", "0")) > limits.n_bytes:
-        raise too_large(f"{limits.n_bytes:,} bytes")
-    async for chunk in request.stream():
-        chunks.append(chunk)
-        if counter is not None:  # otherwise the middleware limits its bytes
-            counter.add(chunk)
-    return b"".join(chunks)
-
-
-class _Counter:
-    """Counts what JSON can contain, and raises an error at the first byte beyond its limits."""
-
-    def __init__(self, limits: BodyLimits) -> None:
-        self._limits = limits
-        self._bytes = 0
-        self._values = 0
-        self._containers = 0
-
-    def add(self, chunk: bytes) -> None:
-        limits = self._limits
-        self._bytes += len(chunk)
-        self._values += chunk.count(b",")
-        self._containers += chunk.count(b"[") + chunk.count(b"{")
-        if self._bytes > limits.n_bytes:
-            raise too_large(f"{limits.n_bytes:,} bytes")
-        if self._values > limits.values:
-            raise too_large(f"{limits.values:,} values")
-        if self._containers > limits.containers:
-            raise too_large(f"{limits.containers:,} lists and objects")
 
 
 class StrictRoute(APIRoute):
@@ -165,19 +97,15 @@ class JsonBody(Generic[_Body]):
 
     async def __call__(self, request: Request) -> _Body:
         """Return the body of a request."""
-        raw = await read_body(request, self._limits)
-        if len(raw) <= SMALL_BODY:
-            return self._parse(raw)
-        return await self._pool.run(self._parse, raw)
-
-    def _parse(self, raw: bytes) -> _Body:
-        return parse_json(self._model, raw)
+        raw = await request.body()
+        if len(raw) <= _SMALL_BODY:
+            return parse_json(self._model, raw, self._limits)
+        return await self._pool.run(parse_json, self._model, raw, self._limits)
 
 
-def parse_json(model: type[_Body], raw: bytes, limits: BodyLimits | None = None) -> _Body:
-    """Parse and validate JSON; with limits, what it can contain is counted first."""
-    if limits is not None:
-        _Counter(limits).add(raw)
+def parse_json(model: type[_Body], raw: bytes, limits: BodyLimits) -> _Body:
+    """Parse and validate JSON within limits."""
+    limits.check(raw)
     try:
         return model.model_validate_json(raw)
     except ValidationError as error:
@@ -214,45 +142,49 @@ class FormPart:
         return text
 
 
-def parse_multipart(content_type: str, body: bytes) -> list[FormPart]:
-    """Split a body of type multipart/form-data; anything but its strict form is refused."""
-    match = _BOUNDARY.search(content_type)
-    if match is None:
-        raise HTTPException(400, "multipart/form-data: expected a boundary of 1 to 70 characters")
-    delimiter = b"\r\n--" + (match[1] or match[2]).encode()
-    if body.count(delimiter) > _MAX_PARTS:
-        raise too_large(f"{_MAX_PARTS:,} parts")
-    first, *pieces = (b"\r\n" + body).split(delimiter)
-    last = pieces.pop() if len(pieces) > 1 else b""  # at least one part stands before the end
-    if first or last not in (b"--", b"--\r\n"):
-        raise HTTPException(
-            400, "multipart/form-data: expected parts between lines of the boundary; see RFC 7578"
-        )
-    return [_part(piece) for piece in pieces]
+class _FormParser(MultiPartParser):
+    """Keeps files in memory, and refuses a form without its end: its last part may be cut off."""
+
+    spool_max_size = ITEMS_LIMITS.n_bytes
+    has_ended = False
+
+    def on_end(self) -> None:
+        """Note the end."""
+        self.has_ended = True
+
+    async def parse(self) -> FormData:
+        """Return the parts."""
+        form = await super().parse()
+        if not self.has_ended:
+            for file in self._files_to_close_on_error:
+                file.close()
+            raise MultiPartException("the end of the form is missing")
+        return form
 
 
-def _part(piece: bytes) -> FormPart:
-    head, separator, content = piece.partition(b"\r\n\r\n")
-    if not separator or not head.startswith(b"\r\n") or len(head) > _MAX_PART_HEAD:
-        raise HTTPException(
-            400, f"a part of the body: expected headers of up to {_MAX_PART_HEAD:,} bytes first"
-        )
-    lines = head.decode(errors="replace").split("\r\n")
-    fields = [line for line in lines if line.lower().startswith("content-disposition: form-data;")]
-    values = {name: value for line in fields for name, value in _DISPOSITION.findall(line)}
-    if len(fields) != 1 or "name" not in values:
-        raise HTTPException(
-            400,
-            "a part of the body: expected one header 'Content-Disposition: form-data' with a name",
-        )
-    return FormPart(_unescape(values["name"]), _unescape(values.get("filename")), content)
-
-
-def _unescape(value: str | None) -> Any:  # noqa: ANN401 - a string, or None for None
-    """Quoted value as it was: browsers write %22 for a quotation mark, others a backslash."""
-    if value is None:
-        return None
-    return re.sub(r"\\(.)", r"\1", value).replace("%22", '"').replace("%0D", "").replace("%0A", "")
+async def read_form(request: Request) -> list[FormPart]:
+    """Return the parts of a multipart body."""
+    parser = _FormParser(
+        request.headers,
+        request.stream(),
+        max_files=_MAX_PARTS,
+        max_fields=_MAX_PARTS,
+        max_part_size=ITEMS_LIMITS.n_bytes,
+    )
+    try:
+        form = await parser.parse()
+    except MultiPartException as error:
+        raise HTTPException(400, f"multipart/form-data: {error.message}") from None
+    parts = []
+    for name, value in form.multi_items():
+        if isinstance(value, str):
+            parts.append(FormPart(name, None, value.encode()))
+        else:
+            # Browsers write a quotation mark in a filename as %22.
+            filename = (value.filename or "").replace("%22", '"')
+            parts.append(FormPart(name, filename, await value.read()))
+    await form.close()
+    return parts
 
 
 def json_response(answer: Mapping[str, Any]) -> Response:

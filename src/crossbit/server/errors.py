@@ -11,14 +11,13 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from crossbit.collection.store import StaleModelError
-from crossbit.errors import CrossbitError, DataError
+from crossbit.errors import BackendError, CrossbitError, DataError
+from crossbit.server.batching import RequestTimeoutError
 
-# uvicorn logs the error itself; this logger has the same limit of messages per minute.
-_LOG = logging.getLogger("uvicorn.error")
+_LOG = logging.getLogger("uvicorn.error")  # where uvicorn logs the traceback
 _MAX_REPORTED = 3  # validation errors per response
 _MAX_MESSAGE = 1000  # characters; messages can quote what a client sent
 _MAX_FIELD = 40
-
 
 current_request: ContextVar[str] = ContextVar("current_request", default="")
 """Id of the request that is being handled."""
@@ -28,14 +27,26 @@ class NotFoundError(DataError):
     """What a request names does not exist."""
 
 
+_STATUSES: dict[type[CrossbitError], int] = {
+    NotFoundError: 404,
+    DataError: 422,
+    StaleModelError: 409,
+    RequestTimeoutError: 504,
+    BackendError: 503,
+}
+"""Class of an error → status, more special classes first; others are 500: no retry cures them."""
+
+
 def error_response(
     status: int, message: str, headers: Mapping[str, str] | None = None
 ) -> JSONResponse:
-    """Return the response ``{"error": message, "request_id": …}``."""
+    """Return the response ``{"error": message, "request_id": …}``; a 503 says when to retry."""
     if len(message) > _MAX_MESSAGE:
         message = message[: _MAX_MESSAGE - 1] + "…"
     # A lone surrogate has no UTF-8 form; it is replaced by a question mark.
     text = message.encode(errors="replace").decode()
+    if status == 503:
+        headers = {"Retry-After": "1", **(headers or {})}
     return JSONResponse({"error": text, "request_id": current_request.get()}, status, headers)
 
 
@@ -44,13 +55,11 @@ def register_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(CrossbitError)
     async def crossbit_error(_: Request, error: CrossbitError) -> JSONResponse:
-        if isinstance(error, NotFoundError):
-            return error_response(404, str(error))
-        if isinstance(error, DataError):
-            return error_response(422, str(error))
-        if isinstance(error, StaleModelError):
-            return error_response(409, str(error))
-        return error_response(503, str(error), {"Retry-After": "1"})
+        statuses = (status for kind, status in _STATUSES.items() if isinstance(error, kind))
+        status = next(statuses, 500)
+        if status == 500:
+            _LOG.error("request %s failed: %s", current_request.get(), error)
+        return error_response(status, str(error))
 
     @app.exception_handler(RequestValidationError)
     async def validation_error(_: Request, error: RequestValidationError) -> JSONResponse:

@@ -6,7 +6,6 @@ import re
 import shutil
 import threading
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, Self, TypeAlias
@@ -19,18 +18,16 @@ from starlette.exceptions import HTTPException
 
 from crossbit._io.files import temporary_path
 from crossbit.collection.collection import Collection
-from crossbit.collection.local.store import LocalStore
-from crossbit.errors import CrossbitError, DataError
+from crossbit.errors import DataError
 from crossbit.model.hashmodel import HashModel
 from crossbit.server import schemas
-from crossbit.server.access import Grant
 from crossbit.server.batching import MicroBatcher, WorkerPool
 from crossbit.server.bodies import json_response
+from crossbit.server.config import ServerConfig
 from crossbit.server.errors import NotFoundError
-from crossbit.server.metrics import Board, DriftGauges
 from crossbit.server.overview import Overview
-from crossbit.server.run import ServerConfig
 from crossbit.server.schemas import SearchRequest
+from crossbit.server.security import Grant
 from crossbit.server.service import API, Service
 
 COLLECTION_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
@@ -47,26 +44,30 @@ class Pools:
 
     Args:
         light: Searches, and items by id.
-        heavy: Decoding of images, filters, writes, statistics, and large bodies.
-        health: The number of items, for monitoring.
+        heavy: Decoding of images, filters, writes, and large bodies.
+        slow: Statistics, overviews, checks and all else that reads a whole collection.
+        health: Monitoring.
     """
 
     light: WorkerPool
     heavy: WorkerPool
+    slow: WorkerPool
     health: WorkerPool
 
     @classmethod
     def create(cls, config: ServerConfig) -> Self:
         """Start the threads."""
+        size, timeout = config.queue_size, config.request_timeout
         return cls(
-            light=WorkerPool(config.threads, config.queue_size, config.request_timeout),
-            heavy=WorkerPool(max(1, config.threads - 1), config.queue_size, config.request_timeout),
-            health=WorkerPool(1, config.queue_size, min(5.0, config.request_timeout)),
+            light=WorkerPool(config.threads, size, timeout),
+            heavy=WorkerPool(config.threads, size, timeout),
+            slow=WorkerPool(1, size, timeout),
+            health=WorkerPool(1, size, min(5.0, timeout)),
         )
 
     def close(self) -> None:
         """Stop the threads."""
-        for pool in (self.light, self.heavy, self.health):
+        for pool in (self.light, self.heavy, self.slow, self.health):
             pool.close()
 
 
@@ -87,7 +88,6 @@ class Served:
         self.name = name
         self.service = Service(collection, config, prefix)
         self.overview = Overview(collection)
-        self.drift = DriftGauges(self.service, pools.heavy)
         self.batcher = MicroBatcher(pools.light, self._search)
 
     def _search(self, requests: list[SearchRequest]) -> list[Response | Exception]:
@@ -156,10 +156,13 @@ class Registry:
     delete in the folder is noticed without a restart.
 
     Args:
-        collections: Name → open collection; the first is the default one. Or a folder, whose
-            subfolders are collections; the default is the first by name.
+        collections: Name → open collection. Or a folder, whose subfolders are collections.
         config: Access and limits.
         pools: Where requests run.
+
+    Attributes:
+        default: Name of the default collection: that of the configuration, or else the first one;
+            None if the folder was empty.
     """
 
     def __init__(
@@ -171,63 +174,30 @@ class Registry:
         self._lock = threading.Lock()
         self._served: dict[str, Served] = {}
         self._folders: dict[str, tuple[int, int] | None] = {}  # identities, when they were opened
-        self._default = Board()
+        self.default = config.default
+        names = self.names() if isinstance(collections, Path) else list(collections)
+        self.default = self.default or next(iter(names), None)
         if isinstance(collections, Path):
-            self._choose_default(next(iter(self.names()), None))
-            if self.default is not None:
-                self._open(self.default)
+            if self.default in names:
+                self._open(str(self.default))
             return
-        for name in collections:
-            _check_name(name)
-        self._choose_default(next(iter(collections)))
+        if self.default not in collections:
+            raise DataError(f"unknown default collection {self.default!r}; known: {names}")
         for name, collection in collections.items():
-            self._add(name, collection)
-
-    @property
-    def default(self) -> str | None:
-        """Name of the default collection; None if the folder was empty, and still is."""
-        return self._default.read().get("name")
-
-    def share(self, board: Board) -> None:
-        """Take the default collection from a board of all workers, or write it there."""
-        before = self.default
-        self._default = board
-        self._choose_default(before)
-        if self.default != before and before in self._served:
-            self._drop(before)  # its addresses are those of the default collection
+            self._add(check_name(name), collection)
 
     def names(self) -> list[str]:
         """Return the names of all collections, the default one first."""
         if self._folder is None:
-            return list(self._served)
-        names = (path.name for path in self._folder.iterdir() if _is_name(path.name))
-        found = (name for name in names if Collection.exists(self._folder / name))
-        default = self.default
-        return sorted(found, key=lambda name: (name != default, name))
+            found = list(self._served)
+        else:
+            names = (path.name for path in self._folder.iterdir() if _is_name(path.name))
+            found = sorted(name for name in names if Collection.exists(self._folder / name))
+        return sorted(found, key=lambda name: name != self.default)
 
     def opened(self) -> list[Served]:
         """Return the collections that are open, without those that are no longer there."""
         return [each for name, each in list(self._served.items()) if self._is_current(name)]
-
-    def counts(self) -> dict[str, int]:
-        """Return the number of items of each collection, the default one first.
-
-        In a folder, those that are not open count, too, and those that are damaged are left out.
-        """
-        if self._folder is None:
-            return {name: len(each.service.collection) for name, each in self._served.items()}
-        counts = {}
-        for name in self.names():
-            with suppress(CrossbitError, OSError):
-                counts[name] = self._count(self._folder / name)
-        return counts
-
-    def _count(self, folder: Path) -> int:
-        served = self._served.get(folder.name)
-        if served is not None and self._is_current(folder.name):
-            return len(served.service.collection)
-        with closing(LocalStore(folder)) as store:  # loads neither the model nor an index
-            return store.count()
 
     async def find(self, name: str) -> Served:
         """Return the collection of a name.
@@ -245,7 +215,7 @@ class Registry:
     def create(self, request: CreateRequest, grant: Grant) -> None:
         """Create a collection in the folder, with a model that is there already."""
         folder = self._writable_folder()
-        name = _check_name(request.name)
+        name = check_name(request.name)
         if len(self.names()) >= _MAX_COLLECTIONS:
             raise DataError(f"there are {_MAX_COLLECTIONS:,} collections; delete some first")
         if request.like is not None:
@@ -266,7 +236,6 @@ class Registry:
             if os.path.lexists(folder / name):
                 raise HTTPException(409, f"there is a collection or folder {name!r} already")
             Collection.create(folder / name, model, keep=request.keep).close()
-            self._choose_default(name)
 
     def delete(self, name: str) -> None:
         """Delete a collection of the folder, with all its items; it cannot be undone."""
@@ -325,14 +294,12 @@ class Registry:
         name = self.default if name is None else name
         request.state.collection = name or ""  # for the access log
         if name is None:
-            raise NotFoundError("there is no default collection; see GET /api/collections")
+            raise NotFoundError(
+                "there is no default collection; see GET /api/collections, or start the service"
+                " with --default NAME"
+            )
         grant_of(request).check(name, writes=writes)
         return await self.find(name)
-
-    def _choose_default(self, name: str | None) -> None:
-        """Make a collection the default one, unless there is one."""
-        if name is not None and self.default is None:
-            self._default.write({"name": name})
 
     def _is_current(self, name: str) -> bool:
         """Whether a collection that was opened is still the one in the folder."""
@@ -372,7 +339,7 @@ def grant_of(request: Request) -> Grant:
     return grant
 
 
-def _check_name(name: str) -> str:
+def check_name(name: str) -> str:
     """Return a name that can stand in URLs and name a folder.
 
     Raises:

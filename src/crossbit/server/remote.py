@@ -28,7 +28,7 @@ from crossbit.server.bodies import (
     json_body_description,
     json_response,
 )
-from crossbit.server.registry import Access, Served
+from crossbit.server.registry import Access, Pools, Served
 
 _MAX_RESULTS = 100_000  # hits of all queries of one request
 _PAGE = 500  # items that a scan reads at once
@@ -115,14 +115,8 @@ class _FieldRequest(schemas.RequestBody):
     name: str = Field(max_length=200)
 
 
-def remote_routes(access: Access, light: WorkerPool, heavy: WorkerPool) -> APIRouter:
-    """Return the routes of the client library that read.
-
-    Args:
-        access: Finds the collection of a request.
-        light: Runs what takes milliseconds.
-        heavy: Runs everything else.
-    """
+def remote_routes(access: Access, pools: Pools) -> APIRouter:
+    """Return the routes of the client library that read."""
     router = APIRouter(prefix=f"{access.prefix}/batch", route_class=StrictRoute, tags=["batch"])
     Read = Annotated[Served, Depends(access.read)]
 
@@ -132,23 +126,23 @@ def remote_routes(access: Access, light: WorkerPool, heavy: WorkerPool) -> APIRo
     @router.get("")
     async def describe(served: Read) -> Response:
         """Return the number of items, the modalities and what each accepts."""
-        return await run(light, _Verbs(served).describe)
+        return await run(pools.light, _Verbs(served).describe)
 
-    search_body = JsonBody(_BatchSearchRequest, _SEARCH_LIMITS, heavy)
+    search_body = JsonBody(_BatchSearchRequest, _SEARCH_LIMITS, pools.heavy)
 
     @router.post("/search", openapi_extra=json_body_description(_BatchSearchRequest))
     async def search(served: Read, request: Request) -> Response:
         """Search with many queries of one modality."""
         body = await search_body(request)
-        return await run(heavy, _Verbs(served).search, body)
+        return await run(pools.heavy, _Verbs(served).search, body)
 
-    ids_body = JsonBody(_IdsRequest, QUERY_LIMITS, heavy)
+    ids_body = JsonBody(_IdsRequest, QUERY_LIMITS, pools.heavy)
 
     @router.post("/get", openapi_extra=json_body_description(_IdsRequest))
     async def get(served: Read, request: Request) -> Response:
         """Read items with their codes; null for an unknown id."""
         body = await ids_body(request)
-        return await run(heavy, _Verbs(served).get, body)
+        return await run(pools.heavy, _Verbs(served).get, body)
 
     @router.get("/scan", response_class=StreamingResponse)
     async def scan(served: Read) -> StreamingResponse:
@@ -156,68 +150,63 @@ def remote_routes(access: Access, light: WorkerPool, heavy: WorkerPool) -> APIRo
 
         The first line names the model; the last one has the number of items, or an error.
         """
-        return await stream_lines(_Verbs(served).scan(), heavy)
+        return await stream_lines(_Verbs(served).scan(), pools.heavy)
 
     @router.get("/stats")
     async def stats(served: Read) -> Response:
         """Return statistics of this moment; `/api/stats` caches them."""
-        return await run(heavy, _Verbs(served).stats)
+        return await run(pools.slow, _Verbs(served).stats)
 
     @router.get("/model", response_class=Response)
     async def model(served: Read) -> Response:
         """Return the model as a ZIP archive of its folder."""
-        return Response(await heavy.run(_Verbs(served).model), media_type="application/zip")
+        return Response(await pools.heavy.run(_Verbs(served).model), media_type="application/zip")
 
     return router
 
 
-def remote_write_routes(access: Access, heavy: WorkerPool) -> APIRouter:
-    """Return the routes of the client library that write.
-
-    Args:
-        access: Finds the collection of a request.
-        heavy: Runs what a request does.
-    """
+def remote_write_routes(access: Access, pools: Pools) -> APIRouter:
+    """Return the routes of the client library that write."""
     router = APIRouter(prefix=f"{access.prefix}/batch", route_class=StrictRoute, tags=["batch"])
     Write = Annotated[Served, Depends(access.write)]
-    upsert_body = JsonBody(_BatchUpsertRequest, ITEMS_LIMITS, heavy)
-    delete_body = JsonBody(_DeleteRequest, QUERY_LIMITS, heavy)
-    update_body = JsonBody(_UpdateRequest, ITEMS_LIMITS, heavy)
-    field_body = JsonBody(_FieldRequest, QUERY_LIMITS, heavy)
+    upsert_body = JsonBody(_BatchUpsertRequest, ITEMS_LIMITS, pools.heavy)
+    delete_body = JsonBody(_DeleteRequest, QUERY_LIMITS, pools.heavy)
+    update_body = JsonBody(_UpdateRequest, ITEMS_LIMITS, pools.heavy)
+    field_body = JsonBody(_FieldRequest, QUERY_LIMITS, pools.heavy)
 
     @router.post("/upsert", openapi_extra=json_body_description(_BatchUpsertRequest))
     async def upsert(served: Write, request: Request) -> Response:
         """Add or update items given as columns; durable when the response arrives."""
         body = await upsert_body(request)
-        return json_response(await heavy.run(_Verbs(served).upsert, body))
+        return json_response(await pools.heavy.run(_Verbs(served).upsert, body))
 
     @router.post("/update", openapi_extra=json_body_description(_UpdateRequest))
     async def update(served: Write, request: Request) -> Response:
         """Change the payloads of existing items; durable when the response arrives."""
         body = await update_body(request)
-        return json_response(await heavy.run(_Verbs(served).update, body))
+        return json_response(await pools.heavy.run(_Verbs(served).update, body))
 
     @router.post("/delete", openapi_extra=json_body_description(_DeleteRequest))
     async def delete(served: Write, request: Request) -> Response:
         """Delete items, or only their codes of one modality."""
         body = await delete_body(request)
-        return json_response(await heavy.run(_Verbs(served).delete, body))
+        return json_response(await pools.heavy.run(_Verbs(served).delete, body))
 
     @router.post("/index", openapi_extra=json_body_description(_FieldRequest))
     async def index(served: Write, request: Request) -> Response:
         """Index a payload field."""
         body = await field_body(request)
-        return json_response(await heavy.run(_Verbs(served).index_field, body.name))
+        return json_response(await pools.slow.run(_Verbs(served).index_field, body.name))
 
     @router.post("/check")
     async def check(served: Write) -> Response:
         """Verify all files and rebuild corrupted indexes."""
-        return json_response(await heavy.run(_Verbs(served).check))
+        return json_response(await pools.slow.run(_Verbs(served).check))
 
     @router.post("/compact")
     async def compact(served: Write) -> Response:
         """Free the space of deleted items, and save the indexes."""
-        return json_response(await heavy.run(_Verbs(served).compact))
+        return json_response(await pools.slow.run(_Verbs(served).compact))
 
     return router
 

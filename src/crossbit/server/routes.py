@@ -21,13 +21,12 @@ from crossbit.server.bodies import (
     StrictRoute,
     json_body_description,
     json_response,
-    parse_multipart,
-    read_body,
+    read_form,
 )
 from crossbit.server.items import key_to_id
-from crossbit.server.middleware import UPLOAD_TYPES
 from crossbit.server.registry import Access, Pools, Served
 from crossbit.server.remote import stream_lines
+from crossbit.server.security import UPLOAD_TYPES
 
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": schemas.ErrorResponse, "description": description}
@@ -40,8 +39,9 @@ ERRORS: dict[int | str, dict[str, Any]] = {
         413: "Request too large.",
         415: "Unexpected Content-Type.",
         422: "Invalid request; the message says why.",
-        429: "Too many requests; retry after the seconds of Retry-After.",
-        503: "Service overloaded or a dependency unavailable; retry.",
+        500: "Something is broken that no retry cures; the message or the server log says what.",
+        503: "Service overloaded or a dependency unavailable; not executed, retry.",
+        504: "The request took too long; a write may still be completed.",
     }.items()
 }
 """Status → description of the errors of a route."""
@@ -202,7 +202,7 @@ def _parse_filter(text: str | None) -> dict[str, Any] | None:
 
 
 async def _upload(request: Request) -> bytes:
-    body = await read_body(request)
+    body = await request.body()
     if not body:
         raise DataError(
             "expected a file as the request body, got nothing; such as"
@@ -253,7 +253,7 @@ def item_routes(access: Access, pools: Pools) -> APIRouter:
     @router.get("/stats", response_model=schemas.StatsResponse)
     async def stats(served: Read) -> Response:
         """Return statistics of the collection, health of its codes, and its model."""
-        return await pools.heavy.run(lambda: json_response(served.service.stats()))
+        return await pools.slow.run(lambda: json_response(served.service.stats()))
 
     @router.get("/export", response_class=StreamingResponse)
     async def export(served: Read) -> StreamingResponse:
@@ -268,7 +268,7 @@ def item_routes(access: Access, pools: Pools) -> APIRouter:
     @router.get("/overview", response_model=schemas.OverviewResponse)
     async def read_overview(served: Read) -> Response:
         """Return facets, example words and names of bits, from a sample of the items."""
-        return json_response(await pools.heavy.run(served.overview.read))
+        return json_response(await pools.slow.run(served.overview.read))
 
     return router
 
@@ -299,13 +299,8 @@ def write_routes(access: Access, pools: Pools) -> APIRouter:
         The name of a part is the modality of its file, and the filename the id of the item; the
         part ``items`` has payloads, features and texts, as the ``items`` of ``/api/items``.
         """
-        body = await read_body(request)
-        kind = request.headers.get("content-type", "")
-
-        def write() -> Response:
-            return json_response(served.service.upload(parse_multipart(kind, body)))
-
-        return await pools.heavy.run(write)
+        parts = await read_form(request)
+        return json_response(await pools.heavy.run(served.service.upload, parts))
 
     @router.post(
         "/items/delete",

@@ -1,99 +1,43 @@
-"""Run the service: configuration, connections, log, and a shutdown of limited duration."""
+"""Run the service with uvicorn: one process or several workers, and a shutdown of limited time."""
 
 import asyncio
+import atexit
 import gc
 import logging
+import multiprocessing
 import os
+import signal
 import socket
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
+from prometheus_client.multiprocess import mark_process_dead
+from uvicorn.config import STARTUP_FAILURE
+from uvicorn.supervisors import Multiprocess
 
 from crossbit._validation import check_integer
-from crossbit.collection.collection import Collection
-from crossbit.errors import BackendError, DataError
-from crossbit.kernels.dispatch import available_cores
-from crossbit.server.connections import BoundedProtocol, Connections
+from crossbit.errors import BackendError, CrossbitError
+from crossbit.server.metrics import SHARED_FOLDER
+from crossbit.server.security import DeadlineProtocol
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
-"""Host names of this machine."""
-
+_LOG = logging.getLogger("uvicorn.error")
 _KEEP_ALIVE_SECONDS = 15
 _SHUTDOWN_SECONDS = 2  # that connections have to finish their requests
 _SWITCH_SECONDS = 0.0005  # in which a thread that computes lets the event loop run
 _GC_OBJECTS = 20_000  # new ones after which cycles among them are looked for
 _BACKLOG = 512  # connections that wait to be accepted
-_LOG_RECORDS = 20  # per minute
 
-
-@dataclass(frozen=True, kw_only=True)
-class ServerConfig:
-    """Access and limits of a service.
-
-    Args:
-        token: Clients must send it as ``Authorization: Bearer …``; None admits everybody.
-        token_file: File of tokens with rights, instead of one token; see `access.Tokens`.
-        rate_limit: Requests per second of one token, or of one address; None for no limit.
-        access_log: File to which a line of JSON is added for every request; ``"-"`` is stdout.
-        writable: Whether clients may add and delete items.
-        images: Folder of the items' images, or what returns it for a collection; None shows none.
-        allowed_hosts: Host names that the service answers to, ``"*"`` for any. The check stops
-            pages of other sites that resolve their own name to this machine (DNS rebinding).
-        max_body_bytes: Largest request body.
-        body_timeout: Seconds that a client may take to send a body.
-        request_timeout: Seconds that a request may take.
-        threads: Number of requests processed at once.
-        queue_size: Number of requests that may wait; further ones are rejected.
-        max_connections: Largest number of connections.
-        max_connections_per_client: Largest number of connections of one address.
-        max_waiting_bytes: Largest sum of all request bodies in memory.
-    """
-
-    token: str | None = None
-    token_file: Path | None = None
-    rate_limit: float | None = None
-    access_log: str | None = None
-    writable: bool = False
-    images: Path | Callable[[Collection], Path | None] | None = None
-    allowed_hosts: tuple[str, ...] = LOOPBACK
-    max_body_bytes: int = 16 << 20
-    body_timeout: float = 20.0
-    request_timeout: float = 30.0
-    threads: int = field(default_factory=available_cores)
-    queue_size: int = 256
-    max_connections: int = 512
-    max_connections_per_client: int = 64
-    max_waiting_bytes: int = 128 << 20
-
-    def __post_init__(self) -> None:
-        """Validate the values; an empty token would admit everybody."""
-        if self.token is not None and not (
-            self.token and self.token.isascii() and self.token.isprintable()
-        ):
-            raise DataError("token must be one or more printable ASCII characters")
-        if self.rate_limit is not None and not self.rate_limit > 0:
-            raise DataError(
-                f"rate_limit must be more than 0 requests per second, got {self.rate_limit!r}"
-            )
-        if isinstance(self.images, Path) and not self.images.is_dir():
-            raise DataError(f"{self.images}: expected an existing folder of images")
-        check_integer(self.threads, "threads", least=1)
-        check_integer(self.queue_size, "queue_size", least=0)
-        for name in (
-            "max_body_bytes",
-            "max_connections",
-            "max_connections_per_client",
-            "max_waiting_bytes",
-        ):
-            check_integer(getattr(self, name), name, least=1)
+Application = Callable[[], AbstractContextManager[FastAPI]]
+"""Opens an application, the result of `create_app`; the context closes what it has opened."""
 
 
 def serve(
@@ -120,50 +64,83 @@ def serve(
         BackendError: The address is not available.
     """
     with listen(host, port) as listener:
+        _tune()
         # Not before signals are handled: one that arrives earlier could be lost.
-        on_start = None if ready is None else partial(ready, address_of(listener))
-        run_app(app, listener, exit_within=exit_within, on_start=on_start)
+        on_start = None if ready is None else partial(ready, _address_of(listener))
+        _Server(_settings(app), exit_within, on_start).run(sockets=[listener])
 
 
-def run_app(
-    app: FastAPI,
-    listener: socket.socket,
+def serve_workers(
+    application: Application,
     *,
-    exit_within: float | None = None,
-    on_start: Callable[[], object] | None = None,
+    workers: int,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    ready: Callable[[str], None] | None = None,
+    exit_within: float = 4.0,
 ) -> None:
-    """Serve an application on a socket until the process is stopped.
+    """Serve an application from several processes until this one is stopped.
+
+    All workers accept connections from one socket. Each opens the collection itself; the index
+    files are memory-mapped, so they are in memory once. Any worker can write: the database lets one
+    process write at a time, and the others see the write in their next request. uvicorn restarts a
+    worker that dies, and the workers end if this process does.
 
     Args:
-        app: The result of `create_app`.
-        listener: Where clients connect; other processes may accept connections from it, too.
-        exit_within: End the process this many seconds after a signal, whatever still runs.
-        on_start: Called when connections are accepted.
+        application: Opens an application in a worker; it must be picklable, such as a function of a
+            module, or a `functools.partial` of one.
+        workers: Number of processes.
+        host: Address to listen on; the default is reachable from this machine only.
+        port: Port to listen on; 0 takes a free one.
+        ready: Called with the URL when all workers accept connections.
+        exit_within: Kill workers that still run this many seconds after the signal.
+
+    Raises:
+        BackendError: The address is not available, or a worker cannot start.
     """
-    limits: ServerConfig = app.state.config
-    connections = Connections(limits.max_connections, limits.max_connections_per_client)
-    config = uvicorn.Config(
+    check_integer(workers, "workers", least=1)
+    with listen(host, port) as listener, tempfile.TemporaryDirectory() as metrics:
+        os.environ[SHARED_FOLDER] = metrics
+        config = _settings(_Worker(application), factory=True, workers=workers)
+        config.configure_logging()
+        try:
+            _Workers(config, listener, exit_within, ready).run()
+        finally:
+            del os.environ[SHARED_FOLDER]
+
+
+def _settings(app: Callable[..., object], **options: object) -> uvicorn.Config:
+    return uvicorn.Config(
         app,
-        http=partial(BoundedProtocol, connections=connections),  # type: ignore[arg-type]
+        http=DeadlineProtocol,
         ws="none",
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
-        log_level="warning",
+        log_level="error",  # warnings are about what clients send: they could fill the disk
         access_log=False,
         server_header=False,
         proxy_headers=False,  # any client could claim another address
-        backlog=1,  # connections accepted at once, so that an idle process gets the next one
+        backlog=_BACKLOG,
+        **options,  # type: ignore[arg-type]
     )
-    logging.getLogger("uvicorn.error").addFilter(_LogLimit())
+
+
+def _tune() -> None:
+    """Prepare this process for many short requests."""
     sys.setswitchinterval(_SWITCH_SECONDS)
     gc.collect()
     gc.freeze()  # a full collection would stop all threads to look at every loaded module
     gc.set_threshold(_GC_OBJECTS)  # answers have no cycles: looking for them is a tenth of the work
-    _Server(config, exit_within, on_start).run(sockets=[listener])
+    _LOG.addFilter(_is_no_cancellation)
+
+
+def _is_no_cancellation(record: logging.LogRecord) -> bool:
+    """Whether to log a record: requests that the shutdown has given up are logged once."""
+    return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
 
 
 class _Server(uvicorn.Server):
-    """A server that can end its process a limited time after a signal."""
+    """A server that says when it is ready, and ends its process a limited time after a signal."""
 
     def __init__(
         self,
@@ -178,8 +155,6 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to accept connections."""
         await super().startup(sockets)
-        for listener in sockets or []:
-            listener.listen(_BACKLOG)  # asyncio has set it to the number accepted at once
         if self.started and self._on_start is not None:
             self._on_start()
 
@@ -198,26 +173,81 @@ def _exit() -> None:
     os._exit(0)
 
 
-class _LogLimit(logging.Filter):
-    """Drops records beyond a number per minute: clients must not be able to fill the disk."""
+@dataclass(frozen=True)
+class _Worker:
+    """What uvicorn calls in a worker to get the application."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._minute = 0
-        self._records = 0
+    application: Application
 
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether to log a record; the last one of a minute says that others follow."""
-        if record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError):
-            return False  # a request that the shutdown has given up, which is logged once
-        minute = int(time.monotonic() // 60)
-        if minute != self._minute:
-            self._minute = minute
-            self._records = 0
-        self._records += 1
-        if self._records == _LOG_RECORDS:
-            record.msg = f"{record.msg} (further messages of this minute are dropped)"
-        return self._records <= _LOG_RECORDS
+    def __call__(self) -> FastAPI:
+        """Open the application; it is closed when the process ends."""
+        stack = ExitStack()
+        atexit.register(stack.close)
+        try:
+            app = stack.enter_context(self.application())
+        except (CrossbitError, OSError) as error:
+            _LOG.error("a worker cannot start: %s", error)
+            sys.exit(STARTUP_FAILURE)
+        threading.Thread(target=_end_with_parent, daemon=True).start()
+        _tune()
+        return app
+
+
+def _end_with_parent() -> None:
+    """Stop this process when the parent is gone, also if that was killed."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+class _Workers(Multiprocess):
+    """uvicorn's supervisor; it says when all workers are ready, and ends in limited time."""
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        listener: socket.socket,
+        exit_within: float,
+        ready: Callable[[str], None] | None,
+    ) -> None:
+        super().__init__(config, [listener])
+        self._exit_within = exit_within
+        self._ready = ready
+
+    def run(self) -> None:
+        """Run the workers until a signal arrives."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.default_int_handler)  # at once, whatever it waits for
+        try:
+            super().run()
+        except KeyboardInterrupt:
+            self.join_all()
+        if any(process.exitcode == STARTUP_FAILURE for process in self.processes):
+            raise BackendError("a worker ended while it started; the lines above say why")
+
+    def keep_subprocess_alive(self) -> None:
+        """Restart dead workers."""
+        before = {process.pid for process in self.processes}
+        super().keep_subprocess_alive()
+        for pid in before - {process.pid for process in self.processes}:
+            _LOG.error("worker %s ended; it is restarted", pid)
+            mark_process_dead(pid)  # type: ignore[no-untyped-call]
+        if self._ready is not None and all(process.is_ready(1) for process in self.processes):
+            self._ready(_address_of(self.sockets[0]))
+            self._ready = None
+
+    def join_all(self) -> None:
+        """Stop all workers; kill those that do not end in time."""
+        deadline = time.monotonic() + self._exit_within
+        workers = multiprocessing.active_children()
+        for worker in workers:
+            worker.terminate()
+        for worker in workers:
+            worker.join(max(0.0, deadline - time.monotonic()))
+            if worker.is_alive():
+                worker.kill()
+                worker.join()
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -242,7 +272,7 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def address_of(listener: socket.socket) -> str:
-    """Return the URL of a socket that listens."""
+def _address_of(listener: socket.socket) -> str:
+    """URL of a socket that listens."""
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -357,7 +357,6 @@ class HealthResponse(BaseModel):
     """The service is up."""
 
     status: str
-    items: int = Field(description="In the collections in use.")
 
 
 class ErrorResponse(BaseModel):

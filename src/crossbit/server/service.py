@@ -20,11 +20,11 @@ from crossbit.collection.types import REPORT_FILE, Hit, Id, Item, Results
 from crossbit.errors import CrossbitError, DataError
 from crossbit.features.text import normalize_tag
 from crossbit.server.bodies import FormPart
+from crossbit.server.config import ServerConfig
 from crossbit.server.errors import NotFoundError
 from crossbit.server.images import ImageFolder
 from crossbit.server.items import upload_items, upsert_items
 from crossbit.server.overview import describe_model, read_report
-from crossbit.server.run import ServerConfig
 from crossbit.server.schemas import AnnotateRequest, DeleteRequest, SearchRequest, UpsertRequest
 
 Answer = dict[str, Any]
