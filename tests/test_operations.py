@@ -378,8 +378,3 @@ def test_the_unit_starts_a_command_that_exists() -> None:
     text = serve_help()
     for option in re.findall(r"--[\w-]+", command):
         assert option in text
-
-
-def test_page_and_help_say_how_workers_share_the_rate_limit() -> None:
-    assert "With `--workers N` the limit is divided among the workers" in PAGE.read_text()
-    assert "divided among the workers" in serve_help()

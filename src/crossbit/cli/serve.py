@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from crossbit.server import ServerConfig
 
 commands = typer.Typer()
-LIBRARIES = ("fastapi", "uvicorn", "httptools", "prometheus_client", "python_multipart")
+LIBRARIES = ("fastapi", "uvicorn", "prometheus_client")
 _EXIT_SECONDS = 4.0  # after a signal, whatever clients do
 
 
