@@ -44,7 +44,7 @@ from crossbit import ITQ, LSH, HashModel, Pairs, RankedITQ, SpectralHashing, ext
 from crossbit.data.tables import read_captions
 from crossbit.evaluation.plots import COLORS, svg_figure
 from crossbit.features import extract
-from crossbit.pipeline import cache_folder, make_extractor
+from crossbit.learn import cache_folder, make_extractor
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]

@@ -24,7 +24,7 @@ import numpy as np
 from _host import host  # type: ignore[import-not-found]
 from crossbit.data.tables import read_captions
 from crossbit.features import Extractor, SentenceNetwork, extract
-from crossbit.pipeline.extractors import cache_folder, make_extractor
+from crossbit.learn.extractors import cache_folder, make_extractor
 
 CAPTIONS = 1024
 PICTURES = 200

@@ -26,6 +26,7 @@ from crossbit import CCAITQ, Codes, HashModel, Pairs, RankedCCA
 from crossbit.data.tables import read_captions
 from crossbit.features import extract
 from crossbit.inputs.steps import fit_steps
+from crossbit.learn import cache_folder, make_extractor
 from crossbit.linalg.cca import CCA
 from crossbit.metrics import (
     Ranking,
@@ -36,7 +37,6 @@ from crossbit.metrics import (
     same_class,
 )
 from crossbit.model.layers import apply_layers
-from crossbit.pipeline import cache_folder, make_extractor
 
 Rows = NDArray[Any]
 PLACES = (1, 5, 10)

@@ -16,9 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from _host import host  # type: ignore[import-not-found]
-from crossbit.pipeline import cache_folder, learn
+from crossbit.learn import cache_folder, learn_table
 
-BEFORE_TRAINING = ("matching", "preparing", "extracting")
+BEFORE_TRAINING = ("preparing", "extracting")
 
 
 def main() -> None:
@@ -38,8 +38,13 @@ def main() -> None:
         print(json.dumps(row | {"wall": round(time.monotonic() - wall, 1)}), flush=True)
 
     with tempfile.TemporaryDirectory() as out:
-        captions = folder / "Flickr8k.token.txt"
-        learn(folder / "images", captions, Path(out) / "gallery", cache=cache, progress=measured)
+        learn_table(
+            folder / "images",
+            Path(out) / "gallery",
+            captions=folder / "Flickr8k.token.txt",
+            cache=cache,
+            progress=measured,
+        )
     before = sum(value for stage, value in seconds.items() if stage.startswith(BEFORE_TRAINING))
     facts = {
         "cpu seconds until training": round(before, 1),

@@ -24,8 +24,8 @@ import numpy as np
 
 from _host import host  # type: ignore[import-not-found]
 from crossbit import AutoHash, Codes, Hasher, HashModel, RankedCCA, mean_average_precision
+from crossbit.learn import cache_folder
 from crossbit.metrics import from_labels
-from crossbit.pipeline import cache_folder
 from flickr8k import load, of_codes  # type: ignore[import-not-found]
 from methods import SETS, Split  # type: ignore[import-not-found]
 

@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 from _host import host  # type: ignore[import-not-found]
 from crossbit import Collection, HashModel, RankedCCA
 from crossbit.collection.rerank import RERANK_BY
+from crossbit.learn import cache_folder
 from crossbit.model import Affine
-from crossbit.pipeline import cache_folder
 from flickr8k import Part, load  # type: ignore[import-not-found]
 
 Rows = NDArray[Any]

@@ -47,7 +47,7 @@ from crossbit.errors import FormatError
 from crossbit.evaluation.results import CODES_FORMAT
 from crossbit.index import Budget, HammingIndex, bit_weights
 from crossbit.index.budget import found_share
-from crossbit.pipeline import cache_folder
+from crossbit.learn import cache_folder
 
 Row = dict[str, Any]
 K = 10

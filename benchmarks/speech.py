@@ -26,8 +26,8 @@ from _host import host  # type: ignore[import-not-found]
 from crossbit import ClassRidge
 from crossbit.data.tables import read_captions
 from crossbit.features import Mfcc, extract
+from crossbit.learn import cache_folder, make_extractor
 from crossbit.metrics import evaluate, from_labels
-from crossbit.pipeline import cache_folder, make_extractor
 from crossbit_experiments.flickr8k.vocabulary import Vocabulary, load_concepts
 
 VOICES = ["en-us+m1", "en-us+m4", "en-us+m6", "en-us+f1", "en-us+f3", "en-gb+m2", "en-gb+m5"]

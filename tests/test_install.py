@@ -18,7 +18,7 @@ from crossbit._validation import check_installed
 from crossbit.cli import main
 from crossbit.errors import MissingExtraError
 from crossbit.hashers import HASHERS
-from crossbit.pipeline.extractors import DEFAULT_EXTRACTORS, required_libraries
+from crossbit.learn.extractors import DEFAULT_EXTRACTORS, required_libraries
 from scripts import pins
 
 ROOT = Path(__file__).parent.parent
@@ -140,9 +140,6 @@ def test_all_missing_libraries_are_named_at_once(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("hidden", "arguments", "libraries"),
     [
-        ("torch tokenizers", "learn -i x -c y -o z --cache c", "'torch', 'tokenizers'"),
-        ("cv2", "learn -i x -c y -o z --image-features sift", "'opencv-python-headless'"),
-        ("torch", "learn -i x -c y -o z --text-features tags --method mmnn", "'torch'"),
         ("emojis fastapi", "demo --out z", "'emojis', 'fastapi'"),
         ("emojis resvg_py", "demo --no-serve --out z", "'emojis', 'resvg_py'"),
         ("torch", "demo --no-serve --features efficientnet --out z", "'torch'"),

@@ -12,7 +12,7 @@ from PIL import Image
 
 from crossbit.errors import DataError
 from crossbit.features import ImageNetwork, SentenceNetwork
-from crossbit.pipeline import make_extractor
+from crossbit.learn import make_extractor
 
 transformers = pytest.importorskip(
     "transformers", reason="transformers is not installed: pip install 'crossbit[learn]'"
@@ -159,7 +159,7 @@ def test_a_model_is_converted_once_and_again_when_it_changes(
     folder = tmp_path / "model"
     save_bert(folder)
     first = make_extractor("text", f"hf:{folder}", [], cache=tmp_path / "cache")
-    monkeypatch.setattr("crossbit.pipeline.hub.convert_encoder", None)
+    monkeypatch.setattr("crossbit.learn.hub.convert_encoder", None)
     again = make_extractor("text", f"hf:{folder}", [], cache=tmp_path / "cache")
     np.testing.assert_array_equal(first.extract_one("a dog"), again.extract_one("a dog"))
     (folder / "config.json").write_text((folder / "config.json").read_text() + " ")

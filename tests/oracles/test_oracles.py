@@ -22,6 +22,13 @@ from crossbit.data.conversion.readers import open_source, read_array
 from crossbit.data.tables import open_table, read_captions
 from crossbit.features import Tfidf
 from crossbit.index import bit_weights
+from crossbit.learn.columns import (
+    TableColumns,
+    build_items,
+    choose_columns,
+    id_column,
+    read_rows,
+)
 from crossbit.metrics.drift import code_drift
 from crossbit.metrics.weak import threshold
 from crossbit.model import (
@@ -37,7 +44,6 @@ from crossbit.model import (
     Standardize,
     Tanh,
 )
-from crossbit.pipeline.columns import build_table, choose_columns, read_rows
 
 ORACLES = Path(__file__).parent
 Record: TypeAlias = dict[str, Any]
@@ -574,7 +580,7 @@ def read_as_arrays(path: Path) -> Any:  # noqa: ANN401 - JSON
 
 def items_of(rows: Any, modalities: Any) -> Any:  # noqa: ANN401
     try:
-        table = build_table(rows, modalities)
+        table = build_items(rows, TableColumns(modalities, id=id_column(rows, None)))
     except CrossbitError as error:
         return {"error": type(error).__name__}
     return {

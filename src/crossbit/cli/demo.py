@@ -25,9 +25,9 @@ from crossbit.features.image import decode_image
 from crossbit.features.text import words
 from crossbit.hashers.auto import AutoHash
 from crossbit.kernels.dispatch import available_cores
+from crossbit.learn import learn_table
+from crossbit.learn.extractors import required_libraries
 from crossbit.metrics.evaluate import Report
-from crossbit.pipeline import learn
-from crossbit.pipeline.extractors import required_libraries
 
 commands = typer.Typer()
 _QUERIES = ["fire", "cat + smile", "red + heart", "moon"]
@@ -110,7 +110,7 @@ def _is_complete(collection: Path) -> bool:
 def _learn_emojis(
     folder: Path, images: Path, collection: Path, features: str, hasher: AutoHash
 ) -> None:
-    """Draw the images, write a file of captions, and run the pipeline of ``crossbit learn``."""
+    """Draw the images, write a file of captions, and do what ``crossbit learn`` does."""
     emojis = _load_emojis()
     with console.steps(f"drawing {len(emojis):,} emojis") as on_step:
         _draw_emojis(emojis, images, on_step)
@@ -120,10 +120,10 @@ def _learn_emojis(
             file.write(json.dumps(emoji.caption(), ensure_ascii=False).encode() + b"\n")
     shutil.rmtree(collection, ignore_errors=True)  # left over from an interrupted run
     all_tags = sum(len(emoji.tags) for emoji in emojis)
-    learn(
+    learn_table(
         images,
-        captions,
         collection,
+        captions=captions,
         extractors={"image": features, "text": f"tags:{all_tags}"},
         hasher=hasher,
         test_size=_TEST_SIZE,

@@ -16,15 +16,15 @@ from crossbit.data.tables import read_lines
 from crossbit.errors import DataError
 from crossbit.features.extractor import Extractor, RawInput
 from crossbit.kernels.dispatch import available_cores
-from crossbit.model.hashmodel import HashModel
-from crossbit.pipeline.extractors import (
+from crossbit.learn.extractors import (
     DEFAULT_EXTRACTORS,
     EXTRACTORS,
     cache_folder,
     make_extractor,
     required_libraries,
 )
-from crossbit.pipeline.table import SUFFIXES, expand_paths, files_in, kind_of_file
+from crossbit.learn.files import SUFFIXES, expand_paths, files_in, kind_of_file
+from crossbit.model.hashmodel import HashModel
 
 commands = typer.Typer()
 _SHOWN = 10  # skipped inputs

@@ -1,6 +1,5 @@
-"""``crossbit learn``: from a table of things, or images and captions, to a collection."""
+"""``crossbit learn``: from a table of things, or pictures and captions, to a collection."""
 
-import dataclasses
 import shlex
 from functools import partial
 from pathlib import Path
@@ -11,15 +10,13 @@ import typer
 from crossbit._progress import format_seconds
 from crossbit.cli import console
 from crossbit.cli._options import Fields, Workers, make_hasher
-from crossbit.collection.collection import Collection
 from crossbit.collection.types import REPORT_FILE
 from crossbit.data.tables import read_lines
 from crossbit.errors import DataError
 from crossbit.kernels.dispatch import available_cores
-from crossbit.pipeline import learn, plan_table
-from crossbit.pipeline.columns import KINDS
-from crossbit.pipeline.extractors import EXTRACTORS
-from crossbit.pipeline.learn import LearnResult, learn_planned
+from crossbit.learn import EXTRACTORS, LearnResult, TablePlan, learn_planned, plan_table
+from crossbit.learn.columns import KINDS
+from crossbit.learn.run import check_target
 
 commands = typer.Typer()
 _SHOWN_SKIPPED = 10  # inputs that `learn` could not use
@@ -42,21 +39,22 @@ def _feature_option(kind: str) -> Any:  # noqa: ANN401 - an option of typer
 
 @commands.command("learn")
 def _learn(
+    table: Annotated[
+        Path,
+        typer.Argument(
+            metavar="TABLE",
+            help="Table of things: .csv, .tsv, .jsonl or .parquet; or a folder of pictures.",
+        ),
+    ],
     out: Annotated[
         Path, typer.Option("--out", "-o", help="Folder for the collection; must not exist.")
     ],
-    table: Annotated[
-        Path | None,
-        typer.Argument(metavar="[TABLE]", help="Table of things: .csv, .tsv, .jsonl or .parquet."),
-    ] = None,
-    images: Annotated[
-        Path | None,
-        typer.Option("--images", "-i", help="Without a table: folder of images, with subfolders."),
-    ] = None,
     captions: Annotated[
         Path | None,
         typer.Option(
-            "--captions", "-c", help="Their captions: CSV, JSON lines or Flickr8k tokens."
+            "--captions",
+            "-c",
+            help="Captions of a folder of pictures: a table, or Flickr8k tokens.",
         ),
     ] = None,
     image: Annotated[list[str] | None, _column_option("Paths of images")] = None,
@@ -130,7 +128,7 @@ def _learn(
         bool, typer.Option("--dry-run", help="Only show what would be done with the table.")
     ] = False,
 ) -> None:
-    """Build a collection from a table of things of any kinds, or from images and captions.
+    """Build a collection from a table of things of any kinds, or from pictures and captions.
 
     A row of the table is a thing. Its cells are texts, or paths of files relative to the table; an
     empty cell means that the thing has no such input, and a JSON list that it has several. Columns
@@ -141,18 +139,17 @@ def _learn(
     (by auto, unless --method names another method) and evaluated, and everything is encoded. After
     an interruption the same command continues with the features that are in the cache.
 
-    The short form takes a folder of images and a file of captions: lines such as
-    'dog.jpg#0<TAB>A dog runs' (Flickr8k), a CSV file with columns such as image and caption, or
-    JSON lines with such keys.
+    A folder of pictures is a table with a row per picture. --captions adds their texts: lines such
+    as 'dog.jpg#0<TAB>A dog runs' (Flickr8k), or a table with columns such as image and caption.
 
     For example:
 
       crossbit learn things.csv --image photo --text title,description --audio clip --out shop
       crossbit learn things.csv --text name=title --text body=description --dry-run --out shop
       crossbit learn motion.csv --signal accel,gyro --labels activity --out motion
-      crossbit learn --images pictures --captions captions.csv --out gallery
-      crossbit learn -i pictures -c words.csv -o gallery --text-features tags --bits 64
-      crossbit learn -i pictures -c words.csv -o gallery --image-features clip --text-features clip
+      crossbit learn pictures --captions captions.csv --out gallery
+      crossbit learn pictures -c words.csv -o gallery --text-features tags --bits 64
+      crossbit learn pictures -c words.csv -o gallery --image-features clip --text-features clip
       crossbit learn things.csv --vector words=titles.npy --query-encoder words=text:minilm \
         --image photo --out shop
     """
@@ -164,48 +161,34 @@ def _learn(
         "signal": signal_features,
         "mesh": mesh_features,
     }
-    extractors = {kind: name for kind, name in features.items() if name is not None}
-    make = partial(make_hasher, config=None, settings=settings, n_bits=bits, seed=seed)
-    options: dict[str, Any] = {
-        "extractors": extractors,
-        "hasher": None if method is None else make(method),
-        "seed": seed,
-        "workers": workers or available_cores(),
-        "cache": cache,
+    parsed: dict[str, Any] = {
+        kind: _parse_columns(kind, listed) for kind, listed in columns.items()
     }
-    running: dict[str, Any] = {
-        "seed": seed,
-        "test_size": test_size,
-        "test_names": None if test_names is None else read_lines(test_names),
-        "progress": partial(console.steps, announce=True),
-        "on_note": console.say,
-    }
-    if table is None:
-        if images is None or captions is None:
-            raise DataError("name a table, or a folder with --images and its --captions")
-        if dry_run or labels or id_column or any(columns.values()):
-            raise DataError(
-                "--dry-run and the columns need a table, such as: crossbit learn things.csv --image"
-                " photo --text title --out shop"
-            )
-        options["hasher"] = make(method or "auto")
-        result = learn(images, captions, out, **options | running)
-    else:
-        if images is not None or captions is not None:
-            raise DataError(
-                "a table names its images itself: use --image COLUMN instead of --images and"
-                " --captions"
-            )
-        options |= {kind: _parse_columns(kind, entries) for kind, entries in columns.items()}
-        options |= {"labels": labels, "id": id_column}
-        options["query_encoders"] = _parse_encoders(query_encoder or [])
-        plan = plan_table(table, **options)
-        plan = dataclasses.replace(plan, hasher=make(method or plan.hasher.name()))
-        if dry_run:
-            console.out.print(plan.summary(), markup=False, soft_wrap=True)
-            return
-        result = learn_planned(plan, out, **running)
-    _print_result(result, out)
+    check_target(out)
+    plan = plan_table(
+        table,
+        **parsed,
+        captions=captions,
+        labels=labels,
+        id=id_column,
+        extractors={kind: name for kind, name in features.items() if name is not None},
+        query_encoders=_parse_encoders(query_encoder or []),
+        hasher=make_hasher(
+            method or "auto", config=None, settings=settings, n_bits=bits, seed=seed
+        ),
+        test_size=test_size,
+        test_names=None if test_names is None else read_lines(test_names),
+        seed=seed,
+        workers=workers or available_cores(),
+        cache=cache,
+    )
+    if dry_run:
+        console.out.print(plan.summary(), markup=False, soft_wrap=True)
+        plan.check_installed()
+        return
+    progress = partial(console.steps, announce=True)
+    result = learn_planned(plan, out, progress=progress, on_note=console.say)
+    _print_result(result, _example(plan))
 
 
 def _parse_columns(kind: str, entries: list[str] | None) -> dict[str, str] | None:
@@ -237,8 +220,9 @@ def _parse_encoders(entries: list[str]) -> dict[str, str]:
     return {name: encoder for name, _, encoder in pairs}
 
 
-def _print_result(result: LearnResult, out: Path) -> None:
+def _print_result(result: LearnResult, example: str) -> None:
     """Print skipped inputs, quality, paths and what to try next."""
+    out = result.collection
     for line in result.skipped[:_SHOWN_SKIPPED]:
         console.say(f"skipped {line}")
     if (more := len(result.skipped) - _SHOWN_SKIPPED) > 0:
@@ -257,21 +241,19 @@ def _print_result(result: LearnResult, out: Path) -> None:
         f"\n{durations}\n"
         f"collection  {out}\nmodel       {out / 'model' / '1'}\nquality     {out / REPORT_FILE}\n"
         "try next:\n"
-        f"  crossbit search {path} {_example(result)}\n"
+        f"  crossbit search {path} {example}\n"
         f"  crossbit serve {path}\n"
         f"  crossbit collection stats {path}"
     )
 
 
-def _example(result: LearnResult) -> str:
-    """Return arguments of a search in the collection, with words of one of its items."""
-    modalities = result.model.modalities
-    recipes = result.model.recipes
-    with Collection.open(result.collection) as collection:
-        found = (item.payload.get("tags") for item in collection.scan()[1])
-        tags: list[str] = next((tags for tags in found if isinstance(tags, list) and tags), [])
-    for name in modalities:
-        if tags and recipes[name].kind in ("tags", "tfidf", "sentence-network"):
-            target = next((other for other in modalities if other != name), name)
-            return f"{shlex.quote(str(tags[0]))} -m {name} --target {target}"
-    return f"--like ID -m {modalities[0]} --target {modalities[-1]}"
+def _example(plan: TablePlan) -> str:
+    """Return arguments of a search in the collection, with a word of one of its items."""
+    names = list(plan.items.kinds)
+    found = (payload.get("tags") for payload in plan.items.payloads)
+    tags: list[str] = next((tags for tags in found if isinstance(tags, list) and tags), [])
+    text = next((name for name, kind in plan.items.kinds.items() if kind == "text"), None)
+    if text is None or not tags:
+        return f"--like ID -m {names[0]} --target {names[-1]}"
+    target = next((name for name in names if name != text), text)
+    return f"{shlex.quote(str(tags[0]))} -m {text} --target {target}"

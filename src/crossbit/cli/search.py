@@ -21,7 +21,7 @@ from crossbit.collection.store import display_path
 from crossbit.collection.types import Hit
 from crossbit.data.conversion.readers import read_array
 from crossbit.errors import DataError
-from crossbit.pipeline.table import kind_of_file
+from crossbit.learn.files import kind_of_file
 
 commands = typer.Typer()
 _MAX_TAGS = 10

@@ -23,7 +23,7 @@ IMAGE_FIELD = "picture"
 """Payload field with the path of an item's image, relative to the folder of images."""
 
 REPORT_FILE = "report.json"
-"""File in the folder of a collection with the quality of its model, written by `pipeline.learn`."""
+"""File in the folder of a collection with the quality of its model, written by `learn_table`."""
 
 
 @dataclass(frozen=True)

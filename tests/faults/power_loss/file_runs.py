@@ -229,12 +229,12 @@ class _Gallery:
 
     def learn(self) -> None:
         from crossbit import CCAITQ
-        from crossbit.pipeline import learn
+        from crossbit.learn import learn_table
 
-        learn(
+        learn_table(
             self.root / "gallery" / "pictures",
-            self.root / "gallery" / "captions.jsonl",
             self.root / "out",
+            captions=self.root / "gallery" / "captions.jsonl",
             extractors={"image": "histograms", "text": "tags"},
             hasher=CCAITQ(n_bits=16),
             test_size=0.2,
@@ -249,7 +249,7 @@ class LearnRun(Run):
 
     def prepare(self, root: Path) -> None:
         """Draw the pictures."""
-        from tests.pipeline.shapes import draw_gallery
+        from tests.learn.shapes import draw_gallery
 
         (root / "gallery").mkdir()
         draw_gallery(root / "gallery")

@@ -170,7 +170,7 @@ def flickr8k(
       crossbit reproduce flickr8k --data Flickr8k
       crossbit reproduce flickr8k --data Flickr8k --part qualitative --query "dog + beach"
     """
-    from crossbit.pipeline.extractors import cache_folder
+    from crossbit.learn.extractors import cache_folder
 
     source = data_sets.find("flickr8k") if data is None else data
     rows_cache = cache or cache_folder()

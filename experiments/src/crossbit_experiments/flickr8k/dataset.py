@@ -13,7 +13,7 @@ from crossbit.data import Dataset
 from crossbit.data.tables import read_captions
 from crossbit.features import BagOfTags, Extractor, extract
 from crossbit.features.text import words
-from crossbit.pipeline import make_extractor
+from crossbit.learn import make_extractor
 from crossbit_experiments.flickr8k.vocabulary import (
     Leaks,
     Vocabulary,

@@ -3,6 +3,7 @@
 import csv
 import json
 import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,8 @@ from crossbit import (
 from crossbit.cli import main
 from crossbit.data.tables import open_table
 from crossbit.features import SentenceNetwork
-from crossbit.pipeline import LearnResult, learn_table, plan_table
-from crossbit.pipeline.columns import choose_columns, read_rows
+from crossbit.learn import LearnResult, TableColumns, learn_table, plan_table
+from crossbit.learn.columns import build_items, choose_columns, read_rows
 from tests.features.clips import encoded_clip, npy, tone
 
 RANDOM = np.random.default_rng(0)
@@ -158,6 +159,34 @@ def test_several_inputs_are_merged_as_in_add(learned: LearnResult, things: Path)
         collection.delete(["again"])
 
 
+def test_later_rows_are_read_as_the_stored_columns_say(
+    learned: LearnResult, things: Path, tmp_path: Path
+) -> None:
+    with Collection.open(learned.collection) as collection:
+        card = json.loads(json.dumps(dict(collection.model.card)))
+        columns = TableColumns.from_dict(card["table"])
+        (stored,) = collection.get(["s5"])
+    assert Path(card["media"]) == things.parent.resolve()
+    assert (columns.id, columns.labels, columns.folder) == ("sku", "category", None)
+    assert [m.columns for m in columns.modalities][1] == ("title", "notes")
+    later = things.parent / "later.csv"  # paths are relative to it, as they were in the first table
+    header, *lines = things.read_text().splitlines(keepends=True)
+    later.write_text(header + lines[5])
+    items = build_items(read_rows(open_table(later)), columns)
+    assert stored is not None
+    assert items.ids == ["s5"]
+    assert {**items.payloads[0], "held_out": stored.payload["held_out"]} == stored.payload
+    with Collection.open(learned.collection) as collection:
+        views: dict[str, Any] = dict(items.inputs) | dict(items.vectors)
+        collection.upsert(["again"], views)
+        (again,) = collection.get(["again"])
+        collection.delete(["again"])
+    assert again is not None
+    assert again.codes == stored.codes
+    with pytest.raises(FormatError, match="not the columns of a table"):
+        TableColumns.from_dict({"modalities": [{"name": "x"}]})
+
+
 def test_aligned_rows_are_learned_from_without_labels(things: Path, tmp_path: Path) -> None:
     result = learn_table(things, tmp_path / "shop", **OPTIONS)
     assert result.reports["text → image"].relevance == "codes of the query's item"
@@ -189,9 +218,9 @@ def test_frames_and_files_give_the_same_plan(things: Path, tmp_path: Path) -> No
         tmp_path / "things.tsv",
     ):
         plan = plan_table(table, **options)
-        assert plan.table.inputs == expected.table.inputs
-        assert list(plan.table.ids) == list(expected.table.ids)
-        np.testing.assert_allclose(plan.table.vectors["vector"], expected.table.vectors["vector"])
+        assert plan.items.inputs == expected.items.inputs
+        assert list(plan.items.ids) == list(expected.items.ids)
+        np.testing.assert_allclose(plan.items.vectors["vector"], expected.items.vectors["vector"])
         assert plan.counts() == expected.counts()
 
 
@@ -209,17 +238,17 @@ def test_columns_are_guessed(things: Path) -> None:
 
 def test_a_column_can_make_several_modalities_of_one_kind(things: Path) -> None:
     plan = plan_table(things, text={"title": "title", "body": ["notes"]}, id="sku")
-    assert dict(plan.table.accepts) == {"title": "text", "body": "text"}
-    assert plan.table.inputs["title"][1] == ["a green thing"]
-    assert plan.table.inputs["body"][1] == ["it is green", "it is very green"]
+    assert dict(plan.items.kinds) == {"title": "text", "body": "text"}
+    assert plan.items.inputs["title"][1] == ["a green thing"]
+    assert plan.items.inputs["body"][1] == ["it is green", "it is very green"]
     assert plan.counts()["body"] == (84, 22)
     assert isinstance(plan.hasher, AutoHash)
 
 
 def test_tags_of_a_cell_are_one_input(things: Path) -> None:
     plan = plan_table(things, text="notes", image="photo", extractors={"text": "tags"})
-    assert plan.table.inputs["text"][1] == ["it is green, it is very green"]
-    assert list(plan.table.ids) == list(range(64))
+    assert plan.items.inputs["text"][1] == ["it is green, it is very green"]
+    assert list(plan.items.ids) == list(range(64))
 
 
 def write_sentence_encoder(folder: Path) -> SentenceNetwork:
@@ -293,6 +322,53 @@ def test_the_plan_is_shown_without_extracting(
     assert not (tmp_path / "shop").exists()
 
 
+@pytest.mark.parametrize("mode", [[], ["--dry-run"]])
+@pytest.mark.parametrize(
+    ("hidden", "options", "libraries"),
+    [
+        ("torch tokenizers", "", "'torch', 'tokenizers'"),
+        ("cv2", "--image-features sift", "'opencv-python-headless'"),
+        ("torch", "--image-features histograms --text-features tags --method mmnn", "'torch'"),
+    ],
+)
+def test_libraries_are_checked_before_features_are_extracted(
+    hidden: str,
+    options: str,
+    libraries: str,
+    mode: list[str],
+    things: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for module in hidden.split():
+        monkeypatch.setitem(sys.modules, module, None)
+    arguments = ["--image", "photo", "--text", "title", "--out", str(tmp_path / "out")]
+    arguments += ["--cache", str(tmp_path / "cache"), *options.split(), *mode]
+    assert main(["learn", str(things), *arguments]) == 1
+    message = capsys.readouterr().err
+    assert all(name in message for name in libraries.split(", "))
+    assert "installed. Install" in message
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_refuses_what_the_run_would_refuse(
+    things: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("mine")
+    few = things.parent / "few.csv"
+    few.write_text("".join(things.read_text().splitlines(keepends=True)[:6]))
+    arguments = ["--vector", "emb_*", "--dry-run", "--out"]
+    for table, out, options, message in (
+        (things, tmp_path, [], "exists; choose another folder"),
+        (things, tmp_path / "file" / "out", [], "cannot write into"),
+        (things, tmp_path / "out", ["--bits", "4096"], "from 1 to 1024, got 4096"),
+        (few, tmp_path / "out", [], "expected at least 10 rows with 'vector', got 4"),
+    ):
+        assert main(["learn", str(table), *arguments, str(out), *options]) == 1
+        assert message in " ".join(capsys.readouterr().err.split())
+
+
 def test_the_command_learns_from_a_table(
     things: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -350,6 +426,7 @@ def test_one_modality_is_learned_from_labels(things: Path, tmp_path: Path) -> No
         ({"image": "photo", "extractors": {"image": "mfcc"}}, "unknown image extractor 'mfcc'"),
         ({"image": "photo", "text": "title", "hasher": ClassRidge()}, "classridge needs labels"),
         ({"image": "photo", "labels": "category", "hasher": CCAITQ()}, "the table gives labels"),
+        ({"image": "photo", "lables": "category"}, "unknown option 'lables'"),
     ],
 )
 def test_unusable_options_are_refused_before_any_work(
@@ -463,9 +540,7 @@ def test_labels_can_be_lists(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "name a table, or a folder with --images and its --captions"),
-        (["--images", "x", "--captions", "y", "--dry-run"], "need a table"),
-        (["t.csv", "--images", "x"], "use --image COLUMN instead of --images"),
+        (["t.csv", "--captions", "y.csv"], "captions describe a folder of pictures"),
         (["t.csv", "--image", "a", "--image", "b"], "--image makes two modalities called 'image'"),
     ],
 )

@@ -11,8 +11,8 @@ from safetensors.torch import save_file
 
 from crossbit import DataError, FormatError
 from crossbit.features import ImageNetwork, SentenceNetwork
+from crossbit.learn.encoders import _Bert, _EfficientNetLite0, efficientnet_lite0, minilm
 from crossbit.neural.networks import to_onnx
-from crossbit.pipeline.encoders import _Bert, _EfficientNetLite0, efficientnet_lite0, minilm
 from tests.features.images import encoded
 
 SMALL = {

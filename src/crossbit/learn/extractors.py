@@ -18,7 +18,7 @@ from crossbit.features.onnx import AudioNetwork, ImageNetwork, SentenceNetwork
 from crossbit.features.shape import BagOfGeometry, HeatKernelExtractor, SpatialBag
 from crossbit.features.signal import RandomConvolutions, SignalStatistics, Vector
 from crossbit.features.text import BagOfTags, Tfidf
-from crossbit.pipeline.table import tags_of
+from crossbit.learn.columns import tags_of
 
 _EFFICIENTNET_FILE = "efficientnet-lite0.onnx"
 _MINILM_FILE = "minilm-l6-v2.onnx"
@@ -66,7 +66,7 @@ def _efficientnet(arguments: _ExtractorArguments) -> Extractor:
 
 
 def _convert_efficientnet() -> bytes:
-    from crossbit.pipeline.encoders import efficientnet_lite0
+    from crossbit.learn.encoders import efficientnet_lite0
 
     return efficientnet_lite0().model
 
@@ -80,7 +80,7 @@ def _minilm(arguments: _ExtractorArguments) -> Extractor:
     tokenizer_file = "minilm-l6-v2.tokenizer.json"
 
     def convert() -> bytes:
-        from crossbit.pipeline.encoders import minilm
+        from crossbit.learn.encoders import minilm
 
         network, tokenizer = minilm()
         # Tokenizer first: if the network is in the cache, so is its tokenizer.
@@ -168,7 +168,7 @@ def _hub_entry(accepts: str, library: str, help_: str, reference: str = "") -> _
     def build(arguments: _ExtractorArguments) -> Extractor:
         path = arguments.cache / converted(arguments.argument)
         if not path.is_file():
-            from crossbit.pipeline.hub import convert_encoder
+            from crossbit.learn.hub import convert_encoder
 
             with new_folder(path.parent) as folder:
                 convert_encoder(library, accepts, reference or arguments.argument, folder)
