@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from itertools import combinations
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,50 +68,24 @@ class CCA:
         standardize: bool = False,
         max_axes: int | None = None,
     ) -> None:
-        self.mean: dict[str, Matrix] = {}
-        self._axes: dict[str, Matrix] = {}
-        self._variance: dict[str, Matrix] = {}
-        self._mean_variance: dict[str, float] = {}
-        self._orientation: dict[str, Matrix] = {}
-        scores = {}
         present = {name: present_rows(rows) for name, rows in X.items()}
-        for name, rows in X.items():
-            scores[name] = self._fit_axes(
-                name, np.asarray(rows[present[name]], np.float64), standardize, max_axes
-            )
-        position = {name: np.cumsum(mask) - 1 for name, mask in present.items()}
-        self._cross = {}
+        self._axes = {
+            name: _fit_axes(np.asarray(rows[present[name]], np.float64), standardize, max_axes)
+            for name, rows in X.items()
+        }
+        self.mean = {name: axes.mean for name, axes in self._axes.items()}
+        ends = np.cumsum([0, *(len(axes.variance) for axes in self._axes.values())])
+        self._block = {name: slice(*ends[i : i + 2]) for i, name in enumerate(X)}
+        self._cross = np.zeros((ends[-1], ends[-1]))
+        scores = {name: (X[name] - axes.mean) @ axes.weight for name, axes in self._axes.items()}
         for a, b in combinations(X, 2):
             if links is None:
-                both = np.flatnonzero(present[a] & present[b])
-                index = np.stack([both, both], axis=1)
+                left = right = np.flatnonzero(present[a] & present[b])
             else:
-                index = links.get((a, b), np.empty((0, 2), np.int64))
-            left = scores[a][position[a][index[:, 0]]]
-            right = scores[b][position[b][index[:, 1]]]
-            self._cross[a, b] = left.T @ right / max(len(index), 1)
-
-    def _fit_axes(self, name: str, rows: Matrix, standardize: bool, max_axes: int | None) -> Matrix:
-        """Set mean, axes and variances of one modality; return its rows in those axes."""
-        n, d = rows.shape
-        self.mean[name] = rows.mean(axis=0)
-        centered = rows - self.mean[name]
-        scale = np.ones(d)
-        if standardize:
-            deviation = centered.std(axis=0)
-            scale = np.divide(1.0, deviation, out=np.zeros(d), where=deviation > 0)
-            centered *= scale
-        w, _, V = principal(centered, tolerance=1e-10)
-        if not len(w):  # constant rows: any axis, of no variance
-            w, V = np.zeros(1), np.eye(d, 1)
-        w, V = w[::-1][:max_axes] / n, V[:, ::-1][:, :max_axes]
-        self._variance[name] = w
-        # Wide rows span fewer axes than they have columns; the mean is over the axes that exist.
-        self._mean_variance[name] = float(w.sum() / (d if d <= n else len(w)))
-        self._axes[name] = scale[:, None] * V
-        self._orientation[name] = V.sum(axis=0)
-        projected: Matrix = centered @ V
-        return projected
+                left, right = links.get((a, b), np.empty((0, 2), np.int64)).T
+            covariance = scores[a][left].T @ scores[b][right] / max(len(left), 1)
+            self._cross[self._block[a], self._block[b]] = covariance
+            self._cross[self._block[b], self._block[a]] = covariance.T
 
     def directions(self, n: int, regularization: float, power: float = 1.0) -> dict[str, Matrix]:
         """Return modality → directions, shape (d, k), the strongest first.
@@ -121,26 +95,56 @@ class CCA:
             regularization: $r$, as a multiple of the mean variance of a modality's axes.
             power: Directions of unit variance are multiplied by their correlation to this power.
         """
-        names = list(self._axes)
-        whiten = {}
-        for name in names:
-            floor = max(regularization * self._mean_variance[name], 1e-12)
-            whiten[name] = (self._variance[name] + floor) ** -0.5
-        ends = np.cumsum([0, *(len(whiten[name]) for name in names)])
-        block = {name: slice(ends[i], ends[i + 1]) for i, name in enumerate(names)}
-        M = np.zeros((ends[-1], ends[-1]))
-        for (a, b), C in self._cross.items():
-            M[block[a], block[b]] = whiten[a][:, None] * C * whiten[b]
-            M[block[b], block[a]] = M[block[a], block[b]].T
-        values, vectors = np.linalg.eigh(M)
-        strongest = np.argsort(-values)[: min(n, *(len(whiten[name]) for name in names))]
+        axes = self._axes.values()
+        floors = [max(regularization * own.mean_variance, 1e-12) for own in axes]
+        whiten = np.concatenate(
+            [(own.variance + floor) ** -0.5 for own, floor in zip(axes, floors, strict=True)]
+        )
+        values, vectors = np.linalg.eigh(whiten[:, None] * self._cross * whiten)
+        strongest = np.argsort(-values)[: min(n, *(len(own.variance) for own in axes))]
         vectors = vectors[:, strongest]
         # Either sign is an eigenvector; the sum over features picks one whatever the signs of axes.
-        orientation = np.concatenate([self._orientation[name] for name in names])
-        vectors = vectors * np.where(orientation @ vectors < 0, -1.0, 1.0)
-        weight = np.maximum(values[strongest] / (len(names) - 1), 1e-12) ** power
-        weight *= np.sqrt(len(names))
+        orientation = np.concatenate([own.orientation for own in axes])
+        vectors = whiten[:, None] * vectors * np.where(orientation @ vectors < 0, -1.0, 1.0)
+        weight = np.maximum(values[strongest] / (len(axes) - 1), 1e-12) ** power
+        weight *= np.sqrt(len(axes))
         return {
-            name: self._axes[name] @ (whiten[name][:, None] * vectors[block[name]]) * weight
-            for name in names
+            name: own.weight @ vectors[self._block[name]] * weight
+            for name, own in self._axes.items()
         }
+
+
+class _Axes(NamedTuple):
+    """Principal axes of one modality.
+
+    Attributes:
+        mean: Mean of its rows.
+        weight: From centered rows to the axes, shape (d, k).
+        variance: Variance along each axis, the largest first.
+        mean_variance: Mean over the columns.
+        orientation: Sum of each axis over features.
+    """
+
+    mean: Matrix
+    weight: Matrix
+    variance: Matrix
+    mean_variance: float
+    orientation: Matrix
+
+
+def _fit_axes(rows: Matrix, standardize: bool, max_axes: int | None) -> _Axes:
+    n, d = rows.shape
+    mean = rows.mean(axis=0)
+    centered = rows - mean
+    scale = np.ones(d)
+    if standardize:
+        deviation = centered.std(axis=0)
+        scale = np.divide(1.0, deviation, out=np.zeros(d), where=deviation > 0)
+        centered *= scale
+    w, _, V = principal(centered, tolerance=1e-10)
+    if not len(w):  # constant rows: any axis, of no variance
+        w, V = np.zeros(1), np.eye(d, 1)
+    w, V = w[::-1][:max_axes] / n, V[:, ::-1][:, :max_axes]
+    # Wide rows span fewer axes than they have columns; the mean is over the axes that exist.
+    mean_variance = float(w.sum() / (d if d <= n else len(w)))
+    return _Axes(mean, scale[:, None] * V, w, mean_variance, V.sum(axis=0))
