@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -213,8 +214,25 @@ def test_counterparts_give_the_reciprocal_rank_of_each_row() -> None:
 # --- a fifth of the items ---
 
 
+def leave_out_fifth(data: TrainingSet) -> tuple[TrainingSet, TrainingSet]:
+    fold = fifth(data, np.random.default_rng(0), least=5)
+    assert fold is not None
+    return fold
+
+
+def test_too_few_items_or_links_leave_out_nothing() -> None:
+    assert fifth(numbered(20, aligned=True), np.random.default_rng(0), least=5) is None
+    assert fifth(numbered(20, aligned=True), np.random.default_rng(0), least=4) is not None
+    index = np.repeat(np.arange(50)[:, None], 2, axis=1)
+    views = {name: random.normal(size=(50, 2)) for name in "abcd"}
+    chain = [Pairs(a, b, index, np.ones(50, bool)) for a, b in pairwise("abcd")]
+    data = training_set(views, pairs=chain)
+    assert fifth(data, np.random.default_rng(0), least=1) is None
+    assert CCAITQ(n_bits=4).fit(views, pairs=chain).card["regularization"] == 0.1
+
+
 def test_a_fifth_of_aligned_rows_is_left_out() -> None:
-    training, left_out = fifth(numbered(50, aligned=True), seed=0)
+    training, left_out = leave_out_fifth(numbered(50, aligned=True))
     assert len(left_out.views["image"]) == 10
     for name in ("image", "text"):
         both = rows_of(training, name) + rows_of(left_out, name)
@@ -225,7 +243,7 @@ def test_a_fifth_of_aligned_rows_is_left_out() -> None:
 def test_incomplete_items_are_trained_on() -> None:
     views = {name: np.array(view) for name, view in numbered(50).views.items()}
     views["text"][:20] = np.nan
-    training, left_out = fifth(training_set(views), seed=0)
+    training, left_out = leave_out_fifth(training_set(views))
     assert len(left_out.views["image"]) == 6
     assert set(range(20)) <= set(rows_of(training, "image"))
     assert not np.isnan(left_out.views["text"]).any()
@@ -244,7 +262,7 @@ def test_all_captions_of_an_item_are_left_out_and_one_is_scored(turned: bool) ->
     if turned:
         pairs = Pairs("text", "image", index[:, ::-1], similar)
     data = training_set(views, pairs=pairs)
-    training, left_out = fifth(data, seed=0)
+    training, left_out = leave_out_fifth(data)
     images = left_out.views["image"][:, 0].astype(int)
     captions = left_out.views["text"][:, 0].astype(int)
     assert len(images) == 5

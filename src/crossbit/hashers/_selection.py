@@ -13,6 +13,7 @@ from crossbit.data.correspondence import group_rows
 from crossbit.data.labels import is_known
 from crossbit.data.sampling import hold_out
 from crossbit.data.training_set import TrainingSet
+from crossbit.errors import DataError
 from crossbit.hashers.base import Hasher, Run
 from crossbit.linalg import Ints, Matrix
 from crossbit.metrics import AveragePrecision, Ranking, from_labels, rank_codes
@@ -154,14 +155,22 @@ def directions(names: Sequence[str]) -> list[tuple[str, str]]:
     return list(permutations(names, 2)) or [(names[0], names[0])]
 
 
-def fifth(data: TrainingSet, seed: int) -> Fold:
-    """Leave out a fifth of the items that have all modalities, each with one row of every view."""
-    bags = group_rows(data)
+def fifth(data: TrainingSet, random: np.random.Generator, least: int) -> Fold | None:
+    """Leave out a fifth of the items that have all modalities, each with one row of every view.
+
+    Returns:
+        None if these are fewer than ``least``, or if nothing links one modality with all others.
+    """
+    try:
+        bags = group_rows(data)
+    except DataError:
+        return None
     complete = np.logical_and.reduce([bag.counts > 0 for bag in bags.values()])
     candidates = np.flatnonzero(complete)
     items = np.zeros(len(complete), np.bool_)
-    random = np.random.default_rng([seed, 12])
     items[candidates] = hold_out(np.zeros(len(candidates)), 0.2, random)
+    if items.sum() < least:
+        return None
     rest, chosen = {}, {}
     for name, bag in bags.items():
         left_out = bag.rows[np.repeat(items, bag.counts)]

@@ -222,9 +222,9 @@ whichever finds counterparts of held-out rows better; of more than 2,000 rows `R
             if n_judged >= _MIN_JUDGED:
                 verdict = choose(methods, halves(data, self.seed), by_labels)
         elif self.candidates or max(map(len, data.views.values())) <= _MAX_COMPARED:
-            training, left_out = fifth(data, self.seed)
-            if len(next(iter(left_out.views.values()))) >= _MIN_LEFT_OUT:
-                verdict = choose(methods, [(training, left_out)], by_counterparts)
+            fold = fifth(data, np.random.default_rng([self.seed, 12]), _MIN_LEFT_OUT)
+            if fold is not None:
+                verdict = choose(methods, [fold], by_counterparts)
         if verdict is None:
             return first, {}
         return methods[verdict.name], {"candidates": verdict.card()}

@@ -5,20 +5,19 @@ from typing import ClassVar
 
 import numpy as np
 
-from crossbit._validation import CountOrZero, present_rows
+from crossbit._validation import CountOrZero
 from crossbit.data.correspondence import linked_rows
-from crossbit.data.sampling import hold_out
 from crossbit.data.training_set import TrainingSet
+from crossbit.hashers._selection import fifth
 from crossbit.hashers.base import Hasher, Run
-from crossbit.linalg.cca import CCA, Links, best_regularization
+from crossbit.linalg.cca import CCA, best_regularization
 from crossbit.linalg.itq import itq, random_rotation
 from crossbit.metrics.counterparts import reciprocal_rank
 from crossbit.model.hashmodel import HashModel
 from crossbit.model.layers import projection_layers
 
-_HELD_OUT = 0.2  # share of the links that choose the regularization
-_MIN_HELD_OUT = 10
-_FEW_LINKS = 0.1  # regularization where too few links can be held out
+_MIN_HELD_OUT = 10  # items that choose the regularization
+_FEW_ITEMS = 0.1  # regularization where too few items can be held out
 
 
 @dataclass(kw_only=True)
@@ -68,11 +67,10 @@ class CCAITQ(Hasher):
     modalities: ClassVar[tuple[int, int | None]] = (2, None)
 
     def _learn(self, data: TrainingSet, run: Run) -> HashModel:
-        links = linked_rows(data)
+        cca = CCA(data.views, linked_rows(data))
         regularization = self.regularization
         if regularization is None:
-            regularization = self._choose_regularization(data, links)
-        cca = CCA(data.views, links)
+            regularization = self._choose_regularization(data)
         W = cca.directions(self.n_bits, regularization, self.power)
         X = {
             name: np.asarray(view[data.present[name]], np.float64) - cca.mean[name]
@@ -86,42 +84,17 @@ class CCAITQ(Hasher):
         }
         return HashModel(encoders, self.n_bits, card={"regularization": regularization})
 
-    def _choose_regularization(self, data: TrainingSet, links: Links) -> float:
-        """Choose by the rank of the linked row, for a fifth of the links that CCA does not see."""
-        random = np.random.default_rng([self.seed, 3])
-        held_out = {
-            names: index[hold_out(np.zeros(len(index)), _HELD_OUT, random)]
-            for names, index in links.items()
-            if len(index)
-        }
-        if sum(map(len, held_out.values())) < _MIN_HELD_OUT:
-            return _FEW_LINKS
-        views = {name: np.array(view, np.float32) for name, view in data.views.items()}
-        for names, index in held_out.items():
-            for name, rows in zip(names, index.T, strict=True):
-                views[name][rows] = np.nan
-        seen = {name: present_rows(view) for name, view in views.items()}
-        if min(mask.sum() for mask in seen.values()) < 2:
-            return _FEW_LINKS
-        kept = {
-            (a, b): index[seen[a][index[:, 0]] & seen[b][index[:, 1]]]
-            for (a, b), index in links.items()
-        }
-        cca = CCA(views, kept)
-        linked = [
-            {
-                name: np.asarray(data.views[name][rows], np.float64) - cca.mean[name]
-                for name, rows in zip(names, index.T, strict=True)
-            }
-            for names, index in held_out.items()
-        ]
+    def _choose_regularization(self, data: TrainingSet) -> float:
+        """Choose by the rank of the linked row, for a fifth of the items that CCA does not see."""
+        fold = fifth(data, np.random.default_rng([self.seed, 3]), _MIN_HELD_OUT)
+        if fold is None:
+            return _FEW_ITEMS
+        training, left_out = fold
+        cca = CCA(training.views, linked_rows(training))
+        centered = {name: view - cca.mean[name] for name, view in left_out.views.items()}
 
         def score(regularization: float) -> float:
             W = cca.directions(self.n_bits, regularization, self.power)
-            ranks = [
-                reciprocal_rank({name: rows @ W[name] for name, rows in pair.items()})
-                for pair in linked
-            ]
-            return float(np.mean(ranks))
+            return reciprocal_rank({name: rows @ W[name] for name, rows in centered.items()})
 
-        return best_regularization(score, _FEW_LINKS)
+        return best_regularization(score, _FEW_ITEMS)
