@@ -235,10 +235,8 @@ class Hasher(ABC):
             return (
                 f"{self.name()} needs {limits} modalities, got {len(data.views)}: {data.modalities}"
             )
-        kinds = ("labels", "pairs", "neighbors")
-        available = {name for name in kinds if getattr(data, name)}
-        if data.aligned:
-            available.add("aligned")
+        kinds = ("labels", "pairs", "neighbors", "aligned")
+        available = {kind for kind in kinds if getattr(data, kind)}
         if self.supervision and not available & self.supervision:
             accepted = " or ".join(_in_words(kind) for kind in sorted(self.supervision))
             got = " and ".join(_in_words(kind) for kind in sorted(available))

@@ -87,7 +87,5 @@ class CMSSH(Hasher):
 
 def _leading_bit(rows: PairedRows, signed: Matrix) -> Bit | None:
     """The bit of the first singular pair that has thresholds of positive correlation."""
-    for p, q in singular_pairs(rows.covariance(signed)):
-        if bit := rows.bit(p, q, signed):
-            return bit
-    return None
+    pairs = singular_pairs(rows.covariance(signed))
+    return next(filter(None, (rows.bit(p, q, signed) for p, q in pairs)), None)

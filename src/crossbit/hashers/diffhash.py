@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import ClassVar
 
-from crossbit._progress import StepCounter
 from crossbit._validation import Positive
 from crossbit.data.training_set import TrainingSet
 from crossbit.hashers._pairwise import Bit, Boosting, PairedRows, unused_counts
@@ -73,14 +72,8 @@ class DiffHash(Hasher):
         directions = list(islice(self._directions(rows), self.n_bits))
         if not directions:
             raise rows.no_bit_error("diffhash")
-        bits: dict[int, Bit] = {}
-        report = StepCounter(run.on_step, self.n_bits)
-        for first, direction in enumerate(directions):
-            positions = range(first, self.n_bits, len(directions))
-            for position, bit in zip(positions, self._bits(rows, direction, first), strict=False):
-                bits[position] = bit
-                report()
-        return rows.model([bits[position] for position in range(self.n_bits)])
+        bits = [self._bits(rows, direction, t) for t, direction in enumerate(directions)]
+        return rows.model([next(bits[t % len(bits)]) for t in run.steps(self.n_bits)])
 
     def _directions(self, rows: PairedRows) -> Iterator[_Direction]:
         """Yield the directions on which thresholds separate similar from dissimilar pairs."""
