@@ -1,6 +1,7 @@
 """The ranking losses and the refinement of affine layers."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,10 +10,10 @@ from numpy.typing import NDArray
 from crossbit._progress import Step, StepCounter
 from crossbit.hashers._ranking import (
     Batch,
+    Refinement,
     info_nce,
     log_softmax,
     rank_loss,
-    refine,
 )
 from crossbit.linalg.itq import signs
 
@@ -96,15 +97,10 @@ def test_signs_reach_their_targets_and_every_step_is_reported() -> None:
     Z, first = outputs(40, 6), outputs(40, 20)
     target = signs(Z @ outputs(6, 20))
     steps: list[Step] = []
-    change, bias = refine(
-        (1, 6, 20),
-        lambda: batch_of(Z, first, target),
-        scales={20: 0.1},
-        pull=0.0,
-        learning_rate=0.1,
-        steps=100,
-        report=StepCounter(steps.append, 100),
-    )
+    settings = Refinement(pull=0.0, learning_rate=0.1, steps=100)
+    report = StepCounter(steps.append, 100)
+    draw = partial(batch_of, Z, first, target)
+    change, bias = settings.refine((1, 6, 20), draw, {20: 0.1}, report)
     refined = signs(first + Z @ change[0] + bias[0])
     assert (refined == target).mean() > (signs(first) == target).mean() + 0.3
     assert [step.number for step in steps] == list(range(1, 101))
@@ -118,9 +114,8 @@ def test_the_pull_keeps_layers_at_the_start_and_prefixes_have_losses() -> None:
 
     def train(pull: float, scales: dict[int, float]) -> Floats:
         batch = batch_of(Z, first, target)
-        change, _ = refine(
-            (1, 5, 20), lambda: batch, scales=scales, pull=pull, learning_rate=0.01, steps=30
-        )
+        settings = Refinement(pull=pull, learning_rate=0.01, steps=30)
+        change, _ = settings.refine((1, 5, 20), lambda: batch, scales)
         return np.asarray(change[0])
 
     free, held = train(0.0, {20: 1.0}), train(1e6, {20: 1.0})
@@ -131,13 +126,7 @@ def test_the_pull_keeps_layers_at_the_start_and_prefixes_have_losses() -> None:
 
 def test_no_steps_change_nothing() -> None:
     Z, first = outputs(9, 5), outputs(9, 8)
-    change, bias = refine(
-        (1, 5, 8),
-        lambda: batch_of(Z, first, first),
-        scales={8: 1.0},
-        pull=0.0,
-        learning_rate=0.1,
-        steps=0,
-    )
+    draw = partial(batch_of, Z, first, first)
+    change, bias = Refinement(steps=0).refine((1, 5, 8), draw, {8: 1.0})
     assert not change.any()
     assert not bias.any()

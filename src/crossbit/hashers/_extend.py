@@ -13,7 +13,7 @@ from crossbit.data.pairs import Pairs
 from crossbit.data.sampling import hold_out, row_batches
 from crossbit.data.training_set import TrainingSet, Views, training_set
 from crossbit.errors import DataError
-from crossbit.hashers._ranking import Batch, log_softmax, rank_loss, refine
+from crossbit.hashers._ranking import Batch, Refinement, log_softmax, rank_loss
 from crossbit.inputs.steps import fit_steps
 from crossbit.linalg import Floats, Ints
 from crossbit.linalg.itq import signs
@@ -39,11 +39,9 @@ _HELD_OUT = 0.2
 _MAX_ROWS = 20_000  # rows that a regression is fitted on
 _MIN_ROWS = 4
 _SHARPNESS = 1.8  # of similarities, in units of 1 / √bits
-_STEPS = 300
 _BATCH = 1000
 _AXES = 512
 _PULL = 0.1
-_LEARNING_RATE = 0.003
 
 _Fit = Callable[[Floats, Floats, np.random.Generator], list[Layer]]
 
@@ -245,13 +243,7 @@ def _refine(
 
         return Batch([Z[rows]], [outputs[rows]], loss)
 
-    change, bias = refine(
-        (1, axes.shape[1], bits),
-        draw,
-        scales={bits: _SHARPNESS * bits**0.5},
-        pull=_PULL,
-        learning_rate=_LEARNING_RATE,
-        steps=_STEPS,
-    )
+    scales = {bits: _SHARPNESS * bits**0.5}
+    change, bias = Refinement(pull=_PULL).refine((1, axes.shape[1], bits), draw, scales)
     weight = axes @ change[0] * size
     return [*inputs, Affine(last.weight + weight, last.bias + bias[0] * size - mean @ weight)]

@@ -11,15 +11,18 @@ $b\, u_i \cdot v_j / q$. Gradients are in closed form, so that training needs Nu
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crossbit._progress import StepCounter
-from crossbit.linalg import Floats
+from crossbit._validation import CountOrZero, Positive
+from crossbit.linalg import Floats, Matrix
 from crossbit.linalg.adam import adam, cosine_rates
 from crossbit.linalg.itq import signs
+from crossbit.model.layers import Affine, Layer, Standardize, Tanh
 
 Loss: TypeAlias = Callable[[Sequence[Floats], float], tuple[float, Sequence[Floats]]]
 """Codes of each layer (−1 and 1) and $b$ → the loss, and its gradient by the codes."""
@@ -39,55 +42,72 @@ class Batch(NamedTuple):
     loss: Loss
 
 
-def refine(
-    shape: tuple[int, int, int],
-    draw: Callable[[], Batch],
-    *,
-    scales: Mapping[int, float],
-    pull: float,
-    learning_rate: float,
-    steps: int,
-    report: StepCounter | None = None,
-) -> tuple[Floats, Floats]:
-    r"""Train the changes of all layers.
+@dataclass(kw_only=True)
+class Refinement:
+    r"""Settings of the training; `RankedCCA` and `RankedITQ` have them as fields.
 
     Args:
-        shape: Number of layers, width of their rows, number of bits.
-        draw: Draws the rows of a step.
-        scales: Number of leading bits that have a loss of their own → its $b$.
         pull: $\lambda$.
-        learning_rate: Initial learning rate; it decays to 0 as a cosine.
         steps: Number of steps.
-        report: Counts the steps.
-
-    Returns:
-        $C$, of that shape, and $c$, shape (layers, bits).
+        learning_rate: Initial learning rate; it decays to 0 as a cosine.
     """
-    layers, width, bits = shape
 
-    def objective(x: Floats) -> tuple[float, Floats]:
-        batch = draw()
-        outputs = [
-            first + rows @ layer[:-1] + layer[-1]
-            for first, rows, layer in zip(batch.outputs, batch.rows, x, strict=True)
-        ]
-        slopes = [np.zeros_like(output) for output in outputs]
-        total = 0.0
-        for n, scale in scales.items():
-            value, parts = batch.loss([signs(output[:, :n]) for output in outputs], scale)
-            total += value / len(scales)
-            for slope, part in zip(slopes, parts, strict=True):
-                slope[:, :n] += part / len(scales)
-        gradient = np.float32(pull / bits) * x
-        for layer, rows, output, slope in zip(gradient, batch.rows, outputs, slopes, strict=True):
-            slope *= 1 - np.tanh(output) ** 2
-            layer[:-1] += rows.T @ slope
-            layer[-1] = slope.sum(axis=0)
-        return total, gradient
+    pull: float = 1.0
+    steps: CountOrZero = 300
+    learning_rate: Positive = 0.003
 
-    start = np.zeros((layers, width + 1, bits), np.float32)
-    x = adam(start, objective, cosine_rates(learning_rate, steps), report)
-    return x[:, :-1], x[:, -1]
+    def refine(
+        self,
+        shape: tuple[int, int, int],
+        draw: Callable[[], Batch],
+        scales: Mapping[int, float],
+        report: StepCounter | None = None,
+    ) -> tuple[Floats, Floats]:
+        r"""Train the changes of all layers.
+
+        Args:
+            shape: Number of layers, width of their rows, number of bits.
+            draw: Draws the rows of a step.
+            scales: Number of leading bits that have a loss of their own → its $b$.
+            report: Counts the steps.
+
+        Returns:
+            $C$, of that shape, and $c$, shape (layers, bits).
+        """
+        layers, width, bits = shape
+
+        def objective(x: Floats) -> tuple[float, Floats]:
+            batch = draw()
+            outputs = [
+                first + rows @ layer[:-1] + layer[-1]
+                for first, rows, layer in zip(batch.outputs, batch.rows, x, strict=True)
+            ]
+            slopes = [np.zeros_like(output) for output in outputs]
+            total = 0.0
+            for n, scale in scales.items():
+                value, parts = batch.loss([signs(output[:, :n]) for output in outputs], scale)
+                total += value / len(scales)
+                for slope, part in zip(slopes, parts, strict=True):
+                    slope[:, :n] += part / len(scales)
+            gradient = np.float32(self.pull / bits) * x
+            trained = zip(gradient, batch.rows, outputs, slopes, strict=True)
+            for layer, rows, output, slope in trained:
+                slope *= 1 - np.tanh(output) ** 2
+                layer[:-1] += rows.T @ slope
+                layer[-1] = slope.sum(axis=0)
+            return total, gradient
+
+        start = np.zeros((layers, width + 1, bits), np.float32)
+        x = adam(start, objective, cosine_rates(self.learning_rate, self.steps), report)
+        return x[:, :-1], x[:, -1]
+
+
+def refined_layers(mean: Matrix, weight: NDArray[Any], bias: Floats) -> list[Layer]:
+    """Return the layers of tanh((x − mean) weight + bias).
+
+    The mean is a separate layer, because large means would cost precision in the bias.
+    """
+    return [Standardize(mean, np.ones(len(mean))), Affine(weight, bias), Tanh()]
 
 
 def log_softmax(logits: NDArray[Any]) -> NDArray[Any]:

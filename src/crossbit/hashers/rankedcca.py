@@ -1,19 +1,19 @@
 """Canonical correlations, refined by a ranking loss."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import ClassVar
 
 import numpy as np
 
 from crossbit._progress import StepCounter
-from crossbit._validation import CountOrZero, Positive, present_rows
+from crossbit._validation import Positive, present_rows
 from crossbit.codes import prefix_lengths
 from crossbit.data.correspondence import Bags, group_rows
 from crossbit.data.sampling import row_batches
 from crossbit.data.training_set import TrainingSet
-from crossbit.hashers._ranking import Batch, Loss, info_nce, refine
+from crossbit.hashers._ranking import Batch, Loss, Refinement, info_nce, refined_layers
 from crossbit.hashers.base import Hasher, Run
 from crossbit.inputs.counterparts import (
     MAX_AXES,
@@ -26,14 +26,13 @@ from crossbit.linalg.cca import CCA
 from crossbit.linalg.itq import nested_itq
 from crossbit.metrics.counterparts import reciprocal_rank
 from crossbit.model.hashmodel import HashModel
-from crossbit.model.layers import Affine, Layer, Standardize, Tanh
 
 _REGULARIZATION = 0.3  # the first to try, and the one where too few items can be held out
 _ROUNDS = 20
 
 
 @dataclass(kw_only=True)
-class RankedCCA(Hasher):
+class RankedCCA(Refinement, Hasher):
     r"""Canonical directions, refined until each item's code finds its counterpart.
 
     Each modality is projected on its canonical directions, weighted by their correlation. In this
@@ -84,10 +83,7 @@ class RankedCCA(Hasher):
     regularization: float | None = None
     power: float = 1.0
     sharpness: Positive = 0.9
-    pull: float = 1.0
-    steps: CountOrZero = 300
     batch: int = 1000
-    learning_rate: Positive = 0.003
     nested: bool = False
     inputs: str | dict[str, str] = "auto"
 
@@ -105,11 +101,11 @@ class RankedCCA(Hasher):
             regularization, steps = self._choose(means, report)
         cca = CCA(means, max_axes=MAX_AXES)
         W, Z = self._project(cca, X, regularization)
-        encoders: dict[str, list[Layer]] = {}
-        for name, (M, bias) in self._rank(Z, bags, steps, report).items():
-            # The mean is a separate layer, because large means would cost precision in the bias.
-            center = Standardize(cca.mean[name], np.ones(len(cca.mean[name])))
-            encoders[name] = [center, Affine(W[name] @ M, bias), Tanh()]
+        trained = replace(self, steps=steps)._rank(Z, bags, report)
+        encoders = {
+            name: refined_layers(cca.mean[name], W[name] @ M, bias)
+            for name, (M, bias) in trained.items()
+        }
         card = {"regularization": regularization, "steps": steps}
         return HashModel(encoders, self.n_bits, card=card)
 
@@ -158,9 +154,10 @@ class RankedCCA(Hasher):
         bags = {name: Bags.single(present_rows(rows) & ~held_out) for name, rows in Z.items()}
         scores = {}
         for steps in (0, self.steps):
+            trained = replace(self, steps=steps)._rank(Z, bags, report)
             codes = {
                 name: np.sign(Z[name][held_out] @ weight + bias)  # NaN stays NaN: absent
-                for name, (weight, bias) in self._rank(Z, bags, steps, report).items()
+                for name, (weight, bias) in trained.items()
             }
             by_length = [
                 reciprocal_rank({name: rows[:, :length] for name, rows in codes.items()})
@@ -172,7 +169,7 @@ class RankedCCA(Hasher):
         return search.regularization, best
 
     def _rank(
-        self, Z: Mapping[str, Matrix], bags: Mapping[str, Bags], steps: int, report: StepCounter
+        self, Z: Mapping[str, Matrix], bags: Mapping[str, Bags], report: StepCounter
     ) -> dict[str, tuple[Floats, Floats]]:
         """Rotate the directions toward the corners of the cube, then train the ranking loss.
 
@@ -198,15 +195,7 @@ class RankedCCA(Hasher):
             ]
             return Batch(mixtures, [own @ start for own in mixtures], _counterpart_loss(present))
 
-        changes, biases = refine(
-            (len(Z), *start.shape),
-            draw,
-            scales=self._scales,
-            pull=self.pull,
-            learning_rate=self.learning_rate,
-            steps=steps,
-            report=report,
-        )
+        changes, biases = self.refine((len(Z), *start.shape), draw, self._scales, report)
         return dict(zip(Z, zip(start + changes, biases, strict=True), strict=True))
 
 

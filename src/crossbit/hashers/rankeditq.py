@@ -7,12 +7,12 @@ from typing import Annotated, ClassVar
 import numpy as np
 
 from crossbit._progress import StepCounter
-from crossbit._validation import CountOrZero, Fraction, Limits, Positive
+from crossbit._validation import Fraction, Limits
 from crossbit.codes import prefix_lengths
 from crossbit.data.neighbors import NeighborsArgument, find_neighbors, metric_rows
 from crossbit.data.sampling import hold_out
 from crossbit.data.training_set import TrainingSet
-from crossbit.hashers._ranking import Batch, log_softmax, rank_loss, refine
+from crossbit.hashers._ranking import Batch, Refinement, log_softmax, rank_loss, refined_layers
 from crossbit.hashers.base import Hasher, Run
 from crossbit.linalg import Floats, Ints, Matrix
 from crossbit.linalg.cca import CCA
@@ -20,7 +20,7 @@ from crossbit.linalg.itq import nested_itq, signs
 from crossbit.linalg.pca import principal
 from crossbit.metrics.counterparts import own_ranks
 from crossbit.model.hashmodel import HashModel
-from crossbit.model.layers import Affine, Layer, Normalize, Standardize, Tanh
+from crossbit.model.layers import Layer, Normalize
 
 _SAMPLE = 20_000  # rows for components, directions and the first rotation
 _MAX_LINKS = 50_000  # similar pairs
@@ -36,7 +36,7 @@ _SCALES = np.geomspace(1, 200, 40)  # values of b
 
 
 @dataclass(kw_only=True)
-class RankedITQ(Hasher):
+class RankedITQ(Refinement, Hasher):
     r"""Iterative quantization, refined until codes rank the rows near each row as embeddings do.
 
     For one kind of embeddings. The affine layer that makes the bits starts as `ITQ`. Then it learns
@@ -81,10 +81,7 @@ class RankedITQ(Hasher):
 
     perplexity: Annotated[float, Limits("of at least 1", least=1)] = 5.0
     pair_weight: Fraction = 0.5
-    pull: float = 1.0
-    steps: CountOrZero = 300
     anchors: int = 100
-    learning_rate: Positive = 0.003
     nested: bool = False
 
     title: ClassVar[str] = "a rotation refined to keep neighbors, for one kind of embeddings"
@@ -105,69 +102,35 @@ class RankedITQ(Hasher):
 
     def _learn(self, data: TrainingSet, run: Run) -> HashModel:
         (name,) = data.views
-        random = np.random.default_rng(self.seed)
-        graph = _graph(data, name, random)
-        mean = graph.X.mean(axis=0, dtype=np.float64)
-        centered = graph.X - mean
-        regularization = self._choose(graph, centered, random)
-        W = _directions(graph, centered, regularization, random)
-        T = _embedding(centered if regularization is None else centered @ W, graph.unit)
-        M, bias = self._refine(graph, centered @ W[:, : self.n_bits], T, random, run)
-        layers: list[Layer] = [Normalize()] if graph.unit else []
-        # The mean is a separate layer, because large means would cost precision in the bias.
-        layers += [
-            Standardize(mean, np.ones(len(mean))),
-            Affine(W[:, : self.n_bits] @ M, bias),
-            Tanh(),
-        ]
+        graph = _Graph.of(data, name, np.random.default_rng(self.seed))
+        regularization = graph.choose_regularization()
+        W = graph.directions(regularization)
+        T = graph.embedding(None if regularization is None else W)
+        W = W[:, : self.n_bits]
+        M, bias = self._refine(graph, graph.rows @ W, T, StepCounter(run.on_step, self.steps))
+        first: list[Layer] = [Normalize()] if graph.unit else []
+        layers = [*first, *refined_layers(graph.mean, W @ M, bias)]
         chosen = "none" if regularization is None else f"{regularization:g}"
         card = {"regularization of similar pairs": chosen} if len(graph.links) else {}
         return HashModel({name: layers}, self.n_bits, card=card)
 
-    def _choose(
-        self, graph: "_Graph", centered: Matrix, random: np.random.Generator
-    ) -> float | None:
-        """Regularization that ranks held-out similar rows best; None if the metric does better."""
-        if not len(graph.links):
-            return None
-        n = len(centered)
-        held_out = hold_out(np.zeros(n), _HELD_OUT, random, most=n)[graph.links]
-        ranked = graph.links[held_out.all(axis=1)]
-        ranked = ranked[np.unique(ranked[:, 1], return_index=True)[1]][:_MAX_RANKED]
-        if len(ranked) < _MIN_RANKED:
-            return None
-        best = _reciprocal_rank(_embedding(centered, graph.unit), ranked)
-        choice = None
-        cca = _shared(centered, graph.links[~held_out.any(axis=1)])
-        for regularization in _REGULARIZATIONS:
-            W = cca.directions(_MAX_AXES, regularization, _POWER)["left"]
-            score = _reciprocal_rank(_embedding(centered @ W, graph.unit), ranked)
-            if score > best:
-                best, choice = score, regularization
-        return choice
-
     def _refine(
-        self,
-        graph: "_Graph",
-        projected: Matrix,
-        T: Floats,
-        random: np.random.Generator,
-        run: Run,
+        self, graph: "_Graph", projected: Matrix, T: Floats, report: StepCounter
     ) -> tuple[Matrix, Floats]:
         """Train the affine layer; return its weight from projected rows, and its bias."""
         size = max(float(np.sqrt(np.square(projected).mean())), 1e-12)
         Z = (projected / size).astype(np.float32)
-        V = Z[random.permutation(len(Z))[:_SAMPLE]].astype(np.float64)
+        V = Z[graph.random.permutation(len(Z))[:_SAMPLE]].astype(np.float64)
         lengths = prefix_lengths(self.n_bits) if self.nested else [self.n_bits]
-        R = nested_itq(V, lengths, random, rounds=_ROUNDS).astype(np.float32)
+        R = nested_itq(V, lengths, graph.random, rounds=_ROUNDS).astype(np.float32)
         outputs = Z @ R
-        rows = graph.draw(self.anchors, random)
+        rows = graph.draw(self.anchors)
         a = self._scale_of_rows(T[rows])
         P = np.exp(_near(T[rows], a))
         scales = {n: _scale_of_codes(signs(outputs[rows, :n]), P) for n in lengths}
 
         def draw() -> Batch:
-            rows = graph.draw(self.anchors, random)
+            rows = graph.draw(self.anchors)
             P = graph.mixed(np.exp(_near(T[rows], a)), rows, self.pair_weight)
 
             def loss(codes: Sequence[Floats], scale: float) -> tuple[float, list[Floats]]:
@@ -176,15 +139,7 @@ class RankedITQ(Hasher):
 
             return Batch([Z[rows]], [outputs[rows]], loss)
 
-        change, bias = refine(
-            (1, *R.shape),
-            draw,
-            scales=scales,
-            pull=self.pull,
-            learning_rate=self.learning_rate,
-            steps=self.steps,
-            report=StepCounter(run.on_step, self.steps),
-        )
+        change, bias = self.refine((1, *R.shape), draw, scales, report)
         return (R + change[0]) / size, bias[0]
 
     def _scale_of_rows(self, T: Floats) -> float:
@@ -204,28 +159,91 @@ class _Graph:
     """Rows with their nearest rows and similar rows, by position among the rows in use.
 
     Attributes:
-        X: The rows in use, of unit length if ``unit``.
+        mean: Mean of the rows in use, after they were scaled to unit length if ``unit``.
+        rows: The rows in use minus their mean.
         unit: Whether the metric is the cosine.
         nearest: Anchors with their nearest rows, the anchor first, shape (anchors, 1 + k).
         links: Similar pairs in both orders, shape (links, 2).
+        random: Draws anchors and samples.
     """
 
-    X: Floats
+    mean: Matrix
+    rows: Matrix
     unit: bool
     nearest: Ints
     links: Ints
+    random: np.random.Generator
 
-    def draw(self, anchors: int, random: np.random.Generator) -> Ints:
+    @classmethod
+    def of(cls, data: TrainingSet, name: str, random: np.random.Generator) -> "_Graph":
+        """Find the nearest rows, unless they are given, and collect similar pairs."""
+        neighbors = data.neighbors.get(name)
+        if neighbors is None:
+            neighbors = find_neighbors(name, data.views[name], data.present[name], "cosine")
+        near = neighbors.pairs.index[neighbors.pairs.similar].reshape(-1, neighbors.k, 2)
+        nearest = np.hstack([near[:, :1, 0], near[:, :, 1]])
+        similar = [pairs.index[pairs.similar] for pairs in data.pairs]
+        links = np.concatenate([np.empty((0, 2), np.int64), *similar])
+        links = links[links[:, 0] != links[:, 1]]
+        links = links[random.permutation(len(links))[:_MAX_LINKS]]
+        used = np.unique(np.concatenate([nearest.ravel(), links.ravel()]))
+        nearest = np.searchsorted(used, nearest)
+        links = np.searchsorted(used, links)
+        links = np.unique(np.concatenate([links, links[:, ::-1]]), axis=0)
+        X = metric_rows(data.views[name][used], neighbors.metric)
+        mean = X.mean(axis=0, dtype=np.float64)
+        return cls(mean, X - mean, neighbors.metric == "cosine", nearest, links, random)
+
+    def choose_regularization(self) -> float | None:
+        """Regularization that ranks held-out similar rows best; None if the metric does better."""
+        if not len(self.links):
+            return None
+        n = len(self.rows)
+        held_out = hold_out(np.zeros(n), _HELD_OUT, self.random, most=n)[self.links]
+        ranked = self.links[held_out.all(axis=1)]
+        ranked = ranked[np.unique(ranked[:, 1], return_index=True)[1]][:_MAX_RANKED]
+        if len(ranked) < _MIN_RANKED:
+            return None
+        cca = self._shared(self.links[~held_out.any(axis=1)])
+        scores: dict[float | None, float] = {None: _reciprocal_rank(self.embedding(None), ranked)}
+        for regularization in _REGULARIZATIONS:
+            W = cca.directions(_MAX_AXES, regularization, _POWER)["left"]
+            scores[regularization] = _reciprocal_rank(self.embedding(W), ranked)
+        return max(scores, key=lambda choice: scores[choice])
+
+    def directions(self, regularization: float | None) -> Matrix:
+        """Principal axes, or directions that similar rows share; strongest first, shape (d, k)."""
+        if regularization is not None:
+            cca = self._shared(self.links)
+            return cca.directions(_MAX_AXES, regularization, _POWER)["left"]
+        _, _, V = principal(self.rows[self.random.permutation(len(self.rows))[:_SAMPLE]])
+        return V[:, ::-1] if V.shape[1] else np.eye(self.rows.shape[1])
+
+    def _shared(self, links: Ints) -> CCA:
+        """Directions that similar rows share: both sides of a pair are rows of one modality."""
+        used, position = np.unique(links, return_inverse=True)
+        X = self.rows[used]
+        index = position.reshape(links.shape)
+        return CCA({"left": X, "right": X}, {("left", "right"): index}, max_axes=_MAX_AXES)
+
+    def embedding(self, W: Matrix | None) -> Floats:
+        """Rows, projected if directions are given, of unit length or all divided by one scale."""
+        rows = self.rows if W is None else self.rows @ W
+        lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+        size = lengths if self.unit else np.sqrt(np.square(lengths).mean())
+        return np.asarray(rows / np.maximum(size, 1e-12), np.float32)
+
+    def draw(self, anchors: int) -> Ints:
         """Draw anchors; return them and their nearest rows, without repetition."""
         n = len(self.nearest)
-        chosen = random.choice(n, min(max(anchors, 1), n), replace=False)
+        chosen = self.random.choice(n, min(max(anchors, 1), n), replace=False)
         return np.unique(self.nearest[chosen])
 
     def mixed(self, P: Floats, rows: Ints, weight: float) -> Floats:
         """Give a part of each row's distribution to the similar rows among ``rows``, if any."""
         if not len(self.links) or weight == 0:
             return P
-        position = np.full(len(self.X), -1)
+        position = np.full(len(self.rows), -1)
         position[rows] = np.arange(len(rows))
         left, right = position[self.links].T
         both = (left >= 0) & (right >= 0)
@@ -234,49 +252,6 @@ class _Graph:
         totals = similar.sum(axis=1, keepdims=True)
         mixture = (1 - weight) * P + weight * similar / np.maximum(totals, 1)
         return np.where(totals > 0, mixture, P)
-
-
-def _graph(data: TrainingSet, name: str, random: np.random.Generator) -> _Graph:
-    neighbors = data.neighbors.get(name)
-    if neighbors is None:
-        neighbors = find_neighbors(name, data.views[name], data.present[name], "cosine")
-    near = neighbors.pairs.index[neighbors.pairs.similar].reshape(-1, neighbors.k, 2)
-    nearest = np.hstack([near[:, :1, 0], near[:, :, 1]])
-    similar = [pairs.index[pairs.similar] for pairs in data.pairs]
-    links = np.concatenate([np.empty((0, 2), np.int64), *similar])
-    links = links[links[:, 0] != links[:, 1]]
-    links = links[random.permutation(len(links))[:_MAX_LINKS]]
-    used = np.unique(np.concatenate([nearest.ravel(), links.ravel()]))
-    nearest = np.searchsorted(used, nearest)
-    links = np.searchsorted(used, links)
-    links = np.unique(np.concatenate([links, links[:, ::-1]]), axis=0)
-    X = metric_rows(data.views[name][used], neighbors.metric)
-    return _Graph(X, neighbors.metric == "cosine", nearest, links)
-
-
-def _shared(centered: Matrix, links: Ints) -> CCA:
-    """Directions that similar rows share: both sides of a pair are rows of the same modality."""
-    rows, position = np.unique(links, return_inverse=True)
-    X = centered[rows]
-    index = position.reshape(links.shape)
-    return CCA({"left": X, "right": X}, {("left", "right"): index}, max_axes=_MAX_AXES)
-
-
-def _directions(
-    graph: _Graph, centered: Matrix, regularization: float | None, random: np.random.Generator
-) -> Matrix:
-    """Principal axes, or directions that similar rows share; strongest first, shape (d, k)."""
-    if regularization is not None:
-        return _shared(centered, graph.links).directions(_MAX_AXES, regularization, _POWER)["left"]
-    _, _, V = principal(centered[random.permutation(len(centered))[:_SAMPLE]])
-    return V[:, ::-1] if V.shape[1] else np.eye(centered.shape[1])
-
-
-def _embedding(rows: Matrix, unit: bool) -> Floats:
-    """Rows of unit length, or all divided by one scale."""
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    size = lengths if unit else np.sqrt(np.square(lengths).mean())
-    return np.asarray(rows / np.maximum(size, 1e-12), np.float32)
 
 
 def _reciprocal_rank(T: Floats, links: Ints) -> float:
