@@ -110,7 +110,7 @@ TREE = _tree()
 def test_there_are_few_commands_and_parameters() -> None:
     assert set(TREE) == {
         *("learn", "fit", "tune", "evaluate", "encode", "extract", "search", "add", "get"),
-        *("delete", "serve", "token", "demo", "doctor"),
+        *("update", "delete", "serve", "token", "demo", "doctor"),
         *(f"data {verb}" for verb in ("convert", "info", "synthetic", "list")),
         *(f"collection {verb}" for verb in ("create", "stats", "check", "compact", "index")),
         *(f"collection {verb}" for verb in ("upgrade", "extend", "copy", "export", "import")),

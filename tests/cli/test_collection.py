@@ -319,6 +319,46 @@ def test_tags_are_json_lines(filled: Path, capsys: pytest.CaptureFixture[str]) -
     ]
 
 
+def test_update_merges_fields(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("update", filled, "p1", "p2", "--set", "year=7", "--set", "name=a b") == 0
+    assert "2 items updated in" in capsys.readouterr().err
+    assert run("update", filled, "p1", "--set", "sizes=[1, null]", "--remove", "tags") == 0
+    found = stored(filled)
+    assert found["p1"] == ({"year": 7, "name": "a b", "sizes": [1, None]}, ["image", "text"])
+    assert found["p2"][0] == {**EXPECTED["p2"][0], "year": 7, "name": "a b"}
+    assert {id_: found[id_] for id_ in EXPECTED if id_ not in ("p1", "p2")} == {
+        id_: item for id_, item in EXPECTED.items() if id_ not in ("p1", "p2")
+    }
+    capsys.readouterr()
+    for line, message in (
+        (("p1", "absent", "--set", "year=8"), "absent"),
+        (("p1",), "name the fields to change"),
+        (("p1", "--set", "year"), "--set takes FIELD=VALUE, got 'year'"),
+    ):
+        assert run("update", filled, *line) == 1
+        assert message in capsys.readouterr().err
+    assert stored(filled) == found
+
+
+def test_delete_takes_a_filter(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("delete", filled, "--filter", '{"year": {"<": 2003}}') == 0
+    assert f"3 items deleted; {N - 3} in" in capsys.readouterr().err
+    assert run("delete", filled, "p4", "--filter", '{"year": 2005}') == 1
+    assert "ID cannot be combined with --filter" in capsys.readouterr().err
+    assert run("delete", filled, "--filter", "year") == 1
+    assert "--filter takes JSON" in capsys.readouterr().err
+    assert len(stored(filled)) == N - 3
+
+
+def test_add_with_replace_merges_fields(
+    filled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "prices.csv").write_text("id,price\np1,9.5\n")
+    assert run("add", filled, tmp_path / "prices.csv") == 1
+    assert run("add", filled, tmp_path / "prices.csv", "--replace") == 0
+    assert stored(filled)["p1"] == ({**EXPECTED["p1"][0], "price": 9.5}, ["image", "text"])
+
+
 def test_delete_takes_ids_and_files(
     filled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -513,7 +553,7 @@ REFUSED = [
     ),
     (("search", "{photos}", "--like", "zz", "-m", "text"), "there is no item 'zz'"),
     (("search", "{photos}", "dog", "-m", "text", "--filter", "{{"), "--filter takes JSON"),
-    (("delete", "{photos}"), "name the items: give their ids, or --ids-file with one id per line"),
+    (("delete", "{photos}"), "name the items: give their ids, --ids-file or --filter"),
     (
         ("collection", "import", "{photos}", "{lines}"),
         "format None in its first line; expected 'crossbit.export/2' or",

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from crossbit import HASHERS, Codes, Collection, CrossbitError, DataError, HammingIndex, HashModel
 from crossbit import metrics as m
+from crossbit.cli import main
 from crossbit.cli._input import ItemReader
 from crossbit.data.conversion.readers import open_source, read_array
 from crossbit.data.tables import open_table, read_captions
@@ -376,6 +377,24 @@ def test_refused_searches(collection: Collection) -> None:
         assert record["answer"]["error"] == "DataError"
         with pytest.raises(DataError):
             search(collection, record["question"], SEARCH_ARRAYS)
+
+
+def test_commands(collection: Collection, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = str(Path(__file__).parent / "searches")
+    wrong = []
+    for record in read_lines("searches/commands.jsonl"):
+        if any(f"--{name}" in record["arguments"] for name in DROPPED):
+            continue
+        arguments = [
+            word.replace("{folder}", folder).replace("{collection}", str(collection.path))
+            for word in record["arguments"]
+        ]
+        code = main(arguments)
+        found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        # A wrong value is refused, whether by the command line (2) or by the collection (1).
+        if bool(code) != bool(record["exit"]) or not is_close(found, record.get("stdout", [])):
+            wrong.append(record["arguments"])
+    assert wrong == []
 
 
 # --- 2. encodings ---

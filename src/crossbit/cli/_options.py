@@ -1,7 +1,8 @@
 """Arguments and options that several commands share, and the objects that they name."""
 
+import json
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -182,15 +183,29 @@ def make_hasher(
     return HASHERS[check_known(method, HASHERS, "method")].from_configuration(fields)
 
 
-def parse_fields(settings: list[str] | None) -> dict[str, Any]:
-    """Parse ``FIELD=VALUE``, where a value is TOML or else plain text."""
+def parse_fields(
+    settings: list[str] | None, parse: Callable[[str], Any] | None = None
+) -> dict[str, Any]:
+    """Parse ``FIELD=VALUE``, where a value is TOML (or what another parser takes) or else text."""
     fields: dict[str, Any] = {}
     for setting in settings or []:
         name, equals, value = setting.partition("=")
         if not equals:
             raise DataError(f"--set takes FIELD=VALUE, got {setting!r}")
-        fields[name.strip()] = _toml_value(value.strip())
+        fields[name.strip()] = (parse or _toml_value)(value.strip())
     return fields
+
+
+def parse_json(text: str, option: str | None = None) -> Any:  # noqa: ANN401 - any JSON value
+    """Parse JSON; other text stands for itself, unless an option requires JSON."""
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        if option is None:
+            return text
+        raise DataError(
+            f'{option} takes JSON, such as {{"year": {{">=": 2010}}}}; got {text!r} ({error})'
+        ) from error
 
 
 def _toml_value(text: str) -> Any:  # noqa: ANN401 - any TOML value

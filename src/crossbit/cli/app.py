@@ -36,6 +36,7 @@ _PANELS = {
         "search": "search",
         "add": "items",
         "get": "items",
+        "update": "items",
         "delete": "items",
         "collection": "collection",
         "serve": "serve",

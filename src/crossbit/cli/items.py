@@ -1,4 +1,4 @@
-"""``crossbit add``, ``get`` and ``delete``: the items of a collection."""
+"""``crossbit add``, ``get``, ``update`` and ``delete``: the items of a collection."""
 
 import dataclasses
 from array import array
@@ -17,6 +17,9 @@ from crossbit.cli._input import DEFAULT_ID_COLUMN, ItemBatch, ItemReader
 from crossbit.cli._options import (
     CollectionPath,
     open_collection,
+    parse_fields,
+    parse_json,
+    refuse,
     resolve_ids,
 )
 from crossbit.collection.collection import Collection
@@ -50,8 +53,8 @@ def _add(
     record may hold a raw input instead: a text, tags, or the path of an image.
 
     An id that occurs twice, or that the collection already has, is refused before anything is
-    written, unless --replace is given; of several records with one id the last one then counts.
-    After an interruption go on with --skip-existing.
+    written. With --replace such items are updated, and of several records with one id the last one
+    counts. An interrupted command says how far it came; go on with --skip-existing.
 
     For example:
 
@@ -67,7 +70,8 @@ def _add(
         id_column: Column with the ids; row numbers if there is none.
         column: ``MODALITY=COLUMN``: Column with the feature rows or raw inputs of a modality, or
             columns of numbers, p0:p31 or p*; repeatable.
-        replace: Update items that exist: what the file has is replaced, other modalities stay.
+        replace: Update items that exist: modalities and fields that the file has are replaced,
+            others stay.
         skip_existing: Skip items that exist, as after an interruption.
         batch: Items per write; each batch is durable at once.
     """
@@ -87,11 +91,12 @@ def _add(
             how = "repeat the command" if replace else "go on with --skip-existing"
             console.say(f"{console.items(len(target) - before)} added; {how}")
             raise
-        console.say(f"{console.items(count)} added; {len(target)} in {display_path(collection)}")
+        how = f"written, {len(target) - before} of them new" if replace else "added"
+        console.say(f"{console.items(count)} {how}; {len(target)} in {display_path(collection)}")
         for entry in column or []:
             if count and entry.partition("=")[0] not in modalities:
                 console.say(f"no item has the column of --column {entry}")
-        if count and not modalities:
+        if count and not modalities and not replace:
             console.say(
                 f"no item has a value for {', '.join(target.model.modalities)}, so search cannot"
                 " find them; repeat the command with --replace and --column MODALITY=COLUMN"
@@ -230,15 +235,47 @@ def _get(
         raise DataError(f"not in {display_path(collection)}: {', '.join(missing)}")
 
 
+@commands.command("update")
+def _update(
+    collection: CollectionPath,
+    ids: list[str],
+    *,
+    set_: list[str] | None = None,
+    remove: list[str] | None = None,
+) -> None:
+    """Change fields of the payloads of items; codes and other fields stay as they are.
+
+    An unknown id is refused, and nothing is changed. To change fields by a file, use 'crossbit add
+    --replace', which merges as well.
+
+    For example:
+
+      crossbit update photos cat.jpg --set year=2011 --set 'tags=["cat", "beach"]'
+      crossbit update photos cat.jpg dog.jpg --set checked=true --remove draft
+
+    Args:
+        ids: ``ID``: Ids of items.
+        set_: ``FIELD=VALUE``: Field to set, its value JSON or text; repeatable.
+        remove: ``FIELD``: Field to remove; repeatable.
+    """
+    if not set_ and not remove:
+        raise DataError("name the fields to change: --set FIELD=VALUE or --remove FIELD")
+    payload = parse_fields(set_, parse_json)
+    with open_collection(collection) as target:
+        target.update(resolve_ids(target, ids), [payload] * len(ids), remove=remove or [])
+        console.say(f"{console.items(len(ids))} updated in {display_path(collection)}")
+
+
 @commands.command("delete")
 def _delete(
     collection: CollectionPath,
     ids: list[str] | None = None,
     *,
     ids_file: Path | None = None,
+    filter_: str | None = None,
     modality: str | None = None,
 ) -> None:
-    """Delete items by their ids; unknown ids are ignored.
+    """Delete items by their ids, or all that match a filter; unknown ids are ignored.
 
     With --modality the items stay, and only their codes of that modality are deleted.
 
@@ -246,16 +283,23 @@ def _delete(
 
       crossbit delete photos cat.jpg dog.jpg
       crossbit delete photos --ids-file unwanted.txt
+      crossbit delete photos --filter '{"year": {"<": 2010}}'
 
     Args:
         ids: ``ID``: Ids of items.
         ids_file: Text file with one id per line.
+        filter_: Instead of ids: condition on the payload, as for 'crossbit search'.
         modality: Delete only codes of this modality.
     """
     words = [*(ids or []), *filter(None, read_lines(ids_file) if ids_file is not None else [])]
-    if not words:
-        raise DataError("name the items: give their ids, or --ids-file with one id per line")
+    if not words and filter_ is None:
+        raise DataError("name the items: give their ids, --ids-file or --filter")
+    if filter_ is not None:
+        refuse("--filter", {"ID": ids, "--ids-file": ids_file})
     with open_collection(collection) as target:
-        count = target.delete(resolve_ids(target, words), modality=modality)
+        if filter_ is None:
+            count = target.delete(resolve_ids(target, words), modality=modality)
+        else:
+            count = target.delete(filter=parse_json(filter_, "--filter"), modality=modality)
         what = console.items(count) if modality is None else f"{count} codes of {modality}"
         console.say(f"{what} deleted; {len(target)} in {display_path(collection)}")

@@ -1,7 +1,6 @@
 """``crossbit search``: tables for people, JSON lines for programs."""
 
 import dataclasses
-import json
 import types
 from collections.abc import Callable, Sequence
 from inspect import Parameter, signature
@@ -14,7 +13,7 @@ from rich.markup import escape
 from crossbit.annotate import Tag, tag_list, vote
 from crossbit.cli import console
 from crossbit.cli._command import explained
-from crossbit.cli._options import CollectionPath, open_collection, refuse, resolve_ids
+from crossbit.cli._options import CollectionPath, open_collection, parse_json, refuse, resolve_ids
 from crossbit.collection.collection import Collection
 from crossbit.collection.search import Option, SearchOptions
 from crossbit.collection.store import display_path
@@ -63,20 +62,9 @@ def _parse_options(given: dict[str, Any]) -> dict[str, Any]:
     values = {name: value for name, value in given.items() if value not in (None, [])}
     for option in SearchOptions.all():
         if option.name in values and not _is_plain(option):
-            values[option.name] = _parse_value(option, values[option.name])
+            required = f"--{option.name}" if "dict" in str(option.json) else None
+            values[option.name] = parse_json(values[option.name], required)
     return values
-
-
-def _parse_value(option: Option, text: str) -> Any:  # noqa: ANN401 - any JSON; the collection validates it
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        if "dict" not in str(option.json):
-            return text
-        raise DataError(
-            f'--{option.name} takes JSON, such as {{"year": {{">=": 2010}}}}; got {text!r}'
-            f" ({error})"
-        ) from error
 
 
 @commands.command("search")
