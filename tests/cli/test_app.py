@@ -2,22 +2,22 @@
 
 import subprocess
 import sys
-from importlib.metadata import EntryPoint, EntryPoints
+from importlib.metadata import EntryPoint
 from types import ModuleType
 from typing import Any
 
 import pytest
 import typer
 
+from crossbit import plugins
 from crossbit.cli import app as app_module
 from crossbit.cli import main
+from crossbit.plugins import COMMANDS
 
 
 def _install(monkeypatch: pytest.MonkeyPatch, **commands: str) -> None:
-    entries = EntryPoints(
-        EntryPoint(name, value, "crossbit.commands") for name, value in commands.items()
-    )
-    monkeypatch.setattr(app_module, "entry_points", lambda group: entries.select(group=group))
+    entries = {name: EntryPoint(name, value, COMMANDS) for name, value in commands.items()}
+    monkeypatch.setattr(plugins, "_all_groups", lambda: {COMMANDS: entries})
 
 
 @pytest.mark.parametrize("arguments", [["reproduce"], ["reproduce", "wiki", "--only", "cm"]])
@@ -46,7 +46,7 @@ def test_a_plugin_that_cannot_be_loaded_is_reported_only_when_it_is_used(
     capsys.readouterr()
     assert main(["broken", "anything"]) == 1
     printed = capsys.readouterr().err
-    assert "'crossbit broken' of no_such_module_at_all:app cannot be loaded (Module" in printed
+    assert "command 'broken' (no_such_module_at_all:app) cannot be imported (Module" in printed
     assert printed.count("\n") == 1
 
 
@@ -91,6 +91,7 @@ def test_help_imports_no_library_of_a_command(argument: str) -> None:
         "crossbit.cli._command",
         "crossbit.cli.app",
         "crossbit.errors",
+        "crossbit.plugins",
     }
 
 

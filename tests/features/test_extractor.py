@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from crossbit import DataError, Recipe, features
+from crossbit import DataError, Recipe, features, plugins
 from crossbit.features import Extractor
 from crossbit.features import extractor as registry
 
@@ -50,11 +50,13 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
         (info / "METADATA").write_text("Metadata-Version: 2.1\nName: loud-plugin\nVersion: 1.0\n")
         (info / "entry_points.txt").write_text(f"[crossbit.extractors]\n{entries}\n")
         monkeypatch.syspath_prepend(str(tmp_path))
+        plugins._all_groups.cache_clear()
 
     yield install
     registry._KINDS.clear()
     registry._KINDS.update(kinds)
     sys.modules.pop("loud_plugin", None)
+    plugins._all_groups.cache_clear()
 
 
 def test_every_built_in_extractor_says_what_it_accepts() -> None:
@@ -121,8 +123,8 @@ def test_unknown_kinds_list_registered_ones(install: Install) -> None:
 @pytest.mark.parametrize(
     ("source", "entry", "message"),
     [
-        ("import no_such_library", "loud_plugin:Loudness", "cannot be imported: ModuleNotFound"),
-        (PLUGIN, "loud_plugin:Volume", "cannot be imported: AttributeError"),
+        ("import no_such_library", "loud_plugin:Loudness", "cannot be imported .ModuleNotFound"),
+        (PLUGIN, "loud_plugin:Volume", "cannot be imported .AttributeError"),
         (PLUGIN, "loud_plugin:np", "expected a subclass of Extractor with kind='broken', got"),
         (PLUGIN, "loud_plugin:Loudness", "expected a subclass of Extractor with kind='broken'"),
     ],
@@ -133,4 +135,4 @@ def test_an_entry_that_fails_to_load_is_reported(
     install(source, f"broken = {entry}")
     with pytest.raises(DataError, match=message) as raised:
         features.load_extractor(Recipe("broken"))
-    assert str(raised.value).startswith(f"extractor 'broken' ({entry}, package loud-plugin)")
+    assert str(raised.value).startswith(f"extractor 'broken' of loud-plugin ({entry})")

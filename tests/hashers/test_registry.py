@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pytest
 
-from crossbit import HASHERS, LSH, DataError
-from crossbit import hashers as package
-from crossbit.hashers import _register_entry_points
+from crossbit import HASHERS, LSH, DataError, plugins
+from crossbit.hashers import _register_plugins
+from crossbit.plugins import HASHERS as PLUGINS
 
 if TYPE_CHECKING:
     from torch import nn
@@ -61,18 +61,13 @@ class _Entry(EntryPoint):
 
 
 def install(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
-    entry = _Entry(name, value, "crossbit.hashers")
-
-    def entry_points(group: str) -> list[EntryPoint]:
-        assert group == "crossbit.hashers"
-        return [entry]
-
-    monkeypatch.setattr(package, "entry_points", entry_points)
+    entry = _Entry(name, value, PLUGINS)
+    monkeypatch.setattr(plugins, "_all_groups", lambda: {PLUGINS: {name: entry}})
 
 
 def test_a_method_of_another_package_is_registered(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, "thirdparty", f"{__name__}:ThirdParty")
-    _register_entry_points()
+    _register_plugins()
     assert HASHERS["thirdparty"] is ThirdParty
 
 
@@ -94,9 +89,9 @@ def test_an_unusable_entry_point_is_ignored_with_a_warning(
 ) -> None:
     install(monkeypatch, name, value)
     with pytest.warns(
-        RuntimeWarning, match=f"hasher '{name}' .* of acme-hashing is ignored: {problem}"
+        RuntimeWarning, match=f"hasher '{name}' of acme-hashing .* is ignored: {problem}"
     ):
-        _register_entry_points()
+        _register_plugins()
     assert HASHERS["lsh"] is LSH
 
 

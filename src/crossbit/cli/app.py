@@ -7,7 +7,7 @@ of commands reads their docstrings from the source.
 import ast
 from functools import cache
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points, version
+from importlib.metadata import EntryPoint, version
 from inspect import cleandoc
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,6 +18,7 @@ from typer.main import get_command, get_group
 
 from crossbit.cli._command import describe, reflow
 from crossbit.errors import CrossbitError
+from crossbit.plugins import COMMANDS, describe_plugin, find_plugins, load_plugin
 
 _SUMMARY = (
     "Cross-modal hashing: learn short binary codes shared by images, text and other modalities,"
@@ -47,9 +48,6 @@ _PANELS = {
 """Title in the list of commands → command → its module."""
 _MODULE = {name: module for commands in _PANELS.values() for name, module in commands.items()}
 
-_PLUGINS = "crossbit.commands"
-"""Entry-point group in which other distributions register commands: name → Typer app."""
-
 _INSTALL = {"reproduce": ("crossbit-experiments", "pip install ./experiments")}
 """Plug-in command → its distribution, and how to install it from a clone of the repository."""
 
@@ -59,14 +57,14 @@ class _CommandGroup(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - click
         """Return the names of all commands."""
-        return [*_MODULE, *sorted(name for name in _plugins() if name not in _MODULE)]
+        return [*_MODULE, *sorted(name for name in find_plugins(COMMANDS) if name not in _MODULE)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401
         """Return a placeholder for the list of commands."""
         if cmd_name in _MODULE:
             panel = next(title for title, names in _PANELS.items() if cmd_name in names)
             return _placeholder(cmd_name, _summary(_MODULE[cmd_name], cmd_name), panel)
-        if entry := _plugins().get(cmd_name):
+        if entry := find_plugins(COMMANDS).get(cmd_name):
             return _placeholder(cmd_name, _plugin_summary(entry), "Plug-ins")
         return None
 
@@ -76,7 +74,7 @@ class _CommandGroup(TyperGroup):
         if name in _MODULE:
             return name, _load_command(name), args[1:]
         # Entry points are looked up only for unknown names: it reads all installed metadata.
-        if entry := _plugins().get(name):
+        if entry := find_plugins(COMMANDS).get(name):
             return name, _load_plugin(entry), args[1:]
         if name in _INSTALL:
             distribution, remedy = _INSTALL[name]
@@ -123,10 +121,6 @@ def _load_command(name: str) -> Any:  # noqa: ANN401 - a command of vendored cli
     return group
 
 
-def _plugins() -> dict[str, EntryPoint]:
-    return {entry.name: entry for entry in entry_points(group=_PLUGINS)}
-
-
 def _plugin_summary(entry: EntryPoint) -> str:
     if entry.dist is not None and "Summary" in entry.dist.metadata:
         return entry.dist.metadata["Summary"]
@@ -134,15 +128,10 @@ def _plugin_summary(entry: EntryPoint) -> str:
 
 
 def _load_plugin(entry: EntryPoint) -> Any:  # noqa: ANN401 - a command of vendored click
-    """Import a plug-in; an error in it must not look like an error of this package."""
-    try:
-        command = get_command(entry.load())
-    except Exception as error:
-        distribution = entry.dist.name if entry.dist is not None else entry.value
-        raise CrossbitError(
-            f"'crossbit {entry.name}' of {distribution} cannot be loaded"
-            f" ({type(error).__name__}: {error}); reinstall or upgrade {distribution}"
-        ) from error
+    application = load_plugin(entry)
+    if not isinstance(application, typer.Typer):
+        raise CrossbitError(f"{describe_plugin(entry)}: expected a Typer app, got {application!r}")
+    command = get_command(application)
     command.name = entry.name
     return command
 

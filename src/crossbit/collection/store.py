@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
-from importlib.metadata import entry_points
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeAlias, runtime_checkable
@@ -19,6 +18,7 @@ from crossbit.collection.rerank import Reranker
 from crossbit.collection.types import Finding, Hit, Id, Item, Payload, Stats
 from crossbit.errors import CrossbitError, DataError
 from crossbit.model.hashmodel import HashModel
+from crossbit.plugins import STORES, find_plugins, load_plugin
 
 Rows: TypeAlias = NDArray[Any]
 StorePath: TypeAlias = str | PathLike[str]
@@ -253,7 +253,6 @@ def check_extension(old: HashModel, new: HashModel) -> list[str]:
 
 
 _FOLDER = ""
-_ENTRY_POINTS = "crossbit.stores"
 
 # Stores are named, not imported: a client library is loaded only when its scheme is used.
 _STORES: dict[str, type[Store] | str] = {
@@ -285,9 +284,9 @@ def register_store(scheme: str, store: type[Store] | str) -> None:
 def store_class(path: object) -> type[Store]:
     """Return the class of the store that a path or URI belongs to."""
     scheme = _scheme(path)
-    entry = _STORES.get(scheme) or next(
-        (point.load() for point in entry_points(group=_ENTRY_POINTS, name=scheme)), None
-    )
+    entry = _STORES.get(scheme)
+    if entry is None and (plugin := find_plugins(STORES).get(scheme)):
+        entry = load_plugin(plugin)
     if entry is None:
         known = ", ".join(f"{name}://" for name in sorted(_STORES) if name)
         raise DataError(

@@ -3,7 +3,6 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
-from importlib.metadata import EntryPoint, entry_points
 from os import PathLike, fspath
 from typing import Any, ClassVar, TypeAlias
 
@@ -13,13 +12,11 @@ from numpy.typing import NDArray
 from crossbit._validation import check_known
 from crossbit.errors import DataError, FormatError
 from crossbit.model.recipe import Recipe
+from crossbit.plugins import EXTRACTORS, describe_plugin, find_plugins, load_plugin
 
 Rows: TypeAlias = NDArray[np.float32]
 RawInput: TypeAlias = str | bytes | PathLike[str] | Sequence[str]
 """A text, the path of a file, the content of a file, or a list of tags."""
-
-ENTRY_POINTS = "crossbit.extractors"
-"""Entry-point group in which other packages register extractors: recipe kind → class."""
 
 _KINDS: dict[str, type["Extractor"]] = {}
 _LINES = ".txt"  # suffix of recipe files that hold a tuple of strings, one per line
@@ -190,35 +187,20 @@ def extractor_class(kind: str) -> type[Extractor]:
         DataError: No extractor has this kind, or the package that registers it cannot be imported.
     """
     if kind not in _KINDS:
-        registered = _registered()
-        _import_class(registered[check_known(kind, [*_KINDS, *registered], "kind of recipe")])
+        registered = find_plugins(EXTRACTORS)
+        entry = registered[check_known(kind, [*_KINDS, *registered], "kind of recipe")]
+        cls = load_plugin(entry)  # registers itself under its kind
+        if not (isinstance(cls, type) and issubclass(cls, Extractor)) or kind not in _KINDS:
+            raise DataError(
+                f"{describe_plugin(entry)}: expected a subclass of Extractor with kind={kind!r},"
+                f" got {cls!r}"
+            )
     return _KINDS[kind]
 
 
 def extractor_kinds() -> list[str]:
     """Return the names of all recipe kinds: the built-in ones and those of installed packages."""
-    return sorted({*_KINDS, *_registered()})
-
-
-def _registered() -> dict[str, EntryPoint]:
-    return {entry.name: entry for entry in entry_points(group=ENTRY_POINTS)}
-
-
-def _import_class(entry: EntryPoint) -> None:
-    """Import the class of an entry point, which registers itself under its kind."""
-    origin = f"extractor {entry.name!r} ({entry.value}"
-    origin += f", package {entry.dist.name})" if entry.dist is not None else ")"
-    try:
-        cls = entry.load()
-    except Exception as error:  # importing a package can raise anything
-        raise DataError(
-            f"{origin} cannot be imported: {type(error).__name__}: {error};"
-            " repair or update that package"
-        ) from error
-    if not (isinstance(cls, type) and issubclass(cls, Extractor)) or entry.name not in _KINDS:
-        raise DataError(
-            f"{origin}: expected a subclass of Extractor with kind={entry.name!r}, got {cls!r}"
-        )
+    return sorted({*_KINDS, *find_plugins(EXTRACTORS)})
 
 
 def _field(name: str, content: bytes) -> tuple[str, Any]:
