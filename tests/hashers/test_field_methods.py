@@ -232,18 +232,8 @@ def test_seph_separates_classes_in_expectation() -> None:
 
 def test_joint_semantics_follow_their_definition() -> None:
     torch = pytest.importorskip("torch")
-    from crossbit.neural.joint_semantics import JointSemantics
+    from crossbit.neural.joint_semantics import reconstruction, similarities
 
-    settings = JointSemantics(
-        second_order=0.3,
-        scale=1.2,
-        within=0.5,
-        hidden=4,
-        epochs=1,
-        batch=4,
-        learning_rate=0.1,
-        seed=0,
-    )
     random = np.random.default_rng(0)
     X = {"image": random.normal(size=(5, 3)), "text": random.normal(size=(5, 2))}
     u = {name: random.normal(size=(5, 4)) for name in X}
@@ -261,7 +251,7 @@ def test_joint_semantics_follow_their_definition() -> None:
         expected += weight * np.square(target - C).mean()
     tensors = {name: torch.tensor(x) for name, x in X.items()}
     outputs = {name: torch.tensor(x) for name, x in u.items()}
-    loss = settings.loss(settings.similarities(tensors), outputs)
+    loss = reconstruction(1.2 * similarities(tensors, 0.3), outputs, within=0.5)
     assert float(loss) == pytest.approx(expected)
 
 

@@ -1,6 +1,6 @@
 """Deep joint-semantics reconstructing hashing (DJSRH)."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -62,7 +62,7 @@ class DJSRH(Hasher):
     libraries: ClassVar[tuple[str, ...]] = ("torch",)
 
     def _learn(self, data: TrainingSet, run: Run) -> HashModel:
-        from crossbit.neural.joint_semantics import JointSemantics
+        from crossbit.neural.joint_semantics import train
 
         complete = np.logical_and.reduce(list(data.present.values()))
         if complete.sum() < 2:
@@ -73,6 +73,4 @@ class DJSRH(Hasher):
         features = {
             name: np.asarray(view[complete], np.float32) for name, view in data.views.items()
         }
-        settings = {field.name: getattr(self, field.name) for field in fields(JointSemantics)}
-        training = JointSemantics(**settings)
-        return HashModel(training.train(features, self.n_bits, run.on_step), self.n_bits)
+        return HashModel(train(self, features, run.on_step), self.n_bits)

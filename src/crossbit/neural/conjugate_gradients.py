@@ -44,26 +44,28 @@ class ConjugateGradients(torch.optim.Optimizer):
         Returns:
             The loss after the step; nothing moves if no step lowers it.
         """
+        parameters = self._parameters
 
         def evaluate(x: Tensor) -> tuple[float, Tensor]:
-            nn.utils.vector_to_parameters(x, self._parameters)
+            nn.utils.vector_to_parameters(x, parameters)
             with torch.enable_grad():
                 value = float(closure())
-            return value, torch.cat([_gradient(p) for p in self._parameters])
+            gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+            return value, nn.utils.parameters_to_vector(gradients)
 
-        x = nn.utils.parameters_to_vector(self._parameters).clone()
+        x = nn.utils.parameters_to_vector(parameters).clone()
         value, gradient = evaluate(x)
-        state = self.state[self._parameters[0]]
+        state = self.state[parameters[0]]
         for direction, first in self._directions(gradient, state):
             start = _LinePoint(0.0, value, _dot(gradient, direction), gradient)
             trial = _strong_wolfe(evaluate, x, direction, start, first)
             if trial is not start:
                 state["previous"], state["direction"] = gradient, direction
                 state["reach"], state["length"] = trial.length * start.slope, trial.length
-                nn.utils.vector_to_parameters(x + trial.length * direction, self._parameters)
+                nn.utils.vector_to_parameters(x + trial.length * direction, parameters)
                 return trial.value
             state.clear()
-        nn.utils.vector_to_parameters(x, self._parameters)
+        nn.utils.vector_to_parameters(x, parameters)
         return value
 
     def _directions(self, gradient: Tensor, state: dict[str, Any]) -> list[tuple[Tensor, float]]:
@@ -82,13 +84,6 @@ class ConjugateGradients(torch.optim.Optimizer):
         # A step with the same first-order change as the last one.
         first = min(state["reach"] / _dot(gradient, direction), 100 * state["length"])
         return [(direction, first), steepest]
-
-
-def _gradient(parameter: nn.Parameter) -> Tensor:
-    gradient = parameter.grad
-    return (
-        torch.zeros_like(parameter).view(-1) if gradient is None else gradient.reshape(-1).clone()
-    )
 
 
 @dataclass(frozen=True)
@@ -163,9 +158,8 @@ def _cubic_minimum(a: _LinePoint, b: _LinePoint) -> float:
         return (a.length + b.length) / 2
     d2 = math.copysign(math.sqrt(discriminant), width)
     denominator = b.slope - a.slope + 2 * d2
-    if denominator == 0:
-        return (a.length + b.length) / 2
-    return b.length - width * (b.slope + d2 - d1) / denominator
+    share = (b.slope + d2 - d1) / denominator if denominator else 0.5
+    return b.length - width * share
 
 
 def _dot(a: Tensor, b: Tensor) -> float:

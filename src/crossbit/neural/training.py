@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import deepcopy
-from dataclasses import asdict, dataclass, field
+from dataclasses import InitVar, asdict, dataclass, field
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -186,7 +186,7 @@ def train(
     *,
     run: str,
     checkpoint: "Checkpoint",
-    on_step: OnStep | None = None,
+    on_step: OnStep,
     score: Callable[[], float] | None = None,
 ) -> Progress:
     """Minimize until the steps are used up, the optimizer converges or validation stops improving.
@@ -208,8 +208,7 @@ def train(
     try:
         while not loop.is_done:
             value = loop.advance()
-            if on_step is not None:
-                on_step(Step(progress.step, schedule.steps, progress.loss, value))
+            on_step(Step(progress.step, schedule.steps, progress.loss, value))
             checkpoint.keep(run, loop.state_dict)
     except BaseException:  # KeyboardInterrupt included
         checkpoint.save(by_any=True)
@@ -220,42 +219,36 @@ def train(
     return progress
 
 
+@dataclass(eq=False)
 class _Loop:
     """One training, which can be resumed from its state."""
 
-    def __init__(
-        self,
-        objective: Objective,
-        batches: Batches,
-        schedule: Schedule,
-        score: Callable[[], float] | None,
-        saved: dict[str, Any] | None,
-    ) -> None:
-        if schedule.batch is None and _WORKERS.get():
+    objective: Objective
+    batches: Batches
+    schedule: Schedule
+    score: Callable[[], float] | None
+    saved: InitVar[dict[str, Any] | None]
+
+    def __post_init__(self, saved: dict[str, Any] | None) -> None:
+        if self.schedule.batch is None and _WORKERS.get():
             raise DataError(
-                f"optimizer={schedule.optimizer!r} compares values of the full objective, which"
-                " workers cannot share; use 'adam' or 'sgd', or fit on one machine"
+                f"optimizer={self.schedule.optimizer!r} compares values of the full objective,"
+                " which workers cannot share; use 'adam' or 'sgd', or fit on one machine"
             )
-        self.objective, self.batches, self.schedule, self.score = (
-            objective,
-            batches,
-            schedule,
-            score,
-        )
-        self.parameters = [p for p in objective.parameters() if p.requires_grad]
-        self.optimizer = schedule.make(self.parameters)
+        self.parameters = [p for p in self.objective.parameters() if p.requires_grad]
+        self.optimizer = self.schedule.make(self.parameters)
         self.progress = Progress()
-        self.best = deepcopy(objective.state_dict())
+        self.best = deepcopy(self.objective.state_dict())
         self._last: tuple[int, Tensor, float] | None = None  # the last evaluation of the objective
-        self._forward: nn.Module = objective
+        self._forward: nn.Module = self.objective
         if _WORKERS.get():
-            self._forward = DistributedDataParallel(objective, find_unused_parameters=True)
+            self._forward = DistributedDataParallel(self.objective, find_unused_parameters=True)
         if saved is not None:
-            objective.load_state_dict(saved["objective"])
+            self.objective.load_state_dict(saved["objective"])
             self.optimizer.load_state_dict(saved["optimizer"])
             self.best = saved["best"]
             self.progress = Progress(**saved["progress"])
-        elif score is not None:  # the first networks are the first to beat
+        elif self.score is not None:  # the first networks are the first to beat
             self._validate()
             self.progress.history.clear()
 
@@ -317,7 +310,11 @@ class _Loop:
     def _validate(self) -> float | None:
         progress = self.progress
         self._share_buffers()
-        value = None if self.score is None else _shared(self.score())
+        value = None if self.score is None else self.score()
+        if value is not None and _WORKERS.get():  # all workers decide by the score of worker 0
+            values = [value]
+            distributed.broadcast_object_list(values)
+            value = values[0]
         progress.history.append((progress.step, progress.loss, value))
         if value is not None and (progress.best_score is None or value > progress.best_score):
             progress.best_score, progress.best_step, progress.since_best = value, progress.step, 0
@@ -339,14 +336,6 @@ class _Loop:
         self.objective.eval()
         with torch.no_grad():
             self.progress.loss = float(self.objective(self.batches.at(max(self.progress.step, 1))))
-
-
-def _shared(value: float) -> float:
-    """Return the score of worker 0, so that all workers decide alike."""
-    values = [value]
-    if _WORKERS.get():
-        distributed.broadcast_object_list(values)
-    return values[0]
 
 
 class Checkpoint:
