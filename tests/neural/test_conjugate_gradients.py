@@ -86,7 +86,7 @@ def test_a_line_search_satisfies_the_strong_wolfe_conditions() -> None:
     x = torch.tensor([-1.2, 1.0], dtype=torch.float64)
     value, gradient = evaluate(x)
     slope = -_dot(gradient, gradient)
-    start = _LinePoint(0.0, value, slope, gradient)
+    start = _LinePoint(0.0, value, slope)
     accepted = _strong_wolfe(evaluate, x, -gradient, start, 1.0)
     assert accepted.value <= value + 1e-4 * accepted.length * slope
     assert abs(accepted.slope) <= 0.1 * abs(slope)

@@ -105,8 +105,13 @@ def fit_posteriors(data: TrainingSet, seed: int) -> Posteriors:
     if reason := check_posteriors(data):
         raise DataError(f"posteriors cannot be fitted: {reason}")
     check_installed("sklearn")
-    classes, targets = _targets(data)
+    member = data.one_hot()
+    used = np.flatnonzero(np.any([own.any(axis=0) for own in member.values()], axis=0))
+    classes = used
     multi_label = next(iter(data.labels.values())).ndim == 2
+    if not multi_label:
+        classes = np.unique(np.concatenate(list(data.labels_present().values())))
+        classes = classes[classes >= 0]
     # From scores to probabilities: the softmax, or the sigmoid of each score.
     squash: list[Layer] = [Softmax()]
     if multi_label:
@@ -114,7 +119,7 @@ def fit_posteriors(data: TrainingSet, seed: int) -> Posteriors:
         squash = [Tanh(0.5), Standardize(-half / 2, half)]
     result = Posteriors({}, {}, classes, multi_label, {})
     for number, (name, view) in enumerate(data.views.items()):
-        T = targets[name]
+        T = member[name][:, used].astype(np.float32)
         known = np.flatnonzero(is_known(data.labels[name]) & data.present[name])
         random = np.random.default_rng([seed, number])
         size = _sample_size(len(known), view.shape[1], T.shape[1])
@@ -134,19 +139,6 @@ def fit_posteriors(data: TrainingSet, seed: int) -> Posteriors:
             f"posteriors of {len(classes)} classes from {stack.name}, loss {loss:.3f}"
         )
     return result
-
-
-def _targets(data: TrainingSet) -> tuple[Ints, dict[str, Floats]]:
-    """Classes that occur in any modality, and zeros and ones with a column for each of them."""
-    labels = data.labels
-    if next(iter(labels.values())).ndim == 2:
-        classes = np.flatnonzero(np.any([own.any(axis=0) for own in labels.values()], axis=0))
-        member = {name: own[:, classes] for name, own in labels.items()}
-    else:
-        classes = np.unique(np.concatenate(list(labels.values())))
-        classes = classes[classes >= 0]
-        member = {name: own[:, None] == classes for name, own in labels.items()}
-    return classes, {name: own.astype(np.float32) for name, own in member.items()}
 
 
 @dataclass(frozen=True, eq=False)

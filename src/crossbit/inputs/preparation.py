@@ -40,16 +40,9 @@ class Preparation:
 
     def in_front_of(self, model: HashModel) -> HashModel:
         """Return a model of prepared features as a model of raw rows."""
-        return replace(
-            model,
-            encoders={
-                name: [*self.layers[name], *layers] for name, layers in model.encoders.items()
-            },
-            n_inputs={
-                name: len(self.layers[name]) + model.n_inputs.get(name, 0)
-                for name in model.encoders
-            },
-        )
+        encoders = {name: [*self.layers[name], *own] for name, own in model.encoders.items()}
+        n_inputs = {name: len(self.layers[name]) + n for name, n in model.n_inputs.items()}
+        return replace(model, encoders=encoders, n_inputs=n_inputs)
 
 
 def prepare(
@@ -80,7 +73,12 @@ def prepare(
         )
     prepared = Preparation(data, {name: [] for name in data.views}, {})
     if by_classes := [name for name in data.views if inputs[name] == "posteriors"]:
-        prepared = prepare_posteriors(data, fit_posteriors(_only(data, by_classes), seed))
+        part = replace(
+            data,
+            views={name: data.views[name] for name in by_classes},
+            labels={name: own for name, own in data.labels.items() if name in by_classes},
+        )
+        prepared = prepare_posteriors(data, fit_posteriors(part, seed))
     views: dict[str, Any] = dict(prepared.data.views)
     layers = dict(prepared.layers)
     summary = dict(prepared.summary)
@@ -124,16 +122,6 @@ def _choose_by_labels(
     member = labels if labels.ndim == 2 else labels[:, None] == np.unique(labels)
     X = np.asarray(view[known], np.float32)
     return choose_steps(X, member.astype(np.float32), seed=seed).best
-
-
-def _only(data: TrainingSet, names: Sequence[str]) -> TrainingSet:
-    """Return some of the modalities."""
-    return replace(
-        data,
-        views={name: data.views[name] for name in names},
-        present={name: data.present[name] for name in names},
-        labels={name: data.labels[name] for name in names if name in data.labels},
-    )
 
 
 def prepare_posteriors(data: TrainingSet, posteriors: Posteriors) -> Preparation:

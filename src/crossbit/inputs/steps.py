@@ -1,7 +1,7 @@
 """Fixed preparation steps: layers fitted on training rows and stored in the model."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,22 +25,6 @@ _LANDMARKS = 600
 _BANDWIDTH_SAMPLE = 500  # rows used to estimate the RBF bandwidth
 _RIDGE = 1e-3  # of whitening, relative to the mean variance
 
-KNOWN = {
-    "none": "unchanged",
-    "unit": "rows scaled to unit Euclidean length",
-    "l1": "rows scaled to absolute values that sum to 1",
-    "sqrt": "signed square roots, for histograms",
-    "standardize": "columns with mean 0 and standard deviation 1",
-    "center": "columns with mean 0, all divided by one common scale",
-    "whiten": "uncorrelated columns with mean 0 and variance 1",
-    "tags": "0, 1 become −1, 1",
-    "rbf": "RBF features: rbf, rbf(landmarks) or rbf(landmarks, scale)",
-}
-"""Steps of `fit_steps`; several are joined by ``+``, such as ``"sqrt+standardize"``."""
-
-
-_FIXED: dict[str, Layer] = {"unit": Normalize(2), "l1": Normalize(1), "sqrt": Power(0.5)}
-
 
 def fit_steps(steps: str, X: NDArray[np.floating], random: np.random.Generator) -> list[Layer]:
     """Fit the layers of a string such as ``"sqrt+standardize+rbf"`` on training rows.
@@ -56,7 +40,9 @@ def fit_steps(steps: str, X: NDArray[np.floating], random: np.random.Generator) 
         X = X[np.sort(random.choice(len(X), _SAMPLE, replace=False))]
     rows: Rows = np.asarray(X, np.float32)
     for name, arguments in parsed:
-        for layer in _fit_step(name, arguments, rows, random):
+        if name != "none":
+            is_rbf = name == "rbf"
+            layer = _fit_rbf(rows, random, *arguments[:2]) if is_rbf else _FITS[name](rows)
             layers.append(layer)
             rows = layer(rows)
     return layers
@@ -75,27 +61,15 @@ def _parse(step: str, steps: str) -> tuple[str, list[float]]:
         ) from None
 
 
-def _fit_step(
-    name: str, arguments: Sequence[float], X: Rows, random: np.random.Generator
-) -> list[Layer]:
-    if name in _FIXED:
-        return [_FIXED[name]]
-    match name:
-        case "standardize":
-            return [Standardize.fit(X)]
-        case "center":
-            mean = Standardize.fit(X).mean
-            common = np.sqrt(np.square(X - mean).mean())
-            return [Standardize(mean, np.full(X.shape[1], max(float(common), 1e-12)))]
-        case "whiten":
-            return [_fit_whitening(X)]
-        case "tags":
-            half = np.full(X.shape[1], 0.5)
-            return [Standardize(half, half)]
-        case "rbf":
-            landmarks, scale = [*arguments, *(_LANDMARKS, 1.0)[len(arguments) :]][:2]
-            return [_fit_rbf(X, int(landmarks), scale, random)]
-    return []
+def _fit_center(X: Rows) -> Standardize:
+    mean = Standardize.fit(X).mean
+    common = np.sqrt(np.square(X - mean).mean())
+    return Standardize(mean, np.full(X.shape[1], max(float(common), 1e-12)))
+
+
+def _fit_tags(X: Rows) -> Standardize:
+    half = np.full(X.shape[1], 0.5)
+    return Standardize(half, half)
 
 
 def _fit_whitening(X: Rows) -> Affine:
@@ -110,12 +84,27 @@ def _fit_whitening(X: Rows) -> Affine:
     return Affine(W, -mean @ W)
 
 
-def _fit_rbf(X: Rows, landmarks: int, scale: float, random: np.random.Generator) -> RBF:
+def _fit_rbf(
+    X: Rows, random: np.random.Generator, landmarks: float = _LANDMARKS, scale: float = 1.0
+) -> RBF:
     r"""Draw landmarks from the rows; $\gamma$ is ``scale`` / median squared distance to them."""
-    chosen = X[random.permutation(len(X))[:landmarks]]
+    chosen = X[random.permutation(len(X))[: int(landmarks)]]
     sample = X[random.permutation(len(X))[:_BANDWIDTH_SAMPLE]].astype(np.float64)
     median = float(np.median(squared_distances(sample, chosen.astype(np.float64))))
     return RBF(chosen, scale / max(median, 1e-12))
+
+
+_FITS: dict[str, Callable[[Rows], Layer]] = {
+    "unit": lambda _: Normalize(2),  # rows scaled to unit Euclidean length
+    "l1": lambda _: Normalize(1),  # rows scaled to absolute values that sum to 1
+    "sqrt": lambda _: Power(0.5),  # signed square roots, for histograms
+    "standardize": Standardize.fit,  # columns with mean 0 and standard deviation 1
+    "center": _fit_center,  # columns with mean 0, all divided by one common scale
+    "whiten": _fit_whitening,  # uncorrelated columns with mean 0 and variance 1
+    "tags": _fit_tags,  # 0, 1 become −1, 1
+}
+KNOWN = ("none", *_FITS, "rbf")
+"""Steps of `fit_steps`; several are joined by ``+``, such as ``"sqrt+standardize"``."""
 
 
 def squared_distances(A: NDArray[Any], B: NDArray[Any]) -> NDArray[Any]:

@@ -59,8 +59,10 @@ def too_few_labels(data: TrainingSet) -> bool:
     """Whether aligned rows say more than their labels, because too few rows have one.
 
     Ten labels say less than a thousand items, each seen in two views; unless they spread to the
-    same classes in every view.
+    same classes in every view, by Cohen's kappa.
     """
+    from sklearn.metrics import cohen_kappa_score
+
     if not data.aligned or len(data.views) < 2 or not data.labels or data.pairs:
         return False
     labels = next(iter(data.labels.values()))
@@ -72,20 +74,16 @@ def too_few_labels(data: TrainingSet) -> bool:
         return False
     if labels.ndim == 2 or n_classes < 2 or any(view.ndim != 2 for view in data.views.values()):
         return True
-    known_rows, rows = _rows_to_spread(data, labels, seed=0)
-    return not len(rows) or _agreement(data, labels, known_rows, rows) < _MIN_AGREEMENT
-
-
-def _agreement(data: TrainingSet, labels: Ints, known: Ints, rows: Ints) -> float:
-    """Return how often classes that spread in each view alone agree, Cohen's kappa."""
-    from sklearn.metrics import cohen_kappa_score
-
+    known, rows = _rows_to_spread(data, labels, seed=0)
+    if not len(rows):
+        return True
     member = _member(labels, known)
     spread = [
         _spread_and_hold_out(_scaled(view[rows]), member)[0].argmax(axis=1)
         for view in data.views.values()
     ]
-    return float(np.mean([cohen_kappa_score(*pair) for pair in combinations(spread, 2)]))
+    kappas = [cohen_kappa_score(*pair) for pair in combinations(spread, 2)]
+    return bool(np.mean(kappas) < _MIN_AGREEMENT)
 
 
 def can_fill(data: TrainingSet) -> bool:
@@ -275,9 +273,8 @@ def _stacked(posteriors: Posteriors, rows: Ints) -> Matrix:
     return np.stack([P[rows] for P in posteriors.rows.values()]).astype(np.float64)
 
 
-def _noises(n_classes: int) -> list[float]:
-    noises: list[float] = np.linspace(0, _MAX_NOISE * (1 - 1 / n_classes), _NOISES).tolist()
-    return noises
+def _noises(n_classes: int) -> Matrix:
+    return np.linspace(0, _MAX_NOISE * (1 - 1 / n_classes), _NOISES)
 
 
 def _log_likelihood(q: Matrix, column: Ints, noise: float) -> Matrix:

@@ -57,7 +57,7 @@ class ConjugateGradients(torch.optim.Optimizer):
         value, gradient = evaluate(x)
         state = self.state[parameters[0]]
         for direction, first in self._directions(gradient, state):
-            start = _LinePoint(0.0, value, _dot(gradient, direction), gradient)
+            start = _LinePoint(0.0, value, _dot(gradient, direction))
             trial = _strong_wolfe(evaluate, x, direction, start, first)
             if trial is not start:
                 state["previous"], state["direction"] = gradient, direction
@@ -88,12 +88,11 @@ class ConjugateGradients(torch.optim.Optimizer):
 
 @dataclass(frozen=True)
 class _LinePoint:
-    """A point on the search line: step length, value, slope along the line and gradient."""
+    """A point on the search line: step length, value and slope along the line."""
 
     length: float
     value: float
     slope: float
-    gradient: Tensor
 
 
 def _strong_wolfe(
@@ -123,7 +122,7 @@ def _strong_wolfe(
     for _ in range(_MAX_EVALUATIONS):
         length = _next_length(low, high, first)
         value, gradient = evaluate(x + length * direction)
-        trial = _LinePoint(length, value, _dot(gradient, direction), gradient)
+        trial = _LinePoint(length, value, _dot(gradient, direction))
         if trial.value < best.value:
             best = trial
         bound = start.value + _SUFFICIENT_DECREASE * length * start.slope + rounding

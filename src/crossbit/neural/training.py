@@ -69,11 +69,7 @@ def find_device(name: str) -> torch.device:
     Raises:
         DataError: The device is not available.
     """
-    available = {
-        "cuda": torch.cuda.is_available(),
-        "mps": torch.backends.mps.is_available(),
-        "cpu": True,
-    }
+    available = {"cuda": torch.cuda.is_available(), "mps": torch.mps.is_available(), "cpu": True}
     if name == "auto":
         name = next(device for device, usable in available.items() if usable)
     if not available[name]:
