@@ -189,7 +189,7 @@ def test_large_files_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "soundfile", None)
-    with pytest.raises(MissingExtraError, match=r"'soundfile' is not installed.*audio"):
+    with pytest.raises(MissingExtraError, match=r"'soundfile' is not installed.*media"):
         decode(encoded_clip(NOISE))
 
 

@@ -223,5 +223,5 @@ def test_degenerate_triangles_are_reported() -> None:
 
 def test_a_missing_library_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "robust_laplacian", None)
-    with pytest.raises(MissingExtraError, match=r"\[shape\]'"):
+    with pytest.raises(MissingExtraError, match=r"\[media\]'"):
         compute_spectrum(sphere(1))

@@ -67,7 +67,7 @@ def test_a_flat_faiss_index_uses_row_numbers_as_ids() -> None:
 
 def test_the_error_says_how_to_install_faiss(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "faiss", None)
-    with pytest.raises(MissingExtraError, match="'faiss' is not installed"):
+    with pytest.raises(MissingExtraError, match="'faiss-cpu' is not installed"):
         HammingIndex(8).to_faiss()
 
 

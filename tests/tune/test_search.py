@@ -166,7 +166,7 @@ def test_without_optuna_the_message_says_how_to_install_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(MissingExtraError, match=r"\[tune\]'"):
+    with pytest.raises(MissingExtraError, match=r"\[train\]'"):
         search("ccaitq", data, trials=1)
 
 

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -80,49 +80,37 @@ def extract(
     """
     check_integer(workers, "the number of workers", least=1)
     row_cache = None if cache is None else _RowCache(cache, extractor)
-    keys = [None if row_cache is None else _content_key(raw) for raw in inputs]
-    outcomes: list[_Outcome | None] = [
-        None if row_cache is None else row_cache.get(key) for key in keys
-    ]
-    # Equal inputs, such as a clip that several items share, are extracted once.
-    first = {key: i for i, key in reversed(list(enumerate(keys))) if key is not None}
-    missing = [
-        i for i, key in enumerate(keys) if outcomes[i] is None and first.get(key or b"", i) == i
-    ]
-    is_missing = set(missing)
-    repeated = [i for i, each in enumerate(outcomes) if each is None and i not in is_missing]
-    blocks = list(batches(missing, extractor.batch_size))
+    # Inputs by their content: equal ones, such as a clip that several items share, are extracted
+    # once. Without a cache nothing is read in advance, and every input counts as another.
+    keys = [i if row_cache is None else _content_key(raw) or i for i, raw in enumerate(inputs)]
+    outcomes: dict[bytes | int, _Outcome] = {} if row_cache is None else row_cache.find(keys)
+    missing: dict[bytes | int, RawInput] = {}
+    for key, raw in zip(keys, inputs, strict=True):
+        if key not in outcomes:
+            missing.setdefault(key, raw)
     done = len(inputs) - len(missing)  # in the cache, or equal to another input
+    blocks = list(batches(missing.items(), extractor.batch_size))
+    raw_blocks = [[raw for _, raw in block] for block in blocks]
     title = f"extracting {len(inputs):,} inputs ({done:,} in the cache)"
     with (
         log_progress(title, _LOG, on_step, verbose=verbose) as report,
-        _outcomes(
-            extractor, [[inputs[i] for i in block] for block in blocks], workers
-        ) as block_outcomes,
+        _outcomes(extractor, raw_blocks, workers) as block_outcomes,
     ):
         if report is not None:
             report(Step(done, len(inputs)))
         for block, results in zip(blocks, block_outcomes, strict=True):
-            for i, outcome in zip(block, results, strict=True):
-                outcomes[i] = outcome
+            found = {key: outcome for (key, _), outcome in zip(block, results, strict=True)}
+            outcomes |= found
             if row_cache is not None:
-                row_cache.add(
-                    {
-                        keys[i]: outcome
-                        for i, outcome in zip(block, results, strict=True)
-                        if isinstance(outcome, np.ndarray)
-                    }
-                )
+                row_cache.add(found)
             done += len(block)
             if report is not None:
                 report(Step(done, len(inputs)))
-    for i in repeated:
-        outcomes[i] = outcomes[first[keys[i] or b""]]
-    return _gather(extractor, inputs, outcomes)
+    return _gather(extractor, inputs, [outcomes[key] for key in keys])
 
 
 def _gather(
-    extractor: Extractor, inputs: Sequence[RawInput], outcomes: Sequence[_Outcome | None]
+    extractor: Extractor, inputs: Sequence[RawInput], outcomes: Sequence[_Outcome]
 ) -> Extraction:
     positions = [i for i, outcome in enumerate(outcomes) if isinstance(outcome, np.ndarray)]
     rows = [outcome for outcome in outcomes if isinstance(outcome, np.ndarray)]
@@ -190,7 +178,7 @@ class _RowCache:
     def __init__(self, path: str | PathLike[str], extractor: Extractor) -> None:
         self._folder = Path(path) / _fingerprint(extractor.recipe())[:16]
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._rows: dict[bytes, Rows] = {}
+        self._rows: dict[bytes | int, Rows] = {}
         for file in sorted(self._folder.glob("*.rows")):
             try:
                 arrays = ArrayFile.read(file, _FORMAT).arrays
@@ -201,16 +189,20 @@ class _RowCache:
             except (CrossbitError, KeyError, ValueError):
                 file.unlink(missing_ok=True)
 
-    def get(self, key: bytes | None) -> Rows | None:
-        """Return the row of a key."""
-        return None if key is None else self._rows.get(key)
+    def find(self, keys: Iterable[bytes | int]) -> dict[bytes | int, _Outcome]:
+        """Return the rows of those keys that have one."""
+        return {key: self._rows[key] for key in keys if key in self._rows}
 
-    def add(self, rows: Mapping[bytes | None, Rows]) -> None:
-        """Store rows, except those without a key."""
-        keyed = {key: row for key, row in rows.items() if key is not None}
-        if keyed:
-            keys: NDArray[Any] = np.frombuffer(b"".join(keyed), np.uint8).reshape(len(keyed), -1)
-            arrays = {"keys": keys, "rows": np.stack(list(keyed.values()))}
+    def add(self, outcomes: Mapping[bytes | int, _Outcome]) -> None:
+        """Store the rows of contents; inputs without a content have a number instead of a key."""
+        rows = {
+            key: outcome
+            for key, outcome in outcomes.items()
+            if isinstance(key, bytes) and isinstance(outcome, np.ndarray)
+        }
+        if rows:
+            keys: NDArray[Any] = np.frombuffer(b"".join(rows), np.uint8).reshape(len(rows), -1)
+            arrays = {"keys": keys, "rows": np.stack(list(rows.values()))}
             ArrayFile.write(self._folder / f"{uuid4().hex}.rows", _FORMAT, {}, arrays)
 
 

@@ -1,7 +1,7 @@
 """Features of pretrained ONNX networks: any image, audio or sentence encoder."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -27,7 +27,34 @@ _AUDIO_INPUTS = ("samples", "log-mel")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ImageNetwork(Extractor, kind="image-network"):
+class _Network(Extractor):
+    """Base class of extractors that run a network.
+
+    Args:
+        network: Content of the ONNX file.
+    """
+
+    network: bytes
+
+    @cached_property
+    def _onnx(self) -> Onnx:
+        return Onnx(self.network)
+
+    @classmethod
+    def _from_files(cls, settings: Path, **files: Path) -> Self:
+        """Read fields from files, and the others from a JSON file if there is one."""
+        contents = {name: _read_bytes(path) for name, path in files.items()}
+        values = read_json(settings) if settings.is_file() else {}
+        names = [f.name for f in fields(cls) if f.name not in contents]
+        if not isinstance(values, dict):
+            raise DataError(f"{settings}: expected a JSON object with some of {names}")
+        for name in values:
+            check_known(name, names, f"field in {settings}")
+        return cls(**contents, **values)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ImageNetwork(_Network, kind="image-network"):
     r"""Image features of an ONNX network: its first output, flattened.
 
     The input is an array of ``size`` × ``size`` pixels with values $(v - \mu) / \sigma$, where $v$
@@ -47,7 +74,6 @@ class ImageNetwork(Extractor, kind="image-network"):
     accepts = "image"
     accepts_uploads = True
 
-    network: bytes
     size: int = 224
     fit: str = "squash"
     mean: Sequence[float] = field(default_factory=lambda: [127.0, 127.0, 127.0])
@@ -81,10 +107,7 @@ class ImageNetwork(Extractor, kind="image-network"):
             path: The ONNX file, such as ``net.onnx``. ``net.json`` holds fields of this class, such
                 as ``{"size": 256, "fit": "crop"}``.
         """
-        path = Path(path)
-        names = ("size", "fit", "mean", "deviation", "layout", "order")
-        settings = _read_settings(path.with_suffix(".json"), names)
-        return cls(network=_read_bytes(path), **settings)
+        return cls._from_files(Path(path).with_suffix(".json"), network=Path(path))
 
     @cached_property
     def width(self) -> int:
@@ -115,13 +138,9 @@ class ImageNetwork(Extractor, kind="image-network"):
         row: Rows = self._onnx(np.ascontiguousarray(values[None]))[0]
         return row
 
-    @cached_property
-    def _onnx(self) -> Onnx:
-        return Onnx(self.network)
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class AudioNetwork(Extractor, kind="audio-network"):
+class AudioNetwork(_Network, kind="audio-network"):
     """Audio features of an ONNX network: its first output, averaged over time if it has an axis.
 
     The network takes samples of shape (1, n), or (n,) if its input has one axis; or a log-mel
@@ -141,7 +160,6 @@ class AudioNetwork(Extractor, kind="audio-network"):
     accepts = "audio"
     accepts_uploads = True
 
-    network: bytes
     rate: int = 16_000
     seconds: float = 10.0
     fixed: bool = False
@@ -161,10 +179,7 @@ class AudioNetwork(Extractor, kind="audio-network"):
             path: The ONNX file, such as ``net.onnx``. ``net.json`` holds fields of this class, such
                 as ``{"rate": 32000, "input": "log-mel"}``.
         """
-        path = Path(path)
-        names = ("rate", "seconds", "fixed", "input", "bands")
-        settings = _read_settings(path.with_suffix(".json"), names)
-        return cls(network=_read_bytes(path), **settings)
+        return cls._from_files(Path(path).with_suffix(".json"), network=Path(path))
 
     @cached_property
     def width(self) -> int:
@@ -196,13 +211,9 @@ class AudioNetwork(Extractor, kind="audio-network"):
             row = row.mean(axis=0)
         return np.atleast_1d(row)
 
-    @cached_property
-    def _onnx(self) -> Onnx:
-        return Onnx(self.network)
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class SentenceNetwork(Extractor, kind="sentence-network"):
+class SentenceNetwork(_Network, kind="sentence-network"):
     r"""Text features of an ONNX network of tokens.
 
     The network's inputs are recognized by name: one that contains ``mask`` gets ones, one that
@@ -220,7 +231,6 @@ class SentenceNetwork(Extractor, kind="sentence-network"):
     accepts = "text"
     batch_size = 256
 
-    network: bytes
     tokenizer: bytes
     most: int = 128
     pool: str = "mean"
@@ -239,11 +249,12 @@ class SentenceNetwork(Extractor, kind="sentence-network"):
             path: Folder with an ONNX export of a sentence encoder. ``settings.json`` holds fields
                 of this class.
         """
-        path = Path(path)
-        settings = _read_settings(path / "settings.json", ("most", "pool", "unit"))
-        network = _read_bytes(path / "model.onnx")
-        tokenizer = _read_bytes(path / "tokenizer.json")
-        return cls(network=network, tokenizer=tokenizer, **settings)
+        folder = Path(path)
+        return cls._from_files(
+            folder / "settings.json",
+            network=folder / "model.onnx",
+            tokenizer=folder / "tokenizer.json",
+        )
 
     @cached_property
     def width(self) -> int:
@@ -262,24 +273,19 @@ class SentenceNetwork(Extractor, kind="sentence-network"):
 
         Texts are not padded, so a row does not depend on the length of the others.
         """
-        outcomes: list[Rows | DataError] = []
-        by_length: dict[int, list[int]] = {}
-        tokens: list[list[int]] = []
+        outcomes: dict[int, Rows | DataError] = {}
+        by_length: dict[int, dict[int, list[int]]] = {}
         for position, raw in enumerate(inputs):
-            if not isinstance(raw, str) or not raw.strip():
-                outcomes.append(DataError("expected a text that is not empty"))
-                tokens.append([])
-                continue
-            outcomes.append(np.empty(0, np.float32))
-            tokens.append(self._tokenizer.encode(raw).ids)
-            by_length.setdefault(len(tokens[-1]), []).append(position)
-        for positions in by_length.values():
+            if isinstance(raw, str) and raw.strip():
+                tokens = self._tokenizer.encode(raw).ids
+                by_length.setdefault(len(tokens), {})[position] = tokens
+            else:
+                outcomes[position] = DataError("expected a text that is not empty")
+        for texts in by_length.values():
             # onnxruntime averages a batch of one in another order: a lone text is run twice.
-            same_length = [tokens[position] for position in positions] * (1 + (len(positions) == 1))
-            rows = self._run(np.array(same_length, np.int64))
-            for position, row in zip(positions, rows, strict=False):
-                outcomes[position] = row
-        return outcomes
+            rows = self._run(np.array([*texts.values()] * (1 + (len(texts) == 1)), np.int64))
+            outcomes |= zip(texts, rows, strict=False)
+        return [outcomes[position] for position in range(len(inputs))]
 
     def _run(self, tokens: NDArray[np.int64]) -> Rows:
         """Rows of texts of equal length, shape (texts, width)."""
@@ -296,10 +302,6 @@ class SentenceNetwork(Extractor, kind="sentence-network"):
     def terms(self, raw: RawInput) -> list[str]:
         """Return the words of a text."""
         return words(raw) if isinstance(raw, str) else []
-
-    @cached_property
-    def _onnx(self) -> Onnx:
-        return Onnx(self.network)
 
     @cached_property
     def _tokenizer(self) -> Any:  # noqa: ANN401 - tokenizers has no type hints
@@ -320,16 +322,6 @@ def _network_input(name: str, tokens: NDArray[np.int64]) -> NDArray[np.int64]:
     if "mask" in name:
         return np.ones_like(tokens)
     return np.zeros_like(tokens) if "type" in name else tokens
-
-
-def _read_settings(path: Path, names: Sequence[str]) -> dict[str, Any]:
-    """Fields of an extractor from a JSON file; empty if the file does not exist."""
-    settings = read_json(path) if path.is_file() else {}
-    if not isinstance(settings, dict):
-        raise DataError(f"{path}: expected a JSON object with some of {list(names)}")
-    for name in settings:
-        check_known(name, names, f"field in {path}")
-    return settings
 
 
 def _read_bytes(path: Path) -> bytes:

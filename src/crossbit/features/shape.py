@@ -9,8 +9,6 @@ from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from itertools import islice
-from os import PathLike
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -18,6 +16,7 @@ from numpy.typing import NDArray
 
 from crossbit._validation import check_integer, check_matrix
 from crossbit.errors import DataError, MissingExtraError
+from crossbit.features._content import read_content
 from crossbit.features.extractor import Extractor, RawInput, Rows
 from crossbit.features.kmeans import k_means, nearest
 
@@ -145,25 +144,13 @@ class Mesh:
 
 def _read(raw: RawInput) -> bytes:
     """Content of a mesh file, decompressed, within the size limit."""
-    if isinstance(raw, str | PathLike):
-        try:
-            with open(Path(raw), "rb") as file:
-                content = file.read(_MAX_BYTES + 1)
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise DataError(f"cannot be read ({reason})") from error
-    elif isinstance(raw, bytes):
-        content = raw
-    else:
-        raise DataError(f"expected the path or the bytes of a mesh, got {type(raw).__name__}")
+    content = read_content(raw, "a mesh", _MAX_BYTES)
     if content.startswith(_GZIP):
         try:
             content = gzip.GzipFile(fileobj=io.BytesIO(content)).read(_MAX_BYTES + 1)
         except (OSError, EOFError, zlib.error) as error:
             raise DataError(f"a corrupted gzip file ({error})") from error
-    if len(content) > _MAX_BYTES:
-        raise DataError(f"a mesh of more than {_MAX_BYTES // 10**6} MB; simplify it first")
-    return content
+    return read_content(content, "a mesh", _MAX_BYTES)
 
 
 def _parse(content: bytes) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -6,7 +6,7 @@ with or without a header.
 
 import io
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any, Self
 
@@ -143,16 +143,10 @@ class RandomConvolutions(Extractor, kind="signal-convolutions"):
     def __post_init__(self) -> None:
         """Check that the arrays fit together."""
         check_integer(self.length, "length", least=1)
-        channels = len(self.mean)
-        dilations = len(self.thresholds)
-        if (
-            self.mean.shape != (channels,)
-            or self.deviation.shape != (channels,)
-            or self.subsets.shape != (dilations, len(_KERNELS), channels)
-            or self.thresholds.ndim != 3
-            or self.thresholds.shape[1] != len(_KERNELS)
-            or not channels * dilations
-        ):
+        dilations, kernels, channels = self.subsets.shape if self.subsets.ndim == 3 else (0, 0, 0)
+        expected = [(channels,), (channels,), (dilations, len(_KERNELS))]
+        shapes = [self.mean.shape, self.deviation.shape, self.thresholds.shape[:2]]
+        if shapes != expected or kernels != len(_KERNELS) or self.thresholds.ndim != 3:
             raise DataError(
                 "expected mean and deviation (channels,), subsets (dilations, 84, channels) and"
                 f" thresholds (dilations, 84, quantiles); got {self.mean.shape},"
@@ -197,13 +191,7 @@ class RandomConvolutions(Extractor, kind="signal-convolutions"):
         outputs = np.stack([draft._convolve(values) for values in chosen])
         levels = (np.arange(quantiles) + random.random(quantiles)) / quantiles
         thresholds = np.quantile(outputs, levels, axis=(0, 3)).transpose(1, 2, 0)
-        return cls(
-            length=length,
-            mean=draft.mean,
-            deviation=draft.deviation,
-            subsets=subsets,
-            thresholds=np.ascontiguousarray(thresholds, np.float32),
-        )
+        return replace(draft, thresholds=np.ascontiguousarray(thresholds, np.float32))
 
     @property
     def width(self) -> int:
