@@ -40,7 +40,7 @@ def test_a_folder_of_clips_becomes_rows_with_names(
     assert run(clips, "--out", out) == 0
     paths = [clips / name for name in ("a.wav", "b.WAV", "more/c.wav")]
     np.testing.assert_array_equal(np.load(out), Mfcc().extract(paths))
-    assert (tmp_path / "rows.txt").read_text().splitlines() == list(map(str, paths))
+    assert (tmp_path / "rows.ids.txt").read_text().splitlines() == list(map(str, paths))
     printed = " ".join(capsys.readouterr().err.split())
     assert "broken.wav: corrupted audio" in printed
     assert "3 rows of 256 numbers (mfcc)" in printed
@@ -71,7 +71,25 @@ def test_images_signals_vectors_and_texts(tmp_path: Path) -> None:
     arguments = ["--kind", "text", "--features", "tfidf"]
     assert run(tmp_path / "texts.txt", "-o", tmp_path / "t.npy", *arguments) == 0
     assert np.load(tmp_path / "t.npy").shape == (2, 3)
-    assert (tmp_path / "t.txt").read_text() == f"{tmp_path}/texts.txt:1\n{tmp_path}/texts.txt:3\n"
+    assert (
+        tmp_path / "t.ids.txt"
+    ).read_text() == f"{tmp_path}/texts.txt:1\n{tmp_path}/texts.txt:3\n"
+
+
+def test_inputs_are_never_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = tmp_path / "titles.txt"
+    texts.write_text("red shoe\nblue hat\n")
+    options = ["--kind", "text", "--features", "tfidf", "--replace"]
+    assert run(texts, "-o", tmp_path / "titles.npy", *options) == 0
+    assert texts.read_text() == "red shoe\nblue hat\n"
+    series = tmp_path / "series.npy"
+    series.write_bytes(npy(RANDOM.normal(size=(20, 2))))
+    before = series.read_bytes()
+    same = tmp_path / "." / "series.npy"
+    options = ["--kind", "signal", "--features", "statistics", "--replace"]
+    assert run(series, "-o", same, *options) == 1
+    assert "is one of the inputs" in capsys.readouterr().err
+    assert series.read_bytes() == before
 
 
 def test_the_extractor_of_a_model_is_used(

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -133,10 +132,9 @@ class ItemReader:
             return f"{self.ids_file}, line {number + 1}"
         return self.place(number)
 
-    def batches(self, size: int, start: int = 0) -> Iterator[ItemBatch]:
-        """Read items from the item ``start`` on, in batches of ``size``."""
-        records = islice(enumerate(self.table.records()), start, None)
-        return (self._batch(block) for block in batches(records, size))
+    def batches(self, size: int) -> Iterator[ItemBatch]:
+        """Read items in batches of ``size``."""
+        return (self._batch(block) for block in batches(enumerate(self.table.records()), size))
 
     def numbered_ids(self) -> Iterator[tuple[int, Id]]:
         """Yield the place and the id of every item.

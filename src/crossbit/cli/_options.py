@@ -90,8 +90,13 @@ RayAddress = Annotated[
 ]
 
 
-def check_output(path: Path, *, replace: bool) -> None:
-    """Refuse an output that exists, before the work begins, unless it may be replaced."""
+def check_output(path: Path, *, replace: bool, inputs: Iterable[Path] = ()) -> None:
+    """Refuse an output that exists, before the work begins, unless it may be replaced.
+
+    One of the inputs is never replaced.
+    """
+    if path.resolve() in {each.resolve() for each in inputs}:
+        raise DataError(f"{path}: is one of the inputs; choose another path")
     is_empty = path.is_dir() and not any(path.iterdir())
     if not replace and path.exists() and not is_empty:
         raise DataError(f"{path}: exists already; choose another path, or add --replace")

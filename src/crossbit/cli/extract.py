@@ -81,9 +81,9 @@ def _extract(
 ) -> None:
     """Extract feature rows from files of any kind.
 
-    Writes one row per usable input, and their names to a text file beside it, one per line, which
-    'crossbit add --ids-file' takes as ids. Extractors with a vocabulary learn it from the inputs;
-    to extract new inputs in the same way, use those of a model: --model and --modality.
+    Writes one row per usable input, and their names to a file .ids.txt beside it, one per line,
+    which 'crossbit add --ids-file' takes as ids. Extractors with a vocabulary learn it from the
+    inputs; to extract new inputs in the same way, use those of a model: --model and --modality.
 
     For example:
 
@@ -94,9 +94,9 @@ def _extract(
     """
     if out.suffix != ".npy":
         raise DataError(f"--out must name a .npy file, got {out}")
-    names_file = out.with_suffix(".txt")
+    names_file = out.with_suffix(".ids.txt")
     for path in (out, names_file):
-        check_output(path, replace=replace)
+        check_output(path, replace=replace, inputs=inputs)
     folder = cache or cache_folder()
     recipe: Extractor | None = None
     if model is not None:
