@@ -1,7 +1,7 @@
 """Take the screenshots of the documentation from a collection of emojis, such as that of the demo.
 
 Run ``make demo ARGS=--no-serve`` first, then
-``python scripts/screenshots.py demo/histograms-128-0 docs/screenshots``.
+``python scripts/screenshots.py demo/histograms docs/screenshots``.
 """
 
 import shutil

@@ -116,7 +116,7 @@ def test_there_are_few_commands_and_parameters() -> None:
         *(f"collection {verb}" for verb in ("create", "stats", "check", "compact", "index")),
         *(f"collection {verb}" for verb in ("upgrade", "extend", "copy", "export", "import")),
     }
-    assert sum(len(command.params) for command in TREE.values()) <= 200
+    assert sum(len(command.params) for command in TREE.values()) <= 170
 
 
 @pytest.mark.parametrize("name", TREE)

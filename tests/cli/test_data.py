@@ -99,10 +99,11 @@ def test_info_counts_absent_rows_and_classes_that_occur(
             "--modality names 'image' more than once",
         ),
         (["--seed", -1], "synthetic data: seed must be an integer of at least 0, got -1"),
-        (["--noise", "inf"], "synthetic data: noise must be finite and at least 0, got inf"),
+        (["--set", "speed=1"], "unknown field 'speed'; known: ['classes', 'labels_per_row'"),
+        (["--set", "noise=inf"], "synthetic data: noise must be finite and at least 0, got inf"),
         (
-            ["--classes", 2, "--labels-per-row", 3],
-            "labels_per_row must be between 1 and 2, the number of classes, got 3.0",
+            ["--set", "classes=2", "--set", "labels_per_row=3"],
+            "labels_per_row must be between 1 and 2, the number of classes, got 3",
         ),
     ],
 )

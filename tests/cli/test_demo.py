@@ -1,6 +1,7 @@
 """The demo on a few of its emojis, and without its packages."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,13 +14,20 @@ EMOJIS = demo._load_emojis()
 
 
 def run(folder: Path, *arguments: str) -> int:
-    return main(["demo", "--out", str(folder), "--no-serve", "--bits", "32", *arguments])
+    return main(["demo", "--out", str(folder), "--no-serve", *arguments])
 
 
 def fewer_emojis() -> list[demo._Emoji]:
     """Cats, hearts, moons and flags: similar enough to be learned from a few."""
     chosen = [emoji for emoji in EMOJIS if {"cat", "heart", "moon"} & set(emoji.tags)]
     return chosen + [emoji for emoji in EMOJIS if emoji.category == "Flags"][:60]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _short_codes() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(demo, "_BITS", 32)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +77,7 @@ def test_unknown_words_are_reported(folder: Path, capsys: pytest.CaptureFixture[
 def test_a_terminal_gets_images(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = demo._draw_blocks(folder / "pictures" / "1F408.png")
     assert text.plain == "\n".join(["▀" * 18] * 9)
-    with Collection.open(folder / "histograms-32-0") as collection, capsys.disabled():
+    with Collection.open(folder / "histograms") as collection, capsys.disabled():
         (results,) = collection.search("text", ["cat"], 2)
     with console.out.capture() as captured:
         console.out._force_terminal = True

@@ -150,7 +150,7 @@ def test_unusable_and_unknown_inputs_are_reported(
 
 
 def test_extractors_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["extract", "--list"]) == 0
+    assert main(["extract", "--help"]) == 0
     printed = capsys.readouterr().out
     for name in ("efficientnet", "minilm", "mfcc", "convolutions", "geometry", "vector"):
         assert name in printed

@@ -22,7 +22,7 @@ def run(*arguments: object) -> int:
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tune") / "toy"
-    assert run("data", "synthetic", "--out", folder, "--rows", 120, "--classes", 3) == 0
+    assert run("data", "synthetic", "--out", folder, "--rows", 120, "--set", "classes=3") == 0
     return folder
 
 

@@ -458,8 +458,8 @@ def test_the_command(gallery: Path, tmp_path: Path) -> None:
     names.write_text("red-disc-10.png\nblue-disc-10.png\n")
     command = (
         f"learn {gallery / 'pictures'} -c {gallery / 'captions.csv'} -o {tmp_path / 'out'}"
-        f" -b 16 --method ccaitq --image-features histograms --text-features tags --workers 1"
-        f" --test-names {names} --cache {tmp_path}"
+        f" -b 16 --method ccaitq --features image=histograms --features text=tags --workers 1"
+        f" --test {names}"
     )
     done = CliRunner().invoke(app, command.split())
     assert done.exit_code == 0, done.output

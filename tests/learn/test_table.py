@@ -277,8 +277,7 @@ def test_words_search_vectors_whose_encoder_is_named(tmp_path: Path) -> None:
     np.save(tmp_path / "titles.npy", encoder.extract(titles))
     name = f"text:onnx:{tmp_path / 'encoder'}"
     arguments = ["--vector", "words=titles.npy", "--labels", "color", "--bits", "16"]
-    arguments += ["--query-encoder", f"words={name}", "--out", str(tmp_path / "out")]
-    arguments += ["--cache", str(tmp_path / "cache")]
+    arguments += ["--features", f"words={name}", "--out", str(tmp_path / "out")]
     assert main(["learn", str(tmp_path / "things.jsonl"), *arguments]) == 0
     with Collection.open(tmp_path / "out") as collection:
         assert collection.accepts("words") == "text"
@@ -300,9 +299,9 @@ def test_words_search_vectors_whose_encoder_is_named(tmp_path: Path) -> None:
 
 def test_a_query_encoder_needs_a_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "things.csv").write_text("id,a0,a1\n1,2,3\n")
-    arguments = ["--vector", "a0:a1", "--query-encoder", "minilm", "--out", str(tmp_path / "out")]
+    arguments = ["--vector", "a0:a1", "--features", "minilm", "--out", str(tmp_path / "out")]
     assert main(["learn", str(tmp_path / "things.csv"), *arguments]) == 1
-    assert "expected NAME=KIND:FEATURES, such as vector=text:minilm" in capsys.readouterr().err
+    assert "NAME=KIND:FEATURES, such as vector=text:minilm" in capsys.readouterr().err
 
 
 def test_the_plan_is_shown_without_extracting(
@@ -310,7 +309,7 @@ def test_the_plan_is_shown_without_extracting(
 ) -> None:
     arguments = ["--image", "photo", "--text", "name=title", "--text", "body=notes", "--id", "sku"]
     arguments += ["--dry-run", "--out", str(tmp_path / "shop"), "--labels", "category"]
-    arguments += ["--image-features", "histograms", "--workers", "2"]
+    arguments += ["--features", "image=histograms", "--workers", "2"]
     assert main(["learn", str(things), *arguments]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "64 rows"
@@ -327,8 +326,8 @@ def test_the_plan_is_shown_without_extracting(
     ("hidden", "options", "libraries"),
     [
         ("torch tokenizers", "", "'torch', 'tokenizers'"),
-        ("cv2", "--image-features sift", "'opencv-python-headless'"),
-        ("torch", "--image-features histograms --text-features tags --method mmnn", "'torch'"),
+        ("cv2", "--features image=sift", "'opencv-python-headless'"),
+        ("torch", "--features image=histograms --features text=tags --method mmnn", "'torch'"),
     ],
 )
 def test_libraries_are_checked_before_features_are_extracted(
@@ -344,7 +343,8 @@ def test_libraries_are_checked_before_features_are_extracted(
     for module in hidden.split():
         monkeypatch.setitem(sys.modules, module, None)
     arguments = ["--image", "photo", "--text", "title", "--out", str(tmp_path / "out")]
-    arguments += ["--cache", str(tmp_path / "cache"), *options.split(), *mode]
+    arguments += [*options.split(), *mode]
+    monkeypatch.setenv("CROSSBIT_CACHE", str(tmp_path / "cache"))
     assert main(["learn", str(things), *arguments]) == 1
     message = capsys.readouterr().err
     assert all(name in message for name in libraries.split(", "))
@@ -372,7 +372,7 @@ def test_a_dry_run_refuses_what_the_run_would_refuse(
 def test_the_command_learns_from_a_table(
     things: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["--vector", "emb_0:emb_3", "--signal", "accel", "--signal-features", "statistics"]
+    arguments = ["--vector", "emb_0:emb_3", "--signal", "accel", "--features", "signal=statistics"]
     arguments += ["--labels", "category", "--id", "sku", "--bits", "32", "--workers", "1"]
     assert main(["learn", str(things), *arguments, "--out", str(tmp_path / "shop")]) == 0
     printed = capsys.readouterr()
@@ -389,7 +389,7 @@ def test_the_command_learns_from_a_table(
 def test_the_search_that_is_suggested_finds_something(
     things: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["--text", "title", "--vector", "emb_*", "--text-features", "tfidf", "--bits", "16"]
+    arguments = ["--text", "title", "--vector", "emb_*", "--features", "text=tfidf", "--bits", "16"]
     arguments += ["--method", "ccaitq", "--out", str(tmp_path / "shop"), "--workers", "1"]
     assert main(["learn", str(things), *arguments]) == 0
     printed = capsys.readouterr().err

@@ -52,7 +52,6 @@ def _encode(
     ray: RayAddress = None,
     workers: Workers = None,
     into: str | None = None,
-    column: str | None = None,
     id_column: str | None = None,
 ) -> None:
     """Encode feature rows as binary codes.
@@ -82,11 +81,12 @@ def _encode(
         check_output(out, replace=replace)
         check_output(_rows_file(out), replace=replace or not skip_absent)
     if ray is not None:
+        path, _, column = rows.partition(":")
         job = distributed.EncodingJob(
             model,
-            rows,
+            path,
             modality,
-            column,
+            column or None,
             id_column or "id",
             ray,
             workers or _RAY_WORKERS,
@@ -94,8 +94,8 @@ def _encode(
         )
         _encode_on_ray(job, out, into)
         return
-    alone = {"--workers": workers, "--column": column, "--id-column": id_column}
-    refuse("encode without --ray", {"--into": into, **alone})
+    alone = {"--into": into, "--workers": workers, "--id-column": id_column}
+    refuse("encode without --ray", alone)
     if out is None:
         raise DataError("name the file for the codes with --out FILE")
     loaded = HashModel.load(model)
@@ -166,7 +166,6 @@ def _evaluate(
     empty: Empty | None = None,
     exclude_self: Annotated[bool | None, typer.Option("--exclude-self/--include-self")] = None,
     stages: bool = False,
-    plot: Path | None = None,
     out: Path | None = None,
 ) -> None:
     """Evaluate a model on a data set, or codes of any origin: mAP, precision, recall, nDCG.
@@ -182,7 +181,7 @@ def _evaluate(
     For example:
 
       crossbit evaluate toy-model toy
-      crossbit evaluate toy-model toy --stages --plot stages.svg
+      crossbit evaluate toy-model toy --stages
       crossbit evaluate toy-model toy --at 10 --at 50 --radius 2 --out toy.json
       crossbit evaluate --codes codes.npy --labels labels.npy --at 10
       crossbit evaluate --codes B.mat:te --labels L.mat:te --base B.mat:tr --base-labels L.mat:tr
@@ -207,7 +206,6 @@ def _evaluate(
         exclude_self: Whether a query's own row is left out of its ranking; in its own modality it
             always is. Default: exclude with --codes, else include.
         stages: Also measure every stage between features and hits.
-        plot: With --stages: SVG file with a bar chart of them.
         out: JSON file for the results; codes go beside it. Default: results/…, none with --codes.
     """
     measures = metrics.standard_measures(
@@ -226,9 +224,9 @@ def _evaluate(
             measures=measures,
             include_self=not exclude_self,
         )
-        _evaluate_model(model, dataset, protocol, out, plot, stages=stages or plot is not None)
+        _evaluate_model(model, dataset, protocol, out, stages=stages)
         return
-    refuse("--codes", of_model | {"--stages": stages, "--plot": plot})
+    refuse("--codes", of_model | {"--stages": stages})
     if labels is None or (base is None) != (base_labels is None):
         raise DataError("--codes needs --labels, and --base needs --base-labels; give both")
     query_codes = _read_codes(codes, bits, sign=sign)
@@ -254,7 +252,6 @@ def _evaluate_model(
     dataset: Path,
     make_protocol: Callable[[Dataset], evaluation.Protocol],
     out: Path | None,
-    plot: Path | None,
     *,
     stages: bool,
 ) -> None:
@@ -285,8 +282,6 @@ def _evaluate_model(
     console.reports({evaluation.format_direction(pair): report for pair, report in reports})
     console.health(result.health)
     console.stages(measured)
-    if plot is not None:
-        evaluation.plot_stages(plot, measured)
     console.say(f"{protocol.summary}; definitions, bounds and codes in {path}")
     if protocol.queries == "all rows" and not {"query", "test"} & data.splits.keys():
         console.say(

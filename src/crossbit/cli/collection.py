@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import BinaryIO
 
 import typer
 
@@ -74,25 +74,20 @@ def _create(
 
 
 @commands.command("stats")
-def _stats(
-    collection: CollectionPath,
-    *,
-    as_json: Annotated[bool, typer.Option("--json")] = False,
-) -> None:
+def _stats(collection: CollectionPath) -> None:
     """Show the size of a collection, its modalities, and the health of its codes.
+
+    A file or a pipe gets all statistics as a JSON line.
 
     For example:
 
       crossbit collection stats photos
-      crossbit collection stats photos --json
-
-    Args:
-        as_json: All statistics as a JSON line.
+      crossbit collection stats photos > stats.json
     """
     with open_collection(collection) as source:
         statistics = source.stats()
-    if as_json:
-        typer.echo(json.dumps(statistics.to_dict()))
+    if not console.out.is_terminal:
+        typer.echo(console.json_line(statistics.to_dict()))
         return
     modalities = [
         (f"  {name}", f"{count:,} codes{_health(statistics, name)}")

@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
+from crossbit._validation import check_known
 from crossbit.cli import console
-from crossbit.cli._options import DatasetFolder
+from crossbit.cli._options import DatasetFolder, Fields, parse_fields
 from crossbit.data import synthetic
 from crossbit.data.catalog import CATALOG, find
 from crossbit.data.conversion import convert
@@ -17,17 +18,14 @@ from crossbit.data.dataset import Dataset
 from crossbit.errors import DataError
 
 commands = typer.Typer()
-_DatasetOut = Annotated[
-    Path,
-    typer.Option("--out", "-o", help="Folder to write; another data set there is replaced."),
-]
+_SYNTHETIC = ("classes", "labels_per_row", "tail", "noise", "missing")
 
 
 @commands.command("convert")
 def _convert(
     files: list[Path],
     *,
-    out: _DatasetOut,
+    out: Path,
     map_: list[str] | None = None,
     name: str = "",
     source: str = "",
@@ -49,6 +47,7 @@ def _convert(
 
     Args:
         files: ``FILE``: Files, or a folder of files.
+        out: Folder to write; another data set there is replaced.
         map_: ``ROLE=ARRAYS``: Role of arrays or columns: image:train=I_tr, text=T_tr,T_te,
             left=p0:p31, right=q*, labels=L; repeatable.
         name: Name of the data set. Default: the file's name.
@@ -135,47 +134,37 @@ def _describe_labels(labels: dict[str, Any]) -> str:
 @commands.command("synthetic")
 def _synthetic(
     *,
-    out: _DatasetOut,
-    rows: Annotated[int, typer.Option("--rows", "-n", min=1)] = 1000,
-    classes: Annotated[int, typer.Option(min=1)] = 10,
+    out: Path,
+    rows: Annotated[int, typer.Option("--rows", "-n")] = 1000,
     modality: list[str] | None = None,
-    labels_per_row: Annotated[float, typer.Option(min=1.0)] = 1.0,
-    tail: Annotated[float, typer.Option(min=0.0)] = 0.0,
-    noise: Annotated[float, typer.Option(min=0.0)] = 0.1,
-    missing: Annotated[float, typer.Option(min=0.0, max=1.0)] = 0.0,
     seed: int = 0,
+    settings: Fields = None,
 ) -> None:
     """Create a synthetic multimodal data set with classes, for first experiments.
 
-    It has a training and a test split. --missing makes rows absent from some views.
+    It has a training and a test split. --set changes the number of classes (10), labels_per_row
+    (1.0), the imbalance of the classes (tail, 0.0), the noise of each view (0.1), and the fraction
+    of rows that are missing from each view (missing, 0.0).
 
     For example:
 
       crossbit data synthetic --out toy
       crossbit data synthetic -o three -n 5000 -m image=128 -m text=50 -m sound=20
+      crossbit data synthetic -o gaps --set classes=4 --set missing=0.2
 
     Args:
+        out: Folder to write; another data set there is replaced.
         rows: Number of rows.
-        classes: Number of classes.
         modality: ``NAME=WIDTH``: A modality and the width of its rows; repeatable. Default:
             image=64, text=32.
-        labels_per_row: Mean number of classes per row.
-        tail: Imbalance of the classes; 0 makes them equal.
-        noise: Noise added to each view.
-        missing: Fraction of rows absent from each view.
         seed: The same seed gives the same data.
     """
-    widths = {"modalities": _widths(modality)} if modality else {}
-    data = synthetic(
-        n=rows,
-        classes=classes,
-        labels_per_row=labels_per_row,
-        tail=tail,
-        noise=noise,
-        missing=missing,
-        seed=seed,
-        **widths,  # type: ignore[arg-type]
-    )
+    fields = parse_fields(settings)
+    for name in fields:
+        check_known(name, _SYNTHETIC, "field")
+    if modality:
+        fields["modalities"] = _widths(modality)
+    data = synthetic(n=rows, seed=seed, **fields)
     data.save(out)
     console.say(f"{data!r}\nwritten to {out}; try: crossbit fit {out} --bits 32 --out {out}-model")
 

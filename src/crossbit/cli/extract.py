@@ -1,6 +1,7 @@
 """``crossbit extract``: feature rows from files."""
 
 from collections import Counter
+from inspect import getdoc
 from pathlib import Path
 from typing import Annotated
 
@@ -32,52 +33,15 @@ _SHOWN = 10  # skipped inputs
 
 @commands.command("extract")
 def _extract(
-    inputs: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="INPUT...",
-            help="Files, or folders with subfolders; text is read from files of one text per line.",
-        ),
-    ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="File for the rows, .npy.")],
-    kind: Annotated[
-        str | None,
-        typer.Option(
-            help=f"Kind of the inputs: {', '.join(EXTRACTORS)}.", show_default="by their names"
-        ),
-    ] = None,
-    name: Annotated[
-        str | None,
-        typer.Option(
-            "--features",
-            help="Extractor; 'crossbit extract --list' shows them.",
-            show_default="the first of its kind",
-        ),
-    ] = None,
-    model: Annotated[
-        Path | None, typer.Option("--model", "-M", help="Use the extractor of this model.")
-    ] = None,
-    modality: Annotated[
-        str | None, typer.Option("--modality", "-m", help="Modality of the model.")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of vocabularies.")] = 0,
+    inputs: list[Path],
+    *,
+    out: Path,
+    kind: str | None = None,
+    name: Annotated[str | None, typer.Option("--features")] = None,
+    model: Path | None = None,
+    modality: str | None = None,
     workers: Workers = None,
-    cache: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder for rows and converted networks.", show_default="~/.cache/crossbit"
-        ),
-    ] = None,
     replace: ReplaceOutput = False,
-    show_list: Annotated[
-        bool,
-        typer.Option(
-            "--list",
-            is_eager=True,
-            callback=lambda is_set: _list(is_set=is_set),
-            help="List the extractors of every kind, and exit.",
-        ),
-    ] = False,
 ) -> None:
     """Extract feature rows from files of any kind.
 
@@ -91,13 +55,22 @@ def _extract(
       crossbit extract photos --features histograms --out photos.npy
       crossbit extract titles.txt --kind text --features tfidf --out titles.npy
       crossbit extract new --model shop/model/1 --modality audio --out new.npy
+
+    Args:
+        inputs: ``INPUT``: Files, or folders with subfolders; text is read from files of one text
+            per line.
+        out: File for the rows, .npy.
+        kind: Kind of the inputs, such as audio. Default: by their names.
+        name: Features, one of those above. Default: the first of the kind.
+        model: Use the extractor of this model.
+        modality: Modality of the model.
     """
     if out.suffix != ".npy":
         raise DataError(f"--out must name a .npy file, got {out}")
     names_file = out.with_suffix(".ids.txt")
     for path in (out, names_file):
         check_output(path, replace=replace, inputs=inputs)
-    folder = cache or cache_folder()
+    folder = cache_folder()
     recipe: Extractor | None = None
     if model is not None:
         if name is not None or kind is not None:
@@ -111,7 +84,7 @@ def _extract(
         check_installed(*required_libraries(accepts, features_name, cache=folder))
     raw, names = _read_inputs(inputs, accepts)
     with console.steps(f"preparing {accepts} features"):
-        extractor = recipe or make_extractor(accepts, features_name, raw, cache=folder, seed=seed)
+        extractor = recipe or make_extractor(accepts, features_name, raw, cache=folder)
     with console.steps(f"extracting {accepts}") as on_step:
         extraction = features.extract(
             extractor,
@@ -134,16 +107,18 @@ def _extract(
     console.say(f"{n:,} rows of {width} numbers ({extractor.kind}) in {out}, names in {names_file}")
 
 
-def _list(*, is_set: bool) -> None:
-    if not is_set:
-        return
-    table = console.table("kind", "extractor", "", left=3, wrap=2)
-    for kind, entries in EXTRACTORS.items():
-        for name, about in entries.items():
-            is_default = DEFAULT_EXTRACTORS[kind] == name
-            table.add_row(kind, f"[bold]{name}[/bold]" if is_default else name, about)
-    console.out.print(table)
-    raise typer.Exit
+def _list_features() -> str:
+    """Return one line per extractor, the default of each kind first."""
+    return "\n".join(
+        f"  {kind:<7} {name:<26} {about}"
+        for kind, entries in EXTRACTORS.items()
+        for name, about in entries.items()
+    )
+
+
+_extract.__doc__ = (getdoc(_extract) or "").replace(
+    "\n\nArgs:", f"\n\nFeatures:\n\n{_list_features()}\n\nArgs:"
+)
 
 
 def _of_model(folder: Path, modality: str | None) -> Extractor:

@@ -9,7 +9,7 @@ import typer
 
 from crossbit._progress import format_seconds
 from crossbit.cli import console
-from crossbit.cli._options import Fields, Workers, make_hasher
+from crossbit.cli._options import Bits, Fields, Workers, make_hasher
 from crossbit.collection.types import REPORT_FILE
 from crossbit.data.tables import read_lines
 from crossbit.errors import DataError
@@ -20,113 +20,30 @@ from crossbit.learn.run import check_target
 
 commands = typer.Typer()
 _SHOWN_SKIPPED = 10  # inputs that `learn` could not use
-_COLUMNS = "Columns of the table"
-_FEATURES = "Features"
-
-
-def _column_option(about: str) -> Any:  # noqa: ANN401 - an option of typer
-    return typer.Option(
-        metavar="[NAME=]COLUMN,…", help=f"{about}; repeatable.", rich_help_panel=_COLUMNS
-    )
-
-
-def _feature_option(kind: str) -> Any:  # noqa: ANN401 - an option of typer
-    choices = "; ".join(f"{name}: {about}" for name, about in EXTRACTORS[kind].items())
-    return typer.Option(
-        help=f"{choices}.", rich_help_panel=_FEATURES, show_default=next(iter(EXTRACTORS[kind]))
-    )
 
 
 @commands.command("learn")
 def _learn(
-    table: Annotated[
-        Path,
-        typer.Argument(
-            metavar="TABLE",
-            help="Table of things: .csv, .tsv, .jsonl or .parquet; or a folder of pictures.",
-        ),
-    ],
-    out: Annotated[
-        Path, typer.Option("--out", "-o", help="Folder for the collection; must not exist.")
-    ],
-    captions: Annotated[
-        Path | None,
-        typer.Option(
-            "--captions",
-            "-c",
-            help="Captions of a folder of pictures: a table, or Flickr8k tokens.",
-        ),
-    ] = None,
-    image: Annotated[list[str] | None, _column_option("Paths of images")] = None,
-    text: Annotated[list[str] | None, _column_option("Texts")] = None,
-    audio: Annotated[list[str] | None, _column_option("Paths of WAV, FLAC or OGG clips")] = None,
-    signal: Annotated[list[str] | None, _column_option("Paths of series, .npy or .csv")] = None,
-    mesh: Annotated[list[str] | None, _column_option("Paths of meshes")] = None,
-    vector: Annotated[
-        list[str] | None,
-        _column_option("Numbers (p0:p31, p*), lists of numbers, .npy files; or one .npy file"),
-    ] = None,
-    labels: Annotated[
-        str | None,
-        typer.Option(
-            help="Label or list of labels to learn from.",
-            show_default="inputs of a row, else neighbors",
-            rich_help_panel=_COLUMNS,
-        ),
-    ] = None,
-    id_column: Annotated[
-        str | None,
-        typer.Option(
-            "--id", help="Ids.", show_default="id, or row numbers", rich_help_panel=_COLUMNS
-        ),
-    ] = None,
-    image_features: Annotated[str | None, _feature_option("image")] = None,
-    text_features: Annotated[str | None, _feature_option("text")] = None,
-    audio_features: Annotated[str | None, _feature_option("audio")] = None,
-    signal_features: Annotated[str | None, _feature_option("signal")] = None,
-    mesh_features: Annotated[str | None, _feature_option("mesh")] = None,
-    query_encoder: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=KIND:FEATURES",
-            help="Encoder that made the vectors of a modality, such as vector=text:minilm, so that"
-            " texts search them; repeatable.",
-            rich_help_panel=_FEATURES,
-        ),
-    ] = None,
-    method: Annotated[
-        str | None,
-        typer.Option(
-            "--method",
-            help="Hashing method; 'crossbit fit --help' lists them.",
-            show_default="auto, which chooses by what there is to learn from",
-        ),
-    ] = None,
-    bits: Annotated[int, typer.Option("--bits", "-b", help="Code length, 1 to 1024.")] = 128,
-    test_size: Annotated[
-        float,
-        typer.Option(
-            min=0.0, max=1.0, help="Fraction of the items to evaluate on, not to train on."
-        ),
-    ] = 0.1,
-    test_names: Annotated[
-        Path | None,
-        typer.Option(help="File with the ids of the items to evaluate on, one per line."),
-    ] = None,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same collection.")] = 0,
+    table: Path,
+    *,
+    out: Path,
+    captions: Annotated[Path | None, typer.Option("--captions", "-c")] = None,
+    image: list[str] | None = None,
+    text: list[str] | None = None,
+    audio: list[str] | None = None,
+    signal: list[str] | None = None,
+    mesh: list[str] | None = None,
+    vector: list[str] | None = None,
+    labels: str | None = None,
+    id_: str | None = None,
+    features: list[str] | None = None,
+    method: str = "auto",
+    bits: Bits = 128,
+    test: str = "0.1",
+    seed: int = 0,
     settings: Fields = None,
     workers: Workers = None,
-    cache: Annotated[
-        Path | None,
-        typer.Option(
-            "--cache",
-            help="Folder for features and converted networks.",
-            show_default="~/.cache/crossbit",
-        ),
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show what would be done with the table.")
-    ] = False,
+    dry_run: bool = False,
 ) -> None:
     """Build a collection from a table of things of any kinds, or from pictures and captions.
 
@@ -137,7 +54,8 @@ def _learn(
 
     Features are extracted and cached, some things are set aside for evaluation, a model is trained
     (by auto, unless --method names another method) and evaluated, and everything is encoded. After
-    an interruption the same command continues with the features that are in the cache.
+    an interruption the same command continues with the features that are in the cache, the folder
+    CROSSBIT_CACHE or ~/.cache/crossbit.
 
     A folder of pictures is a table with a row per picture. --captions adds their texts: lines such
     as 'dog.jpg#0<TAB>A dog runs' (Flickr8k), or a table with columns such as image and caption.
@@ -148,39 +66,51 @@ def _learn(
       crossbit learn things.csv --text name=title --text body=description --dry-run --out shop
       crossbit learn motion.csv --signal accel,gyro --labels activity --out motion
       crossbit learn pictures --captions captions.csv --out gallery
-      crossbit learn pictures -c words.csv -o gallery --text-features tags --bits 64
-      crossbit learn pictures -c words.csv -o gallery --image-features clip --text-features clip
-      crossbit learn things.csv --vector words=titles.npy --query-encoder words=text:minilm \
-        --image photo --out shop
+      crossbit learn pictures -c words.csv -o gallery --features text=tags --bits 64
+      crossbit learn pictures -c words.csv -o gallery --features image=clip --features text=clip
+      crossbit learn things.csv --vector words=titles.npy --features words=text:minilm -o shop
+
+    Args:
+        table: ``TABLE``: Table of things: .csv, .tsv, .jsonl or .parquet; or a folder of pictures.
+        out: Folder for the collection; must not exist.
+        captions: Captions of a folder of pictures: a table, or Flickr8k tokens.
+        image: ``[NAME=]COLUMN,…``: Columns with paths of images; repeatable, as are the next five.
+        text: ``[NAME=]COLUMN,…``: Columns with texts.
+        audio: ``[NAME=]COLUMN,…``: Columns with paths of WAV, FLAC or OGG clips.
+        signal: ``[NAME=]COLUMN,…``: Columns with paths of series, .npy or .csv.
+        mesh: ``[NAME=]COLUMN,…``: Columns with paths of meshes.
+        vector: ``[NAME=]COLUMN,…``: Columns with numbers (p0:p31, p*), lists of numbers or .npy
+            files; or one .npy file.
+        labels: ``COLUMN``: Label or list of labels to learn from. Default: inputs of a row, else
+            neighbors.
+        id_: ``COLUMN``: Ids. Default: id, or row numbers.
+        features: ``KIND=FEATURES``: Features of a kind, such as image=clip or text=tags:2000; or,
+            for the vectors of a modality, the encoder that made them, such as words=text:minilm, so
+            that texts search them. 'crossbit extract --help' lists the features; repeatable.
+        method: Hashing method; 'crossbit fit --help' lists them.
+        test: ``FRACTION|FILE``: Items to evaluate on, not to train on: a fraction of all, or a file
+            with their ids, one per line.
+        seed: The same seed gives the same collection.
+        dry_run: Only show what would be done with the table.
     """
     columns = dict(zip(KINDS, (image, text, audio, signal, mesh, vector), strict=True))
-    features = {
-        "image": image_features,
-        "text": text_features,
-        "audio": audio_features,
-        "signal": signal_features,
-        "mesh": mesh_features,
-    }
     parsed: dict[str, Any] = {
         kind: _parse_columns(kind, listed) for kind, listed in columns.items()
     }
+    extractors, encoders = _parse_features(features or [])
     check_target(out)
     plan = plan_table(
         table,
         **parsed,
         captions=captions,
         labels=labels,
-        id=id_column,
-        extractors={kind: name for kind, name in features.items() if name is not None},
-        query_encoders=_parse_encoders(query_encoder or []),
-        hasher=make_hasher(
-            method or "auto", config=None, settings=settings, n_bits=bits, seed=seed
-        ),
-        test_size=test_size,
-        test_names=None if test_names is None else read_lines(test_names),
+        id=id_,
+        extractors=extractors,
+        query_encoders=encoders,
+        hasher=make_hasher(method, config=None, settings=settings, n_bits=bits, seed=seed),
+        **_parse_test(test),
         seed=seed,
         workers=workers or available_cores(),
-        cache=cache,
     )
     if dry_run:
         console.out.print(plan.summary(), markup=False, soft_wrap=True)
@@ -208,16 +138,28 @@ def _parse_columns(kind: str, entries: list[str] | None) -> dict[str, str] | Non
     return columns
 
 
-def _parse_encoders(entries: list[str]) -> dict[str, str]:
-    """Read ``NAME=KIND:FEATURES`` options."""
-    pairs = [entry.partition("=") for entry in entries]
-    for name, equals, encoder in pairs:
-        if not (name and equals and ":" in encoder):
+def _parse_test(entry: str) -> dict[str, Any]:
+    """Read a fraction of the items, or a file with their ids."""
+    try:
+        return {"test_size": float(entry)}
+    except ValueError:
+        return {"test_names": read_lines(Path(entry))}
+
+
+def _parse_features(entries: list[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Read ``KIND=FEATURES`` and, for the vectors of a modality, ``NAME=KIND:FEATURES``."""
+    extractors: dict[str, str] = {}
+    encoders: dict[str, str] = {}
+    for entry in entries:
+        name, _, value = entry.partition("=")
+        is_encoder = value.partition(":")[0] in EXTRACTORS and ":" in value
+        if not value or not (is_encoder or name in EXTRACTORS):
             raise DataError(
-                f"--query-encoder: expected NAME=KIND:FEATURES, such as vector=text:minilm, got"
-                f" {name + equals + encoder!r}"
+                "--features: expected KIND=FEATURES, such as image=clip, or for the vectors of a"
+                f" modality NAME=KIND:FEATURES, such as vector=text:minilm; got {entry!r}"
             )
-    return {name: encoder for name, _, encoder in pairs}
+        (encoders if is_encoder else extractors)[name] = value
+    return extractors, encoders
 
 
 def _print_result(result: LearnResult, example: str) -> None:

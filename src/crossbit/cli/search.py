@@ -23,7 +23,6 @@ from crossbit.errors import DataError
 from crossbit.learn.files import kind_of_file
 
 commands = typer.Typer()
-_MAX_TAGS = 10
 _MAX_CELL = 60  # characters of a payload field in a table
 _PLAIN = (int, bool, str, list[str])  # types of options; values of others are written as JSON
 T = TypeVar("T", Hit, Tag)
@@ -77,7 +76,6 @@ def _search(
     like: str | None = None,
     modality: str | None = None,
     tags: str | None = None,
-    max_tags: int | None = None,
     json_: bool = False,
     **options: Any,  # noqa: ANN401 - fields of SearchOptions
 ) -> None:
@@ -107,13 +105,10 @@ def _search(
         rows: Feature rows as queries: X.npy or file.npz:KEY.
         like: ``ID``: An item of the collection as query.
         modality: Modality of the queries. Default: by what they are.
-        tags: ``FIELD``: Suggest tags instead of showing hits: a vote of the hits by a payload field
-            that holds tags.
-        max_tags: With --tags: largest number of tags. Default: 10.
+        tags: ``FIELD``: Suggest tags instead of showing hits: the ten most frequent in a
+            payload field of the hits.
         json_: One JSON line per query; the default if stdout is a file.
     """
-    if tags is None:
-        refuse("search without --tags", {"--max-tags": max_tags})
     wanted = _parse_options(options)
     with open_collection(collection) as source:
         query = _query(source, modality, inputs, rows, like)
@@ -126,10 +121,7 @@ def _search(
     if tags is None:
         _print(results, query.titles, _hits_table, as_json=json_)
         return
-    votes = [
-        vote([tag_list(hit.payload.get(tags)) for hit in hits], max_tags=max_tags or _MAX_TAGS)
-        for hits in results
-    ]
+    votes = [vote([tag_list(hit.payload.get(tags)) for hit in hits]) for hits in results]
     _print(votes, query.titles, _tags_table, as_json=json_)
 
 

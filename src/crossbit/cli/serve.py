@@ -30,55 +30,18 @@ _EXIT_SECONDS = 4.0  # after a signal, whatever clients do
 
 @commands.command("serve")
 def _serve(
-    collections: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="[NAME=]COLLECTION...",
-            help="Folders of collections, or their addresses (milvus:// or postgresql://…/name#MODEL);"
-            " or one folder that contains them, which can be empty with --writable.",
-        ),
-    ],
-    default: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="Collection at /api/….", show_default="the first one at the start"
-        ),
-    ] = None,
-    host: Annotated[
-        str, typer.Option(help="Address to listen on; the default is this machine only.")
-    ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")
-    ] = 8000,
-    images: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder of the images.", show_default="the folder they were learned from"
-        ),
-    ] = None,
-    token_file: Annotated[
-        Path | None,
-        typer.Option(
-            help="File of the tokens that clients must send, which 'crossbit token' writes; read"
-            " again when it changes. Or set CROSSBIT_TOKEN."
-        ),
-    ] = None,
-    access_log: Annotated[
-        str | None,
-        typer.Option(metavar="FILE|-", help="Add a line of JSON per request to this file."),
-    ] = None,
-    allowed_host: Annotated[
-        list[str] | None,
-        typer.Option(help="Another host name to answer to; repeatable, '*' for any."),
-    ] = None,
-    writable: Annotated[
-        bool, typer.Option("--writable", help="Let clients add and delete items.")
-    ] = False,
+    collections: list[str],
+    *,
+    default: str | None = None,
+    host: str = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535)] = 8000,
+    images: Path | None = None,
+    token_file: Path | None = None,
+    access_log: str | None = None,
+    allowed_host: list[str] | None = None,
+    writable: bool = False,
     workers: Workers = 1,
-    threads: Annotated[
-        int | None,
-        typer.Option(min=1, help="Requests that a worker handles at once.", show_default="cores"),
-    ] = None,
+    threads: Annotated[int | None, typer.Option(min=1)] = None,
 ) -> None:
     """Serve collections over HTTP: a page to search them with text and images, and an API.
 
@@ -99,6 +62,21 @@ def _serve(
       crossbit serve milvus://localhost:19530/photos#photos-model
       CROSSBIT_TOKEN=secret crossbit serve photos --host 0.0.0.0
       curl --json '{"text": "dog + beach", "k": 3}' localhost:8000/api/search
+
+    Args:
+        collections: ``[NAME=]COLLECTION``: Folders of collections, or their addresses (milvus://
+            or postgresql://…/name#MODEL); or one folder that contains them, which can be empty with
+            --writable.
+        default: ``NAME``: Collection at /api/…. Default: the first one at the start.
+        host: Address to listen on; the default is this machine only.
+        port: Port to listen on; 0 takes a free one.
+        images: Folder of the images. Default: the folder they were learned from.
+        token_file: File of the tokens that clients must send, which 'crossbit token' writes; read
+            again when it changes. Or set CROSSBIT_TOKEN.
+        access_log: ``FILE|-``: Add a line of JSON per request to this file.
+        allowed_host: Another host name to answer to; repeatable, '*' for any.
+        writable: Let clients add and delete items.
+        threads: Requests that a worker handles at once. Default: cores.
     """
     run_server(
         collections,

@@ -3,7 +3,7 @@
 import os
 import secrets
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import typer
 
@@ -16,17 +16,10 @@ commands = typer.Typer()
 
 @commands.command("token")
 def _token(
-    file: Annotated[Path, typer.Argument(help="File of tokens; created if it does not exist.")],
-    rights: Annotated[
-        Literal["read", "write"],
-        typer.Option(help="Read and search only, or write too (if the service is writable)."),
-    ] = "read",
-    collection: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME", help="Collection that it is for; repeatable.", show_default="all"
-        ),
-    ] = None,
+    file: Path,
+    *,
+    rights: Literal["read", "write"] = "read",
+    collection: list[str] | None = None,
 ) -> None:
     """Create a token for clients of the service, print it once, and add its hash to a file.
 
@@ -37,6 +30,11 @@ def _token(
       crossbit token tokens --rights write
       crossbit token tokens --collection photos --collection sounds
       crossbit serve /var/lib/crossbit --token-file tokens
+
+    Args:
+        file: File of tokens; created if it does not exist.
+        rights: Read and search only, or write too (if the service is writable).
+        collection: ``NAME``: Collection that it is for; repeatable. Default: all.
     """
     check_installed(*LIBRARIES)
     from crossbit.server.registry import check_name
