@@ -278,9 +278,12 @@ class HttpBatch(Http):
     def __init__(self, address: str) -> None:
         super().__init__(address)
         queries = [_query(row) for row in rows(10**9, 10**9 + QUERIES)]
+        features = [{"features": query["features"]} for query in queries]
+        options = {"modality": queries[0]["modality"], "k": K}
         self.requests = [
             _post(
-                "/api/search/batch", {"queries": [queries[(i + j) % QUERIES] for j in range(100)]}
+                "/api/search",
+                {**options, "queries": [features[(i + j) % QUERIES] for j in range(100)]},
             )
             for i in range(QUERIES)
         ]

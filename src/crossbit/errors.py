@@ -3,6 +3,7 @@
 ```
 CrossbitError
 ├── DataError (ValueError)            an argument or a row of data cannot be used
+│   ├── NotFoundError                 what an argument names does not exist
 │   └── RowError                      one row of an array cannot be used; knows its number
 ├── FormatError                       a file is corrupted or of an unknown format
 ├── BackendError                      a store or server did not answer
@@ -23,6 +24,10 @@ class CrossbitError(Exception):
 
 class DataError(CrossbitError, ValueError):
     """An argument or a row of data that cannot be used."""
+
+
+class NotFoundError(DataError):
+    """What an argument names, such as an item, does not exist."""
 
 
 class RowError(DataError):

@@ -30,6 +30,9 @@ def hold_searches(page: Page) -> list[Route]:
     return held
 
 
+SEARCH = "POST /api/collections/{collection}/search"
+
+
 def wait_for_searches(page: Page, held: list[Route], count: int) -> None:
     """Wait until this many requests are held."""
     for _ in range(6000):
@@ -184,7 +187,7 @@ def test_a_slow_start_does_not_cover_what_follows(page: Page, service: Running) 
 
 def test_no_results_are_reported(page: Page, service: Running) -> None:
     understood: dict[str, Any] = {"modality": "text", "terms": [], "relevance": None}
-    answer = json.dumps({"query": {**understood, "code": None}, "hits": [], "n_bits": 32})
+    answer = json.dumps({"query": {**understood, "code": "00000000"}, "hits": [], "n_bits": 32})
     page.route(
         "**/api/search", lambda route: route.fulfill(body=answer, content_type="application/json")
     )
@@ -290,8 +293,24 @@ def test_the_model_page_shows_health_quality_and_code_lengths(page: Page, servic
 def test_the_api_page_shows_the_openapi_description(page: Page, service: Running) -> None:
     page.goto(service.address)
     page.get_by_role("link", name="API").click()
-    expect(page.get_by_role("heading", name="POST /api/search", exact=True)).to_be_visible()
-    expect(page.get_by_text("Rerank this many of the nearest items").first).to_be_visible()
+    assert page.url == f"{service.address}/docs"
+    expect(page.get_by_role("heading", name=SEARCH, exact=True)).to_be_visible()
+    expect(page.get_by_text("Take this many nearest items").first).to_be_visible()
+
+
+def test_an_operation_is_tried_on_the_api_page(page: Page, service: Running) -> None:
+    page.goto(f"{service.address}/docs")
+    panel = page.locator("section", has=page.get_by_role("heading", name=SEARCH, exact=True))
+    panel.get_by_text("Try it").click()
+    body = panel.get_by_label(f"Body of {SEARCH}")
+    expect(body).to_have_value(re.compile("dog"))
+    answer = panel.get_by_label(f"Answer of {SEARCH}")
+    body.fill('{"text": "red", "k": 1}')
+    panel.get_by_role("button", name="Send").click()
+    expect(answer).to_contain_text(re.compile(r'^200\n.*"hits": \[', re.DOTALL))
+    body.fill('{"k": 1}')
+    panel.get_by_role("button", name="Send").click()
+    expect(answer).to_contain_text(re.compile("^422\n.*exactly one of", re.DOTALL))
 
 
 def test_a_page_stays_when_an_older_one_has_loaded(page: Page, service: Running) -> None:
@@ -299,8 +318,8 @@ def test_a_page_stays_when_an_older_one_has_loaded(page: Page, service: Running)
     page.route("**/api/items*", lambda route: held.append(route))
     with page.expect_request("**/api/items*"):
         page.goto(service.address)
-    page.get_by_role("link", name="API").click()
-    heading = page.get_by_role("heading", name="POST /api/search", exact=True)
+    page.get_by_role("link", name="Model").click()
+    heading = page.get_by_text("effective bits").first
     expect(heading).to_be_visible()
     with page.expect_response("**/api/items*"):
         held[0].continue_()
@@ -370,7 +389,7 @@ def test_the_page_asks_for_the_token_and_sends_it_for_images(page: Page, gallery
 
 @pytest.mark.parametrize(
     "path",
-    ["", "#/text/red", "#/item/%22small-red-bar%2B0%22", "#/model", "#/api", "#/text/elephant"],
+    ["", "#/text/red", "#/item/%22small-red-bar%2B0%22", "#/model", "docs", "#/text/elephant"],
 )
 def test_a_phone_never_scrolls_sideways(browser: Browser, service: Running, path: str) -> None:
     context = browser.new_context(

@@ -85,8 +85,8 @@ class AwaitedClient:
     def path(self) -> str:
         return self._client.path
 
-    def scan(self, *, kept: bool = False) -> tuple[HashModel, Iterator[Item]]:
-        model, items = self._wait(self._client.scan(kept=kept))
+    def scan(self) -> tuple[HashModel, Iterator[Item]]:
+        model, items = self._wait(self._client.scan())
         return model, self._each(items)
 
     def __len__(self) -> int:

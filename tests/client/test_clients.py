@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from crossbit import Codes, Collection, DataError, HashModel
-from crossbit.client import AsyncClient, Client, connect, transport, verbs
+from crossbit.client import AsyncClient, Client, connect, transport
 from crossbit.collection import StaleModelError
 from crossbit.errors import BackendError
 from crossbit.features import BagOfTags, ColorHistogram
@@ -67,6 +67,7 @@ class Scripted:
 
             do_GET = answer  # noqa: N815
             do_POST = answer  # noqa: N815
+            do_DELETE = answer  # noqa: N815
 
             def log_message(self, *_: object) -> None:
                 pass
@@ -113,15 +114,14 @@ def test_reads_by_post_and_scans_are_repeated(
         assert client.search("image", np.eye(3)) == []
         with pytest.raises(BackendError, match="broke before all items"):
             next(iter(client))
-    repeated = ["/api/batch/search"] * 2 + ["/api/batch/scan"] * 2
-    assert service.paths == ["/api/batch", *repeated]
+    assert service.paths == ["/api", *["/api/search"] * 2, *["/api/export"] * 2]
 
 
 def test_a_write_is_repeated_if_the_service_asks_for_it(scripted: Callable[..., Scripted]) -> None:
     service = scripted(200, 503, 200)
     with connect(service.url) as client:
         assert client.delete(["a"]) == 1
-    assert service.paths == ["/api/batch", "/api/batch/delete", "/api/batch/delete"]
+    assert service.paths == ["/api", "/api/items", "/api/items"]
 
 
 @pytest.mark.parametrize("status", [504, None])
@@ -164,8 +164,8 @@ def test_invalid_settings_are_refused(arguments: dict[str, Any], message: str) -
 def test_a_large_write_and_a_large_search_take_several_requests(
     remote: Remote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verbs, "_IDS", 7)
-    monkeypatch.setattr(verbs, "_QUERIES", 4)
+    monkeypatch.setattr(transport, "IDS", 7)
+    monkeypatch.setattr(transport, "QUERIES", 4)
     client = remote(SIGNS)
     X = np.random.default_rng(0).normal(size=(30, 3)).astype(np.float32)
     ids = list(range(30))
@@ -200,16 +200,6 @@ def test_a_service_that_is_read_only_says_so(remote: Remote) -> None:
     with pytest.raises(DataError, match="the service is read-only; start it with --writable"):
         client.upsert(["a"], {"image": [[1.0, 2.0, 3.0]]})
     assert client.describe()["writable"] is False
-
-
-def test_a_model_is_not_changed_over_http(remote: Remote) -> None:
-    client = remote(SIGNS)
-    with pytest.raises(DataError, match="run 'crossbit upgrade' where the collection is"):
-        client.upgrade(SIGNS)
-    with pytest.raises(DataError, match="run 'crossbit upgrade' where the collection is"):
-        client.extend(SIGNS)
-    assert client.model == SIGNS
-    assert client.scan()[0] == SIGNS
 
 
 @pytest.fixture
@@ -281,14 +271,6 @@ def test_the_verbs_can_be_awaited(remote: Remote) -> None:
                 _ = [item async for item in nobody]
 
     run_coroutine(use())
-
-
-def test_a_scan_that_breaks_off_is_an_error() -> None:
-    with pytest.raises(BackendError, match="the connection broke before all items had arrived"):
-        list(transport.read_lines(iter(['{"n_bits": 3}', '{"id": 1}'])))
-    with pytest.raises(BackendError, match="took more than 600 s"):
-        list(transport.read_lines(iter(['{"error": "the scan took more than 600 s"}'])))
-    assert list(transport.read_lines(iter(['{"id": 1}', '{"end": 1}']))) == [{"id": 1}]
 
 
 def test_without_httpx_the_remedy_is_named(tmp_path: Path) -> None:

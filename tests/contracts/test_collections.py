@@ -612,7 +612,7 @@ REFUSED: list[tuple[Callable[[Collection], object], str]] = [
         lambda c: c.upsert(["a"], {"text": VIEWS["text"][:2]}),
         "'text': expected one for each of 1 ids, got 2",
     ),
-    (lambda c: c.upsert(["a"], {"text": 5}), "expected rows or a list of raw inputs, got int"),
+    (lambda c: c.upsert(["a"], {"text": 5}), "expected rows"),
     (lambda c: c.upsert(["a"], [[1.0]]), "views must map modalities to rows"),  # type: ignore[arg-type]
     (
         lambda c: c.upsert(["a"], {"text": [[1.0]]}),
@@ -632,7 +632,7 @@ REFUSED: list[tuple[Callable[[Collection], object], str]] = [
         "payload of 'a': expected a mapping of fields, got list",
     ),
     (lambda c: c.delete(["a"], modality="sound"), "unknown modality 'sound'"),
-    (lambda c: c.index_field(5), "the name of a field must be a string, got 5"),  # type: ignore[arg-type]
+    (lambda c: c.index_field(5), "field.*string"),  # type: ignore[arg-type]
     (lambda c: c.search("sound", [[1.0]]), "unknown modality 'sound'"),
     (lambda c: c.search("text", VIEWS["text"], k=0), "k must be an integer of at least 1, got 0"),
     (lambda c: c.search("text", VIEWS["text"], target="sound"), "unknown modality 'sound'"),

@@ -87,7 +87,7 @@ async def slow_body(client: Attacker) -> None:
     """Send 15 of 16 MB of a picture, then a byte per second."""
     _, writer = await client.connect()
     try:
-        writer.write(head("POST", "/api/search/picture", 16 << 20, "image/png"))
+        writer.write(head("POST", "/api/search", 16 << 20, "multipart/form-data; boundary=line"))
         for _ in range(15):
             writer.write(bytes(1 << 20))
             await writer.drain()
@@ -139,7 +139,9 @@ async def giant_filter(client: Attacker) -> None:
 
 async def image_bomb(client: Attacker) -> None:
     """Upload small files that decode to many pixels."""
-    await client.post("/api/search/picture", client.random.choice(image_bombs()), "image/png")
+    part = b'--line\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
+    body = part + client.random.choice(image_bombs()) + b"\r\n--line--\r\n"
+    await client.post("/api/search", body, "multipart/form-data; boundary=line")
 
 
 async def half_open(client: Attacker) -> None:

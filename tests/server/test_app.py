@@ -7,25 +7,30 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import pytest
 from PIL import Image
 from prometheus_client.parser import text_string_to_metric_families
+from starlette.testclient import TestClient
 
 from crossbit import BackendError, Collection, FormatError, HashModel, MissingExtraError
 from crossbit.features import Extractor, HeatKernelExtractor, RawInput
 from crossbit.features.extractor import Rows
 from crossbit.model import Affine
 from crossbit.server import ServerConfig
-from crossbit.server.items import key_to_id
-from crossbit.server.schemas import SearchRequest
-from crossbit.server.service import Service
+from crossbit.server.models import SearchRequest
+from crossbit.server.service import Service, key_to_id
 from tests.features.images import encoded
 from tests.server.conftest import Client
 from tests.server.shapes import draw
 
-PNG = {"Content-Type": "image/png"}
+
+def upload(client: TestClient, content: bytes, path: str = "/api/search", **options: object) -> Any:  # noqa: ANN401 - JSON
+    """Search with a file."""
+    form = {"options": json.dumps(options)} if options else {}
+    return client.post(path, files={"file": content}, data=form).json()
 
 
 def ids(answer: Any) -> list[Any]:  # noqa: ANN401 - JSON
@@ -38,9 +43,12 @@ def test_text_finds_images(client: Client) -> None:
         .post("/api/search", json={"text": "red + circle", "k": 6, "target": ["image"]})
         .json()
     )
+    code = answer["query"].pop("code")
+    assert len(bytes.fromhex(code)) * 8 == answer["n_bits"] == 32
     assert answer["query"] == {
         "modality": "text",
         "terms": ["circle", "red"],
+        "exact_terms": True,
         "relevance": "items tagged circle + red",
     }
     assert {hit["modality"] for hit in answer["hits"]} == {"image"}
@@ -77,7 +85,7 @@ def test_concurrent_searches_get_their_own_answers(client: Client, gallery: Path
         {"features": [1.0], "modality": "text", "k": 3},
         {"features": [1e300] * 12, "modality": "text", "k": 3},
     ]
-    bodies += [{**bodies[0], "codes": True}, {**bodies[1], "filter": {"tags": {"has": "red"}}}]
+    bodies += [{**bodies[0], "with_codes": True}, {**bodies[1], "filter": {"tags": {"has": "red"}}}]
     tested = client()
     headers = {"X-Request-ID": "same"}
     with ThreadPoolExecutor(len(bodies)) as pool:
@@ -131,11 +139,7 @@ def test_groups_pages_and_combined_filters(client: Client) -> None:
 
 def test_an_image_finds_similar_images(client: Client) -> None:
     image = encoded(draw("blue", "bar", 26))
-    answer = (
-        client()
-        .post("/api/search/picture?k=3&target=image&codes=true", content=image, headers=PNG)
-        .json()
-    )
+    answer = upload(client(), image, k=3, target=["image"], with_codes=True)
     assert answer["hits"][0]["payload"]["tags"] == ["blue", "bar", "large"]
     assert answer["hits"][0]["distance"] == 0
     assert answer["query"]["code"] == answer["hits"][0]["code"]
@@ -155,11 +159,10 @@ def test_an_item_finds_others_and_not_itself(client: Client) -> None:
 
 
 def test_codes_are_returned_on_request(client: Client) -> None:
-    answer = client().post("/api/search", json={"text": "green", "codes": True, "k": 4}).json()
-    query = answer["query"]["code"]
-    assert len(query) == answer["n_bits"] == 32
+    answer = client().post("/api/search", json={"text": "green", "with_codes": True, "k": 4}).json()
+    query = int(answer["query"]["code"], 16)
     for hit in answer["hits"]:
-        assert sum(a != b for a, b in zip(query, hit["code"], strict=True)) == hit["distance"]
+        assert (query ^ int(hit["code"], 16)).bit_count() == hit["distance"]
     assert "code" not in client().post("/api/search", json={"text": "green"}).json()["hits"][0]
 
 
@@ -181,9 +184,11 @@ def test_filter_min_similarity_and_rerank(client: Client) -> None:
 
 def test_numbers_and_strings_are_different_ids(client: Client) -> None:
     tested = client()
-    answer = tested.get("/api/items", params={"id": ["7", '"7"']}).json()
+    answer = tested.post("/api/items/get", json={"ids": [7, "7"]}).json()
     assert [item["id"] for item in answer["items"]] == [7, "7"]
     assert [item["key"] for item in answer["items"]] == ["7", '"7"']
+    for item in answer["items"]:
+        assert tested.get(f"/api/items/{quote(item['key'])}").json() == item
     assert tested.post("/api/search", json={"id": 7, "k": 1}).json()["query"]["terms"] == ["red"]
 
 
@@ -207,15 +212,59 @@ def test_items_are_listed(client: Client) -> None:
     assert (len(first["items"]), first["total"]) == (3, 146)
     next_ = client().get("/api/items", params={"skip": 2, "limit": 1}).json()
     assert next_["items"] == first["items"][2:]
-    assert first["items"][0]["modalities"] == ["image", "text"]
+    assert list(first["items"][0]["codes"]) == ["image", "text"]
+    assert first["model"] == client().get("/api").json()["model"]
+
+
+def test_an_unknown_id_is_404_alone_and_null_among_others(client: Client) -> None:
+    tested = client()
+    for answer in (
+        tested.get("/api/items/absent"),
+        tested.get("/api/items/%22absent%22"),
+        tested.get("/api/pictures?id=absent"),
+        tested.get("/api/media?id=absent&field=audio"),
+        tested.post("/api/search", json={"id": "absent"}),
+        tested.post("/api/search", json={"queries": [{"id": 7}, {"id": "absent"}]}),
+        tested.post("/api/annotate", json={"id": "absent"}),
+    ):
+        assert answer.status_code == 404
+        assert "there is no item 'absent'" in answer.json()["error"]
+    found = tested.post("/api/items/get", json={"ids": [7, "absent", 7]}).json()["items"]
+    assert [item and item["id"] for item in found] == [7, None, 7]
+    one = tested.post("/api/items/get", json={"ids": ["absent"]})
+    assert one.json()["items"] == [None]
+
+
+def test_ids_with_slashes_are_read(client: Client, gallery: Path, tmp_path: Path) -> None:
+    ids: list[int | str] = ["a/b", "get", "a/../b", ".", "ü?#", "7", 7, -1, "a\\b", '"']
+    with (
+        Collection.open(gallery) as source,
+        Collection.create(tmp_path / "mine", source.model) as collection,
+    ):
+        collection.upsert(ids)
+    tested = client(tmp_path / "mine")
+    for id_ in ids:
+        answer = tested.get(f"/api/items/{quote(json.dumps(id_), safe='')}")
+        assert answer.json()["id"] == id_
+
+
+def test_an_alias_is_the_operation_of_the_default_collection(client: Client) -> None:
+    tested = client(writable=True)
+    paths = tested.get("/openapi.json").json()["paths"]
+    operations = [(method, path) for path, methods in paths.items() for method in methods]
+    assert len(operations) <= 26
+    assert not [path for path in paths if path.startswith("/api/") and "collections" not in path]
+    for path in ("", "/items", "/stats", "/items/7", "/items?limit=3", "/overview", "/model"):
+        answers = [tested.get(f"{root}{path}") for root in ("/api", "/api/collections/default")]
+        assert answers[0].status_code == 200
+        assert answers[0].content == answers[1].content
+    assert tested.delete("/api").status_code == 405  # the default collection
 
 
 def test_an_image_is_annotated(client: Client) -> None:
     tested = client()
     image = encoded(draw("yellow", "triangle", 26))
-    tags = tested.post("/api/annotate/picture?max_tags=3", content=image, headers=PNG).json()[
-        "tags"
-    ]
+    tags = upload(tested, image, "/api/annotate", max_tags=3)["tags"]
     assert {"yellow", "triangle"} <= {tag["name"] for tag in tags}
     assert tags[0]["votes"] == 5
     assert tags[0]["score"] == 1
@@ -223,6 +272,10 @@ def test_an_image_is_annotated(client: Client) -> None:
         "/api/annotate", json={"id": "large-red-circle+0", "max_tags": 2, "target": ["image"]}
     ).json()
     assert "red" in {tag["name"] for tag in of_item["tags"]}
+    both = {"queries": [{"id": "large-red-circle+0"}, {"text": "red"}], "max_tags": 2}
+    results = tested.post("/api/annotate", json={**both, "target": ["image"]}).json()["results"]
+    assert results[0] == of_item
+    assert len(results) == 2
 
 
 def test_thumbnails_are_small(client: Client) -> None:
@@ -291,16 +344,19 @@ def test_the_page_comes_from_the_package(client: Client) -> None:
 
 
 REJECTED: list[tuple[int, str, dict[str, Any]]] = [
-    (422, "exactly one of features, text, tags and id, got none", {}),
+    (422, "exactly one of text, tags, features, code, file, id and queries, got none", {}),
     (422, "got text, id", {"text": "red", "id": 7}),
     (422, "k: Input should be less than or equal to 1000", {"text": "red", "k": 1001}),
     (
         422,
-        "unknown field 'color'; known: modality, features, text, tags",
+        "unknown field 'color'; known: .*modality, text, tags",
         {"text": "x", "color": 1},
     ),
-    (422, "unknown field 'query'; known: .*text, tags, id, k, target", {"query": "a dog"}),
-    (422, "features need a modality", {"features": [1.0]}),
+    (422, "unknown field 'query'; known: k, target.* text, tags", {"query": "a dog"}),
+    (422, "features and codes need a modality", {"features": [1.0]}),
+    (422, "codes of 32 bits take 8 hex", {"code": "00", "modality": "text"}),
+    (409, "encode again with its model", {"code": "0" * 8, "modality": "text", "model": "f00"}),
+    (422, "leave exclude out", {"id": 7, "exclude": "7"}),
     (422, "unknown modality 'sound'", {"features": [1.0], "modality": "sound"}),
     (422, "unknown modality 'sound'", {"text": "red", "modality": "sound"}),
     (422, r"expected shape \(n, 12\)", {"features": [1.0], "modality": "text"}),
@@ -327,9 +383,12 @@ def test_rejections_say_why(
 
 
 def test_an_empty_upload_is_rejected(client: Client) -> None:
-    answer = client().post("/api/search/picture", content=b"")
-    assert answer.status_code == 422
-    assert answer.json()["error"].startswith("expected a file as the request body, got nothing")
+    for files in ({"file": b""}, {"other": b"x"}):
+        answer = client().post("/api/search", files=files)
+        assert answer.status_code == 422
+        assert (
+            "expected a file" in answer.json()["error"] or "known: file" in answer.json()["error"]
+        )
 
 
 def test_a_collection_without_recipes_accepts_features_only(
@@ -382,15 +441,9 @@ def test_a_new_modality_needs_no_change_of_the_service(client: Client, tmp_path:
         "shape": None,
         "sound": "audio",
     }
-    answer = tested.post(
-        "/api/search/picture?k=1", content=b"............", headers={"Content-Type": "audio/wav"}
-    ).json()
+    answer = upload(tested, b"............", k=1)
     assert (answer["query"]["modality"], ids(answer)) == ("sound", ["loud"])
-    rejected = tested.post(
-        "/api/search/picture?modality=shape",
-        content=b"OFF",
-        headers={"Content-Type": "application/octet-stream"},
-    ).json()
+    rejected = upload(tested, b"OFF", modality="shape")
     assert rejected["error"].startswith("'shape' accepts no raw inputs from clients")
     text = tested.post("/api/search", json={"text": "/etc/passwd", "modality": "sound"}).json()
     assert text["error"].startswith("'sound' accepts the contents of a file (audio), got text")
@@ -399,8 +452,10 @@ def test_a_new_modality_needs_no_change_of_the_service(client: Client, tmp_path:
 def test_writing_is_off_by_default(client: Client) -> None:
     tested = client()
     assert tested.post("/api/items", json={"items": [{"id": 1}]}).status_code == 405
-    assert tested.post("/api/items/delete", json={"ids": [7]}).status_code == 404
-    assert "/api/items/delete" not in tested.get("/openapi.json").json()["paths"]
+    assert tested.request("DELETE", "/api/items", json={"ids": [7]}).status_code == 405
+    paths = tested.get("/openapi.json").json()["paths"]
+    assert list(paths["/api/collections/{collection}/items"]) == ["get"]
+    assert "/api/collections/{collection}/compact" not in paths
 
 
 def test_items_are_written_and_deleted(client: Client, gallery: Path, tmp_path: Path) -> None:
@@ -419,11 +474,28 @@ def test_items_are_written_and_deleted(client: Client, gallery: Path, tmp_path: 
         {"id": 5, "features": {"image": [0.1] * 192}},
     ]
     assert tested.post("/api/items", json={"items": rows}).json() == {"changed": 2}
-    assert tested.get("/api/items?id=4").json()["items"][0]["modalities"] == ["text"]
-    assert tested.post("/api/items/delete", json={"ids": ["a", 4, "absent"]}).json() == {
-        "changed": 2
-    }
-    assert tested.get("/api/items").json()["total"] == 3
+    assert list(tested.get("/api/items/4").json()["codes"]) == ["text"]
+    assert tested.get("/api/stats").json()["collection"]["items"] == 5
+    changes = {"items": [{"id": "a", "payload": {"m": 2}}, {"id": 3}], "remove": ["n"]}
+    assert tested.patch("/api/items", json=changes).json() == {"changed": 2}
+    assert [tested.get(f"/api/items/{key}").json()["payload"] for key in ("a", 3)] == [{"m": 2}, {}]
+    unknown = tested.patch("/api/items", json={"items": [{"id": "a"}, {"id": "absent"}]})
+    assert unknown.status_code == 404
+    assert "there is no item 'absent'" in unknown.json()["error"]
+    again = {"items": [{"id": "a", "payload": {"o": 1}}]}
+    tested.post("/api/items", json=again)
+    assert tested.get("/api/items/a").json()["payload"] == {"m": 2, "o": 1}
+    tested.post("/api/items", json={**again, "replace_payload": True})
+    assert tested.get("/api/items/a").json()["payload"] == {"o": 1}
+    selections: list[dict[str, Any]] = [{}, {"ids": [5], "filter": {"o": 1}}, {"filter": {}}]
+    for wrong in (*selections, {"filter": {"zz": 1}}):
+        assert tested.request("DELETE", "/api/items", json=wrong).status_code == 422
+    matching = {"filter": {"o": 1}, "modality": "text"}
+    assert tested.request("DELETE", "/api/items", json=matching).json() == {"changed": 1}
+    assert tested.get("/api/items/a").json()["codes"] == {}
+    gone = {"ids": ["a", 4, "absent"]}
+    assert tested.request("DELETE", "/api/items", json=gone).json() == {"changed": 2}
+    assert tested.get("/api/stats").json()["collection"]["items"] == 3
 
 
 @pytest.mark.parametrize(
@@ -440,7 +512,14 @@ def test_items_are_written_and_deleted(client: Client, gallery: Path, tmp_path: 
         ),
         ([{"id": 1}, {"id": 1}], "id 1 is given twice"),
         ([{"id": 2**80}], "must be between -2⁶³ and 2⁶³ - 1"),
-        ([], "at least 1 item"),
+        (
+            [{"id": 1, "codes": {"text": "00000000"}}, {"id": 2}],
+            "some items have a code, others none",
+        ),
+        (
+            [{"id": 1, "texts": {"text": "red"}, "features": {"text": [1.0]}}],
+            "some items have features, others texts",
+        ),
     ],
 )
 def test_rejected_items(client: Client, gallery: Path, items: list[Any], message: str) -> None:

@@ -1,5 +1,6 @@
 """Many queries in one request, options of searches with files, and the export."""
 
+import base64
 import io
 import json
 from pathlib import Path
@@ -10,12 +11,9 @@ import pytest
 
 from crossbit import Collection
 from crossbit.collection.export import export_items, import_items
-from crossbit.server.schemas import SearchRequest
 from crossbit.server.service import Service
 from tests.server.conftest import Client
 from tests.server.shapes import draw
-
-PNG = {"Content-Type": "image/png"}
 
 
 def picture() -> bytes:
@@ -24,23 +22,32 @@ def picture() -> bytes:
     return out.getvalue()
 
 
-def test_a_batch_answers_like_single_searches(client: Client) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"k": 3},
+        {"filter": {"tags": {"has": "large"}}, "with_codes": True},
+        {"rerank": 40, "group_by": "label", "target": ["image"]},
+        {"offset": 5, "min_similarity": 0.5, "target": ["*"]},
+    ],
+)
+def test_queries_answer_like_single_searches(client: Client, options: dict[str, Any]) -> None:
     tested = client()
     rows = np.eye(12).tolist()
-    queries: list[dict[str, Any]] = [{"features": row, "modality": "text", "k": 3} for row in rows]
-    queries += [{"text": "red + circle"}, {"text": "blue"}, {"tags": ["green", "bar"]}, {"id": 7}]
-    queries += [
-        {"text": "red", "filter": {"tags": {"has": "large"}}, "codes": True},
-        {"text": "blue", "filter": {"tags": {"has": "large"}}, "codes": True},
-        {"text": "blue", "rerank": 40, "group_by": "label", "target": ["image"]},
-        {"text": "blue", "offset": 5, "min_similarity": 0.5, "target": ["*"]},
+    code = tested.get("/api/items/7").json()["codes"]["text"]
+    queries: list[dict[str, Any]] = [{"features": row, "modality": "text"} for row in rows]
+    queries += [{"text": "red + circle"}, {"text": "blue"}, {"tags": ["green", "bar"]}]
+    if "rerank" not in options:
+        queries += [{"id": 7}, {"code": code, "modality": "text"}, {"id": "large-red-circle+0"}]
+    queries += [{"file": base64.b64encode(picture()).decode()}, {"text": "red"}]
+    answer = tested.post("/api/search", json={"queries": queries, **options}).json()
+    assert answer["results"] == [
+        tested.post("/api/search", json={**query, **options}).json() for query in queries
     ]
-    answer = tested.post("/api/search/batch", json={"queries": queries}).json()
-    assert answer["results"] == [tested.post("/api/search", json=each).json() for each in queries]
 
 
-def test_queries_that_differ_only_in_their_inputs_share_one_call(
-    gallery: Path, client: Client, monkeypatch: pytest.MonkeyPatch
+def test_queries_of_one_kind_share_one_call(
+    client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[int] = []
     original = Collection.search
@@ -52,43 +59,53 @@ def test_queries_that_differ_only_in_their_inputs_share_one_call(
     tested = client()
     monkeypatch.setattr(Collection, "search", search)
     queries: list[dict[str, Any]] = [
-        {"text": word, "filter": {"label": "circle"}} for word in ("red", "blue", "green")
-    ]
-    queries += [{"text": "red", "k": 3}, {"text": "blue", "k": 3}]
-    assert tested.post("/api/search/batch", json={"queries": queries}).status_code == 200
-    assert calls == [3, 2]
-
-
-def test_a_wrong_query_has_an_error_and_the_others_an_answer(client: Client) -> None:
-    queries = [
         {"text": "red"},
-        {"id": "unknown"},
-        {"features": [1.0], "modality": "text"},
-        {"text": "blue", "filter": {"nothing": 1}},
+        {"features": [1.0] * 12},
         {"text": "blue"},
+        {"id": 7},
+        {"tags": ["green"]},
+        {"features": [2.0] * 12},
     ]
-    answer = client().post("/api/search/batch", json={"queries": queries}).json()["results"]
-    assert ["error" in each for each in answer] == [False, True, True, True, False]
-    assert answer[1] == {"error": "there is no item 'unknown'"}
+    body = {"queries": queries, "modality": "text", "filter": {"label": "circle"}}
+    assert tested.post("/api/search", json=body).status_code == 200
+    assert calls == [3, 2, 1]
 
 
 @pytest.mark.parametrize(
-    ("queries", "message"),
+    ("query", "status", "message"),
     [
-        ([], "queries: List should have at least 1 item"),
-        ([{"text": "a"}] * 101, "queries: List should have at most 100 items"),
-        ([{"text": "a", "k": 1000}] * 11, "k of all queries: at most 10,000 together, got 11,000"),
-        ([{"text": "a", "x": 1}], "queries.0: unknown field 'x'; known: modality"),
-        ([{}], "expected exactly one of features, text, tags and id"),
+        ({"id": "unknown"}, 404, "there is no item 'unknown'"),
+        ({"features": [1.0], "modality": "text"}, 422, "expected shape"),
+        ({"text": "elephant"}, 422, "none of its words"),
     ],
 )
-def test_limits_of_a_batch(client: Client, queries: list[Any], message: str) -> None:
-    answer = client().post("/api/search/batch", json={"queries": queries})
+def test_a_wrong_query_refuses_the_request(
+    client: Client, query: dict[str, Any], status: int, message: str
+) -> None:
+    answer = client().post("/api/search", json={"queries": [{"text": "red"}, query]})
+    assert answer.status_code == status
+    assert message in answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"queries": []}, "queries: List should have at least 1 item"),
+        ({"queries": [{"text": "a"}] * 257}, "queries: List should have at most 256 items"),
+        ({"queries": [{"text": "a"}] * 51, "k": 1000}, "at most 50,000 hits per request, got 51"),
+        ({"queries": [{"text": "a", "x": 1}]}, "queries.0: unknown field 'x'; known: modality"),
+        ({"queries": [{"text": "a", "k": 1}]}, "queries.0: unknown field 'k'"),
+        ({"queries": [{}]}, "expected exactly one of text, tags, features"),
+        ({"queries": [{"text": "a"}], "text": "b"}, "expected either queries or text"),
+    ],
+)
+def test_limits_of_queries(client: Client, body: dict[str, Any], message: str) -> None:
+    answer = client().post("/api/search", json=body)
     assert answer.status_code == 422
     assert message in answer.json()["error"]
 
 
-def test_a_batch_that_the_store_cannot_answer_fails_as_a_whole(
+def test_a_search_that_the_store_cannot_answer_fails(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> Any:  # noqa: ANN401
@@ -96,33 +113,39 @@ def test_a_batch_that_the_store_cannot_answer_fails_as_a_whole(
 
     tested = client()
     monkeypatch.setattr(Service, "_find", fail)
-    answer = tested.post("/api/search/batch", json={"queries": [{"text": "red"}]})
+    answer = tested.post("/api/search", json={"queries": [{"text": "red"}]})
     assert answer.status_code == 500
 
 
-def test_a_file_is_searched_with_all_options(client: Client, gallery: Path) -> None:
+def test_files_are_searched_with_all_options(client: Client, gallery: Path) -> None:
     tested = client()
     options: dict[str, Any] = {
         "k": 4,
-        "target": "image",
-        "filter": json.dumps({"label": "circle"}),
+        "target": ["image"],
+        "filter": {"label": "circle"},
         "group_by": "label",
         "rerank": 50,
         "rerank_by": "codes",
         "min_similarity": "auto",
         "offset": 0,
     }
-    plain = {name: options[name] for name in ("k", "target", "filter")}
-    answer = tested.post("/api/search/picture", params=plain, content=picture(), headers=PNG).json()
-    assert {hit["payload"]["label"] for hit in answer["hits"]} == {"circle"}
-    grouped = tested.post("/api/search/picture", params=options, content=picture(), headers=PNG)
-    assert len(grouped.json()["hits"]) == 1
-    for wrong in ("[1]", "{", "x", "[" * 9000):
-        answer = tested.post(
-            "/api/search/picture", params={"filter": wrong}, content=picture(), headers=PNG
-        )
-        assert answer.status_code == 422
-        assert "filter: expected a JSON object such as" in answer.json()["error"]
+
+    def search(count: int = 1, **options: object) -> dict[str, Any]:
+        files = [("file", picture())] * count
+        answer = tested.post("/api/search", files=files, data={"options": json.dumps(options)})
+        assert answer.status_code == (422 if "error" in answer.json() else 200)
+        return dict(answer.json())
+
+    plain = search(**{name: options[name] for name in ("k", "target", "filter")})
+    assert {hit["payload"]["label"] for hit in plain["hits"]} == {"circle"}
+    assert len(search(**options)["hits"]) == 1
+    assert search(2, **options)["results"] == [search(**options)] * 2
+    assert "unknown field 'kk'" in search(kk=1)["error"]
+    assert "k: Input should be less" in search(k=1001)["error"]
+    assert "hits per request" in search(51, k=1000)["error"]
+    two = [("options", (None, "{}"))] * 2
+    answer = tested.post("/api/search", files=[("file", picture()), *two])
+    assert "expected at most one part 'options', got 2" in answer.json()["error"]
 
 
 def test_an_export_is_that_of_the_command(client: Client, gallery: Path, tmp_path: Path) -> None:
@@ -141,20 +164,11 @@ def test_an_export_is_that_of_the_command(client: Client, gallery: Path, tmp_pat
 def test_an_export_that_breaks_says_so_at_its_end(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from crossbit.server import remote
+    from crossbit.server import routes
 
     tested = client()
-    monkeypatch.setattr(remote, "_SCAN_SECONDS", 0.0)
-    monkeypatch.setattr(remote, "_PAGE", 10)
+    monkeypatch.setattr(routes, "_EXPORT_SECONDS", 0.0)
+    monkeypatch.setattr(routes, "_EXPORT_PAGE", 10)
     lines = tested.get("/api/export").text.splitlines()
-    assert json.loads(lines[-1]) == {"error": "the scan took more than 0 s; read faster"}
+    assert "the export was aborted after 0 s" in json.loads(lines[-1])["error"]
     assert len(lines) < 100
-
-
-def test_items_without_an_item_of_their_own_share_a_key() -> None:
-    from crossbit.server.service import _batch_key
-
-    same = [SearchRequest(text="a"), SearchRequest(tags=["b"])]
-    assert _batch_key(same[0]) == _batch_key(same[1])
-    assert _batch_key(SearchRequest(id=1)) is None
-    assert _batch_key(SearchRequest(text="a", k=3)) != _batch_key(same[0])

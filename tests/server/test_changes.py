@@ -7,7 +7,7 @@ import pytest
 
 from crossbit import Collection
 from crossbit.server import ServerConfig
-from crossbit.server.schemas import SearchRequest
+from crossbit.server.models import SearchRequest
 from crossbit.server.service import Service
 from tests.faults.operations import WIDTHS, model
 from tests.server.conftest import Client
@@ -36,8 +36,8 @@ def test_a_replaced_folder_is_unavailable(
     answers = [
         tested.post("/api/search", json=SEARCH),
         tested.post("/api/items", json={"items": items}),
-        tested.post("/api/items/delete", json={"ids": ["old"]}),
-        tested.get("/api/items?id=%22old%22"),
+        tested.request("DELETE", "/api/items", json={"ids": ["old"]}),
+        tested.get("/api/items/old"),
         tested.get("/healthz"),
     ]
     for answer in answers:

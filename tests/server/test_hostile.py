@@ -88,6 +88,13 @@ def mutated(raw: bytes, random: np.random.Generator) -> bytes:
     return bytes(broken)
 
 
+def form(content: bytes) -> tuple[bytes, dict[str, str]]:
+    """Return the body and the headers of a form with a file."""
+    head = b'--line\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
+    kind = {"Content-Type": "multipart/form-data; boundary=line"}
+    return head + content + b"\r\n--line--\r\n", kind
+
+
 def test_mutated_images_are_processed_or_rejected_without_leaking_memory(
     service: Running,
 ) -> None:
@@ -103,12 +110,7 @@ def test_mutated_images_are_processed_or_rejected_without_leaking_memory(
             if number == MUTATIONS // 3:
                 before = service.resident()
             body = mutated(seeds[number % len(seeds)], random)
-            client.request(
-                "POST",
-                "/api/annotate/picture" if number % 2 else "/api/search/picture",
-                body,
-                {"Content-Type": "image/png"},
-            )
+            client.request("POST", "/api/annotate" if number % 2 else "/api/search", *form(body))
             answer = client.getresponse()
             content = answer.read()
             statuses.add(answer.status)
@@ -324,7 +326,10 @@ def test_unfinished_bodies_do_not_fill_the_memory(gallery: Path) -> None:
         "import crossbit.server.config as config;"
         " config.ServerConfig.__init__.__kwdefaults__.update(max_waiting_bytes=3 << 20)"
     )
-    upload = b"POST /api/search/picture HTTP/1.1\r\nHost: localhost\r\nContent-Type: image/png\r\n"
+    upload = (
+        b"POST /api/search HTTP/1.1\r\nHost: localhost\r\n"
+        b"Content-Type: multipart/form-data; boundary=line\r\n"
+    )
     with running(gallery, patch=patch) as service, contextlib.ExitStack() as stack:
         unfinished = [stack.enter_context(connect(service)) for _ in range(8)]
         answers = 0

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from crossbit import Collection
-from crossbit.server import bodies, schemas
+from crossbit.server import bodies, models
 from crossbit.server.batching import (
     MicroBatcher,
     OverloadedError,
@@ -50,19 +50,19 @@ def test_a_body_beyond_its_limits_is_not_parsed(raw: bytes, message: str) -> Non
 
 
 WRONG = [
-    (schemas.SearchRequest, {"features": ["x"] * 65_536, "modality": "image"}),
-    (schemas.SearchRequest, {f"field {n}": n for n in range(10_000)}),
-    (schemas.SearchRequest, {"text": "red", "target": [1] * 10_000}),
+    (models.SearchRequest, {"features": ["x"] * 65_536, "modality": "image"}),
+    (models.SearchRequest, {f"field {n}": n for n in range(10_000)}),
+    (models.SearchRequest, {"text": "red", "target": [1] * 10_000}),
     (
-        schemas.UpsertRequest,
+        models.UpsertRequest,
         {"items": [{"id": n, "features": {"a": ["x"] * 50}} for n in range(99)]},
     ),
     (
-        schemas.UpsertRequest,
+        models.UpsertRequest,
         {"items": [{"id": 1, "features": {str(n): ["x"] for n in range(9999)}}]},
     ),
-    (schemas.UpsertRequest, {"items": [{"id": n, "color": 1} for n in range(2000)]}),
-    (schemas.DeleteRequest, {"ids": [None] * 10_000}),
+    (models.UpsertRequest, {"items": [{"id": n, "color": 1} for n in range(2000)]}),
+    (models.DeleteRequest, {"ids": [None] * 10_000}),
 ]
 
 
@@ -100,7 +100,7 @@ def test_large_bodies_are_parsed_outside_the_event_loop(
         (b"[]", 422, "an object"),
         (b'{"text":"red","filter":{"n":{"in":[' + b"1," * 10_000 + b"1]}}}", 422, "10,000 values"),
         (
-            b'{"id":1,"filter":{"n":{"in":[' + b"1234567," * 1_500_000 + b"1]}}}",
+            b'{"id":1,"filter":{"n":{"in":[' + b"123456789012," * 1_500_000 + b"1]}}}",
             413,
             "bytes; split",
         ),
@@ -135,31 +135,29 @@ def test_items_are_limited(client: Client, gallery: Path, tmp_path: Path) -> Non
 def test_a_large_upload_is_rejected_while_others_are_held(client: Client) -> None:
     tested = client(max_waiting_bytes=100_000)
     image = encoded(gradient(300, 300), "BMP")
-    headers = {"Content-Type": "image/bmp"}
     assert len(image) > 100_000
     for _ in range(2):
-        answer = tested.post("/api/search/picture", content=image, headers=headers)
+        answer = tested.post("/api/search", files={"file": image})
         assert answer.status_code == 503
         assert answer.headers["retry-after"] == "5"
     # The bytes of the rejected uploads are free again.
     small = encoded(gradient(170, 170), "BMP")
-    assert tested.post("/api/search/picture", content=small, headers=headers).status_code == 200
+    assert tested.post("/api/search", files={"file": small}).status_code == 200
 
 
 def test_an_upload_of_many_pixels_is_rejected(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("crossbit.features.image._MAX_UPLOADED_PIXELS", 10_000)
-    headers = {"Content-Type": "image/webp"}
     image = encoded(gradient(200, 100), "WEBP")
-    answer = client().post("/api/search/picture", content=image, headers=headers)
+    answer = client().post("/api/search", files={"file": image})
     assert answer.status_code == 422
     assert "million pixels; reduce it first" in answer.json()["error"]
 
 
 # --- content types ---
 
-FORMS = ["", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"]
+FORMS = ["", "text/plain", "application/x-www-form-urlencoded"]
 
 
 @pytest.mark.parametrize("content_type", FORMS)
@@ -173,13 +171,12 @@ def test_what_a_form_can_send_is_rejected(
     body = b'{"items": [{"id": "csrf", "payload": {"x": 1}}]}'
     answer = tested.post("/api/items", content=body, headers=headers)
     assert answer.status_code == 415
-    assert "expected application/json as the Content-Type" in answer.json()["error"]
+    assert "expected application/json or multipart/form-data" in answer.json()["error"]
     origin = {"Origin": "http://evil.example"}
     assert tested.post("/api/items", content=body, headers={**headers, **origin}).status_code == 403
     assert tested.get("/api/items").json()["total"] == 0
-    answer = tested.post("/api/search/picture", content=encoded(gradient()), headers=headers)
-    assert answer.status_code == 415
-    assert "expected a type such as image/png" in answer.json()["error"]
+    form = tested.post("/api/items", files={"image": b"x"}, headers=origin)
+    assert form.status_code == 403
 
 
 @pytest.mark.parametrize("content_type", ["application/json", "Application/JSON; charset=utf-8"])
@@ -244,8 +241,7 @@ def test_statistics_and_overviews_delay_nothing_else(
     body = {"text": "red", "filter": {"label": "circle"}, "k": 500}
     assert tested.post("/api/search", json=body).status_code == 200
     image = encoded(gradient())
-    headers = {"Content-Type": "image/png"}
-    assert tested.post("/api/search/picture", content=image, headers=headers).status_code == 200
+    assert tested.post("/api/search", files={"file": image}).status_code == 200
     released.set()
     for request in requests:
         request.join()
@@ -368,11 +364,8 @@ def test_requests_in_progress_are_limited(client: Client, monkeypatch: pytest.Mo
 def test_unknown_parameters_of_a_url_are_rejected(client: Client) -> None:
     for answer in (
         client().get("/api/items?limt=3"),
-        client().get("/api/batch/stats?limt=a"),
+        client().get("/api/stats?limt=a"),
         client().post("/api/search?limt=5", json={"text": "red"}),
     ):
         assert answer.status_code == 422
         assert "unknown parameter of the URL 'limt'; known: [" in answer.json()["error"]
-    headers = {"Content-Type": "image/png"}
-    answer = client().post("/api/search/picture?targett=text", content=b"x", headers=headers)
-    assert "known: ['codes', 'filter'," in answer.json()["error"]

@@ -86,7 +86,7 @@ def test_files_of_items_are_sent(media: Any) -> None:  # noqa: ANN401
     assert (answer.status_code, answer.content) == (200, b"RIFF")
     assert answer.headers["content-type"] == "audio/wav"
     items = media.get("/api/items").json()["items"]
-    assert items[0]["media"] == {"audio": "/api/media?id=0&field=audio"}
+    assert items[0]["media"] == {"audio": "/api/collections/default/media?id=0&field=audio"}
     assert items[1]["media"] == {}
 
 

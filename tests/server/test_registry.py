@@ -51,14 +51,6 @@ def ids(client: TestClient, prefix: str) -> set[str]:
     return {item["id"] for item in answer["items"]}
 
 
-def test_every_route_exists_for_the_default_and_for_named_collections(folder: Path) -> None:
-    paths = create_app(folder, ServerConfig(writable=True)).openapi()["paths"]
-    named = {path for path in paths if path.startswith("/api/collections/{collection}/")}
-    default = {path for path in paths if path.startswith("/api/") and "collections" not in path}
-    assert {path.replace("/collections/{collection}", "") for path in named} == default
-    assert len(default) > 15
-
-
 def test_a_folder_of_collections(client: TestClient) -> None:
     assert client.get("/api/collections").json() == {
         "collections": [{"name": "birds", "default": True}, {"name": "cats", "default": False}]
@@ -308,7 +300,7 @@ def test_the_default_collection_can_be_created_later(tmp_path: Path) -> None:
         assert answer.status_code == 404
         assert "there is no collection 'first'; see GET" in answer.json()["error"]
         assert create(client, name="first", model="model") == (200, "")
-        assert client.get("/api/items").json() == {"items": [], "total": 0}
+        assert client.get("/api/items").json()["items"] == []
 
 
 def test_an_empty_folder_has_no_default_collection(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from tests.coroutines import run as run_coroutine
 from tests.server.shapes import draw
 
 KIND = "multipart/form-data; boundary=line"
-UPLOAD = "/api/items/upload"
+UPLOAD = "/api/items"
 
 
 def png(color: str) -> bytes:
@@ -61,13 +61,13 @@ def test_files_become_items(tested: TestClient) -> None:
         ("text", ("red.png", "red, circle", "text/plain")),
     ]
     items = [{"id": "red.png", "payload": {"year": 2020}}, {"id": "only", "texts": {}}]
-    answer = tested.post(UPLOAD, data={"items": json.dumps(items)}, files=files)
+    answer = tested.post(UPLOAD, data={"request": json.dumps({"items": items})}, files=files)
     assert answer.json() == {"changed": 3}
     stored = {item["id"]: item for item in tested.get("/api/items").json()["items"]}
     assert stored["red.png"]["payload"] == {"year": 2020}
-    assert stored["red.png"]["modalities"] == ["image", "text"]
-    assert stored[7]["modalities"] == ["image"]
-    assert stored["only"]["modalities"] == []
+    assert list(stored["red.png"]["codes"]) == ["image", "text"]
+    assert list(stored[7]["codes"]) == ["image"]
+    assert stored["only"]["codes"] == {}
     hits = tested.post("/api/search", json={"text": "red, circle", "target": ["image"]}).json()[
         "hits"
     ]
@@ -76,9 +76,7 @@ def test_files_become_items(tested: TestClient) -> None:
 
 def test_a_named_collection_takes_uploads(tested: TestClient) -> None:
     files = [("image", ("red.png", png("red"), "image/png"))]
-    assert tested.post("/api/collections/default/items/upload", files=files).json() == {
-        "changed": 1
-    }
+    assert tested.post("/api/collections/default/items", files=files).json() == {"changed": 1}
 
 
 def test_all_items_are_written_or_none(tested: TestClient) -> None:
@@ -105,17 +103,23 @@ def test_all_items_are_written_or_none(tested: TestClient) -> None:
         ([('name="text"; filename="a"', b"\xff")], "part 'text': expected text in UTF-8"),
         ([('name="text"; filename="a"', b"x" * 10_001)], "expected at most 10,000 characters"),
         ([('name="text"; filename="a"', b"x")] * 2, "item 'a' has two files for 'text'; send one"),
-        ([('name="items"', b"[")], "the request body is not valid JSON"),
-        ([('name="items"', b"[]")], "items: List should have at least 1 item"),
-        ([('name="items"', b'[{"id": 1, "x": 2}]')], "unknown field 'x'; known: id, payload"),
-        ([('name="items"', b'[{"id": 1}]')] * 2, "expected at most one part 'items', got 2"),
-        ([('name="items"', b"[" * 30_000)], "the request exceeds 20,000 lists and objects"),
+        ([('name="request"', b"[")], "the request body is not valid JSON"),
+        ([('name="request"', b'{"items": []}')], "expected at least one item, got none"),
+        (
+            [('name="request"', b'{"items": [{"id": 1, "x": 2}]}')],
+            "unknown field 'x'; known: id, payload",
+        ),
+        (
+            [('name="request"', b'{"items": [{"id": 1}]}')] * 2,
+            "expected at most one part 'request', got 2",
+        ),
+        ([('name="request"', b"[" * 30_000)], "the request exceeds 20,000 lists and objects"),
         (
             [
-                ('name="items"', b'[{"id": 1, "texts": {"text": "a"}}]'),
+                ('name="request"', b'{"items": [{"id": 1, "features": {"text": [1]}}]}'),
                 ('name="text"; filename="b"', b"x"),
             ],
-            "'text': some items have files, others features or texts",
+            "'text': some items have features, others texts",
         ),
     ],
 )
@@ -165,13 +169,14 @@ def test_too_many_parts_and_bytes(tested: TestClient) -> None:
     assert answer.status_code == 413
 
 
-def test_only_multipart_and_only_where_it_is_expected(tested: TestClient) -> None:
-    answer = tested.post(UPLOAD, json={"items": []})
-    assert answer.status_code == 415
-    assert "expected multipart/form-data as the Content-Type" in answer.json()["error"]
+def test_a_form_only_where_it_is_expected(tested: TestClient) -> None:
+    for kind in ("text/plain", "image/png", "application/x-www-form-urlencoded"):
+        answer = tested.post(UPLOAD, content=GOOD, headers={"Content-Type": kind})
+        assert answer.status_code == 415
+        assert "application/json or multipart/form-data" in answer.json()["error"]
     headers = {"Content-Type": KIND}
-    assert tested.post("/api/items", content=GOOD, headers=headers).status_code == 415
-    assert tested.post("/api/search/picture", content=GOOD, headers=headers).status_code == 415
+    assert tested.post("/api/items/get", content=GOOD, headers=headers).status_code == 400
+    assert tested.request("DELETE", UPLOAD, content=GOOD, headers=headers).status_code == 400
 
 
 @pytest.mark.parametrize(

@@ -62,14 +62,20 @@ def _command(pid: str) -> bytes:
         return b""
 
 
-def ask(service: Running, path: str, body: dict[str, Any] | None = None) -> Any:  # noqa: ANN401
+def ask(
+    service: Running, path: str, body: dict[str, Any] | None = None, method: str | None = None
+) -> Any:  # noqa: ANN401
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(
-        service.address + path, data, {"Content-Type": "application/json"}
+        service.address + path, data, {"Content-Type": "application/json"}, method=method
     )
     with urllib.request.urlopen(request, timeout=60) as answer:
         text = answer.read().decode()
     return text if path == "/metrics" else json.loads(text)
+
+
+def delete(service: Running, ids: list[str]) -> Any:  # noqa: ANN401
+    return ask(service, "/api/items", {"ids": ids}, "DELETE")
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
@@ -108,7 +114,7 @@ def test_a_write_of_one_worker_is_read_through_another(service: Running) -> None
         ask(service, "/api/items", {"items": [{"id": "new", "features": {"image": row}}]})
     with paused(first):
         assert nearest(service, row) == "new"
-        ask(service, "/api/items/delete", {"ids": ["new"]})
+        delete(service, ["new"])
     with paused(second):
         assert nearest(service, row) in "abc"
         assert ask(service, "/api/items")["total"] == 3
@@ -126,7 +132,7 @@ def test_a_killed_worker_is_restarted_while_the_others_answer(service: Running) 
     wait_for(lambda: first not in workers_of(service) and len(workers_of(service)) == 2)
     assert second in workers_of(service)
     with paused(second):  # the new one answers
-        assert ask(service, "/api/items/delete", {"ids": ids}) == {"changed": 2}
+        assert delete(service, ids) == {"changed": 2}
     wait_for(lambda: f"worker {first} ended; it is restarted" in service.log())
 
 

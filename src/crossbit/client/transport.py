@@ -1,69 +1,53 @@
-"""Requests of the clients: how they are sent, which of them are repeated, and what fails how."""
+"""Requests of the clients: where they go, which are repeated, how inputs and errors are written."""
 
+import base64
 import json
 import random
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from crossbit._validation import check_installed, check_integer, check_number
+import httpx2 as httpx
+import numpy as np
+
+from crossbit._validation import check_integer, check_number, check_rows
+from crossbit.codes import Codes
+from crossbit.collection.encoder import Encoder, Inputs
 from crossbit.collection.store import StaleModelError
+from crossbit.collection.types import Hit, Id, Item, Results
 from crossbit.errors import BackendError, CrossbitError, DataError
+from crossbit.features.extractor import RawInput
 
-check_installed("httpx2")
-import httpx2 as httpx  # noqa: E402 - a missing library is reported with its remedy
+IDS = 1000
+"""Items per request."""
 
-__all__ = ["SCAN", "RemoteCall", "Settings", "error_of", "httpx", "read_lines", "read_lines_async"]
+QUERIES = 256
+"""Queries per request."""
 
-_COLLECTIONS = "/api/collections/"
+HITS = 50_000
+"""Hits of all queries of a request."""
+
+_BYTES = 6 << 20  # of inputs per request, before base64
+_API = "/api"
+_COLLECTIONS = f"{_API}/collections/"
 _BUSY = (429, 502, 503, 504)  # the service asks to try again
 _MAYBE_DONE = 504  # the request took too long; a write may still be completed
 _REFUSED = (400, 403, 404, 405, 408, 413, 415, 422)  # it will never accept this request
 _FIRST_DELAY = 0.2  # seconds; doubles with every attempt
 _MAX_DELAY = 10.0
+ITEM_FIELDS = {
+    "features": "features",
+    "code": "codes",
+    "text": "texts",
+    "tags": "texts",
+    "file": "files",
+}
+"""Kind of an input → the field of an item that has it."""
 
-
-@dataclass(frozen=True)
-class RemoteCall:
-    """One request.
-
-    Args:
-        method: ``"GET"`` or ``"POST"``.
-        path: Path below the address of the collection.
-        body: JSON object of a POST.
-        parameters: Query parameters.
-        repeatable: Whether it can be sent again after its answer was lost. A write is only sent
-            again if the service did not receive it, or asked to try again.
-        writes: Whether a service that is read-only has no such route.
-        decode: Whether the answer is JSON; otherwise it is bytes.
-    """
-
-    method: str
-    path: str
-    body: dict[str, Any] | None = None
-    parameters: dict[str, str] | None = None
-    repeatable: bool = True
-    writes: bool = False
-    decode: bool = True
-
-    def arguments(self) -> dict[str, Any]:
-        """Return the arguments of httpx's ``request``."""
-        if self.body is None:
-            return {"params": self.parameters}
-        text = json.dumps(self.body, ensure_ascii=False, separators=(",", ":"))
-        return {"content": text.encode(), "headers": {"Content-Type": "application/json"}}
-
-    def result(self, response: httpx.Response) -> Any:  # noqa: ANN401 - any JSON value
-        """Return the answer, or raise the error that the service reported."""
-        if self.writes and response.status_code in (404, 405):
-            raise DataError("the service is read-only; start it with --writable")
-        if response.status_code >= 300:
-            raise error_of(response.status_code, response.content)
-        return response.json() if self.decode else response.content
-
-
-SCAN = RemoteCall("GET", "/scan")  # its answer is a stream of lines
+_ROW_TYPES = ("<f2", "<f4", "<f8")
 
 
 @dataclass(frozen=True)
@@ -93,8 +77,7 @@ class Settings:
                 f"expected the address of a service, such as 'http://localhost:8000', got"
                 f" {self.url!r}; open a folder with Collection.open"
             )
-        named = _named_collection(parts.path)
-        if self.collection is not None and named is not None:
+        if self.collection is not None and _names_collection(parts.path):
             raise DataError(
                 f"{self.url!r} names a collection already; leave collection={self.collection!r} out"
             )
@@ -114,15 +97,14 @@ class Settings:
 
     @property
     def root(self) -> str:
-        """Path of the routes of the collection, below its address."""
-        is_named = _named_collection(urlsplit(self.address).path) is not None
-        return "/batch" if is_named else "/api/batch"
+        """Address of the operations."""
+        is_named = _names_collection(urlsplit(self.address).path)
+        return self.address if is_named else self.address + _API
 
     def options(self) -> dict[str, Any]:
         """Return the arguments of an httpx client."""
         headers = {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
         return {
-            "base_url": self.address,
             "headers": {**headers, "User-Agent": "crossbit"},
             "timeout": self.timeout,
             "follow_redirects": False,  # a token must not reach another host
@@ -134,23 +116,6 @@ class Settings:
             longest = min(_MAX_DELAY, _FIRST_DELAY * 2**attempt)
             yield longest * random.uniform(0.5, 1.0)
 
-    def delay(
-        self, call: RemoteCall, outcome: httpx.Response | Exception, delays: Iterator[float]
-    ) -> float | None:
-        """Return the seconds to wait before the call is sent again; None if it is not."""
-        if isinstance(outcome, httpx.Response):
-            status = outcome.status_code
-            if status not in _BUSY or (status == _MAYBE_DONE and not call.repeatable):
-                return None
-            asked = outcome.headers.get("retry-after", "")
-            least = float(asked) if asked.isdigit() else 0.0
-            delay = next(delays, None)
-            return None if delay is None else min(max(delay, least), _MAX_DELAY)
-        never_sent = isinstance(outcome, httpx.ConnectError | httpx.ConnectTimeout)
-        if not (call.repeatable or never_sent):
-            return None
-        return next(delays, None)
-
     def failure(self, error: Exception) -> BackendError:
         """Return the error for a service that gave no answer."""
         reason = str(error) or type(error).__name__
@@ -160,56 +125,226 @@ class Settings:
         )
 
 
-def _named_collection(path: str) -> str | None:
-    """Name of the collection at the end of a path, None if there is none."""
+def retry_delay(
+    outcome: httpx.Response | Exception, delays: Iterator[float], *, repeatable: bool
+) -> float | None:
+    """Return the seconds to wait before a request is sent again; None if it is not.
+
+    Args:
+        outcome: The response, or why there is none.
+        delays: Seconds to wait before each further attempt.
+        repeatable: Whether it can be sent again after its answer was lost. A write is only sent
+            again if the service did not receive it, or asked to try again.
+    """
+    if isinstance(outcome, httpx.Response):
+        status = outcome.status_code
+        if status not in _BUSY or (status == _MAYBE_DONE and not repeatable):
+            return None
+        asked = outcome.headers.get("retry-after", "")
+        least = float(asked) if asked.isdigit() else 0.0
+        delay = next(delays, None)
+        return None if delay is None else min(max(delay, least), _MAX_DELAY)
+    never_sent = isinstance(outcome, httpx.ConnectError | httpx.ConnectTimeout)
+    return next(delays, None) if repeatable or never_sent else None
+
+
+def _names_collection(path: str) -> bool:
+    """Whether a path ends with the name of a collection."""
     _, separator, name = path.rstrip("/").rpartition(_COLLECTIONS)
-    return name if separator and name and "/" not in name else None
+    return bool(separator and name and "/" not in name)
 
 
-def error_of(status: int, content: bytes) -> CrossbitError:
-    """Return the error that a response reports, of the class that a collection would raise."""
+def error_of(status: int, content: bytes, *, writes: bool = False) -> CrossbitError:
+    """Return the error that a response reports, of the class that a collection would raise.
+
+    Args:
+        status: Status of the response.
+        content: Its body.
+        writes: Whether the request changes something, which a read-only service has no route for.
+    """
     try:
         message = str(json.loads(content)["error"])
     except (ValueError, KeyError, TypeError):
         message = f"the service answered with status {status} and no explanation"
+    if writes and (status == 405 or message == "Not Found"):
+        return DataError("the service is read-only; start it with --writable")
     if status == 409:
         return StaleModelError(message)
     return DataError(message) if status in _REFUSED else BackendError(message)
 
 
-class _LineReader:
-    """Reads JSON lines whose last one says that they are complete, or why not."""
+# --- requests ---
+
+
+def arguments(body: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the arguments of a request with a body in JSON."""
+    if body is None:
+        return {}
+    text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
+    return {"content": text.encode(), "headers": {"Content-Type": "application/json"}}
+
+
+def slices(length: int, size: int) -> list[slice]:
+    """Return the parts of a batch that one request each can hold."""
+    return [slice(start, start + size) for start in range(0, length, size)]
+
+
+def items_to_json(
+    ids: Sequence[Id], payloads: Sequence[Mapping[str, Any] | None] | None
+) -> list[dict[str, Any]]:
+    """Return items with their ids, and their payloads where there is one."""
+    items: list[dict[str, Any]] = [{"id": id_} for id_ in ids]
+    for item, fields in zip(items, payloads or (), strict=False):
+        if fields is not None:
+            item["payload"] = fields
+    return items
+
+
+class Batch:
+    """Inputs of one modality, written as JSON.
+
+    Args:
+        modality: The modality.
+        inputs: Rows, codes or raw inputs.
+        accepts: Kind of raw input that the modality accepts.
+        trusted: Whether a string can be the path of a file.
+    """
+
+    def __init__(self, modality: str, inputs: Inputs, accepts: str | None, trusted: bool) -> None:
+        self._reads_files = accepts not in (None, "text")
+        self._trusted = trusted
+        self.codes = inputs if isinstance(inputs, Codes) else None
+        self._inputs: Any = inputs
+        if self.codes is None and not Encoder.are_raw(inputs) and not _are_missing(inputs):
+            rows = np.asarray(check_rows(inputs, f"rows of {modality!r}"))  # type: ignore[arg-type]
+            kind = rows.dtype.newbyteorder("<").str
+            self._inputs = np.ascontiguousarray(rows, kind if kind in _ROW_TYPES else "<f8")
+
+    def __len__(self) -> int:
+        """Return the number of inputs."""
+        return len(self._inputs)
+
+    def per_request(self) -> int:
+        """Return how many inputs fit into one request."""
+        if isinstance(self._inputs, np.ndarray):
+            size = self._inputs.nbytes // max(1, len(self))
+        elif self.codes is not None:
+            size = self.codes.n_bits // 8
+        else:
+            size = max((self._size(raw) for raw in self._inputs if raw is not None), default=1)
+        return max(1, _BYTES // max(1, size))
+
+    def each(self, block: slice) -> Iterator[tuple[str, Any] | None]:
+        """Yield the kind of each input, and its value in JSON; None for one that is missing."""
+        if self.codes is not None:
+            yield from (("code", text) for text in codes_to_json(self.codes[block]))
+        elif isinstance(self._inputs, np.ndarray):
+            for row in self._inputs[block]:
+                data = {"dtype": row.dtype.str, "data": _pack(row.tobytes())}
+                yield None if np.isnan(row).all() else ("features", data)
+        else:
+            for raw in self._inputs[block]:
+                yield None if raw is None else self._raw(raw)
+
+    def _raw(self, raw: RawInput) -> tuple[str, Any]:
+        """A path becomes the contents of its file, where the modality accepts files."""
+        if self._is_path(raw):
+            try:
+                raw = Path(raw).read_bytes()  # type: ignore[arg-type]
+            except OSError as error:
+                raise DataError(f"{raw!s}: cannot be read ({error.strerror or error})") from error
+        if isinstance(raw, bytes):
+            return "file", _pack(raw)
+        return ("text", str(raw)) if isinstance(raw, str | PathLike) else ("tags", list(raw))
+
+    def _is_path(self, raw: RawInput) -> bool:
+        is_path = isinstance(raw, PathLike) or (isinstance(raw, str) and self._trusted)
+        return self._reads_files and is_path
+
+    def _size(self, raw: RawInput) -> int:
+        if self._is_path(raw):
+            try:
+                return Path(raw).stat().st_size  # type: ignore[arg-type]
+            except (OSError, ValueError):  # reported when it is read
+                return 1
+        return len(raw) if isinstance(raw, bytes | str) else len(str(raw))
+
+
+def _are_missing(inputs: object) -> bool:
+    return isinstance(inputs, list | tuple) and all(raw is None for raw in inputs)
+
+
+def origin(batches: Iterable[Batch]) -> dict[str, Any]:
+    """Return the length and the model of the codes in a request, if it has any."""
+    codes = next((batch.codes for batch in batches if batch.codes is not None), None)
+    return {} if codes is None else {"n_bits": codes.n_bits, "model": codes.model}
+
+
+def codes_to_json(codes: Codes) -> list[str]:
+    """Return each code in hexadecimal."""
+    return [row.tobytes().hex() for row in codes.to_bytes()]
+
+
+def _pack(content: bytes) -> str:
+    return base64.b64encode(content).decode()
+
+
+# --- answers ---
+
+
+def _code(text: str, content: Mapping[str, Any]) -> Codes:
+    packed = np.frombuffer(bytes.fromhex(text), np.uint8)[None]
+    return Codes.from_bytes(packed, content["n_bits"], model=content["model"])
+
+
+def item_from_json(item: Mapping[str, Any], content: Mapping[str, Any]) -> Item:
+    """Return an item of an answer, which names the model of its codes."""
+    codes = {name: _code(text, content) for name, text in item["codes"].items()}
+    return Item(item["id"], item["payload"], codes)
+
+
+def results_from_json(content: Mapping[str, Any]) -> Results:
+    """Return the results of one query."""
+    hits = [
+        Hit(
+            hit["id"],
+            hit["distance"],
+            hit["similarity"],
+            hit["modality"],
+            hit["payload"],
+            code=_code(hit["code"], content) if hit.get("code") else None,
+            weak=hit["weak"],
+        )
+        for hit in content["hits"]
+    ]
+    query = content["query"]
+    code = _code(query["code"], content)
+    return Results(hits, code, terms=query["terms"], exact_terms=query["exact_terms"])
+
+
+class ExportReader:
+    """Reads an export, whose last line says that it is complete, or why not."""
 
     def __init__(self) -> None:
+        self._rest = b""
+        self._header: dict[str, Any] | None = None
         self._complete = False
 
-    def read(self, line: str) -> dict[str, Any] | None:
-        """Return the object of a line; None for the last one."""
-        content: dict[str, Any] = json.loads(line)
-        if "error" in content:
-            raise BackendError(content["error"])
-        self._complete = "end" in content
-        return None if self._complete else content
+    def items(self, chunk: bytes) -> Iterator[Item]:
+        """Yield the items of a chunk of the answer."""
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        for line in lines:
+            content = json.loads(line)
+            if self._header is None:
+                self._header = content
+            elif "error" in content:
+                raise BackendError(content["error"])
+            elif "sha256" in content:
+                self._complete = True
+            else:
+                yield item_from_json(content, self._header)
 
     def check_complete(self) -> None:
         """Raise an error if the last line has not arrived."""
         if not self._complete:
             raise BackendError("the connection broke before all items had arrived; repeat the call")
-
-
-def read_lines(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a stream; raise an error if it ends before its last line."""
-    reader = _LineReader()
-    for line in lines:
-        if (content := reader.read(line)) is not None:
-            yield content
-    reader.check_complete()
-
-
-async def read_lines_async(lines: AsyncIterator[str]) -> AsyncIterator[dict[str, Any]]:
-    """Yield the objects of a stream, as `read_lines`."""
-    reader = _LineReader()
-    async for line in lines:
-        if (content := reader.read(line)) is not None:
-            yield content
-    reader.check_complete()

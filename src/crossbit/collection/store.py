@@ -16,7 +16,7 @@ from crossbit.collection.filters import Conditions
 from crossbit.collection.payloads import payloads_to_json
 from crossbit.collection.rerank import Reranker
 from crossbit.collection.types import Finding, Hit, Id, Item, Payload, Stats
-from crossbit.errors import CrossbitError, DataError
+from crossbit.errors import CrossbitError, DataError, NotFoundError
 from crossbit.model.hashmodel import HashModel
 from crossbit.plugins import STORES, find_plugins, load_plugin
 
@@ -104,7 +104,7 @@ class WriteBatch:
         for i, id_ in enumerate(self.ids):
             if id_ not in stored:
                 if self.must_exist:
-                    raise DataError(f"there is no item {id_!r}; nothing was changed")
+                    raise NotFoundError(f"there is no item {id_!r}; nothing was changed")
                 continue
             given = payloads[i]
             if given is None and not self.remove:

@@ -6,35 +6,21 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated
 
-from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request
+from fastapi import APIRouter, FastAPI, HTTPException, Request
 from fastapi.responses import PlainTextResponse, Response
 
 from crossbit.collection.collection import Collection
 from crossbit.errors import CrossbitError
-from crossbit.server import schemas
-from crossbit.server.bodies import (
-    QUERY_LIMITS,
-    JsonBody,
-    json_body_description,
-    json_response,
-)
+from crossbit.server import models
+from crossbit.server.bodies import json_response
 from crossbit.server.config import ServerConfig
 from crossbit.server.errors import register_error_handlers
 from crossbit.server.metrics import ServiceMetrics, drift_gauges
-from crossbit.server.registry import (
-    CollectionsResponse,
-    CreateRequest,
-    Pools,
-    Registry,
-    Served,
-    grant_of,
-)
-from crossbit.server.remote import remote_routes, remote_write_routes
-from crossbit.server.routes import ERRORS, item_routes, search_routes, write_routes
+from crossbit.server.registry import Pools, Registry, Served, grant_of
+from crossbit.server.routes import ERRORS, add_routes
 from crossbit.server.security import SecurityMiddleware, Tokens, open_log
-from crossbit.server.service import API
+from crossbit.server.service import API, COLLECTIONS
 
 _PAGE = Path(__file__).parent / "page"
 _DRIFT_SECONDS = 1.0  # that a scrape waits for new gauges of drift
@@ -51,8 +37,8 @@ def create_app(
 ) -> FastAPI:
     """Create the application of one or more collections.
 
-    The routes below ``/api/collections/NAME`` are about the collection of that name, the same
-    routes below ``/api`` about the default one.
+    The paths below ``/api/collections/NAME`` are about the collection of that name, the same
+    paths below ``/api`` about the default one.
 
     Args:
         collections: A collection; or name → collection, the default one first; or a folder whose
@@ -66,7 +52,7 @@ def create_app(
         >>> from crossbit.model import Affine
         >>> model = HashModel({"image": [Affine(np.eye(2), np.zeros(2))]}, n_bits=2)
         >>> with Collection.create(tempfile.mkdtemp(), model) as collection:
-        ...     "/api/search" in create_app(collection).openapi()["paths"]
+        ...     "/api/collections/{collection}/search" in create_app(collection).openapi()["paths"]
         True
     """
     config = config or ServerConfig()
@@ -86,24 +72,21 @@ def create_app(
         if log is not None:
             log.close()
 
-    # FastAPI's documentation page loads scripts from a CDN; the page renders /openapi.json itself.
+    # FastAPI's own /docs loads scripts from a CDN; our page renders /openapi.json there.
     app = FastAPI(
         title="crossbit",
         version=version("crossbit"),
-        description="Search collections of items of several modalities with any of them.",
+        description=(
+            "Search collections of items of several modalities with any of them. Every path below"
+            f" {COLLECTIONS}/{{collection}} also exists below {API}, for the default collection."
+        ),
+        generate_unique_id_function=lambda route: route.name,
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
     )
     register_error_handlers(app)
-    app.include_router(_registry_routes(registry, pools, config))
-    for access in (registry.default_access(), registry.named_access()):
-        app.include_router(search_routes(access, pools))
-        app.include_router(item_routes(access, pools))
-        app.include_router(remote_routes(access, pools), responses=ERRORS)
-        if config.writable:
-            app.include_router(write_routes(access, pools))
-            app.include_router(remote_write_routes(access, pools), responses=ERRORS)
+    add_routes(app, registry, pools, config)
     app.include_router(_ops_routes(registry, pools, metrics))
     app.include_router(_page_routes())
     app.add_middleware(SecurityMiddleware, config=config, tokens=tokens, metrics=metrics, log=log)
@@ -126,49 +109,9 @@ def _page_routes() -> APIRouter:
         return Response(files[name], media_type=media_type, headers={"ETag": tag})
 
     router.add_route("/", file)
+    router.add_route("/docs", file)  # the page shows the API there
     router.add_route("/page/{name}", file)
     return router
-
-
-def _registry_routes(registry: Registry, pools: Pools, config: ServerConfig) -> APIRouter:
-    router = APIRouter(prefix=f"{API}/collections", responses=ERRORS, tags=["collections"])
-
-    @router.get("", response_model=CollectionsResponse)
-    async def collections(request: Request) -> Response:
-        """List the collections that the client may use, the default one first."""
-        names = filter(grant_of(request).allows, await pools.light.run(registry.names))
-        answer = [{"name": name, "default": name == registry.default} for name in names]
-        return json_response({"collections": answer})
-
-    if config.writable:
-        _add_registry_writes(router, registry, pools)
-    return router
-
-
-def _add_registry_writes(router: APIRouter, registry: Registry, pools: Pools) -> None:
-    create_body = JsonBody(CreateRequest, QUERY_LIMITS, pools.heavy)
-
-    @router.post(
-        "",
-        response_model=CollectionsResponse.Entry,
-        openapi_extra=json_body_description(CreateRequest),
-    )
-    async def create_collection(
-        http: Request, request: Annotated[CreateRequest, Depends(create_body)]
-    ) -> Response:
-        """Create an empty collection with the model of another one, or a model folder."""
-        grant = grant_of(http)
-        grant.check(request.name, writes=True)
-        await pools.heavy.run(registry.create, request, grant)
-        is_default = request.name == registry.default
-        return json_response({"name": request.name, "default": is_default})
-
-    @router.delete("/{collection}", response_model=CollectionsResponse.Entry)
-    async def delete_collection(http: Request, collection: schemas.Name) -> Response:
-        """Delete a collection with all its items; it cannot be undone."""
-        grant_of(http).check(collection, writes=True)
-        await pools.heavy.run(registry.delete, collection)
-        return json_response({"name": collection, "default": collection == registry.default})
 
 
 def _ops_routes(registry: Registry, pools: Pools, metrics: ServiceMetrics) -> APIRouter:
@@ -184,7 +127,7 @@ def _ops_routes(registry: Registry, pools: Pools, metrics: ServiceMetrics) -> AP
             stats = await pools.slow.run(served.service.stats)
             metrics.set_gauges(served.name, drift_gauges(stats["collection"]))
 
-    @router.get("/healthz", response_model=schemas.HealthResponse, responses={503: ERRORS[503]})
+    @router.get("/healthz", response_model=models.HealthResponse, responses={503: ERRORS[503]})
     async def health() -> Response:
         """Return whether the service responds and can read the collections in use."""
         await pools.health.run(count_items)

@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from crossbit.collection.store import StaleModelError
-from crossbit.errors import BackendError, CrossbitError, DataError
+from crossbit.errors import BackendError, CrossbitError, DataError, NotFoundError
 from crossbit.server.batching import RequestTimeoutError
 
 _LOG = logging.getLogger("uvicorn.error")  # where uvicorn logs the traceback
@@ -21,10 +21,6 @@ _MAX_FIELD = 40
 
 current_request: ContextVar[str] = ContextVar("current_request", default="")
 """Id of the request that is being handled."""
-
-
-class NotFoundError(DataError):
-    """What a request names does not exist."""
 
 
 _STATUSES: dict[type[CrossbitError], int] = {

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from crossbit.collection.collection import Collection
 from crossbit.collection.types import Item
 from crossbit.model.hashmodel import HashModel
-from crossbit.server.images import MEDIA_TYPES
+from crossbit.server.media import MEDIA_TYPES
 
 _MAX_REPORT_BYTES = 4 << 20
 _SAMPLE = 20_000  # items

@@ -5,30 +5,26 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, Self, TypeAlias
+from typing import Self
 
-from fastapi import Path as PathParameter
 from fastapi import Request
 from fastapi.responses import Response
-from pydantic import BaseModel, ConfigDict, Field, model_validator
 from starlette.exceptions import HTTPException
 
 from crossbit._io.files import temporary_path
 from crossbit.collection.collection import Collection
-from crossbit.errors import DataError
+from crossbit.errors import DataError, NotFoundError
 from crossbit.model.hashmodel import HashModel
-from crossbit.server import schemas
 from crossbit.server.batching import MicroBatcher, WorkerPool
 from crossbit.server.bodies import json_response
 from crossbit.server.config import ServerConfig
-from crossbit.server.errors import NotFoundError
+from crossbit.server.models import CreateRequest, SearchRequest
 from crossbit.server.overview import Overview
-from crossbit.server.schemas import SearchRequest
 from crossbit.server.security import Grant
-from crossbit.server.service import API, Service
+from crossbit.server.service import COLLECTIONS, Service
 
 COLLECTION_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 """Pattern of the name of a collection, which is a part of URLs and the name of a folder."""
@@ -79,14 +75,13 @@ class Served:
         collection: The collection.
         config: Access and limits.
         pools: Where requests run.
-        prefix: Path of its routes.
     """
 
     def __init__(
-        self, name: str, collection: Collection, config: ServerConfig, pools: Pools, prefix: str
+        self, name: str, collection: Collection, config: ServerConfig, pools: Pools
     ) -> None:
         self.name = name
-        self.service = Service(collection, config, prefix)
+        self.service = Service(collection, config, name)
         self.overview = Overview(collection)
         self.batcher = MicroBatcher(pools.light, self._search)
 
@@ -95,57 +90,6 @@ class Served:
             answer if isinstance(answer, Exception) else json_response(answer)
             for answer in self.service.search_batch(requests)
         ]
-
-
-class CreateRequest(schemas.RequestBody):
-    """Create a collection in the folder of the service."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"name": "new", "like": "photos"}]})
-
-    name: schemas.Name
-    like: schemas.Name | None = Field(default=None, description="A collection whose model it gets.")
-    model: schemas.Name | None = Field(
-        default=None, description="Or the name of a model folder beside the collections."
-    )
-    keep: list[Literal["scores", "features"]] = Field(
-        default=[], max_length=2, description="What is stored besides codes."
-    )
-
-    @model_validator(mode="after")
-    def _check_one_model(self) -> Self:
-        if (self.like is None) == (self.model is None):
-            raise ValueError("expected either like or model")
-        return self
-
-
-class CollectionsResponse(BaseModel):
-    """The collections of the service."""
-
-    class Entry(BaseModel):
-        """One collection."""
-
-        name: str
-        default: bool = Field(description="Whether the routes below /api are about it.")
-
-    collections: list[Entry]
-
-
-Find: TypeAlias = Callable[..., Awaitable[Served]]
-
-
-@dataclass(frozen=True)
-class Access:
-    """Path of routes about a collection, and dependencies that find it for a request.
-
-    Args:
-        prefix: Beginning of the paths.
-        read: Finds it for a request that only reads.
-        write: Finds it for a request that changes it.
-    """
-
-    prefix: str
-    read: Find
-    write: Find
 
 
 class Registry:
@@ -266,37 +210,22 @@ class Registry:
             for name in list(self._served):
                 self._drop(name)
 
-    def default_access(self) -> Access:
-        """Return the dependencies of routes about the default collection."""
+    async def read(self, request: Request) -> Served:
+        """Return the collection that a request reads: the one in its path, or the default one."""
+        return await self._admit(request, writes=False)
 
-        async def read(request: Request) -> Served:
-            return await self._admit(request, None, writes=False)
+    async def write(self, request: Request) -> Served:
+        """Return the collection that a request changes."""
+        return await self._admit(request, writes=True)
 
-        async def write(request: Request) -> Served:
-            return await self._admit(request, None, writes=True)
-
-        return Access(API, read, write)
-
-    def named_access(self) -> Access:
-        """Return the dependencies of routes whose path names the collection."""
-        Name = Annotated[str, PathParameter(description="Name of the collection.")]
-
-        async def read(request: Request, collection: Name) -> Served:
-            return await self._admit(request, collection, writes=False)
-
-        async def write(request: Request, collection: Name) -> Served:
-            return await self._admit(request, collection, writes=True)
-
-        return Access(f"{API}/collections/{{collection}}", read, write)
-
-    async def _admit(self, request: Request, name: str | None, *, writes: bool) -> Served:
+    async def _admit(self, request: Request, *, writes: bool) -> Served:
         """Find a collection for a client that has the right to use it."""
-        name = self.default if name is None else name
+        name = request.path_params.get("collection", self.default)
         request.state.collection = name or ""  # for the access log
         if name is None:
             raise NotFoundError(
-                "there is no default collection; see GET /api/collections, or start the service"
-                " with --default NAME"
+                f"there is no default collection; see GET {COLLECTIONS}, or start the service with"
+                " --default NAME"
             )
         grant_of(request).check(name, writes=writes)
         return await self.find(name)
@@ -319,8 +248,7 @@ class Registry:
             return self._add(name, Collection.open(self._folder / name))
 
     def _add(self, name: str, collection: Collection) -> Served:
-        prefix = API if name == self.default else f"{API}/collections/{name}"
-        served = Served(name, collection, self._config, self._pools, prefix)
+        served = Served(name, collection, self._config, self._pools)
         self._served[name] = served
         return served
 
@@ -363,4 +291,4 @@ def _identity(folder: Path) -> tuple[int, int] | None:
 
 
 def _unknown(name: str) -> NotFoundError:
-    return NotFoundError(f"there is no collection {name[:100]!r}; see GET /api/collections")
+    return NotFoundError(f"there is no collection {name[:100]!r}; see GET {COLLECTIONS}")

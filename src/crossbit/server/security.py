@@ -27,9 +27,6 @@ from crossbit.server.config import LOOPBACK, ServerConfig
 from crossbit.server.errors import current_request, error_response
 from crossbit.server.metrics import ServiceMetrics
 
-UPLOAD_TYPES = ("image/", "audio/", "video/", "model/", "application/octet-stream")
-"""Beginnings of the media types of uploaded files."""
-
 RIGHTS = ("read", "write")
 """What a token can be for."""
 
@@ -47,6 +44,7 @@ _HEADERS = {
 }
 _PROTECTED = ("/api", "/metrics", "/openapi.json")
 _METHODS = ("GET", "HEAD", "POST", "PATCH", "DELETE")
+_TYPES = ("application/json", "multipart/form-data")  # of bodies
 _MAX_LOGGED = 200  # characters of a path
 _is_request_id = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}").fullmatch
 
@@ -308,11 +306,11 @@ class SecurityMiddleware:
         if not is_number or int(length[:20]) > config.max_body_bytes:
             return too_large(f"{config.max_body_bytes:,} bytes")
         has_body = int(length[:20]) > 0 or "transfer-encoding" in headers
-        if has_body and not _has_known_type(headers, scope["path"]):
-            types = _types_of(scope["path"])
-            expected = "a type such as image/png" if types is UPLOAD_TYPES else types[0]
+        if has_body and not _has_known_type(headers):
             return HTTPException(
-                415, f"expected {expected} as the Content-Type of the request; set this header"
+                415,
+                f"expected {' or '.join(_TYPES)} as the Content-Type of the request; set this"
+                " header",
             )
         return None
 
@@ -378,22 +376,13 @@ class _LimitedBody:
         return message
 
 
-def _types_of(path: str) -> tuple[str, ...]:
-    """Beginnings of the media types that a path expects."""
-    if path.endswith("/picture"):
-        return UPLOAD_TYPES
-    return ("multipart/form-data",) if path.endswith("/items/upload") else ("application/json",)
-
-
-def _has_known_type(headers: Headers, path: str) -> bool:
-    """Whether a body is declared as what the path expects.
+def _has_known_type(headers: Headers) -> bool:
+    """Whether a body is declared as JSON or form data.
 
     A form of another site can send text/plain, form data, or no type at all without asking the
-    browser; where form data is expected, only the origin tells such a form.
+    browser; only the origin tells such a form.
     """
-    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
-    types = _types_of(path)
-    return media_type.startswith(types) if types is UPLOAD_TYPES else media_type in types
+    return headers.get("content-type", "").partition(";")[0].strip().lower() in _TYPES
 
 
 def _host_name(host: str) -> str:

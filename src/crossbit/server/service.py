@@ -1,10 +1,13 @@
 """The service without HTTP: requests on one collection, answered as plain JSON values."""
 
+import io
 import json
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass
+import zipfile
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -15,37 +18,51 @@ from crossbit._validation import check_known
 from crossbit.codes import Codes
 from crossbit.collection.collection import Collection
 from crossbit.collection.encoder import Inputs
+from crossbit.collection.export import item_to_json
 from crossbit.collection.filters import nested_fields, unknown_field
+from crossbit.collection.search import SearchOptions
 from crossbit.collection.types import REPORT_FILE, Hit, Id, Item, Results
-from crossbit.errors import CrossbitError, DataError
+from crossbit.errors import CrossbitError, DataError, NotFoundError
 from crossbit.features.text import normalize_tag
+from crossbit.model.hashmodel import HashModel
+from crossbit.server import models
 from crossbit.server.bodies import FormPart
 from crossbit.server.config import ServerConfig
-from crossbit.server.errors import NotFoundError
-from crossbit.server.images import ImageFolder
-from crossbit.server.items import upload_items, upsert_items
+from crossbit.server.media import MediaFolder
 from crossbit.server.overview import describe_model, read_report
-from crossbit.server.schemas import AnnotateRequest, DeleteRequest, SearchRequest, UpsertRequest
 
 Answer = dict[str, Any]
 
 API = "/api"
 """Path of the routes of the default collection."""
 
-_MAX_ERROR = 1000  # characters
-_TEXT = "text"  # the kind of input of the request fields text, tags and texts
+COLLECTIONS = f"{API}/collections"
+"""Path of the list of collections, and of each of them by name."""
+
+_TEXT = "text"  # the kind of input of text, tags and texts
+_INPUTS = ("features", "texts", "files", "codes")  # of an item
 _STATS_SECONDS = 10.0  # that statistics are cached, because they are slow for a large collection
 _FIELDS_SAMPLE = 200  # items of which an error lists the fields
+_NO_CODES = models.CodesOfModel()
 _to_json = json.JSONEncoder(ensure_ascii=False).encode
 
 
 @dataclass(frozen=True)
-class _EncodableQuery:
-    """One query: its modality, a batch of one input, and the item it came from, if any."""
+class _Query:
+    """One query: its modality, its input, and the item it came from, if any."""
 
     modality: str
-    inputs: Inputs
+    value: Any  # a row of numbers, a code, or a raw input
     item: Item | None = None
+
+    @property
+    def group(self) -> Hashable:
+        """What it has in common with queries that are searched in the same call; None: nothing."""
+        if self.item is not None:
+            return None  # which the answer leaves out
+        kind = type(self.value)
+        width = len(self.value) if kind is np.ndarray else None
+        return self.modality, kind if kind in (np.ndarray, Codes) else None, width
 
 
 @dataclass(frozen=True)
@@ -64,195 +81,208 @@ class Service:
     Args:
         collection: The collection.
         config: Access and limits.
-        prefix: Path of its routes.
+        name: Name of the collection.
     """
 
-    def __init__(self, collection: Collection, config: ServerConfig, prefix: str = API) -> None:
+    def __init__(self, collection: Collection, config: ServerConfig, name: str = "default") -> None:
         self.collection = collection
         self.config = config
-        images = config.images(collection) if callable(config.images) else config.images
-        self.images = ImageFolder(images, prefix)
+        self.name = name
+        folder = config.images(collection) if callable(config.images) else config.images
+        self.files = MediaFolder(folder, f"{COLLECTIONS}/{name}")
         self._stats_lock = threading.Lock()
         self._stats: tuple[float, Answer] = (-_STATS_SECONDS, {})
 
     # --- queries ---
 
-    def search(self, request: SearchRequest, upload: bytes | None = None) -> Answer:
-        """Return the items nearest to features, a text, tags, an item or an uploaded file."""
-        query = self._query(request, upload)
-        exclude = None if query.item is None else query.item.id
-        (results,) = self._find(request, query.modality, query.inputs, exclude)
-        if query.item is None:
-            return self._found(request, query.modality, results)
-        relevance = _labeled(query.item.payload.get("label"))
-        terms = _tags(query.item.payload)
-        return self._answer(request, query.modality, results, terms, relevance)
+    def search(self, request: models.SearchRequest) -> Answer:
+        """Return the items nearest to one query, or to each of several."""
+        answers = self._search(request.each(), request.options, request)
+        return answers[0] if request.queries is None else {"results": answers}
 
-    def search_batch(self, requests: list[SearchRequest]) -> list[Answer | Exception]:
-        """Answer many searches; those that differ only in their inputs share one call."""
-        groups: dict[Hashable, list[int]] = {}
+    def search_files(self, upload: models.SearchUpload, files: Sequence[bytes]) -> Answer:
+        """Return the items nearest to one uploaded file, or to each of several."""
+        answers = self._search(_queries(upload.modality, files), upload.options)
+        return answers[0] if len(files) == 1 else {"results": answers}
+
+    def search_batch(self, requests: Sequence[models.SearchRequest]) -> list[Answer | Exception]:
+        """Answer requests with one query each; those that share all options share a call."""
+        groups: dict[str, list[int]] = {}
         for i, request in enumerate(requests):
-            key = _batch_key(request)
-            groups.setdefault(i if key is None else key, []).append(i)
+            groups.setdefault(repr(request.options), []).append(i)
         answers: list[Answer | Exception] = [{}] * len(requests)
         for positions in groups.values():
-            group_answers = self._search_group([requests[i] for i in positions])
-            for i, answer in zip(positions, group_answers, strict=True):
+            found = self._search_group([requests[i] for i in positions])
+            for i, answer in zip(positions, found, strict=True):
                 answers[i] = answer
         return answers
 
-    def search_all(self, requests: list[SearchRequest]) -> Answer:
-        """Answer many searches of one client; a query that is wrong has an error instead."""
-        answers = self.search_batch(requests)
-        for answer in answers:
-            if isinstance(answer, Exception) and not isinstance(answer, DataError):
-                raise answer
-        return {
-            "results": [
-                {"error": str(answer)[:_MAX_ERROR]} if isinstance(answer, Exception) else answer
-                for answer in answers
-            ]
-        }
+    def _search_group(self, requests: list[models.SearchRequest]) -> Sequence[Answer | Exception]:
+        """Answer one group in one call; if that fails, one by one, to report the faulty ones."""
+        try:
+            return self._search(requests, requests[0].options)
+        except Exception as error:  # reported to the client of the request
+            if len(requests) == 1 or not isinstance(error, CrossbitError):
+                return [error] * len(requests)
+        return [self._search_group([request])[0] for request in requests]
 
-    def annotate(self, request: AnnotateRequest, upload: bytes | None = None) -> Answer:
-        """Suggest tags for features, a text, tags, an item or an uploaded file."""
-        query = self._query(request, upload)
-        (tags,) = self.collection.annotate(
-            query.modality,
-            query.inputs,
-            target=request.target or self._text_modalities() or None,
-            neighbors=request.neighbors,
-            max_tags=request.max_tags,
-            field=request.field,
-            trusted=False,
+    def annotate(self, request: models.AnnotateRequest) -> Answer:
+        """Suggest tags for one query, or for each of several."""
+        answers = self._annotate(request.each(), request, request)
+        return answers[0] if request.queries is None else {"results": answers}
+
+    def annotate_files(self, options: models.AnnotateUpload, files: Sequence[bytes]) -> Answer:
+        """Suggest tags for one uploaded file, or for each of several."""
+        answers = self._annotate(_queries(options.modality, files), options)
+        return answers[0] if len(files) == 1 else {"results": answers}
+
+    def _annotate(
+        self,
+        queries: Sequence[models.QueryFields],
+        options: models.AnnotateOptions,
+        codes: models.CodesOfModel = _NO_CODES,
+    ) -> list[Answer]:
+        answers = []
+        target = options.target or self._accepting(_TEXT) or None
+        for query in (self._query(each, codes) for each in queries):
+            (tags,) = self.collection.annotate(
+                query.modality,
+                _inputs([query]),
+                target=target,
+                neighbors=options.neighbors,
+                max_tags=options.max_tags,
+                field=options.field,
+                trusted=False,
+            )
+            answers.append({"tags": [vars(tag) for tag in tags]})
+        return answers
+
+    def _search(
+        self,
+        queries: Sequence[models.QueryFields],
+        options: SearchOptions,
+        codes: models.CodesOfModel = _NO_CODES,
+    ) -> list[Answer]:
+        """Search with the same options for all queries; those of one kind share a call."""
+        if options.filter:
+            self._check_filter(options.filter)
+        checked = [self._query(query, codes) for query in queries]
+        groups: dict[Hashable, list[int]] = {}
+        for i, query in enumerate(checked):
+            groups.setdefault(i if query.group is None else query.group, []).append(i)
+        answers: list[Answer] = [{}] * len(checked)
+        for positions in groups.values():
+            group = [checked[i] for i in positions]
+            results = self._find(group, options)
+            for i, query, hits in zip(positions, group, results, strict=True):
+                answers[i] = self._answer(query, hits, with_codes=options.with_codes)
+        return answers
+
+    def _find(self, group: list[_Query], options: SearchOptions) -> list[Results]:
+        item = group[0].item
+        if item is not None:
+            if options.exclude is not None:
+                raise DataError("exclude: a search by id excludes that item; leave exclude out")
+            options = replace(options, exclude=item.id)
+        values = options.to_json()
+        return self.collection.search(
+            group[0].modality, _inputs(group), threads=1, trusted=False, **values
         )
-        return {"tags": [vars(tag) for tag in tags]}
 
-    def _query(
-        self, request: SearchRequest | AnnotateRequest, upload: bytes | None
-    ) -> _EncodableQuery:
-        modality = request.modality
-        if upload is not None:
-            accepting = [
-                name for name, kind in self._accepts().items() if kind not in (None, _TEXT)
-            ]
-            return _EncodableQuery(_choose(modality, accepting, "uploaded files"), [upload])
-        if request.id is not None:
-            item = self._item(request.id)
+    def _query(self, query: models.QueryFields, codes: models.CodesOfModel) -> _Query:
+        modality = query.modality
+        if query.id is not None:
+            item = self._stored(query.id)
             if not item.codes:
                 raise DataError(f"item {item.id!r} has no code; add one with its features")
             modality = item.modalities[0] if modality is None else modality
             check_known(modality, item.codes, "modality of the item")
-            return _EncodableQuery(modality, item.codes[modality], item)
-        if request.features is not None:
+            return _Query(modality, item.codes[modality], item)
+        if query.file is not None:
+            return _Query(modality or self._accepting(None, "uploaded files")[0], query.file)
+        if query.features is not None or query.code is not None:
             if modality is None:
-                modalities = self.collection.model.modalities
-                raise DataError(f"features need a modality, one of {modalities}; got none")
-            return _EncodableQuery(modality, np.array([request.features], np.float64))
-        text = request.tags if request.text is None else request.text
-        return _EncodableQuery(_choose(modality, self._text_modalities(), "text"), [text])
+                known = self.collection.model.modalities
+                raise DataError(f"features and codes need a modality, one of {known}; got none")
+            if query.features is not None:
+                return _Query(modality, models.row_of(query.features))
+            return _Query(modality, self._codes(codes, [str(query.code)]))
+        text = query.tags if query.text is None else query.text
+        return _Query(modality or self._accepting(_TEXT, _TEXT)[0], text)
 
     def _accepts(self) -> dict[str, str | None]:
         """Modality → kind of raw input that it accepts from clients."""
         names = self.collection.model.modalities
         return {name: self.collection.accepts(name, trusted=False) for name in names}
 
-    def _text_modalities(self) -> list[str]:
-        return [name for name, kind in self._accepts().items() if kind == _TEXT]
-
-    def _search_group(self, requests: list[SearchRequest]) -> Iterator[Answer | Exception]:
-        """Answer one group in one call; if that fails, one by one, to report the faulty ones."""
-        if len(requests) > 1:
-            try:
-                yield from self._search_together(requests)
-                return
-            except CrossbitError:
-                pass
-        for request in requests:
-            try:
-                yield self.search(request)
-            except Exception as error:  # reported to the client of this request
-                yield error
-
-    def _search_together(self, requests: list[SearchRequest]) -> list[Answer]:
-        modality = self._query(requests[0], None).modality
-        inputs: Inputs
-        if requests[0].features is not None:
-            inputs = np.array([request.features for request in requests], np.float64)
-        else:
-            inputs = [each.tags if each.text is None else each.text for each in requests]
-        results = self._find(requests[0], modality, inputs)
-        return [
-            self._found(request, modality, hits)
-            for request, hits in zip(requests, results, strict=True)
+    def _accepting(self, kind: str | None, required: str | None = None) -> list[str]:
+        """Modalities that accept text, or files for kind None; required: there must be one."""
+        names = [
+            name
+            for name, accepted in self._accepts().items()
+            if (accepted == kind if kind else accepted not in (None, _TEXT))
         ]
+        if required is not None and not names:
+            raise DataError(
+                f"no modality of this collection accepts {required}; pass features or an item's id"
+            )
+        return names
 
-    def _find(
-        self, request: SearchRequest, modality: str, inputs: Inputs, exclude: Id | None = None
-    ) -> list[Results]:
-        """Search with the options of a request."""
-        if request.filter:
-            self.check_filter(request.filter)
-        return self.collection.search(
-            modality,
-            inputs,
-            request.k,
-            target=request.target,
-            filter=request.filter,
-            min_similarity=request.min_similarity,
-            group_by=request.group_by,
-            offset=request.offset,
-            exclude=exclude,
-            rerank=request.rerank,
-            rerank_by=request.rerank_by,
-            threads=1,
-            with_codes=request.codes,
-            trusted=False,
-        )
+    def _codes(self, request: models.CodesOfModel, texts: Sequence[str]) -> Codes:
+        """Codes in hexadecimal, which the collection compares with its model."""
+        n_bits = request.n_bits or self.collection.model.n_bits
+        width = -(-n_bits // 8)
+        if any(len(text) != 2 * width for text in texts):
+            raise DataError(f"codes of {n_bits} bits take {2 * width} hexadecimal digits each")
+        packed = np.frombuffer(bytes.fromhex("".join(texts)), np.uint8).reshape(-1, width)
+        return Codes.from_bytes(packed, n_bits, model=request.model)
 
-    def _found(self, request: SearchRequest, modality: str, results: Results) -> Answer:
-        """Answer to a query that is no item."""
-        relevance = _tagged(results.terms) if results.exact_terms else None
-        return self._answer(request, modality, results, results.terms, relevance)
-
-    def _answer(
-        self,
-        request: SearchRequest,
-        modality: str,
-        results: Results,
-        terms: list[str],
-        relevance: _Criterion | None,
-    ) -> Answer:
-        criterion = None if relevance is None else relevance.description
-        query: Answer = {"modality": modality, "terms": terms, "relevance": criterion}
+    def _answer(self, query: _Query, results: Results, *, with_codes: bool) -> Answer:
+        if query.item is None:
+            terms = results.terms
+            relevance = _tagged(terms) if results.exact_terms else None
+        else:
+            terms = _tags(query.item.payload)
+            relevance = _labeled(query.item.payload.get("label"))
         hits = [self._hit(hit) for hit in results]
         if relevance is not None:
             for hit, result in zip(hits, results, strict=True):
                 hit["relevant"] = relevance.holds(result.payload)
-        if request.codes:
-            query["code"] = _bits(results.code)
+        if with_codes:
             for hit, result in zip(hits, results, strict=True):
-                hit["code"] = None if result.code is None else _bits(result.code)
-        return {"query": query, "hits": hits, "n_bits": self.collection.model.n_bits}
+                hit["code"] = None if result.code is None else _hex(result.code)
+        return {
+            "query": {
+                "modality": query.modality,
+                "terms": terms,
+                "exact_terms": results.exact_terms,
+                "relevance": None if relevance is None else relevance.description,
+                "code": _hex(results.code),
+            },
+            "hits": hits,
+            "n_bits": results.code.n_bits,
+            "model": results.code.model,
+        }
 
     def _hit(self, hit: Hit) -> Answer:
-        id_ = hit.id
-        key = str(id_) if type(id_) is int else _to_json(id_)
-        picture, media = self.images.urls(key, hit.payload)
         return {
-            "id": id_,
-            "key": key,
+            "id": hit.id,
+            **self._addresses(hit.id, hit.payload),
             "distance": hit.distance,
             "similarity": hit.similarity,
             "modality": hit.modality,
             "weak": hit.weak,
             "payload": hit.payload,
-            "picture": picture,
-            "media": media,
             "relevant": None,
         }
 
-    def check_filter(self, conditions: dict[str, Any]) -> None:
+    def _addresses(self, id_: Id, payload: dict[str, Any]) -> Answer:
+        """The id in JSON, as URLs contain it, and the URLs of an item's files."""
+        key = str(id_) if type(id_) is int else _to_json(id_)
+        picture, media = self.files.urls(key, payload)
+        return {"key": key, "picture": picture, "media": media}
+
+    def _check_filter(self, conditions: Mapping[str, Any]) -> None:
         """Reject a filter that would build an index: clients must not trigger that."""
         missing = self.collection.unindexed_fields(conditions)
         if not missing:
@@ -269,88 +299,232 @@ class Service:
 
     # --- items ---
 
-    def items(self, ids: list[Id] | None, skip: int, limit: int) -> Answer:
-        """Return items by id, or a range of all items in order of arrival."""
-        stored = islice(self.collection, skip, skip + limit)
-        items = stored if ids is None else map(self._item, ids)
-        return {"items": [*map(self._described, items)], "total": len(self.collection)}
+    def items(self, skip: int, limit: int) -> Answer:
+        """Return a range of all items in order of arrival."""
+        return self._described(list(islice(self.collection, skip, skip + limit)))
 
-    def _described(self, item: Item) -> Answer:
-        key = _to_json(item.id)
-        picture, media = self.images.urls(key, item.payload)
+    def items_by_id(self, ids: Sequence[Id]) -> Answer:
+        """Return items in the order of their ids; null for an unknown one."""
+        return self._described(self.collection.get(ids))
+
+    def item(self, id_: Id) -> Answer:
+        """Return one item."""
+        return self._item(self._stored(id_))
+
+    def _described(self, items: Sequence[Item | None]) -> Answer:
+        codes = (code for item in items if item is not None for code in item.codes.values())
+        model = self.collection.model
+        code = next(codes, None)
         return {
-            "id": item.id,
-            "key": key,
-            "payload": item.payload,
-            "modalities": item.modalities,
-            "picture": picture,
-            "media": media,
+            "items": [None if item is None else self._item(item) for item in items],
+            "total": len(self.collection),
+            "n_bits": model.n_bits if code is None else code.n_bits,
+            "model": model.fingerprint() if code is None else code.model,
         }
 
-    def thumbnail(self, id_: Id, side: int) -> bytes:
-        """Return an item's image, its longer side at most ``side`` pixels."""
-        return self.images.thumbnail(self._item(id_).payload, side)
+    def _item(self, item: Item) -> Answer:
+        return item_to_json(item) | self._addresses(item.id, item.payload)
 
-    def media(self, id_: Id, field: str) -> tuple[Path, str]:
-        """Return the file of an item's audio, mesh or signal, and its media type."""
-        return self.images.media(self._item(id_).payload, field)
-
-    def upsert(self, request: UpsertRequest) -> Answer:
-        """Add or update items, all of them or none."""
-        return {"changed": upsert_items(self.collection, request.items)}
-
-    def upload(self, parts: list[FormPart]) -> Answer:
-        """Add or update items given as files, all of them or none."""
-        return {"changed": upload_items(self.collection, parts)}
-
-    def delete(self, request: DeleteRequest) -> Answer:
-        """Delete items."""
-        return {"changed": self.collection.delete(request.ids)}
-
-    def _item(self, id_: Id) -> Item:
+    def _stored(self, id_: Id) -> Item:
         (item,) = self.collection.get([id_])
         if item is None:
             raise NotFoundError(f"there is no item {id_!r}")
         return item
 
-    # --- statistics ---
+    def thumbnail(self, id_: Id, side: int) -> bytes:
+        """Return an item's image, its longer side at most ``side`` pixels."""
+        return self.files.thumbnail(self._stored(id_).payload, side)
+
+    def media(self, id_: Id, field: str) -> tuple[Path, str]:
+        """Return the file of an item's audio, mesh or signal, and its media type."""
+        return self.files.media(self._stored(id_).payload, field)
+
+    # --- changes ---
+
+    def upsert(self, request: models.UpsertRequest) -> Answer:
+        """Add or update items, all of them or none."""
+        items = request.items
+        names = {name: None for item in items for kind in _INPUTS for name in getattr(item, kind)}
+        views = {name: self._view(name, request) for name in names}
+        self.collection.upsert(
+            [item.id for item in items],
+            views,
+            [item.payload for item in items],
+            replace_payload=request.replace_payload,
+            trusted=False,
+        )
+        return self._changed(len(items))
+
+    def _view(self, name: str, request: models.UpsertRequest) -> Inputs:
+        """Inputs of one modality, NaN or None where an item has none."""
+        kinds = [
+            kind for kind in _INPUTS if any(name in getattr(item, kind) for item in request.items)
+        ]
+        if len(kinds) > 1:
+            raise DataError(
+                f"{name!r}: some items have {kinds[0]}, others {kinds[1]}; send them in two"
+                " requests"
+            )
+        values = [getattr(item, kinds[0]).get(name) for item in request.items]
+        if kinds == ["features"]:
+            return _rows(name, [None if each is None else models.row_of(each) for each in values])
+        if kinds != ["codes"]:
+            return values
+        if None in values:
+            raise DataError(f"{name!r}: some items have a code, others none; send two requests")
+        return self._codes(request, values)
+
+    def upload(self, parts: Sequence[FormPart], request: models.UpsertRequest) -> Answer:
+        """Add or update items given as files.
+
+        The name of a part is the modality of its file, and its filename the id of the item.
+
+        Args:
+            parts: The files.
+            request: Payloads and other inputs of the items.
+        """
+        items = {item.id: item for item in request.items}
+        for part in parts:
+            modality = check_known(part.name, self.collection.model.modalities)
+            if part.filename is None:
+                raise DataError(
+                    f"part {part.name!r}: expected a filename, which is the id of the item; such as"
+                    " curl -F image=@cat.jpg"
+                )
+            id_ = key_to_id(part.filename)
+            item = items.setdefault(id_, models.NewItem(id=id_, files={}, texts={}))
+            is_text = self.collection.accepts(modality, trusted=False) == _TEXT
+            inputs: dict[str, Any] = item.texts if is_text else item.files
+            if modality in inputs:
+                raise DataError(f"item {id_!r} has two files for {modality!r}; send one")
+            inputs[modality] = part.text() if is_text else part.content
+        if not items:
+            raise DataError("expected at least one item, got none")
+        return self.upsert(request.model_copy(update={"items": list(items.values())}))
+
+    def update(self, request: models.UpdateRequest) -> Answer:
+        """Change the payloads of existing items, all of them or none."""
+        ids = [item.id for item in request.items]
+        payloads = [item.payload for item in request.items]
+        self.collection.update(ids, payloads, remove=request.remove)
+        return self._changed(len(ids))
+
+    def delete(self, request: models.DeleteRequest) -> Answer:
+        """Delete items, or their codes of one modality."""
+        if request.filter:
+            self._check_filter(request.filter)
+        count = self.collection.delete(
+            request.ids, filter=request.filter, modality=request.modality
+        )
+        return self._changed(count)
+
+    def index_field(self, request: models.IndexRequest) -> Answer:
+        """Index a payload field."""
+        self.collection.index_field(request.field)
+        return self._changed(0)
+
+    def check(self) -> Answer:
+        """Verify all files."""
+        findings = self.collection.check()
+        return {"findings": [{**vars(each), "path": str(each.path)} for each in findings]}
+
+    def compact(self) -> Answer:
+        """Free the space of deleted items."""
+        self.collection.compact()
+        return self._changed(0)
+
+    def _changed(self, count: int) -> Answer:
+        self._stats = (-_STATS_SECONDS, {})
+        return {"changed": count}
+
+    # --- the collection ---
+
+    def describe(self) -> Answer:
+        """Return what a client must know to use the collection."""
+        model = self._current_model()
+        return {
+            "name": self.name,
+            "items": len(self.collection),
+            "modalities": {
+                name: self.collection.accepts(name, trusted=False) for name in model.modalities
+            },
+            "n_bits": model.n_bits,
+            "model": model.fingerprint(),
+            "capabilities": vars(self.collection.capabilities) | {"remote": True},
+            "keep": list(self.collection.keep),
+            "writable": self.config.writable,
+        }
 
     def stats(self) -> Answer:
-        """Return statistics of the collection and a description of its model, cached briefly."""
+        """Return statistics and a description of the model, cached briefly between writes."""
         with self._stats_lock:
             updated, stats = self._stats
             if time.monotonic() - updated >= _STATS_SECONDS:
                 stats = {
                     "collection": self.collection.stats().to_dict(),
                     "model": describe_model(self.collection.model, self._accepts()),
-                    "report": read_report(Path(self.collection.path) / REPORT_FILE),
+                    "report": self._report(),
                     "writable": self.config.writable,
                 }
                 self._stats = (time.monotonic(), stats)
         return stats
 
+    def model_archive(self) -> bytes:
+        """Return the model as a ZIP archive of its folder."""
+        out = io.BytesIO()
+        with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(out, "w") as archive:
+            self._current_model().save(Path(folder) / "model")
+            for path in sorted((Path(folder) / "model").iterdir()):
+                archive.write(path, path.name)
+        return out.getvalue()
 
-def _choose(requested: str | None, accepting: list[str], inputs: str) -> str:
-    """The modality of a raw input: the requested one, or the first that accepts it."""
-    if requested is not None:
-        return requested  # the collection checks that it accepts the input
-    if not accepting:
-        raise DataError(
-            f"no modality of this collection accepts {inputs}; pass features or an item's id"
-        )
-    return accepting[0]
+    def _report(self) -> Answer:
+        path = self.collection.path  # a URI if the collection is on a server
+        return read_report(path / REPORT_FILE) if isinstance(path, Path) else {}
+
+    def _current_model(self) -> HashModel:
+        """Return the current model, also after an upgrade by another process."""
+        return self.collection.scan()[0]
 
 
-def _batch_key(request: SearchRequest) -> Hashable | None:
-    """What searches in one call have in common; None for a search that needs its own call."""
-    if request.id is not None:
-        return None  # which the answer leaves out
-    inputs = "text" if request.features is None else len(request.features)
-    target = None if request.target is None else tuple(request.target)
-    conditions = json.dumps(request.filter) if request.filter else None
-    page = (request.k, request.offset, request.group_by, request.min_similarity)
-    order = (request.rerank, request.rerank_by, request.codes)
-    return request.modality, inputs, target, conditions, page, order
+def key_to_id(key: str) -> Id:
+    """Return the id that a URL contains: JSON of a string or an integer, or else the text itself.
+
+    Example:
+        >>> key_to_id("7"), key_to_id('"7"'), key_to_id("cat.png")
+        (7, '7', 'cat.png')
+    """
+    try:
+        value = json.loads(key)
+    except (ValueError, RecursionError):
+        return key
+    return value if isinstance(value, str) or type(value) is int else key
+
+
+def _queries(modality: str | None, files: Sequence[bytes]) -> list[models.QueryFields]:
+    return [models.Query.model_construct(modality=modality, file=content) for content in files]
+
+
+def _inputs(group: list[_Query]) -> Inputs:
+    """The inputs of queries of one group."""
+    values = [query.value for query in group]
+    if isinstance(values[0], np.ndarray):
+        return np.stack(values)
+    if isinstance(values[0], Codes):
+        words = np.concatenate([code.words for code in values])
+        return Codes(words, values[0].n_bits, model=values[0].model)
+    return values
+
+
+def _rows(name: str, rows: list[Any]) -> Inputs:
+    """Stack rows; one that is missing becomes NaN."""
+    width = max(len(row) for row in rows if row is not None)
+    for row in rows:
+        # An all-NaN row would mean that the item lacks the modality; a client leaves it out.
+        if row is not None and (len(row) != width or np.isnan(row).all()):
+            actual = len(row) if len(row) != width else "only NaN"
+            raise DataError(f"rows of {name!r}: expected {width} numbers, got {actual}")
+    return np.stack([np.full(width, np.nan, np.float16) if row is None else row for row in rows])
 
 
 def _tagged(tags: list[str]) -> _Criterion:
@@ -372,6 +546,5 @@ def _tags(payload: dict[str, Any]) -> list[str]:
     return [normalize_tag(tag) for tag in value if isinstance(tag, str)]
 
 
-def _bits(code: Codes) -> str:
-    """Bits of one code, such as ``"0110"``."""
-    return "".join("1" if bit else "0" for bit in code.unpack()[0].tolist())
+def _hex(code: Codes) -> str:
+    return code.to_bytes().tobytes().hex()

@@ -1,7 +1,7 @@
 // Client of the HTTP API. Every failure becomes an Error with the message of the service.
 
+import { bitsOf } from "./bits.js";
 import { byId } from "./dom.js";
-import { contentType } from "./files.js";
 
 const TOKEN = "crossbit-token";
 
@@ -65,21 +65,29 @@ export const overview = () => (overviewAnswer ??= json(`${root}/overview`).catch
 export const collections = async () => (await json("/api/collections")).collections;
 export const description = () => json("/openapi.json");
 export const items = (limit) => json(`${root}/items?limit=${limit}`);
-export const item = async (key, signal) =>
-  (await json(`${root}/items?id=${encodeURIComponent(key)}`, { signal })).items[0];
+export const item = (key, signal) => json(`${root}/items/${encodeURIComponent(key)}`, { signal });
 
-/** Search with {text}, {file, modality}, {key} or {features, modality}. */
-export function search(query, options, signal) {
-  const all = { ...options, codes: true };
-  if (query.file) return upload(uploadUrl("search", query, all), query, signal);
-  return post(`${root}/search`, queryBody(query, all), signal);
+/** Search with {text}, {file, modality}, {key} or {features, modality}; codes become strings of bits. */
+export async function search(query, options, signal) {
+  const answer = await ask("search", query, { ...options, with_codes: true }, signal);
+  const expanded = ({ code, ...rest }) => ({ ...rest, code: code && bitsOf(code, answer.n_bits) });
+  return { ...answer, query: expanded(answer.query), hits: answer.hits.map(expanded) };
 }
 
 /** Suggest tags for {file, modality} or {key}. */
-export function annotate(query, signal) {
-  if (query.file) return upload(uploadUrl("annotate", query, {}), query, signal);
-  return post(`${root}/annotate`, queryBody(query, {}), signal);
+export const annotate = (query, signal) => ask("annotate", query, {}, signal);
+
+function ask(action, query, options, signal) {
+  if (!query.file) return post(`${root}/${action}`, queryBody(query, options), signal);
+  const body = new FormData();
+  body.append("file", query.file);
+  body.append("options", uploadOptions(query, options));
+  return json(`${root}/${action}`, { method: "POST", body, signal });
 }
+
+/** Options of a query with a file: {file, modality}. */
+export const uploadOptions = ({ modality }, options) =>
+  JSON.stringify({ ...(modality ? { modality } : {}), ...options });
 
 /** Body of a query. A key is JSON already: it is inserted verbatim, because a 64-bit integer may not fit a number. */
 export function queryBody(query, options) {
@@ -92,26 +100,17 @@ export function queryBody(query, options) {
 /** Add a file to the collection, under its name. */
 export async function add(file, modality) {
   const body = new FormData();
-  body.append("items", JSON.stringify([{ id: file.name, payload: { name: file.name } }]));
+  body.append("request", JSON.stringify({ items: [{ id: file.name, payload: { name: file.name } }] }));
   body.append(modality, file, JSON.stringify(file.name)); // an id in JSON: also "7" is a string
-  return json(`${root}/items/upload`, { method: "POST", body });
+  return json(`${root}/items`, { method: "POST", body });
 }
 
-/** URL that takes the file of a query: {file, modality}. */
-export function uploadUrl(action, { modality }, options) {
-  const parameters = new URLSearchParams(modality ? { modality } : {});
-  for (const [name, value] of Object.entries(options)) {
-    const isFilter = name === "filter";
-    for (const element of [value].flat()) {
-      parameters.append(name, isFilter ? JSON.stringify(element) : element);
-    }
-  }
-  return `${root}/${action}/picture?${parameters}`;
-}
-
-function upload(url, { file }, signal) {
-  const headers = { "Content-Type": contentType(file) };
-  return json(url, { method: "POST", headers, body: file, signal });
+/** Send any request of the API page; the answer is text, whatever its status. */
+export async function send(method, path, body) {
+  const token = sessionStorage.getItem(TOKEN);
+  const headers = { ...(token ? { Authorization: `Bearer ${token}` } : {}), ...(body ? { "Content-Type": "application/json" } : {}) };
+  const response = await fetch(path, { method, headers, body });
+  return { status: response.status, text: await response.text() };
 }
 
 /** Contents of a file of the service. */

@@ -4,6 +4,12 @@ import { count, h } from "./dom.js";
 
 const columns = (n) => (n <= 32 ? Math.min(n, 16) : n <= 128 ? 16 : n <= 512 ? 32 : 64);
 
+/** A code in hexadecimal as a string of bits, such as "0110"; the lowest bit of a byte comes first. */
+export function bitsOf(code, length) {
+  const bytes = code.match(/../g).map((digits) => parseInt(digits, 16));
+  return bytes.map((byte) => [...byte.toString(2).padStart(8, "0")].reverse().join("")).join("").slice(0, length);
+}
+
 /** Draw a code, and mark the bits that differ from another code. */
 export function bits(code, other = null) {
   const wide = columns(code.length);

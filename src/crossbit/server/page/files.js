@@ -1,4 +1,4 @@
-// Which files a modality accepts, by its kind of input, and how they are sent.
+// Which files a modality accepts, by its kind of input.
 
 const TEXT = "text";
 
@@ -42,7 +42,3 @@ export function refusal(file, modalities) {
   const expected = kinds.map(formatsOf).join(" or ") || "no files";
   return `${file.name}: expected ${expected}, got ${file.type || "another format"}.`;
 }
-
-/** Content-Type of a file: the service takes no text, which a form of another site can send. */
-export const contentType = (file) =>
-  (/^(image|audio|video)\//.test(file.type) ? file.type : "application/octet-stream");

@@ -56,7 +56,7 @@ let latest = 0; // number of the newest call of route; what an older one has loa
 
 async function route() {
   const number = ++latest;
-  const page = ["model", "api"].find((name) => location.hash === `#/${name}`) ?? "search";
+  const page = location.pathname === "/docs" ? "api" : location.hash === "#/model" ? "model" : "search";
   for (const link of document.querySelectorAll("nav a")) {
     if (link.dataset.page === page) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
@@ -346,5 +346,6 @@ function showAttribution(source) {
   byId("footer").replaceChildren(h("p", {}, link, source.license ? `, ${source.license}` : ""));
 }
 
+for (const link of document.querySelectorAll("header a")) link.search = location.search; // the chosen collection
 const described = describe();
 start();

@@ -2,7 +2,6 @@
 
 import * as api from "./api.js";
 import { announce, h } from "./dom.js";
-import { contentType } from "./files.js";
 
 /** Buttons of a query. */
 export function tools(query, options, answer, { go, writable, acceptsText }) {
@@ -60,12 +59,10 @@ const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 /** The query as a command. */
 export function curl(query, options) {
   const token = api.hasToken() ? ' -H "Authorization: Bearer $CROSSBIT_TOKEN"' : "";
-  const type = query.file ? contentType(query.file) : "application/json";
   const body = query.file
-    ? `--data-binary @${quoted(query.file.name)}` : `-d ${quoted(api.queryBody(query, options))}`;
-  const path = query.file ? api.uploadUrl("search", query, options) : `${api.root}/search`;
-  const url = quoted(location.origin + path);
-  return `curl${token} -H ${quoted(`Content-Type: ${type}`)} ${body} ${url}`;
+    ? `-F ${quoted(`file=@${query.file.name}`)} -F ${quoted(`options=${api.uploadOptions(query, options)}`)}`
+    : `-H 'Content-Type: application/json' -d ${quoted(api.queryBody(query, options))}`;
+  return `curl${token} ${body} ${quoted(`${location.origin}${api.root}/search`)}`;
 }
 
 /** A JSON value as Python. */

@@ -1,4 +1,4 @@
-"""Thumbnails of the items' images, from one folder."""
+"""Files of the items, from one folder: thumbnails of images, audio, meshes and signals."""
 
 import io
 import threading
@@ -8,8 +8,8 @@ from typing import Any
 from urllib.parse import quote
 
 from crossbit.collection.types import IMAGE_FIELD
+from crossbit.errors import NotFoundError
 from crossbit.features.image import decode_image
-from crossbit.server.errors import NotFoundError
 
 MEDIA_TYPES = {
     "audio": {
@@ -29,8 +29,8 @@ _CACHE_BYTES = 64 << 20
 _LOSSLESS = (".png", ".gif", ".bmp")  # drawings: JPEG would blur their edges
 
 
-class ImageFolder:
-    """Thumbnails of the images in one folder, with a cache of the most recent ones.
+class MediaFolder:
+    """The files of items in one folder, with a cache of the most recent thumbnails.
 
     A path comes from a payload, never from a request, and must still lead to a file inside the
     folder. Files are decoded and encoded again, so only images ever leave the machine.
