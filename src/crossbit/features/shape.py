@@ -99,17 +99,10 @@ class Mesh:
 
     def to_ply(self) -> bytes:
         """Return the content of a binary PLY file, with coordinates in single precision."""
-        header = (
-            "ply\nformat binary_little_endian 1.0\n"
-            f"element vertex {len(self.vertices)}\n"
-            "property float x\nproperty float y\nproperty float z\n"
-            f"element face {len(self.faces)}\n"
-            "property list uchar int vertex_indices\nend_header\n"
-        )
-        faces = np.empty(len(self.faces), [("n", "u1"), ("corners", "<i4", 3)])
-        faces["n"] = 3
-        faces["corners"] = self.faces
-        return header.encode() + self.vertices.astype("<f4").tobytes() + faces.tobytes()
+        from trimesh import Trimesh
+
+        content: bytes = Trimesh(self.vertices, self.faces, process=False).export(file_type="ply")
+        return content
 
     @property
     def area(self) -> float:
