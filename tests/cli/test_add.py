@@ -236,7 +236,7 @@ def test_columns_of_numbers_are_joined_by_range_or_pattern(
     (tmp_path / "more.csv").write_text("id,p0,p1,title\nd,1,-2,x\ne,1,,y\n")
     assert run("add", photos, tmp_path / "more.csv", "--column", "image=p*") == 1
     printed = capsys.readouterr().err
-    assert "more.csv, line 3: expected a list of 2 numbers for 'image', got a list of 1" in printed
+    assert "more.csv, line 3: expected a list of 2 numbers for 'image', got [1]" in printed
     with Collection.open(photos) as collection:
         found = {item.id: (item.payload, item.modalities) for item in collection}
     assert found == {

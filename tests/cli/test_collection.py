@@ -598,13 +598,13 @@ TWO = '{"id": "a", "image": [1, 2, 3, 4]}\n{"id": "b", "image": '
         ("{", "line 1: not valid JSON"),
         ("[1]", "line 1: expected a JSON object, got '[1]'"),
         ('{"id": "a", "image": [1, 2]}', "expected shape (n, 4), got (1, 2)"),
-        (TWO + "[1]}", "line 2: expected a list of 4 numbers for 'image', got a list of 1"),
+        (TWO + "[1]}", "line 2: expected a list of 4 numbers for 'image', got [1]"),
         (
             TWO + "[1e300, 1, 1, 1]}",
             "bad.jsonl, line 2, item 'b': the row of 'image' contains NaN, infinity or numbers",
         ),
         (TWO + "5}", "line 2: expected a list of 4 numbers for 'image', got 5"),
-        (TWO + '"cat.jpg"}', "line 2: expected a list of 4 numbers for 'image', got 'cat.jpg'"),
+        (TWO + '"cat.jpg"}', "line 2: expected a list of 4 numbers for 'image', got cat.jpg"),
         ('{"deep": ' + 9999 * "[", "line 1: not valid JSON"),
     ],
 )

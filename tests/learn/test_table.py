@@ -469,7 +469,10 @@ def test_unusable_files_and_cells_are_refused(tmp_path: Path) -> None:
         with pytest.raises((DataError, FormatError), match=message):
             plan_table(path, image="photo", text="title")
     path.write_text('{"emb": [1, 2], "title": "x"}\n{"emb": [1], "title": "x"}')
-    with pytest.raises(DataError, match="line 2: expected 2 numbers for 'vector', got"):
+    with pytest.raises(DataError, match="line 2: expected a list of 2 numbers for 'vector', got"):
+        plan_table(path, vector="emb", text="title")
+    path.write_text('{"emb": [1, 2], "title": "x"}\n{"emb": [1, NaN], "title": "x"}')
+    with pytest.raises(DataError, match="line 2: the row of 'vector' contains NaN or infinity"):
         plan_table(path, vector="emb", text="title")
     for table, message in (
         (tmp_path / "none.csv", "cannot be read"),

@@ -22,6 +22,7 @@ from crossbit.data.tables import (
     open_table,
     rows_table,
     select_columns,
+    stack_rows,
 )
 from crossbit.errors import DataError
 
@@ -231,26 +232,7 @@ class ItemReader:
             return values
         if all(isinstance(value, np.ndarray) for value in values):
             return np.stack(values)
-        width = len(next(value for value in values if value is not None))
-        absent = np.full(width, np.nan)
-        rows = np.empty((len(values), width), np.float32)
-        for row, value in enumerate(values):
-            is_list = isinstance(value, list | np.ndarray)
-            if value is not None and (not is_list or len(value) != width):
-                got = f"a list of {len(value)}" if is_list else repr(value)[:40]
-                raise DataError(
-                    f"{self.place(places[row])}: expected a list of {width} numbers for {name!r},"
-                    f" got {got}"
-                )
-            try:
-                with np.errstate(over="ignore"):  # infinite then, and encode() rejects infinity
-                    rows[row] = absent if value is None else value
-            except (ValueError, TypeError) as error:
-                raise DataError(
-                    f"{self.place(places[row])}: expected a list of {width} numbers for {name!r}"
-                    f" ({error})"
-                ) from error
-        return rows
+        return stack_rows(values, name, lambda number: self.place(places[number]))
 
 
 def _are_numeric(values: Iterable[Any]) -> bool:

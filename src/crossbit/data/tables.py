@@ -470,6 +470,38 @@ def elements(cell: Any) -> list[Any]:  # noqa: ANN401 - any cell
     return list(cell) if isinstance(cell, list | tuple) else [cell]
 
 
+def stack_rows(
+    rows: Sequence[Sequence[Any] | None], name: str, place: Callable[[int], str]
+) -> NDArray[np.float32]:
+    """Return lists of numbers, also in the form of text, as an array; None is a row of NaN.
+
+    Args:
+        rows: The lists, as long as the first.
+        name: What the numbers are, for errors.
+        place: Names the place of a row.
+
+    Raises:
+        DataError: A list has another length, or something else than numbers.
+    """
+    lists = (row for row in rows if isinstance(row, list | tuple | np.ndarray))
+    width = len(next(lists, ()))
+    matrix = np.full((len(rows), width), np.nan, np.float32)
+    for number, row in enumerate(rows):
+        if row is None:
+            continue
+        try:
+            if isinstance(row, str) or len(row) != width:
+                raise ValueError
+            with np.errstate(over="ignore"):  # infinite then, which encoding refuses
+                matrix[number] = row
+        except (ValueError, TypeError) as error:
+            raise DataError(
+                f"{place(number)}: expected a list of {width} numbers for {name!r}, got"
+                f" {str(row)[:60]}; leave all of them empty if there are none"
+            ) from error
+    return matrix
+
+
 def is_empty(cell: object) -> bool:
     """Whether a cell is missing: null, NaN, blank text, or a list without elements."""
     return is_missing(cell) or cell == [] or (isinstance(cell, str) and not cell.strip())

@@ -24,6 +24,7 @@ from crossbit.data.tables import (
     elements,
     is_empty,
     select_columns,
+    stack_rows,
 )
 from crossbit.errors import DataError, FormatError
 from crossbit.features.extractor import RawInput
@@ -297,6 +298,8 @@ def build_items(rows: TableRows, columns: TableColumns) -> ItemTable:
         else:
             numbers = range(len(rows.rows))
             inputs[name] = [_paths(rows, number, modality, missing) for number in numbers]
+    for name, matrix in vectors.items():
+        _check_vectors(rows, name, matrix)
     hidden = {column for m in columns.modalities if m.name in vectors for column in m.columns}
     left_out = hidden | {columns.id or _ID_COLUMN}
     payloads = [
@@ -382,23 +385,12 @@ def _are_files(rows: TableRows, modality: ModalityColumns) -> bool:
 
 def _vectors(rows: TableRows, modality: ModalityColumns) -> NDArray[np.float32]:
     """The numbers of the columns side by side; a row without any is NaN."""
-    values: list[list[Any]] = []
+    values: list[list[Any] | None] = []
     for row in rows.rows:
         cells = [elements(row.get(name)) for name in modality.columns]
         flat = [value for cell in cells for value in cell]
-        values.append([] if all(value is None for value in flat) else flat)
-    width = max(map(len, values))
-    matrix = np.full((len(values), width), np.nan, np.float32)
-    for number, numbers in enumerate(values):
-        if not numbers:
-            continue
-        if len(numbers) != width or not all(map(_is_number, numbers)):
-            raise DataError(
-                f"{rows.place(number)}: expected {width} numbers for {modality.name!r}, got"
-                f" {str(numbers)[:60]}; leave all of them empty if there are none"
-            )
-        matrix[number] = [float(value) for value in numbers]
-    return matrix
+        values.append(None if all(value is None for value in flat) else flat)
+    return stack_rows(values, modality.name, rows.place)
 
 
 def _read_array(rows: TableRows, path: Path) -> NDArray[Any]:
@@ -410,6 +402,14 @@ def _read_array(rows: TableRows, path: Path) -> NDArray[Any]:
             f" {rows.table.name}, got {array.dtype} of shape {array.shape}"
         )
     return array
+
+
+def _check_vectors(rows: TableRows, name: str, matrix: NDArray[Any]) -> None:
+    """Refuse a row that is partly NaN or infinite; one that is all NaN is absent."""
+    is_bad = ~np.isfinite(matrix).all(axis=1) & ~np.isnan(matrix).all(axis=1)
+    if is_bad.any():
+        number = int(np.flatnonzero(is_bad)[0])
+        raise DataError(f"{rows.place(number)}: the row of {name!r} contains NaN or infinity")
 
 
 def _labels(rows: TableRows, column: str) -> list[Any]:
