@@ -164,3 +164,22 @@ def test_a_table_without_views_lists_its_columns(tmp_path: Path) -> None:
         DataError, match="no views found; the columns are height, weight; assign roles"
     ):
         read(tmp_path / "set.csv")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("things.tsv", "image_0\timage_1\tlabel\ttitle\n1\t2\tcat\tone\n3\t4\tdog\ttwo\n"),
+        (
+            "things.jsonl",
+            '{"image": [1, 2], "label": "cat", "title": "one"}\n'
+            '{"image": [3, 4], "label": "dog", "title": "two"}\n',
+        ),
+    ],
+)
+def test_tabs_and_json_lines_are_tables(name: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    dataset = read(tmp_path / name)
+    np.testing.assert_array_equal(dataset.views["image"], [[1, 2], [3, 4]])
+    assert list(dataset.classes) == ["cat", "dog"]
+    assert dataset.payload is not None
