@@ -316,7 +316,7 @@ class MMNN(Hasher):
             unused["alpha"] = "a single modality has one loss, of weight 1"
         elif not data.labels and all(pairs.left != pairs.right for pairs in data.pairs):
             unused["alpha"] = "nothing is known about rows of the same modality"
-        if len(prefix_lengths(self.n_bits)) == 1:
+        if self.nested and len(prefix_lengths(self.n_bits)) == 1:
             unused["nested"] = f"{self.n_bits} bits have no shorter prefix"
         return unused
 
@@ -382,7 +382,8 @@ class MMNN(Hasher):
             on_step=runs.report,
             score=None if score is None else partial(score, networks),
         )
-        runs.finish(progress.step)
+        runs.steps += progress.step
+        runs.left -= 1
         return networks, progress
 
     def _terms(self, data: TrainingSet) -> "list[LossTerm]":
@@ -561,11 +562,6 @@ class _Runs:
         if self.on_step is not None:
             most = self.steps + self.left * (step.of or 0)
             self.on_step(replace(step, number=self.steps + step.number, of=most))
-
-    def finish(self, steps: int) -> None:
-        """Count a training that is done."""
-        self.steps += steps
-        self.left -= 1
 
 
 def _describe(name: str, progress: "Progress") -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,31 +84,19 @@ class Candidate:
         return np.asarray(V * (w / w.max(initial=1e-300)) ** ((self.power - 1) / 2))
 
 
-@dataclass(frozen=True, eq=False)
-class Preparations:
-    """Preparations of one modality that are of use, each list with the least error first.
-
-    Attributes:
-        linear: One or two kinds of linear features.
-        rbf: RBF features as kernel and as similarities; none where linear ones are clearly better.
-    """
-
-    linear: list[Candidate]
-    rbf: list[Candidate]
-
-    @property
-    def best(self) -> Candidate:
-        """The preparation with the least error."""
-        return min([*self.linear, *self.rbf], key=lambda candidate: candidate.error)
-
-
-def choose_steps(X: NDArray[np.floating], T: Floats, *, seed: int) -> Preparations:
+def choose_steps(
+    X: NDArray[np.floating], T: Floats, *, seed: int
+) -> tuple[list[Candidate], list[Candidate]]:
     """Prepare rows in several ways and compare the leave-one-out errors of ridge regression.
 
     Args:
         X: Raw rows, shape (n, d).
         T: Class membership, zeros and ones, shape (n, classes).
         seed: Seed of the landmarks, and of the rows that are compared where there are many.
+
+    Returns:
+        One or two kinds of linear features, and RBF features as kernel and as similarities: none
+        where linear ones are clearly better. Each list has the least error first.
     """
     random = np.random.default_rng(seed)
     order = random.permutation(len(X))
@@ -117,7 +104,7 @@ def choose_steps(X: NDArray[np.floating], T: Floats, *, seed: int) -> Preparatio
     linear = _by_error([_linear(steps, X, T, rows, random) for steps in (*_SCALED, *_CENTERED)])
     useful = [each for each in linear[:2] if each.error <= _TOLERANCE * linear[0].error]
     powered = _by_error([_with_best_power(each, T, rows) for each in useful])
-    return Preparations(powered, _rbf(linear, T, order))
+    return powered, _rbf(linear, T, order)
 
 
 def _by_error(candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -146,74 +133,47 @@ def _rbf(linear: Sequence[Candidate], T: Floats, order: Ints) -> list[Candidate]
     one unit, such as pixels, their scales carry information.
     """
     bases = [next(each for each in linear if each.name in names) for names in (_SCALED, _CENTERED)]
-    trials = [_best_bandwidth(base, T, order, is_kernel=True) for base in bases]
-    kernel = min(trials, key=lambda trial: trial.error)
-    similarities = _best_bandwidth(kernel.base, T, order, is_kernel=False)
+    kernels = [_best_bandwidth(base, T, order, is_kernel=True) for base in bases]
+    kernel, base = min(zip(kernels, bases, strict=True), key=lambda pair: pair[0].error)
+    similarities = _best_bandwidth(base, T, order, is_kernel=False)
     least = min(kernel.error, similarities.error)
-    landmarks = order[: _RBF_LANDMARKS if len(order) < _MANY_ROWS else _MANY_LANDMARKS]
-    return _by_error(
-        [
-            trial.prepare(landmarks)
-            for trial in (kernel, similarities)
-            if trial.error <= min(_RBF_TOLERANCE * linear[0].error, _TOLERANCE * least)
-        ]
-    )
+    most = min(_RBF_TOLERANCE * linear[0].error, _TOLERANCE * least)
+    return _by_error([each for each in (kernel, similarities) if each.error <= most])
 
 
-class _Bandwidth(NamedTuple):
-    """RBF features at one bandwidth.
+def _best_bandwidth(base: Candidate, T: Floats, order: Ints, *, is_kernel: bool) -> Candidate:
+    """RBF features at the bandwidth, a factor of the inverse median squared distance, that is best.
 
-    Attributes:
-        error: Error of ridge regression.
-        penalty: Penalty of that regression.
-        bandwidth: Factor of the inverse median squared distance.
-        gamma: The same in units of the features.
+    Args:
         base: The linear features.
+        T: Class membership.
+        order: All rows in random order; the first of them are the landmarks.
         is_kernel: Whether the penalty is the norm of the kernel's space.
     """
-
-    error: float
-    penalty: float
-    bandwidth: float
-    gamma: float
-    base: Candidate
-    is_kernel: bool
-
-    def prepare(self, landmarks: Ints) -> Candidate:
-        layer = RBF(self.base.features[landmarks], self.gamma)
-        F = apply_layers([layer], self.base.features)
-        penalty = self.penalty
-        if not self.is_kernel:
-            penalty *= len(landmarks) / min(len(landmarks), _RBF_LANDMARKS)
-            mask_self_similarity(F, landmarks)
-        return Candidate(
-            f"{self.base.name}+rbf({len(landmarks)}, {self.bandwidth:g})",
-            [*self.base.layers, layer],
-            F,
-            self.error,
-            penalty,
-            1.0,
-            landmarks,
-            layer if self.is_kernel else None,
-        )
-
-
-def _best_bandwidth(base: Candidate, T: Floats, order: Ints, *, is_kernel: bool) -> _Bandwidth:
     rows = order[:_RBF_ROWS]
-    landmarks = base.features[order[:_RBF_LANDMARKS]]
-    squares = squared_distances(base.features[rows], landmarks)
+    sample = base.features[order[:_RBF_LANDMARKS]]
+    squares = squared_distances(base.features[rows], sample)
     unit = 1 / max(float(np.median(squares)), 1e-12)
     trials = []
     for bandwidth in _BANDWIDTHS:
-        layer = RBF(landmarks, bandwidth * unit)
+        layer = RBF(sample, bandwidth * unit)
         F = np.exp(-layer.gamma * squares)
         if is_kernel:
             F = F @ _kernel_basis(layer)
         else:
-            mask_self_similarity(F, np.arange(len(landmarks)))
-        error, penalty = Ridge(F, T[rows]).leave_one_out()
-        trials.append(_Bandwidth(error, penalty, bandwidth, layer.gamma, base, is_kernel))
-    return min(trials, key=lambda trial: trial.error)
+            mask_self_similarity(F, np.arange(len(sample)))
+        trials.append((*Ridge(F, T[rows]).leave_one_out(), bandwidth))
+    error, penalty, bandwidth = min(trials)
+    landmarks = order[: _RBF_LANDMARKS if len(order) < _MANY_ROWS else _MANY_LANDMARKS]
+    layer = RBF(base.features[landmarks], bandwidth * unit)
+    features = apply_layers([layer], base.features)
+    if not is_kernel:
+        penalty *= len(landmarks) / len(sample)
+        mask_self_similarity(features, landmarks)
+    name = f"{base.name}+rbf({len(landmarks)}, {bandwidth:g})"
+    layers = [*base.layers, layer]
+    kernel = layer if is_kernel else None
+    return Candidate(name, layers, features, error, penalty, 1.0, landmarks, kernel)
 
 
 def _kernel_basis(layer: RBF) -> Matrix:

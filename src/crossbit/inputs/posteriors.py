@@ -164,11 +164,11 @@ def _fit_stack(X: Floats, targets: Targets, seed: int) -> _StackPart:
         targets: Their classes.
         seed: Seed of landmarks and trees.
     """
-    choice = choose_steps(X, targets.T, seed=seed)
-    fitted = [_regress(choice.linear, targets)]
+    linear, rbf = choose_steps(X, targets.T, seed=seed)
+    fitted = [_regress(linear, targets)]
     if targets.loss(fitted[0].scores) > _SOLVED:
-        if choice.rbf:
-            fitted.append(_regress(choice.rbf, targets))
+        if rbf:
+            fitted.append(_regress(rbf, targets))
         if (trees := _grow(X, targets, fitted, seed)) is not None:
             fitted.append(trees)
     every = slice(None)

@@ -121,7 +121,8 @@ def _choose_by_labels(
     labels = labels[known]
     member = labels if labels.ndim == 2 else labels[:, None] == np.unique(labels)
     X = np.asarray(view[known], np.float32)
-    return choose_steps(X, member.astype(np.float32), seed=seed).best
+    linear, rbf = choose_steps(X, member.astype(np.float32), seed=seed)
+    return min([*linear, *rbf], key=lambda candidate: candidate.error)
 
 
 def prepare_posteriors(data: TrainingSet, posteriors: Posteriors) -> Preparation:
