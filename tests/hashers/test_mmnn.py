@@ -468,7 +468,7 @@ def test_listing_methods_works_without_torch() -> None:
         "assert 'mmnn' in HASHERS and repr(MMNN()) and MMNN().configuration()\n"
         "try:\n    MMNN().fit({'a': [[1.0], [2.0]], 'b': [[1.0], [2.0]]})\n"
         "except MissingExtraError as error:\n"
-        '    assert "[train]\'" in str(error)\n'
+        '    assert "[networks]\'" in str(error)\n'
         "else:\n    raise SystemExit('no error')\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

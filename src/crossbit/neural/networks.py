@@ -127,8 +127,8 @@ def _some_rows(data: TrainingSet, name: str, most: int) -> NDArray[np.int64]:
 
 def _health(model: HashModel, data: TrainingSet) -> dict[str, Any]:
     """Describe the codes of a sample of training rows for the card; log a warning on collapse."""
-    described = {}
-    problems = []
+    described: dict[str, str] = {}
+    problems: list[str] = []
     for name in model.modalities:
         rows = _some_rows(data, name, _HEALTH_ROWS)
         health = code_health(model.encode(name, data.views[name][rows]))
@@ -148,9 +148,8 @@ def _health(model: HashModel, data: TrainingSet) -> dict[str, Any]:
 
 def _export(name: str, network: nn.Module, data: TrainingSet) -> tuple[Onnx, dict[str, int]]:
     """Export a custom network and compare its bits with those of the original."""
-    rows = np.ascontiguousarray(
-        data.views[name][_some_rows(data, name, _COMPARED_ROWS)], np.float32
-    )
+    sample = _some_rows(data, name, _COMPARED_ROWS)
+    rows = np.ascontiguousarray(data.views[name][sample], np.float32)
     exported = to_onnx(network, rows[:2])
     near_zero, other = _count_disagreements(network, exported, rows)
     if other:
@@ -203,9 +202,8 @@ def _count_disagreements(network: nn.Module, exported: Onnx, rows: NDArray[Any])
 
     A score is near zero if it is below 1e-5 of the root mean square of all scores.
     """
-    inputs = np.ascontiguousarray(rows, np.float32)
     with torch.no_grad():
-        scores = network.cpu().eval()(torch.from_numpy(inputs)).reshape(len(inputs), -1).numpy()
-    differ = (scores >= 0) != (exported(inputs) >= 0)
+        scores = network.cpu().eval()(torch.from_numpy(rows)).flatten(1).numpy()
+    differ = (scores >= 0) != (exported(rows) >= 0)
     near_zero = np.abs(scores) <= _NEAR_ZERO * float(np.sqrt(np.square(scores).mean()))
     return int((differ & near_zero).sum()), int((differ & ~near_zero).sum())

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, distributed, nn
+from torch.backends import mps
 from torch.nn.parallel import DistributedDataParallel
 
 from crossbit._io.files import ArrayFile, make_folders
@@ -69,7 +70,7 @@ def find_device(name: str) -> torch.device:
     Raises:
         DataError: The device is not available.
     """
-    available = {"cuda": torch.cuda.is_available(), "mps": torch.mps.is_available(), "cpu": True}
+    available = {"cuda": torch.cuda.is_available(), "mps": mps.is_available(), "cpu": True}
     if name == "auto":
         name = next(device for device, usable in available.items() if usable)
     if not available[name]:
