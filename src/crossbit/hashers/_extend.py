@@ -131,12 +131,9 @@ def _targets(
     random: np.random.Generator,
 ) -> tuple[Ints, Floats]:
     """Return rows of a new modality and the mean output of the frozen rows linked to each."""
-    known = linked_rows(data)
-    links = [
-        known[name, source] if (name, source) in known else known[source, name][:, ::-1]
-        for source in sources
-    ]
-    rows = np.unique(np.concatenate([index[:, 0] for index in links]))
+    links = linked_rows(data)
+    links |= {(b, a): index[:, ::-1] for (a, b), index in links.items()}
+    rows = np.unique(np.concatenate([links[name, source][:, 0] for source in sources]))
     if len(rows) < _MIN_ROWS:
         raise DataError(
             f"{len(rows)} rows of {name!r} are linked to {sources};"
@@ -146,12 +143,11 @@ def _targets(
         rows = np.sort(random.choice(rows, _MAX_ROWS, replace=False))
     total = np.zeros((len(rows), model.n_bits), np.float32)
     count = np.zeros((len(rows), 1), np.float32)
-    for source, index in zip(sources, links, strict=True):
-        index = index[np.isin(index[:, 0], rows)]
-        used, position = np.unique(index[:, 1], return_inverse=True)
-        outputs = model.scores(source, data.views[source][used])
-        at = np.searchsorted(rows, index[:, 0])
-        np.add.at(total, at, outputs[position])
+    for source in sources:
+        index = links[name, source]
+        own, known = index[np.isin(index[:, 0], rows)].T
+        at = np.searchsorted(rows, own)
+        np.add.at(total, at, model.scores(source, data.views[source][known]))
         np.add.at(count, at, 1)
     return rows, total / count
 
@@ -160,7 +156,10 @@ def _learn(X: Floats, targets: Floats, random: np.random.Generator) -> tuple[lis
     """Return layers whose outputs follow the targets, and a description for the card."""
     held_out = hold_out(np.zeros(len(X)), _HELD_OUT, random)
     known = signs(targets[held_out])
-    fits = _fits(targets)
+    fits: dict[str, _Fit] = {steps: partial(_regress, steps) for steps in _CANDIDATES}
+    n_classes = len(np.unique(targets, axis=0))
+    if 1 < n_classes <= min(_MAX_CLASSES, len(targets) // _ROWS_PER_CLASS):
+        fits[f"{_CLASS_INPUTS}, posteriors of {n_classes} distinct outputs"] = _classify
     scores = {}
     trials = {}
     for inputs, fit in fits.items():
@@ -180,15 +179,6 @@ def _learn(X: Floats, targets: Floats, random: np.random.Generator) -> tuple[lis
     return fits[best](X, targets, random), quality
 
 
-def _fits(targets: Floats) -> dict[str, _Fit]:
-    """Ways to learn these outputs, by a description of each."""
-    fits: dict[str, _Fit] = {steps: partial(_regress, steps) for steps in _CANDIDATES}
-    n_classes = len(np.unique(targets, axis=0))
-    if 1 < n_classes <= min(_MAX_CLASSES, len(targets) // _ROWS_PER_CLASS):
-        fits[f"{_CLASS_INPUTS}, posteriors of {n_classes} distinct outputs"] = _classify
-    return fits
-
-
 def _regress(steps: str, X: Floats, targets: Floats, random: np.random.Generator) -> list[Layer]:
     layers = fit_steps(steps, X, random)
     ridge = Ridge(apply_layers(layers, X), targets)
@@ -203,11 +193,12 @@ def _classify(X: Floats, targets: Floats, random: np.random.Generator) -> list[L
     layers = fit_steps(_CLASS_INPUTS, X, random)
     F = apply_layers(layers, X)
     train, held_out = np.array_split(random.permutation(len(F)), 2)
-    _, decay = Ridge(F, one_hot).leave_one_out()
+    ridge = Ridge(F, one_hot)
+    _, decay = ridge.leave_one_out()
     weight, bias = Ridge(F[train], one_hot[train]).solve(decay / 2)
     scores = F[held_out] @ weight + bias
     scale = max(_SCALES, key=lambda s: float((log_softmax(s * scores) * one_hot[held_out]).sum()))
-    weight, bias = Ridge(F, one_hot).solve(decay)
+    weight, bias = ridge.solve(decay)
     last = Affine(outputs, np.zeros(outputs.shape[1]))
     return [*layers, Affine(scale * weight, scale * bias), Softmax(), last]
 

@@ -260,9 +260,7 @@ def by_pairs(left_out: TrainingSet, codes: Mapping[str, Codes]) -> Matrix:
                 codes[pairs.right][pairs.index[:, 1]],
             )
             distance = np.bitwise_count(left.words ^ right.words).sum(axis=1, dtype=np.int64)
-            n_levels = int(distance.max()) + 1
-            near = np.bincount(distance[pairs.similar], minlength=n_levels)
-            far = np.bincount(distance[~pairs.similar], minlength=n_levels)
-            beyond = far.sum() - np.cumsum(far)
-            areas.append(float((near * (beyond + 0.5 * far)).sum() / (near.sum() * far.sum())))
+            near, far = distance[pairs.similar], np.sort(distance[~pairs.similar])
+            n_nearer = sum(np.searchsorted(far, near, side) for side in ("left", "right")) / 2
+            areas.append(1 - float(n_nearer.mean()) / len(far))
     return np.array(areas)

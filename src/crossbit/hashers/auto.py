@@ -292,13 +292,12 @@ def _unhashed(data: TrainingSet) -> float:
 
 def _class_folds(data: TrainingSet, seed: int) -> Iterator[Fold]:
     """Yield folds that leave out the rows of a third of the classes."""
-    labels = next(iter(data.labels.values()), np.empty(0, np.int64))
-    random = np.random.default_rng([seed, 11])
-    complete = np.logical_and.reduce(list(data.present.values()))
-    rows = random.permutation(np.flatnonzero(complete))
-    if not len(labels):
+    if not data.labels:
         return
-    rows = np.sort(rows[is_known(labels[rows])][:_MAX_ROWS])
+    random = np.random.default_rng([seed, 11])
+    name, labels = next(iter(data.labels.items()))
+    usable = random.permutation(np.flatnonzero(usable_rows(data)[name]))
+    rows = np.sort(usable[:_MAX_ROWS])
     member = labels[rows] if labels.ndim == 2 else labels[rows][:, None] == np.unique(labels[rows])
     if member.shape[1] < _MIN_CLASSES:
         return

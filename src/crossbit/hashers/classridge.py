@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from crossbit.codes import Codes, hamming
 from crossbit.data.training_set import TrainingSet
@@ -35,6 +36,7 @@ class ClassRidge(Hasher):
 
     Example:
         >>> import numpy as np
+    from numpy.typing import NDArray
         >>> from crossbit import ClassRidge
         >>> X, y = np.random.default_rng(0).normal(size=(60, 5)), np.arange(60) % 3
         >>> ClassRidge(n_bits=16).fit({"image": X, "text": X[:, :2]}, labels=y)
@@ -68,13 +70,11 @@ class ClassRidge(Hasher):
 
 def _spread_codes(n_classes: int, n_bits: int, random: np.random.Generator) -> Matrix:
     """Random codes of ±1: of several draws, the one whose closest two codes are farthest apart."""
-    best = np.ones((n_classes, n_bits))
-    widest = -1
-    for _ in range(_DRAWS):
-        bits = random.random((n_classes, n_bits)) < 0.5
-        distances = hamming(Codes.pack(bits), Codes.pack(bits))
-        nearest = int(distances[np.triu_indices(n_classes, 1)].min(initial=n_bits))
-        if nearest > widest:
-            best = np.where(bits, 1.0, -1.0)
-            widest = nearest
-    return best
+
+    def smallest_distance(bits: NDArray[np.bool_]) -> int:
+        codes = Codes.pack(bits)
+        distances = hamming(codes, codes)[np.triu_indices(n_classes, 1)]
+        return int(distances.min(initial=n_bits))
+
+    draws = [random.random((n_classes, n_bits)) < 0.5 for _ in range(_DRAWS)]
+    return np.where(max(draws, key=smallest_distance), 1.0, -1.0)

@@ -62,12 +62,10 @@ class SePH(Hasher):
         chosen = np.sort(random.permutation(len(items))[: self.sample])
         H = self._codes(unit_rows(items.labels[chosen]).astype(np.float32), random, run)
         encoders = {}
-        position = np.full(len(items), -1)
-        position[chosen] = np.arange(len(chosen))
         for name, view in items.views.items():
-            rows = position[view.rows]
-            F = view.features[rows >= 0] + view.mean
-            bits = H[rows[rows >= 0]] >= 0
+            own = np.isin(view.rows, chosen)
+            F = view.features[own] + view.mean
+            bits = H[np.searchsorted(chosen, view.rows[own])] >= 0
             encoders[name] = [fit_logistic(F, bits, multi_label=True, seed=self.seed)]
         return HashModel(encoders, self.n_bits)
 
@@ -103,8 +101,7 @@ class SePH(Hasher):
             callback=lambda _: report(),
             options={"maxiter": self.steps},
         )
-        codes: Floats = result.x.reshape(n, self.n_bits).astype(np.float32)
-        return codes
+        return np.asarray(result.x.reshape(n, self.n_bits), np.float32)
 
 
 def _kernel(H: Floats) -> Floats:

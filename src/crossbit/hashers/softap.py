@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -26,8 +26,7 @@ _STEPS = 500
 _BIAS = 0.5  # first biases, in standard deviations of the scores
 
 
-@dataclass(frozen=True, eq=False)
-class _Side:
+class _Side(NamedTuple):
     """Rows of one modality in a batch, and the number of its bias."""
 
     number: int
@@ -122,8 +121,7 @@ class SoftAP(Hasher):
         names = list(data.views)
         sides = names if len(names) > 1 else names * 2
         rows = [np.flatnonzero(data.present[name]) for name in sides]
-        same = data.aligned and len(names) > 1
-        same = same and all(np.array_equal(rows[0], own) for own in rows)
+        same = data.aligned and len(names) > 1 and all(np.array_equal(rows[0], own) for own in rows)
         streams = [row_batches(own, self.batch, random) for own in (rows[:1] if same else rows)]
         while True:
             drawn = [next(stream) for stream in streams]
