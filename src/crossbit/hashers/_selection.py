@@ -35,7 +35,7 @@ class Verdict:
 
     Attributes:
         name: Its name.
-        scores: Candidate → mean score on rows left out, in percent; empty if none were left out.
+        scores: Candidate → mean score on rows left out, in percent.
     """
 
     name: str
@@ -84,13 +84,13 @@ def halves(data: TrainingSet, seed: int) -> Iterator[Fold]:
     """
     random = np.random.default_rng([seed, 12])
     usable = usable_rows(data)
-    first = _draw(data, usable, 0.5, random, most=max(map(len, usable.values())))
+    first = _draw(data, 0.5, random, most=max(map(len, usable.values())))
     second = {
         name: np.setdiff1d(np.flatnonzero(mask), first[name]) for name, mask in usable.items()
     }
     for half in (first, second):
         left_out = data.take(half)
-        scored = _draw(left_out, left_out.present, 1.0, random, most=_MAX_HELD_OUT)
+        scored = _draw(left_out, 1.0, random, most=_MAX_HELD_OUT)
         rest = {
             name: np.setdiff1d(np.arange(len(mask)), half[name]) for name, mask in usable.items()
         }
@@ -111,16 +111,11 @@ def usable_rows(data: TrainingSet) -> dict[str, NDArray[np.bool_]]:
 
 
 def _draw(
-    data: TrainingSet,
-    usable: Mapping[str, NDArray[np.bool_]],
-    share: float,
-    random: np.random.Generator,
-    *,
-    most: int,
+    data: TrainingSet, share: float, random: np.random.Generator, *, most: int
 ) -> dict[str, Ints]:
-    """Draw rows of every view evenly over its classes, the same ones if views are aligned."""
+    """Draw usable rows of every view evenly over classes, the same ones if views are aligned."""
     rows: dict[str, Ints] = {}
-    for name, mask in usable.items():
+    for name, mask in usable_rows(data).items():
         own = np.flatnonzero(mask)
         strata = np.zeros(len(own))
         if name in data.labels:
@@ -128,7 +123,7 @@ def _draw(
             strata = labels @ random.random(labels.shape[1]) if labels.ndim == 2 else labels
         rows[name] = own[hold_out(strata, share, random, most=most)]
         if data.aligned:
-            return dict.fromkeys(usable, rows[name])
+            return dict.fromkeys(data.views, rows[name])
     return rows
 
 
@@ -181,7 +176,6 @@ def fifth(data: TrainingSet, random: np.random.Generator, least: int) -> Fold | 
 
 def by_counterparts(left_out: TrainingSet, codes: Mapping[str, Codes]) -> Matrix:
     """Reciprocal rank of the other rows of each item."""
-    del left_out
     return reciprocal_ranks({name: 2.0 * own.unpack() - 1 for name, own in codes.items()})
 
 
@@ -198,7 +192,7 @@ def leave_out(data: TrainingSet, share: float, seed: int) -> Fold:
         kept = tuple(p.part(~mask) for p, mask in zip(data.pairs, masks, strict=True))
         left = tuple(p.part(mask) for p, mask in zip(data.pairs, masks, strict=True))
         return replace(data, pairs=kept), _only_paired(replace(data, pairs=left))
-    rows = _draw(data, usable_rows(data), share, random, most=_MAX_VALIDATION)
+    rows = _draw(data, share, random, most=_MAX_VALIDATION)
     present = {name: mask.copy() for name, mask in data.present.items()}
     for name, own in rows.items():
         present[name][own] = False
@@ -255,11 +249,9 @@ def by_pairs(left_out: TrainingSet, codes: Mapping[str, Codes]) -> Matrix:
     for pairs in left_out.pairs:
         n_similar = int(pairs.similar.sum())
         if 0 < n_similar < len(pairs):
-            left, right = (
-                codes[pairs.left][pairs.index[:, 0]],
-                codes[pairs.right][pairs.index[:, 1]],
-            )
-            distance = np.bitwise_count(left.words ^ right.words).sum(axis=1, dtype=np.int64)
+            sides = zip((pairs.left, pairs.right), pairs.index.T, strict=True)
+            left, right = (codes[name].words[rows] for name, rows in sides)
+            distance = np.bitwise_count(left ^ right).sum(axis=1, dtype=np.int64)
             near, far = distance[pairs.similar], np.sort(distance[~pairs.similar])
             n_nearer = sum(np.searchsorted(far, near, side) for side in ("left", "right")) / 2
             areas.append(1 - float(n_nearer.mean()) / len(far))

@@ -14,7 +14,7 @@ from crossbit._io.arrays import available_memory
 from crossbit._progress import OnStep
 from crossbit._threads import training_threads
 from crossbit._validation import check_installed, check_known
-from crossbit.data.labels import LabelsArgument, is_known
+from crossbit.data.labels import LabelsArgument
 from crossbit.data.neighbors import NeighborsArgument
 from crossbit.data.pairs import Pairs
 from crossbit.data.training_set import TrainingSet, Views
@@ -45,6 +45,7 @@ from crossbit.model.hashmodel import HashModel
 
 _LOG = logging.getLogger(__name__)
 _Kinds = Sequence[type[Hasher]]
+_Choice = tuple[Hasher, dict[str, dict[str, str]]]
 # The first stays unless another one is better.
 _ON_POSTERIORS: _Kinds = (SoftAP, DCH, BATCH, CCAITQ)
 _FROM_ROWS: _Kinds = (RankedCCA, CCAITQ)
@@ -130,12 +131,10 @@ whichever finds counterparts of held-out rows better; of more than 2,000 rows `R
                 f"the views have {data.n_values:,} values, which do not fit into memory; train on"
                 " some of the rows, or read them while training: MMNN(online=True)"
             )
-        if data.neighbors and data.labels:
-            raise DataError("auto learns from labels or from neighbors; pass one of them")
-        if data.neighbors and len(data.views) > 1:
+        if data.neighbors and (data.labels or len(data.views) > 1):
             raise DataError(
-                "auto learns neighbors of one modality at a time; fit one model per modality, or"
-                " learn what the modalities share from aligned rows or pairs"
+                "auto learns neighbors of one modality without labels; fit one model per modality,"
+                " or leave neighbors out and learn from labels, aligned rows or pairs"
             )
         if self.unseen_classes and (len(data.views) < 2 or not data.aligned):
             raise DataError(
@@ -178,8 +177,6 @@ whichever finds counterparts of held-out rows better; of more than 2,000 rows `R
         with training_threads(data.n_values, torch="torch" in method.libraries):
             model = prepared.in_front_of(method._learn(prepared.data, run))
         card |= {"chosen": method.name(), "settings": method.configuration(), **scores}
-        if prepared.summary:
-            card["inputs"] = dict(prepared.summary)
         return replace(model, card={**model.card, **card})
 
     def _without_few_labels(self, data: TrainingSet) -> TrainingSet:
@@ -200,9 +197,7 @@ whichever finds counterparts of held-out rows better; of more than 2,000 rows `R
             return (MMNN,), "auto"
         return ((RankedITQ,), "none") if len(data.views) == 1 else (_FROM_ROWS, "auto")
 
-    def _choose(
-        self, methods: dict[str, Hasher], data: TrainingSet
-    ) -> tuple[Hasher, dict[str, dict[str, str]]]:
+    def _choose(self, methods: dict[str, Hasher], data: TrainingSet) -> _Choice:
         """Return the method that does best on rows left out, and the scores for the card.
 
         Without labels and with many rows the first one, `RankedCCA`, is used without a comparison:
@@ -229,10 +224,8 @@ whichever finds counterparts of held-out rows better; of more than 2,000 rows `R
             return first, {}
         return methods[verdict.name], {"candidates": verdict.card()}
 
-    def _for_unseen_classes(
-        self, method: Hasher, data: TrainingSet
-    ) -> tuple[Hasher, dict[str, dict[str, str]]]:
-        folds = list(_class_folds(data, self.seed))
+    def _for_unseen_classes(self, method: Hasher, data: TrainingSet) -> _Choice:
+        folds = list(_class_folds(data, self.seed)) if data.labels else []
         if not folds:
             return method, {}
         candidates = {
@@ -254,13 +247,7 @@ whichever finds counterparts of held-out rows better; of more than 2,000 rows `R
         Raises:
             DataError: None of them can.
         """
-        options: dict[str, Any] = {
-            "n_bits": self.n_bits,
-            "seed": self.seed,
-            "inputs": inputs,
-            "nested": self.nested,
-            "device": self.device,
-        }
+        options = self.get_params() | {"inputs": inputs}
         methods = {}
         kinds = self._kinds(kinds)
         for kind in kinds:
@@ -280,20 +267,13 @@ def _unhashed(data: TrainingSet) -> float:
     """Mean average precision of the posteriors themselves, ranked by their inner products."""
     n = min(len(view) for view in data.views.values())
     rows = np.arange(0, n, -(-n // _MAX_REFERENCE))
-    part = data.take(
-        {
-            name: rows[is_known(labels[rows]) & data.present[name][rows]]
-            for name, labels in data.labels.items()
-        }
-    )
+    part = data.take({name: rows[mask[rows]] for name, mask in usable_rows(data).items()})
     ranks = partial(rank_vectors, metric="dot")
     return 100 * float(np.nanmean(by_labels(part, part.posteriors, ranks)))
 
 
 def _class_folds(data: TrainingSet, seed: int) -> Iterator[Fold]:
     """Yield folds that leave out the rows of a third of the classes."""
-    if not data.labels:
-        return
     random = np.random.default_rng([seed, 11])
     name, labels = next(iter(data.labels.items()))
     usable = random.permutation(np.flatnonzero(usable_rows(data)[name]))

@@ -150,11 +150,8 @@ class Hasher(ABC):
         threads = training_threads(self._n_values(data), torch="torch" in self.libraries)
         with log_progress(title, _LOG, on_step, verbose=verbose) as report, threads:
             prepared = self._prepare(data)
-            learned = self._learn(prepared.data, Run(report, path))
-        model = prepared.in_front_of(learned)
+            model = prepared.in_front_of(self._learn(prepared.data, Run(report, path)))
         card = {"method": self.name(), "fields": self.configuration(), "data": _summary(data)}
-        if prepared.summary:
-            card["inputs"] = dict(prepared.summary)
         return replace(model, card={**card, **model.card})
 
     def _n_values(self, data: TrainingSet) -> int:
@@ -187,7 +184,6 @@ class Hasher(ABC):
 
     def _unused(self, data: TrainingSet) -> dict[str, str]:
         """Return field → why it has no effect on this data and with the other fields."""
-        del data
         return {}
 
     def _accepted_neighbors(self, neighbors: NeighborsArgument | None) -> NeighborsArgument | None:
@@ -245,7 +241,6 @@ class Hasher(ABC):
 
     def libraries_for(self, supervision: str) -> tuple[str, ...]:
         """Return the optional libraries that training from a kind of supervision needs."""
-        del supervision
         return self.libraries
 
     @classmethod

@@ -39,10 +39,11 @@ class Preparation:
     summary: Mapping[str, str]
 
     def in_front_of(self, model: HashModel) -> HashModel:
-        """Return a model of prepared features as a model of raw rows."""
+        """Return a model of prepared features as a model of raw rows, the summary on its card."""
         encoders = {name: [*self.layers[name], *own] for name, own in model.encoders.items()}
         n_inputs = {name: len(self.layers[name]) + n for name, n in model.n_inputs.items()}
-        return replace(model, encoders=encoders, n_inputs=n_inputs)
+        card = {"inputs": dict(self.summary)} if self.summary else {}
+        return replace(model, encoders=encoders, n_inputs=n_inputs, card={**card, **model.card})
 
 
 def prepare(
