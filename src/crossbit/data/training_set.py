@@ -64,6 +64,10 @@ class TrainingSet:
         """Number of values of all views."""
         return sum(view.size for view in self.views.values())
 
+    def present_rows(self, name: str) -> NDArray[np.float64]:
+        """Return the rows of a view that are present, in double precision."""
+        return np.asarray(self.views[name][self.present[name]], np.float64)
+
     def paired_rows(self, left: str, right: str) -> _Ints:
         """Return the row numbers at which both views of an aligned set are present."""
         return np.flatnonzero(self.present[left] & self.present[right])

@@ -2,13 +2,14 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crossbit.data.training_set import TrainingSet
 from crossbit.errors import DataError
+from crossbit.hashers.base import Hasher
 from crossbit.linalg import Ints, Matrix
 from crossbit.model.hashmodel import HashModel
 from crossbit.model.layers import Affine
@@ -162,15 +163,32 @@ def _centered(view: NDArray[Any], rows: Ints, mean: Matrix) -> NDArray[Any]:
     return X
 
 
-def unused_counts(data: TrainingSet) -> dict[str, str]:
-    """Return ``n_similar`` and ``n_dissimilar`` if no such pairs are drawn, and why."""
-    explicit = [pairs for pairs in data.pairs if pairs.left != pairs.right and len(pairs)]
-    if not explicit:
-        return {}
-    unused = {"n_similar": "similar pairs are given, and all of them are used"}
-    if not all(pairs.similar.all() for pairs in explicit):
-        unused["n_dissimilar"] = "dissimilar pairs are given, and all of them are used"
-    return unused
+@dataclass(kw_only=True)
+class PairHasher(Hasher):
+    """A method that learns two modalities from signed pairs, given or drawn.
+
+    Args:
+        n_similar: Maximum number of similar pairs to draw.
+        n_dissimilar: Maximum number of dissimilar pairs to draw.
+    """
+
+    n_similar: int = 10_000
+    n_dissimilar: int = 100_000
+
+    modalities: ClassVar[tuple[int, int | None]] = (2, 2)
+
+    def _unused(self, data: TrainingSet) -> dict[str, str]:
+        explicit = [pairs for pairs in data.pairs if pairs.left != pairs.right and len(pairs)]
+        if not explicit:
+            return {}
+        unused = {"n_similar": "similar pairs are given, and all of them are used"}
+        if not all(pairs.similar.all() for pairs in explicit):
+            unused["n_dissimilar"] = "dissimilar pairs are given, and all of them are used"
+        return unused
+
+    def _paired_rows(self, data: TrainingSet) -> PairedRows:
+        counts = {"n_similar": self.n_similar, "n_dissimilar": self.n_dissimilar}
+        return PairedRows.of(data, **counts, seed=self.seed)
 
 
 class Boosting:

@@ -96,8 +96,13 @@ class Hasher(ABC):
     """Optional libraries that training needs, such as ``("torch",)``; encoding needs none."""
 
     def __init_subclass__(cls) -> None:
-        """Register the method; a class of another package never replaces a built-in one."""
+        """Register the method; a class of another package never replaces a built-in one.
+
+        A class without `_learn` is no method but a base of methods.
+        """
         super().__init_subclass__()
+        if cls._learn is Hasher._learn:
+            return
         known = HASHERS.get(cls.name())
         built_in = known is not None and known.__module__.startswith(_BUILT_IN)
         if not built_in or cls.__module__.startswith(_BUILT_IN):

@@ -72,10 +72,7 @@ class CCAITQ(Hasher):
         if regularization is None:
             regularization = self._choose_regularization(data)
         W = cca.directions(self.n_bits, regularization, self.power)
-        X = {
-            name: np.asarray(view[data.present[name]], np.float64) - cca.mean[name]
-            for name, view in data.views.items()
-        }
+        X = {name: data.present_rows(name) - cca.mean[name] for name in data.views}
         V = np.concatenate([X[name] @ W[name] for name in X])
         start = random_rotation(V.shape[1], self.n_bits, np.random.default_rng(self.seed))
         R = itq(V, start, rounds=self.rounds, on_step=run.on_step)

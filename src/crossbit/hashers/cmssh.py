@@ -6,15 +6,15 @@ from typing import ClassVar, Literal
 from crossbit._progress import StepCounter
 from crossbit._validation import Positive
 from crossbit.data.training_set import TrainingSet
-from crossbit.hashers._pairwise import Bit, Boosting, PairedRows, unused_counts
-from crossbit.hashers.base import Hasher, Run
+from crossbit.hashers._pairwise import Bit, Boosting, PairedRows, PairHasher
+from crossbit.hashers.base import Run
 from crossbit.linalg import Matrix
 from crossbit.linalg.pca import singular_pairs
 from crossbit.model.hashmodel import HashModel
 
 
 @dataclass(kw_only=True)
-class CMSSH(Hasher):
+class CMSSH(PairHasher):
     r"""Cross-modality similarity-sensitive hashing (CM-SSH) of two modalities, learned bit by bit.
 
     Pairs $k = (i, j)$ have a sign $s_k = \pm 1$ (similar or not) and a weight $w_k$. Initially the
@@ -54,20 +54,12 @@ class CMSSH(Hasher):
         cross-modality metric learning using similarity-sensitive hashing." CVPR 2010.
     """
 
-    n_similar: int = 10_000
-    n_dissimilar: int = 100_000
     step: Literal["adaboost"] | Positive = "adaboost"
 
     title: ClassVar[str] = "boosted half-spaces of two modalities, from signed pairs"
-    modalities: ClassVar[tuple[int, int | None]] = (2, 2)
-
-    def _unused(self, data: TrainingSet) -> dict[str, str]:
-        return unused_counts(data)
 
     def _learn(self, data: TrainingSet, run: Run) -> HashModel:
-        rows = PairedRows.of(
-            data, n_similar=self.n_similar, n_dissimilar=self.n_dissimilar, seed=self.seed
-        )
+        rows = self._paired_rows(data)
         step = None if self.step == "adaboost" else self.step
         boosting = Boosting(rows.signs, rows.balanced_weights(), step=step, seed=[self.seed, 1])
         bits: list[Bit] = []

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from crossbit._validation import Positive
 from crossbit.data.training_set import TrainingSet
-from crossbit.hashers._pairwise import Bit, Boosting, PairedRows, unused_counts
-from crossbit.hashers.base import Hasher, Run
+from crossbit.hashers._pairwise import Bit, Boosting, PairedRows, PairHasher
+from crossbit.hashers.base import Run
 from crossbit.linalg import Matrix
 from crossbit.linalg.pca import singular_pairs
 from crossbit.model.hashmodel import HashModel
@@ -17,7 +17,7 @@ _Direction = tuple[Matrix, Matrix]
 
 
 @dataclass(kw_only=True)
-class DiffHash(Hasher):
+class DiffHash(PairHasher):
     r"""Multimodal diff-hash of two modalities: all directions from one SVD.
 
     The directions $(p_t, q_t)$ are the singular vectors of the covariance of similar pairs minus
@@ -56,19 +56,11 @@ class DiffHash(Hasher):
     """
 
     alpha: Positive = 1.0
-    n_similar: int = 10_000
-    n_dissimilar: int = 100_000
 
     title: ClassVar[str] = "half-spaces of two modalities, all from one difference of covariances"
-    modalities: ClassVar[tuple[int, int | None]] = (2, 2)
-
-    def _unused(self, data: TrainingSet) -> dict[str, str]:
-        return unused_counts(data)
 
     def _learn(self, data: TrainingSet, run: Run) -> HashModel:
-        rows = PairedRows.of(
-            data, n_similar=self.n_similar, n_dissimilar=self.n_dissimilar, seed=self.seed
-        )
+        rows = self._paired_rows(data)
         directions = list(islice(self._directions(rows), self.n_bits))
         if not directions:
             raise rows.no_bit_error("diffhash")

@@ -55,10 +55,7 @@ class SpectralHashing(Hasher):
         return {"regularization": "principal components of one modality are not regularized"}
 
     def _learn(self, data: TrainingSet, run: Run) -> HashModel:
-        X = {
-            name: np.asarray(view[data.present[name]], np.float64)
-            for name, view in data.views.items()
-        }
+        X = {name: data.present_rows(name) for name in data.views}
         mean = {name: rows.mean(axis=0) for name, rows in X.items()}
         X = {name: rows - mean[name] for name, rows in X.items()}
         W = self._directions(data, X)
