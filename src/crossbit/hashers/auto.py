@@ -77,11 +77,12 @@ whichever finds counterparts of held-out rows better; of more than 2,000 rows `R
     | rows that do not fit in memory, custom networks | refused: `MMNN` has ``online=True`` and \
 ``networks=`` |
 
-    With 200 labels or more, each candidate is fitted on halves of the training rows and scored on
-    the other half: every row is a query once, the base are the other modalities' rows, relevant are
-    rows of the same class. The first candidate, `SoftAP`, stays unless another one is better by
-    more than two standard errors. The card names what was chosen, what else was tried, and the
-    score of the posteriors unhashed, $\sum_c p_c q_c$, which no code exceeds by much.
+    With 200 labeled rows or more that have all views, each candidate is fitted on halves of the
+    training rows and scored on the other half: every row is a query once, the base are the other
+    modalities' rows, relevant are rows of the same class. The first candidate, `SoftAP`, stays
+    unless another one is better by more than two standard errors. The card names what was chosen,
+    what else was tried, and the score of the posteriors unhashed, $\sum_c p_c q_c$, which no code
+    exceeds by much.
 
     Args:
         nested: Make the first 16, 32, 64, … bits good codes of their own.

@@ -47,5 +47,4 @@ def singular_pairs(C: Matrix) -> Iterator[tuple[Matrix, Matrix]]:
 
 def _gram_eigenvectors(A: NDArray[Any]) -> tuple[Matrix, Matrix]:
     """Eigenvalues in increasing order and eigenvectors of the smaller of AᵀA and AAᵀ."""
-    values, vectors = np.linalg.eigh(A.T @ A if A.shape[1] <= A.shape[0] else A @ A.T)
-    return values, vectors
+    return np.linalg.eigh(A.T @ A if A.shape[1] <= A.shape[0] else A @ A.T)

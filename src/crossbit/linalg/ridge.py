@@ -1,6 +1,5 @@
 """Ridge regression whose penalty is chosen by the error of held-out rows, in closed form."""
 
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -33,6 +32,7 @@ class Ridge:
         self._offset = T.mean(axis=0, dtype=np.float64)
         self._targets = T - self._offset
         self.eigenvalues, self._U, self.directions = principal(F - self._mean)
+        self._projected = self._U.T @ self._targets
 
     def leave_one_out(
         self, decays: Matrix | None = None, power: float = 1.0
@@ -69,8 +69,3 @@ class Ridge:
         w = self.eigenvalues
         weight = self.directions @ ((np.sqrt(w) / (w + decay))[:, None] * self._projected)
         return weight, self._offset - self._mean @ weight
-
-    @cached_property
-    def _projected(self) -> Matrix:
-        projected: Matrix = self._U.T @ self._targets
-        return projected
