@@ -404,7 +404,7 @@ def test_invalid_paths_are_refused(tmp_path: Path) -> None:
     (tmp_path / "empty" / "items.sqlite").write_bytes(b"not a database at all" * 1000)
     with pytest.raises(
         FormatError,
-        match=r"items\.sqlite: is corrupted \(file is not a database\); run 'crossbit check' for",
+        match=r"is corrupted \(file is not a database\); run 'crossbit collection check'",
     ):
         Collection.open(tmp_path / "empty")
 

@@ -377,7 +377,7 @@ def test_the_command_learns_from_a_table(
     assert main(["learn", str(things), *arguments, "--out", str(tmp_path / "shop")]) == 0
     printed = capsys.readouterr()
     assert "signal → vector" in printed.out
-    assert "--like ID -m signal --target vector" in printed.err
+    assert "--like ID -m signal" in printed.err
     more = tmp_path / "more.jsonl"
     more.write_text(json.dumps({"id": "new", "vector": [0, 1, 0, 0]}))
     assert main(["add", str(tmp_path / "shop"), str(more)]) == 0

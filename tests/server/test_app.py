@@ -537,7 +537,7 @@ def test_clients_cannot_build_indexes(client: Client, monkeypatch: pytest.Monkey
         return str(answer.json()["error"])
 
     assert "no item has a field 'yeer'; known fields: 'label'" in error("yeer")
-    assert "field 'tags' has no index; index it with 'crossbit index" in error("tags")
+    assert "field 'tags' has no index; run 'crossbit collection index" in error("tags")
 
 
 def test_an_upgrade_by_another_process_is_noticed(gallery: Path, tmp_path: Path) -> None:

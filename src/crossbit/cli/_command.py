@@ -27,11 +27,12 @@ def describe(function: Callable[..., Any]) -> str:
     parts = re.split(r"^    (\w+): ", listed, flags=re.MULTILINE)
     docs = {name: " ".join(doc.split()) for name, doc in zip(parts[1::2], parts[2::2], strict=True)}
     given = signature(function, eval_str=True)
-    parameters = [
-        explained(parameter, docs[name]) if name in docs else parameter
-        for name, parameter in given.parameters.items()
-    ]
-    function.__signature__ = given.replace(parameters=parameters)  # type: ignore[attr-defined]
+    parameters = dict(given.parameters)
+    for name, doc in docs.items():
+        parameters[name] = explained(parameters[name], doc)
+    function.__signature__ = given.replace(  # type: ignore[attr-defined]
+        parameters=list(parameters.values())
+    )
     return reflow(text)
 
 

@@ -24,6 +24,7 @@ from crossbit.cli._options import (
     check_output,
     refuse,
     rows_of_files,
+    split_address,
 )
 from crossbit.codes import FORMAT, Codes
 from crossbit.data.conversion.readers import read_array
@@ -66,13 +67,12 @@ def _encode(
       crossbit encode toy-model shards/ -m image --ray local --into photos
 
     Args:
-        rows: ``ROWS``: Features: X.npy, file.npz:KEY or file.mat:KEY.
+        rows: ``ROWS``: Features: X.npy, file.npz:KEY or file.mat:KEY; with --ray also PATH:COLUMN
+            of parquet files, if the column is not called as the modality.
         modality: Modality of the rows.
         out: File for the codes; '.npy' gives rows of packed bytes.
         skip_absent: Skip rows that are all NaN; OUT.rows.npy lists the rows that were encoded.
         into: ``COLLECTION``: With --ray: write the codes into a collection, not a file.
-        column: With --ray: column of parquet files with the feature rows. Default: the modality's
-            name.
         id_column: With --ray: column of parquet files with the ids. Default: id, or row numbers.
     """
     if out is not None:
@@ -123,7 +123,7 @@ def _encode_on_ray(job: distributed.EncodingJob, out: Path | None, into: str | N
         raise DataError("give exactly one output: --out FILE or --into COLLECTION")
     with console.counting("encoding", sum(map(len, job.blocks()))) as advance:
         if into is not None:
-            count = distributed.encode_into(into, job, on_rows=advance)
+            count = distributed.encode_into(split_address(into)[0], job, on_rows=advance)
             console.say(f"{count} items written to {into}")
         elif out is not None:
             encoded = distributed.encode(job, on_rows=advance)

@@ -194,8 +194,8 @@ def _example(plan: TablePlan) -> str:
     names = list(plan.items.kinds)
     found = (payload.get("tags") for payload in plan.items.payloads)
     tags: list[str] = next((tags for tags in found if isinstance(tags, list) and tags), [])
-    text = next((name for name, kind in plan.items.kinds.items() if kind == "text"), None)
-    if text is None or not tags:
-        return f"--like ID -m {names[0]} --target {names[-1]}"
-    target = next((name for name in names if name != text), text)
-    return f"{shlex.quote(str(tags[0]))} -m {text} --target {target}"
+    texts = [name for name, kind in plan.items.kinds.items() if kind == "text"]
+    if not texts or not tags:
+        return f"--like ID -m {names[0]}"
+    word = shlex.quote(str(tags[0]))
+    return word if len(texts) == 1 else f"{word} -m {texts[0]}"

@@ -38,7 +38,7 @@ class AsyncClient:
 
     The service encodes: rows, texts and files are sent as they are, and the extractors of the model
     need not be installed here. A service does not change its model, so there is no `upgrade`: run
-    'crossbit upgrade' where the collection is.
+    'crossbit collection upgrade' where the collection is.
 
     Requests that only read are repeated after a lost answer, a timeout or status 429, 502, 503 or
     504. A write is repeated if the service did not receive it or answered with 429, 502 or 503; a

@@ -129,7 +129,7 @@ def _add_descriptions(router: APIRouter, registry: Registry, pools: Pools) -> No
 
     @router.get("/export", response_class=StreamingResponse, tags=["collections"])
     async def export(served: Read) -> StreamingResponse:
-        """Stream all items of one moment as JSON lines, which ``crossbit import`` reads.
+        """Stream all items of one moment as JSON lines, for ``crossbit collection import``.
 
         The last line has a checksum: a file without it is not complete.
         """
@@ -437,7 +437,7 @@ async def _stream(lines: Iterator[bytes], name: str, pool: WorkerPool) -> Stream
                 if time.monotonic() > deadline:
                     raise BackendError(
                         f"the export was aborted after {_EXPORT_SECONDS:g} s; read faster, or use"
-                        " 'crossbit export' where the collection is"
+                        " 'crossbit collection export' where the collection is"
                     )
         except Exception as error:
             yield json.dumps({"error": str(error)}, ensure_ascii=False).encode() + b"\n"

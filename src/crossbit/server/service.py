@@ -293,8 +293,8 @@ class Service:
         if field not in known:
             raise unknown_field(field, known.union(self.stats()["collection"]["fields"]))
         raise DataError(
-            f"filter: field {field!r} has no index; index it with 'crossbit index COLLECTION"
-            f" {field}' where the collection is"
+            f"filter: field {field!r} has no index; run 'crossbit collection index"
+            f" COLLECTION {field}' where the collection is"
         )
 
     # --- items ---

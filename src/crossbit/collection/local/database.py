@@ -308,7 +308,7 @@ class Database:
         if code in problems:
             return BackendError(f"{self.path}: {problems[code]}")
         return FormatError(
-            f"{self.path}: is corrupted ({error}); run 'crossbit check' for details, or restore a"
+            f"{self.path}: is corrupted ({error}); run 'crossbit collection check', or restore a"
             " backup"
         )
 
