@@ -204,6 +204,7 @@ TRUNCATED = BALL.to_ply()[:-100]
         (b"v 0 0 0\nv 1 0 0\n", "at least 4 vertices, got 0 with a total area of 0"),
         (TRUNCATED, "a corrupted mesh .*unexpected length"),
         (_text_ply()[:-30], "truncated: expected 8 vertices and 6 faces, got 12 rows"),
+        (b"v 0 0 0\nv 1 0\nf 1 2 1\n", "a corrupted mesh"),
         (_obj()[:60], "a corrupted mesh|at least 4 vertices"),
         (_stl(binary=False)[:-200], "a corrupted mesh"),
         (_stl(binary=True)[:-20], "a corrupted mesh"),

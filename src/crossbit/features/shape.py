@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import logging
 import re
 import warnings
 import zlib
@@ -27,6 +28,8 @@ _STL_HEADER = 84  # bytes: 80 of free text, and the number of triangles
 _STL_TRIANGLE = 50  # bytes
 _SHIFT = 1e-6  # of the mean diagonal, because the Laplacian itself is singular
 _OCTAVES = np.arange(1, 25 + 1 / 32, 1 / 16)  # t = 2^τ of the scale-invariant signature
+
+logging.getLogger("trimesh").addHandler(logging.NullHandler())  # errors are raised, not printed
 
 _Floats = NDArray[np.float64]
 _Ints = NDArray[np.int64]
@@ -146,7 +149,7 @@ def _read(raw: RawInput) -> bytes:
     return read_content(content, "a mesh", _MAX_BYTES)
 
 
-def _parse(content: bytes) -> tuple[NDArray[Any], NDArray[Any]]:
+def _parse(content: bytes) -> tuple[_Floats, _Ints]:
     """Return the vertices and triangles of a file; its format is recognized by the content."""
     start = content[:512].lstrip()
     if start.startswith(b"ply"):
@@ -163,7 +166,8 @@ def _parse(content: bytes) -> tuple[NDArray[Any], NDArray[Any]]:
         with warnings.catch_warnings():
             warnings.simplefilter("error", DeprecationWarning)  # of NumPy: text is no number
             vertices, faces = parser(content)
-            return vertices, _triangulate(faces)
+            points = np.asarray(vertices, np.float64).reshape(len(vertices), 3)
+            return points, np.asarray(_triangulate(faces), np.int64).reshape(-1, 3)
     except DataError:
         raise
     except ImportError as error:
