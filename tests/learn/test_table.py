@@ -1,6 +1,7 @@
 """Learning from a table of things of several kinds."""
 
 import csv
+import io
 import json
 import shlex
 import sys
@@ -222,6 +223,15 @@ def test_frames_and_files_give_the_same_plan(things: Path, tmp_path: Path) -> No
         assert list(plan.items.ids) == list(expected.items.ids)
         np.testing.assert_allclose(plan.items.vectors["vector"], expected.items.vectors["vector"])
         assert plan.counts() == expected.counts()
+
+
+def test_a_table_can_be_piped(things: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = open_table(things)
+    lines = [json.dumps({k: table.value(v) for k, v in row.items()}) for _, row in table.records()]
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(lines)))
+    monkeypatch.chdir(things.parent)  # what paths are relative to
+    plan = plan_table(Path("-"), image="photo", vector="emb_*", id="sku")
+    assert plan.counts() == {"image": (62, 2), "vector": (63, 1)}
 
 
 def test_columns_are_guessed(things: Path) -> None:

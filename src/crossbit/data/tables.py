@@ -132,7 +132,7 @@ def open_table(
             "expected the path of a table or a frame of pandas or polars, got"
             f" {type(source).__name__}"
         )
-    if source == STDIN:
+    if str(source) == STDIN:
         name = "standard input"
         piped = _json_lines(name, lambda: _lines(spool, name), base or Path())
         return piped if spool else replace(piped, count=None)  # it can be read only once
