@@ -167,6 +167,7 @@ def test_later_rows_are_read_as_the_stored_columns_say(
         card = json.loads(json.dumps(dict(collection.model.card)))
         columns = TableColumns.from_dict(card["table"])
         (stored,) = collection.get(["s5"])
+    assert card == dict(learned.model.card)
     assert Path(card["media"]) == things.parent.resolve()
     assert (columns.id, columns.labels, columns.folder) == ("sku", "category", None)
     assert [m.columns for m in columns.modalities][1] == ("title", "notes")

@@ -84,7 +84,8 @@ class TableColumns:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the facts as JSON values."""
-        return asdict(self) | {"modalities": [asdict(each) for each in self.modalities]}
+        modalities = [asdict(each) | {"columns": list(each.columns)} for each in self.modalities]
+        return asdict(self) | {"modalities": modalities}
 
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> Self:
