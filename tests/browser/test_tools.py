@@ -155,7 +155,7 @@ def test_media_are_drawn(page: Page, things: Running) -> None:
             "canvas => canvas.getContext('2d').getImageData(0, 0, 360, 200).data.some(x => x > 0)",
             arg=drawing.element_handle(),
         )
-    expect(page.get_by_label("Audio of chirp")).to_have_attribute("src", re.compile("/api/media"))
+    expect(page.get_by_label("Audio of chirp")).to_have_attribute("src", re.compile(r"/media\?id="))
     expect(page.get_by_text("Mesh of broken: the file cannot be shown.")).to_be_visible()
 
 
