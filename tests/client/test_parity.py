@@ -12,7 +12,7 @@ from crossbit.client import AsyncClient, Client
 
 ROOT = Path(__file__).parents[2]
 MADE_BY = {"create", "open", "exists"}  # `connect` replaces them
-ABSENT = {"upgrade", "extend", "unindexed_fields"}  # done where the collection is
+ABSENT = {"upgrade", "extend", "unindexed_fields", "sample"}  # done where the collection is
 LOCAL = {"accepts": {"trusted"}, "get": {"kept"}, "scan": {"kept"}, "search": {"threads"}}
 VERBS = sorted(
     name for name in dir(Collection) if not name.startswith("_") and name not in MADE_BY | ABSENT

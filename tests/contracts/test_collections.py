@@ -685,3 +685,24 @@ def test_repr_and_statistics(filled: Collection) -> None:
     assert stats.bytes_per_item == (stats.nbytes - stats.model_nbytes) / N > 0
     assert stats.health["text"].n_codes == N
     assert stats.to_dict()["health"]["image"]["n_codes"] == N // 2
+
+
+def test_a_sample_is_random_items(filled: Collection) -> None:
+    if not hasattr(filled, "sample"):
+        pytest.skip("a service has no samples")
+    everything = {item.id: item for item in filled}
+    assert {item.id: item for item in filled.sample(N)} == everything
+    assert len(filled.sample(10 * N)) == N
+    deleted = IDS[::3]
+    filled.delete(deleted)
+    counts = dict.fromkeys(set(IDS) - set(deleted), 0)
+    for seed in range(60):
+        chosen = filled.sample(5, seed=seed)
+        assert len({item.id for item in chosen}) == 5
+        assert all(item == everything[item.id] for item in chosen)
+        for item in chosen:
+            counts[item.id] += 1
+    assert min(counts.values()) > 0
+    assert filled.sample(5) == filled.sample(5)
+    filled.delete(IDS)
+    assert filled.sample(3) == []

@@ -8,6 +8,7 @@ import pytest
 
 from crossbit import Codes, Collection, HashModel, Item
 from crossbit.model import Affine
+from crossbit.server import overview
 from crossbit.server.overview import facets, name_bits, words
 from tests.server.conftest import Client
 
@@ -98,3 +99,17 @@ def test_no_other_file_is_sent(media: Any, id_: int, field: str) -> None:  # noq
     answer = media.get("/api/media", params={"id": str(id_), "field": field})
     assert answer.status_code == 404
     assert "secret" not in answer.text
+
+
+def test_the_overview_is_of_a_random_sample(
+    tmp_path: Path, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overview, "_SAMPLE", 50)
+    payloads = [{"kind": "early" if i < 400 else "late"} for i in range(800)]
+    with Collection.create(tmp_path / "c", PLAIN) as collection:
+        collection.upsert(list(range(800)), {"a": np.ones((800, 4))}, payloads)
+    answer = client(tmp_path / "c", images=None).get("/api/overview").json()
+    assert answer["items"] == 50
+    ((facet),) = answer["facets"]
+    assert {each["value"] for each in facet["values"]} == {"early", "late"}
+    assert sum(each["count"] for each in facet["values"]) == 50

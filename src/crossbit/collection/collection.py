@@ -8,7 +8,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
-from crossbit._validation import check_known
+import numpy as np
+
+from crossbit._validation import check_integer, check_known
 from crossbit.annotate import Tag, tag_list, vote
 from crossbit.codes import Codes
 from crossbit.collection.encoder import Encoder, Inputs, check_model
@@ -27,6 +29,7 @@ from crossbit.collection.search import SearchKeywords, SearchOptions, show_optio
 from crossbit.collection.store import (
     Capabilities,
     Query,
+    SamplesItems,
     StaleModelError,
     Store,
     WriteBatch,
@@ -251,6 +254,26 @@ class Collection(Maintenance):
     def __iter__(self) -> Iterator[Item]:
         """Iterate over all items, in order of arrival; on a server, in the order of its keys."""
         return self.scan()[1]
+
+    def sample(self, size: int, *, seed: int = 0) -> list[Item]:
+        """Return random items, all of them if there are not more.
+
+        A folder is read at random places; any other store is read from beginning to end.
+
+        Args:
+            size: Number of items.
+            seed: The same seed gives the same items as long as nothing is written.
+        """
+        random = np.random.default_rng(seed)
+        if isinstance(self._store, SamplesItems):
+            return self._store.sample(check_integer(size, "size", least=1), random)
+        chosen: list[Item] = []
+        for i, item in enumerate(self):
+            if i < size:
+                chosen.append(item)
+            elif (place := int(random.integers(i + 1))) < size:
+                chosen[place] = item
+        return chosen
 
     def scan(self, *, kept: bool = False) -> tuple[HashModel, Iterator[Item]]:
         """Return the model, and an iterator over all items, whose codes this model made.

@@ -235,6 +235,14 @@ class Store(Protocol):
         """Release files and connections."""
 
 
+@runtime_checkable
+class SamplesItems(Protocol):
+    """A store that reads random items without reading all of them."""
+
+    def sample(self, size: int, random: np.random.Generator) -> list[Item]:
+        """Return random items, all of them if there are not more."""
+
+
 def check_extension(old: HashModel, new: HashModel) -> list[str]:
     """Return the modalities that a model adds to another; refuse it if it changes one of them."""
     if new.n_bits != old.n_bits:

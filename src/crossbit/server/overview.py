@@ -6,7 +6,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +54,7 @@ class Overview:
                 updated, model, answer = self._cached
                 if model == fingerprint and time.monotonic() - updated < _SECONDS:
                     return answer
-            items = list(islice(self._collection, _SAMPLE))
+            items = self._collection.sample(_SAMPLE)
             answer = {
                 "items": len(items),
                 "facets": [

@@ -288,7 +288,7 @@ class Service:
         if not missing:
             return
         field = missing[0]
-        sample = islice(self.collection, _FIELDS_SAMPLE)
+        sample = self.collection.sample(_FIELDS_SAMPLE)
         known = {name for item in sample for name in nested_fields(item.payload)}
         if field not in known:
             raise unknown_field(field, known.union(self.stats()["collection"]["fields"]))

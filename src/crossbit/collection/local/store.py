@@ -1,5 +1,6 @@
 """LocalStore: a folder with a model, a SQLite file of all items, and derived index files."""
 
+import json
 import shutil
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
@@ -42,6 +43,7 @@ SCAN_LIMIT = 10_000  # items; in a larger collection a filter needs an index of 
 _TRIM_EVERY = 1024  # generations between two attempts to shorten the log of changes
 _FIRST_BLOCK = 64  # items that a scan reads first: many callers want only a few
 _SCAN_BLOCK = 4096  # items that a scan holds in memory
+_MAX_DRAWS = 40  # row numbers drawn per item of a sample, of which deleted items have most
 
 
 class LocalStore:
@@ -244,6 +246,30 @@ class LocalStore:
                 items = transaction.items(rows, kept=kept)
                 yield from (items[row] for row in rows.tolist())
                 last = int(rows[-1])
+
+    def sample(self, size: int, random: np.random.Generator) -> list[Item]:
+        """Return random items: random row numbers, without those of deleted items."""
+        with self._reading() as transaction:
+            tables = transaction.tables
+            (last,) = tables.connection.execute(
+                "SELECT coalesce(max(row), 0) FROM items"
+            ).fetchone()
+            rows = np.empty(0, np.int64)
+            draws = 0
+            while len(rows) < size and draws < _MAX_DRAWS * size and last:
+                numbers = random.integers(1, last + 1, 2 * size)
+                if last <= 4 * size:
+                    numbers = random.permutation(last) + 1
+                    draws = _MAX_DRAWS * size  # all of them
+                draws += len(numbers)
+                existing = tables.row_numbers(
+                    "SELECT row FROM items WHERE row IN (SELECT value FROM json_each(?))",
+                    (json.dumps(numbers.tolist()),),
+                )
+                rows = np.union1d(rows, existing)
+            rows = np.sort(random.permutation(rows)[:size])
+            items = transaction.items(rows)
+        return [items[row] for row in rows.tolist()]
 
     @contextmanager
     def _read_transaction(
