@@ -225,6 +225,13 @@ def test_too_few_items_or_links_leave_out_nothing() -> None:
     assert fifth(numbered(20, aligned=True), np.random.default_rng(0), least=4) is not None
     index = np.repeat(np.arange(50)[:, None], 2, axis=1)
     views = {name: random.normal(size=(50, 2)) for name in "abcd"}
+    labels = np.arange(50) % 2
+    every = np.argwhere(labels[:, None] == labels)
+    of_class = Pairs("a", "b", every, np.ones(len(every), bool))
+    pair = {name: views[name] for name in "ab"}
+    # Every row is similar to a row that is left out.
+    assert fifth(training_set(pair, pairs=of_class), np.random.default_rng(0), least=1) is None
+    assert CCAITQ(n_bits=4).fit(pair, pairs=of_class).card["regularization"] == 0.1
     chain = [Pairs(a, b, index, np.ones(50, bool)) for a, b in pairwise("abcd")]
     data = training_set(views, pairs=chain)
     assert fifth(data, np.random.default_rng(0), least=1) is None

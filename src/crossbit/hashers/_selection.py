@@ -154,7 +154,8 @@ def fifth(data: TrainingSet, random: np.random.Generator, least: int) -> Fold | 
     """Leave out a fifth of the items that have all modalities, each with one row of every view.
 
     Returns:
-        None if these are fewer than ``least``, or if nothing links one modality with all others.
+        None if these are fewer than ``least``, if nothing links one modality with all others, or
+        if the pairs of the items left out were all that there are.
     """
     try:
         bags = group_rows(data)
@@ -171,7 +172,11 @@ def fifth(data: TrainingSet, random: np.random.Generator, least: int) -> Fold | 
         left_out = bag.rows[np.repeat(items, bag.counts)]
         rest[name] = np.setdiff1d(np.arange(len(data.views[name])), left_out)
         chosen[name] = bag.rows[(np.cumsum(bag.counts) - bag.counts)[items]]
-    return data.take(rest), replace(data, pairs=()).take(chosen)
+    training = data.take(rest)
+    for pairs, kept in zip(data.pairs, training.pairs, strict=True):
+        if pairs.similar.any() and not kept.similar.any():
+            return None
+    return training, replace(data, pairs=()).take(chosen)
 
 
 def by_counterparts(left_out: TrainingSet, codes: Mapping[str, Codes]) -> Matrix:
