@@ -132,10 +132,12 @@ whichever finds counterparts of held-out rows better; of more than 2,000 rows `R
                 f"the views have {data.n_values:,} values, which do not fit into memory; train on"
                 " some of the rows, or read them while training: MMNN(online=True)"
             )
-        if data.neighbors and (data.labels or len(data.views) > 1):
+        if data.neighbors and data.labels:
+            raise DataError("auto learns from labels or from neighbors; pass one of them")
+        if data.neighbors and len(data.views) > 1:
             raise DataError(
-                "auto learns neighbors of one modality without labels; fit one model per modality,"
-                " or leave neighbors out and learn from labels, aligned rows or pairs"
+                "auto learns neighbors of one modality at a time; fit one model per modality, or"
+                " learn what the modalities share from aligned rows or pairs"
             )
         if self.unseen_classes and (len(data.views) < 2 or not data.aligned):
             raise DataError(
