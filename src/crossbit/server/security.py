@@ -19,7 +19,7 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from crossbit.errors import DataError
 from crossbit.server.bodies import too_large
@@ -445,10 +445,22 @@ class DeadlineProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start to watch the connection."""
         super().connection_made(transport)
+        self._running: RequestResponseCycle | None = None
         self._head_bytes = 0
         self._unread = 0  # bytes that waited for the client at the last look
         self._idle_since = self.loop.time()
         self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell the request that is being answered; uvicorn only tells the newest one."""
+        if self._running is not None:
+            self._running.disconnected = True
+            self._running.message_event.set()
+        super().connection_lost(exc)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:  # noqa: ANN401
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
 
     def data_received(self, data: bytes) -> None:
         """Parse input within the limits."""
@@ -481,8 +493,8 @@ class DeadlineProtocol(HttpToolsProtocol):
         """Abort the connection if the client has done nothing for too long, or look again."""
         unread = self.transport.get_write_buffer_size()
         is_stalled = 0 < self._unread <= unread
-        cycle: Any = self.cycle
-        is_idle = (cycle is None or cycle.response_complete) and not unread
+        running = self._running
+        is_idle = (running is None or running.response_complete) and not unread
         if is_stalled or (is_idle and self.loop.time() - self._idle_since > _HEAD_SECONDS):
             self.transport.abort()
         elif self in self.connections:
