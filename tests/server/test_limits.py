@@ -3,6 +3,7 @@
 import asyncio
 import json
 import threading
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from crossbit.server.batching import (
     RequestTimeoutError,
     WorkerPool,
 )
-from crossbit.server.bodies import ITEMS_LIMITS, QUERY_LIMITS, BodyLimits, parse_json
+from crossbit.server.bodies import ITEMS_LIMITS, BodyLimits, parse_json
 from crossbit.server.overview import Overview
 from crossbit.server.service import Service
 from tests.coroutines import run as run_coroutine
@@ -36,17 +37,24 @@ LIMITS = BodyLimits(n_bytes=100, values=10, containers=5)
 
 
 @pytest.mark.parametrize(
-    ("raw", "message"),
+    ("chunks", "message"),
     [
-        (b" " * 101, "exceeds 100 bytes; split it"),
-        (b"[1,1,1,1,1,1,1,1,1,1,1,1]", "exceeds 10 values; split it"),
-        (b"[[[{{{", "exceeds 5 lists and objects; split it"),
+        ([b" " * 60, b" " * 60], "exceeds 100 bytes; split it"),
+        ([b"[1,1,1,1,1,1", b",1,1,1,1,1,1]"], "exceeds 10 values; split it"),
+        ([b"[[[", b"{{{"], "exceeds 5 lists and objects; split it"),
     ],
 )
-def test_a_body_beyond_its_limits_is_not_parsed(raw: bytes, message: str) -> None:
+def test_a_body_is_not_read_beyond_its_limits(chunks: list[bytes], message: str) -> None:
+    async def arrive() -> AsyncIterator[bytes]:
+        for chunk in chunks:
+            yield chunk
+        pytest.fail("it was read beyond its limits")
+
     with pytest.raises(HTTPException, match=message) as error:
-        parse_json(BaseModel, raw, LIMITS)
+        run_coroutine(LIMITS.read(arrive()))
     assert error.value.status_code == 413
+    with pytest.raises(HTTPException, match=message):
+        parse_json(BaseModel, b"".join(chunks), LIMITS)
 
 
 WRONG = [
@@ -69,7 +77,7 @@ WRONG = [
 @pytest.mark.parametrize(("model", "content"), WRONG, ids=range(len(WRONG)))
 def test_validation_stops_at_the_first_error(model: type[Any], content: dict[str, Any]) -> None:
     with pytest.raises(RequestValidationError) as error:
-        parse_json(model, json.dumps(content).encode(), QUERY_LIMITS)
+        parse_json(model, json.dumps(content).encode())
     assert len(error.value.errors()) <= 2  # an id is neither a string nor an integer
     assert all("input" not in problem for problem in error.value.errors())
 

@@ -1,6 +1,6 @@
 """Request bodies: limited before they are parsed, and large ones parsed outside the event loop."""
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import AsyncIterable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -30,7 +30,7 @@ class BodyLimits:
     """Limits of a JSON body.
 
     Parsing takes up to a hundred times the memory of the text, so what a text can contain is
-    counted first, by its punctuation, wherever it stands.
+    counted while it arrives, by its punctuation, wherever it stands.
 
     Args:
         n_bytes: Largest number of bytes.
@@ -42,14 +42,29 @@ class BodyLimits:
     values: int
     containers: int
 
-    def check(self, raw: bytes) -> None:
-        """Raise an error for a body beyond the limits."""
-        if len(raw) > self.n_bytes:
+    async def read(self, chunks: AsyncIterable[bytes]) -> bytearray:
+        """Read a body; stop at the first part beyond the limits."""
+        raw = bytearray()
+        sizes = [0, 0, 0]
+        async for chunk in chunks:
+            raw += chunk
+            sizes = [a + b for a, b in zip(sizes, _sizes(chunk), strict=True)]
+            self.check(*sizes)
+        return raw
+
+    def check(self, n_bytes: int, values: int, containers: int) -> None:
+        """Raise an error beyond the limits."""
+        if n_bytes > self.n_bytes:
             raise too_large(f"{self.n_bytes:,} bytes")
-        if raw.count(b",") > self.values:
+        if values > self.values:
             raise too_large(f"{self.values:,} values")
-        if raw.count(b"[") + raw.count(b"{") > self.containers:
+        if containers > self.containers:
             raise too_large(f"{self.containers:,} lists and objects")
+
+
+def _sizes(raw: bytes | bytearray) -> tuple[int, int, int]:
+    """Bytes, and the most values and containers that a text can contain."""
+    return len(raw), raw.count(b","), raw.count(b"[") + raw.count(b"{")
 
 
 QUERY_LIMITS = BodyLimits(n_bytes=2 << 20, values=100_000, containers=20_000)
@@ -97,15 +112,18 @@ class JsonBody(Generic[_Body]):
 
     async def __call__(self, request: Request) -> _Body:
         """Return the body of a request."""
-        raw = await request.body()
+        raw = await self._limits.read(request.stream())
         if len(raw) <= _SMALL_BODY:
-            return parse_json(self._model, raw, self._limits)
-        return await self._pool.run(parse_json, self._model, raw, self._limits)
+            return parse_json(self._model, raw)
+        return await self._pool.run(parse_json, self._model, raw)
 
 
-def parse_json(model: type[_Body], raw: bytes, limits: BodyLimits) -> _Body:
-    """Parse and validate JSON within limits."""
-    limits.check(raw)
+def parse_json(
+    model: type[_Body], raw: bytes | bytearray, limits: BodyLimits | None = None
+) -> _Body:
+    """Parse and validate JSON; with limits, what it can contain is counted first."""
+    if limits is not None:
+        limits.check(*_sizes(raw))
     try:
         return model.model_validate_json(raw)
     except ValidationError as error:

@@ -50,7 +50,7 @@ _is_request_id = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}").fullmatch
 
 _HEAD_SECONDS = 10.0  # that a client may take to send the head of a request
 _HEAD_BYTES = 64 << 10
-_MAX_PIPELINED = 100  # requests of one connection that wait for the one before
+_MAX_PIPELINED = 16  # requests of one connection that wait for the one before
 _STALL_SECONDS = 5.0  # in which a client must read some of a response
 
 
@@ -466,11 +466,13 @@ class DeadlineProtocol(HttpToolsProtocol):
         """Parse input within the limits."""
         self._head_bytes += len(data)
         super().data_received(data)
-        if self._head_bytes > _HEAD_BYTES or len(self.pipeline) > _MAX_PIPELINED:
+        if self._head_bytes > _HEAD_BYTES:
             self.transport.abort()
 
     def on_headers_complete(self) -> None:
-        """Start the request."""
+        """Start the request, or queue it behind the one that is being answered."""
+        if len(self.pipeline) >= _MAX_PIPELINED:
+            raise ValueError("too many pipelined requests")  # uvicorn answers 400, and closes
         self._head_bytes = 0
         super().on_headers_complete()
 
