@@ -5,6 +5,7 @@ import http.client
 import json
 import os
 import re
+import select
 import signal
 import socket
 import time
@@ -56,7 +57,7 @@ def impatient_service(gallery: Path) -> Iterator[Running]:
 def test_random_requests_conform_to_the_openapi_description(service: Running) -> None:
     schema = schemathesis.openapi.from_url(service.address + "/openapi.json")
     operations = [result.ok() for result in schema.get_all_operations()]  # type: ignore[union-attr]
-    assert len(operations) >= 16
+    assert len(operations) >= 15
     for operation in operations:
 
         @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
@@ -328,20 +329,22 @@ def test_unfinished_bodies_do_not_fill_the_memory(gallery: Path) -> None:
     )
     upload = (
         b"POST /api/search HTTP/1.1\r\nHost: localhost\r\n"
-        b"Content-Type: multipart/form-data; boundary=line\r\n"
+        b"Content-Type: multipart/form-data; boundary=line\r\nContent-Length: 2000000\r\n\r\n"
+        b'--line\r\nContent-Disposition: form-data; name="image"; filename="a"\r\n\r\n'
     )
     with running(gallery, patch=patch) as service, contextlib.ExitStack() as stack:
         unfinished = [stack.enter_context(connect(service)) for _ in range(8)]
         answers = 0
         for connection in unfinished:
-            connection.sendall(upload + b"Content-Length: 2000000\r\n\r\n")
             with contextlib.suppress(ConnectionError):
-                connection.sendall(bytes(1_000_000))
-        for connection in unfinished:
-            connection.settimeout(0.2)
-            with contextlib.suppress(TimeoutError, ConnectionError):
-                answers += connection.recv(4096).startswith(b"HTTP/1.1 503")
-        assert answers >= 1
+                connection.sendall(upload + bytes(1_000_000))
+        while not answers:
+            readable, _, _ = select.select(unfinished, [], [], 60)
+            assert readable
+            for connection in readable:
+                unfinished.remove(connection)
+                with contextlib.suppress(ConnectionError):
+                    answers += connection.recv(4096).startswith(b"HTTP/1.1 503")
         small = urllib.request.Request(
             service.address + "/api/search", b'{"id": 7}', {"Content-Type": "application/json"}
         )
