@@ -2,7 +2,7 @@
 
 A parameter before ``*`` is an argument, one after it an option, and ``Args:`` explains both. An
 explanation may begin with the placeholder of the value in double backquotes, and end with a
-``Default: …`` in words. Shared parameters have a ``typer.Option`` in their annotation instead.
+``Default: …`` in words.
 """
 
 import re
@@ -14,6 +14,18 @@ from typing import Annotated, Any, get_args, get_origin
 import typer
 
 _SHORT = {"out": "-o", "bits": "-b", "modality": "-m", "model": "-M"}
+_SHARED = {
+    "collection": "``COLLECTION``: Folder of a collection, or its address and model:"
+    " milvus://host/name#MODEL or postgresql://host/database/name#MODEL.",
+    "dataset": "``DATASET``: Data set folder; see 'crossbit data --help'.",
+    "model": "``MODEL``: Model folder, as written by 'crossbit fit'.",
+    "bits": "Code length, 1 to 1024.",
+    "set_": "``FIELD=VALUE``: Field of the method; repeatable.",
+    "replace": "Replace the output if it exists.",
+    "workers": "Number of processes that work at once.",
+    "ray": "``ADDRESS|local``: Ray cluster on which the processes (2) run.",
+}
+"""Parameters of several commands and their explanation, unless a command has another."""
 _EXPLANATION = re.compile(r"(?:``([^`]+)``: )?(.+?)(?: Default: (.+)\.)?", re.DOTALL)
 
 
@@ -28,6 +40,7 @@ def describe(function: Callable[..., Any]) -> str:
     docs = {name: " ".join(doc.split()) for name, doc in zip(parts[1::2], parts[2::2], strict=True)}
     given = signature(function, eval_str=True)
     parameters = dict(given.parameters)
+    docs = {name: doc for name, doc in _SHARED.items() if name in parameters} | docs
     for name, doc in docs.items():
         parameters[name] = explained(parameters[name], doc)
     function.__signature__ = given.replace(  # type: ignore[attr-defined]

@@ -51,32 +51,23 @@ class ItemBatch:
         seen: set[Id] = set()
         for position, id_ in enumerate(self.ids):
             if id_ in seen:
-                yield self._part(start, position)
+                yield self.select(range(start, position))
                 start = position
                 seen.clear()
             seen.add(id_)
-        yield self._part(start, len(self.ids))
+        yield self.select(range(start, len(self.ids)))
 
     def select(self, positions: Sequence[int]) -> "ItemBatch":
         """Return some of the items."""
-        return ItemBatch(
-            [self.ids[i] for i in positions],
-            {
-                name: rows[positions]
-                if isinstance(rows, np.ndarray)
-                else [rows[i] for i in positions]
-                for name, rows in self.views.items()
-            },
-            [self.payload[i] for i in positions],
-            [self.places[i] for i in positions],
-        )
-
-    def _part(self, start: int, stop: int) -> "ItemBatch":
-        part = slice(start, stop)
-        if stop - start == len(self.ids):
+        if len(positions) == len(self.ids):
             return self
-        views = {name: rows[part] for name, rows in self.views.items()}
-        return ItemBatch(self.ids[part], views, self.payload[part], self.places[part])
+        views = {
+            name: rows[positions] if isinstance(rows, np.ndarray) else [rows[i] for i in positions]
+            for name, rows in self.views.items()
+        }
+        ids = [self.ids[i] for i in positions]
+        payload = [self.payload[i] for i in positions]
+        return ItemBatch(ids, views, payload, [self.places[i] for i in positions])
 
 
 @dataclass(frozen=True)

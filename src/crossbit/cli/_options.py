@@ -19,15 +19,6 @@ from crossbit.errors import DataError, RowError
 from crossbit.hashers.base import HASHERS, Hasher
 from crossbit.model.hashmodel import HashModel
 
-CollectionPath = Annotated[
-    str,
-    typer.Argument(
-        metavar="COLLECTION",
-        help="Folder of a collection, or its address and model: milvus://host/name#MODEL or"
-        " postgresql://host/database/name#MODEL.",
-    ),
-]
-
 
 def check_model(path: Path | None) -> Path | None:
     """Name a data set that is given in the place of a model, as in swapped arguments."""
@@ -55,39 +46,9 @@ def _holds(folder: Path, manifest: str) -> bool:
     ]
 
 
-ModelFolder = Annotated[
-    Path,
-    typer.Argument(
-        metavar="MODEL",
-        help="Model folder, as written by 'crossbit fit'.",
-        callback=check_model,
-    ),
-]
-DatasetFolder = Annotated[
-    Path,
-    typer.Argument(
-        metavar="DATASET",
-        help="Data set folder; see 'crossbit data --help'.",
-        callback=check_dataset,
-    ),
-]
-Bits = Annotated[int, typer.Option("--bits", "-b", help="Code length, 1 to 1024.")]
-Fields = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="FIELD=VALUE", help="Field of the method; repeatable."),
-]
-ReplaceOutput = Annotated[
-    bool, typer.Option("--replace", metavar=" ", help="Replace the output if it exists.")
-]
-Workers = Annotated[
-    int | None, typer.Option(min=1, metavar="<int>", help="Number of processes that work at once.")
-]
-RayAddress = Annotated[
-    str | None,
-    typer.Option(
-        "--ray", metavar="ADDRESS|local", help="Ray cluster on which the processes (2) run."
-    ),
-]
+ModelFolder = Annotated[Path, typer.Argument(callback=check_model)]
+DatasetFolder = Annotated[Path, typer.Argument(callback=check_dataset)]
+Workers = Annotated[int | None, typer.Option(min=1)]
 
 
 def check_output(path: Path, *, replace: bool, inputs: Iterable[Path] = ()) -> None:

@@ -16,8 +16,6 @@ from crossbit._validation import present_rows
 from crossbit.cli import console
 from crossbit.cli._options import (
     ModelFolder,
-    RayAddress,
-    ReplaceOutput,
     Workers,
     check_dataset,
     check_model,
@@ -49,8 +47,8 @@ def _encode(
     modality: str,
     out: Path | None = None,
     skip_absent: bool = False,
-    replace: ReplaceOutput = False,
-    ray: RayAddress = None,
+    replace: bool = False,
+    ray: str | None = None,
     workers: Workers = None,
     into: str | None = None,
     id_column: str | None = None,

@@ -16,9 +16,7 @@ from crossbit._io.files import atomic_write
 from crossbit._progress import listening
 from crossbit.cli import console, printable
 from crossbit.cli._options import (
-    CollectionPath,
     ModelFolder,
-    ReplaceOutput,
     check_dataset,
     open_collection,
     refuse,
@@ -41,12 +39,7 @@ commands = typer.Typer()
 
 
 @commands.command("create")
-def _create(
-    collection: CollectionPath,
-    *,
-    model: Path | None = None,
-    keep: list[str] | None = None,
-) -> None:
+def _create(collection: str, *, model: Path | None = None, keep: list[str] | None = None) -> None:
     """Create an empty collection for the codes of a model.
 
     A folder gets a copy of the model. A server stores only its fingerprint: keep the model folder.
@@ -74,7 +67,7 @@ def _create(
 
 
 @commands.command("stats")
-def _stats(collection: CollectionPath) -> None:
+def _stats(collection: str) -> None:
     """Show the size of a collection, its modalities, and the health of its codes.
 
     A file or a pipe gets all statistics as a JSON line.
@@ -130,11 +123,7 @@ def _health(statistics: Stats, modality: str) -> str:
 
 
 @commands.command("check")
-def _check(
-    collection: CollectionPath,
-    *,
-    drift: bool = False,
-) -> None:
+def _check(collection: str, *, drift: bool = False) -> None:
     """Verify every file of a collection and rebuild damaged indexes.
 
     With --drift, it also warns if the codes of the last 1,000 items differ from those before, as
@@ -180,9 +169,7 @@ def _drift_warnings(collection: Collection) -> list[str]:
 
 
 @commands.command("compact")
-def _compact(
-    collection: CollectionPath,
-) -> None:
+def _compact(collection: str) -> None:
     """Reclaim the space of deleted items, and save the indexes for a fast start.
 
     For example:
@@ -201,10 +188,7 @@ def _compact(
 
 
 @commands.command("index")
-def _index(
-    collection: CollectionPath,
-    fields: list[str],
-) -> None:
+def _index(collection: str, fields: list[str]) -> None:
     """Index payload fields, so that searches can be filtered by them.
 
     A collection on disk indexes a field during the first search that is filtered by it. A service
@@ -229,10 +213,7 @@ def _database_bytes(collection: str) -> int:
 
 
 @commands.command("upgrade")
-def _upgrade(
-    collection: CollectionPath,
-    model: ModelFolder,
-) -> None:
+def _upgrade(collection: str, model: ModelFolder) -> None:
     """Encode all items with another model from their stored features, then switch to it.
 
     The collection must have been created with --keep features.
@@ -249,12 +230,7 @@ def _upgrade(
 
 
 @commands.command("extend")
-def _extend(
-    collection: CollectionPath,
-    source: Path,
-    *,
-    like: str | None = None,
-) -> None:
+def _extend(collection: str, source: Path, *, like: str | None = None) -> None:
     """Let new modalities join a collection; no stored code is touched.
 
     For a collection on a server, train with 'crossbit fit --extend' and give the model, which the
@@ -288,10 +264,7 @@ def _extend(
 
 
 @commands.command("copy")
-def _copy(
-    source: str,
-    target: str,
-) -> None:
+def _copy(source: str, target: str) -> None:
     """Copy all items of a collection into another, such as from a folder to a Milvus server.
 
     After an interruption the same command continues: items that are already equal are skipped.
@@ -324,12 +297,7 @@ def _open_or_create(target: str, source: Collection) -> Collection:
 
 
 @commands.command("export")
-def _export(
-    collection: CollectionPath,
-    *,
-    out: Path | None = None,
-    replace: ReplaceOutput = False,
-) -> None:
+def _export(collection: str, *, out: Path | None = None, replace: bool = False) -> None:
     """Write all items as JSON lines: ids, payloads, codes, and what is kept beside the codes.
 
     The items are those of one moment, even if the collection is written or upgraded meanwhile. The
@@ -356,10 +324,7 @@ def _export(
 
 
 @commands.command("import")
-def _import(
-    collection: CollectionPath,
-    source: str,
-) -> None:
+def _import(collection: str, source: str) -> None:
     """Add the items of an export; the collection must use the same model.
 
     The whole file is checked before the first item is written: a truncated or modified file

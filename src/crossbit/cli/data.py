@@ -9,7 +9,7 @@ import typer
 
 from crossbit._validation import check_known
 from crossbit.cli import console
-from crossbit.cli._options import DatasetFolder, Fields, parse_fields
+from crossbit.cli._options import DatasetFolder, parse_fields
 from crossbit.data import synthetic
 from crossbit.data.catalog import CATALOG, find
 from crossbit.data.conversion import convert
@@ -86,9 +86,7 @@ def _payload_fields(data: Dataset) -> list[str]:
 
 
 @commands.command("info")
-def _info(
-    dataset: DatasetFolder,
-) -> None:
+def _info(dataset: DatasetFolder) -> None:
     """Show the content of a data set, and verify the checksums of its files.
 
     For example:
@@ -138,7 +136,7 @@ def _synthetic(
     rows: Annotated[int, typer.Option("--rows", "-n")] = 1000,
     modality: list[str] | None = None,
     seed: int = 0,
-    settings: Fields = None,
+    set_: list[str] | None = None,
 ) -> None:
     """Create a synthetic multimodal data set with classes, for first experiments.
 
@@ -159,7 +157,7 @@ def _synthetic(
             image=64, text=32.
         seed: The same seed gives the same data.
     """
-    fields = parse_fields(settings)
+    fields = parse_fields(set_)
     for name in fields:
         check_known(name, _SYNTHETIC, "field")
     if modality:

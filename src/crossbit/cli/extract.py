@@ -12,7 +12,7 @@ from crossbit import features
 from crossbit._io.files import atomic_write
 from crossbit._validation import check_installed, check_known
 from crossbit.cli import console
-from crossbit.cli._options import ReplaceOutput, Workers, check_output
+from crossbit.cli._options import Workers, check_output
 from crossbit.data.tables import read_lines
 from crossbit.errors import DataError
 from crossbit.features.extractor import Extractor, RawInput
@@ -41,7 +41,7 @@ def _extract(
     model: Path | None = None,
     modality: str | None = None,
     workers: Workers = None,
-    replace: ReplaceOutput = False,
+    replace: bool = False,
 ) -> None:
     """Extract feature rows from files of any kind.
 

@@ -15,7 +15,6 @@ from crossbit._validation import check_known
 from crossbit.cli import console
 from crossbit.cli._input import DEFAULT_ID_COLUMN, ItemBatch, ItemReader
 from crossbit.cli._options import (
-    CollectionPath,
     open_collection,
     parse_fields,
     parse_json,
@@ -35,7 +34,7 @@ _CHECKED_IDS = 1000  # ids that are looked up at once
 
 @commands.command("add")
 def _add(
-    collection: CollectionPath,
+    collection: str,
     source: str,
     *,
     modality: str | None = None,
@@ -211,10 +210,7 @@ def _located(error: DataError, reader: ItemReader, batch: ItemBatch, written: in
 
 
 @commands.command("get")
-def _get(
-    collection: CollectionPath,
-    ids: list[str],
-) -> None:
+def _get(collection: str, ids: list[str]) -> None:
     """Show items, one line of JSON each: payload, and codes in hexadecimal.
 
     The exit code is 1 if an item does not exist.
@@ -237,7 +233,7 @@ def _get(
 
 @commands.command("update")
 def _update(
-    collection: CollectionPath,
+    collection: str,
     ids: list[str],
     *,
     set_: list[str] | None = None,
@@ -268,7 +264,7 @@ def _update(
 
 @commands.command("delete")
 def _delete(
-    collection: CollectionPath,
+    collection: str,
     ids: list[str] | None = None,
     *,
     ids_file: Path | None = None,

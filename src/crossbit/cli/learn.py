@@ -9,7 +9,7 @@ import typer
 
 from crossbit._progress import format_seconds
 from crossbit.cli import console
-from crossbit.cli._options import Bits, Fields, Workers, make_hasher
+from crossbit.cli._options import Workers, make_hasher
 from crossbit.collection.types import REPORT_FILE
 from crossbit.data.tables import read_lines
 from crossbit.errors import DataError
@@ -38,10 +38,10 @@ def _learn(
     id_: str | None = None,
     features: list[str] | None = None,
     method: str = "auto",
-    bits: Bits = 128,
+    bits: int = 128,
     test: str = "0.1",
     seed: int = 0,
-    settings: Fields = None,
+    set_: list[str] | None = None,
     workers: Workers = None,
     dry_run: bool = False,
 ) -> None:
@@ -107,7 +107,7 @@ def _learn(
         id=id_,
         extractors=extractors,
         query_encoders=encoders,
-        hasher=make_hasher(method, config=None, settings=settings, n_bits=bits, seed=seed),
+        hasher=make_hasher(method, config=None, settings=set_, n_bits=bits, seed=seed),
         **_parse_test(test),
         seed=seed,
         workers=workers or available_cores(),

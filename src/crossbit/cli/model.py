@@ -11,11 +11,7 @@ from crossbit import distributed
 from crossbit._validation import check_installed, check_known
 from crossbit.cli import console
 from crossbit.cli._options import (
-    Bits,
     DatasetFolder,
-    Fields,
-    RayAddress,
-    ReplaceOutput,
     Workers,
     check_output,
     make_hasher,
@@ -50,14 +46,14 @@ def _fit(
     seed: int | None = None,
     split: str = "train",
     config: Path | None = None,
-    settings: Fields = None,
+    set_: list[str] | None = None,
     as_printed: str | None = None,
     neighbors: list[str] | None = None,
     extends: Annotated[Path | None, typer.Option("--extend")] = None,
     like: str | None = None,
     checkpoint: Path | None = None,
-    replace: ReplaceOutput = False,
-    ray: RayAddress = None,
+    replace: bool = False,
+    ray: str | None = None,
     workers: Workers = None,
 ) -> None:
     """Train hash functions on a data set and write them as a model folder.
@@ -96,7 +92,7 @@ def _fit(
             data set.
         checkpoint: File for checkpoints; the same command resumes from it.
     """
-    own = {"--method": method, "--bits": bits, "--config": config, "--set": settings}
+    own = {"--method": method, "--bits": bits, "--config": config, "--set": set_}
     own |= {"--as-printed": as_printed, "--checkpoint": checkpoint, "--ray": ray}
     if extends is None:
         refuse("fit without --extend", {"--like": like})
@@ -121,7 +117,7 @@ def _fit(
             name = method or "auto"
             printed = None if as_printed is None else _printed(as_printed, name, data)
             hasher = make_hasher(
-                name, config=config, settings=settings, printed=printed, n_bits=bits, seed=seed
+                name, config=config, settings=set_, printed=printed, n_bits=bits, seed=seed
             )
             options: dict[str, Any] = {"checkpoint": checkpoint}
             with console.steps(f"training {name}") as options["on_step"]:
@@ -206,13 +202,13 @@ def _tune(
     *,
     out: Path,
     method: str = "mmnn",
-    bits: Bits = 32,
+    bits: int = 32,
     trials: Annotated[int, typer.Option(min=1)] = 40,
     folds: Annotated[int, typer.Option(min=2)] = 3,
     seed: int = 0,
     split: str = "train",
     space: Path | None = None,
-    settings: Fields = None,
+    set_: list[str] | None = None,
     nested: bool = False,
 ) -> None:
     """Search the fields of a method by cross-validation on the training rows.
@@ -245,7 +241,7 @@ def _tune(
     options: dict[str, Any] = {
         "n_bits": bits,
         "space": space,
-        "fixed": parse_fields(settings),
+        "fixed": parse_fields(set_),
         "trials": trials,
         "folds": folds,
         "seed": seed,

@@ -13,7 +13,7 @@ from rich.markup import escape
 from crossbit.annotate import Tag, tag_list, vote
 from crossbit.cli import console
 from crossbit.cli._command import explained
-from crossbit.cli._options import CollectionPath, open_collection, parse_json, refuse, resolve_ids
+from crossbit.cli._options import open_collection, parse_json, refuse, resolve_ids
 from crossbit.collection.collection import Collection
 from crossbit.collection.search import Option, SearchOptions
 from crossbit.collection.store import display_path
@@ -69,7 +69,7 @@ def _parse_options(given: dict[str, Any]) -> dict[str, Any]:
 @commands.command("search")
 @_with_search_options
 def _search(
-    collection: CollectionPath,
+    collection: str,
     inputs: list[str] | None = None,
     *,
     rows: str | None = None,
