@@ -27,7 +27,6 @@ from numpy.typing import NDArray
 
 from _host import host  # type: ignore[import-not-found]
 from crossbit import Collection, HashModel, RankedCCA
-from crossbit.collection.rerank import RERANK_BY
 from crossbit.learn import cache_folder
 from crossbit.model import Affine
 from flickr8k import Part, load  # type: ignore[import-not-found]
@@ -103,7 +102,7 @@ def quality(bits: list[int], seeds: int) -> Iterator[dict[str, Any]]:
                 ):
                     rows = {"codes": directions.searched(collection)}
                     for candidates in (40, 100):
-                        for by in RERANK_BY:
+                        for by in ("codes", "scores", "features"):
                             rows[f"{candidates} by {by}"] = directions.searched(
                                 collection, rerank=candidates, rerank_by=by
                             )
@@ -139,7 +138,7 @@ def timing(n_items: int, n_queries: int) -> Iterator[dict[str, Any]]:
         queries = centers[random.integers(len(centers), size=n_queries)]
         queries = queries + 0.5 * random.normal(size=queries.shape).astype(np.float32)
         cases: dict[str, dict[str, Any]] = {"codes, k = 10": {}}
-        for by in RERANK_BY:
+        for by in ("codes", "scores", "features"):
             cases[f"40 by {by}"] = {"rerank": 40, "rerank_by": by}
         seconds: dict[str, list[float]] = {name: [] for name in cases}
         for i in range(-20, n_queries):

@@ -1,7 +1,9 @@
 """Encoding of queries and items: raw inputs, scores, and inputs of unknown origin."""
 
 import threading
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -62,6 +64,40 @@ def test_results_carry_the_code_and_the_terms_of_their_query(
         assert meal[0].code is None
 
 
+@dataclass(frozen=True, eq=False)
+class Lengths(Extractor, kind="lengths-test"):
+    """The length of a text; NaN for "bad"."""
+
+    accepts = "text"
+
+    @property
+    def width(self) -> int:
+        return 2
+
+    def extract_one(self, raw: object) -> np.ndarray:
+        return np.array([len(str(raw)), np.nan if raw == "bad" else 1], np.float32)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "item"),
+    [
+        ([["a", "b", "c"], ["d"], ["e", "bad"]], "z"),
+        ([["a", "bad"], ["c"], ["d"]], "x"),
+        ([["a", "b"], None, ["bad"]], "z"),
+        ([None, "bad", "d"], "y"),
+    ],
+)
+def test_an_error_names_the_item_of_a_wrong_input(
+    tmp_path: Path, inputs: list[Any], item: str
+) -> None:
+    layers = {"text": [Affine(np.eye(2), np.zeros(2))]}
+    lengths = HashModel(layers, 2, {"text": Lengths().recipe()})
+    with Collection.create(tmp_path / "c", lengths) as collection:
+        with pytest.raises(DataError, match=f"item '{item}'"):
+            collection.upsert(["x", "y", "z"], {"text": inputs})
+        assert len(collection) == 0
+
+
 @pytest.mark.parametrize("tanh", [False, True], ids=["affine", "tanh"])
 @pytest.mark.parametrize("level", levels())
 def test_codes_with_scores_are_the_codes_without(level: str, *, tanh: bool) -> None:
@@ -74,17 +110,16 @@ def test_codes_with_scores_are_the_codes_without(level: str, *, tanh: bool) -> N
     X[:50, :4] = 0.0
     X[50:100, :4] = -0.0
     with forced(level):
-        queries = encoder.encode_queries("x", X, ["x"], rerank_by="codes")
-        assert queries.reranker is not None
-        scores = queries.reranker.vectors
+        queries = encoder.encode_queries("x", X, with_scores=True)
+        scores = queries.scores
         assert scores is not None
         assert queries.codes == encoder.model.encode("x", X)
         assert queries.codes == Codes.pack(scores >= 0)
         for row in (0, 60, 299):  # a row's code and scores do not depend on its batch
-            alone = encoder.encode_queries("x", X[[row]], ["x"], rerank_by="codes")
+            alone = encoder.encode_queries("x", X[[row]], with_scores=True)
             assert alone.codes == queries.codes[row]
-            assert alone.reranker is not None
-            np.testing.assert_array_equal(alone.reranker.vectors, scores[[row]])
+            assert alone.scores is not None
+            np.testing.assert_array_equal(alone.scores, scores[[row]])
 
 
 def test_reranking_runs_the_network_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

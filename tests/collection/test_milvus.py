@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from crossbit import Collection, DataError, MissingExtraError
 from crossbit.collection.filters import parse_filter
 from crossbit.collection.milvus import MilvusAddress, MilvusStore, query, schema, uri
-from crossbit.collection.store import store_class
+from crossbit.collection.store import item_id, item_key, store_class
 from tests.faults.operations import model
 
 
@@ -124,8 +124,8 @@ IDS = st.one_of(
 
 @given(IDS, st.integers(0, 9))
 def test_keys_contain_their_ids(id_: int | str, number: int) -> None:
-    key = schema.item_key(id_)
-    assert schema.item_id(key) == schema.item_id(schema.row_key(key, number)) == id_
+    key = item_key(id_)
+    assert item_id(key) == item_id(schema.row_key(key, number)) == id_
     assert key.isascii()
     assert key.isprintable()
     assert not set(key) & set("\"'\\/")

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from crossbit import Codes, Collection, DataError
-from crossbit.collection import paging
+from crossbit.collection import search
 from crossbit.collection.store import Query
 from crossbit.collection.types import Hit
 from crossbit.metrics.weak import Threshold, with_thresholds
@@ -33,7 +33,7 @@ def test_groups_are_found_far_behind_the_nearest(collection: Collection) -> None
 def test_groups_are_searched_among_a_limited_number(
     collection: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(paging, "MAX_GROUPED", 50)
+    monkeypatch.setattr(search, "_MAX_GROUPED", 50)
     (nearest,) = collection.search("text", X[:1], k=50)
     (hits,) = collection.search("text", X[:1], k=11, group_by="of")
     assert {hit.payload["of"] for hit in hits} == {hit.payload["of"] for hit in nearest}
@@ -98,16 +98,16 @@ def test_a_search_for_hits_that_are_not_weak_ends_where_all_are(
     with Collection.create(tmp_path / "d", marked) as made:
         made.upsert(range(300), {"text": X})
         asked: list[int] = []
-        search = made._store.search
+        search = made._store.nearest
 
         def counted(query: Query, model: str) -> list[list[Hit]]:
             asked.append(query.k)
             return search(query, model)
 
-        monkeypatch.setattr(made._store, "search", counted)
+        monkeypatch.setattr(made._store, "nearest", counted)
         (hits,) = made.search("text", X[:1], k=5, min_similarity="auto")
     assert all(hit.distance == 0 for hit in hits)
-    assert asked == [5]
+    assert asked == [5, 5]  # no item has an image
 
 
 def test_groups_of_an_unknown_field_are_an_error(collection: Collection) -> None:

@@ -13,8 +13,10 @@ from crossbit import Codes, Collection, DataError, HashModel
 from crossbit.collection.copy import copy, verify
 from crossbit.collection.export import export_items, import_items
 from crossbit.collection.local.tables import Tables
-from crossbit.collection.rerank import KeptRows, cosines
+from crossbit.collection.search import cosines
+from crossbit.collection.types import KeptRows
 from crossbit.errors import BackendError, FormatError
+from crossbit.features import BagOfTags, Tfidf
 from crossbit.index.weights import quantize
 from crossbit.model import Affine
 from tests.faults.operations import WIDTHS, half, kept_problems, model
@@ -143,6 +145,60 @@ def test_only_the_page_is_read_of_the_reranked_items(
     assert read[1:] == [11]
 
 
+@pytest.mark.parametrize("by", ["codes", "scores", "features"])
+@pytest.mark.parametrize("target", ["image", "text", "*"])
+def test_an_item_is_a_query_with_its_kept_rows(tmp_path: Path, target: str, by: str) -> None:
+    options: dict[str, Any] = {"target": target, "rerank": N, "rerank_by": by}
+    with create(tmp_path / "c") as collection:
+        (item,) = collection.get([IDS[3]], kept=True)
+        assert item is not None
+        (found,) = collection.search("text", item.view("text"), k=N, **options)
+        (expected,) = collection.search("text", VIEWS["text"][[3]], k=N, **options)
+        assert {hit.id for hit in found} == set(IDS)
+        # Kept scores are rounded to int8, so that only near ties may change places.
+        places = {hit.id: place for place, hit in enumerate(expected)}
+        assert all(abs(places[hit.id] - place) <= 3 for place, hit in enumerate(found))
+        (bare,) = collection.get([IDS[3]])
+        assert bare is not None
+        with pytest.raises(DataError, match="rerank needs real-valued scores or features"):
+            collection.search("text", bare.view("text"), k=N, **options)
+
+
+def test_features_alone_make_the_scores_of_a_query(tmp_path: Path) -> None:
+    with create(tmp_path / "c", "features") as collection:
+        (item,) = collection.get([IDS[3]], kept=True)
+        assert item is not None
+        for by in ("codes", "features"):
+            given: dict[str, Any] = {"target": "image", "rerank": N, "rerank_by": by}
+            found = collection.search("text", item.view("text"), **given)
+            assert found == collection.search("text", VIEWS["text"][[3]], **given)
+
+
+def test_items_with_several_inputs_keep_scores(tmp_path: Path) -> None:
+    bag = BagOfTags.fit([["red", "food"], ["cloud", "red"]])
+    layers = [Affine(random.normal(size=(bag.width, 40)), np.zeros(40))]
+    tagged = HashModel({"text": layers}, 40, {"text": bag.recipe()})
+    words = Tfidf.fit(["red apple", "green pear", "blue sky"], size=9)
+    layers = [Affine(random.normal(size=(words.width, 40)), np.zeros(40))]
+    worded = HashModel({"text": layers}, 40, {"text": words.recipe()})
+    for made, lists in ((tagged, [["red"], ["food", "cloud"]]), (worded, ["red apple", ["sky"]])):
+        with Collection.create(tmp_path / str(made is tagged), made, keep=BOTH) as collection:
+            collection.upsert(["a", "b", "c"], {"text": [*lists, None]})
+            stored = {item.id: item for item in collection.scan(kept=True)[1]}
+            assert [len(stored[id_].scores) for id_ in "abc"] == [1, 1, 0]
+            collection.upsert(["alone"], {"text": lists[:1]})
+            (alone,) = collection.get(["alone"], kept=True)
+            assert alone is not None
+            np.testing.assert_array_equal(alone.scores["text"], stored["a"].scores["text"])
+    with Collection.create(tmp_path / "mean", worded, keep=BOTH) as collection:
+        collection.upsert(["two"], {"text": [["red apple", "blue sky"]]})
+        (two,) = collection.get(["two"], kept=True)
+        assert two is not None
+        outputs = worded.scores("text", words.extract(["red apple", "blue sky"])).mean(axis=0)
+        np.testing.assert_array_equal(two.scores["text"], quantize(outputs[None])[0])
+        assert two.codes["text"] == Codes.pack(outputs[None] >= 0)
+
+
 def test_what_is_not_kept_cannot_rerank(tmp_path: Path) -> None:
     with create(tmp_path / "c", "scores") as collection:
         assert collection.keep == ("scores",)
@@ -156,7 +212,7 @@ def test_what_is_not_kept_cannot_rerank(tmp_path: Path) -> None:
             ranked(collection, rerank_by="payload")
         with pytest.raises(DataError, match="rerank_by='scores' needs rerank, the number of"):
             collection.search("text", QUERIES, rerank_by="scores")
-        with pytest.raises(DataError, match="pass rows of numbers instead of Codes"):
+        with pytest.raises(DataError, match="pass rows of numbers"):
             collection.search(
                 "text", model(0).encode("text", QUERIES), rerank=10, rerank_by="scores"
             )

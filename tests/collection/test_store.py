@@ -3,7 +3,7 @@
 import itertools
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -38,7 +38,7 @@ from crossbit.collection.store import (
 from tests.faults.operations import WIDTHS, model
 
 
-class MemoryStore:
+class MemoryStore(Store):
     """A store in the memory of this process: the least that a store of another package needs."""
 
     capabilities = Capabilities(exact_ties=True, transactional=True)
@@ -46,9 +46,13 @@ class MemoryStore:
     keep = ()
 
     def __init__(self, path: str, model: HashModel) -> None:
-        self.path = path
+        self._path = path
         self._model = model
         self._items: dict[Id, Item] = {}
+
+    @property
+    def path(self) -> str:
+        return self._path
 
     @classmethod
     def exists(cls, path: StorePath, *, timeout: float) -> bool:
@@ -109,7 +113,7 @@ class MemoryStore:
     def count(self) -> int:
         return len(self._items)
 
-    def search(self, query: Query, model: str) -> list[list[Hit]]:
+    def nearest(self, query: Query, model: str) -> list[list[Hit]]:
         return [self._search(query, query.codes[i]) for i in range(len(query.codes))]
 
     def _search(self, query: Query, code: Codes) -> list[Hit]:
@@ -126,11 +130,6 @@ class MemoryStore:
                 hit_code = item.codes[name] if query.with_codes else None
                 hits.append(Hit(item.id, distances[name], similarity, name, item.payload, hit_code))
         return sorted(hits, key=lambda hit: hit.distance)[: query.k]
-
-    def index_field(self, field: str) -> None: ...
-
-    def unindexed_fields(self, fields: Iterable[str]) -> list[str]:
-        return []
 
     def upgrade(self, model: HashModel, batches: FeatureBatches | None) -> None:
         raise DataError("not supported")

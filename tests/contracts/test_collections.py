@@ -651,7 +651,7 @@ REFUSED: list[tuple[Callable[[Collection], object], str]] = [
     ),
     (
         lambda c: c.search("text", codes("text"), rerank=30),
-        "rerank needs real-valued scores; pass rows of numbers",
+        "rerank needs real-valued scores",
     ),
     (lambda c: c.search("text", VIEWS["text"], filter="x"), "a filter maps fields to conditions"),  # type: ignore[arg-type]
     (

@@ -20,6 +20,7 @@ from crossbit import HASHERS, Codes, Collection, CrossbitError, DataError, Hammi
 from crossbit import metrics as m
 from crossbit.cli import main
 from crossbit.cli._input import ItemReader
+from crossbit.collection.types import KeptRows
 from crossbit.data.conversion.readers import open_source, read_array
 from crossbit.data.tables import open_table, read_captions
 from crossbit.features import Tfidf
@@ -159,6 +160,18 @@ def apply_write(collection: Collection, write: Record, arrays: Arrays) -> None:
             absent = np.full(rows.shape[1], np.nan, np.float32)
             views[name] = np.array([absent if i is None else rows[i] for i in view["rows"]])
     collection.upsert(write["ids"], views, write["payload"], replace_payload=True)
+    for name, view in views.items():
+        if isinstance(view, list) and any(isinstance(raw, list) for raw in view):
+            drop_scores(collection, write["ids"], name)
+
+
+def drop_scores(collection: Collection, ids: Sequence[Any], name: str) -> None:
+    """Forget the scores of a batch in which an item has several inputs, as 2a3ac5c did."""
+    items = [item for item in collection.get(ids, kept=True) if item and name in item.codes]
+    words = np.concatenate([item.codes[name].words for item in items])
+    codes = Codes(words, collection.model.n_bits)
+    features = np.stack([item.features[name] for item in items])
+    collection.upsert([item.id for item in items], {name: KeptRows(codes, None, features)})
 
 
 def search(collection: Collection, question: Record, arrays: Arrays) -> list[Record]:

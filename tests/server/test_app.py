@@ -19,7 +19,7 @@ from crossbit import BackendError, Collection, FormatError, HashModel, MissingEx
 from crossbit.features import Extractor, HeatKernelExtractor, RawInput
 from crossbit.features.extractor import Rows
 from crossbit.model import Affine
-from crossbit.server import ServerConfig
+from crossbit.server import ServerConfig, create_app
 from crossbit.server.models import SearchRequest
 from crossbit.server.service import Service, key_to_id
 from tests.features.images import encoded
@@ -365,7 +365,7 @@ REJECTED: list[tuple[int, str, dict[str, Any]]] = [
     (422, "none of its words is in the vocabulary of 12 words", {"text": "elephant"}),
     (422, "unknown modality 'sound'", {"text": "red", "target": ["sound"]}),
     (422, "rerank must be at least k = 10, got 5", {"text": "red", "k": 10, "rerank": 5}),
-    (422, "pass rows of numbers instead of Codes", {"id": 7, "rerank": 50}),
+    (422, "rerank needs real-valued scores", {"id": 7, "rerank": 50}),
     (422, "unknown modality of the item 'image'", {"id": 7, "modality": "image"}),
     (404, "there is no item 'absent'", {"id": "absent"}),
     (422, "filter", {"text": "red", "filter": {"year": {"~": 3}}}),
@@ -671,3 +671,15 @@ def test_bugs_are_reported(client: Client, monkeypatch: pytest.MonkeyPatch) -> N
 def test_the_configuration_is_validated(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         ServerConfig(**fields)
+
+
+def test_a_search_by_id_is_reranked_by_what_is_kept_of_the_item(tmp_path: Path) -> None:
+    layers = {name: [Affine(np.eye(4), np.zeros(4))] for name in ("image", "text")}
+    with Collection.create(tmp_path / "c", HashModel(layers, 4), keep="scores") as collection:
+        collection.upsert(["a", "b", "c"], {"image": np.eye(4)[:3]})
+        app = create_app(collection, ServerConfig(allowed_hosts=("testserver",)))
+        body = {"id": "a", "target": ["image"], "k": 2, "rerank": 3, "rerank_by": "scores"}
+        with TestClient(app) as tested:
+            answer = tested.post("/api/search", json=body)
+    assert answer.status_code == 200
+    assert ids(answer.json()) == ["b", "c"]

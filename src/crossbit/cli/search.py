@@ -151,13 +151,13 @@ def _query(
         titles = [f"row {i}" for i in range(len(X))]
         return _Query(modality or _only(fitting, model.modalities, rows), X, titles)
     if like is not None:
-        (item,) = collection.get(resolve_ids(collection, [like]))
+        (item,) = collection.get(resolve_ids(collection, [like]), kept=True)
         if item is None:
             raise DataError(f"there is no item {like!r} in {display_path(collection.path)}")
         name = modality or _only(item.modalities, item.modalities, f"item {like!r}")
         if name not in item.codes:
             raise DataError(f"item {like!r} has no code of {name!r}; it has {item.modalities}")
-        return _Query(name, item.codes[name], [f"like {like}"])
+        return _Query(name, item.view(name), [f"like {like}"])
     words = inputs or []
     if modality is None:
         modality = _guess_modality(collection, words)

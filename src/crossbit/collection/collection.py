@@ -1,7 +1,6 @@
 """Collection: a model and the items it encodes, stored durably and searched while they change."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from itertools import chain, islice
 from os import PathLike
 from pathlib import Path
@@ -13,10 +12,9 @@ import numpy as np
 from crossbit._validation import check_integer, check_known
 from crossbit.annotate import Tag, tag_list, vote
 from crossbit.codes import Codes
-from crossbit.collection.encoder import Encoder, Inputs, check_model
+from crossbit.collection.encoder import Encoder, Inputs, check_keep, check_model
 from crossbit.collection.filters import check_selection, filter_fields, parse_filter
 from crossbit.collection.maintenance import Maintenance
-from crossbit.collection.paging import Page, WeakMarks
 from crossbit.collection.payloads import (
     check_fields,
     check_id,
@@ -24,11 +22,9 @@ from crossbit.collection.payloads import (
     check_payloads,
     check_text,
 )
-from crossbit.collection.rerank import check_keep
-from crossbit.collection.search import SearchKeywords, SearchOptions, show_options
+from crossbit.collection.search import Search, SearchKeywords, SearchOptions, show_options
 from crossbit.collection.store import (
     Capabilities,
-    Query,
     SamplesItems,
     StaleModelError,
     Store,
@@ -36,7 +32,7 @@ from crossbit.collection.store import (
     display_path,
     store_class,
 )
-from crossbit.collection.types import Id, Item, Results
+from crossbit.collection.types import Id, Item, KeptRows, Results
 from crossbit.errors import DataError, RowError
 from crossbit.model.hashmodel import HashModel
 
@@ -319,29 +315,9 @@ class Collection(Maintenance):
         """
         wanted = SearchOptions(k=k, **options)
         wanted.check(self.capabilities, self.keep)
-        page = Page(wanted)
-        reranked = None if wanted.rerank is None else wanted.rerank_by
-        by_store = self.capabilities.keeps_rows
 
         def find(encoder: Encoder) -> list[Results]:
-            targets = wanted.targets(modality, encoder.model.modalities)
-            queries = encoder.encode_queries(
-                modality, X, targets, rerank_by=reranked, trusted=trusted
-            )
-            query = Query(
-                queries.codes,
-                page.candidates,
-                targets,
-                wanted.conditions,
-                threads,
-                with_codes=wanted.with_codes or (reranked is not None and not by_store),
-                reranker=queries.reranker,
-                limit=page.reranked,
-                otherwise=modality if wanted.target is None else None,
-            )
-            weak = WeakMarks(modality, encoder.thresholds)
-            answers = page.search(self._store, query, encoder.fingerprint, weak)
-            return queries.results(answers, partial(page.select, weak=weak), is_reranked=by_store)
+            return Search(self._store, encoder, modality, wanted, threads).run(X, trusted=trusted)
 
         return self._with_encoder(find, X)
 
@@ -412,6 +388,7 @@ class Collection(Maintenance):
                 attempts += 1  # an equal model is tried again: two upgrades may lead back to it
                 current = Encoder(self._store.model(), self.keep)
                 self._encoder = current
-                made_by = {x.model or encoder.fingerprint for x in inputs if isinstance(x, Codes)}
+                codes = [x.codes if isinstance(x, KeptRows) else x for x in inputs]
+                made_by = {x.model or encoder.fingerprint for x in codes if isinstance(x, Codes)}
                 if attempts == _MAX_ATTEMPTS or made_by - {current.fingerprint}:
                     raise

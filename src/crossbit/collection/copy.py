@@ -10,8 +10,7 @@ import numpy as np
 from crossbit._progress import batches
 from crossbit.codes import Codes
 from crossbit.collection.collection import Collection
-from crossbit.collection.rerank import SCORES, KeptRows
-from crossbit.collection.types import Item
+from crossbit.collection.types import SCORES, Item, KeptRows
 from crossbit.errors import BackendError, DataError
 
 BATCH = 1000

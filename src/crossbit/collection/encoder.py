@@ -1,7 +1,7 @@
 """Encode what callers pass: rows of numbers, codes, or raw inputs."""
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
@@ -14,19 +14,13 @@ from crossbit import features
 from crossbit._validation import check_known, check_rows, present_rows
 from crossbit.codes import Codes
 from crossbit.collection.payloads import check_ids
-from crossbit.collection.rerank import (
-    FEATURES,
-    SCORES,
-    KeptRows,
-    Reranker,
-    encode_with_scores,
-)
 from crossbit.collection.store import EncodedView, FeatureBatches, StaleModelError
-from crossbit.collection.types import Hit, Id, Results
+from crossbit.collection.types import KEPT, SCORES, Id, KeptRows
 from crossbit.errors import DataError, RowError
 from crossbit.features.extractor import Extractor, RawInput
 from crossbit.features.image import limit_uploads
 from crossbit.index.weights import quantize
+from crossbit.kernels.matmul import pack_signs
 from crossbit.metrics.weak import Thresholds, thresholds
 from crossbit.model.hashmodel import HashModel
 
@@ -44,41 +38,39 @@ def check_model(model: object) -> None:
         )
 
 
+def check_keep(keep: str | Iterable[str] | None) -> tuple[str, ...]:
+    """Return what a new collection shall keep, in a fixed order."""
+    names = [keep] if isinstance(keep, str) else list(keep or ())
+    if unknown := [name for name in names if name not in KEPT]:
+        raise DataError(f"keep must be 'scores', 'features', both or None, got {unknown[0]!r}")
+    return tuple(name for name in KEPT if name in names)
+
+
+def encode_with_scores(
+    model: HashModel, modality: str, rows: NDArray[Any]
+) -> tuple[Codes, NDArray[np.float32]]:
+    """Run the network once: the bits are the signs of the scores, 1 where ≥ 0."""
+    scores = model.scores(modality, rows)
+    return Codes(pack_signs(scores), model.n_bits, model=model.fingerprint()), scores
+
+
 @dataclass(frozen=True)
-class _EncodedQueries:
+class EncodedQueries:
     """Queries of one search after encoding.
 
     Args:
         codes: One code per query.
-        reranker: Reorders the hits, if the search reranks.
+        scores: The real-valued outputs, or kept scores; None if they are not known or not needed.
+        features: The rows that were encoded; None for codes.
         terms: Words or tags recognized in each query, if the queries were raw inputs.
         exact_terms: Whether the terms are tags of the extractor's vocabulary.
     """
 
     codes: Codes
-    reranker: Reranker | None = None
-    terms: Sequence[Sequence[str]] | None = None
+    scores: NDArray[Any] | None = None
+    features: NDArray[Any] | None = None
+    terms: Sequence[Sequence[str]] = ()
     exact_terms: bool = False
-
-    def results(
-        self,
-        answers: Sequence[list[Hit]],
-        select: Callable[[Sequence[Hit]], list[Hit]],
-        *,
-        is_reranked: bool = False,
-    ) -> list[Results]:
-        """Turn the hits of each query into results: reranked if requested, then selected."""
-        rank = None if self.reranker is None or is_reranked else self.reranker.order
-        return [
-            Results(
-                select(hits if rank is None else rank(row, hits)),
-                self.codes,
-                row,
-                terms=() if self.terms is None else self.terms[row],
-                exact_terms=self.exact_terms,
-            )
-            for row, hits in enumerate(answers)
-        ]
 
 
 class Encoder:
@@ -152,38 +144,27 @@ class Encoder:
         return self._extract(modality, inputs, trusted=trusted)  # type: ignore[arg-type]
 
     def encode_queries(
-        self,
-        modality: str,
-        inputs: Inputs,
-        targets: Sequence[str] = (),
-        *,
-        rerank_by: str | None = None,
-        trusted: bool = True,
-    ) -> _EncodedQueries:
-        """Encode the queries of a search over targets, and prepare to rerank their hits."""
+        self, modality: str, inputs: Inputs, *, with_scores: bool = False, trusted: bool = True
+    ) -> EncodedQueries:
+        """Encode the queries of a search, with scores if their hits shall be reranked."""
         if isinstance(inputs, Codes):
-            codes = self._check_codes(modality, inputs)
-            if rerank_by is None:
-                return _EncodedQueries(codes)
-            raise DataError(
-                "rerank needs real-valued scores; pass rows of numbers instead of Codes"
-            )
+            return EncodedQueries(self._check_codes(modality, inputs))
+        if isinstance(inputs, KeptRows):
+            codes = self._check_codes(modality, inputs.codes)
+            scores: NDArray[Any] | None = inputs.scores
+            if with_scores and scores is None and inputs.features is not None:
+                scores = self.model.scores(modality, inputs.features)
+            return EncodedQueries(codes, scores, inputs.features)
         rows = self.features(modality, inputs, trusted=trusted)
-        reranker: Reranker | None = None
-        if rerank_by is not None:
-            codes, scores = encode_with_scores(self.model, modality, rows)
-            if rerank_by == FEATURES and list(targets) == [modality]:
-                reranker = Reranker(rerank_by, codes, np.asarray(rows, np.float32))
-            else:
-                to_vectors = self.model.scores if rerank_by == FEATURES else None
-                reranker = Reranker(rerank_by, codes, scores, to_vectors)
+        if with_scores:
+            queries = EncodedQueries(*encode_with_scores(self.model, modality, rows), rows)
         else:
-            codes = self.model.encode(modality, rows)
+            queries = EncodedQueries(self.model.encode(modality, rows))
         if not self.are_raw(inputs):
-            return _EncodedQueries(codes, reranker)
+            return queries
         extractor = self._extractor(modality)
         terms = [extractor.terms(raw) for raw in inputs]  # type: ignore[union-attr,arg-type]
-        return _EncodedQueries(codes, reranker, terms, extractor.exact_terms)
+        return replace(queries, terms=terms, exact_terms=extractor.exact_terms)
 
     def encode_views(
         self,
@@ -230,16 +211,23 @@ class Encoder:
         if isinstance(inputs, KeptRows):
             codes = self._check_codes(modality, inputs.codes)
             return EncodedView(positions, codes, inputs.features, inputs.scores)
+        owners = positions
+        counts = None
         if self._has_lists(modality, inputs):
-            return self._encode_lists(modality, inputs, positions, trusted=trusted)  # type: ignore[arg-type]
-        rows = self.features(modality, inputs, trusted=trusted)
+            inputs, counts = _flattened(modality, inputs)  # type: ignore[arg-type]
+            owners = np.repeat(positions, counts)
         try:
-            if SCORES in self.keep:
-                codes, scores = encode_with_scores(self.model, modality, rows)
-                return EncodedView(positions, codes, rows, quantize(scores))
-            return EncodedView(positions, self.model.encode(modality, rows), rows)
-        except RowError as error:  # absent rows were left out, but the caller counts them
-            raise error.renumbered(int(positions[error.row])) from error
+            rows = self.features(modality, inputs, trusted=trusted)
+            if counts is None and SCORES not in self.keep:
+                return EncodedView(positions, self.model.encode(modality, rows), rows)
+            codes, scores = encode_with_scores(self.model, modality, rows)
+        except RowError as error:  # the caller counts items, also those without an input
+            raise error.renumbered(int(owners[error.row])) from error
+        if counts is not None:
+            rows, scores = _means(rows, counts), _means(scores, counts)
+            codes = replace(Codes.pack(scores >= 0), model=self.fingerprint)
+        kept = quantize(scores.astype(np.float32)) if SCORES in self.keep else None
+        return EncodedView(positions, codes, rows, kept)
 
     def _has_lists(self, modality: str, inputs: Inputs) -> bool:
         """Whether items have several raw inputs; a list of tags is one input."""
@@ -251,32 +239,6 @@ class Encoder:
             and not extractor.exact_terms
             and any(isinstance(raw, list | tuple) for raw in inputs)
         )
-
-    def _encode_lists(
-        self,
-        modality: str,
-        inputs: Sequence[RawInput | Sequence[RawInput]],
-        positions: NDArray[np.intp],
-        *,
-        trusted: bool,
-    ) -> EncodedView:
-        """Encode items with several inputs: the signs of the mean output of each item.
-
-        Stores that keep features get the mean row.
-        """
-        lists = [list(raw) if isinstance(raw, list | tuple) else [raw] for raw in inputs]
-        if not all(lists):
-            raise DataError(
-                f"{modality!r}: an item has an empty list; pass None if it has no input"
-            )
-        flat: Any = [raw for each in lists for raw in each]
-        rows = self.features(modality, flat, trusted=trusted)
-        counts = np.array([len(each) for each in lists])
-        starts = np.cumsum(counts) - counts
-        outputs = self.model.scores(modality, rows).astype(np.float64)
-        codes = Codes.pack(np.add.reduceat(outputs, starts, axis=0) >= 0)
-        means = np.add.reduceat(rows, starts, axis=0) / counts[:, None]
-        return EncodedView(positions, replace(codes, model=self.fingerprint), means)
 
     def _check_codes(self, modality: str, codes: Codes) -> Codes:
         if codes.model not in (None, self.fingerprint):
@@ -326,6 +288,22 @@ class Encoder:
             if modality not in self._extractors:
                 self._extractors[modality] = features.load_extractor(self.model.recipes[modality])
             return self._extractors[modality]
+
+
+def _flattened(
+    modality: str, inputs: Sequence[RawInput | Sequence[RawInput]]
+) -> tuple[list[Any], NDArray[np.intp]]:
+    """Return the inputs of all items, which have one or several, and how many each has."""
+    lists = [list(raw) if isinstance(raw, list | tuple) else [raw] for raw in inputs]
+    if not all(lists):
+        raise DataError(f"{modality!r}: an item has an empty list; pass None if it has no input")
+    return [raw for each in lists for raw in each], np.array([len(each) for each in lists])
+
+
+def _means(rows: NDArray[Any], counts: NDArray[np.intp]) -> NDArray[Any]:
+    """Return the mean row of each item; that of its outputs has the bits of the item."""
+    starts = np.cumsum(counts) - counts
+    return np.add.reduceat(rows.astype(np.float64), starts, axis=0) / counts[:, None]
 
 
 def _is_text(raw: object) -> bool:

@@ -1,20 +1,19 @@
 """The interface between a collection and its storage, and the registry of stores by URI scheme."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeAlias, runtime_checkable
-from urllib.parse import urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crossbit.codes import Codes
-from crossbit.collection.filters import Conditions
+from crossbit.collection.filters import Conditions, matches_all
 from crossbit.collection.payloads import payloads_to_json
-from crossbit.collection.rerank import Reranker
 from crossbit.collection.types import Finding, Hit, Id, Item, Payload, Stats
 from crossbit.errors import CrossbitError, DataError, NotFoundError
 from crossbit.model.hashmodel import HashModel
@@ -26,6 +25,19 @@ FeatureBatches: TypeAlias = Iterable[tuple[Sequence[Id], Mapping[str, Rows]]]
 """Ids and their feature rows per modality, batch by batch."""
 
 
+Neighbors: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.intp]]
+"""Row numbers of the nearest items of a query, distances, and positions of their modalities."""
+
+ReadRows: TypeAlias = Callable[[str, str, NDArray[np.int64]], tuple[NDArray[np.int64], Rows]]
+"""Called with ``"codes"``, ``"scores"`` or ``"features"``, a modality and row numbers; returns the
+row numbers that have such a row, in any order, and these rows: words of codes, or kept rows."""
+
+Reorder: TypeAlias = Callable[
+    [Sequence[str], Sequence[Neighbors], ReadRows], Sequence[NDArray[np.intp]]
+]
+"""Called with the modalities and the neighbors of each query; returns positions in these."""
+
+
 class StaleModelError(CrossbitError):
     """The codes belong to another model than the store's: encode again with the current model."""
 
@@ -35,8 +47,8 @@ class Capabilities:
     """What a store can do beyond the verbs that every store has.
 
     Args:
-        keeps_rows: Can keep scores and features beside the codes, for `upgrade` and for searches,
-            which the store then reranks itself.
+        keeps_rows: Can keep scores and features beside the codes, for `upgrade` and for reranking,
+            which asks for them by number (`Query.reorder`).
         exact_ties: Returns items at equal distance in order of arrival, which pages need.
         transactional: A write succeeds as a whole or changes nothing.
         remote: Other machines can open the same path and write to it at the same time.
@@ -127,10 +139,8 @@ class Query:
         filter: Conditions that the payload of an item must meet.
         threads: Number of threads, all cores if None.
         with_codes: Whether hits carry the code that matched.
-        reranker: Reorders the k nearest items of each query, if the search reranks. A store
-            that does not keep rows ignores it: it is given to reorder hits by their codes later.
-        limit: Number of items to return per query after reranking.
-        otherwise: Modality to search if no item has a code of the targets; None finds nothing.
+        reorder: Orders the neighbors of each query before their items are read; only a store that
+            keeps rows is given one.
     """
 
     codes: Codes
@@ -139,9 +149,7 @@ class Query:
     filter: Conditions = ()
     threads: int | None = None
     with_codes: bool = False
-    reranker: Reranker | None = None
-    limit: int | None = None
-    otherwise: str | None = None
+    reorder: Reorder | None = None
 
 
 @runtime_checkable
@@ -203,7 +211,7 @@ class Store(Protocol):
     def count(self) -> int:
         """Return the number of items."""
 
-    def search(self, query: Query, model: str) -> list[list[Hit]]:
+    def nearest(self, query: Query, model: str) -> list[list[Hit]]:
         """Return the nearest items of each query, each item once, by its nearest modality.
 
         Raises:
@@ -211,10 +219,14 @@ class Store(Protocol):
         """
 
     def index_field(self, field: str) -> None:
-        """Build an index of a payload field, which makes filters on it fast."""
+        """Build an index of a payload field, which makes filters on it fast.
+
+        A store that filters without indexes does nothing.
+        """
 
     def unindexed_fields(self, fields: Iterable[str]) -> list[str]:
         """Return the fields that a search filtered by them would have to index first."""
+        return []
 
     def upgrade(self, model: HashModel, batches: FeatureBatches | None) -> None:
         """Switch to another model in one step, with new codes for all items."""
@@ -241,6 +253,67 @@ class SamplesItems(Protocol):
 
     def sample(self, size: int, random: np.random.Generator) -> list[Item]:
         """Return random items, all of them if there are not more."""
+
+
+# --- what stores on servers share ---
+
+_SAFE_CHARACTERS = " !$&()*+,:;=@~"
+
+
+def item_key(id_: Id) -> str:
+    """Return an id as a text: a letter for its type, and characters that need no quoting."""
+    return f"n{id_}" if isinstance(id_, int) else f"t{quote(id_, safe=_SAFE_CHARACTERS)}"
+
+
+def item_id(key: str) -> Id:
+    """Return the id in a key; what follows a slash is not part of it."""
+    text = key.partition("/")[0]
+    return int(text[1:]) if text[0] == "n" else unquote(text[1:])
+
+
+@dataclass(frozen=True, order=True)
+class Candidate:
+    """A code near a query, in the order of hits.
+
+    Args:
+        distance: Its distance.
+        place: What orders items at equal distance.
+        rank: Position of its modality among the targets.
+        key: Key of the item.
+        payload: Payload of the item.
+        code: The code as the server returns it.
+    """
+
+    distance: int
+    place: int | str
+    rank: int
+    key: str = field(compare=False)
+    payload: Payload = field(compare=False)
+    code: Any = field(default=None, compare=False)
+
+
+def merge_candidates(candidates: Iterable[Candidate], query: Query) -> list[Candidate]:
+    """Return the k nearest items that meet the filter, each by its nearest modality."""
+    nearest: dict[str, Candidate] = {}
+    for each in sorted(each for each in candidates if matches_all(query.filter, each.payload)):
+        nearest.setdefault(each.key, each)
+    return list(nearest.values())[: query.k]
+
+
+def to_hits(candidates: Sequence[Candidate], query: Query, codes: Codes | None) -> list[Hit]:
+    """Return candidates as hits, with their codes if those are wanted."""
+    n_bits = query.codes.n_bits
+    return [
+        Hit(
+            item_id(each.key),
+            each.distance,
+            (n_bits - each.distance) / n_bits,
+            query.targets[each.rank],
+            each.payload,
+            None if codes is None else codes[i],
+        )
+        for i, each in enumerate(candidates)
+    ]
 
 
 def check_extension(old: HashModel, new: HashModel) -> list[str]:

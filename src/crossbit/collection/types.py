@@ -9,7 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbit._frames import columns_of, to_frame
+from crossbit._validation import check_known
 from crossbit.codes import Codes
+from crossbit.errors import DataError
 from crossbit.metrics.drift import FALSE_ALARMS, Drift
 from crossbit.metrics.health import CodeHealth
 
@@ -24,6 +26,49 @@ IMAGE_FIELD = "picture"
 
 REPORT_FILE = "report.json"
 """File in the folder of a collection with the quality of its model, written by `learn_table`."""
+
+
+SCORES = "scores"
+"""The real-valued outputs whose signs are the bits, as int8 (`crossbit.index.weights.quantize`)."""
+
+FEATURES = "features"
+"""The rows that were encoded."""
+
+KEPT = (SCORES, FEATURES)
+"""What a collection can keep beside the codes."""
+
+FEATURE_TYPE = "float16"
+
+
+@dataclass(frozen=True)
+class KeptRows:
+    """Codes with the rows that are kept beside them, as `Collection.upsert` and `search` take them.
+
+    Args:
+        codes: One code per item.
+        scores: Quantized outputs, shape (n, n_bits), or None.
+        features: Feature rows, or None.
+    """
+
+    codes: Codes
+    scores: NDArray[np.int8] | None = None
+    features: NDArray[Any] | None = None
+
+    def __post_init__(self) -> None:
+        """Check that there is a row for each code, and a score for each bit."""
+        expected = (len(self.codes), self.codes.n_bits)
+        scores = self.scores
+        if scores is not None and (scores.shape != expected or scores.dtype != np.int8):
+            raise DataError(
+                f"scores: expected int8 of shape {expected}, got {scores.dtype} of shape"
+                f" {scores.shape}"
+            )
+        if self.features is not None and len(self.features) != len(self.codes):
+            raise DataError(f"features: expected {len(self.codes)} rows, got {len(self.features)}")
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.codes)
 
 
 @dataclass(frozen=True)
@@ -49,6 +94,16 @@ class Item:
     def modalities(self) -> list[str]:
         """Modalities that the item has."""
         return list(self.codes)
+
+    def view(self, modality: str) -> KeptRows:
+        """Return the code of a modality with the rows that were read with it, such as a query."""
+        scores = self.scores.get(modality)
+        features = self.features.get(modality)
+        return KeptRows(
+            self.codes[check_known(modality, self.codes, "modality of the item")],
+            None if scores is None else scores[None],
+            None if features is None else features[None],
+        )
 
 
 @dataclass(slots=True)

@@ -192,12 +192,11 @@ class Service:
     def _query(self, query: models.QueryFields, codes: models.CodesOfModel) -> _Query:
         modality = query.modality
         if query.id is not None:
-            item = self._stored(query.id)
+            item = self._stored(query.id, kept=True)
             if not item.codes:
                 raise DataError(f"item {item.id!r} has no code; add one with its features")
             modality = item.modalities[0] if modality is None else modality
-            check_known(modality, item.codes, "modality of the item")
-            return _Query(modality, item.codes[modality], item)
+            return _Query(modality, item.view(modality), item)
         if query.file is not None:
             return _Query(modality or self._accepting(None, "uploaded files")[0], query.file)
         if query.features is not None or query.code is not None:
@@ -325,8 +324,8 @@ class Service:
     def _item(self, item: Item) -> Answer:
         return item_to_json(item) | self._addresses(item.id, item.payload)
 
-    def _stored(self, id_: Id) -> Item:
-        (item,) = self.collection.get([id_])
+    def _stored(self, id_: Id, *, kept: bool = False) -> Item:
+        (item,) = self.collection.get([id_], kept=kept)
         if item is None:
             raise NotFoundError(f"there is no item {id_!r}")
         return item
@@ -508,6 +507,8 @@ def _queries(modality: str | None, files: Sequence[bytes]) -> list[models.QueryF
 def _inputs(group: list[_Query]) -> Inputs:
     """The inputs of queries of one group."""
     values = [query.value for query in group]
+    if group[0].item is not None:
+        return group[0].value  # type: ignore[no-any-return]
     if isinstance(values[0], np.ndarray):
         return np.stack(values)
     if isinstance(values[0], Codes):

@@ -14,14 +14,14 @@ from pathlib import Path
 import numpy as np
 
 from crossbit._progress import count_steps
-from crossbit.collection import rerank
+from crossbit.collection.encoder import encode_with_scores
 from crossbit.collection.local.database import Database
 from crossbit.collection.local.kept import KeptTables
-from crossbit.collection.local.schema import FEATURES, DbState, create_tables
+from crossbit.collection.local.schema import FEATURE_TABLE, DbState, create_tables
 from crossbit.collection.local.tables import Blobs, RowNumbers, Tables
 from crossbit.collection.local.transaction import Transaction
 from crossbit.collection.store import FeatureBatches, Rows
-from crossbit.collection.types import Id
+from crossbit.collection.types import FEATURES, Id
 from crossbit.errors import BackendError, DataError
 from crossbit.index.weights import quantize
 from crossbit.model.hashmodel import HashModel
@@ -57,7 +57,7 @@ class _UpgradePlan:
         """Return new codes of features as bytes, with their scores if those are kept."""
         if self.scores is None:
             return self.model.encode(modality, features).to_bytes(), None
-        codes, scores = rerank.encode_with_scores(self.model, modality, features)
+        codes, scores = encode_with_scores(self.model, modality, features)
         return codes.to_bytes(), KeptTables.score_blobs(quantize(scores))
 
     def write(
@@ -284,7 +284,7 @@ def _encode_again(transaction: Transaction, plan: _UpgradePlan, rows: RowNumbers
             tables.delete_rows(table, rows.tolist())
         if plan.has_batches or modality not in state.features:
             continue
-        existing, features = KeptTables(tables, state).read(rerank.FEATURES, modality, rows)
+        existing, features = KeptTables(tables, state).read(FEATURES, modality, rows)
         plan.write(tables, modality, existing.tolist(), *plan.encode(modality, features))
 
 
@@ -314,7 +314,7 @@ def _write_features(
     if modality not in plan.features:
         state, numbers = transaction.state.allocate([modality])
         transaction.set_state(state)
-        transaction.connection.execute(FEATURES.format(numbers[modality]))
+        transaction.connection.execute(FEATURE_TABLE.format(numbers[modality]))
         table = (numbers[modality], features.shape[1:])
         plan = replace(plan, features={**plan.features, modality: table})
     number, shape = plan.features[modality]

@@ -12,7 +12,7 @@ from typing import Any
 
 from crossbit._io.files import check_version
 from crossbit._io.folders import new_folder
-from crossbit.collection import rerank
+from crossbit.collection.types import FEATURE_TYPE, FEATURES, SCORES
 from crossbit.errors import DataError, FormatError
 from crossbit.model.hashmodel import HashModel
 
@@ -35,11 +35,11 @@ CREATE TABLE changes (
 CODES = (
     "CREATE TABLE codes_{} (row INTEGER PRIMARY KEY, code BLOB NOT NULL, checksum INTEGER NOT NULL)"
 )
-FEATURES = (
+FEATURE_TABLE = (
     "CREATE TABLE features_{}"
     " (row INTEGER PRIMARY KEY, feature BLOB NOT NULL, checksum INTEGER NOT NULL)"
 )
-SCORES = (
+SCORE_TABLE = (
     "CREATE TABLE scores_{}"
     " (row INTEGER PRIMARY KEY, score BLOB NOT NULL, checksum INTEGER NOT NULL)"
 )
@@ -128,7 +128,7 @@ class DbState:
     @property
     def keep(self) -> tuple[str, ...]:
         """What is kept beside the codes."""
-        is_kept = {rerank.SCORES: self.scores, rerank.FEATURES: self.feature_type}
+        is_kept = {SCORES: self.scores, FEATURES: self.feature_type}
         return tuple(name for name, value in is_kept.items() if value is not None)
 
     @property
@@ -156,7 +156,7 @@ def create_tables(
     for number in codes.values():
         connection.execute(CODES.format(number))
     for number in (scores or {}).values():
-        connection.execute(SCORES.format(number))
+        connection.execute(SCORE_TABLE.format(number))
 
 
 def _path_of(connection: sqlite3.Connection) -> Path:
@@ -187,12 +187,12 @@ def _create_database(path: Path, model: HashModel, keep: Sequence[str]) -> None:
             model.fingerprint(),
             model_version=1,
             codes={},
-            feature_type=rerank.FEATURE_TYPE if rerank.FEATURES in keep else None,
+            feature_type=FEATURE_TYPE if FEATURES in keep else None,
             nonce=new_nonce(),
         )
         state, codes = empty.allocate(model.modalities)
         scores: Mapping[str, int] | None = None
-        if rerank.SCORES in keep:
+        if SCORES in keep:
             state, scores = state.allocate(model.modalities)
         create_tables(connection, codes, scores)
         replace(state, codes=codes, scores=scores).write(connection)

@@ -286,12 +286,12 @@ class LocalStore:
                     return
             # Another thread has seen a later write: the next transaction sees it, too.
 
-    def search(self, query: Query, model: str) -> list[list[Hit]]:
+    def nearest(self, query: Query, model: str) -> list[list[Hit]]:
         """Return the nearest items of each query, each item once, by its nearest modality."""
         if query.filter and not self._database.read_only:
             self._index_fields(filter_fields(query.filter))
         with self._read_transaction(model) as (transaction, view):
-            return transaction.search(view, query)
+            return transaction.nearest(view, query)
 
     def unindexed_fields(self, fields: Iterable[str]) -> list[str]:
         """Return the fields without an index, if the collection is too large to scan."""

@@ -4,20 +4,20 @@ import math
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 
 import numpy as np
-from numpy.typing import NDArray
 
 from crossbit.codes import Codes, Matches
 from crossbit.collection.filters import Conditions, matches_all
 from crossbit.collection.local.index_cache import IndexView
-from crossbit.collection.local.kept import KeptTables, rerank_candidates
+from crossbit.collection.local.kept import KeptTables
 from crossbit.collection.local.payload_index import PayloadIndex
 from crossbit.collection.local.schema import DbState, corrupted
 from crossbit.collection.local.tables import RowNumbers, Tables
-from crossbit.collection.store import Query, WriteBatch
-from crossbit.collection.types import Hit, Id, Item, Payload
+from crossbit.collection.store import Neighbors, Query, Rows, WriteBatch
+from crossbit.collection.types import KEPT, Hit, Id, Item, Payload
 
 _EMPTY_PAYLOAD = "{}"
 _CHECKED_ITEMS = 50_000  # from here on a filter may check the nearest of all items
@@ -174,13 +174,10 @@ class Transaction:
             for row, (id_, payload) in contents.items()
         }
 
-    def search(self, view: IndexView, query: Query) -> list[list[Hit]]:
+    def nearest(self, view: IndexView, query: Query) -> list[list[Hit]]:
         """Return the nearest items of each query that meet its filter."""
         if query.filter:
             self.payload_index.check_fields(query.filter)
-        targets = [name for name in query.targets if len(view.index(name))]
-        if query.otherwise is not None and not targets:
-            query = replace(query, targets=[query.otherwise])
         matches = None
         if query.filter and self.state.items >= _CHECKED_ITEMS:
             matches = self._checked_matches(view, query)
@@ -188,12 +185,23 @@ class Transaction:
             allowed = self.payload_index.matching_rows(query.filter) if query.filter else None
             matches = _matches(view, query, query.k, allowed)
         nearest = _nearest(matches, query.k)
-        if query.reranker is not None:
-            kept = KeptTables(self.tables, self.state)
-            nearest = rerank_candidates(query, query.reranker, nearest, view, kept)
+        if query.reorder is not None:
+            orders = query.reorder(query.targets, nearest, partial(self._read, view))
+            nearest = [
+                (rows[order], distances[order], sources[order])
+                for (rows, distances, sources), order in zip(nearest, orders, strict=True)
+            ]
         found = [tuple(values.tolist() for values in match) for match in nearest]
         items = self._matched_items(query, set(chain.from_iterable(rows for rows, _, _ in found)))
         return [self._hits(view, query, items, *match) for match in found]
+
+    def _read(
+        self, view: IndexView, kind: str, modality: str, rows: RowNumbers
+    ) -> tuple[RowNumbers, Rows]:
+        """Return the words of codes, or kept rows, by number."""
+        if kind in KEPT:
+            return KeptTables(self.tables, self.state).read(kind, modality, rows)
+        return rows, view.index(modality).get(rows).words
 
     def _checked_matches(self, view: IndexView, query: Query) -> dict[str, Matches] | None:
         """Return the nearest items that meet a filter, found among the nearest of all items.
@@ -298,9 +306,7 @@ def _meeting(matches: Matches, meets: Mapping[int, bool], k: int) -> Matches | N
     return Matches(ids, distances)
 
 
-def _nearest(
-    matches: Mapping[str, Matches], k: int
-) -> list[tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.intp]]]:
+def _nearest(matches: Mapping[str, Matches], k: int) -> list[Neighbors]:
     """Merge the k nearest rows per modality into the k nearest items, for each query.
 
     An item that several modalities found keeps its nearest one. The k nearest items are always

@@ -13,13 +13,11 @@ from crossbit.collection.milvus.schema import (
     STATE_KEY,
     MilvusState,
     StoredItem,
-    item_id,
-    item_key,
     pack_codes,
     row_key,
 )
 from crossbit.collection.payloads import json_length
-from crossbit.collection.store import WriteBatch
+from crossbit.collection.store import WriteBatch, item_id, item_key
 from crossbit.collection.types import Finding, Id
 from crossbit.errors import BackendError, DataError, FormatError
 

@@ -8,8 +8,7 @@ Conditions that Milvus might evaluate too strictly are left out of the expressio
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -35,15 +34,14 @@ from crossbit.collection.milvus.client import TooLargeError
 from crossbit.collection.milvus.io import PAGE, MilvusTable
 from crossbit.collection.milvus.schema import (
     MilvusState,
-    item_id,
     pack_codes,
     row_code,
     row_key,
     unpack_codes,
 )
 from crossbit.collection.payloads import json_length
-from crossbit.collection.store import Query
-from crossbit.collection.types import Hit, Id, Payload, Stats
+from crossbit.collection.store import Candidate, Query, item_id, merge_candidates, to_hits
+from crossbit.collection.types import Hit, Id, Stats
 from crossbit.metrics.health import code_health
 
 _MAX_LIMIT = 16_384  # neighbors that a server returns at most
@@ -166,21 +164,6 @@ def matching_ids(table: MilvusTable, state: MilvusState, conditions: Conditions)
 # --- search ---
 
 
-@dataclass(frozen=True)
-class _NearRow:
-    """A row near the query: distance, key of the item, rank of the modality, payload."""
-
-    distance: int
-    key: str
-    rank: int
-    payload: Payload
-
-    @property
-    def order(self) -> tuple[int, str, int]:
-        """Sort key: distance, then key, then the order of the targets."""
-        return self.distance, self.key, self.rank
-
-
 class _MilvusSearch:
     """One search: the server finds the nearest codes, everything it cannot decide happens here."""
 
@@ -199,12 +182,15 @@ class _MilvusSearch:
         # Every modality may return the same item, so room is needed for all of them.
         limit = min(self._query.k * len(self._query.targets), _MAX_LIMIT)
         size = max(1, min(_QUERIES_PER_REQUEST, _NEIGHBORS_PER_REQUEST // limit))
-        nearest: list[list[_NearRow]] = []
+        nearest: list[list[Candidate]] = []
         for rows in batches(range(len(codes)), size):
             nearest += self._nearest(codes[rows], limit)
-        return [self._hits(candidates) for candidates in nearest]
+        return [
+            to_hits(found, self._query, self._codes(found) if self._query.with_codes else None)
+            for found in nearest
+        ]
 
-    def _nearest(self, codes: Codes, limit: int) -> list[list[_NearRow]]:
+    def _nearest(self, codes: Codes, limit: int) -> list[list[Candidate]]:
         """Return the k nearest items per query, widening the limit while the filter drops many."""
         try:
             responses = self._request(codes, limit)
@@ -215,13 +201,13 @@ class _MilvusSearch:
             return self._nearest(codes[:half], limit) + self._nearest(codes[half:], limit)
         nearest = []
         for i, response in enumerate(responses):
-            items = self._select(self._candidate(hit) for hit in response)
+            items = merge_candidates(map(self._candidate, response), self._query)
             if len(items) < self._query.k and len(response) == limit:  # there may be more
                 items = self._nearest_beyond(codes[[i]], limit)
             nearest.append(items)
         return nearest
 
-    def _nearest_beyond(self, code: Codes, limit: int) -> list[_NearRow]:
+    def _nearest_beyond(self, code: Codes, limit: int) -> list[Candidate]:
         if limit < _MAX_LIMIT:
             return self._nearest(code, min(_WIDEN * limit, _MAX_LIMIT))[0]
         return self._scan(code)
@@ -239,9 +225,9 @@ class _MilvusSearch:
             consistency_level=connection.level,
         )
 
-    def _scan(self, code: Codes) -> list[_NearRow]:
+    def _scan(self, code: Codes) -> list[Candidate]:
         """Compare all rows here: for a k or a filter that the server cannot serve."""
-        best: list[_NearRow] = []
+        best: list[Candidate] = []
         for page in batches(self._table.scan_rows(self._condition), PAGE):
             codes = unpack_codes([row_code(row) for row in page], self._state)
             distances = hamming(code, codes)[0].tolist()
@@ -249,39 +235,16 @@ class _MilvusSearch:
                 self._candidate({"id": row["key"], "distance": distance, "entity": row})
                 for row, distance in zip(page, distances, strict=True)
             )
-            best = self._select([*best, *rows])
+            best = merge_candidates([*best, *rows], self._query)
         return best
 
-    def _candidate(self, hit: Mapping[str, Any]) -> _NearRow:
+    def _candidate(self, hit: Mapping[str, Any]) -> Candidate:
         row = hit["entity"]
         rank = self._query.targets.index(self._state.names[row["modality"]])
         key = str(hit["id"]).partition("/")[0]
-        return _NearRow(round(hit["distance"]), key, rank, row["payload"])
+        return Candidate(round(hit["distance"]), key, rank, key, row["payload"])
 
-    def _select(self, rows: Iterable[_NearRow]) -> list[_NearRow]:
-        """Return the k nearest items that meet the filter, each by its nearest row."""
-        matching = (row for row in rows if matches_all(self._query.filter, row.payload))
-        nearest: dict[str, _NearRow] = {}
-        for row in sorted(matching, key=lambda row: row.order):
-            nearest.setdefault(row.key, row)
-        return list(nearest.values())[: self._query.k]
-
-    def _hits(self, candidates: Sequence[_NearRow]) -> list[Hit]:
-        n_bits = self._state.n_bits
-        codes = self._codes(candidates) if self._query.with_codes else None
-        return [
-            Hit(
-                item_id(candidate.key),
-                candidate.distance,
-                (n_bits - candidate.distance) / n_bits,
-                self._query.targets[candidate.rank],
-                candidate.payload,
-                None if codes is None else codes[i],
-            )
-            for i, candidate in enumerate(candidates)
-        ]
-
-    def _codes(self, candidates: Sequence[_NearRow]) -> Codes:
+    def _codes(self, candidates: Sequence[Candidate]) -> Codes:
         """Return the codes of candidates, which a search does not return."""
         state = self._state
         numbers = [state.modalities[name] for name in self._query.targets]
@@ -293,13 +256,7 @@ class _MilvusSearch:
 
 def search_rows(table: MilvusTable, state: MilvusState, query: Query) -> list[list[Hit]]:
     """Return the nearest items of each query."""
-    answers = _MilvusSearch(table, state, query).run()
-    if query.otherwise is None or any(answers):
-        return answers
-    numbers = [state.modalities[name] for name in query.targets]
-    if table.count(f"modality in {numbers}"):
-        return answers
-    return _MilvusSearch(table, state, replace(query, targets=[query.otherwise])).run()
+    return _MilvusSearch(table, state, query).run()
 
 
 # --- statistics ---

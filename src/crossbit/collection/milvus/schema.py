@@ -10,14 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from typing import Any, Self
-from urllib.parse import quote, unquote
 
 import numpy as np
 
 from crossbit.codes import Codes
 from crossbit.collection.milvus.uri import INDEX_TYPES
 from crossbit.collection.payloads import MAX_ID
-from crossbit.collection.types import Id, Item
+from crossbit.collection.store import item_id
+from crossbit.collection.types import Item
 from crossbit.errors import FormatError
 from crossbit.model.hashmodel import HashModel
 
@@ -26,7 +26,6 @@ FIELDS = ["key", "modality", "first", "payload", "code"]
 STATE_KEY = "!state"
 NO_MODALITY = -1  # modality number of an item without codes
 _STATE_MODALITY = -2
-_SAFE_CHARACTERS = " !$&()*+,:;=@~"
 _MAX_KEY = 12 * MAX_ID + 16  # four bytes per character, three letters per byte
 
 
@@ -176,17 +175,6 @@ class StoredItem:
             if number in self.codes
         }
         return Item(item_id(key), self.payload, codes)
-
-
-def item_key(id_: Id) -> str:
-    """Return an id in characters that need no quoting in an expression."""
-    return f"n{id_}" if isinstance(id_, int) else f"t{quote(id_, safe=_SAFE_CHARACTERS)}"
-
-
-def item_id(key: str) -> Id:
-    """Return the id in a key of an item, or of one of its rows."""
-    text = key.partition("/")[0]
-    return int(text[1:]) if text[0] == "n" else unquote(text[1:])
 
 
 def row_key(key: str, number: int) -> str:

@@ -22,8 +22,6 @@ from crossbit.collection.milvus.schema import (
     NO_MODALITY,
     MilvusState,
     StoredItem,
-    item_id,
-    item_key,
     pack_codes,
 )
 from crossbit.collection.milvus.uri import MilvusAddress
@@ -33,9 +31,12 @@ from crossbit.collection.store import (
     Query,
     Rows,
     StaleModelError,
+    Store,
     StorePath,
     WriteBatch,
     check_extension,
+    item_id,
+    item_key,
 )
 from crossbit.collection.types import Finding, Hit, Id, Item, Stats
 from crossbit.errors import CrossbitError, DataError
@@ -45,7 +46,7 @@ GRACE_SECONDS = 1.0  # old codes stay for readers that have not seen the new sta
 _STATE_SECONDS = GRACE_SECONDS / 2  # a search trusts the state that it knows for this long
 
 
-class MilvusStore:
+class MilvusStore(Store):
     """The store of a collection on Milvus.
 
     Writes of one object are serialized. The server has no transactions: if two objects write the
@@ -217,13 +218,6 @@ class MilvusStore:
             self._apply(changes, [item_id(key) for key in changed])
             return len(changed)
 
-    def index_field(self, field: str) -> None:
-        """Do nothing: the server filters without an index."""
-
-    def unindexed_fields(self, fields: Iterable[str]) -> list[str]:
-        """Return an empty list: the server filters without an index."""
-        return []
-
     # --- reading ---
 
     def read(self, ids: Sequence[Id], *, kept: bool = False) -> list[Item | None]:
@@ -248,7 +242,7 @@ class MilvusStore:
         """Return the number of items."""
         return self._table.count_items(self._current_state())
 
-    def search(self, query: Query, model: str) -> list[list[Hit]]:
+    def nearest(self, query: Query, model: str) -> list[list[Hit]]:
         """Return the nearest items of each query, each item once, by its nearest modality.
 
         If the state may be outdated it is read while the server searches, and the search is

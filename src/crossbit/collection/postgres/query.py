@@ -7,8 +7,8 @@ an expression may let too much through, what it returns is checked again here.
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from crossbit.codes import Codes
@@ -28,9 +28,8 @@ from crossbit.collection.filters import (
     unknown_field,
     value_kind,
 )
-from crossbit.collection.milvus.schema import item_id
 from crossbit.collection.postgres.schema import PostgresState, code_of, to_bits
-from crossbit.collection.store import Query
+from crossbit.collection.store import Candidate, Query, merge_candidates, to_hits
 from crossbit.collection.types import Hit
 
 _WIDEN = 8  # factor of the limit after a search whose hits mostly failed the filter
@@ -149,33 +148,20 @@ def _has_field(connection: Any, name: str) -> bool:  # noqa: ANN401
 # --- search ---
 
 
-@dataclass(frozen=True, order=True)
-class _NearItem:
-    """An item near the query: ordered by distance, then by arrival, then by target."""
-
-    distance: int
-    row: int
-    rank: int
-    key: str = field(compare=False)
-    payload: Mapping[str, Any] = field(compare=False)
-    bits: str = field(compare=False)
-
-
 def search_items(connection: Any, state: PostgresState, query: Query) -> list[list[Hit]]:  # noqa: ANN401
     """Return the nearest items of each query."""
     if query.filter:
         check_fields(connection, query.filter)
-    if query.otherwise is not None and not any(
-        connection.execute(f"SELECT EXISTS (SELECT FROM {state.table(name)})").fetchone()[0]
-        for name in query.targets
-    ):
-        query = replace(query, targets=[query.otherwise])
     bits = to_bits(query.codes)
-    found: list[list[_NearItem]] = [[] for _ in bits]
+    found: list[list[Candidate]] = [[] for _ in bits]
     for rank, target in enumerate(query.targets):
         for i, items in enumerate(_nearest(connection, state, query, bits, rank, target)):
             found[i] += items
-    return [_hits(state, query, items) for items in found]
+    nearest = (merge_candidates(items, query) for items in found)
+    return [
+        to_hits(items, query, _codes(state, items) if query.with_codes else None)
+        for items in nearest
+    ]
 
 
 def _nearest(
@@ -185,9 +171,9 @@ def _nearest(
     bits: Sequence[str],
     rank: int,
     target: str,
-) -> list[list[_NearItem]]:
+) -> list[list[Candidate]]:
     """Return the k nearest items of each query in one modality; more rows for a strict filter."""
-    nearest: list[list[_NearItem]] = [[] for _ in bits]
+    nearest: list[list[Candidate]] = [[] for _ in bits]
     wanted = list(range(len(bits)))
     limit = min(query.k, 2**62)
     expression = _Expression()
@@ -206,12 +192,12 @@ def _nearest(
     while wanted:
         parameters = [[bits[i] for i in wanted], *expression.parameters, limit]
         counts = [0] * len(wanted)
-        answers: list[list[_NearItem]] = [[] for _ in wanted]
+        answers: list[list[Candidate]] = [[] for _ in wanted]
         for number, row, distance, key, text, code in connection.execute(sql, parameters):
             counts[number - 1] += 1
             payload = json.loads(text)
             if matches_all(query.filter, payload):
-                near = _NearItem(round(distance), row, rank, key, payload, code)
+                near = Candidate(round(distance), row, rank, key, payload, code)
                 answers[number - 1].append(near)
         for i, items in zip(wanted, answers, strict=True):
             nearest[i] = items[: query.k]
@@ -224,24 +210,5 @@ def _nearest(
     return nearest
 
 
-def _hits(state: PostgresState, query: Query, items: list[_NearItem]) -> list[Hit]:
-    """Return the k nearest items, each by its nearest modality."""
-    nearest: dict[int, _NearItem] = {}
-    for item in sorted(items):
-        nearest.setdefault(item.row, item)
-    n_bits = state.n_bits
-    return [
-        Hit(
-            item_id(item.key),
-            item.distance,
-            (n_bits - item.distance) / n_bits,
-            query.targets[item.rank],
-            dict(item.payload),
-            _code(state, item.bits) if query.with_codes else None,
-        )
-        for item in list(nearest.values())[: query.k]
-    ]
-
-
-def _code(state: PostgresState, bits: str) -> Codes:
-    return code_of([bits], state.fingerprint)
+def _codes(state: PostgresState, items: Sequence[Candidate]) -> Codes | None:
+    return code_of([item.code for item in items], state.fingerprint) if items else None

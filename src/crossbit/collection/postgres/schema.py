@@ -8,9 +8,8 @@ from typing import Any, Self
 import numpy as np
 
 from crossbit.codes import Codes
-from crossbit.collection.milvus.schema import item_id, item_key
 from crossbit.collection.postgres.connection import PostgresAddress
-from crossbit.collection.store import EncodedView, WriteBatch
+from crossbit.collection.store import EncodedView, WriteBatch, item_id, item_key
 from crossbit.collection.types import Item
 from crossbit.errors import DataError, FormatError
 from crossbit.model.hashmodel import HashModel

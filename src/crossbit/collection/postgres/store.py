@@ -1,7 +1,7 @@
 """PostgresStore: a collection in a PostgreSQL database, whose codes pgvector compares."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from typing import Any, Self
@@ -10,7 +10,6 @@ import numpy as np
 
 from crossbit._validation import check_known
 from crossbit.collection.filters import Conditions
-from crossbit.collection.milvus.schema import item_id, item_key
 from crossbit.collection.postgres import schema as tables
 from crossbit.collection.postgres.connection import (
     DatabaseConnections,
@@ -25,9 +24,12 @@ from crossbit.collection.store import (
     FeatureBatches,
     Query,
     StaleModelError,
+    Store,
     StorePath,
     WriteBatch,
     check_extension,
+    item_id,
+    item_key,
 )
 from crossbit.collection.types import Finding, Hit, Id, Item, Stats
 from crossbit.errors import DataError
@@ -38,7 +40,7 @@ _SCAN_BLOCK = 1000  # items that a scan holds in memory
 _HEALTH_SAMPLE = 10_000  # codes
 
 
-class PostgresStore:
+class PostgresStore(Store):
     """The store of a collection in a database with the extension pgvector.
 
     A call is one transaction. Writers of a collection take turns; readers wait only while an
@@ -172,13 +174,6 @@ class PostgresStore:
             sql = f"DELETE FROM {table} WHERE row = ANY (%s)"
             return int(connection.execute(sql, [rows]).rowcount)
 
-    def index_field(self, field: str) -> None:
-        """Do nothing: the database filters without an index."""
-
-    def unindexed_fields(self, fields: Iterable[str]) -> list[str]:
-        """Return an empty list: the database filters without an index."""
-        return []
-
     # --- reading ---
 
     def read(self, ids: Sequence[Id], *, kept: bool = False) -> list[Item | None]:
@@ -209,7 +204,7 @@ class PostgresStore:
         with self._transaction() as (connection, _):
             return tables.count(connection, "items")
 
-    def search(self, query: Query, model: str) -> list[list[Hit]]:
+    def nearest(self, query: Query, model: str) -> list[list[Hit]]:
         """Return the nearest items of each query, each item once, by its nearest modality."""
         with self._transaction(model) as (connection, state):
             return search_items(connection, state, query)
