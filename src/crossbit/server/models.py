@@ -23,7 +23,6 @@ from pydantic_core import PydanticCustomError
 
 from crossbit.collection.payloads import json_length
 from crossbit.collection.search import Option, SearchOptions
-from crossbit.errors import DataError
 
 MAX_HITS = 1000
 _MAX_ALL_HITS = 50_000  # of all queries of a request
@@ -118,18 +117,14 @@ class CodesOfModel(RequestBody):
 
 # --- queries ---
 
-_Modality = Annotated[
-    Name | None,
-    Field(
-        description="Modality of the query; by default the first one that accepts such an input."
-    ),
-]
-
 
 class QueryFields(RequestBody):
     """The ways to give a query."""
 
-    modality: _Modality = None
+    modality: Name | None = Field(
+        default=None,
+        description="Modality of the query; by default the first one that accepts such an input.",
+    )
     text: Text | None = Field(default=None, description="A text, such as 'red + food'.")
     tags: Tags | None = Field(default=None, description="A list of tags.")
     features: Features | None = Field(default=None, description="A feature vector.")
@@ -191,17 +186,6 @@ class _QueryRequest(QueryFields, CodesOfModel):
         ]
 
 
-class _Options(RequestBody):
-    """The options of a search, which all its queries share."""
-
-    @cached_property
-    def options(self) -> SearchOptions:
-        """The options, with those that were left out."""
-        return SearchOptions.from_mapping(
-            {option.name: getattr(self, option.name) for option in SearchOptions.all()}
-        )
-
-
 _LIMITS: dict[str, Any] = {
     "k": Field(ge=1, le=MAX_HITS),
     "target": Field(max_length=_MAX_MODALITIES, fail_fast=True),
@@ -218,7 +202,7 @@ def _option(option: Option) -> tuple[Any, Any]:
 
 
 _FIELDS: Any = {option.name: _option(option) for option in SearchOptions.all()}
-_SearchFields: Any = create_model("_SearchFields", __base__=_Options, **_FIELDS)
+_SearchFields: Any = create_model("_SearchFields", __base__=RequestBody, **_FIELDS)
 
 
 class SearchRequest(_QueryRequest, _SearchFields):  # type: ignore[misc]
@@ -228,28 +212,25 @@ class SearchRequest(_QueryRequest, _SearchFields):  # type: ignore[misc]
         json_schema_extra={"examples": [{"text": "dog + beach", "k": 12, "target": ["image"]}]}
     )
 
+    @cached_property
+    def options(self) -> SearchOptions:
+        """The options, with those that were left out."""
+        return SearchOptions.from_mapping({name: getattr(self, name) for name in _FIELDS})
+
     @model_validator(mode="after")
     def _check_hits(self) -> Self:
-        check_hits(len(self.queries or [self]), self.options.k)
+        count, k = len(self.queries or [self]), self.options.k
+        if count * k > _MAX_ALL_HITS:
+            raise ValueError(
+                f"at most {_MAX_ALL_HITS:,} hits per request, got {count} queries with k = {k}"
+            )
         return self
 
 
-class SearchUpload(_SearchFields):  # type: ignore[misc]
-    """Options of a search with files."""
+class AnnotateRequest(_QueryRequest):
+    """Suggest tags: those of the nearest items, ranked by vote."""
 
-    modality: _Modality = None
-
-
-def check_hits(queries: int, k: int) -> None:
-    """Reject a request with too many hits."""
-    if queries * k > _MAX_ALL_HITS:
-        raise DataError(
-            f"at most {_MAX_ALL_HITS:,} hits per request, got {queries} queries with k = {k}"
-        )
-
-
-class AnnotateOptions(RequestBody):
-    """Options of suggesting tags."""
+    model_config = ConfigDict(json_schema_extra={"examples": [{"id": "dog.jpg", "max_tags": 5}]})
 
     target: Names | None = Field(
         default=None,
@@ -258,18 +239,6 @@ class AnnotateOptions(RequestBody):
     neighbors: int = Field(default=5, ge=1, le=100, description="Number of neighbors that vote.")
     max_tags: int = Field(default=10, ge=1, le=100, description="Largest number of tags to return.")
     field: Name = Field(default="tags", description="The payload field that holds an item's tags.")
-
-
-class AnnotateRequest(_QueryRequest, AnnotateOptions):
-    """Suggest tags: those of the nearest items, ranked by vote."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"id": "dog.jpg", "max_tags": 5}]})
-
-
-class AnnotateUpload(AnnotateOptions):
-    """Options of suggesting tags for files."""
-
-    modality: _Modality = None
 
 
 # --- items ---

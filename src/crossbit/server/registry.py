@@ -22,7 +22,6 @@ from crossbit.server.batching import MicroBatcher, WorkerPool
 from crossbit.server.bodies import json_response
 from crossbit.server.config import ServerConfig
 from crossbit.server.models import CreateRequest, SearchRequest
-from crossbit.server.overview import Overview
 from crossbit.server.security import Grant
 from crossbit.server.service import COLLECTIONS, Service
 
@@ -82,7 +81,6 @@ class Served:
     ) -> None:
         self.name = name
         self.service = Service(collection, config, name)
-        self.overview = Overview(collection)
         self.batcher = MicroBatcher(pools.light, self._search)
 
     def _search(self, requests: list[SearchRequest]) -> list[Response | Exception]:

@@ -4,9 +4,13 @@ Every operation on a collection is written once, and added at two paths: that of
 and that of the default one.
 """
 
+import base64
+import inspect
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Annotated, Any, TypeVar
 
@@ -22,7 +26,6 @@ from crossbit.server.batching import WorkerPool
 from crossbit.server.bodies import (
     ITEMS_LIMITS,
     QUERY_LIMITS,
-    BodyLimits,
     FormPart,
     JsonBody,
     StrictRoute,
@@ -56,15 +59,9 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 _LIGHT_HITS = 50  # that a search can return without waiting for heavier requests
 _EXPORT_PAGE = 500  # items that an export reads at once
 _EXPORT_SECONDS = 600.0  # it holds a transaction, and the database grows with writes meanwhile
-_SEARCH_LIMITS = BodyLimits(
-    n_bytes=ITEMS_LIMITS.n_bytes, values=QUERY_LIMITS.values, containers=QUERY_LIMITS.containers
-)
-_Key = Annotated[
-    str, PathParameter(max_length=1100, description='7 is an integer, "7" and cat are strings.')
-]
-_KeyInQuery = Annotated[
-    str, Query(max_length=1100, description='7 is an integer, "7" and cat are strings.')
-]
+_SEARCH_LIMITS = replace(QUERY_LIMITS, n_bytes=ITEMS_LIMITS.n_bytes)  # it may have files
+_FORM_LIMITS = replace(_SEARCH_LIMITS, n_bytes=2 * ITEMS_LIMITS.n_bytes)  # of files in base64
+_KEY = '7 is an integer, "7" and cat are strings.'
 _Body = TypeVar("_Body", bound=BaseModel)
 
 
@@ -92,53 +89,112 @@ def add_routes(app: FastAPI, registry: Registry, pools: Pools, config: ServerCon
     )
     aliases = APIRouter(prefix=API, route_class=StrictRoute, include_in_schema=False)
     for router in (named, aliases):
-        _add_descriptions(router, registry, pools)
-        _add_items(router, registry, pools)
-        _add_searches(router, registry, pools)
-        if config.writable:
-            _add_writes(router, registry, pools)
+        _add_operations(router, registry, pools, writable=config.writable)
         app.include_router(router)
 
 
-def _add_descriptions(router: APIRouter, registry: Registry, pools: Pools) -> None:
+def _add_operations(router: APIRouter, registry: Registry, pools: Pools, *, writable: bool) -> None:
+    """Add all operations on one collection: a method of `Service`, and where it runs."""
+    read = partial(_add, router, registry.read)
+    read("GET", "", models.DescribeResponse, "describe", pools.light)
+    read("GET", "/stats", models.StatsResponse, "stats", pools.slow)
+    read("GET", "/overview", models.OverviewResponse, "overview", pools.slow)
+    read("POST", "/items/get", models.ItemsResponse, "get_items", pools.light, models.IdsRequest)
+    _add_searches(router, registry, pools)
+    _add_items(router, registry, pools)
+    _add_files(router, registry, pools)
+    if not writable:
+        return
+    change = partial(_add, router, registry.write)
+    change("PATCH", "/items", models.ChangeResponse, "update", pools.heavy, models.UpdateRequest)
+    change("DELETE", "/items", models.ChangeResponse, "delete", pools.heavy, models.DeleteRequest)
+    change("POST", "/index", models.ChangeResponse, "index_field", pools.slow, models.IndexRequest)
+    change("POST", "/check", models.CheckResponse, "check", pools.slow)
+    change("POST", "/compact", models.ChangeResponse, "compact", pools.slow)
+    _add_upsert(router, registry, pools)
+
+
+def _add(
+    router: APIRouter,
+    find: Callable[[Request], Awaitable[Served]],
+    method: str,
+    path: str,
+    answer: type[BaseModel],
+    name: str,
+    pool: WorkerPool,
+    body: type[BaseModel] | None = None,
+) -> None:
+    """Add an operation that answers with the result of a method of the service.
+
+    Args:
+        router: Where it is added.
+        find: Finds the collection for a request that reads, or writes.
+        method: Method of the request.
+        path: Path below that of the collection.
+        answer: Describes the answer.
+        name: Name of the method, whose docstring describes the operation.
+        pool: Where it runs.
+        body: What the method takes: the body of the request, if it has one.
+    """
+    parse = None if body is None else JsonBody(body, ITEMS_LIMITS, pool)
+
+    async def handle(request: Request, served: Annotated[Served, Depends(find)]) -> Response:
+        arguments = () if parse is None else (await parse(request),)
+        return await _run(pool, getattr(served.service, name), *arguments)
+
+    router.add_api_route(
+        path,
+        handle,
+        methods=[method],
+        response_model=answer,
+        name=name,
+        description=inspect.getdoc(getattr(Service, name)),
+        openapi_extra=None if body is None else json_body_description(body),
+        tags=["items" if path.startswith("/items") else "collections"],
+    )
+
+
+def _add_searches(router: APIRouter, registry: Registry, pools: Pools) -> None:
     Read = Annotated[Served, Depends(registry.read)]
+    search_body = _QueryBody(models.SearchRequest, _SEARCH_LIMITS, pools.heavy)
+    annotate_body = _QueryBody(models.AnnotateRequest, _SEARCH_LIMITS, pools.heavy)
 
-    @router.get("", response_model=models.DescribeResponse, tags=["collections"])
-    async def describe(served: Read) -> Response:
-        """Return the number of items, the modalities and what each accepts."""
-        return await _run(pools.light, served.service.describe)
+    @router.post(
+        "/search",
+        response_model=models.SearchResponse | models.SearchesResponse,
+        openapi_extra=_json_or_form(models.SearchRequest, "options"),
+        tags=["search"],
+    )
+    async def search(served: Read, request: Request) -> Response:
+        """Search with a text, tags, features, a code, a file or an item, or with several queries.
 
-    @router.get("/stats", response_model=models.StatsResponse, tags=["collections"])
-    async def stats(served: Read) -> Response:
-        """Return statistics, health of the codes, and the model.
-
-        They are up to 10 seconds old if another process has written meanwhile.
+        One query is answered by its hits, ``queries`` by a list of ``results``. Files can also be
+        sent as multipart/form-data: parts ``file``, and a part ``options`` in JSON.
         """
-        return await _run(pools.slow, served.service.stats)
+        query = await search_body(request)
+        options = query.options
+        has_work = options.filter or options.rerank or options.group_by
+        if has_work or options.end > _LIGHT_HITS or query.queries or query.file:
+            return await _run(pools.heavy, served.service.search, query)
+        if query.features is None:
+            return await _run(pools.light, served.service.search, query)
+        return await served.batcher.submit(query)
 
-    @router.get("/overview", response_model=models.OverviewResponse, tags=["collections"])
-    async def overview(served: Read) -> Response:
-        """Return facets, example words and names of bits, from a sample of the items."""
-        return await _run(pools.slow, served.overview.read)
-
-    @router.get("/model", response_class=Response, tags=["collections"])
-    async def model(served: Read) -> Response:
-        """Return the model as a ZIP archive of its folder."""
-        archive = await pools.heavy.run(served.service.model_archive)
-        return Response(archive, media_type="application/zip")
-
-    @router.get("/export", response_class=StreamingResponse, tags=["collections"])
-    async def export(served: Read) -> StreamingResponse:
-        """Stream all items of one moment as JSON lines, for ``crossbit collection import``.
-
-        The last line has a checksum: a file without it is not complete.
-        """
-        return await _stream(export_lines(served.service.collection), served.name, pools.heavy)
+    @router.post(
+        "/annotate",
+        response_model=models.AnnotateResponse | models.AnnotationsResponse,
+        openapi_extra=_json_or_form(models.AnnotateRequest, "options"),
+        tags=["search"],
+    )
+    async def annotate(served: Read, request: Request) -> Response:
+        """Suggest tags: those of the nearest items, ranked by vote; queries as for a search."""
+        query = await annotate_body(request)
+        pool = pools.heavy if query.queries or query.file else pools.light
+        return await _run(pool, served.service.annotate, query)
 
 
 def _add_items(router: APIRouter, registry: Registry, pools: Pools) -> None:
     Read = Annotated[Served, Depends(registry.read)]
-    ids_body = JsonBody(models.IdsRequest, QUERY_LIMITS, pools.heavy)
 
     @router.get("/items", response_model=models.ItemsResponse, tags=["items"])
     async def list_items(
@@ -151,161 +207,70 @@ def _add_items(router: APIRouter, registry: Registry, pools: Pools) -> None:
         return await _run(pool, served.service.items, skip, limit)
 
     @router.get("/items/{key:path}", response_model=models.Item, tags=["items"])
-    async def get_item(served: Read, key: _Key) -> Response:
+    async def get_item(
+        served: Read, key: Annotated[str, PathParameter(max_length=1100, description=_KEY)]
+    ) -> Response:
         """Read one item by its id."""
         return await _run(pools.light, served.service.item, key_to_id(key))
 
-    @router.post(
-        "/items/get",
-        response_model=models.ItemsResponse,
-        openapi_extra=json_body_description(models.IdsRequest),
-        tags=["items"],
-    )
-    async def get_items(served: Read, request: Request) -> Response:
-        """Read items by their ids; null for an unknown one."""
-        body = await ids_body(request)
-        pool = pools.light if len(body.ids) <= _LIGHT_HITS else pools.heavy
-        return await _run(pool, served.service.items_by_id, body.ids)
 
-    @router.get(
-        "/pictures",
-        response_class=Response,
-        responses={200: {"content": {"image/*": {}}}},
-        tags=["items"],
-    )
-    async def thumbnail(
-        served: Read,
-        id: _KeyInQuery,
-        side: Annotated[int, Query(ge=16, le=1024, description="Longer side in pixels.")] = 256,
-    ) -> Response:
+def _add_files(router: APIRouter, registry: Registry, pools: Pools) -> None:
+    Read = Annotated[Served, Depends(registry.read)]
+    Key = Annotated[str, Query(max_length=1100, description=_KEY)]
+    Side = Annotated[int, Query(ge=16, le=1024, description="Longer side in pixels.")]
+    file = partial(router.get, response_class=Response)
+
+    @file("/pictures", responses={200: {"content": {"image/*": {}}}}, tags=["items"])
+    async def thumbnail(served: Read, id: Key, side: Side = 256) -> Response:
         """Return a thumbnail of an item's image."""
         content = await pools.heavy.run(served.service.thumbnail, key_to_id(id), side)
-        return Response(
-            content,
-            media_type=served.service.files.media_type(content),
-            headers={"Cache-Control": "private, max-age=300"},
-        )
+        kind = served.service.files.media_type(content)
+        return Response(content, headers={"Cache-Control": "private, max-age=300"}, media_type=kind)
 
-    @router.get(
-        "/media",
-        response_class=Response,
-        responses={200: {"content": {"*/*": {}}}},
-        tags=["items"],
-    )
-    async def media(served: Read, id: _KeyInQuery, field: models.Name) -> Response:
+    @file("/media", responses={200: {"content": {"*/*": {}}}}, tags=["items"])
+    async def media(served: Read, id: Key, field: models.Name) -> Response:
         """Return the file that a payload field of an item names: audio, a mesh or a signal."""
         path, kind = await pools.heavy.run(served.service.media, key_to_id(id), field)
         return FileResponse(path, media_type=kind, headers={"Cache-Control": "private"})
 
+    @file("/model", tags=["collections"])
+    async def model(served: Read) -> Response:
+        """Return the model as a ZIP archive of its folder."""
+        archive = await pools.heavy.run(served.service.model_archive)
+        return Response(archive, media_type="application/zip")
 
-def _add_searches(router: APIRouter, registry: Registry, pools: Pools) -> None:
-    Read = Annotated[Served, Depends(registry.read)]
-    search_body = JsonBody(models.SearchRequest, _SEARCH_LIMITS, pools.heavy)
-    annotate_body = JsonBody(models.AnnotateRequest, _SEARCH_LIMITS, pools.heavy)
+    @file("/export", tags=["collections"])
+    async def export(served: Read) -> Response:
+        """Stream all items of one moment as JSON lines, which ``crossbit collection import`` reads.
 
-    @router.post(
-        "/search",
-        response_model=models.SearchResponse | models.SearchesResponse,
-        openapi_extra=_json_or_files(models.SearchRequest, models.SearchUpload),
-        tags=["search"],
-    )
-    async def search(served: Read, request: Request) -> Response:
-        """Search with a text, tags, features, a code, a file or an item, or with several queries.
-
-        One query is answered by its hits, ``queries`` by a list of ``results``. Files can also be
-        sent as multipart/form-data: parts ``file``, and a part ``options`` in JSON.
+        The last line has a checksum: a file without it is not complete.
         """
-        service = served.service
-        if (parts := await _form(request)) is not None:
-            return await _run(pools.heavy, _search_files, service, parts)
-        query = await search_body(request)
-        options = query.options
-        has_work = options.filter or options.rerank or options.group_by
-        if has_work or options.end > _LIGHT_HITS or query.queries or query.file:
-            return await _run(pools.heavy, service.search, query)
-        if query.features is None:
-            return await _run(pools.light, service.search, query)
-        return await served.batcher.submit(query)
-
-    @router.post(
-        "/annotate",
-        response_model=models.AnnotateResponse | models.AnnotationsResponse,
-        openapi_extra=_json_or_files(models.AnnotateRequest, models.AnnotateUpload),
-        tags=["search"],
-    )
-    async def annotate(served: Read, request: Request) -> Response:
-        """Suggest tags: those of the nearest items, ranked by vote; queries as for a search."""
-        service = served.service
-        if (parts := await _form(request)) is not None:
-            return await _run(pools.heavy, _annotate_files, service, parts)
-        query = await annotate_body(request)
-        pool = pools.heavy if query.queries or query.file else pools.light
-        return await _run(pool, service.annotate, query)
+        return await _stream(export_lines(served.service.collection), served.name, pools.heavy)
 
 
-def _add_writes(router: APIRouter, registry: Registry, pools: Pools) -> None:
-    Write = Annotated[Served, Depends(registry.write)]
-    upsert_body = JsonBody(models.UpsertRequest, ITEMS_LIMITS, pools.heavy)
-    update_body = JsonBody(models.UpdateRequest, ITEMS_LIMITS, pools.heavy)
-    delete_body = JsonBody(models.DeleteRequest, QUERY_LIMITS, pools.heavy)
-    index_body = JsonBody(models.IndexRequest, QUERY_LIMITS, pools.heavy)
+def _add_upsert(router: APIRouter, registry: Registry, pools: Pools) -> None:
+    body = JsonBody(models.UpsertRequest, ITEMS_LIMITS, pools.heavy)
 
     @router.post(
         "/items",
         response_model=models.ChangeResponse,
-        openapi_extra=_json_or_files(models.UpsertRequest, models.UpsertRequest, "request"),
+        openapi_extra=_json_or_form(models.UpsertRequest, "request"),
         tags=["items"],
     )
-    async def upsert(served: Write, request: Request) -> Response:
+    async def upsert(
+        request: Request, served: Annotated[Served, Depends(registry.write)]
+    ) -> Response:
         """Add or update items, all of them or none; durable when the response arrives.
 
         As multipart/form-data, the name of a part is the modality of its file, and the filename the
         id of the item; a part ``request`` has the request in JSON, such as payloads.
         """
         service = served.service
-        if (parts := await _form(request)) is not None:
-            return await _run(pools.heavy, _upload, service, parts)
-        return await _run(pools.heavy, service.upsert, await upsert_body(request))
-
-    @router.patch(
-        "/items",
-        response_model=models.ChangeResponse,
-        openapi_extra=json_body_description(models.UpdateRequest),
-        tags=["items"],
-    )
-    async def update_items(served: Write, request: Request) -> Response:
-        """Change the payloads of existing items: merge fields into them, and remove fields."""
-        return await _run(pools.heavy, served.service.update, await update_body(request))
-
-    @router.delete(
-        "/items",
-        response_model=models.ChangeResponse,
-        openapi_extra=json_body_description(models.DeleteRequest),
-        tags=["items"],
-    )
-    async def delete_items(served: Write, request: Request) -> Response:
-        """Delete items by ids or by a filter, or only their codes of one modality."""
-        return await _run(pools.heavy, served.service.delete, await delete_body(request))
-
-    @router.post(
-        "/index",
-        response_model=models.ChangeResponse,
-        openapi_extra=json_body_description(models.IndexRequest),
-        tags=["collections"],
-    )
-    async def index_field(served: Write, request: Request) -> Response:
-        """Index a payload field, which makes filters on it fast."""
-        return await _run(pools.slow, served.service.index_field, await index_body(request))
-
-    @router.post("/check", response_model=models.CheckResponse, tags=["collections"])
-    async def check(served: Write) -> Response:
-        """Verify all files and rebuild corrupted indexes."""
-        return await _run(pools.slow, served.service.check)
-
-    @router.post("/compact", response_model=models.ChangeResponse, tags=["collections"])
-    async def compact(served: Write) -> Response:
-        """Free the space of deleted items, and save the indexes."""
-        return await _run(pools.slow, served.service.compact)
+        if not _is_form(request):
+            return await _run(pools.heavy, service.upsert, await body(request))
+        text, files = _json_part(await read_form(request), "request", b'{"items":[]}')
+        items = await pools.heavy.run(parse_json, models.UpsertRequest, text, ITEMS_LIMITS)
+        return await _run(pools.heavy, service.upload, items, files)
 
 
 def _registry_routes(registry: Registry, pools: Pools, config: ServerConfig) -> APIRouter:
@@ -358,64 +323,56 @@ async def _run(
 # --- forms ---
 
 
-async def _form(request: Request) -> list[FormPart] | None:
-    """Return the parts of a form; None if the body is no form."""
-    kind = request.headers.get("content-type", "")
-    if not kind.lower().startswith("multipart/form-data"):
-        return None
-    return await read_form(request)
+def _is_form(request: Request) -> bool:
+    return request.headers.get("content-type", "").lower().startswith("multipart/form-data")
 
 
-def _json_part(
-    parts: list[FormPart], name: str, model: type[_Body], default: bytes
-) -> tuple[_Body, list[FormPart]]:
-    """Return the part of a name, which is JSON, and the other parts."""
+def _json_part(parts: list[FormPart], name: str, default: bytes) -> tuple[bytes, list[FormPart]]:
+    """Return the text of the part of a name, and the other parts."""
     texts = [part.content for part in parts if part.name == name]
     if len(texts) > 1:
         raise DataError(f"expected at most one part {name!r}, got {len(texts)}")
-    body = parse_json(model, texts[0] if texts else default, ITEMS_LIMITS)
-    return body, [part for part in parts if part.name != name]
+    return texts[0] if texts else default, [part for part in parts if part.name != name]
 
 
-def _files(parts: list[FormPart], model: type[_Body]) -> tuple[_Body, list[bytes]]:
-    """Return the options and files of a query."""
-    options, files = _json_part(parts, "options", model, b"{}")
-    for part in files:
-        if part.name != "file":
-            raise DataError(f"unknown part {part.name!r}; known: file, options")
-    if not any(part.content for part in files):
-        raise DataError("expected a file, got nothing; such as curl -F file=@cat.png")
-    return options, [part.content for part in files]
+class _QueryBody(JsonBody[_Body]):
+    """Reads queries in JSON, or a form whose files are queries."""
+
+    async def __call__(self, request: Request) -> _Body:
+        """Return the body of a request."""
+        if not _is_form(request):
+            return await super().__call__(request)
+        return await self._pool.run(self._from_form, await read_form(request))
+
+    def _from_form(self, parts: list[FormPart]) -> _Body:
+        text, files = _json_part(parts, "options", b"{}")
+        try:
+            options = json.loads(text)
+        except (ValueError, RecursionError):
+            options = None
+        if not isinstance(options, dict):
+            raise DataError("part 'options': expected a JSON object")
+        if unknown := [part.name for part in files if part.name != "file"]:
+            raise DataError(f"unknown part {unknown[0]!r}; known: file, options")
+        if not any(part.content for part in files):
+            raise DataError("expected a file, got nothing; such as curl -F file=@cat.png")
+        queries = [{"file": base64.b64encode(part.content).decode()} for part in files]
+        asked = queries[0] if len(queries) == 1 else {"queries": queries}
+        return parse_json(self._model, json.dumps({**options, **asked}).encode(), _FORM_LIMITS)
 
 
-def _search_files(service: Service, parts: list[FormPart]) -> dict[str, Any]:
-    upload, files = _files(parts, models.SearchUpload)
-    models.check_hits(len(files), upload.options.k)
-    return service.search_files(upload, files)
-
-
-def _annotate_files(service: Service, parts: list[FormPart]) -> dict[str, Any]:
-    return service.annotate_files(*_files(parts, models.AnnotateUpload))
-
-
-def _upload(service: Service, parts: list[FormPart]) -> dict[str, Any]:
-    body, files = _json_part(parts, "request", models.UpsertRequest, b'{"items":[]}')
-    return service.upload(files, body)
-
-
-def _json_or_files(
-    model: type[BaseModel], part: type[BaseModel], name: str = "options"
-) -> dict[str, Any]:
+def _json_or_form(model: type[BaseModel], name: str) -> dict[str, Any]:
     """Return the OpenAPI description of a body in JSON, or of a form with files."""
     description = json_body_description(model)
-    options = json_body_description(part)["requestBody"]["content"]["application/json"]["schema"]
-    form: dict[str, Any] = {"type": "object", "properties": {name: options}}
+    content = description["requestBody"]["content"]
     file = {"type": "string", "format": "binary"}
-    if name == "options":
-        form["properties"]["file"] = {"type": "array", "items": file}
-    else:
-        form["additionalProperties"] = file
-    description["requestBody"]["content"]["multipart/form-data"] = {"schema": form}
+    content["multipart/form-data"] = {
+        "schema": {
+            "type": "object",
+            "properties": {name: content["application/json"]["schema"]},
+            "additionalProperties": {"anyOf": [file, {"type": "array", "items": file}]},
+        }
+    }
     return description
 
 

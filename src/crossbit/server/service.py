@@ -29,7 +29,7 @@ from crossbit.server import models
 from crossbit.server.bodies import FormPart
 from crossbit.server.config import ServerConfig
 from crossbit.server.media import MediaFolder
-from crossbit.server.overview import describe_model, read_report
+from crossbit.server.overview import Overview, describe_model, read_report
 
 Answer = dict[str, Any]
 
@@ -43,7 +43,6 @@ _TEXT = "text"  # the kind of input of text, tags and texts
 _INPUTS = ("features", "texts", "files", "codes")  # of an item
 _STATS_SECONDS = 10.0  # that statistics are cached, because they are slow for a large collection
 _FIELDS_SAMPLE = 200  # items of which an error lists the fields
-_NO_CODES = models.CodesOfModel()
 _to_json = json.JSONEncoder(ensure_ascii=False).encode
 
 
@@ -90,6 +89,7 @@ class Service:
         self.name = name
         folder = config.images(collection) if callable(config.images) else config.images
         self.files = MediaFolder(folder, f"{COLLECTIONS}/{name}")
+        self._overview = Overview(collection)
         self._stats_lock = threading.Lock()
         self._stats: tuple[float, Answer] = (-_STATS_SECONDS, {})
 
@@ -99,11 +99,6 @@ class Service:
         """Return the items nearest to one query, or to each of several."""
         answers = self._search(request.each(), request.options, request)
         return answers[0] if request.queries is None else {"results": answers}
-
-    def search_files(self, upload: models.SearchUpload, files: Sequence[bytes]) -> Answer:
-        """Return the items nearest to one uploaded file, or to each of several."""
-        answers = self._search(_queries(upload.modality, files), upload.options)
-        return answers[0] if len(files) == 1 else {"results": answers}
 
     def search_batch(self, requests: Sequence[models.SearchRequest]) -> list[Answer | Exception]:
         """Answer requests with one query each; those that share all options share a call."""
@@ -120,7 +115,7 @@ class Service:
     def _search_group(self, requests: list[models.SearchRequest]) -> Sequence[Answer | Exception]:
         """Answer one group in one call; if that fails, one by one, to report the faulty ones."""
         try:
-            return self._search(requests, requests[0].options)
+            return self._search(requests, requests[0].options, requests[0])
         except Exception as error:  # reported to the client of the request
             if len(requests) == 1 or not isinstance(error, CrossbitError):
                 return [error] * len(requests)
@@ -128,40 +123,25 @@ class Service:
 
     def annotate(self, request: models.AnnotateRequest) -> Answer:
         """Suggest tags for one query, or for each of several."""
-        answers = self._annotate(request.each(), request, request)
-        return answers[0] if request.queries is None else {"results": answers}
-
-    def annotate_files(self, options: models.AnnotateUpload, files: Sequence[bytes]) -> Answer:
-        """Suggest tags for one uploaded file, or for each of several."""
-        answers = self._annotate(_queries(options.modality, files), options)
-        return answers[0] if len(files) == 1 else {"results": answers}
-
-    def _annotate(
-        self,
-        queries: Sequence[models.QueryFields],
-        options: models.AnnotateOptions,
-        codes: models.CodesOfModel = _NO_CODES,
-    ) -> list[Answer]:
         answers = []
-        target = options.target or self._accepting(_TEXT) or None
-        for query in (self._query(each, codes) for each in queries):
+        for query in (self._query(each, request) for each in request.each()):
             (tags,) = self.collection.annotate(
                 query.modality,
                 _inputs([query]),
-                target=target,
-                neighbors=options.neighbors,
-                max_tags=options.max_tags,
-                field=options.field,
+                target=request.target or self._accepting(_TEXT) or None,
+                neighbors=request.neighbors,
+                max_tags=request.max_tags,
+                field=request.field,
                 trusted=False,
             )
             answers.append({"tags": [vars(tag) for tag in tags]})
-        return answers
+        return answers[0] if request.queries is None else {"results": answers}
 
     def _search(
         self,
         queries: Sequence[models.QueryFields],
         options: SearchOptions,
-        codes: models.CodesOfModel = _NO_CODES,
+        codes: models.CodesOfModel,
     ) -> list[Answer]:
         """Search with the same options for all queries; those of one kind share a call."""
         if options.filter:
@@ -302,9 +282,9 @@ class Service:
         """Return a range of all items in order of arrival."""
         return self._described(list(islice(self.collection, skip, skip + limit)))
 
-    def items_by_id(self, ids: Sequence[Id]) -> Answer:
+    def get_items(self, request: models.IdsRequest) -> Answer:
         """Return items in the order of their ids; null for an unknown one."""
-        return self._described(self.collection.get(ids))
+        return self._described(self.collection.get(request.ids))
 
     def item(self, id_: Id) -> Answer:
         """Return one item."""
@@ -373,14 +353,14 @@ class Service:
             raise DataError(f"{name!r}: some items have a code, others none; send two requests")
         return self._codes(request, values)
 
-    def upload(self, parts: Sequence[FormPart], request: models.UpsertRequest) -> Answer:
+    def upload(self, request: models.UpsertRequest, parts: Sequence[FormPart]) -> Answer:
         """Add or update items given as files.
 
         The name of a part is the modality of its file, and its filename the id of the item.
 
         Args:
-            parts: The files.
             request: Payloads and other inputs of the items.
+            parts: The files.
         """
         items = {item.id: item for item in request.items}
         for part in parts:
@@ -402,14 +382,14 @@ class Service:
         return self.upsert(request.model_copy(update={"items": list(items.values())}))
 
     def update(self, request: models.UpdateRequest) -> Answer:
-        """Change the payloads of existing items, all of them or none."""
+        """Change the payloads of existing items: merge fields into them, and remove fields."""
         ids = [item.id for item in request.items]
         payloads = [item.payload for item in request.items]
         self.collection.update(ids, payloads, remove=request.remove)
         return self._changed(len(ids))
 
     def delete(self, request: models.DeleteRequest) -> Answer:
-        """Delete items, or their codes of one modality."""
+        """Delete items by ids or by a filter, or only their codes of one modality."""
         if request.filter:
             self._check_filter(request.filter)
         count = self.collection.delete(
@@ -418,17 +398,17 @@ class Service:
         return self._changed(count)
 
     def index_field(self, request: models.IndexRequest) -> Answer:
-        """Index a payload field."""
+        """Index a payload field, which makes filters on it fast."""
         self.collection.index_field(request.field)
         return self._changed(0)
 
     def check(self) -> Answer:
-        """Verify all files."""
+        """Verify all files and rebuild corrupted indexes."""
         findings = self.collection.check()
         return {"findings": [{**vars(each), "path": str(each.path)} for each in findings]}
 
     def compact(self) -> Answer:
-        """Free the space of deleted items."""
+        """Free the space of deleted items, and save the indexes."""
         self.collection.compact()
         return self._changed(0)
 
@@ -439,7 +419,7 @@ class Service:
     # --- the collection ---
 
     def describe(self) -> Answer:
-        """Return what a client must know to use the collection."""
+        """Return the number of items, the modalities and what each accepts."""
         model = self._current_model()
         return {
             "name": self.name,
@@ -455,7 +435,10 @@ class Service:
         }
 
     def stats(self) -> Answer:
-        """Return statistics and a description of the model, cached briefly between writes."""
+        """Return statistics, health of the codes, and the model.
+
+        They are up to 10 seconds old if another process has written meanwhile.
+        """
         with self._stats_lock:
             updated, stats = self._stats
             if time.monotonic() - updated >= _STATS_SECONDS:
@@ -467,6 +450,10 @@ class Service:
                 }
                 self._stats = (time.monotonic(), stats)
         return stats
+
+    def overview(self) -> Answer:
+        """Return facets, example words and names of bits, from a random sample of the items."""
+        return self._overview.read()
 
     def model_archive(self) -> bytes:
         """Return the model as a ZIP archive of its folder."""
@@ -498,10 +485,6 @@ def key_to_id(key: str) -> Id:
     except (ValueError, RecursionError):
         return key
     return value if isinstance(value, str) or type(value) is int else key
-
-
-def _queries(modality: str | None, files: Sequence[bytes]) -> list[models.QueryFields]:
-    return [models.Query.model_construct(modality=modality, file=content) for content in files]
 
 
 def _inputs(group: list[_Query]) -> Inputs:
