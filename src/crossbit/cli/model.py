@@ -128,9 +128,8 @@ def _fit(
                     options |= {"split": part, "address": ray, "workers": workers or _RAY_WORKERS}
                     model = distributed.fit(hasher, dataset, out, **options)
             by = f" by {name} ({model.card['chosen']})" if "chosen" in model.card else f" by {name}"
-    if part is not None and part != _TEST and _TEST in data.splits:
-        with rows_of_files(dataset, data, _TEST):
-            model = _calibrate(model, data.part(_TEST))
+    if extends is None and part not in (None, _TEST) and _TEST in data.splits:
+        model = _calibrate(model, data.part(_TEST))
     model.save(out)
     console.say(f"{model} trained{by} on {rows} of {data!r}")
     console.say(f"written to {out}; try: crossbit evaluate {out} {dataset}")
@@ -148,10 +147,13 @@ def _extend(
 
 
 def _calibrate(model: HashModel, test: Dataset) -> HashModel:
-    """Store from which distance on matches are weak, if enough rows tell it."""
-    if not test.aligned or len(test.views) < 2 or len(test) < weak.MIN_QUERIES:
+    """Store from which distance on matches are weak, if the test rows can tell it."""
+    if not test.aligned or len(test.views) < 2:
         return model
-    return weak.calibrate(model, test.views)
+    try:
+        return weak.calibrate(model, test.views)
+    except DataError:  # too few rows, or damaged ones: a model needs neither
+        return model
 
 
 def _list_methods() -> str:

@@ -111,27 +111,18 @@ def _search(
     """
     wanted = _parse_options(options)
     with open_collection(collection) as source:
-        query = _query(source, modality, inputs, rows, like)
+        modality, queries, titles = _query(source, modality, inputs, rows, like)
         if like is not None:
             refuse("--like", {"--exclude": wanted.get("exclude")})
             wanted["exclude"] = like
         if "exclude" in wanted:
             (wanted["exclude"],) = resolve_ids(source, [str(wanted["exclude"])])
-        results = source.search(query.modality, query.inputs, **wanted)
+        results = source.search(modality, queries, **wanted)
     if tags is None:
-        _print(results, query.titles, _hits_table, as_json=json_)
+        _print(results, titles, _hits_table, as_json=json_)
         return
     votes = [vote([tag_list(hit.payload.get(tags)) for hit in hits]) for hits in results]
-    _print(votes, query.titles, _tags_table, as_json=json_)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Query:
-    """Queries of one modality, and a title for each."""
-
-    modality: str
-    inputs: Any
-    titles: list[str]
+    _print(votes, titles, _tags_table, as_json=json_)
 
 
 def _query(
@@ -140,8 +131,8 @@ def _query(
     inputs: list[str] | None,
     rows: str | None,
     like: str | None,
-) -> _Query:
-    """Read the queries and, unless it is given, guess their modality."""
+) -> tuple[str, Any, list[str]]:
+    """Return the modality, guessed unless it is given, the queries, and a title for each."""
     if sum(option not in (None, []) for option in (inputs, rows, like)) != 1:
         raise DataError("give exactly one kind of query: inputs, --rows FILE, or --like ID")
     model = collection.model
@@ -149,7 +140,7 @@ def _query(
         X = read_array(rows)
         fitting = [name for name in model.modalities if model.width(name) == X.shape[-1]]
         titles = [f"row {i}" for i in range(len(X))]
-        return _Query(modality or _only(fitting, model.modalities, rows), X, titles)
+        return modality or _only(fitting, model.modalities, rows), X, titles
     if like is not None:
         (item,) = collection.get(resolve_ids(collection, [like]), kept=True)
         if item is None:
@@ -157,11 +148,9 @@ def _query(
         name = modality or _only(item.modalities, item.modalities, f"item {like!r}")
         if name not in item.codes:
             raise DataError(f"item {like!r} has no code of {name!r}; it has {item.modalities}")
-        return _Query(name, item.view(name), [f"like {like}"])
+        return name, item.view(name), [f"like {like}"]
     words = inputs or []
-    if modality is None:
-        modality = _guess_modality(collection, words)
-    return _Query(modality, words, words)
+    return modality or _guess_modality(collection, words), words, words
 
 
 def _guess_modality(collection: Collection, words: list[str]) -> str:

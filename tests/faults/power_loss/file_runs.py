@@ -106,7 +106,9 @@ class FilesRun(Run):
             yield partial(self._codes(size).save, root / "all.codes")
             yield partial(self._index(size).save, root / "all.index")
             yield partial(
-                _call, "export", root / "collection", "--out", root / "items.jsonl", "--replace"
+                _call,
+                *("collection", "export", root / "collection"),
+                *("--out", root / "items.jsonl", "--replace"),
             )
             with Collection.open(root / "collection") as collection:
                 collection.delete(range(100, 200))
@@ -165,7 +167,7 @@ def _stored_items(path: Path) -> int | None:
         return None
     imported = path.with_name("imported")
     Collection.create(imported, model(0)).close()
-    _call("import", imported, path)
+    _call("collection", "import", imported, path)
     with Collection.open(imported) as collection:
         assert [item.id for item in collection] == list(range(len(collection)))
         return len(collection)
