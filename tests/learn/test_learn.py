@@ -437,6 +437,7 @@ def test_minilm_is_converted_once(tmp_path: Path) -> None:
         ("image", "smell", "unknown image extractor 'smell'; known: effic"),
         ("text", "onnx:", "unknown text extractor 'onnx:'; known: minilm"),
         ("text", "tags:many", "'tags:many': expected a number of words"),
+        ("text", "minilm:large", "minilm takes nothing after a colon"),
         ("smell", "nose", "unknown kind of input 'smell'"),
     ],
 )

@@ -23,58 +23,51 @@ _CLIP = "openai/clip-vit-base-patch32"
 _SIGLIP = "google/siglip-base-patch16-224"
 _VOCABULARY_IMAGES = 2000  # images whose SIFT features make a vocabulary: more change little
 _VOCABULARY_MESHES = 200  # their eigenpairs take a second each
-_PAIR_WORDS = 8  # words of a bag of pairs: 64 numbers
+_MESH = ("robust_laplacian", "scipy", "trimesh")
 
 
 @dataclass(frozen=True)
-class _ExtractorArguments:
-    """What an extractor is built from: ``name:argument``, sample inputs, cache folder and seed."""
+class _Arguments:
+    """What an extractor is built from.
 
-    name: str
+    Args:
+        argument: What follows the colon of its name.
+        size: Size of its vocabulary, 0 if it has none.
+        samples: Inputs that a vocabulary is learned from.
+        cache: Folder for rows and converted networks.
+        seed: Seed of a vocabulary.
+    """
+
     argument: str
+    size: int
     samples: Sequence[RawInput]
     cache: Path
     seed: int
 
-    def size(self, default: int) -> int:
-        """Return the argument as a vocabulary size."""
-        if not self.argument:
-            return default
-        if not self.argument.isdecimal() or not int(self.argument):
-            raise DataError(f"{self.name!r}: expected a number of words after the colon")
-        return int(self.argument)
 
-
-def _sift(arguments: _ExtractorArguments) -> Extractor:
+def _sift(arguments: _Arguments) -> Extractor:
     step = max(1, len(arguments.samples) // _VOCABULARY_IMAGES)
-    return BagOfSift.fit(arguments.samples[::step], size=arguments.size(500), seed=arguments.seed)
+    return BagOfSift.fit(arguments.samples[::step], size=arguments.size, seed=arguments.seed)
 
 
-def _tags(arguments: _ExtractorArguments) -> Extractor:
+def _tags(arguments: _Arguments) -> Extractor:
     # A list of separated tags is taken as it is; of a sentence, only the content words.
     texts = (
         text if any(sign in str(text) for sign in "+,;|") else tags_of([str(text)])
         for text in arguments.samples
     )
-    return BagOfTags.fit(texts, size=arguments.size(1000))
+    return BagOfTags.fit(texts, size=arguments.size)
 
 
-def _convolutions(arguments: _ExtractorArguments) -> Extractor:
-    size = arguments.size(1000)
-    return RandomConvolutions.fit(arguments.samples, size=size, seed=arguments.seed)
+def _geometry(arguments: _Arguments) -> Extractor:
+    return _bag_of_shapes(BagOfGeometry, arguments)
 
 
-def _geometry(arguments: _ExtractorArguments) -> Extractor:
-    return _bag_of_shapes(BagOfGeometry, arguments, arguments.size(32))
+def _geometry_pairs(arguments: _Arguments) -> Extractor:
+    return _bag_of_shapes(SpatialBag, arguments)
 
 
-def _geometry_pairs(arguments: _ExtractorArguments) -> Extractor:
-    return _bag_of_shapes(SpatialBag, arguments, arguments.size(_PAIR_WORDS))
-
-
-def _bag_of_shapes(
-    cls: type[BagOfGeometry | SpatialBag], arguments: _ExtractorArguments, size: int
-) -> Extractor:
+def _bag_of_shapes(cls: type[BagOfGeometry | SpatialBag], arguments: _Arguments) -> Extractor:
     """Learn a vocabulary; scale-invariant, because the units of a mesh are unknown."""
     step = max(1, len(arguments.samples) // _VOCABULARY_MESHES)
     solver = HeatKernelExtractor(invariant=True)
@@ -83,7 +76,7 @@ def _bag_of_shapes(
         raise DataError(f"no usable mesh ({next(iter(solved.skipped), 'there is none')})")
     surfaces = [solver.from_row(row) for row in solved.rows]
     settings = solver.signature_settings()
-    return cls.fit(surfaces, size=size, seed=arguments.seed, **settings)
+    return cls.fit(surfaces, size=arguments.size, seed=arguments.seed, **settings)
 
 
 def _encoder_file(accepts: str, library: str, reference: str) -> str:
@@ -109,15 +102,17 @@ class _Entry:
         seconds: About the CPU time that an input takes, for estimates.
         libraries: Modules of optional libraries that it needs.
         argument: Metavariable of a required argument.
+        size: Size of its vocabulary, unless a number follows the colon; 0: it has none.
         converted: Function from the argument to the file in the cache with a converted network.
         converter: Modules that make this file; they are needed only once.
     """
 
     help: str
-    build: Callable[[_ExtractorArguments], Extractor]
+    build: Callable[[_Arguments], Extractor]
     seconds: float
     libraries: tuple[str, ...] = ()
     argument: str = ""
+    size: int = 0
     converted: Callable[[str], str] | None = None
     converter: tuple[str, ...] = ()
 
@@ -144,7 +139,7 @@ def _encoder(
     def converted(given: str) -> str:
         return _encoder_file(accepts, library, reference or given)
 
-    def build(arguments: _ExtractorArguments) -> Extractor:
+    def build(arguments: _Arguments) -> Extractor:
         path = arguments.cache / converted(arguments.argument)
         if not path.is_file():
             from crossbit.learn.encoders import convert_encoder
@@ -157,7 +152,7 @@ def _encoder(
 
     libraries = ("PIL" if accepts == "image" else "tokenizers", "onnxruntime")
     converter = ("torch", "onnx", *_CONVERTERS[library])
-    return _Entry(help_, build, seconds, libraries, argument, converted, converter)
+    return _Entry(help_, build, seconds, libraries, argument, 0, converted, converter)
 
 
 def _encoders(accepts: str) -> dict[str, _Entry]:
@@ -183,7 +178,7 @@ _REGISTRY: Mapping[str, Mapping[str, _Entry]] = {
             seconds=0.02,
         ),
         "sift": _Entry(
-            "bag of SIFT features, 500 words or sift:WORDS", _sift, 0.03, ("PIL", "cv2")
+            "bag of SIFT features, 500 words or sift:WORDS", _sift, 0.03, ("PIL", "cv2"), size=500
         ),
         "histograms": _Entry(
             "colors and gradients, 192 numbers", lambda _: ColorHistogram(), 0.005, ("PIL",)
@@ -206,10 +201,11 @@ _REGISTRY: Mapping[str, Mapping[str, _Entry]] = {
         ),
         "tfidf": _Entry(
             "TF-IDF, 2000 words or tfidf:WORDS",
-            lambda arguments: Tfidf.fit(map(str, arguments.samples), size=arguments.size(2000)),
+            lambda arguments: Tfidf.fit(map(str, arguments.samples), size=arguments.size),
             1e-4,
+            size=2000,
         ),
-        "tags": _Entry("bag of tags, 1000 tags or tags:NUMBER", _tags, 1e-4),
+        "tags": _Entry("bag of tags, 1000 tags or tags:NUMBER", _tags, 1e-4, size=1000),
         "onnx": _Entry(
             "any ONNX sentence encoder with its tokenizer.json",
             lambda arguments: SentenceNetwork.from_folder(arguments.argument),
@@ -242,7 +238,10 @@ _REGISTRY: Mapping[str, Mapping[str, _Entry]] = {
     },
     "signal": {
         "convolutions": _Entry(
-            "random convolutions, 1000 numbers or convolutions:NUMBER", _convolutions, 0.003
+            "random convolutions, 1000 numbers or convolutions:NUMBER",
+            lambda given: RandomConvolutions.fit(given.samples, size=given.size, seed=given.seed),
+            0.003,
+            size=1000,
         ),
         "statistics": _Entry(
             "statistics of each channel, 19 numbers, and correlations",
@@ -255,13 +254,15 @@ _REGISTRY: Mapping[str, Mapping[str, _Entry]] = {
             "bag of heat kernel signatures, 32 words or geometry:WORDS",
             _geometry,
             1.0,
-            ("robust_laplacian", "scipy", "trimesh"),
+            _MESH,
+            size=32,
         ),
         "geometry-pairs": _Entry(
             "bag of nearby pairs of 8 signatures, or geometry-pairs:WORDS",
             _geometry_pairs,
             1.0,
-            ("robust_laplacian", "scipy", "trimesh"),
+            _MESH,
+            size=8,
         ),
     },
     "vector": {
@@ -310,7 +311,8 @@ def make_extractor(
     entry, argument = _find(accepts, name)
     check_installed(*required_libraries(accepts, name, cache=cache))
     # Imports of torch happen inside `build`, only when a network must be converted.
-    extractor = entry.build(_ExtractorArguments(name, argument, samples, cache, seed))
+    size = int(argument) if entry.size and argument else entry.size
+    extractor = entry.build(_Arguments(argument, size, samples, cache, seed))
     if extractor.accepts != accepts:
         raise DataError(f"{name!r} accepts {extractor.accepts}, expected {accepts}")
     return extractor
@@ -347,6 +349,10 @@ def _find(accepts: str, name: str) -> tuple[_Entry, str]:
         if not known:
             check_known(accepts, _REGISTRY, "kind of input")
         raise DataError(f"unknown {accepts} extractor {name!r}; known: {', '.join(known)}")
+    if argument and entry.size and (not argument.isdecimal() or not int(argument)):
+        raise DataError(f"{name!r}: expected a number of words after the colon")
+    if argument and not entry.size and not entry.argument:
+        raise DataError(f"{name!r}: {key} takes nothing after a colon")
     return entry, argument
 
 
