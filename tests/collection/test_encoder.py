@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from crossbit import Codes, Collection, DataError, HashModel, features
-from crossbit.collection.encoder import Encoder
+from crossbit.collection.encoder import Encoder, encode_items
 from crossbit.features import BagOfTags, ColorHistogram, Extractor
 from crossbit.kernels.dispatch import forced, levels
 from crossbit.model import Affine, Recipe, Tanh
@@ -219,3 +219,15 @@ def test_untrusted_vectors_and_codes_are_always_accepted(
         (results,) = collection.search("sound", [[1.0, 1.0, 1.0]], trusted=False)
         assert [hit.distance for hit in results] == [0]
         assert collection.search("sound", results.code, trusted=False) == [results]
+
+
+def test_several_rows_of_an_item_give_one_code() -> None:
+    model = HashModel({"text": [Affine(np.eye(3), np.zeros(3))]}, 3)
+    rows = np.array([[1.0, -1.0, 2.0], [1.0, 0.5, -5.0], [-1.0, 1.0, 1.0]])
+    codes, scores, means = encode_items(model, "text", rows, np.array([2, 1]))
+    assert codes.unpack().tolist() == [[True, False, False], [False, True, True]]
+    np.testing.assert_allclose(scores, [[1.0, -0.25, -1.5], [-1.0, 1.0, 1.0]])
+    np.testing.assert_allclose(means, scores)
+    assert codes.model == model.fingerprint()
+    alone, _, _ = encode_items(model, "text", rows, np.ones(3, int))
+    assert alone == model.encode("text", rows)

@@ -28,12 +28,10 @@ from crossbit.learn import (
     learn_table,
     make_extractor,
     plan_table,
-    pool_codes,
 )
 from crossbit.learn.columns import tags_of
 from crossbit.learn.files import open_pictures
 from crossbit.metrics.weak import thresholds
-from crossbit.model import Affine
 from tests.learn.shapes import draw_gallery
 
 
@@ -372,15 +370,6 @@ def test_captions_under_two_names_of_an_image_are_joined(tmp_path: Path) -> None
     table, _ = open_pictures(tmp_path / "pictures", tmp_path / "captions.csv")
     ((_, record),) = table.records()
     assert (record["year"], record["by"], record["captions"]) == (2, "me", ["One", "Two"])
-
-
-def test_several_rows_of_an_item_are_pooled_to_one_code() -> None:
-    model = HashModel({"text": [Affine(np.eye(3), np.zeros(3))]}, 3)
-    rows = np.array([[1.0, -1.0, 2.0], [1.0, 0.5, -5.0], [-1.0, 1.0, 1.0]])
-    codes = pool_codes(model, "text", rows, np.array([0, 0, 1]), 2)
-    assert codes.unpack().tolist() == [[True, False, False], [False, True, True]]
-    alone = pool_codes(model, "text", rows, np.arange(3), 3)
-    assert alone == model.encode("text", rows)
 
 
 def test_tags_leave_out_stop_words() -> None:

@@ -54,6 +54,31 @@ def encode_with_scores(
     return Codes(pack_signs(scores), model.n_bits, model=model.fingerprint()), scores
 
 
+def encode_items(
+    model: HashModel, modality: str, rows: NDArray[Any], counts: NDArray[np.intp]
+) -> tuple[Codes, NDArray[Any], NDArray[Any]]:
+    """Encode items with one or several rows each: the bits are the signs of the mean scores.
+
+    Args:
+        model: The model.
+        modality: Modality of the rows.
+        rows: Feature rows, item by item.
+        counts: Number of rows of each item, at least 1.
+
+    Returns:
+        Codes, mean scores and mean rows of the items.
+    """
+    codes, scores = encode_with_scores(model, modality, rows)
+    if len(counts) == len(rows):
+        return codes, scores, rows
+    starts = np.cumsum(counts) - counts
+    mean_scores, mean_rows = (
+        np.add.reduceat(values.astype(np.float64), starts, axis=0) / counts[:, None]
+        for values in (scores, rows)
+    )
+    return replace(Codes.pack(mean_scores >= 0), model=codes.model), mean_scores, mean_rows
+
+
 @dataclass(frozen=True)
 class EncodedQueries:
     """Queries of one search after encoding.
@@ -220,12 +245,10 @@ class Encoder:
             rows = self.features(modality, inputs, trusted=trusted)
             if counts is None and SCORES not in self.keep:
                 return EncodedView(positions, self.model.encode(modality, rows), rows)
-            codes, scores = encode_with_scores(self.model, modality, rows)
+            counts = np.ones(len(rows), np.intp) if counts is None else counts
+            codes, scores, rows = encode_items(self.model, modality, rows, counts)
         except RowError as error:  # the caller counts items, also those without an input
             raise error.renumbered(int(owners[error.row])) from error
-        if counts is not None:
-            rows, scores = _means(rows, counts), _means(scores, counts)
-            codes = replace(Codes.pack(scores >= 0), model=self.fingerprint)
         kept = quantize(scores.astype(np.float32)) if SCORES in self.keep else None
         return EncodedView(positions, codes, rows, kept)
 
@@ -298,12 +321,6 @@ def _flattened(
     if not all(lists):
         raise DataError(f"{modality!r}: an item has an empty list; pass None if it has no input")
     return [raw for each in lists for raw in each], np.array([len(each) for each in lists])
-
-
-def _means(rows: NDArray[Any], counts: NDArray[np.intp]) -> NDArray[Any]:
-    """Return the mean row of each item; that of its outputs has the bits of the item."""
-    starts = np.cumsum(counts) - counts
-    return np.add.reduceat(rows.astype(np.float64), starts, axis=0) / counts[:, None]
 
 
 def _is_text(raw: object) -> bool:

@@ -4,7 +4,6 @@ from crossbit._progress import Progress
 from crossbit.learn.columns import ItemTable, TableColumns
 from crossbit.learn.extractors import EXTRACTORS, cache_folder, make_extractor
 from crossbit.learn.plan import PlanOptions, TablePlan, plan_table
-from crossbit.learn.rows import pool_codes
 from crossbit.learn.run import LearnResult, learn_planned, learn_table
 
 __all__ = [
@@ -17,7 +16,6 @@ __all__ = [
     "Progress",
     "ItemTable",
     "TableColumns",
-    "pool_codes",
     "EXTRACTORS",
     "make_extractor",
     "cache_folder",

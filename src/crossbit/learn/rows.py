@@ -1,4 +1,4 @@
-"""Feature rows of items: their extraction, and codes from several rows."""
+"""Feature rows of items, and their extraction."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -8,33 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbit._progress import Stages
-from crossbit.codes import Codes
 from crossbit.errors import DataError
 from crossbit.features import Vector, extract
 from crossbit.features.extractor import Extractor
 from crossbit.learn.extractors import make_extractor
 from crossbit.learn.plan import Ints, TablePlan
-from crossbit.model.hashmodel import HashModel
-
-
-def pool_codes(
-    model: HashModel, modality: str, rows: NDArray[Any], owners: Ints, n_items: int
-) -> Codes:
-    """Return one code per item from one or more feature rows: the sign of the mean output.
-
-    Args:
-        model: The model.
-        modality: Modality of the rows.
-        rows: Feature rows, such as those of several captions per image.
-        owners: The item, 0 to ``n_items`` − 1, that each row belongs to.
-        n_items: Number of codes; the code of an item without rows has no meaning.
-    """
-    if np.array_equal(owners, np.arange(n_items)):
-        return model.encode(modality, rows)
-    # The sum has the sign of the mean; 0 gives bit 1, as in `encode`.
-    total = np.zeros((n_items, model.n_bits))
-    np.add.at(total, owners, model.scores(modality, rows))
-    return Codes.pack(total >= 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +22,7 @@ class TableFeatures:
     Args:
         items: Number in the table of each usable item.
         rows: Modality → feature rows.
-        owners: Modality → position in ``items`` of the item that each row belongs to.
+        owners: Modality → position in ``items`` of the item that each row belongs to, ascending.
         extractors: Modality → its extractor.
         skipped: One line per unusable input.
     """

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import groupby, permutations
@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 from crossbit._io.files import write_json
 from crossbit._io.folders import new_folder
 from crossbit._progress import OnStep, Progress, Stages, Step, batches
+from crossbit.codes import Codes
 from crossbit.collection.collection import Collection
+from crossbit.collection.encoder import encode_items
 from crossbit.collection.types import REPORT_FILE
 from crossbit.data.pairs import Pairs
 from crossbit.errors import DataError
@@ -30,7 +32,7 @@ from crossbit.learn.plan import (
     learnable_items,
     plan_table,
 )
-from crossbit.learn.rows import TableFeatures, extract_features, pool_codes
+from crossbit.learn.rows import TableFeatures, extract_features
 from crossbit.metrics import weak
 from crossbit.metrics.evaluate import Report
 from crossbit.model.hashmodel import HashModel
@@ -246,8 +248,8 @@ def _calibrate(model: HashModel, features: TableFeatures, test: Ints) -> HashMod
     """
     items = {}
     for name, (rows, owners) in features.part(test).items():
-        present, places = np.unique(owners, return_inverse=True)
-        items[name] = present, pool_codes(model, name, rows, places, len(present))
+        present, counts = np.unique(owners, return_counts=True)
+        items[name] = present, encode_items(model, name, rows, counts)[0]
     found = {}
     for query, target in permutations(features.rows, 2):
         present, codes = items[target]
@@ -287,10 +289,6 @@ def _write(
 ) -> None:
     """Write all items into a collection, one transaction per batch."""
     n = len(features.items)
-    codes = {
-        name: pool_codes(model, name, rows, features.owners[name], n)
-        for name, rows in features.rows.items()
-    }
     present = features.present()
     is_test = np.isin(np.arange(n), test).tolist()
 
@@ -303,7 +301,17 @@ def _write(
                     {**plan.items.payloads[number], "held_out": is_test[position]}
                     for position, number in zip(positions, numbers, strict=True)
                 ]
-                views = {name: codes[name][np.array(positions)] for name in names}
+                views = {name: _codes(model, features, name, positions) for name in names}
                 collection.upsert([plan.items.ids[number] for number in numbers], views, payloads)
                 if on_step is not None:
                     on_step(Step(positions[-1] + 1, n))
+
+
+def _codes(
+    model: HashModel, features: TableFeatures, modality: str, positions: Sequence[int]
+) -> Codes:
+    """Codes of consecutive items that all have the modality."""
+    owners = features.owners[modality]
+    first, last = np.searchsorted(owners, [positions[0], positions[-1] + 1])
+    counts = np.unique(owners[first:last], return_counts=True)[1]
+    return encode_items(model, modality, features.rows[modality][first:last], counts)[0]
