@@ -467,6 +467,8 @@ def test_wrong_usage_is_exit_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("fit") == 2
     assert run("nonsense") == 2
     assert "Usage" in capsys.readouterr().err
+    assert run("serach", "photos") == 2
+    assert "Did you mean 'search'" in capsys.readouterr().err
 
 
 def test_an_invalid_settings_file_is_named(

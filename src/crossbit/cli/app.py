@@ -82,6 +82,8 @@ class _CommandGroup(TyperGroup):
                 f"'crossbit {name}' needs the distribution {distribution};"
                 f" install it from a clone of the repository with: {remedy}"
             )
+        names: dict[str, Any] = dict.fromkeys(self.list_commands(ctx))
+        self.commands = names  # to suggest one of them
         return super().resolve_command(ctx, args)
 
 

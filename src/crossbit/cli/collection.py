@@ -226,7 +226,7 @@ def _upgrade(collection: str, model: ModelFolder) -> None:
         title = "encoding with the other model"
         with console.steps(title) as on_step, listening(on_step):
             target.upgrade(HashModel.load(model))
-        console.say(f"{target!r}")
+        console.say(f"{len(target):,} items encoded by the other model: {target!r}")
 
 
 @commands.command("extend")
