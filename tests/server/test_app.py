@@ -276,6 +276,13 @@ def test_an_image_is_annotated(client: Client) -> None:
     results = tested.post("/api/annotate", json={**both, "target": ["image"]}).json()["results"]
     assert results[0] == of_item
     assert len(results) == 2
+    filtered = {"text": "red", "neighbors": 50, "max_tags": 100, "target": ["image"]}
+    tags = tested.post("/api/annotate", json={**filtered, "filter": {"label": "bar"}}).json()[
+        "tags"
+    ]
+    assert {"bar"} == {tag["name"] for tag in tags} & {"bar", "circle", "square", "triangle"}
+    wrong = tested.post("/api/annotate", json={**filtered, "filter": {"lable": "bar"}})
+    assert "no item has a field 'lable'" in wrong.json()["error"]
 
 
 def test_thumbnails_are_small(client: Client) -> None:

@@ -236,6 +236,9 @@ class AnnotateRequest(_QueryRequest):
         default=None,
         description="Modalities that find the neighbors; by default those that accept text.",
     )
+    filter: dict[str, Any] | None = Field(
+        default=None, description="Only neighbors that meet it, as for a search."
+    )
     neighbors: int = Field(default=5, ge=1, le=100, description="Number of neighbors that vote.")
     max_tags: int = Field(default=10, ge=1, le=100, description="Largest number of tags to return.")
     field: Name = Field(default="tags", description="The payload field that holds an item's tags.")
@@ -360,15 +363,20 @@ class CreateRequest(RequestBody):
 # --- responses ---
 
 
-class Item(BaseModel):
-    """One item of the collection."""
+class _Stored(BaseModel):
+    """What items and hits have in common."""
 
     id: int | str
     key: str = Field(description="The id in JSON, as URLs contain it.")
     payload: Payload
-    codes: dict[str, str] = Field(description="Modality → code, in hexadecimal.")
     picture: str | None = Field(description="URL of the item's image.")
     media: dict[str, str] = Field(description="audio, mesh, signal → URL of the item's file.")
+
+
+class Item(_Stored):
+    """One item of the collection."""
+
+    codes: dict[str, str] = Field(description="Modality → code, in hexadecimal.")
 
 
 class ItemsResponse(BaseModel):
@@ -380,11 +388,9 @@ class ItemsResponse(BaseModel):
     model: str = Field(description="Fingerprint of the model that made the codes.")
 
 
-class Hit(BaseModel):
+class Hit(_Stored):
     """One search result."""
 
-    id: int | str
-    key: str = Field(description="The id in JSON, as URLs contain it.")
     distance: int = Field(description="Hamming distance: the number of bits that differ.")
     similarity: float = Field(description="1 - distance / n_bits.")
     modality: str = Field(description="The modality that matched.")
@@ -392,9 +398,6 @@ class Hit(BaseModel):
         description="Whether the item is farther than the best hit of 95 % of held-out queries;"
         " null if the model was not calibrated for this direction."
     )
-    payload: Payload
-    picture: str | None = Field(description="URL of the item's image.")
-    media: dict[str, str] = Field(description="audio, mesh, signal → URL of the item's file.")
     relevant: bool | None = Field(description="Whether it meets the relevance criterion.")
     code: str | None = Field(default=None, description="The code that matched, if requested.")
 

@@ -123,6 +123,8 @@ class Service:
 
     def annotate(self, request: models.AnnotateRequest) -> Answer:
         """Suggest tags for one query, or for each of several."""
+        if request.filter:
+            self._check_filter(request.filter)
         answers = []
         for query in (self._query(each, request) for each in request.each()):
             (tags,) = self.collection.annotate(
@@ -132,6 +134,7 @@ class Service:
                 neighbors=request.neighbors,
                 max_tags=request.max_tags,
                 field=request.field,
+                filter=request.filter,
                 trusted=False,
             )
             answers.append({"tags": [vars(tag) for tag in tags]})
