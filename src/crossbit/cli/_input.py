@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from crossbit._progress import batches
 from crossbit.collection.payloads import check_id
 from crossbit.collection.types import Id
 from crossbit.data.conversion.readers import read_array
@@ -126,7 +125,10 @@ class ItemReader:
 
     def batches(self, size: int) -> Iterator[ItemBatch]:
         """Read items in batches of ``size``."""
-        return (self._batch(block) for block in batches(enumerate(self.table.records()), size))
+        first = 0
+        for block in self.table.batches(size):
+            yield self._batch(first, block)
+            first += len(block)
 
     def numbered_ids(self) -> Iterator[tuple[int, Id]]:
         """Yield the place and the id of every item.
@@ -156,10 +158,10 @@ class ItemReader:
 
         return Table(self.source, read, count=lambda: len(data))
 
-    def _batch(self, block: list[tuple[int, tuple[int, Record]]]) -> ItemBatch:
+    def _batch(self, first: int, block: list[tuple[int, Record]]) -> ItemBatch:
         """Split records into ids, views and payload; raw inputs stay in the payload, too."""
-        places = [place for _, (place, _) in block]
-        records = [self._with_selections(record) for _, (_, record) in block]
+        places = [place for place, _ in block]
+        records = [self._with_selections(record) for _, record in block]
         cells = {
             name: [self._input(record.get(column)) for record in records]
             for name, column in self.columns.items()
@@ -177,7 +179,7 @@ class ItemReader:
             or None
             for record in records
         ]
-        ids = [self._id(number, place, record) for number, (place, record) in block]
+        ids = [self._id(number, *located) for number, located in enumerate(block, first)]
         rows = {name: self._rows(name, values, places) for name, values in views.items()}
         return ItemBatch(ids, rows, payload, places)
 

@@ -132,7 +132,7 @@ def _parse_columns(kind: str, entries: list[str] | None) -> dict[str, str] | Non
         if modality in columns:
             raise DataError(
                 f"--{kind} makes two modalities called {modality!r}; name them, such as"
-                f" --{kind} front=photo1 --{kind} back=photo2, or join them: --{kind} photo1,photo2"
+                f" --{kind} a=COLUMN1 --{kind} b=COLUMN2, or join them: --{kind} COLUMN1,COLUMN2"
             )
         columns[modality] = listed if equals else entry
     return columns
