@@ -77,7 +77,7 @@ def test_hidden_layers_and_every_option() -> None:
     hasher = MMNN(
         **QUICK,
         hidden={"image": (20, 10)},
-        alpha={"text": 0.5},
+        alpha={"image": 0.3, "text": 0.5},
         margin={"image-text": 4.0, "text": "40%", "default": 3},
         beta=1.5,
         decay=1e-4,
@@ -147,7 +147,7 @@ def test_explicit_pairs_across_and_within() -> None:
     for options in ({}, {"batch": 64, "steps": 300}):
         model = MMNN(**{**QUICK, **options}).fit(two_views(labels), pairs=pairs)
         assert quality(model) > 95
-    assert model.card["training"]["validated by"] == "similar pairs nearer than dissimilar ones"
+    assert model.card["validation"]["validated by"] == "similar pairs nearer than dissimilar ones"
 
 
 @pytest.mark.parametrize("loss", ["contrastive", "unhinged"])
@@ -248,8 +248,9 @@ def test_progress_is_reported_step_by_step() -> None:
 def test_the_card_describes_training() -> None:
     labels = classes()
     card = MMNN(**QUICK).fit(two_views(labels), labels=labels).card
-    assert card["training"]["validated by"] == "mean average precision"
-    assert card["training"]["curve of validation"].startswith("5: ")
+    assert card["validation"]["validated by"] == "mean average precision"
+    assert card["validation"]["curve of validation"].startswith("5: ")
+    assert card["training"]["steps"] == card["validation"]["best step"]
     assert "constant bits" in card["health"]["image"]
 
 
@@ -384,6 +385,8 @@ def test_too_little_supervision_for_a_split_trains_on_all_rows(
         ({"margin": {"image-text": 3}}, "'image-image'"),
         ({"margin": {"image-sound": 3, "default": 1}}, "'image-sound'"),
         ({"alpha": {"sound": 1.0}}, "sound"),
+        ({"alpha": {"image": 1.0}}, "alpha.*'text'"),
+        ({"inputs": "posteriors", "soft_labels": True, "n_pairs": (9, 9)}, "n_pairs"),
         ({"inputs": "blanch"}, "'blanch'"),
         ({"optimizer": "newton"}, "'newton'"),
         ({"device": "tpu"}, "'tpu'"),

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from crossbit.data.labels import is_known, shared_class_probability
 from crossbit.data.pairs import Pairs, pairs_from_labels
 from crossbit.data.training_set import TrainingSet
+from crossbit.errors import DataError
 
 Ints = NDArray[np.int64]
 Weights: TypeAlias = NDArray[np.float32]
@@ -113,7 +114,16 @@ class SharedClasses:
         return known if shared.all() else known[shared]
 
     def sample(self, n_pairs: tuple[int, int], seed: int) -> Drawn:
-        """Draw similar and dissimilar pairs, the similar ones evenly over the classes."""
+        """Draw similar and dissimilar pairs, the similar ones evenly over the classes.
+
+        Raises:
+            DataError: Posteriors decide which rows are similar, and there are no such pairs then.
+        """
+        if self.a.posteriors is not None:
+            raise DataError(
+                f"{self.left}-{self.right}: pairs are drawn by classes, but soft_labels compares"
+                " posteriors; use optimizer='adam', which compares the rows of a batch"
+            )
         labels = {self.left: self.a.labels, self.right: self.b.labels}
         drawn = pairs_from_labels(
             labels,

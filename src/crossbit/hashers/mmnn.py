@@ -94,17 +94,20 @@ class MMNN(Hasher):
     $$ \mathcal L_{XY} + \alpha_X \mathcal L_X + \alpha_Y \mathcal L_Y, \qquad (5) $$
 
     of contrastive losses within a modality (3) and across modalities (4), which pull the outputs of
-    similar pairs $P$ together and push those of dissimilar pairs $N$ a margin apart,
+    similar pairs $P$ together and push those of dissimilar pairs $N$ a margin apart; with averages
+    in place of the printed sums (which ``sums=True`` has),
 
     $$ \mathcal L_{XY} = \frac{1}{2|P|} \sum_P \|\xi(x) - \eta(y)\|^2
        + \frac{1}{2|N|} \sum_N \max\{0, m_{XY} - \|\xi(x) - \eta(y)\|\}^2. \qquad (4) $$
 
-    `crossbit.neural.losses` has these equations by their numbers. With more modalities, (5) is the
-    sum over every two of them; with a single one, (3) alone: the siamese network.
+    `crossbit.neural.losses` has these equations by their numbers, which are those of the version of
+    2012. With more modalities, (5) is the sum over every two of them; with a single one, (3) alone:
+    the siamese network.
 
-    It learns from labels, pairs or mixtures of them with aligned rows. `AutoHash` chooses inputs
-    and method for you; this class is the paper's method and does what its fields say: a field that
-    has no effect beside the others is refused. `as_printed` has the settings of its experiments.
+    It learns from labels or pairs; with ``loss="ranking"`` also from aligned rows, similar pairs or
+    neighbors alone. `AutoHash` chooses inputs and method for you; this class is the paper's method
+    and does what its fields say: a field that has no effect beside the others is refused.
+    `as_printed` has the settings of its experiments.
 
     Small sets (less than 50 million values in all views) are trained on one thread, so that the
     same seed gives the same model on any number of cores; larger ones on the threads of torch, and
@@ -114,7 +117,8 @@ class MMNN(Hasher):
         hidden: Widths of hidden layers, for all modalities or ``{modality: widths}``; empty for one
             affine layer.
         alpha: $\alpha$, the weight of the losses within a modality, for all or
-            ``{modality: weight}``. ``"auto"`` chooses among 0.1, 0.3 and 1 on the validation part.
+            ``{modality: weight}`` with every modality. ``"auto"`` chooses among 0.1, 0.3 and 1 on
+            the validation part.
         margin: $m$, a Euclidean distance between outputs (at most $2\sqrt{\text{bits}}$) or a share
             of that maximum such as ``"75%"``; for all, or a mapping with keys ``"image-text"`` (in
             either order), ``"image"`` and ``"default"``. ``"auto"`` chooses among 50, 75 and 100 %
@@ -122,13 +126,13 @@ class MMNN(Hasher):
         beta: Steepness $\beta$.
         loss: ``"contrastive"`` as above, ``"unhinged"`` (eq. 1 of the paper: no margin),
             ``"ranking"`` (a softmax over all pairs of a batch) or ``"precision"`` (a smooth average
-            precision of the batch). Where only similar rows are known (aligned rows, similar pairs,
-            neighbors), ``"ranking"``.
+            precision of the batch).
         temperature: Temperature of the ranking loss; None: 0.2.
         sums: Sum over pairs, as printed in the paper, instead of averaging similar and dissimilar
             pairs separately.
         n_pairs: Numbers of similar and dissimilar pairs to draw from labels for each loss, with
-            ``"cg"`` and ``"lbfgs"``; None: all pairs.
+            ``"cg"`` and ``"lbfgs"``; None: all pairs, or 500,000 of each kind where there are more
+            than 10 million.
         soft_labels: Two rows are similar with a probability that follows from their class
             posteriors, $\sum_c p_c q_c$, instead of by their labels; needs
             ``inputs="posteriors"``. All networks then start from the same weights.
@@ -205,13 +209,14 @@ class MMNN(Hasher):
     ) -> Self:
         """Return the method with the settings that the paper prints for an experiment.
 
-        Printed are the numbers of bits and of pairs, margins, α, unit length of rows (of shapes and
-        of images; tags become −1 and 1), 128 hidden nodes (for shapes), sums over pairs, and
-        conjugate gradients. The paper leaves open: β (here 1), the number of steps ("until
-        convergence"; 200), the first weights, which of the possible pairs are drawn (here the
-        similar ones evenly over the classes), and for Wiki the inputs (unit length), the width of
-        the hidden layer (128) and the margins: a comment in its source has 49, 9 and 9, probably
-        the squares of 7, 3 and 3. The shapes have codes of 12 and of 16 bits (here 16).
+        Printed are the numbers of bits and of pairs, sums over pairs, conjugate gradients, margins
+        and α of shapes and of NUS, and 128 hidden nodes for shapes. Only comments in the paper's
+        source have unit length of rows, tags as −1 and 1, training "until convergence" (here 200
+        steps), and for Wiki α = 0.3 and the margins 49, 9 and 9, probably the squares of 7, 3
+        and 3. The paper leaves open: β (here 1), tanh in hidden layers, the first weights, which of
+        the possible pairs are drawn (here evenly over the classes), and for Wiki the inputs (unit
+        length) and the width of the hidden layer (128). The shapes have codes of 12 and of 16 bits
+        (here 16).
 
         Args:
             experiment: ``"wiki"``, ``"shapegoogle"`` or ``"nus"``.
@@ -275,6 +280,8 @@ class MMNN(Hasher):
             given = getattr(self, option)
             for name in given if isinstance(given, Mapping) else ():
                 check_known(name, data.views, f"modality of {option}")
+        if isinstance(self.alpha, Mapping) and (missing := data.views.keys() - self.alpha.keys()):
+            raise DataError(f"alpha: no weight for {sorted(missing)}; name every modality")
         super()._check(data)
         for name, view in data.views.items():
             if view.ndim > 2 and name not in (self.networks or {}):
@@ -306,8 +313,8 @@ class MMNN(Hasher):
             unused |= dict.fromkeys(("learning_rate", "batch", "online"), reason)
         elif self.n_pairs is not None:
             unused["n_pairs"] = "Adam and SGD compare all pairs of a batch; use optimizer='cg'"
-        if not data.labels:
-            unused["n_pairs"] = "pairs are drawn from labels only"
+        if not data.labels or self.soft_labels:
+            unused["n_pairs"] = "pairs are drawn from labels only, not from posteriors"
         if not self.validation:
             unused["patience"] = "there is no validation"
             if self.alpha == "auto":
@@ -341,7 +348,7 @@ class MMNN(Hasher):
         name, schedule, card = self._validate(data, runs)
         chosen = self._candidates()[name]
         networks, progress = chosen._train("all rows", data, schedule, runs)
-        training = _describe(name, progress) | card.get("training", {}) | {"loss": progress.loss}
+        training = _describe(name, progress)
         custom = self.networks or {}
         model = to_model(networks, custom, data, n_bits=self.n_bits, beta=self.beta)
         return replace(model, card={**card, "training": training, **model.card})
@@ -393,7 +400,7 @@ class MMNN(Hasher):
         terms = []
         for relation in relations(data, soft_labels=self.soft_labels):
             a, b = relation.left, relation.right
-            alpha = self.alpha.get(a, 0.3) if isinstance(self.alpha, Mapping) else self.alpha
+            alpha = self.alpha[a] if isinstance(self.alpha, Mapping) else self.alpha
             loss = nested_loss(
                 self.loss,
                 self._lengths,
@@ -441,7 +448,8 @@ class MMNN(Hasher):
             if (trials[name].best_score or 0.0) >= _PERFECT:
                 break
         best = max(trials, key=lambda name: trials[name].best_score or 0.0)
-        card = {"training": _describe(best, trials[best]) | {"validated by": judge.name}}
+        trial = _describe(best, trials[best])
+        card: dict[str, Any] = {"validation": trial | {"validated by": judge.name}}
         if len(trials) > 1:
             card["candidates"] = {
                 name: f"{progress.best_score:.2f}" for name, progress in trials.items()

@@ -5,8 +5,8 @@ within a modality), rows of shape (n_bits,) with values in −1 … 1. $P$ are t
 the dissimilar ones, and $m$ is a margin, a Euclidean distance.
 
 To add a loss, write a function of two outputs and their pairs, with keyword arguments for those of
-``margin``, ``temperature`` and ``sums`` that it uses, and put it into `LOSSES`; its name is then
-valid for ``MMNN(loss=...)``.
+``margin``, ``temperature`` and ``sums`` that it uses, and put it into `LOSSES`, and its name into
+`OVER_PAIRS` if it is a sum over pairs; the name is then valid for ``MMNN(loss=...)``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,8 +31,8 @@ def contrastive(
 
     for pairs within a modality; (4), $\mathcal L_{XY}$, is the same for pairs across two. Similar
     and dissimilar pairs are averaged separately, so that neither side outweighs the other by its
-    number; with ``sums`` both divisors are 1, as printed. Two equal outputs have no direction in
-    which to separate, so that their gradient is 0.
+    number; with ``sums``, $|P|$ and $|N|$ are replaced by 1: the equations as printed. Two equal
+    outputs have no direction in which to separate, so that their gradient is 0.
 
     Args:
         u: Outputs of one network, shape (n, n_bits).
@@ -49,9 +49,10 @@ def contrastive(
 
 
 def unhinged(u: Tensor, v: Tensor, pairs: PairBatch, *, sums: bool = False) -> Tensor:
-    r"""Eq. (1): $\tfrac12 E_P \|u - v\|^2 - \tfrac12 E_N \|u - v\|^2$.
+    r"""Eq. (1), times 2: $\tfrac12 E_P \|u - v\|^2 - \tfrac12 E_N \|u - v\|^2$.
 
-    It has no margin: every dissimilar pair is pushed as far as tanh allows.
+    The Hamming distance of (1) is $\tfrac14 \|u - v\|^2$ of signs; the factor is that of the other
+    losses. It has no margin: every dissimilar pair is pushed as far as tanh allows.
 
     Args:
         u: Outputs of one network, shape (n, n_bits).
@@ -68,10 +69,10 @@ def _pull_and_push(
     """Half of the mean squared distance of similar pairs, plus half of the mean push of others."""
     n_similar, n_dissimilar = (1, 1) if sums else pairs.counts
 
-    def cost(u: Tensor, v: Tensor, pairs: PairBatch) -> Tensor:
-        squared = pairs.squared_distances(u, v)
-        pull = pairs.over_similar(squared) / n_similar
-        return 0.5 * (pull + pairs.over_dissimilar(push(squared)) / n_dissimilar)
+    def cost(u_block: Tensor, v: Tensor, block: PairBatch) -> Tensor:
+        squared = block.squared_distances(u_block, v)
+        pull = block.over_similar(squared) / n_similar
+        return 0.5 * (pull + block.over_dissimilar(push(squared)) / n_dissimilar)
 
     return pairs.sum(cost, u, v)
 

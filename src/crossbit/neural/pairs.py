@@ -21,7 +21,7 @@ MAX_ALL_PAIRS = 10_000_000
 
 _DRAWN_PAIRS = (500_000, 500_000)  # similar and dissimilar, where all pairs are too many
 _BLOCK = 1 << 17  # pairs whose distances fit into the processor's cache
-_GATHERED = 8192  # listed pairs whose rows do
+_GATHERED = 8192  # listed pairs whose rows fit into the cache
 _TINY = 1e-30  # squared distance of equal rows: the square root has a slope there
 
 _Ints = NDArray[np.int64]
@@ -59,7 +59,7 @@ class PairBatch:
 
     @cached_property
     def counts(self) -> tuple[float, float]:
-        """Numbers of similar and of dissimilar pairs, $|P|$ and $|N|$; at least a tiny one."""
+        """Numbers of similar and dissimilar pairs, $|P|$ and $|N|$; divisors, so never 0."""
         similar, dissimilar = (
             max(float(kind.sum(dtype=torch.float64)), 1e-9)
             for kind in (self.similar, self.dissimilar)
@@ -77,8 +77,8 @@ class PairBatch:
     def squared_distances(self, u: Tensor, v: Tensor) -> Tensor:
         r"""Return $\|u_i - v_j\|^2$ of every pair; equal rows have no slope.
 
-        All pairs take one matrix product, $\|u\|^2 + \|v\|^2 - 2 u^\top v$, whose rounding error is
-        no distance.
+        All pairs take one matrix product, $\|u\|^2 + \|v\|^2 - 2 u^\top v$; rows nearer than its
+        rounding error count as equal.
         """
         if self.index is not None:
             return threshold(_Distances.apply(u, v, self), 0.0, _TINY)  # type: ignore[no-untyped-call]
@@ -263,14 +263,14 @@ class Batches:
     def _batch(self, rows: Mapping[str, _Ints], drawn: Sequence[Drawn | None]) -> Batch:
         """Read rows; pairs that were not drawn are all pairs of them."""
         pairs = []
-        for relation, own in zip(self.relations, drawn, strict=True):
+        for relation, listed in zip(self.relations, drawn, strict=True):
             left, right = rows[relation.left], rows[relation.right]
-            if own is None or self.all_pairs:
+            if listed is None or self.all_pairs:
                 pairs.append(PairBatch(*map(torch.from_numpy, relation.between(left, right))))
                 continue
-            sides = zip((left, right), own[0].T, strict=True)
-            i, j = (torch.from_numpy(np.searchsorted(rows, column)) for rows, column in sides)
-            pairs.append(PairBatch.listed(i, j, torch.from_numpy(own[1])))
+            sides = zip((left, right), listed[0].T, strict=True)
+            i, j = (torch.from_numpy(np.searchsorted(own, column)) for own, column in sides)
+            pairs.append(PairBatch.listed(i, j, torch.from_numpy(listed[1])))
         return Batch(
             {
                 name: read_rows(self.data.views[name], own, self.device)

@@ -34,7 +34,7 @@ _FORMAT = "crossbit.checkpoint/2"
 _FINGERPRINT_ROWS = 1000
 _LINE_SEARCH = 26  # evaluations per step of L-BFGS, at most
 _STEPS_PER_NOISE = 10  # for which full-batch optimizers see the same dropout in custom networks
-_WORKERS: ContextVar[bool] = ContextVar("workers", default=False)
+_DATA_PARALLEL: ContextVar[bool] = ContextVar("data_parallel", default=False)
 
 
 @contextmanager
@@ -52,16 +52,16 @@ def data_parallel() -> Iterator[int]:
         raise DataError(
             "there is no process group; call torch.distributed.init_process_group first"
         )
-    token = _WORKERS.set(True)
+    token = _DATA_PARALLEL.set(True)
     try:
         yield distributed.get_rank()
     finally:
-        _WORKERS.reset(token)
+        _DATA_PARALLEL.reset(token)
 
 
 def worker_number() -> int | None:
     """Return the number of this process inside `data_parallel`, None outside."""
-    return distributed.get_rank() if _WORKERS.get() else None
+    return distributed.get_rank() if _DATA_PARALLEL.get() else None
 
 
 def find_device(name: str) -> torch.device:
@@ -159,7 +159,8 @@ class Progress:
 
     Attributes:
         step: Number of steps.
-        loss: Value of the objective; at the end, at the final parameters for the last batch.
+        loss: Value of the objective: before the last step (after it with conjugate gradients); at
+            the end, at the final parameters for the last batch.
         converged: Whether no step lowers the objective any more.
         best_score: The best validation score; None without validation.
         best_step: Its step.
@@ -227,7 +228,7 @@ class _Loop:
     saved: InitVar[dict[str, Any] | None]
 
     def __post_init__(self, saved: dict[str, Any] | None) -> None:
-        if self.schedule.batch is None and _WORKERS.get():
+        if self.schedule.batch is None and _DATA_PARALLEL.get():
             raise DataError(
                 f"optimizer={self.schedule.optimizer!r} compares values of the full objective,"
                 " which workers cannot share; use 'adam' or 'sgd', or fit on one machine"
@@ -238,7 +239,7 @@ class _Loop:
         self.best = deepcopy(self.objective.state_dict())
         self._last: tuple[int, Tensor, float] | None = None  # the last evaluation of the objective
         self._forward: nn.Module = self.objective
-        if _WORKERS.get():
+        if _DATA_PARALLEL.get():
             self._forward = DistributedDataParallel(self.objective, find_unused_parameters=True)
         if saved is not None:
             self.objective.load_state_dict(saved["objective"])
@@ -260,7 +261,7 @@ class _Loop:
 
     @property
     def is_done(self) -> bool:
-        """Whether another step makes no sense."""
+        """Whether training should stop."""
         out_of_patience = self.progress.since_best >= self.schedule.patience
         used_up = self.progress.step >= self.schedule.steps
         return used_up or self.progress.converged or out_of_patience
@@ -308,7 +309,9 @@ class _Loop:
         progress = self.progress
         self._share_buffers()
         value = None if self.score is None else self.score()
-        if value is not None and _WORKERS.get():  # all workers decide by the score of worker 0
+        if (
+            value is not None and _DATA_PARALLEL.get()
+        ):  # all workers decide by the score of worker 0
             values = [value]
             distributed.broadcast_object_list(values)
             value = values[0]
@@ -322,7 +325,7 @@ class _Loop:
 
     def _share_buffers(self) -> None:
         """Give all workers the state of worker 0's networks, such as means over batches."""
-        for buffer in self.objective.buffers() if _WORKERS.get() else ():
+        for buffer in self.objective.buffers() if _DATA_PARALLEL.get() else ():
             distributed.broadcast(buffer, 0)
 
     def finish(self) -> None:
@@ -336,7 +339,7 @@ class _Loop:
 
 
 class Checkpoint:
-    """One file with the progress of a training, which consists of named runs; never pickle.
+    """One file with the progress of a training, which consists of named runs; no pickle.
 
     Args:
         path: The file; None stores nothing.
@@ -367,7 +370,7 @@ class Checkpoint:
         return _unpack(*self._runs[run]) if run in self._runs else None
 
     def keep(self, run: str, state: Callable[[], Mapping[str, Any]]) -> None:
-        """Keep the state of a run in memory, and write the file every ten seconds."""
+        """Keep the state of a run in memory, and write the file every `CHECKPOINT_SECONDS`."""
         if self.path is None:
             return
         arrays: dict[str, NDArray[Any]] = {}
@@ -376,7 +379,7 @@ class Checkpoint:
             self.save()
 
     def save(self, *, by_any: bool = False) -> None:
-        """Write the file, by worker 0 only; by any if that may have died."""
+        """Write the file. Only worker 0 does, unless ``by_any``: after an error it may be gone."""
         if self.path is None or (worker_number() and not by_any):
             return
         arrays = {key: array for _, own in self._runs.values() for key, array in own.items()}
