@@ -127,15 +127,10 @@ def open_application(folder: Path, n: int, workers: int) -> Iterator[Any]:
 
 
 def serve_crossbit(folder: Path, n: int, port: int, workers: int = 1) -> None:
-    from crossbit.server import serve, serve_workers
+    from crossbit.server import serve
 
     application = partial(open_application, folder, n, workers)
-    place: dict[str, Any] = {"port": port, "ready": lambda address: print(address, flush=True)}
-    if workers == 1:
-        with application() as app:
-            serve(app, **place)
-    else:
-        serve_workers(application, workers=workers, **place)
+    serve(application, workers=workers, port=port, ready=lambda url: print(url, flush=True))
 
 
 def serve_two_workers(folder: Path, n: int, port: int) -> None:

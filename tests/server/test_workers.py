@@ -18,7 +18,7 @@ from fastapi import FastAPI
 
 from crossbit import Collection, DataError, HashModel
 from crossbit.model import Affine
-from crossbit.server import serve_workers
+from crossbit.server import serve
 from tests.server.running import Running, running
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
@@ -182,9 +182,9 @@ def broken_application() -> AbstractContextManager[FastAPI]:
 
 def test_workers_that_cannot_start_are_reported() -> None:
     code = (
-        "from crossbit.server import serve_workers\n"
+        "from crossbit.server import serve\n"
         "from tests.server.test_workers import broken_application\n"
-        "serve_workers(broken_application, workers=2, port=0)"
+        "serve(broken_application, workers=2, port=0)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
@@ -196,7 +196,7 @@ def test_workers_that_cannot_start_are_reported() -> None:
 
 def test_the_number_of_workers_is_checked() -> None:
     with pytest.raises(DataError, match="workers"):
-        serve_workers(broken_application, workers=0)
+        serve(broken_application, workers=0)
 
 
 @pytest.fixture
@@ -236,3 +236,8 @@ def test_a_service_that_is_stopped_while_it_starts(collection: Path) -> None:
         process.terminate()
         assert process.wait(60) == 0
     wait_for(lambda: not any(_runs(pid) for pid in pids))
+
+
+def test_an_application_that_is_open_cannot_be_given_to_workers() -> None:
+    with pytest.raises(DataError, match="a function that opens the application"):
+        serve(FastAPI(), workers=2, port=0)

@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -130,14 +130,8 @@ def run_server(
 
     application = partial(_application, collections, config)
     place: dict[str, Any] = {"host": host, "port": port, "ready": ready}
-    try:
-        if workers > 1:
-            server.serve_workers(application, workers=workers, exit_within=_EXIT_SECONDS, **place)
-        else:
-            with application() as app:
-                server.serve(app, exit_within=_EXIT_SECONDS, **place)
-    except KeyboardInterrupt:  # uvicorn raises the signal again after its shutdown
-        pass
+    with suppress(KeyboardInterrupt):  # uvicorn raises the signal again after its shutdown
+        server.serve(application, workers=workers, exit_within=_EXIT_SECONDS, **place)
     console.say("stopped")
 
 

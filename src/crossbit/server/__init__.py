@@ -2,6 +2,6 @@
 
 from crossbit.server.app import create_app
 from crossbit.server.config import LOOPBACK, ServerConfig
-from crossbit.server.run import serve, serve_workers
+from crossbit.server.run import serve
 
-__all__ = ["create_app", "serve", "serve_workers", "ServerConfig", "LOOPBACK"]
+__all__ = ["create_app", "serve", "ServerConfig", "LOOPBACK"]

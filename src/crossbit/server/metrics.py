@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from prometheus_client import (
@@ -19,6 +20,7 @@ from prometheus_client.registry import Collector
 SHARED_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 """Environment variable: the folder in which the workers of a service share their metrics."""
 
+_REQUEST_LABELS = ("method", "route", "status")
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _GAUGES = {
     "crossbit_items": "Items in the collection.",
@@ -48,10 +50,7 @@ class ServiceMetrics:
     def __init__(self) -> None:
         self._own = CollectorRegistry()
         self._requests = Counter(
-            "crossbit_requests",
-            "Finished requests.",
-            ["method", "route", "status"],
-            registry=self._own,
+            "crossbit_requests", "Finished requests.", _REQUEST_LABELS, registry=self._own
         )
         self._seconds = Histogram(
             "crossbit_request_seconds",
@@ -60,22 +59,12 @@ class ServiceMetrics:
             buckets=_BUCKETS,
             registry=self._own,
         )
-        self.running = Gauge(
-            "crossbit_requests_running",
-            "Requests in progress.",
-            multiprocess_mode="livesum",
-            registry=self._own,
+        gauge = partial(Gauge, registry=self._own)
+        self.running = gauge(
+            "crossbit_requests_running", "Requests in progress.", multiprocess_mode="livesum"
         )
-        self._gauges = {
-            name: Gauge(
-                name,
-                description,
-                ["collection"],
-                multiprocess_mode="mostrecent",
-                registry=self._own,
-            )
-            for name, description in _GAUGES.items()
-        }
+        gauge = partial(gauge, labelnames=["collection"], multiprocess_mode="mostrecent")
+        self._gauges = {name: gauge(name, description) for name, description in _GAUGES.items()}
 
     def add(self, method: str, route: str, status: int, seconds: float) -> None:
         """Record a finished request."""

@@ -25,7 +25,7 @@ from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 
 from crossbit._validation import check_integer
-from crossbit.errors import BackendError, CrossbitError
+from crossbit.errors import BackendError, CrossbitError, DataError
 from crossbit.server.metrics import SHARED_FOLDER
 from crossbit.server.security import DeadlineProtocol
 
@@ -41,8 +41,9 @@ Application = Callable[[], AbstractContextManager[FastAPI]]
 
 
 def serve(
-    app: FastAPI,
+    application: FastAPI | Application,
     *,
+    workers: int = 1,
     host: str = "127.0.0.1",
     port: int = 8000,
     ready: Callable[[str], None] | None = None,
@@ -53,60 +54,39 @@ def serve(
     Requests that run for longer than about three seconds after the signal are given up. What the
     service has acknowledged is on disk by then.
 
-    Args:
-        app: The result of `create_app`.
-        host: Address to listen on; the default is reachable from this machine only.
-        port: Port to listen on; 0 takes a free one.
-        ready: Called with the URL when the service is reachable.
-        exit_within: End the process this many seconds after the signal, whatever still runs.
-
-    Raises:
-        BackendError: The address is not available.
-    """
-    with listen(host, port) as listener:
-        _tune()
-        # Not before signals are handled: one that arrives earlier could be lost.
-        on_start = None if ready is None else partial(ready, _address_of(listener))
-        _Server(_settings(app), exit_within, on_start).run(sockets=[listener])
-
-
-def serve_workers(
-    application: Application,
-    *,
-    workers: int,
-    host: str = "127.0.0.1",
-    port: int = 8000,
-    ready: Callable[[str], None] | None = None,
-    exit_within: float = 4.0,
-) -> None:
-    """Serve an application from several processes until this one is stopped.
-
     All workers accept connections from one socket. Each opens the collection itself; the index
     files are memory-mapped, so they are in memory once. Any worker can write: the database lets one
     process write at a time, and the others see the write in their next request. uvicorn restarts a
     worker that dies, and the workers end if this process does.
 
     Args:
-        application: Opens an application in a worker; it must be picklable, such as a function of a
-            module, or a `functools.partial` of one.
+        application: The result of `create_app`, or what opens one. Several workers need the latter,
+            and it must be picklable, such as a function of a module, or a `functools.partial`.
         workers: Number of processes.
         host: Address to listen on; the default is reachable from this machine only.
         port: Port to listen on; 0 takes a free one.
         ready: Called with the URL when all workers accept connections.
-        exit_within: Kill workers that still run this many seconds after the signal.
+        exit_within: End the process this many seconds after the signal, whatever still runs.
 
     Raises:
         BackendError: The address is not available, or a worker cannot start.
     """
     check_integer(workers, "workers", least=1)
-    with listen(host, port) as listener, tempfile.TemporaryDirectory() as metrics:
-        os.environ[SHARED_FOLDER] = metrics
-        config = _settings(_Worker(application), factory=True, workers=workers)
-        config.configure_logging()
-        try:
-            _Workers(config, listener, exit_within, ready).run()
-        finally:
-            del os.environ[SHARED_FOLDER]
+    with ExitStack() as stack:
+        listener = stack.enter_context(listen(host, port))
+        on_start = None if ready is None else partial(ready, _address_of(listener))
+        if workers > 1:
+            if isinstance(application, FastAPI):
+                raise DataError("several workers need a function that opens the application")
+            os.environ[SHARED_FOLDER] = stack.enter_context(tempfile.TemporaryDirectory())
+            stack.callback(os.environ.pop, SHARED_FOLDER)
+            config = _settings(_Worker(application), factory=True, workers=workers)
+            _Workers(config, listener, exit_within, on_start).run()
+        else:
+            if not isinstance(application, FastAPI):
+                application = stack.enter_context(application())
+            _tune()
+            _Server(_settings(application), exit_within, on_start).run(sockets=[listener])
 
 
 def _settings(app: Callable[..., object], **options: object) -> uvicorn.Config:
@@ -161,16 +141,11 @@ class _Server(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Start the shutdown, and the timer that ends it."""
         if self._exit_within is not None and not self.should_exit:
-            timer = threading.Timer(self._exit_within, _exit)
+            # The operating system closes the files, in which every write is complete.
+            timer = threading.Timer(self._exit_within, os._exit, (0,))
             timer.daemon = True
             timer.start()
         super().handle_exit(sig, frame)
-
-
-def _exit() -> None:
-    """End the process; the operating system closes the files, in which every write is complete."""
-    logging.getLogger(__name__).warning("requests were still running; stopped without them")
-    os._exit(0)
 
 
 @dataclass(frozen=True)
@@ -208,12 +183,12 @@ class _Workers(Multiprocess):
         self,
         config: uvicorn.Config,
         listener: socket.socket,
-        exit_within: float,
-        ready: Callable[[str], None] | None,
+        exit_within: float | None,
+        on_start: Callable[[], object] | None,
     ) -> None:
         super().__init__(config, [listener])
         self._exit_within = exit_within
-        self._ready = ready
+        self._on_start = on_start
 
     def run(self) -> None:
         """Run the workers until a signal arrives."""
@@ -233,21 +208,22 @@ class _Workers(Multiprocess):
         for pid in before - {process.pid for process in self.processes}:
             _LOG.error("worker %s ended; it is restarted", pid)
             mark_process_dead(pid)  # type: ignore[no-untyped-call]
-        if self._ready is not None and all(process.is_ready(1) for process in self.processes):
-            self._ready(_address_of(self.sockets[0]))
-            self._ready = None
+        if self._on_start is not None and all(process.is_ready(1) for process in self.processes):
+            self._on_start()
+            self._on_start = None
 
     def join_all(self) -> None:
         """Stop all workers; kill those that do not end in time."""
-        deadline = time.monotonic() + self._exit_within
         workers = multiprocessing.active_children()
         for worker in workers:
             worker.terminate()
-        for worker in workers:
-            worker.join(max(0.0, deadline - time.monotonic()))
-            if worker.is_alive():
+        if self._exit_within is not None:
+            deadline = time.monotonic() + self._exit_within
+            for worker in workers:
+                worker.join(max(0.0, deadline - time.monotonic()))
                 worker.kill()
-                worker.join()
+        for worker in workers:
+            worker.join()
 
 
 def listen(host: str, port: int) -> socket.socket:
