@@ -143,6 +143,7 @@ def test_metrics_are_those_of_all_workers_and_survive_a_restart(service: Running
         with paused(other):
             ask(service, "/api/stats")
             ask(service, "/api/stats")
+    wait_for(lambda: expected in ask(service, "/metrics"))  # a request is counted after its answer
     for other in (first, second):  # whichever answers
         with paused(other):
             assert expected in ask(service, "/metrics")
