@@ -12,8 +12,9 @@ from hypothesis.extra import numpy as arrays
 
 from crossbit import Codes, DataError, Item
 from crossbit.client.transport import Batch, ExportReader, error_of
+from crossbit.collection import StaleModelError
 from crossbit.collection.export import item_to_json
-from crossbit.errors import BackendError
+from crossbit.errors import BackendError, NotFoundError
 from crossbit.server.models import Query, SearchRequest, UpsertRequest, row_of
 
 
@@ -129,6 +130,8 @@ def test_an_export_that_breaks_off_is_an_error() -> None:
 
 
 def test_errors_have_the_class_that_a_collection_would_raise() -> None:
-    assert isinstance(error_of(404, b'{"error": "there is no item 1"}'), DataError)
+    assert isinstance(error_of(404, b'{"error": "there is no item 1"}'), NotFoundError)
+    assert isinstance(error_of(409, b'{"error": "another model"}'), StaleModelError)
+    assert isinstance(error_of(422, b'{"error": "k must be at least 1"}'), DataError)
     assert isinstance(error_of(500, b"<html>"), BackendError)
     assert "read-only" in str(error_of(405, b"{}", writes=True))

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from crossbit import Codes, Collection, DataError, HashModel, Item, hamming
+from crossbit.errors import NotFoundError
 from crossbit.features import BagOfTags
 from crossbit.metrics.weak import Threshold, with_thresholds
 from crossbit.model import Affine
@@ -310,7 +311,7 @@ def test_update_changes_payloads_alone(filled: Collection) -> None:
     assert got(filled, IDS[3]).payload == {}
     found = filled.search("text", VIEWS["text"][:1], k=N, target="*", filter={"year": 3000})[0]
     assert [hit.id for hit in found] == [IDS[0]]
-    with pytest.raises(DataError, match="there is no item 'absent'"):
+    with pytest.raises(NotFoundError, match="there is no item 'absent'"):
         filled.update([IDS[4], "absent"], [{"year": 0}, {"year": 0}])
     assert got(filled, IDS[4]).payload == PAYLOAD[4]
     assert "absent" not in filled

@@ -18,7 +18,7 @@ from crossbit.codes import Codes
 from crossbit.collection.encoder import Encoder, Inputs
 from crossbit.collection.store import StaleModelError
 from crossbit.collection.types import Hit, Id, Item, Results
-from crossbit.errors import BackendError, CrossbitError, DataError
+from crossbit.errors import BackendError, CrossbitError, DataError, NotFoundError
 from crossbit.features.extractor import RawInput
 
 IDS = 1000
@@ -35,7 +35,7 @@ _API = "/api"
 _COLLECTIONS = f"{_API}/collections/"
 _BUSY = (429, 502, 503, 504)  # the service asks to try again
 _MAYBE_DONE = 504  # the request took too long; a write may still be completed
-_REFUSED = (400, 403, 404, 405, 408, 413, 415, 422)  # it will never accept this request
+_REFUSED = (400, 403, 405, 408, 413, 415, 422)  # it will never accept this request
 _FIRST_DELAY = 0.2  # seconds; doubles with every attempt
 _MAX_DELAY = 10.0
 ITEM_FIELDS = {
@@ -168,6 +168,8 @@ def error_of(status: int, content: bytes, *, writes: bool = False) -> CrossbitEr
         message = f"the service answered with status {status} and no explanation"
     if writes and (status == 405 or message == "Not Found"):
         return DataError("the service is read-only; start it with --writable")
+    if status == 404:
+        return NotFoundError(message)
     if status == 409:
         return StaleModelError(message)
     return DataError(message) if status in _REFUSED else BackendError(message)
