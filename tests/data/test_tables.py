@@ -123,9 +123,19 @@ def test_what_cannot_be_read_is_named(
     (tmp_path / name).write_bytes(content)
     with pytest.raises((DataError, FormatError), match=message):
         list(open_table(tmp_path / name).records())
-    assert not (tmp_path / "none.csv").exists()
-    with pytest.raises(DataError, match="cannot be read"):
-        open_table(tmp_path / "none.csv")
+
+
+def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
+    (tmp_path / "folder.csv").mkdir()
+    for name, message in (
+        ("none.csv", r"none\.csv: cannot be read \(No such file"),
+        ("folder.csv", r"folder\.csv: cannot be read"),
+        ("none.parquet", r"none\.parquet: no such file"),
+    ):
+        with pytest.raises(DataError, match=message):
+            open_table(tmp_path / name)
+    with pytest.raises(DataError, match=r"names\.txt: cannot be read"):
+        read_lines(tmp_path / "names.txt")
 
 
 def test_a_damaged_parquet_file_is_named(tmp_path: Path) -> None:

@@ -142,8 +142,6 @@ def open_table(
         raise DataError(f"{path}: expected a table .csv, .tsv, .jsonl or .parquet")
     if suffix == ".parquet":
         return _parquet(path, base)
-    if not path.is_file():
-        raise DataError(f"{path}: cannot be read (no such file)")
     first = next(filter(str.strip, _lines(path)), "")
     if suffix in (".jsonl", ".ndjson") or first.lstrip().startswith("{"):
         return _json_lines(str(path), lambda: _lines(path), base)
@@ -178,6 +176,8 @@ def _lines(path: Path | None, name: str = "") -> Iterator[str]:
         else:
             with open(path, encoding="utf-8-sig", newline="") as file:
                 yield from file
+    except OSError as error:
+        raise DataError(f"{name}: cannot be read ({error.strerror})") from error
     except UnicodeDecodeError as error:
         where = name if path is None else f"{name}, line {_undecodable_line(path)}"
         raise FormatError(
