@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from crossbit import HASHERS, MMNN, Codes, Collection, HashModel
-from crossbit.collection.store import _STORES, store_class
+from crossbit.collection.stores import _STORES, store_class
 from crossbit.data import synthetic
 from crossbit.features import load_extractor
 from crossbit.metrics import evaluate_ranking, rank_codes, same_class
@@ -32,7 +32,7 @@ import numpy as np
 import torch
 from fastapi import APIRouter
 
-from crossbit.collection.store import register_store
+from crossbit.collection.stores import register_store
 from crossbit.data import TrainingSet
 from crossbit.features.extractor import Extractor, RawInput, Rows
 from crossbit.hashers import Hasher, Run

@@ -562,7 +562,7 @@ REFUSED = [
     (("delete", "{photos}"), "name the items: give their ids, --ids-file or --filter"),
     (
         ("collection", "import", "{photos}", "{lines}"),
-        "format None in its first line; expected 'crossbit.export/2' or",
+        "format None in its first line; expected one of",
     ),
     (
         ("collection", "create", "{photos}", "-M", "{model}"),

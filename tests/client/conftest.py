@@ -13,7 +13,7 @@ import uvicorn
 
 from crossbit import Collection, HashModel, Item
 from crossbit.client import AsyncClient, Client, connect
-from crossbit.collection.store import Capabilities
+from crossbit.collection.stores import Capabilities
 from crossbit.server import ServerConfig, create_app
 
 Serve = Callable[..., str]

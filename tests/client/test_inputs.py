@@ -13,7 +13,6 @@ from hypothesis.extra import numpy as arrays
 from crossbit import Codes, DataError, Item
 from crossbit.client.transport import Batch, ExportReader, error_of
 from crossbit.collection import StaleModelError
-from crossbit.collection.export import item_to_json
 from crossbit.errors import BackendError, NotFoundError
 from crossbit.server.models import Query, SearchRequest, UpsertRequest, row_of
 
@@ -97,7 +96,7 @@ def test_everything_else_is_refused(query: dict[str, Any], message: str) -> None
 def test_an_item_may_be_written_as_it_was_exported() -> None:
     codes = Codes.pack([[1, 0, 1], [0, 0, 1]])
     item = Item("a", {"year": 2010}, {"image": codes[0], "text": codes[1]})
-    request = UpsertRequest.model_validate({"items": [item_to_json(item)], "n_bits": 3})
+    request = UpsertRequest.model_validate({"items": [item.to_json()], "n_bits": 3})
     assert request.items[0].codes == {"image": "05", "text": "04"}
 
 
@@ -105,7 +104,7 @@ def lines(*records: dict[str, Any]) -> bytes:
     return b"".join(json.dumps(record, ensure_ascii=False).encode() + b"\n" for record in records)
 
 
-HEADER = {"format": "crossbit.export/2", "n_bits": 3, "model": "m"}
+HEADER = {"format": "crossbit.export/4", "n_bits": 3, "model": "m"}
 END = {"items": 1, "sha256": "0"}
 
 

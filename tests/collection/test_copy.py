@@ -7,8 +7,8 @@ import pytest
 
 from crossbit import BackendError, Collection, DataError
 from crossbit.cli import main
-from crossbit.collection import copy
-from crossbit.collection.store import StaleModelError
+from crossbit.collection import transfer
+from crossbit.collection.stores import StaleModelError
 from tests.faults.operations import WIDTHS, half, model
 
 N = 25
@@ -38,17 +38,17 @@ def source(tmp_path: Path) -> Collection:
 def test_a_copy_is_the_same(source: Collection, tmp_path: Path) -> None:
     seen: list[int] = []
     with Collection.create(tmp_path / "target", model(0)) as target:
-        assert copy.copy(source, target, seen.append) == N + 2
+        assert transfer.copy(source, target, seen.append) == N + 2
         assert sum(seen) == N + 2
         assert {item.id: item for item in target} == {item.id: item for item in source}
-        assert copy.verify(source, target).items == N + 2
-        assert copy.copy(source, target) == 0
+        assert transfer.verify(source, target).items == N + 2
+        assert transfer.copy(source, target) == 0
 
 
 def test_an_interrupted_copy_continues(
     source: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(copy, "BATCH", 5)
+    monkeypatch.setattr(transfer, "_BATCH", 5)
     with Collection.create(tmp_path / "target", model(0)) as target:
 
         def interrupt(_: int) -> None:
@@ -56,26 +56,26 @@ def test_an_interrupted_copy_continues(
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            copy.copy(source, target, interrupt)
-        assert copy.copy(source, target) == N + 2 - 10
-        copy.verify(source, target)
+            transfer.copy(source, target, interrupt)
+        assert transfer.copy(source, target) == N + 2 - 10
+        transfer.verify(source, target)
 
 
 def test_a_differing_item_is_replaced_completely(source: Collection, tmp_path: Path) -> None:
     with Collection.create(tmp_path / "target", model(0)) as target:
-        copy.copy(source, target)
+        transfer.copy(source, target)
         # The item of the source has text only.
         target.upsert([10], {"image": VIEWS["image"][:1]}, [{"other": 1}])
         with pytest.raises(
             BackendError,
             match=r"holds 27 items, checksum \w{16}, .* 27 items, checksum \w{16}; one of",
         ):
-            copy.verify(source, target)
-        assert copy.copy(source, target) == 1
-        copy.verify(source, target)
+            transfer.verify(source, target)
+        assert transfer.copy(source, target) == 1
+        transfer.verify(source, target)
         target.upsert(["more"])
         with pytest.raises(BackendError, match="copy again, or into an empty collection"):
-            copy.verify(source, target)
+            transfer.verify(source, target)
 
 
 def test_codes_of_another_model_are_not_copied(source: Collection, tmp_path: Path) -> None:
@@ -85,16 +85,16 @@ def test_codes_of_another_model_are_not_copied(source: Collection, tmp_path: Pat
             DataError, match=r"use different models; codes are only comparable within one model"
         ),
     ):
-        copy.copy(source, target)
+        transfer.copy(source, target)
 
 
 def test_the_checksum_depends_on_every_part_but_not_on_the_order(source: Collection) -> None:
     items = list(source)
-    whole = copy._contents(items)
-    assert copy._contents(items[::-1]) == whole
+    whole = transfer._contents(items)
+    assert transfer._contents(items[::-1]) == whole
     assert str(whole).startswith(f"{N + 2} items, checksum ")
     source.upsert(["bare"], payload=[{"a": {"b": [1.0, {}]}}])  # 1.0 is not 1
-    assert copy._contents(source) != whole
+    assert transfer._contents(source) != whole
 
 
 def test_the_command(
@@ -110,7 +110,7 @@ def test_the_command(
 
 
 def test_a_copy_is_of_one_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copy, "BATCH", 5)
+    monkeypatch.setattr(transfer, "_BATCH", 5)
     monkeypatch.setattr("crossbit.collection.local.store._SCAN_BLOCK", 5)
     with (
         Collection.create(tmp_path / "source", model(0), keep="features") as source,
@@ -125,10 +125,10 @@ def test_a_copy_is_of_one_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
                 other.upgrade(model(1))
                 other.upsert([N], payload=[{}])
 
-        assert copy.copy(source, target, upgrade) == N
+        assert transfer.copy(source, target, upgrade) == N
         assert list(target) == before
         with pytest.raises(DataError, match="different models"):
-            copy.copy(source, target)
+            transfer.copy(source, target)
 
 
 def test_codes_are_not_written_into_a_collection_of_another_model(tmp_path: Path) -> None:

@@ -9,11 +9,10 @@ import pytest
 
 from crossbit import Codes, Collection, HashModel
 from crossbit.collection import StaleModelError
-from crossbit.collection.copy import copy, verify
-from crossbit.collection.export import export_items, import_items
 from crossbit.collection.local import index_cache, migrate
 from crossbit.collection.local.schema import DbState
 from crossbit.collection.local.tables import Tables
+from crossbit.collection.transfer import copy, export_items, import_items, verify
 from crossbit.errors import BackendError
 from crossbit.index import HammingIndex
 from crossbit.model import Affine

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from crossbit import Collection, DataError, MissingExtraError
 from crossbit.collection.filters import parse_filter
 from crossbit.collection.milvus import MilvusAddress, MilvusStore, query, schema, uri
-from crossbit.collection.store import item_id, item_key, store_class
+from crossbit.collection.stores import item_id, item_key, store_class
 from tests.faults.operations import model
 
 

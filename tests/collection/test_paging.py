@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from crossbit import Codes, Collection, DataError
 from crossbit.collection import search
-from crossbit.collection.store import Query
-from crossbit.collection.types import Hit
+from crossbit.collection.stores import Query
+from crossbit.collection.values import Hit
 from crossbit.metrics.weak import Threshold, with_thresholds
 from tests.faults.operations import WIDTHS, model
 

@@ -10,7 +10,7 @@ from crossbit.collection.filters import parse_filter
 from crossbit.collection.postgres import PostgresStore, query
 from crossbit.collection.postgres.connection import PostgresAddress
 from crossbit.collection.postgres.schema import code_of, jsonb_text, to_bits
-from crossbit.collection.store import Capabilities
+from crossbit.collection.stores import Capabilities
 from tests.faults.operations import model
 
 

@@ -10,11 +10,10 @@ import pytest
 from numpy.typing import NDArray
 
 from crossbit import Codes, Collection, DataError, HashModel
-from crossbit.collection.copy import copy, verify
-from crossbit.collection.export import export_items, import_items
 from crossbit.collection.local.tables import Tables
 from crossbit.collection.search import cosines
-from crossbit.collection.types import KeptRows
+from crossbit.collection.transfer import copy, export_items, import_items, verify
+from crossbit.collection.values import KeptRows
 from crossbit.errors import BackendError, FormatError
 from crossbit.features import BagOfTags, Tfidf
 from crossbit.index.weights import quantize
@@ -292,7 +291,7 @@ def test_an_export_has_the_kept_rows(tmp_path: Path) -> None:
     with create(tmp_path / "c") as source:
         source.upsert(["none"])
         assert export_items(source, file) == N + 1
-        assert b'"crossbit.export/3"' in file.getvalue()
+        assert b'"crossbit.export/4"' in file.getvalue()
         with Collection.create(tmp_path / "d", model(0), keep=BOTH) as target:
             import_items(target, file, "file")
             verify(source, target)

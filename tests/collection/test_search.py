@@ -10,7 +10,7 @@ import pytest
 from crossbit import Collection, DataError
 from crossbit.client import AsyncClient, Client
 from crossbit.collection.search import SearchKeywords, SearchOptions
-from crossbit.collection.store import Capabilities
+from crossbit.collection.stores import Capabilities
 
 
 def test_the_keywords_are_the_fields() -> None:

@@ -20,12 +20,12 @@ from crossbit.collection import (
     Stats,
     Store,
     register_store,
-    store,
+    stores,
 )
 from crossbit.collection.filters import Conditions, matches_all
 from crossbit.collection.local import LocalStore
 from crossbit.collection.milvus import MilvusStore
-from crossbit.collection.store import (
+from crossbit.collection.stores import (
     FeatureBatches,
     Query,
     StorePath,
@@ -157,7 +157,7 @@ class MemoryStore(Store):
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> type[MemoryStore]:
     """The store, registered for one test."""
-    monkeypatch.setattr(store, "_STORES", dict(store._STORES))
+    monkeypatch.setattr(stores, "_STORES", dict(stores._STORES))
     monkeypatch.setattr(MemoryStore, "collections", {})
     register_store("memory", MemoryStore)
     return MemoryStore

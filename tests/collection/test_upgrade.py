@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from crossbit import Codes, Collection, DataError, HashModel
 from crossbit._io.folders import dir_lock
 from crossbit.collection import StaleModelError
-from crossbit.collection.copy import copy
 from crossbit.collection.local import integrity, migrate, store
+from crossbit.collection.transfer import copy
 from crossbit.errors import BackendError
 from crossbit.model import Affine
 from tests.faults.operations import WIDTHS, half, model

@@ -21,7 +21,7 @@ from crossbit import (
     HashModel,
     MissingExtraError,
 )
-from crossbit.collection import copy
+from crossbit.collection import transfer
 from crossbit.collection.filters import matches_all, parse_filter
 from crossbit.collection.milvus import io, query
 from crossbit.collection.milvus.io import MilvusTable
@@ -260,13 +260,13 @@ def test_copies_in_both_directions(address: str, tmp_path: Path) -> None:
     ):
         here.upsert(range(30), X, [{"n": i, "x": i / 7, "tags": ["ü", None]} for i in range(30)])
         here.upsert(["bare"], payload=[{"a": True}])
-        assert copy.copy(here, there) == 31
-        assert copy.verify(here, there).items == 31
+        assert transfer.copy(here, there) == 31
+        assert transfer.verify(here, there).items == 31
         there.delete([3, 4])
-        assert copy.copy(here, there) == 2
+        assert transfer.copy(here, there) == 2
         with Collection.create(tmp_path / "back", model(0)) as back:
-            copy.copy(there, back)
-            assert copy.verify(here, back).items == 31
+            transfer.copy(there, back)
+            assert transfer.verify(here, back).items == 31
 
 
 # --- connections ---

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from crossbit import BackendError, Collection, DataError, HashModel
-from crossbit.collection import copy as copying
-from crossbit.collection.store import StaleModelError
+from crossbit.collection import transfer as copying
+from crossbit.collection.stores import StaleModelError
 from tests.faults.operations import WIDTHS, model
 
 Address = Callable[[str], str]

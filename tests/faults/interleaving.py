@@ -14,7 +14,7 @@ from types import ModuleType
 
 from crossbit import Collection
 from crossbit.cli import console
-from crossbit.collection import copy as copying
+from crossbit.collection import transfer as copying
 from crossbit.collection.local import index_cache, migrate, store
 from crossbit.errors import CrossbitError
 from tests.faults import actions
@@ -38,7 +38,7 @@ _SMALL: dict[tuple[ModuleType, str], object] = {
     (store, "_SCAN_BLOCK"): 2,
     (migrate, "_BLOCK"): 2,
     (index_cache, "_MIN_PENDING"): 2,
-    (copying, "BATCH"): 2,
+    (copying, "_BATCH"): 2,
     (index_cache, "threading"): SteppedThreading,
 }
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbit import Codes, HashModel, hamming
-from crossbit.collection.types import Hit, Item
+from crossbit.collection.values import Hit, Item
 from crossbit.model import Affine
 
 N_MODELS = 4

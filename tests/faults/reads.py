@@ -9,8 +9,8 @@ import numpy as np
 
 from crossbit import Codes, Collection
 from crossbit.cli import collection as commands
-from crossbit.collection import copy as copying
-from crossbit.collection.types import Item
+from crossbit.collection import transfer as copying
+from crossbit.collection.values import Item
 from tests.faults.actions import IDS, Action, Call
 from tests.faults.operations import kept_problems
 from tests.faults.oracle import State, code, model, rows

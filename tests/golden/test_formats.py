@@ -15,8 +15,8 @@ import pytest
 
 from crossbit import Codes, Collection, Dataset, HammingIndex, HashModel
 from crossbit._io.files import ArrayFile
-from crossbit.collection.export import import_items
 from crossbit.collection.milvus.schema import MilvusState, StoredItem
+from crossbit.collection.transfer import import_items
 from crossbit.evaluation.evaluate import self_matches
 from crossbit.evaluation.results import CODES_FORMAT, CODES_SUFFIX, read_result
 from crossbit.metrics import AveragePrecision, evaluate_ranking, from_labels, rank_codes
@@ -91,12 +91,13 @@ def test_a_collection(tmp_path: Path) -> None:
         assert items_of(collection) == ITEMS
 
 
-def test_an_export(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["export-3.jsonl", "export-4.jsonl"])
+def test_an_export(tmp_path: Path, name: str) -> None:
     with (
-        open(GOLDEN / "export-3.jsonl", "rb") as file,
+        open(GOLDEN / name, "rb") as file,
         Collection.create(tmp_path / "c", HashModel.load(MODEL), keep="features") as collection,
     ):
-        assert import_items(collection, file, "export-3.jsonl") == len(ITEMS)
+        assert import_items(collection, file, name) == len(ITEMS)
         assert items_of(collection) == ITEMS
         (item,) = collection.get(["a"], kept=True)
         assert item is not None

@@ -20,7 +20,7 @@ from crossbit import HASHERS, Codes, Collection, CrossbitError, DataError, Hammi
 from crossbit import metrics as m
 from crossbit.cli import main
 from crossbit.cli._input import ItemReader
-from crossbit.collection.types import KeptRows
+from crossbit.collection.values import KeptRows
 from crossbit.data.conversion.readers import open_source, read_array
 from crossbit.data.tables import open_table, read_captions
 from crossbit.features import Tfidf

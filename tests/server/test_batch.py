@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from crossbit import Collection
-from crossbit.collection.export import export_items, import_items
+from crossbit.collection.transfer import export_items, import_items
 from crossbit.server.service import Service
 from tests.server.conftest import Client
 from tests.server.shapes import draw
@@ -158,7 +158,7 @@ def test_an_export_is_that_of_the_command(client: Client, gallery: Path, tmp_pat
         assert answer.content == expected.getvalue()
         with Collection.create(tmp_path / "copy", source.model) as copy:
             assert import_items(copy, io.BytesIO(answer.content), "export") == count == len(copy)
-    assert json.loads(answer.text.splitlines()[0])["format"] == "crossbit.export/2"
+    assert json.loads(answer.text.splitlines()[0])["format"] == "crossbit.export/4"
 
 
 def test_an_export_that_breaks_says_so_at_its_end(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from crossbit.collection.payloads import check_id
-from crossbit.collection.types import Id
+from crossbit.collection.values import Id
 from crossbit.data.conversion.readers import read_array
 from crossbit.data.dataset import Dataset
 from crossbit.data.tables import (

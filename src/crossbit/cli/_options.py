@@ -12,8 +12,8 @@ import typer
 from crossbit._io.files import read_toml
 from crossbit._validation import check_known
 from crossbit.collection.collection import Collection
-from crossbit.collection.store import is_folder
-from crossbit.collection.types import Id
+from crossbit.collection.stores import is_folder
+from crossbit.collection.values import Id
 from crossbit.data.dataset import Dataset
 from crossbit.errors import DataError, RowError
 from crossbit.hashers.base import HASHERS, Hasher

@@ -24,11 +24,10 @@ from crossbit.cli._options import (
     split_address,
 )
 from crossbit.collection.collection import Collection
-from crossbit.collection.copy import copy as copy_items
-from crossbit.collection.copy import verify
-from crossbit.collection.export import export_items, import_items
-from crossbit.collection.store import display_path, is_folder
-from crossbit.collection.types import Stats
+from crossbit.collection.stores import display_path, is_folder
+from crossbit.collection.transfer import copy as copy_items
+from crossbit.collection.transfer import export_items, import_items, verify
+from crossbit.collection.values import Stats
 from crossbit.data.dataset import Dataset
 from crossbit.data.tables import STDIN
 from crossbit.errors import DataError

@@ -17,7 +17,7 @@ from crossbit._progress import OnStep, Step
 from crossbit._validation import check_installed
 from crossbit.cli import console, serve
 from crossbit.collection.collection import Collection
-from crossbit.collection.types import IMAGE_FIELD, REPORT_FILE, Results
+from crossbit.collection.values import IMAGE_FIELD, REPORT_FILE, Results
 from crossbit.errors import DataError
 from crossbit.features.image import decode_image
 from crossbit.features.text import words

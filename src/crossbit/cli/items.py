@@ -22,9 +22,8 @@ from crossbit.cli._options import (
     resolve_ids,
 )
 from crossbit.collection.collection import Collection
-from crossbit.collection.export import item_to_json
-from crossbit.collection.store import display_path
-from crossbit.collection.types import Id
+from crossbit.collection.stores import display_path
+from crossbit.collection.values import Id
 from crossbit.data.tables import STDIN, read_lines, spool_standard_input
 from crossbit.errors import DataError, RowError
 
@@ -226,7 +225,7 @@ def _get(collection: str, ids: list[str]) -> None:
         items = source.get(resolve_ids(source, ids))
     for item in items:
         if item is not None:
-            typer.echo(console.json_line(item_to_json(item)))
+            typer.echo(console.json_line(item.to_json()))
     if missing := [name for name, item in zip(ids, items, strict=True) if item is None]:
         raise DataError(f"not in {display_path(collection)}: {', '.join(missing)}")
 

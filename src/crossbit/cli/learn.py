@@ -10,7 +10,7 @@ import typer
 from crossbit._progress import format_seconds
 from crossbit.cli import console
 from crossbit.cli._options import Workers, make_hasher
-from crossbit.collection.types import REPORT_FILE
+from crossbit.collection.values import REPORT_FILE
 from crossbit.data.tables import read_lines
 from crossbit.errors import DataError
 from crossbit.kernels.dispatch import available_cores

@@ -16,8 +16,8 @@ from crossbit.cli._command import explained
 from crossbit.cli._options import open_collection, parse_json, refuse, resolve_ids
 from crossbit.collection.collection import Collection
 from crossbit.collection.search import Option, SearchOptions
-from crossbit.collection.store import display_path
-from crossbit.collection.types import Hit
+from crossbit.collection.stores import display_path
+from crossbit.collection.values import Hit
 from crossbit.data.conversion.readers import read_array
 from crossbit.errors import DataError
 from crossbit.learn.files import kind_of_file

@@ -14,7 +14,7 @@ from crossbit._validation import check_installed
 from crossbit.cli import console
 from crossbit.cli._options import Workers, open_collection, split_address
 from crossbit.collection.collection import Collection
-from crossbit.collection.store import display_path, is_folder
+from crossbit.collection.stores import display_path, is_folder
 from crossbit.errors import DataError
 from crossbit.kernels.dispatch import available_cores
 

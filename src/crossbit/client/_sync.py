@@ -19,13 +19,12 @@ from crossbit._validation import check_known
 from crossbit.annotate import Tag, tag_list, vote
 from crossbit.client import transport
 from crossbit.client.transport import Batch, ExportReader, Settings
-from crossbit.collection import wire
 from crossbit.collection.encoder import Inputs
 from crossbit.collection.filters import check_selection
 from crossbit.collection.payloads import check_fields, check_ids, check_payloads
 from crossbit.collection.search import SearchKeywords, SearchOptions, show_options
-from crossbit.collection.store import Capabilities
-from crossbit.collection.types import Finding, Id, Item, Results, Stats
+from crossbit.collection.stores import Capabilities
+from crossbit.collection.values import Finding, Id, Item, Results, Stats
 from crossbit.errors import DataError
 from crossbit.model.hashmodel import HashModel
 
@@ -209,7 +208,10 @@ class Client:
         items: list[Item | None] = []
         for block in transport.slices(len(checked), transport.IDS):
             answer = self._call("POST", "/items/get", {"ids": checked[block]})
-            items += [item and transport.item_from_json(item, answer) for item in answer["items"]]
+            items += [
+                item and Item.from_json(item, answer["n_bits"], answer["model"])
+                for item in answer["items"]
+            ]
         return items
 
     def __iter__(self) -> Iterator[Item]:
@@ -278,7 +280,7 @@ class Client:
 
     def stats(self) -> Stats:
         """Return statistics: items, modalities, bytes, and the health of the codes."""
-        return wire.stats_from_json(self._call("GET", "/stats")["collection"])
+        return Stats.from_dict(self._call("GET", "/stats")["collection"])
 
     def check(self) -> list[Finding]:
         """Verify all files and rebuild corrupted indexes; one finding per problem."""

@@ -16,8 +16,8 @@ import numpy as np
 from crossbit._validation import check_integer, check_number, check_rows
 from crossbit.codes import Codes
 from crossbit.collection.encoder import Encoder, Inputs
-from crossbit.collection.store import StaleModelError
-from crossbit.collection.types import Hit, Id, Item, Results
+from crossbit.collection.stores import StaleModelError
+from crossbit.collection.values import Hit, Id, Item, Results, from_hex, to_hex
 from crossbit.errors import BackendError, CrossbitError, DataError, NotFoundError
 from crossbit.features.extractor import RawInput
 
@@ -239,7 +239,7 @@ class Batch:
     def each(self, block: slice) -> Iterator[tuple[str, Any] | None]:
         """Yield the kind of each input, and its value in JSON; None for one that is missing."""
         if self.codes is not None:
-            yield from (("code", text) for text in codes_to_json(self.codes[block]))
+            yield from (("code", text) for text in to_hex(self.codes[block]))
         elif isinstance(self._inputs, np.ndarray):
             for row in self._inputs[block]:
                 data = {"dtype": row.dtype.str, "data": _pack(row.tobytes())}
@@ -282,11 +282,6 @@ def origin(batches: Iterable[Batch]) -> dict[str, Any]:
     return {} if codes is None else {"n_bits": codes.n_bits, "model": codes.model}
 
 
-def codes_to_json(codes: Codes) -> list[str]:
-    """Return each code in hexadecimal."""
-    return [row.tobytes().hex() for row in codes.to_bytes()]
-
-
 def _pack(content: bytes) -> str:
     return base64.b64encode(content).decode()
 
@@ -294,33 +289,12 @@ def _pack(content: bytes) -> str:
 # --- answers ---
 
 
-def _code(text: str, content: Mapping[str, Any]) -> Codes:
-    packed = np.frombuffer(bytes.fromhex(text), np.uint8)[None]
-    return Codes.from_bytes(packed, content["n_bits"], model=content["model"])
-
-
-def item_from_json(item: Mapping[str, Any], content: Mapping[str, Any]) -> Item:
-    """Return an item of an answer, which names the model of its codes."""
-    codes = {name: _code(text, content) for name, text in item["codes"].items()}
-    return Item(item["id"], item["payload"], codes)
-
-
 def results_from_json(content: Mapping[str, Any]) -> Results:
     """Return the results of one query."""
-    hits = [
-        Hit(
-            hit["id"],
-            hit["distance"],
-            hit["similarity"],
-            hit["modality"],
-            hit["payload"],
-            code=_code(hit["code"], content) if hit.get("code") else None,
-            weak=hit["weak"],
-        )
-        for hit in content["hits"]
-    ]
+    n_bits, model = content["n_bits"], content["model"]
+    hits = [Hit.from_json(hit, n_bits, model) for hit in content["hits"]]
     query = content["query"]
-    code = _code(query["code"], content)
+    code = from_hex([query["code"]], n_bits, model)
     return Results(hits, code, terms=query["terms"], exact_terms=query["exact_terms"])
 
 
@@ -344,7 +318,7 @@ class ExportReader:
             elif "sha256" in content:
                 self._complete = True
             else:
-                yield item_from_json(content, self._header)
+                yield Item.from_json(content, self._header["n_bits"], self._header["model"])
 
     def check_complete(self) -> None:
         """Raise an error if the last line has not arrived."""

@@ -1,8 +1,8 @@
 """Collections: items of several modalities, stored durably and searched by code."""
 
 from crossbit.collection.collection import Collection
-from crossbit.collection.store import Capabilities, StaleModelError, Store, register_store
-from crossbit.collection.types import Finding, Hit, Id, Item, Payload, Results, Stats
+from crossbit.collection.stores import Capabilities, StaleModelError, Store, register_store
+from crossbit.collection.values import Finding, Hit, Id, Item, Payload, Results, Stats
 
 __all__ = [
     "Collection",

@@ -14,7 +14,6 @@ from crossbit.annotate import Tag, tag_list, vote
 from crossbit.codes import Codes
 from crossbit.collection.encoder import Encoder, Inputs, check_keep, check_model
 from crossbit.collection.filters import check_selection, filter_fields, parse_filter
-from crossbit.collection.maintenance import Maintenance
 from crossbit.collection.payloads import (
     check_fields,
     check_id,
@@ -23,7 +22,7 @@ from crossbit.collection.payloads import (
     check_text,
 )
 from crossbit.collection.search import Search, SearchKeywords, SearchOptions, show_options
-from crossbit.collection.store import (
+from crossbit.collection.stores import (
     Capabilities,
     SamplesItems,
     StaleModelError,
@@ -32,7 +31,7 @@ from crossbit.collection.store import (
     display_path,
     store_class,
 )
-from crossbit.collection.types import Id, Item, KeptRows, Results
+from crossbit.collection.values import Finding, Id, Item, KeptRows, Results, Stats
 from crossbit.errors import DataError, RowError
 from crossbit.model.hashmodel import HashModel
 
@@ -41,7 +40,7 @@ T = TypeVar("T")
 _MAX_ATTEMPTS = 10  # of a call while other processes upgrade the model again and again
 
 
-class Collection(Maintenance):
+class Collection:
     """Items of several modalities under one model: stored, searched, filtered and annotated.
 
     An item has an id, a payload (JSON fields) and a code for each modality that it has. A write is
@@ -350,6 +349,56 @@ class Collection(Maintenance):
             vote([tag_list(hit.payload.get(field)) for hit in hits], max_tags=max_tags)
             for hits in results
         ]
+
+    # --- all items at once ---
+
+    def stats(self) -> Stats:
+        """Return statistics: items, modalities, bytes, and the health of the codes."""
+        return self._store.stats()
+
+    def check(self) -> list[Finding]:
+        """Verify all files and rebuild corrupted indexes.
+
+        Returns:
+            One finding per problem; empty if everything is intact.
+        """
+        return self._store.check()
+
+    def compact(self) -> None:
+        """Free the space of deleted items, and save the indexes."""
+        self._store.compact()
+
+    def upgrade(
+        self,
+        model: HashModel,
+        batches: Iterable[tuple[Sequence[Id], Mapping[str, Inputs]]] | None = None,
+    ) -> None:
+        """Switch to another model, with new codes for all items; no search sees a mixture.
+
+        Args:
+            model: The new model; it must have every modality that items have.
+            batches: Ids and rows (or raw inputs) of all items, if features were not kept or should
+                be replaced.
+        """
+        check_model(model)
+        rows = None if batches is None else Encoder(model).feature_batches(batches)
+        self._store.upgrade(model, rows)
+        self._encoder = Encoder(self._store.model(), self._store.keep)
+
+    def extend(self, model: HashModel) -> None:
+        """Switch to a model that has further modalities, such as a new version of an encoder.
+
+        No stored code is touched. Old and new modalities serve side by side: queries of a new one
+        find items by their old codes, and items can be written with both. Others can search and
+        write meanwhile.
+
+        Args:
+            model: The new model; it encodes the modalities that the collection's model has with
+                the same layers (`HashModel.modality_fingerprint`).
+        """
+        check_model(model)
+        self._store.extend(model)
+        self._encoder = Encoder(self._store.model(), self._store.keep)
 
     def close(self) -> None:
         """Release the files; the collection can be opened again."""

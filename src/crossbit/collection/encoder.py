@@ -14,8 +14,8 @@ from crossbit import features
 from crossbit._validation import check_known, check_rows, present_rows
 from crossbit.codes import Codes
 from crossbit.collection.payloads import check_ids
-from crossbit.collection.store import EncodedView, FeatureBatches, StaleModelError
-from crossbit.collection.types import KEPT, SCORES, Id, KeptRows
+from crossbit.collection.stores import EncodedView, FeatureBatches, StaleModelError
+from crossbit.collection.values import KEPT, SCORES, Id, KeptRows
 from crossbit.errors import DataError, RowError
 from crossbit.features.extractor import Extractor, RawInput
 from crossbit.features.image import limit_uploads

@@ -12,7 +12,7 @@ from itertools import chain
 from typing import Any, TypeAlias
 
 from crossbit.collection.payloads import MAX_INT, MIN_INT, check_ids, check_text
-from crossbit.collection.types import Id
+from crossbit.collection.values import Id
 from crossbit.errors import DataError
 
 Scalar: TypeAlias = str | int | float | bool | None

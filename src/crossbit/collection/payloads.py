@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from crossbit._frames import plain, records
-from crossbit.collection.types import Id
+from crossbit.collection.values import Id
 from crossbit.errors import DataError
 
 MIN_INT = -(2**63)

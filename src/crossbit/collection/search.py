@@ -24,8 +24,8 @@ from crossbit.codes import Codes
 from crossbit.collection.encoder import EncodedQueries, Encoder, Inputs
 from crossbit.collection.filters import MISSING, Conditions, field_value, parse_filter
 from crossbit.collection.payloads import check_id, check_text
-from crossbit.collection.store import Capabilities, Neighbors, Query, ReadRows, Store
-from crossbit.collection.types import FEATURES, KEPT, Hit, Id, Results
+from crossbit.collection.stores import Capabilities, Neighbors, Query, ReadRows, Store
+from crossbit.collection.values import FEATURES, KEPT, Hit, Id, Results
 from crossbit.errors import DataError
 from crossbit.index.hamming import weighted_hamming
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from crossbit._validation import check_known, present_rows
 from crossbit.codes import Codes
 from crossbit.collection.collection import Collection
-from crossbit.collection.types import Id
+from crossbit.collection.values import Id
 from crossbit.data.conversion.readers import read_array
 from crossbit.data.tables import open_parquet, rows_from_lists
 from crossbit.distributed.cluster import LOCAL, connected

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from crossbit._io.arrays import read_npy
 from crossbit._validation import check_modality
-from crossbit.collection.types import IMAGE_FIELD, Id
+from crossbit.collection.values import IMAGE_FIELD, Id
 from crossbit.data.tables import (
     CAPTION_COLUMNS,
     Record,

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 
-from crossbit.collection.types import IMAGE_FIELD
+from crossbit.collection.values import IMAGE_FIELD
 from crossbit.data.tables import Record, Table, read_captions
 from crossbit.errors import DataError
 

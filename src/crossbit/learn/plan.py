@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from crossbit._progress import format_seconds
 from crossbit._validation import check_bits, check_installed, check_integer, check_known
 from crossbit.collection.payloads import check_ids, payloads_to_json
-from crossbit.collection.types import IMAGE_FIELD
+from crossbit.collection.values import IMAGE_FIELD
 from crossbit.data.labels import number_words
 from crossbit.data.tables import open_table
 from crossbit.errors import DataError

@@ -19,7 +19,7 @@ from crossbit._progress import OnStep, Progress, Stages, Step, batches
 from crossbit.codes import Codes
 from crossbit.collection.collection import Collection
 from crossbit.collection.encoder import encode_items
-from crossbit.collection.types import REPORT_FILE
+from crossbit.collection.values import REPORT_FILE
 from crossbit.data.pairs import Pairs
 from crossbit.errors import DataError
 from crossbit.evaluation.evaluate import evaluate_codes

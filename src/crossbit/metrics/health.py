@@ -1,7 +1,7 @@
 """Code health: statistics that show how much information the bits of a set of codes carry."""
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +46,16 @@ class CodeHealth:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
         return asdict(self) | {"bit_entropy": self.bit_entropy.tolist()}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """Return the statistics that `to_dict` has described."""
+        arrays = {
+            "bit_entropy": np.array(values["bit_entropy"]),
+            "dead_bits": tuple(values["dead_bits"]),
+            "duplicate_bits": tuple((i, j) for i, j in values["duplicate_bits"]),
+        }
+        return cls(**(values | arrays))
 
 
 def code_health(codes: Codes) -> CodeHealth:

@@ -10,7 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from crossbit.collection.store import StaleModelError
+from crossbit.collection.stores import StaleModelError
 from crossbit.errors import BackendError, CrossbitError, DataError, NotFoundError
 from crossbit.server.batching import RequestTimeoutError
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from crossbit.collection.types import IMAGE_FIELD
+from crossbit.collection.values import IMAGE_FIELD
 from crossbit.errors import NotFoundError
 from crossbit.features.image import decode_image
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbit.collection.collection import Collection
-from crossbit.collection.types import Item
+from crossbit.collection.values import Item
 from crossbit.model.hashmodel import HashModel
 from crossbit.server.media import MEDIA_TYPES
 

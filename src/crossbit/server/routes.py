@@ -19,7 +19,7 @@ from fastapi import Path as PathParameter
 from fastapi.responses import FileResponse, Response, StreamingResponse
 from pydantic import BaseModel
 
-from crossbit.collection.export import export_lines
+from crossbit.collection.transfer import export_lines
 from crossbit.errors import BackendError, DataError
 from crossbit.server import models
 from crossbit.server.batching import WorkerPool

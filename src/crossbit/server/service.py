@@ -18,10 +18,9 @@ from crossbit._validation import check_known
 from crossbit.codes import Codes
 from crossbit.collection.collection import Collection
 from crossbit.collection.encoder import Inputs
-from crossbit.collection.export import item_to_json
 from crossbit.collection.filters import nested_fields, unknown_field
 from crossbit.collection.search import SearchOptions
-from crossbit.collection.types import REPORT_FILE, Hit, Id, Item, Results
+from crossbit.collection.values import REPORT_FILE, Hit, Id, Item, Results, from_hex, to_hex
 from crossbit.errors import CrossbitError, DataError, NotFoundError
 from crossbit.features.text import normalize_tag
 from crossbit.model.hashmodel import HashModel
@@ -158,7 +157,7 @@ class Service:
             group = [checked[i] for i in positions]
             results = self._find(group, options)
             for i, query, hits in zip(positions, group, results, strict=True):
-                answers[i] = self._answer(query, hits, with_codes=options.with_codes)
+                answers[i] = self._answer(query, hits)
         return answers
 
     def _find(self, group: list[_Query], options: SearchOptions) -> list[Results]:
@@ -213,13 +212,9 @@ class Service:
     def _codes(self, request: models.CodesOfModel, texts: Sequence[str]) -> Codes:
         """Codes in hexadecimal, which the collection compares with its model."""
         n_bits = request.n_bits or self.collection.model.n_bits
-        width = -(-n_bits // 8)
-        if any(len(text) != 2 * width for text in texts):
-            raise DataError(f"codes of {n_bits} bits take {2 * width} hexadecimal digits each")
-        packed = np.frombuffer(bytes.fromhex("".join(texts)), np.uint8).reshape(-1, width)
-        return Codes.from_bytes(packed, n_bits, model=request.model)
+        return from_hex(texts, n_bits, request.model)
 
-    def _answer(self, query: _Query, results: Results, *, with_codes: bool) -> Answer:
+    def _answer(self, query: _Query, results: Results) -> Answer:
         if query.item is None:
             terms = results.terms
             relevance = _tagged(terms) if results.exact_terms else None
@@ -230,16 +225,13 @@ class Service:
         if relevance is not None:
             for hit, result in zip(hits, results, strict=True):
                 hit["relevant"] = relevance.holds(result.payload)
-        if with_codes:
-            for hit, result in zip(hits, results, strict=True):
-                hit["code"] = None if result.code is None else _hex(result.code)
         return {
             "query": {
                 "modality": query.modality,
                 "terms": terms,
                 "exact_terms": results.exact_terms,
                 "relevance": None if relevance is None else relevance.description,
-                "code": _hex(results.code),
+                "code": to_hex(results.code)[0],
             },
             "hits": hits,
             "n_bits": results.code.n_bits,
@@ -247,16 +239,7 @@ class Service:
         }
 
     def _hit(self, hit: Hit) -> Answer:
-        return {
-            "id": hit.id,
-            **self._addresses(hit.id, hit.payload),
-            "distance": hit.distance,
-            "similarity": hit.similarity,
-            "modality": hit.modality,
-            "weak": hit.weak,
-            "payload": hit.payload,
-            "relevant": None,
-        }
+        return {**hit.to_json(), **self._addresses(hit.id, hit.payload), "relevant": None}
 
     def _addresses(self, id_: Id, payload: dict[str, Any]) -> Answer:
         """The id in JSON, as URLs contain it, and the URLs of an item's files."""
@@ -305,7 +288,7 @@ class Service:
         }
 
     def _item(self, item: Item) -> Answer:
-        return item_to_json(item) | self._addresses(item.id, item.payload)
+        return item.to_json() | self._addresses(item.id, item.payload)
 
     def _stored(self, id_: Id, *, kept: bool = False) -> Item:
         (item,) = self.collection.get([id_], kept=kept)
@@ -408,7 +391,7 @@ class Service:
     def check(self) -> Answer:
         """Verify all files and rebuild corrupted indexes."""
         findings = self.collection.check()
-        return {"findings": [{**vars(each), "path": str(each.path)} for each in findings]}
+        return {"findings": [each.to_json() for each in findings]}
 
     def compact(self) -> Answer:
         """Free the space of deleted items, and save the indexes."""
@@ -531,7 +514,3 @@ def _tags(payload: dict[str, Any]) -> list[str]:
     if not isinstance(value, list):
         return []
     return [normalize_tag(tag) for tag in value if isinstance(tag, str)]
-
-
-def _hex(code: Codes) -> str:
-    return code.to_bytes().tobytes().hex()

@@ -16,7 +16,7 @@ from crossbit.collection.local.index_cache import IndexCache, build_index
 from crossbit.collection.local.schema import MODEL, DbState
 from crossbit.collection.local.tables import Tables
 from crossbit.collection.local.transaction import Transaction
-from crossbit.collection.types import Finding
+from crossbit.collection.values import Finding
 from crossbit.errors import BackendError, CrossbitError, FormatError
 from crossbit.index.hamming import HammingIndex
 from crossbit.index.structures import lists_path, read_lists

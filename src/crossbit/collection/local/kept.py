@@ -6,8 +6,8 @@ import numpy as np
 
 from crossbit.collection.local.schema import FEATURE_TABLE, DbState
 from crossbit.collection.local.tables import RowNumbers, Tables
-from crossbit.collection.store import EncodedView, Rows
-from crossbit.collection.types import FEATURES, SCORES
+from crossbit.collection.stores import EncodedView, Rows
+from crossbit.collection.values import FEATURES, SCORES
 from crossbit.errors import DataError
 
 

@@ -20,8 +20,8 @@ from crossbit.collection.local.kept import KeptTables
 from crossbit.collection.local.schema import FEATURE_TABLE, DbState, create_tables
 from crossbit.collection.local.tables import Blobs, RowNumbers, Tables
 from crossbit.collection.local.transaction import Transaction
-from crossbit.collection.store import FeatureBatches, Rows
-from crossbit.collection.types import FEATURES, Id
+from crossbit.collection.stores import FeatureBatches, Rows
+from crossbit.collection.values import FEATURES, Id
 from crossbit.errors import BackendError, DataError
 from crossbit.index.weights import quantize
 from crossbit.model.hashmodel import HashModel

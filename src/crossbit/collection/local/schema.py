@@ -12,7 +12,7 @@ from typing import Any
 
 from crossbit._io.files import check_version
 from crossbit._io.folders import new_folder
-from crossbit.collection.types import FEATURE_TYPE, FEATURES, SCORES
+from crossbit.collection.values import FEATURE_TYPE, FEATURES, SCORES
 from crossbit.errors import DataError, FormatError
 from crossbit.model.hashmodel import HashModel
 

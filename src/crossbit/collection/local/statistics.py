@@ -10,7 +10,7 @@ import numpy as np
 from crossbit.codes import Codes
 from crossbit.collection.local.index_cache import IndexView
 from crossbit.collection.local.schema import MODEL, DbState
-from crossbit.collection.types import Stats
+from crossbit.collection.values import Stats
 from crossbit.index.hamming import HammingIndex
 from crossbit.metrics.drift import Drift, code_drift
 from crossbit.metrics.health import CodeHealth, code_health

@@ -26,7 +26,7 @@ from crossbit.collection.local.integrity import (
 from crossbit.collection.local.schema import DATABASE, MODEL, DbState, create_folder
 from crossbit.collection.local.statistics import compute_stats
 from crossbit.collection.local.transaction import Transaction
-from crossbit.collection.store import (
+from crossbit.collection.stores import (
     Capabilities,
     FeatureBatches,
     Query,
@@ -35,7 +35,7 @@ from crossbit.collection.store import (
     WriteBatch,
     check_extension,
 )
-from crossbit.collection.types import Finding, Hit, Id, Item, Stats
+from crossbit.collection.values import Finding, Hit, Id, Item, Stats
 from crossbit.errors import BackendError, CrossbitError, DataError
 from crossbit.model.hashmodel import HashModel
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from crossbit._progress import batches
 from crossbit.codes import Codes
 from crossbit.collection.local.schema import DbState, corrupted
-from crossbit.collection.store import Rows
-from crossbit.collection.types import Id, Payload
+from crossbit.collection.stores import Rows
+from crossbit.collection.values import Id, Payload
 from crossbit.errors import DataError
 
 RowNumbers: TypeAlias = NDArray[np.int64]

@@ -16,8 +16,8 @@ from crossbit.collection.local.kept import KeptTables
 from crossbit.collection.local.payload_index import PayloadIndex
 from crossbit.collection.local.schema import DbState, corrupted
 from crossbit.collection.local.tables import RowNumbers, Tables
-from crossbit.collection.store import Neighbors, Query, Rows, WriteBatch
-from crossbit.collection.types import KEPT, Hit, Id, Item, Payload
+from crossbit.collection.stores import Neighbors, Query, Rows, WriteBatch
+from crossbit.collection.values import KEPT, Hit, Id, Item, Payload
 
 _EMPTY_PAYLOAD = "{}"
 _CHECKED_ITEMS = 50_000  # from here on a filter may check the nearest of all items

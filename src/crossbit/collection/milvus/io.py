@@ -17,8 +17,8 @@ from crossbit.collection.milvus.schema import (
     row_key,
 )
 from crossbit.collection.payloads import json_length
-from crossbit.collection.store import WriteBatch, item_id, item_key
-from crossbit.collection.types import Finding, Id
+from crossbit.collection.stores import WriteBatch, item_id, item_key
+from crossbit.collection.values import Finding, Id
 from crossbit.errors import BackendError, DataError, FormatError
 
 PAGE = 5000  # rows per request of a scan

@@ -40,8 +40,8 @@ from crossbit.collection.milvus.schema import (
     unpack_codes,
 )
 from crossbit.collection.payloads import json_length
-from crossbit.collection.store import Candidate, Query, item_id, merge_candidates, to_hits
-from crossbit.collection.types import Hit, Id, Stats
+from crossbit.collection.stores import Candidate, Query, item_id, merge_candidates, to_hits
+from crossbit.collection.values import Hit, Id, Stats
 from crossbit.metrics.health import code_health
 
 _MAX_LIMIT = 16_384  # neighbors that a server returns at most

@@ -16,8 +16,8 @@ import numpy as np
 from crossbit.codes import Codes
 from crossbit.collection.milvus.uri import INDEX_TYPES
 from crossbit.collection.payloads import MAX_ID
-from crossbit.collection.store import item_id
-from crossbit.collection.types import Item
+from crossbit.collection.stores import item_id
+from crossbit.collection.values import Item
 from crossbit.errors import FormatError
 from crossbit.model.hashmodel import HashModel
 

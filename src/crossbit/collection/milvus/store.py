@@ -25,7 +25,7 @@ from crossbit.collection.milvus.schema import (
     pack_codes,
 )
 from crossbit.collection.milvus.uri import MilvusAddress
-from crossbit.collection.store import (
+from crossbit.collection.stores import (
     Capabilities,
     FeatureBatches,
     Query,
@@ -38,7 +38,7 @@ from crossbit.collection.store import (
     item_id,
     item_key,
 )
-from crossbit.collection.types import Finding, Hit, Id, Item, Stats
+from crossbit.collection.values import Finding, Hit, Id, Item, Stats
 from crossbit.errors import CrossbitError, DataError
 from crossbit.model.hashmodel import HashModel
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 from urllib.parse import urlsplit, urlunsplit
 
-from crossbit.collection.store import display_path
+from crossbit.collection.stores import display_path
 from crossbit.errors import BackendError, DataError, MissingExtraError
 
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,49}")

@@ -29,8 +29,8 @@ from crossbit.collection.filters import (
     value_kind,
 )
 from crossbit.collection.postgres.schema import PostgresState, code_of, to_bits
-from crossbit.collection.store import Candidate, Query, merge_candidates, to_hits
-from crossbit.collection.types import Hit
+from crossbit.collection.stores import Candidate, Query, merge_candidates, to_hits
+from crossbit.collection.values import Hit
 
 _WIDEN = 8  # factor of the limit after a search whose hits mostly failed the filter
 _MAX_EXACT = 2**53  # beyond it, the decimal digits of a float are not its exact value

@@ -9,8 +9,8 @@ import numpy as np
 
 from crossbit.codes import Codes
 from crossbit.collection.postgres.connection import PostgresAddress
-from crossbit.collection.store import EncodedView, WriteBatch, item_id, item_key
-from crossbit.collection.types import Item
+from crossbit.collection.stores import EncodedView, WriteBatch, item_id, item_key
+from crossbit.collection.values import Item
 from crossbit.errors import DataError, FormatError
 from crossbit.model.hashmodel import HashModel
 

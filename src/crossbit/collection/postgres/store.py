@@ -18,7 +18,7 @@ from crossbit.collection.postgres.connection import (
 )
 from crossbit.collection.postgres.query import check_fields, matching_rows, search_items
 from crossbit.collection.postgres.schema import TABLES, PostgresState, code_of
-from crossbit.collection.store import (
+from crossbit.collection.stores import (
     Capabilities,
     EncodedView,
     FeatureBatches,
@@ -31,7 +31,7 @@ from crossbit.collection.store import (
     item_id,
     item_key,
 )
-from crossbit.collection.types import Finding, Hit, Id, Item, Stats
+from crossbit.collection.values import Finding, Hit, Id, Item, Stats
 from crossbit.errors import DataError
 from crossbit.metrics.health import code_health
 from crossbit.model.hashmodel import HashModel

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crossbit import Collection, CrossbitError, DataError, FormatError
-from crossbit.collection.export import export_items, import_items
-from crossbit.collection.store import StaleModelError
-from crossbit.collection.types import Item
+from crossbit.collection.stores import StaleModelError
+from crossbit.collection.transfer import export_items, import_items
+from crossbit.collection.values import Item
 from tests.faults.operations import WIDTHS, half, model
 
 N = 12
@@ -94,7 +94,7 @@ def test_an_export_is_of_one_moment_and_one_model(
 def test_an_upgrade_of_the_target_stops_the_import(
     tmp_path: Path, exported: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("crossbit.collection.export.BATCH", 5)
+    monkeypatch.setattr("crossbit.collection.transfer._BATCH", 5)
     with (
         Collection.create(tmp_path / "c", model(0)) as target,
         Collection.open(tmp_path / "c") as other,
@@ -167,14 +167,14 @@ def _edit_header(**fields: object) -> Edit:
         (_edit_item(payload=[1]), "payload must be|expected a mapping"),
         (_edit_item(payload={"n": float("nan")}), "not representable in JSON"),
         (_edit_item(codes=[1]), "line 2 is not what"),
-        (_edit_item(codes={"image": "00"}), "need uint8 rows of 3 bytes"),
-        (_edit_item(codes={"image": "00 00 "}), "need uint8 rows of 3 bytes"),
-        (_edit_item(codes={"image": "no"}), "non-hexadecimal number"),
+        (_edit_item(codes={"image": "00"}), "hexadecimal"),
+        (_edit_item(codes={"image": "00 00 "}), "hexadecimal"),
+        (_edit_item(codes={"image": "no"}), "hexadecimal"),
         (_edit_item(codes={"image": "0000ff"}), "padding|do not match"),
         (_edit_item(codes={"image": 5}), "line 2 is not what"),
         (_edit_item(codes={"sound": "000000"}), "does not list the modality 'sound'"),
-        (_move_digits, "need uint8 rows of 3 bytes"),
-        (_edit_header(format="crossbit.export/4"), "format 'crossbit.export/4' in its first line"),
+        (_move_digits, "hexadecimal"),
+        (_edit_header(format="crossbit.export/5"), "format 'crossbit.export/5' in its first line"),
         (_edit_header(n_bits="20"), "the first line is corrupted"),
         (_edit_header(modalities=5), "the first line is corrupted"),
         (_edit_header(extra=1), "line 2 is not JSON|do not match the number"),
@@ -192,7 +192,7 @@ def test_a_file_that_is_not_valid_changes_nothing(
 def test_a_line_has_a_limit(
     target: Collection, exported: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("crossbit.collection.export._MAX_LINE", 1000)
+    monkeypatch.setattr("crossbit.collection.transfer._MAX_LINE", 1000)
     lines = exported.splitlines(keepends=True)
     lines[1] = b" " * 2000 + lines[1]
     with pytest.raises(FormatError, match="line 2 has more than 1000 bytes"):

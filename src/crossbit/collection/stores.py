@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from crossbit.codes import Codes
 from crossbit.collection.filters import Conditions, matches_all
 from crossbit.collection.payloads import payloads_to_json
-from crossbit.collection.types import Finding, Hit, Id, Item, Payload, Stats
+from crossbit.collection.values import Finding, Hit, Id, Item, Payload, Stats
 from crossbit.errors import CrossbitError, DataError, NotFoundError
 from crossbit.model.hashmodel import HashModel
 from crossbit.plugins import STORES, find_plugins, load_plugin

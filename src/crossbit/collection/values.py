@@ -1,9 +1,10 @@
-"""The values that a collection returns: items, hits, statistics and findings."""
+"""The values that a collection returns, items, hits, statistics and findings, and their JSON."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +39,21 @@ KEPT = (SCORES, FEATURES)
 """What a collection can keep beside the codes."""
 
 FEATURE_TYPE = "float16"
+
+
+def to_hex(codes: Codes) -> list[str]:
+    """Return each code in hexadecimal, as JSON has it."""
+    return [row.tobytes().hex() for row in codes.to_bytes()]
+
+
+def from_hex(texts: Sequence[str], n_bits: int, model: str | None) -> Codes:
+    """Return codes that `to_hex` has written."""
+    width = -(-n_bits // 8)
+    digits = re.compile(rf"[0-9a-fA-F]{{{2 * width}}}")
+    if not all(map(digits.fullmatch, texts)):
+        raise DataError(f"codes of {n_bits} bits take {2 * width} hexadecimal digits each")
+    packed = np.frombuffer(bytes.fromhex("".join(texts)), np.uint8).reshape(-1, width)
+    return Codes.from_bytes(packed, n_bits, model=model)
 
 
 @dataclass(frozen=True)
@@ -105,6 +121,29 @@ class Item:
             None if features is None else features[None],
         )
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the item as JSON: codes and scores in hexadecimal, features as numbers."""
+        kept: dict[str, Any] = {}
+        if self.scores:
+            kept[SCORES] = {name: row.tobytes().hex() for name, row in self.scores.items()}
+        if self.features:
+            kept[FEATURES] = {name: row.tolist() for name, row in self.features.items()}
+        codes = {name: to_hex(code)[0] for name, code in self.codes.items()}
+        return {"id": self.id, "payload": self.payload, "codes": codes, **kept}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any], n_bits: int, model: str | None) -> Self:
+        """Return the item that `to_json` has written."""
+        codes = {name: from_hex([text], n_bits, model) for name, text in content["codes"].items()}
+        scores = {
+            name: np.frombuffer(bytes.fromhex(digits), np.int8)
+            for name, digits in content.get(SCORES, {}).items()
+        }
+        features = {
+            name: np.array(row, np.float32) for name, row in content.get(FEATURES, {}).items()
+        }
+        return cls(content["id"], content["payload"], codes, scores, features)
+
 
 @dataclass(slots=True)
 class Hit:
@@ -130,6 +169,18 @@ class Hit:
     payload: Payload
     code: Codes | None = field(default=None, repr=False, compare=False)
     weak: bool | None = field(default=None, repr=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the hit as JSON, its code in hexadecimal if it has one."""
+        content = {name: getattr(self, name) for name in self.__slots__ if name != "code"}
+        return content if self.code is None else {**content, "code": to_hex(self.code)[0]}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any], n_bits: int, model: str | None) -> Self:
+        """Return the hit that `to_json` has written; further fields are ignored."""
+        known = {name: content[name] for name in cls.__slots__ if name != "code"}
+        code = content.get("code")
+        return cls(**known, code=None if code is None else from_hex([code], n_bits, model))
 
 
 class Results(list[Hit]):
@@ -201,6 +252,10 @@ class Finding:
         """Such as ``…/index/1.index: the header is truncated or altered; rebuilt``."""
         return f"{self.path}: {self.problem}{'; rebuilt' if self.repaired else ''}"
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the finding as JSON."""
+        return {**vars(self), "path": str(self.path)}
+
 
 @dataclass(frozen=True)
 class Stats:
@@ -257,3 +312,12 @@ class Stats:
         plain |= {"drift": drift, "drifting": self.drifting}
         counts = {"modalities": dict(self.modalities), "bytes_per_item": self.bytes_per_item}
         return {**plain, **counts, "health": health, "recall": dict(self.recall)}
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Self:
+        """Return the statistics that `to_dict` has described."""
+        known = {each.name: content[each.name] for each in fields(cls) if each.name in content}
+        health = {name: CodeHealth.from_dict(each) for name, each in content["health"].items()}
+        drift = {name: Drift(**each) for name, each in content.get("drift", {}).items()}
+        tuples = {name: tuple(content[name]) for name in ("fields", "keep")}
+        return cls(**(known | tuples | {"health": health, "drift": drift}))
