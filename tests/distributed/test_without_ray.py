@@ -64,6 +64,10 @@ def test_the_encode_command_needs_exactly_one_output(
 ) -> None:
     encode = ["encode", str(toy / "model"), str(toy / "toy" / "image.npy"), "-m", "image"]
     assert main(encode) == 1
-    assert "--out FILE; --into COLLECTION needs --ray" in capsys.readouterr().err
+    assert "name the file for the codes with --out FILE" in capsys.readouterr().err
+    assert main([*encode, "--into", "collection"]) == 1
+    assert "--into cannot be combined with encode without --ray" in capsys.readouterr().err
     assert main([*encode, "--ray", "local"]) == 1
+    assert "exactly one output: --out FILE or --into COLLECTION" in capsys.readouterr().err
+    assert main([*encode, "--ray", "local", "--out", "codes", "--into", "collection"]) == 1
     assert "exactly one output: --out FILE or --into COLLECTION" in capsys.readouterr().err

@@ -112,13 +112,14 @@ class Action(ABC):
 
 @dataclass(frozen=True)
 class Upsert(Action):
-    """Write rows or codes of some modalities, a payload, or both."""
+    """Write rows or codes of some modalities, a field of the payload, or both."""
 
     ids: tuple[str, ...]
     modalities: tuple[str, ...]
     row: int = 0
     as_codes: bool = False
     payload: int | None = None
+    field: str = "n"
     writes = True
 
     def run(self, call: Call) -> None:
@@ -131,7 +132,7 @@ class Upsert(Action):
                 for name, X in views.items()
                 if name in model(call.handle_model).modalities
             }
-        payload = None if self.payload is None else [{"n": self.payload}] * len(self.ids)
+        payload = None if self.payload is None else [{self.field: self.payload}] * len(self.ids)
         call.collection.upsert(self.ids, views, payload)
 
     def effect(self, call: Call, state: State) -> tuple[State, set[tuple[str, str]]] | str:
@@ -144,7 +145,7 @@ class Upsert(Action):
         items = dict(state.items)
         for id_ in self.ids:
             payload, values = items.get(id_, ({}, {}))
-            payload = payload if self.payload is None else {"n": self.payload}
+            payload = payload if self.payload is None else {**payload, self.field: self.payload}
             items[id_] = (payload, {**values, **dict.fromkeys(names, value)})
         return State(state.model, items), {(id_, name) for id_ in self.ids for name in names}
 
@@ -310,7 +311,7 @@ class Restore(Action):
 
 def _replace_database(place: Place, draft: Path, state: State) -> None:
     """Replace the database alone, if the folder still has the model of the backup."""
-    version = _stored_state(draft / DATABASE)["epoch"]
+    version = _stored_state(draft / DATABASE)["model_version"]
     if not (place.folder / "model" / str(version)).is_dir():
         return
     old = place.new_path("replaced.sqlite")

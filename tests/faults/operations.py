@@ -115,7 +115,10 @@ def operation(number: int, seed: int) -> Operation:
     ids = [f"person {i}" for i in random.choice(N_IDS, size=random.integers(1, 20), replace=False)]
     modalities = ["image"] if random.random() < 0.3 else ["image", "text"]
     views = {name: half(random.normal(size=(len(ids), WIDTHS[name]))) for name in modalities}
-    payload = [{"number": number, "even": number % 2 == 0, "tags": [id_[-1], "all"]} for id_ in ids]
+    own = {f"only {number % 3}": number}  # the others stay when payloads are merged
+    payload = [
+        {"number": number, "even": number % 2 == 0, "tags": [id_[-1], "all"], **own} for id_ in ids
+    ]
     return Operation(number, kind, ids, views, payload)
 
 
@@ -125,7 +128,7 @@ def apply(collection: Collection, step: Operation) -> Collection:
         case "upsert":
             collection.upsert(step.ids, step.views, step.payload)
         case "payload":
-            collection.upsert(step.ids, payload=step.payload)
+            collection.upsert(step.ids, payload=step.payload, replace_payload=True)
         case "delete":
             collection.delete(step.ids)
         case "drop":
@@ -148,10 +151,11 @@ def expected_after(expected: ExpectedState, step: Operation) -> ExpectedState:
     match step.kind:
         case "upsert" | "payload":
             for i, id_ in enumerate(step.ids):
-                rows = state.items.get(id_, ({}, {}))[1]
+                payload, rows = state.items.get(id_, ({}, {}))
                 is_upsert = step.kind == "upsert"
                 new_rows = {name: X[i] for name, X in step.views.items()} if is_upsert else {}
-                state.items[id_] = (step.payload[i], {**rows, **new_rows})
+                kept = payload if is_upsert else {}
+                state.items[id_] = ({**kept, **step.payload[i]}, {**rows, **new_rows})
         case "delete":
             for id_ in step.ids:
                 state.items.pop(id_, None)

@@ -47,7 +47,9 @@ ACTIONS: dict[str, Callable[[_Tape], Action]] = {
     "codes": lambda tape: Upsert(
         tape.ids(), tape.choice(_MODALITIES), tape.number(5), as_codes=True
     ),
-    "payload": lambda tape: Upsert(tape.ids(), (), payload=tape.number(4)),
+    "payload": lambda tape: Upsert(
+        tape.ids(), (), payload=tape.number(4), field=tape.choice(("n", "m"))
+    ),
     "delete": lambda tape: actions.Delete(tape.ids(), tape.choice((None, None, "image", "text"))),
     "upgrade": lambda tape: Upgrade(tape.number(N_MODELS)),
     "batches": lambda tape: Upgrade(tape.number(N_MODELS), with_batches=True),

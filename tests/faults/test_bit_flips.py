@@ -148,9 +148,11 @@ def test_a_corrupted_item_is_named_and_can_be_written_again(tmp_path: Path) -> N
         (finding,) = collection.check()
         assert (
             "table 'items': 1 rows do not match their checksums, of the items 'bad'; write these"
-            in str(finding)
+            " items again, their payloads with replace_payload" in str(finding)
         )
-        collection.upsert(["bad"], payload=[{"word": "needle"}])
+        with pytest.raises(FormatError, match="item 'bad' does not match"):  # nothing to merge with
+            collection.upsert(["bad"], payload=[{"word": "needle"}])
+        collection.upsert(["bad"], payload=[{"word": "needle"}], replace_payload=True)
         assert collection.check() == []
 
 

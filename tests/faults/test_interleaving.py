@@ -46,6 +46,7 @@ ACTIONS: tuple[Action, ...] = (
     *READS,
     Upsert(("a", "d"), ("image", "text"), 4),
     Upsert(("b",), (), payload=2),
+    Upsert(("a", "d"), (), payload=2, field="m"),
     Delete(("c", "a"), "text"),
     Upgrade(2),
     Upgrade(3),

@@ -154,7 +154,8 @@ def _check_rows(
         yield Finding(
             path,
             f"table {table!r}: {len(invalid)} rows do not match their checksums, of the items"
-            f" {names}{more}; write these items again, or delete them",
+            f" {names}{more}; write these items again, their payloads with"
+            " replace_payload, or delete them",
         )
 
 
