@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from crossbit import Collection
+from crossbit.collection import Stats
 from crossbit.server import ServerConfig
 from crossbit.server.models import SearchRequest
 from crossbit.server.service import Service
@@ -58,3 +59,29 @@ def test_an_item_is_found_by_its_code_across_upgrades(tmp_path: Path) -> None:
             other.upgrade(model(version))  # the service still has the old model
             (hit,) = service.search(SearchRequest(id="a", modality="image"))["hits"]
             assert (hit["id"], hit["distance"]) == ("b", 0)
+
+
+def test_statistics_are_cached_until_the_service_writes(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(tmp_path / "c", "a")
+    tested = client(tmp_path / "c", writable=True)
+    computed = []
+    original = Collection.stats
+
+    def stats(self: Collection) -> Stats:
+        computed.append(1)
+        if len(computed) == 2:  # a write while they are computed
+            tested.post("/api/items", json={"items": [{"id": "c"}]})
+        return original(self)
+
+    monkeypatch.setattr(Collection, "stats", stats)
+
+    def items() -> int:
+        return int(tested.get("/api/stats").json()["collection"]["items"])
+
+    assert [items(), items()] == [1, 1]
+    assert len(computed) == 1
+    tested.post("/api/items", json={"items": [{"id": "b"}]})
+    items()
+    assert [items(), len(computed)] == [3, 3]

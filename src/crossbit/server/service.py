@@ -90,7 +90,8 @@ class Service:
         self.files = MediaFolder(folder, f"{COLLECTIONS}/{name}")
         self._overview = Overview(collection)
         self._stats_lock = threading.Lock()
-        self._stats: tuple[float, Answer] = (-_STATS_SECONDS, {})
+        self._stats: tuple[float, int, Answer] | None = None  # when, after how many writes, what
+        self._writes = 0
 
     # --- queries ---
 
@@ -399,7 +400,7 @@ class Service:
         return self._changed(0)
 
     def _changed(self, count: int) -> Answer:
-        self._stats = (-_STATS_SECONDS, {})
+        self._writes += 1
         return {"changed": count}
 
     # --- the collection ---
@@ -426,16 +427,19 @@ class Service:
         They are up to 10 seconds old if another process has written meanwhile.
         """
         with self._stats_lock:
-            updated, stats = self._stats
-            if time.monotonic() - updated >= _STATS_SECONDS:
-                stats = {
-                    "collection": self.collection.stats().to_dict(),
-                    "model": describe_model(self.collection.model, self._accepts()),
-                    "report": self._report(),
-                    "writable": self.config.writable,
-                }
-                self._stats = (time.monotonic(), stats)
-        return stats
+            if self._stats is not None:
+                updated, writes, stats = self._stats
+                if writes == self._writes and time.monotonic() - updated < _STATS_SECONDS:
+                    return stats
+            writes = self._writes
+            stats = {
+                "collection": self.collection.stats().to_dict(),
+                "model": describe_model(self.collection.model, self._accepts()),
+                "report": self._report(),
+                "writable": self.config.writable,
+            }
+            self._stats = (time.monotonic(), writes, stats)
+            return stats
 
     def overview(self) -> Answer:
         """Return facets, example words and names of bits, from a random sample of the items."""
