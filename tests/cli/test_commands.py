@@ -117,6 +117,7 @@ def test_encode_writes_codes_or_packed_bytes(toy: Path, model: Path, tmp_path: P
     assert run("encode", model, image, "--modality", "image", "--out", tmp_path / "image.npy") == 0
     expected = HashModel.load(model).encode("image", np.load(image))
     assert Codes.load(tmp_path / "image.codes") == expected
+    assert Codes.load(tmp_path / "image.codes").model == expected.model
     assert Codes.from_bytes(np.load(tmp_path / "image.npy"), 24) == expected
 
 
@@ -550,7 +551,7 @@ def test_a_missing_file_is_named_without_an_error_number(
     capsys.readouterr()
     assert run("add", tmp_path / "items", tmp_path / "none.jsonl") == 1
     assert capsys.readouterr().err == (
-        f"crossbit: {tmp_path / 'none.jsonl'}: cannot be read (no such file)\n"
+        f"crossbit: {tmp_path / 'none.jsonl'}: cannot be read (No such file or directory)\n"
     )
     assert run("encode", model, toy, "-m", "image", "-o", tmp_path / "x.codes") == 1
     assert f"{toy}: a folder; expected a file that ends with" in capsys.readouterr().err

@@ -113,7 +113,8 @@ def _encode(
                     f"{rows}: row {number} (counted from 0) {error.problem}{remedy}"
                 ) from error
             advance(len(block))
-    _write_codes(Codes(words, loaded.n_bits), out, numbers if skip_absent else None)
+    codes = Codes(words, loaded.n_bits, model=loaded.fingerprint())
+    _write_codes(codes, out, numbers if skip_absent else None)
 
 
 def _encode_on_ray(job: distributed.EncodingJob, out: Path | None, into: str | None) -> None:
@@ -227,6 +228,8 @@ def _evaluate(
     refuse("--codes", of_model | {"--stages": stages})
     if labels is None or (base is None) != (base_labels is None):
         raise DataError("--codes needs --labels, and --base needs --base-labels; give both")
+    if base is not None:
+        refuse("--base and --codes", {"--exclude-self": exclude_self})
     query_codes = _read_codes(codes, bits, sign=sign)
     base_codes = query_codes if base is None else _read_codes(base, bits, sign=sign)
     of_queries = _read_labels(labels, len(query_codes))

@@ -108,7 +108,7 @@ def encode(job: EncodingJob, *, on_rows: OnRows | None = None) -> EncodedRows:
     all_words = [np.empty((0, width), np.uint64), *(words[number] for number in order)]
     all_rows = [np.empty(0, np.int64), *(rows[number] for number in order)]
     return EncodedRows(
-        Codes(np.concatenate(all_words), model.n_bits),
+        Codes(np.concatenate(all_words), model.n_bits, model=model.fingerprint()),
         np.concatenate(all_rows),
         sum(map(len, blocks)),
     )
@@ -142,7 +142,8 @@ def encode_into(
             if not workers_write:
                 words = np.frombuffer(part["words"], np.uint64).reshape(len(rows), -1)
                 ids = _item_ids(blocks[number], part)
-                collection.upsert(ids, {job.modality: Codes(words, model.n_bits)})
+                codes = Codes(words, model.n_bits, model=model.fingerprint())
+                collection.upsert(ids, {job.modality: codes})
             n_items += len(rows)
             if on_rows is not None:
                 on_rows(len(blocks[number]))
