@@ -1,14 +1,18 @@
 """The options of a search: one list, checked in one place."""
 
 import inspect
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
 
 from crossbit import Collection, DataError
 from crossbit.client import AsyncClient, Client
+from crossbit.collection import search
 from crossbit.collection.search import SearchKeywords, SearchOptions
 from crossbit.collection.stores import Capabilities
 
@@ -105,3 +109,47 @@ def test_what_a_store_cannot_do_is_refused() -> None:
         SearchOptions(offset=3).check(Capabilities(), [])
     with pytest.raises(DataError, match="the collection keeps no features"):
         SearchOptions(rerank=20, rerank_by="features").check(store, ["scores"])
+
+
+_ADDED = """
+import inspect, sys
+from importlib.abc import MetaPathFinder
+from importlib.util import spec_from_file_location
+
+class Edited(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "crossbit.collection.search":
+            return spec_from_file_location(name, sys.argv[1])
+
+sys.meta_path.insert(0, Edited())
+from typer.main import get_command
+from crossbit import Collection
+from crossbit.cli.search import commands
+from crossbit.client import AsyncClient, Client
+from crossbit.server.models import SearchRequest
+
+for kind in (Collection, Client, AsyncClient):
+    assert inspect.signature(kind.search).parameters["loudness"].default == 3, kind
+    assert "loudness: How loud." in kind.search.__doc__, kind
+assert SearchRequest.model_fields["loudness"].description == "How loud."
+assert SearchRequest(text="a", loudness=5).options.loudness == 5
+command = get_command(commands)
+command = command.commands["search"] if hasattr(command, "commands") else command
+option = next(each for each in command.params if "--loudness" in each.opts)
+assert option.default == 3
+assert option.help == "How loud."
+"""
+
+
+def test_a_field_that_is_added_in_one_place_is_found_in_all(tmp_path: Path) -> None:
+    text = Path(search.__file__).read_text(encoding="utf-8")
+    for place, line in (
+        ("        with_codes: Return", "        loudness: How loud.\n"),
+        ("    with_codes: bool = False", "    loudness: int = 3\n"),
+    ):
+        assert text.count(place) == 1
+        text = text.replace(place, line + place)
+    (tmp_path / "search.py").write_text(text, encoding="utf-8")
+    command = [sys.executable, "-c", _ADDED, str(tmp_path / "search.py")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
