@@ -36,7 +36,6 @@ class ClassRidge(Hasher):
 
     Example:
         >>> import numpy as np
-    from numpy.typing import NDArray
         >>> from crossbit import ClassRidge
         >>> X, y = np.random.default_rng(0).normal(size=(60, 5)), np.arange(60) % 3
         >>> ClassRidge(n_bits=16).fit({"image": X, "text": X[:, :2]}, labels=y)
