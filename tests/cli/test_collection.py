@@ -20,6 +20,7 @@ from PIL import Image
 from crossbit import Collection, HashModel
 from crossbit._progress import OnStep, Step
 from crossbit.cli import console, main, search
+from crossbit.cli._options import split_address
 from crossbit.collection.search import Option, SearchOptions
 from crossbit.data import tables
 from crossbit.features import BagOfTags, ColorHistogram
@@ -779,3 +780,25 @@ def test_an_input_is_a_file_that_exists_or_a_text(
     Collection.create("two", model).close()
     assert run("search", "two", "cat") == 1
     assert "'cat' is not clear (several modalities take it)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("path", "address", "folder"),
+    [
+        ("milvus://host:19530/photos#models/a", "milvus://host:19530/photos", Path("models/a")),
+        ("postgresql://me@host/shop/photos", "postgresql://me@host/shop/photos", None),
+        ("photos#2", "photos#2", None),  # a folder may be called so
+    ],
+)
+def test_the_address_of_a_server_names_the_model(
+    path: str, address: str, folder: Path | None
+) -> None:
+    assert split_address(path) == (address, folder)
+
+
+def test_a_collection_on_a_server_needs_its_model(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("pymilvus")
+    assert run("collection", "stats", "milvus://localhost:1/photos") == 1
+    assert "ADDRESS#MODEL" in capsys.readouterr().err
+    assert run("collection", "create", "milvus://localhost:1/photos") == 1
+    assert "--model MODEL" in capsys.readouterr().err

@@ -324,19 +324,13 @@ def _print_report(report: Report) -> None:
     """Print one line per measure, then the definitions."""
     percent = console.percent
     table = console.table("", "value", "95 %", "ties", "chance")
-    for result in report:
-        bounded = result.worst is not None
-        table.add_row(
-            result.name,
-            f"[bold]{percent(result.value)}[/bold]",
-            f"{percent(result.low)}–{percent(result.high)}",
-            f"{percent(result.worst)}–{percent(result.best)}" if bounded else "",
-            percent(result.chance),
-        )
-    console.out.print(table)
-    console.out.print("[dim]percent[/dim]")
     definitions = console.table("", "definition", left=2, wrap=1)
     for result in report:
+        interval = f"{percent(result.low)}–{percent(result.high)}"
+        ties = "" if result.worst is None else f"{percent(result.worst)}–{percent(result.best)}"
+        value = f"[bold]{percent(result.value)}[/bold]"
+        table.add_row(result.name, value, interval, ties, percent(result.chance))
         definitions.add_row(result.name, f"[dim]{result.definition}")
-    console.out.print()
+    console.out.print(table)
+    console.out.print("[dim]percent[/dim]\n")
     console.out.print(definitions)
