@@ -80,8 +80,6 @@ def test_rows_cannot_be_kept() -> None:
     address = "postgresql://host/shop/photos"
     with pytest.raises(DataError, match="this store cannot keep features; leave keep out"):
         Collection.create(address, model(0), keep="features")
-    with pytest.raises(DataError, match="PostgreSQL cannot keep scores or features; leave keep"):
-        PostgresStore.create(address, model(0), keep=("scores", "features"))
     assert PostgresStore.capabilities == Capabilities(
         exact_ties=True, transactional=True, remote=True
     )

@@ -88,7 +88,7 @@ def test_an_upgrade_invalidates_other_open_objects(address: str) -> None:
     X = views(4)
     with Collection.create(address, model(0)) as first, Collection.open(address, model(0)) as other:
         first.upsert(range(4), X)
-        with pytest.raises(DataError, match="Milvus does not keep features; pass them: upgrade"):
+        with pytest.raises(DataError, match="does not keep features; pass them: upgrade"):
             first.upgrade(model(1))
         with pytest.raises(
             DataError, match="holds codes of 3 bytes, the new model makes 100 bits; create another"

@@ -80,7 +80,7 @@ def test_an_upgrade_is_noticed_by_others(address: str) -> None:
         with pytest.raises((DataError, StaleModelError), match="model"):
             other.search("text", X["text"][:1])
         assert len(first.search("text", X["text"][:1], k=50)[0]) == 50
-        with pytest.raises(DataError, match="PostgreSQL does not keep features; pass them"):
+        with pytest.raises(DataError, match="does not keep features; pass them"):
             first.upgrade(model(2))
 
 

@@ -271,6 +271,44 @@ def item_id(key: str) -> Id:
     return int(text[1:]) if text[0] == "n" else unquote(text[1:])
 
 
+def check_given_model(path: object, fingerprint: str, model: HashModel) -> HashModel:
+    """Return the model of an open collection; refuse one that did not make its codes."""
+    if fingerprint != model.fingerprint():
+        raise DataError(
+            f"{path} holds codes of the model {fingerprint[:16]}, not of the given model"
+            f" {model.fingerprint()[:16]}; open it with the model of its codes"
+        )
+    return model
+
+
+def require_model(path: object, model: HashModel | None) -> HashModel:
+    """Return the model for a collection on a server, which does not keep it."""
+    if model is None:
+        raise DataError(
+            f"{path}: the server keeps the fingerprint of the model, not the model itself; open it"
+            " with Collection.open(path, model), or ADDRESS#MODEL on the command line"
+        )
+    return model
+
+
+def require_features(batches: FeatureBatches | None, model: HashModel) -> FeatureBatches:
+    """Return the features for an upgrade on a server, which does not keep them."""
+    if batches is None:
+        raise DataError(
+            "a server does not keep features; pass them:"
+            f" upgrade(model, [(ids, {{{model.modalities[0]!r}: X}}), …])"
+        )
+    return batches
+
+
+def incomplete_upgrade(modality: str, keys: Sequence[str]) -> DataError:
+    """Return the error about items without new features."""
+    return DataError(
+        f"{len(keys)} items have no new features of {modality!r}, the first is"
+        f" {item_id(keys[0])!r}; nothing was changed. Pass the features of every item"
+    )
+
+
 @dataclass(frozen=True, order=True)
 class Candidate:
     """A code near a query, in the order of hits.
@@ -314,6 +352,22 @@ def to_hits(candidates: Sequence[Candidate], query: Query, codes: Codes | None) 
         )
         for i, each in enumerate(candidates)
     ]
+
+
+def check_current(fingerprint: str, model: str) -> None:
+    """Refuse codes of another model than the one that a store has now."""
+    if fingerprint != model:
+        raise StaleModelError("the collection was upgraded to another model; open it again")
+
+
+def check_modalities(names: Iterable[str], model: HashModel) -> None:
+    """Refuse a model for an upgrade that lacks a modality of items."""
+    for name in names:
+        if name not in model.modalities:
+            raise DataError(
+                f"the new model has no modality {name!r}, which items have; it has"
+                f" {model.modalities}"
+            )
 
 
 def check_extension(old: HashModel, new: HashModel) -> list[str]:

@@ -17,7 +17,7 @@ from crossbit.collection.milvus.schema import (
     row_key,
 )
 from crossbit.collection.payloads import json_length
-from crossbit.collection.stores import WriteBatch, item_id, item_key
+from crossbit.collection.stores import WriteBatch, incomplete_upgrade, item_id, item_key
 from crossbit.collection.values import Finding, Id
 from crossbit.errors import BackendError, DataError, FormatError
 
@@ -217,10 +217,7 @@ class MilvusTable:
                 if number in item.codes and after.modalities[name] not in item.codes:
                     missing.setdefault(name, []).append(key)
         for name, keys in missing.items():
-            raise DataError(
-                f"{len(keys)} items have no new features of {name!r}, the first is"
-                f" {item_id(keys[0])!r}; nothing was changed. Pass the features of every item"
-            )
+            raise incomplete_upgrade(name, keys)
 
     def repair(self, state: MilvusState) -> Iterator[Finding]:
         """Rewrite items whose rows disagree, as an interrupted write may leave them.

@@ -30,13 +30,17 @@ from crossbit.collection.stores import (
     FeatureBatches,
     Query,
     Rows,
-    StaleModelError,
     Store,
     StorePath,
     WriteBatch,
+    check_current,
     check_extension,
+    check_given_model,
+    check_modalities,
     item_id,
     item_key,
+    require_features,
+    require_model,
 )
 from crossbit.collection.values import Finding, Hit, Id, Item, Stats
 from crossbit.errors import CrossbitError, DataError
@@ -100,8 +104,6 @@ class MilvusStore(Store):
     ) -> Self:
         """Create an empty collection on the server."""
         address = MilvusAddress.parse(str(path))
-        if keep:
-            raise DataError(f"{address}: Milvus cannot keep {' or '.join(keep)}; leave keep out")
         if cls.exists(path, timeout=timeout):
             raise DataError(
                 f"{address}: exists already; open it with Collection.open, or choose another name"
@@ -125,12 +127,7 @@ class MilvusStore(Store):
     def open(cls, path: StorePath, model: HashModel | None, *, timeout: float = 30.0) -> Self:
         """Open a collection with the model that made its codes."""
         address = MilvusAddress.parse(str(path))
-        if model is None:
-            raise DataError(
-                f"{address}: the server keeps the fingerprint of the model, not the model itself;"
-                " open it with Collection.open(path, model), or ADDRESS#MODEL on the command line"
-            )
-        return cls(address, model, timeout=timeout)
+        return cls(address, require_model(address, model), timeout=timeout)
 
     @property
     def path(self) -> str:
@@ -139,13 +136,7 @@ class MilvusStore(Store):
 
     def model(self) -> HashModel:
         """Return the model, if the codes on the server are its own."""
-        if self._state.fingerprint != self._model.fingerprint():
-            raise DataError(
-                f"{self.path} holds codes of the model {self._state.fingerprint[:16]}, not of the"
-                f" given model {self._model.fingerprint()[:16]}; open it with the model of its"
-                " codes"
-            )
-        return self._model
+        return check_given_model(self.path, self._state.fingerprint, self._model)
 
     def _set_state(self, state: MilvusState) -> None:
         self._state = state
@@ -163,7 +154,7 @@ class MilvusStore(Store):
         """Add items, or update the given parts of existing ones."""
         with self._write_lock:
             stored = self._stored_before(batch)
-            _check_model(self._state, model)
+            check_current(self._state.fingerprint, model)
             batch = batch.merged({item_id(key): item.payload for key, item in stored.items()})
             self._table.check_payloads(batch)
             self._apply(self._table.merge(batch, self._state, stored), batch.ids)
@@ -233,10 +224,10 @@ class MilvusStore(Store):
         An upgrade deletes the old codes, so a scan that meets one fails at its end at the latest.
         """
         state = self._current_state()
-        _check_model(state, model)
+        check_current(state.fingerprint, model)
         for key, item in self._table.scan_items(state):
             yield item.to_item(key, state)
-        _check_model(self._table.state(), model)
+        check_current(self._table.state().fingerprint, model)
 
     def count(self) -> int:
         """Return the number of items."""
@@ -265,7 +256,7 @@ class MilvusStore(Store):
         return answers
 
     def _search(self, state: MilvusState, query: Query, model: str) -> list[list[Hit]]:
-        _check_model(state, model)
+        check_current(state.fingerprint, model)
         self._fields.check(self._table, state, query.filter)
         return search_rows(self._table, state, query)
 
@@ -289,12 +280,7 @@ class MilvusStore(Store):
 
     def upgrade(self, model: HashModel, batches: FeatureBatches | None) -> None:
         """Switch to another model; there must be no other writer meanwhile."""
-        if batches is None:
-            first = next(iter(self._state.modalities))
-            raise DataError(
-                "Milvus does not keep features; pass them:"
-                f" upgrade(model, [(ids, {{{first!r}: X}}), …])"
-            )
+        batches = require_features(batches, model)
         with self._write_lock:
             self._set_state(_upgrade(self._table, self._table.state(), model, batches))
             self._model = model
@@ -319,11 +305,6 @@ class MilvusStore(Store):
         self._connection.close()
 
 
-def _check_model(state: MilvusState, fingerprint: str) -> None:
-    if state.fingerprint != fingerprint:
-        raise StaleModelError("the collection was upgraded to another model; open it again")
-
-
 def _upgrade(
     table: MilvusTable, state: MilvusState, model: HashModel, feature_batches: FeatureBatches
 ) -> MilvusState:
@@ -345,12 +326,9 @@ def _upgrade(
 
 def _plan(table: MilvusTable, state: MilvusState, model: HashModel) -> MilvusState:
     """Return the new state, whose modality numbers differ from the present ones."""
-    for name, number in state.modalities.items():
-        if name not in model.modalities and table.count(f"modality == {number}"):
-            raise DataError(
-                f"the new model has no modality {name!r}, which items have; it has"
-                f" {model.modalities}"
-            )
+    numbered = state.modalities.items()
+    used = [name for name, number in numbered if table.count(f"modality == {number}")]
+    check_modalities(used, model)
     if -(-model.n_bits // 8) != state.code_bytes:
         raise DataError(
             f"{table.connection.address} holds codes of {state.code_bytes} bytes, the new model"

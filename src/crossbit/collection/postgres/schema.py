@@ -9,9 +9,15 @@ import numpy as np
 
 from crossbit.codes import Codes
 from crossbit.collection.postgres.connection import PostgresAddress
-from crossbit.collection.stores import EncodedView, WriteBatch, item_id, item_key
+from crossbit.collection.stores import (
+    EncodedView,
+    WriteBatch,
+    incomplete_upgrade,
+    item_id,
+    item_key,
+)
 from crossbit.collection.values import Item
-from crossbit.errors import DataError, FormatError
+from crossbit.errors import FormatError
 from crossbit.model.hashmodel import HashModel
 
 _FORMAT = "crossbit.postgres/1"
@@ -214,14 +220,9 @@ def items(
     return [Item(item_id(key), json.loads(text), codes[row]) for row, key, text in rows]
 
 
-def check_modalities(connection: Any, state: PostgresState, model: HashModel) -> None:  # noqa: ANN401
-    """Check that a new model has every modality that items have."""
-    for name in state.modalities:
-        if name not in model.modalities and count(connection, state.table(name)):
-            raise DataError(
-                f"the new model has no modality {name!r}, which items have; it has"
-                f" {model.modalities}"
-            )
+def used_modalities(connection: Any, state: PostgresState) -> list[str]:  # noqa: ANN401
+    """Return the modalities that items have."""
+    return [name for name in state.modalities if count(connection, state.table(name))]
 
 
 def check_complete(connection: Any, state: PostgresState, after: PostgresState) -> None:  # noqa: ANN401
@@ -235,7 +236,4 @@ def check_complete(connection: Any, state: PostgresState, after: PostgresState) 
         )
         missing = [key for (key,) in connection.execute(sql)]
         if missing:
-            raise DataError(
-                f"{len(missing)} items have no new features of {name!r}, the first is"
-                f" {item_id(missing[0])!r}; nothing was changed. Pass the features of every item"
-            )
+            raise incomplete_upgrade(name, missing)

@@ -23,13 +23,17 @@ from crossbit.collection.stores import (
     EncodedView,
     FeatureBatches,
     Query,
-    StaleModelError,
     Store,
     StorePath,
     WriteBatch,
+    check_current,
     check_extension,
+    check_given_model,
+    check_modalities,
     item_id,
     item_key,
+    require_features,
+    require_model,
 )
 from crossbit.collection.values import Finding, Hit, Id, Item, Stats
 from crossbit.errors import DataError
@@ -84,10 +88,6 @@ class PostgresStore(Store):
     ) -> Self:
         """Create an empty collection: a schema with its tables."""
         address = PostgresAddress.parse(str(path))
-        if keep:
-            raise DataError(
-                f"{address}: PostgreSQL cannot keep {' or '.join(keep)}; leave keep out"
-            )
         connections = DatabaseConnections(address, timeout)
         try:
             with connections.transaction(write=True) as connection:
@@ -111,12 +111,7 @@ class PostgresStore(Store):
     def open(cls, path: StorePath, model: HashModel | None, *, timeout: float = 30.0) -> Self:
         """Open a collection with the model that made its codes."""
         address = PostgresAddress.parse(str(path))
-        if model is None:
-            raise DataError(
-                f"{address}: the database keeps the fingerprint of the model, not the model itself;"
-                " open it with Collection.open(path, model), or ADDRESS#MODEL on the command line"
-            )
-        return cls(address, model, timeout=timeout)
+        return cls(address, require_model(address, model), timeout=timeout)
 
     @property
     def path(self) -> str:
@@ -126,16 +121,7 @@ class PostgresStore(Store):
     def model(self) -> HashModel:
         """Return the model, if the codes in the database are its own."""
         with self._transaction() as (_, state):
-            return self._checked_model(state)
-
-    def _checked_model(self, state: PostgresState) -> HashModel:
-        if state.fingerprint != self._model.fingerprint():
-            raise DataError(
-                f"{self.path} holds codes of the model {state.fingerprint[:16]}, not of the"
-                f" given model {self._model.fingerprint()[:16]}; open it with the model of its"
-                " codes"
-            )
-        return self._model
+            return check_given_model(self.path, state.fingerprint, self._model)
 
     @contextmanager
     def _transaction(
@@ -145,8 +131,8 @@ class PostgresStore(Store):
         with self._connections.transaction(write=write) as connection:
             tables.use(connection, self._address)
             state = PostgresState.read(connection, self._address)
-            if model is not None and state.fingerprint != model:
-                raise StaleModelError("the collection was upgraded to another model; open it again")
+            if model is not None:
+                check_current(state.fingerprint, model)
             yield connection, state
 
     # --- writing ---
@@ -265,14 +251,10 @@ class PostgresStore(Store):
 
     def upgrade(self, model: HashModel, batches: FeatureBatches | None) -> None:
         """Switch to another model in one transaction; others can search until its last step."""
-        if batches is None:
-            raise DataError(
-                "PostgreSQL does not keep features; pass them:"
-                f" upgrade(model, [(ids, {{{model.modalities[0]!r}: X}}), …])"
-            )
+        batches = require_features(batches, model)
         with self._transaction(write=True) as (connection, state):
             after = state.successor(model)
-            tables.check_modalities(connection, state, model)
+            check_modalities(tables.used_modalities(connection, state), model)
             after.create_tables(connection)
             for ids, views in batches:
                 rows = tables.rows_of(connection, list(map(item_key, ids)))
@@ -293,7 +275,9 @@ class PostgresStore(Store):
     def extend(self, model: HashModel) -> None:
         """Switch to a model with further modalities; no stored code is touched."""
         with self._transaction(write=True) as (connection, state):
-            added = check_extension(self._checked_model(state), model)
+            added = check_extension(
+                check_given_model(self.path, state.fingerprint, self._model), model
+            )
             after = state.extended(model, added)
             after.create_tables(connection)
             after.write(connection)
