@@ -156,22 +156,55 @@ class Upsert(Action):
 
 
 @dataclass(frozen=True)
-class Delete(Action):
-    """Delete items, or their codes of one modality."""
+class Update(Action):
+    """Give existing items a field of the payload, or take it from them."""
 
     ids: tuple[str, ...]
+    payload: int | None
+    field: str = "n"
+    writes = True
+
+    def run(self, call: Call) -> None:
+        if self.payload is None:
+            call.collection.update(self.ids, remove=[self.field])
+        else:
+            call.collection.update(self.ids, [{self.field: self.payload}] * len(self.ids))
+
+    def effect(self, call: Call, state: State) -> tuple[State, set[tuple[str, str]]] | str:
+        items = dict(state.items)
+        for id_ in self.ids:
+            if id_ not in items:
+                return f"item {id_!r} was updated, but does not exist"
+            payload, values = items[id_]
+            new = {**payload, self.field: self.payload}
+            if self.payload is None:
+                del new[self.field]
+            items[id_] = (new, values)
+        return State(state.model, items), set()
+
+    def may_fail(self, call: Call) -> bool:
+        return any(id_ not in state.items for state in call.window for id_ in self.ids)
+
+
+@dataclass(frozen=True)
+class Delete(Action):
+    """Delete items, or their codes of one modality: by id, or all whose ``n`` is large enough."""
+
+    ids: tuple[str, ...] | None
     modality: str | None = None
+    least: int = 0
     writes = True
 
     def run(self, call: Call) -> int:
-        return call.collection.delete(self.ids, modality=self.modality)
+        condition = {"n": {">=": self.least}} if self.ids is None else None
+        return call.collection.delete(self.ids, filter=condition, modality=self.modality)
 
     def _existing(self, state: State) -> list[str]:
         return [
             id_
-            for id_ in self.ids
-            if id_ in state.items
-            and (self.modality is None or self.modality in state.items[id_][1])
+            for id_, (payload, values) in state.items.items()
+            if (payload.get("n", -1) >= self.least if self.ids is None else id_ in self.ids)
+            and (self.modality is None or self.modality in values)
         ]
 
     def effect(self, call: Call, state: State) -> tuple[State, set[tuple[str, str]]] | str:

@@ -51,6 +51,12 @@ ACTIONS: dict[str, Callable[[_Tape], Action]] = {
         tape.ids(), (), payload=tape.number(4), field=tape.choice(("n", "m"))
     ),
     "delete": lambda tape: actions.Delete(tape.ids(), tape.choice((None, None, "image", "text"))),
+    "delete matching": lambda tape: actions.Delete(
+        None, tape.choice((None, None, "image", "text")), tape.number(4)
+    ),
+    "update": lambda tape: actions.Update(
+        tape.ids(), tape.choice((None, 0, 1, 2)), tape.choice(("n", "m"))
+    ),
     "upgrade": lambda tape: Upgrade(tape.number(N_MODELS)),
     "batches": lambda tape: Upgrade(tape.number(N_MODELS), with_batches=True),
     "compact": lambda tape: actions.Compact(),

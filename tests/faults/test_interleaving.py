@@ -12,8 +12,10 @@ from crossbit.collection.local import migrate, store
 from crossbit.collection.local.database import Database
 from crossbit.collection.local.index_cache import IndexCache, IndexView
 from crossbit.collection.local.schema import DbState
+from crossbit.collection.local.store import LocalStore
+from crossbit.collection.stores import WriteBatch
 from tests.faults import actions, reads
-from tests.faults.actions import Action, Delete, Restore, Upgrade, Upsert
+from tests.faults.actions import Action, Delete, Restore, Update, Upgrade, Upsert
 from tests.faults.interleaving import Fault, History, run
 from tests.faults.reads import Search
 from tests.faults.rounds import COUNTS, LONG
@@ -30,6 +32,7 @@ WRITES = (
     Upsert(("a", "d"), ("image",), 3, as_codes=True),
     Delete(("a",)),
 )
+MERGED = Upsert(("a", "d"), (), payload=2, field="m")  # others write the field n of a
 UPGRADES = (Upgrade(1), Upgrade(1, with_batches=True))
 READS = (
     Search(0),
@@ -46,7 +49,9 @@ ACTIONS: tuple[Action, ...] = (
     *READS,
     Upsert(("a", "d"), ("image", "text"), 4),
     Upsert(("b",), (), payload=2),
-    Upsert(("a", "d"), (), payload=2, field="m"),
+    MERGED,
+    Update(("a", "b"), None),
+    Delete(None, least=1),
     Delete(("c", "a"), "text"),
     Upgrade(2),
     Upgrade(3),
@@ -135,7 +140,14 @@ def _keep_any_connection(
     local._idle.append(connection)
 
 
+def _merge_too_early(local: LocalStore, batch: WriteBatch, model: str) -> None:
+    """Merge payloads before the transaction that writes them."""
+    stored = {item.id: item.payload for item in local.read(batch.ids) if item is not None}
+    _write(local, batch.merged(stored), model)
+
+
 _view_at = IndexCache.view_at
+_write = LocalStore.write
 PLANTED: dict[str, tuple[object, str, object, History, str]] = {
     "an upgrade keeps codes that others have replaced": (
         migrate,
@@ -157,6 +169,13 @@ PLANTED: dict[str, tuple[object, str, object, History, str]] = {
         _view_of_any_generation,
         replace(_pair(Search(0), WRITES[0]), programs=((Search(0), Search(3)), WRITES[:1])),
         "possible were|in the end",
+    ),
+    "payloads are merged with what others have replaced": (
+        LocalStore,
+        "write",
+        _merge_too_early,
+        _pair(MERGED, WRITES[0]),
+        "in the end",
     ),
     "codes of the previous model are written": (
         store,
