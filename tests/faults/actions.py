@@ -228,6 +228,8 @@ class Delete(Action):
         return count == 0 and not self._existing(state)
 
     def may_fail(self, call: Call) -> bool:
+        if self.ids is None and any(state.refuses_filter() for state in call.window):
+            return True
         return self.modality is not None and call.lacks([self.modality])
 
 

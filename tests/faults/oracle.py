@@ -106,6 +106,11 @@ class State:
             and dict(item.codes) == self.codes(id_)
         )
 
+    def refuses_filter(self) -> bool:
+        """Return whether a filter by ``n`` is an error: items have fields, but none has this."""
+        fields = {name for payload, _ in self.items.values() for name in payload}
+        return bool(fields) and "n" not in fields
+
     def hits(self, query: Codes, least: int | None) -> list[tuple[str, int, Payload]]:
         """Return id, distance and payload of all items whose field ``n`` is at least a number."""
         found = []

@@ -57,6 +57,8 @@ class Search(Action):
         return state.agrees_with_hits(answer, answer.code, query, self.least)
 
     def may_fail(self, call: Call) -> bool:
+        if self.least is not None and any(state.refuses_filter() for state in call.window):
+            return True
         return self.as_codes and call.saw_other_model()
 
 
