@@ -154,6 +154,27 @@ def test_an_upgrade_does_not_replace_the_model_of_another_collection(
         assert other.check() == []
 
 
+def test_an_upgrade_does_not_make_a_folder_again_that_is_moved_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A backup can take the place of the folder."""
+    folder = tmp_path / "c"
+    collection = create(folder, ["a"])
+    save_model = migrate._save_model
+
+    def move_first(made: HashModel, path: Path) -> None:
+        folder.rename(tmp_path / "moved")
+        save_model(made, path)
+
+    monkeypatch.setattr(migrate, "_save_model", move_first)
+    with pytest.raises(BackendError, match=r"the new model cannot be written .* nothing was"):
+        collection.upgrade(model(1), [(["a"], {"text": X[:1]})])
+    assert not folder.exists()
+    with Collection.open(tmp_path / "moved") as moved:
+        assert moved.check() == []
+        assert moved.model == model(0)
+
+
 def test_the_marker_of_another_collection_is_ignored_and_repaired(tmp_path: Path) -> None:
     with create(tmp_path / "a", ["a"]) as first:
         for i in range(5):

@@ -50,16 +50,18 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def replace_folder(path: Path, manifest: str, format_: str) -> Iterator[Path]:
+def replace_folder(
+    path: Path, manifest: str, format_: str, *, parents: bool = True
+) -> Iterator[Path]:
     """Yield a new folder beside ``path`` and move it to ``path`` if the block succeeds.
 
     An existing folder at ``path`` is replaced only if it has the same format and holds nothing but
     the files its manifest lists, so that a wrong path never deletes other files. Linux exchanges
     the two folders in one step. Elsewhere the old one is renamed first, and a reader that finds it
-    without its successor moves it back. Writers take turns.
+    without its successor moves it back. Writers take turns. Missing parents are created if wanted.
     """
     path = Path(path).resolve()
-    with _draft(path) as fresh:
+    with _draft(path, parents=parents) as fresh:
         _recover(path)
         with dir_lock(path.parent):  # not while another writer swaps folders
             _check_replaceable(path, manifest, format_)
@@ -73,10 +75,11 @@ def replace_folder(path: Path, manifest: str, format_: str) -> Iterator[Path]:
 
 
 @contextmanager
-def _draft(path: Path) -> Iterator[Path]:
+def _draft(path: Path, *, parents: bool = True) -> Iterator[Path]:
     """Yield a new folder beside ``path``; what is left of it at the end is deleted."""
     try:
-        make_folders(path.parent)
+        if parents:
+            make_folders(path.parent)
     except (FileExistsError, NotADirectoryError) as error:
         raise DataError(
             f"{path}: a parent of this path is a file, not a folder; choose another path"

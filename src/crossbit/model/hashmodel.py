@@ -200,9 +200,15 @@ class HashModel:
                     digest.update(key.encode() + blob)
         return digest.hexdigest()
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the model to a folder atomically; an existing model there is replaced."""
-        storage.save(Path(path), self.encoders, self.n_bits, self.recipes, self.card, self.n_inputs)
+    def save(self, path: str | PathLike[str], *, parents: bool = True) -> None:
+        """Write the model to a folder atomically; an existing model there is replaced.
+
+        Args:
+            path: The folder.
+            parents: Whether missing parents of the folder are created.
+        """
+        parts = (self.encoders, self.n_bits, self.recipes, self.card, self.n_inputs)
+        storage.save(Path(path), *parts, parents=parents)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:

@@ -37,6 +37,8 @@ def save(
     recipes: Mapping[str, Recipe],
     card: Mapping[str, Any],
     n_inputs: Mapping[str, int],
+    *,
+    parents: bool,
 ) -> None:
     """Write a model folder atomically."""
     tensors: Tensors = {}
@@ -57,7 +59,7 @@ def save(
     }
     blobs[WEIGHTS] = encode_tensors(tensors)
     blobs["README.md"] = _model_card(encoders, n_bits, card).encode()
-    with replace_folder(folder, CONFIG, FORMAT) as fresh:
+    with replace_folder(folder, CONFIG, FORMAT, parents=parents) as fresh:
         for name, content in blobs.items():
             with atomic_write(fresh / name) as file:
                 file.write(content)

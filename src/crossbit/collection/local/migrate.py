@@ -166,7 +166,7 @@ def _save_model(model: HashModel, path: Path) -> None:
             f"{path}: exists; the folder was replaced while it was open: open the collection again"
         )
     try:
-        model.save(path)
+        model.save(path, parents=False)  # what is moved away meanwhile is not made again
     except OSError as error:
         raise BackendError(
             f"{path}: the new model cannot be written ({error.strerror or error}), nothing was"
