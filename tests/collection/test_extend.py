@@ -109,7 +109,7 @@ def test_the_indexes_of_old_modalities_are_kept(
 def test_an_interrupted_extension_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
     with create(tmp_path / "c") as collection:

@@ -252,7 +252,7 @@ def test_an_upgrade_keeps_up_with_writers_before_it_excludes_them(
 def test_a_full_disk_during_an_upgrade_is_a_backend_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
     with create(tmp_path / "c") as collection:
