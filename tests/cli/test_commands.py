@@ -67,8 +67,14 @@ def test_fit_learns_from_neighbors(
     assert run(*line, "cosine", "--neighbors", "text=cosine", "--replace") == 1
     assert "--neighbors: give one metric for all modalities" in capsys.readouterr().err
     assert run(*line, "cosine", "--ray", "local", "--replace") == 1
-    assert run("fit", toy, "-o", tmp_path / "other", "--neighbors", "cosine") == 1
+    alone = ("fit", toy, "-o", tmp_path / "other", "--bits", 8, "--neighbors")
+    assert run(*alone, "cosine") == 1  # of two modalities
     assert "auto" in capsys.readouterr().err
+    assert run(*alone, "sound=cosine") == 1
+    assert "sound" in capsys.readouterr().err
+    assert run(*alone, "image=cosine") == 0
+    model = HashModel.load(tmp_path / "other")
+    assert (model.modalities, model.card["chosen"]) == (["image"], "rankeditq")
 
 
 def test_fields_come_from_a_file_and_from_the_line(toy: Path, tmp_path: Path) -> None:

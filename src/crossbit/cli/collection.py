@@ -18,6 +18,7 @@ from crossbit.cli import console, printable
 from crossbit.cli._options import (
     ModelFolder,
     check_dataset,
+    check_output,
     open_collection,
     refuse,
     rows_of_files,
@@ -310,6 +311,8 @@ def _export(collection: str, *, out: Path | None = None, replace: bool = False) 
     Args:
         out: File to write. Default: stdout.
     """
+    if out is not None:
+        check_output(out, replace=replace)
     with open_collection(collection) as source:
         if out is None:
             export_items(source, sys.stdout.buffer, ascii_only=console.out.is_terminal)

@@ -156,6 +156,7 @@ def _synthetic(
         modality: ``NAME=WIDTH``: A modality and the width of its rows; repeatable. Default:
             image=64, text=32.
         seed: The same seed gives the same data.
+        set_: ``FIELD=VALUE``: One of the fields above; repeatable.
     """
     fields = parse_fields(set_)
     for name in fields:

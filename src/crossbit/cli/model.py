@@ -1,6 +1,7 @@
 """``crossbit fit`` and ``tune``: train models."""
 
 import json
+from collections.abc import Mapping
 from inspect import getdoc
 from pathlib import Path
 from typing import Annotated, Any
@@ -69,7 +70,7 @@ def _fit(
       crossbit fit toy --bits 32 --out toy-model
       crossbit fit toy --method ccaitq --bits 32 --out toy-model
       crossbit fit toy --method dch --set inputs=posteriors --out toy-model
-      crossbit fit toy --neighbors cosine --bits 128 --out toy-distilled
+      crossbit fit toy --neighbors image=cosine --bits 128 --out toy-distilled
       crossbit fit toy --method mmnn --as-printed wiki:2 --out toy-model
       crossbit fit toy --method mmnn --ray local --workers 2 --out toy-model
       crossbit fit both-encoders --extend text-model --like text --out text-model-2
@@ -85,7 +86,8 @@ def _fit(
             shapegoogle or nus, with 1 or 2 layers; the first two modalities of the data set are X
             and Y. Other options change them.
         neighbors: ``METRIC``: Learn the neighborhoods of the features: cosine or euclidean,
-            cosine(20) for 20 neighbors; MODALITY=METRIC for one modality, repeatable.
+            cosine(20) for 20 neighbors; MODALITY=METRIC for one modality, repeatable. The method
+            auto learns one modality at a time, from its neighbors alone.
         extends: ``MODEL``: Let the new modalities of the data set join this model; its codes stay
             the same.
         like: ``MODALITY``: With --extend: modality of the model to learn from. Default: all in the
@@ -122,8 +124,8 @@ def _fit(
             options: dict[str, Any] = {"checkpoint": checkpoint}
             with console.steps(f"training {name}") as options["on_step"]:
                 if ray is None:
-                    options |= data.fit_arguments(part) | {"neighbors": _parse_neighbors(neighbors)}
-                    model = hasher.fit(**options)
+                    supervision = _supervision(data, part, name, _parse_neighbors(neighbors))
+                    model = hasher.fit(**options, **supervision)
                 else:
                     options |= {"split": part, "address": ray, "workers": workers or _RAY_WORKERS}
                     model = distributed.fit(hasher, dataset, out, **options)
@@ -181,6 +183,18 @@ def _printed(entry: str, method: str, data: Dataset) -> dict[str, Any]:
     if layers not in ("", "1", "2"):
         raise DataError(f"--as-printed takes EXPERIMENT or EXPERIMENT:LAYERS, got {entry!r}")
     return kind.printed_fields(experiment, int(layers or 1), (names[0], names[1]))
+
+
+def _supervision(
+    data: Dataset, part: str | None, method: str, neighbors: NeighborsArgument | None
+) -> dict[str, Any]:
+    """Return views and supervision to fit; auto learns from neighbors alone if they are given."""
+    given = data.fit_arguments(part)
+    if neighbors is None or method != "auto":
+        return given | {"neighbors": neighbors}
+    names = neighbors if isinstance(neighbors, Mapping) else given["views"]
+    known = [check_known(name, given["views"], "modality of --neighbors") for name in names]
+    return {"views": {name: given["views"][name] for name in known}, "neighbors": neighbors}
 
 
 def _parse_neighbors(values: list[str] | None) -> NeighborsArgument | None:

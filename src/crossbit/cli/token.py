@@ -32,7 +32,7 @@ def _token(
       crossbit serve /var/lib/crossbit --token-file tokens
 
     Args:
-        file: File of tokens; created if it does not exist.
+        file: ``FILE``: File of tokens; created if it does not exist.
         rights: Read and search only, or write too (if the service is writable).
         collection: ``NAME``: Collection that it is for; repeatable. Default: all.
     """

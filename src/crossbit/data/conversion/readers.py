@@ -58,6 +58,8 @@ def read_array(location: str) -> NDArray[Any]:
     with ExitStack() as stack:
         source = open_source(path, stack)
         arrays = {name: a for name, a in source.arrays.items() if not isinstance(a, Opaque)}
+        if not arrays:
+            raise DataError(f"{path}: holds no array of numbers")
         if key is None and len(arrays) == 1:
             key = next(iter(arrays))
         if key not in arrays:
