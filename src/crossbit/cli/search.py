@@ -194,9 +194,7 @@ def _print(
 
 
 def _to_json(entry: Hit | Tag) -> dict[str, Any]:
-    fields = {each.name: getattr(entry, each.name) for each in dataclasses.fields(entry)}
-    if isinstance(entry, Hit) and entry.code is not None:
-        fields["code"] = entry.code.to_bytes().tobytes().hex()
+    fields = entry.to_json() if isinstance(entry, Hit) else dataclasses.asdict(entry)
     return {key: value for key, value in fields.items() if value is not None}
 
 

@@ -167,17 +167,19 @@ def _describe(sources: Mapping[str, Collection] | Path, images: Path | None) -> 
 def _open(words: list[str], *, writable: bool) -> Iterator[Mapping[str, Collection] | Path]:
     """Open the collections that words name; yield a folder that contains collections as it is."""
     folder = Path(words[0])
-    if len(words) == 1 and _contains_collections(folder):
-        yield folder
-        return
-    if len(words) == 1 and _awaits_collections(folder):
-        if not writable:
+    if len(words) == 1 and folder.is_dir() and not Collection.exists(folder):
+        inside = _subfolders(folder)
+        has_collections = any(map(Collection.exists, inside))
+        # In a folder of models, or an empty one, clients can create collections.
+        has_only_models = all((each / "config.json").is_file() for each in inside)
+        if has_only_models and not has_collections and not writable:
             raise DataError(
                 f"{folder}: not a collection, and it contains none; create one with 'crossbit"
                 " collection create', or let clients create them in this folder with --writable"
             )
-        yield folder
-        return
+        if has_collections or has_only_models:
+            yield folder
+            return
     with ExitStack() as stack:
         opened: dict[str, Collection] = {}
         for word in words:
@@ -189,19 +191,6 @@ def _open(words: list[str], *, writable: bool) -> Iterator[Mapping[str, Collecti
                 )
             opened[name] = stack.enter_context(open_collection(path))
         yield opened
-
-
-def _contains_collections(folder: Path) -> bool:
-    if not is_folder(str(folder)) or not folder.is_dir() or Collection.exists(folder):
-        return False
-    return any(map(Collection.exists, _subfolders(folder)))
-
-
-def _awaits_collections(folder: Path) -> bool:
-    """Whether a folder is empty, or contains only models, with which clients create collections."""
-    if not is_folder(str(folder)) or not folder.is_dir():
-        return False
-    return all((each / "config.json").is_file() for each in _subfolders(folder))
 
 
 def _subfolders(folder: Path) -> list[Path]:

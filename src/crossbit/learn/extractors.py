@@ -4,6 +4,7 @@ import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from crossbit._io.folders import new_folder
@@ -57,14 +58,6 @@ def _tags(arguments: _Arguments) -> Extractor:
         for text in arguments.samples
     )
     return BagOfTags.fit(texts, size=arguments.size)
-
-
-def _geometry(arguments: _Arguments) -> Extractor:
-    return _bag_of_shapes(BagOfGeometry, arguments)
-
-
-def _geometry_pairs(arguments: _Arguments) -> Extractor:
-    return _bag_of_shapes(SpatialBag, arguments)
 
 
 def _bag_of_shapes(cls: type[BagOfGeometry | SpatialBag], arguments: _Arguments) -> Extractor:
@@ -157,15 +150,13 @@ def _encoder(
 
 def _encoders(accepts: str) -> dict[str, _Entry]:
     about = f"{accepts} encoder of"
-    hf = f"{about} transformers or sentence-transformers"
-    clip = f"{about} CLIP ViT-B/32: 512 numbers"
-    siglip = f"{about} SigLIP ViT-B/16: 768 numbers"
-    openclip = f"{about} open_clip"
+    hf = partial(_encoder, accepts, "hf")
+    openclip = partial(_encoder, accepts, "openclip")
     return {
-        "hf": _encoder(accepts, "hf", hf, argument="FOLDER or ID"),
-        "openclip": _encoder(accepts, "openclip", openclip, argument="ARCHITECTURE/TAG"),
-        "clip": _encoder(accepts, "hf", clip, reference=_CLIP),
-        "siglip": _encoder(accepts, "hf", siglip, reference=_SIGLIP),
+        "hf": hf(f"{about} transformers or sentence-transformers", argument="FOLDER or ID"),
+        "openclip": openclip(f"{about} open_clip", argument="ARCHITECTURE/TAG"),
+        "clip": hf(f"{about} CLIP ViT-B/32: 512 numbers", reference=_CLIP),
+        "siglip": hf(f"{about} SigLIP ViT-B/16: 768 numbers", reference=_SIGLIP),
     }
 
 
@@ -252,14 +243,14 @@ _REGISTRY: Mapping[str, Mapping[str, _Entry]] = {
     "mesh": {
         "geometry": _Entry(
             "bag of heat kernel signatures, 32 words or geometry:WORDS",
-            _geometry,
+            partial(_bag_of_shapes, BagOfGeometry),
             1.0,
             _MESH,
             size=32,
         ),
         "geometry-pairs": _Entry(
             "bag of nearby pairs of 8 signatures, or geometry-pairs:WORDS",
-            _geometry_pairs,
+            partial(_bag_of_shapes, SpatialBag),
             1.0,
             _MESH,
             size=8,

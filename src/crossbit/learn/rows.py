@@ -38,19 +38,10 @@ class TableFeatures:
         n = len(self.items)
         return {name: np.bincount(own, minlength=n) > 0 for name, own in self.owners.items()}
 
-    def rows_of(self, modality: str, positions: Ints) -> Ints:
-        """Return the row numbers of a modality that belong to these items."""
-        return np.flatnonzero(np.isin(self.owners[modality], positions))
-
     def part(self, positions: Ints) -> dict[str, tuple[NDArray[Any], Ints]]:
         """Return all rows of these items and the item of each, by modality."""
-        numbers = {name: self.rows_of(name, positions) for name in self.rows}
-        return {name: (self.rows[name][n], self.owners[name][n]) for name, n in numbers.items()}
-
-    def row_labels(self, labels: NDArray[Any], positions: Ints) -> dict[str, NDArray[Any]]:
-        """Return the labels of all rows of these items, by modality."""
-        numbers = {name: self.rows_of(name, positions) for name in self.rows}
-        return {name: labels[self.owners[name][n]] for name, n in numbers.items()}
+        belong = {name: np.isin(own, positions) for name, own in self.owners.items()}
+        return {name: (self.rows[name][of], self.owners[name][of]) for name, of in belong.items()}
 
 
 def extract_features(plan: TablePlan, stages: Stages) -> TableFeatures:

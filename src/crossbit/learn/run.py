@@ -210,9 +210,10 @@ def _fit(
     views = {name: rows for name, (rows, _) in part.items()}
     if plan.supervision == "neighbors":
         return plan.hasher.fit(views, aligned=False, neighbors="cosine", on_step=on_step)
-    if labels is not None:
-        return plan.hasher.fit(views, labels=features.row_labels(labels, train), on_step=on_step)
     owners = {name: items for name, (_, items) in part.items()}
+    if labels is not None:
+        row_labels = {name: labels[items] for name, items in owners.items()}
+        return plan.hasher.fit(views, labels=row_labels, on_step=on_step)
     single = next((name for name in views if np.array_equal(owners[name], train)), None)
     several = any(len(np.unique(rows)) < len(rows) for rows in owners.values())
     if single is None or not several or "pairs" not in plan.hasher.supervision:
@@ -268,7 +269,9 @@ def _evaluate(
 ) -> tuple[dict[str, Report], dict[str, Any]]:
     """Return the quality on the test items, and the content of the report file."""
     part = features.part(test)
-    row_labels = None if labels is None else features.row_labels(labels, test)
+    row_labels = None
+    if labels is not None:
+        row_labels = {name: labels[owners] for name, (_, owners) in part.items()}
     by_neighbors = plan.supervision == "neighbors"
     reports, content = evaluate_codes(
         {name: (model.encode(name, rows), owners) for name, (rows, owners) in part.items()},
