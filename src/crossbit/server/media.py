@@ -47,10 +47,6 @@ class MediaFolder:
         self._cache: OrderedDict[tuple[str, int, int], bytes] = OrderedDict()
         self._cached_bytes = 0
 
-    def has_image(self, payload: dict[str, Any]) -> bool:
-        """Return whether a payload names an image."""
-        return self._folder is not None and isinstance(payload.get(IMAGE_FIELD), str)
-
     def thumbnail(self, payload: dict[str, Any], side: int) -> bytes:
         """Return an item's image as PNG or JPEG, its longer side at most ``side`` pixels.
 
@@ -58,7 +54,12 @@ class MediaFolder:
             NotFoundError: The item has no image, or its image is not inside the folder.
             DataError: The file is not an image.
         """
-        path = self._path(payload)
+        name = payload.get(IMAGE_FIELD)
+        if self._folder is None or not isinstance(name, str):
+            raise NotFoundError(
+                "the item has no image here; start the service with --images FOLDER"
+            )
+        path = _file(self._folder, name)
         key = (str(path), path.stat().st_mtime_ns, side)
         with self._lock:
             if key in self._cache:
@@ -78,19 +79,10 @@ class MediaFolder:
         if self._folder is None:
             return None, {}
         id_ = quote(key, safe="")
-        picture = f"{self._prefix}/pictures?id={id_}" if self.has_image(payload) else None
+        has_image = isinstance(payload.get(IMAGE_FIELD), str)
+        picture = f"{self._prefix}/pictures?id={id_}" if has_image else None
         place = f"{self._prefix}/media?id={id_}&field="
-        return picture, {field: place + field for field in self.media_fields(payload)}
-
-    def media_fields(self, payload: dict[str, Any]) -> list[str]:
-        """Return the fields of a payload that name a file of audio, a mesh or a signal."""
-        if self._folder is None:
-            return []
-        return [
-            field
-            for field, types in MEDIA_TYPES.items()
-            if isinstance(name := payload.get(field), str) and Path(name).suffix.lower() in types
-        ]
+        return picture, {field: place + field for field in _media_fields(payload)}
 
     def media(self, payload: dict[str, Any], field: str) -> tuple[Path, str]:
         """Return the file that a field names, and its media type.
@@ -98,11 +90,11 @@ class MediaFolder:
         Raises:
             NotFoundError: The field names no such file, or one outside the folder.
         """
-        if field not in self.media_fields(payload):
+        if self._folder is None or field not in _media_fields(payload):
             raise NotFoundError(
                 f"the item has no file {field!r} here; known: {sorted(MEDIA_TYPES)}"
             )
-        path = self._file(str(payload[field]))
+        path = _file(self._folder, payload[field])
         if path.stat().st_size > _MAX_MEDIA_BYTES:
             raise NotFoundError(f"the file is larger than {_MAX_MEDIA_BYTES >> 20} MB")
         suffix = path.suffix.lower()  # of the file itself, if the name is a link
@@ -115,26 +107,26 @@ class MediaFolder:
         """Return the media type of a thumbnail."""
         return "image/png" if thumbnail.startswith(b"\x89PNG") else "image/jpeg"
 
-    def _path(self, payload: dict[str, Any]) -> Path:
-        """File that a payload names, with links resolved, if it is inside the folder."""
-        if self._folder is None or not self.has_image(payload):
-            raise NotFoundError(
-                "the item has no image here; start the service with --images FOLDER"
-            )
-        return self._file(str(payload[IMAGE_FIELD]))
 
-    def _file(self, name: str) -> Path:
-        """File of a name, with links resolved, if it is inside the folder."""
-        if self._folder is None:
-            raise NotFoundError("the service has no folder of files")
-        try:
-            path = (self._folder / name).resolve()
-            inside = path.is_relative_to(self._folder) and path.is_file()
-        except (OSError, ValueError):  # not a valid file name
-            inside = False
-        if not inside:
-            raise NotFoundError("the item's image is not in the folder of images")
-        return path
+def _media_fields(payload: dict[str, Any]) -> list[str]:
+    """Fields of a payload that name a file of audio, a mesh or a signal."""
+    return [
+        field
+        for field, types in MEDIA_TYPES.items()
+        if isinstance(name := payload.get(field), str) and Path(name).suffix.lower() in types
+    ]
+
+
+def _file(folder: Path, name: str) -> Path:
+    """File of a name, with links resolved, if it is inside the folder."""
+    try:
+        path = (folder / name).resolve()
+        inside = path.is_relative_to(folder) and path.is_file()
+    except (OSError, ValueError):  # not a valid file name
+        inside = False
+    if not inside:
+        raise NotFoundError("the item's image is not in the folder of images")
+    return path
 
 
 def _encode_thumbnail(path: Path, side: int) -> bytes:

@@ -267,13 +267,29 @@ _LimitedPayload = Annotated[Payload, AfterValidator(_check_payload)]
 _PerModality = BeforeValidator(_check_modalities)
 
 
-class NewItem(RequestBody):
+class UpdateRequest(RequestBody):
+    """Change the payloads of existing items, all of them or none."""
+
+    class Item(RequestBody):
+        """An item, and its new fields."""
+
+        id: Id
+        payload: _LimitedPayload | None = Field(
+            default=None, description="Fields that are merged into the current payload."
+        )
+
+    items: list[Item] = Field(max_length=_MAX_ITEMS, fail_fast=True)
+    remove: list[Name] = Field(
+        default=[],
+        max_length=_MAX_ITEMS,
+        fail_fast=True,
+        description="Fields that all of these items lose.",
+    )
+
+
+class NewItem(UpdateRequest.Item):
     """An item to add or update."""
 
-    id: Id
-    payload: _LimitedPayload | None = Field(
-        default=None, description="Fields that are merged into the current payload."
-    )
     features: Annotated[dict[Name, Features], _PerModality] = Field(
         default={}, description="Modality → a feature vector."
     )
@@ -294,26 +310,6 @@ class UpsertRequest(CodesOfModel):
     items: list[NewItem] = Field(max_length=_MAX_ITEMS, fail_fast=True)
     replace_payload: bool = Field(
         default=False, description="Whether payloads take the place of the current ones."
-    )
-
-
-class UpdateRequest(RequestBody):
-    """Change the payloads of existing items, all of them or none."""
-
-    class Item(RequestBody):
-        """An item, and its new fields."""
-
-        id: Id
-        payload: _LimitedPayload | None = Field(
-            default=None, description="Fields that are merged into the current payload."
-        )
-
-    items: list[Item] = Field(max_length=_MAX_ITEMS, fail_fast=True)
-    remove: list[Name] = Field(
-        default=[],
-        max_length=_MAX_ITEMS,
-        fail_fast=True,
-        description="Fields that all of these items lose.",
     )
 
 
