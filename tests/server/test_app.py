@@ -20,11 +20,14 @@ from crossbit.features import Extractor, HeatKernelExtractor, RawInput
 from crossbit.features.extractor import Rows
 from crossbit.model import Affine
 from crossbit.server import ServerConfig, create_app
+from crossbit.server.batching import WorkerPool
 from crossbit.server.models import SearchRequest
 from crossbit.server.service import Service, key_to_id
 from tests.features.images import encoded
 from tests.server.conftest import Client
 from tests.server.shapes import draw
+
+POOL = WorkerPool(1, 0, 1.0)
 
 
 def upload(client: TestClient, content: bytes, path: str = "/api/search", **options: object) -> Any:  # noqa: ANN401 - JSON
@@ -106,7 +109,7 @@ def test_a_batch_gives_the_same_answers_as_single_searches(gallery: Path) -> Non
         SearchRequest(features=[1.0] * 12, modality="sound"),
     ]
     with Collection.open(gallery) as collection:
-        service = Service(collection, ServerConfig())
+        service = Service(collection, ServerConfig(), POOL)
         answers = service.search_batch(requests)
         assert answers[:12] == [service.search(request) for request in requests[:12]]
         assert [str(error)[:24] for error in answers[12:]] == ["unknown modality 'sound'"] * 2
@@ -313,9 +316,9 @@ def test_an_unreadable_report_is_ignored(gallery: Path, tmp_path: Path, content:
     with Collection.open(gallery) as source:
         model = source.model
     with Collection.create(tmp_path / "mine", model) as collection:
-        assert Service(collection, ServerConfig()).stats()["report"] == {}
+        assert Service(collection, ServerConfig(), POOL).stats()["report"] == {}
         (tmp_path / "mine" / "report.json").write_text(content)
-        assert Service(collection, ServerConfig()).stats()["report"] in ({}, {"a": None})
+        assert Service(collection, ServerConfig(), POOL).stats()["report"] in ({}, {"a": None})
 
 
 def test_health_and_metrics(client: Client) -> None:
@@ -556,7 +559,7 @@ def test_an_upgrade_by_another_process_is_noticed(gallery: Path, tmp_path: Path)
         Collection.open(tmp_path / "mine") as other,
     ):
         collection.upsert(["a"], {"text": ["red"]})
-        service = Service(collection, ServerConfig())
+        service = Service(collection, ServerConfig(), POOL)
         assert service.search(SearchRequest(text="red"))["hits"][0]["distance"] == 0
         other.upgrade(text_only, [(["a"], {"text": ["red"]})])
         assert service.search(SearchRequest(text="red"))["hits"][0]["distance"] == 0

@@ -8,11 +8,13 @@ import pytest
 from crossbit import Collection
 from crossbit.collection import Stats
 from crossbit.server import ServerConfig
+from crossbit.server.batching import WorkerPool
 from crossbit.server.models import SearchRequest
 from crossbit.server.service import Service
 from tests.faults.operations import WIDTHS, model
 from tests.server.conftest import Client
 
+POOL = WorkerPool(1, 0, 1.0)
 IMAGE = [1.0] * WIDTHS["image"]
 SEARCH = {"features": IMAGE, "modality": "image", "k": 3}
 
@@ -54,7 +56,7 @@ def test_an_item_is_found_by_its_code_across_upgrades(tmp_path: Path) -> None:
     create(tmp_path / "c", "a")
     with Collection.open(tmp_path / "c") as collection, Collection.open(tmp_path / "c") as other:
         other.upsert(["b"], {"image": [IMAGE]})
-        service = Service(collection, ServerConfig())
+        service = Service(collection, ServerConfig(), POOL)
         for version in (1, 2):
             other.upgrade(model(version))  # the service still has the old model
             (hit,) = service.search(SearchRequest(id="a", modality="image"))["hits"]

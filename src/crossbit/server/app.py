@@ -17,10 +17,10 @@ from crossbit.server.bodies import json_response
 from crossbit.server.config import ServerConfig
 from crossbit.server.errors import register_error_handlers
 from crossbit.server.metrics import ServiceMetrics, drift_gauges
-from crossbit.server.registry import Pools, Registry, Served, grant_of
+from crossbit.server.registry import Pools, Registry, grant_of
 from crossbit.server.routes import ERRORS, add_routes
 from crossbit.server.security import SecurityMiddleware, Tokens, open_log
-from crossbit.server.service import API, COLLECTIONS
+from crossbit.server.service import API, COLLECTIONS, Service
 
 _PAGE = Path(__file__).parent / "page"
 _DRIFT_SECONDS = 1.0  # that a scrape waits for new gauges of drift
@@ -120,12 +120,12 @@ def _ops_routes(registry: Registry, pools: Pools, metrics: ServiceMetrics) -> AP
 
     def count_items() -> None:
         for each in registry.opened():
-            metrics.set_gauges(each.name, {"crossbit_items": len(each.service.collection)})
+            metrics.set_gauges(each.name, {"crossbit_items": len(each.collection)})
 
-    async def measure_drift(served: Served) -> None:
+    async def measure_drift(service: Service) -> None:
         with suppress(CrossbitError):  # the gauges stay as they were
-            stats = await pools.slow.run(served.service.stats)
-            metrics.set_gauges(served.name, drift_gauges(stats["collection"]))
+            stats = await pools.slow.run(service.stats)
+            metrics.set_gauges(service.name, drift_gauges(stats["collection"]))
 
     @router.get("/healthz", response_model=models.HealthResponse, responses={503: ERRORS[503]})
     async def health() -> Response:
@@ -141,9 +141,9 @@ def _ops_routes(registry: Registry, pools: Pools, metrics: ServiceMetrics) -> AP
     async def prometheus(request: Request) -> Response:
         """Return metrics of requests, and of the collections in use, for Prometheus."""
         await pools.health.run(count_items)
-        for served in registry.opened():
-            if served.name not in drifts or drifts[served.name].done():
-                drifts[served.name] = asyncio.create_task(measure_drift(served))
+        for service in registry.opened():
+            if service.name not in drifts or drifts[service.name].done():
+                drifts[service.name] = asyncio.create_task(measure_drift(service))
         if drifts:
             await asyncio.wait(drifts.values(), timeout=_DRIFT_SECONDS)
         existing = set(await pools.health.run(registry.names))

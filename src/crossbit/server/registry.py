@@ -11,17 +11,15 @@ from pathlib import Path
 from typing import Self
 
 from fastapi import Request
-from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
 from crossbit._io.files import temporary_path
 from crossbit.collection.collection import Collection
 from crossbit.errors import DataError, NotFoundError
 from crossbit.model.hashmodel import HashModel
-from crossbit.server.batching import MicroBatcher, WorkerPool
-from crossbit.server.bodies import json_response
+from crossbit.server.batching import WorkerPool
 from crossbit.server.config import ServerConfig
-from crossbit.server.models import CreateRequest, SearchRequest
+from crossbit.server.models import CreateRequest
 from crossbit.server.security import Grant
 from crossbit.server.service import COLLECTIONS, Service
 
@@ -66,30 +64,6 @@ class Pools:
             pool.close()
 
 
-class Served:
-    """What answers requests on one collection.
-
-    Args:
-        name: Name of the collection.
-        collection: The collection.
-        config: Access and limits.
-        pools: Where requests run.
-    """
-
-    def __init__(
-        self, name: str, collection: Collection, config: ServerConfig, pools: Pools
-    ) -> None:
-        self.name = name
-        self.service = Service(collection, config, name)
-        self.batcher = MicroBatcher(pools.light, self._search)
-
-    def _search(self, requests: list[SearchRequest]) -> list[Response | Exception]:
-        return [
-            answer if isinstance(answer, Exception) else json_response(answer)
-            for answer in self.service.search_batch(requests)
-        ]
-
-
 class Registry:
     """The collections of a service.
 
@@ -114,7 +88,7 @@ class Registry:
         self._config = config
         self._pools = pools
         self._lock = threading.Lock()
-        self._served: dict[str, Served] = {}
+        self._services: dict[str, Service] = {}
         self._folders: dict[str, tuple[int, int] | None] = {}  # identities, when they were opened
         self.default = config.default
         names = self.names() if isinstance(collections, Path) else list(collections)
@@ -131,25 +105,25 @@ class Registry:
     def names(self) -> list[str]:
         """Return the names of all collections, the default one first."""
         if self._folder is None:
-            found = list(self._served)
+            found = list(self._services)
         else:
             names = (path.name for path in self._folder.iterdir() if _is_name(path.name))
             found = sorted(name for name in names if Collection.exists(self._folder / name))
         return sorted(found, key=lambda name: name != self.default)
 
-    def opened(self) -> list[Served]:
+    def opened(self) -> list[Service]:
         """Return the collections that are open, without those that are no longer there."""
-        return [each for name, each in list(self._served.items()) if self._is_current(name)]
+        return [each for name, each in list(self._services.items()) if self._is_current(name)]
 
-    async def find(self, name: str) -> Served:
+    async def find(self, name: str) -> Service:
         """Return the collection of a name.
 
         Raises:
             NotFoundError: There is none.
         """
-        served = self._served.get(name)
-        if served is not None and self._is_current(name):
-            return served
+        service = self._services.get(name)
+        if service is not None and self._is_current(name):
+            return service
         if self._folder is None or not _is_name(name):
             raise _unknown(name)
         return await self._pools.heavy.run(self._open, name)
@@ -185,7 +159,7 @@ class Registry:
         with self._lock:
             if not _is_name(name) or not Collection.exists(folder / name):
                 raise _unknown(name)
-            if name in self._served:
+            if name in self._services:
                 self._drop(name)
             if (folder / name).is_symlink():
                 (folder / name).unlink()  # what it leads to is not ours
@@ -205,18 +179,18 @@ class Registry:
     def close(self) -> None:
         """Close the collections that were opened here."""
         if self._folder is not None:
-            for name in list(self._served):
+            for name in list(self._services):
                 self._drop(name)
 
-    async def read(self, request: Request) -> Served:
+    async def read(self, request: Request) -> Service:
         """Return the collection that a request reads: the one in its path, or the default one."""
         return await self._admit(request, writes=False)
 
-    async def write(self, request: Request) -> Served:
+    async def write(self, request: Request) -> Service:
         """Return the collection that a request changes."""
         return await self._admit(request, writes=True)
 
-    async def _admit(self, request: Request, *, writes: bool) -> Served:
+    async def _admit(self, request: Request, *, writes: bool) -> Service:
         """Find a collection for a client that has the right to use it."""
         name = request.path_params.get("collection", self.default)
         request.state.collection = name or ""  # for the access log
@@ -232,29 +206,29 @@ class Registry:
         """Whether a collection that was opened is still the one in the folder."""
         return self._folder is None or _identity(self._folder / name) == self._folders[name]
 
-    def _open(self, name: str) -> Served:
+    def _open(self, name: str) -> Service:
         """Open a collection of the folder; another one that was there before is closed."""
         assert self._folder is not None  # noqa: S101 - only called for a folder
         with self._lock:
-            if name in self._served:
+            if name in self._services:
                 if self._is_current(name):  # another thread has opened it
-                    return self._served[name]
+                    return self._services[name]
                 self._drop(name)
             if not Collection.exists(self._folder / name):
                 raise _unknown(name)
             self._folders[name] = _identity(self._folder / name)
             return self._add(name, Collection.open(self._folder / name))
 
-    def _add(self, name: str, collection: Collection) -> Served:
-        served = Served(name, collection, self._config, self._pools)
-        self._served[name] = served
-        return served
+    def _add(self, name: str, collection: Collection) -> Service:
+        service = Service(collection, self._config, self._pools.light, name)
+        self._services[name] = service
+        return service
 
     def _drop(self, name: str) -> None:
         """Close a collection; requests that run on it fail or finish."""
-        served = self._served.pop(name)
+        service = self._services.pop(name)
         try:
-            served.service.collection.close()
+            service.collection.close()
         except Exception as error:  # its files may be gone
             _LOG.warning("collection %s: closing it failed (%s)", name, error)
 

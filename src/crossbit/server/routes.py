@@ -35,7 +35,7 @@ from crossbit.server.bodies import (
     read_form,
 )
 from crossbit.server.config import ServerConfig
-from crossbit.server.registry import Pools, Registry, Served, grant_of
+from crossbit.server.registry import Pools, Registry, grant_of
 from crossbit.server.service import API, COLLECTIONS, Service, key_to_id
 
 ERRORS: dict[int | str, dict[str, Any]] = {
@@ -116,7 +116,7 @@ def _add_operations(router: APIRouter, registry: Registry, pools: Pools, *, writ
 
 def _add(
     router: APIRouter,
-    find: Callable[[Request], Awaitable[Served]],
+    find: Callable[[Request], Awaitable[Service]],
     method: str,
     path: str,
     answer: type[BaseModel],
@@ -138,9 +138,9 @@ def _add(
     """
     parse = None if body is None else JsonBody(body, ITEMS_LIMITS, pool)
 
-    async def handle(request: Request, served: Annotated[Served, Depends(find)]) -> Response:
+    async def handle(request: Request, service: Annotated[Service, Depends(find)]) -> Response:
         arguments = () if parse is None else (await parse(request),)
-        return await _run(pool, getattr(served.service, name), *arguments)
+        return await _run(pool, getattr(service, name), *arguments)
 
     router.add_api_route(
         path,
@@ -155,7 +155,7 @@ def _add(
 
 
 def _add_searches(router: APIRouter, registry: Registry, pools: Pools) -> None:
-    Read = Annotated[Served, Depends(registry.read)]
+    Read = Annotated[Service, Depends(registry.read)]
     search_body = _QueryBody(models.SearchRequest, _SEARCH_LIMITS, pools.heavy)
     annotate_body = _QueryBody(models.AnnotateRequest, _SEARCH_LIMITS, pools.heavy)
 
@@ -165,7 +165,7 @@ def _add_searches(router: APIRouter, registry: Registry, pools: Pools) -> None:
         openapi_extra=_json_or_form(models.SearchRequest, "options"),
         tags=["search"],
     )
-    async def search(served: Read, request: Request) -> Response:
+    async def search(service: Read, request: Request) -> Response:
         """Search with a text, tags, features, a code, a file or an item, or with several queries.
 
         One query is answered by its hits, ``queries`` by a list of ``results``. Files can also be
@@ -175,10 +175,10 @@ def _add_searches(router: APIRouter, registry: Registry, pools: Pools) -> None:
         options = query.options
         has_work = options.filter or options.rerank or options.group_by
         if has_work or options.end > _LIGHT_HITS or query.queries or query.file:
-            return await _run(pools.heavy, served.service.search, query)
+            return await _run(pools.heavy, service.search, query)
         if query.features is None:
-            return await _run(pools.light, served.service.search, query)
-        return await served.batcher.submit(query)
+            return await _run(pools.light, service.search, query)
+        return await service.batcher.submit(query)
 
     @router.post(
         "/annotate",
@@ -186,66 +186,66 @@ def _add_searches(router: APIRouter, registry: Registry, pools: Pools) -> None:
         openapi_extra=_json_or_form(models.AnnotateRequest, "options"),
         tags=["search"],
     )
-    async def annotate(served: Read, request: Request) -> Response:
+    async def annotate(service: Read, request: Request) -> Response:
         """Suggest tags: those of the nearest items, ranked by vote; queries as for a search."""
         query = await annotate_body(request)
         pool = pools.heavy if query.queries or query.file else pools.light
-        return await _run(pool, served.service.annotate, query)
+        return await _run(pool, service.annotate, query)
 
 
 def _add_items(router: APIRouter, registry: Registry, pools: Pools) -> None:
-    Read = Annotated[Served, Depends(registry.read)]
+    Read = Annotated[Service, Depends(registry.read)]
 
     @router.get("/items", response_model=models.ItemsResponse, tags=["items"])
     async def list_items(
-        served: Read,
+        service: Read,
         skip: Annotated[int, Query(ge=0, le=10_000)] = 0,
         limit: Annotated[int, Query(ge=1, le=models.MAX_HITS)] = 20,
     ) -> Response:
         """Read a range of all items in order of arrival."""
         pool = pools.light if max(skip, limit) <= _LIGHT_HITS else pools.heavy
-        return await _run(pool, served.service.items, skip, limit)
+        return await _run(pool, service.items, skip, limit)
 
     @router.get("/items/{key:path}", response_model=models.Item, tags=["items"])
     async def get_item(
-        served: Read, key: Annotated[str, PathParameter(max_length=1100, description=_KEY)]
+        service: Read, key: Annotated[str, PathParameter(max_length=1100, description=_KEY)]
     ) -> Response:
         """Read one item by its id."""
-        return await _run(pools.light, served.service.item, key_to_id(key))
+        return await _run(pools.light, service.item, key_to_id(key))
 
 
 def _add_files(router: APIRouter, registry: Registry, pools: Pools) -> None:
-    Read = Annotated[Served, Depends(registry.read)]
+    Read = Annotated[Service, Depends(registry.read)]
     Key = Annotated[str, Query(max_length=1100, description=_KEY)]
     Side = Annotated[int, Query(ge=16, le=1024, description="Longer side in pixels.")]
     file = partial(router.get, response_class=Response)
 
     @file("/pictures", responses={200: {"content": {"image/*": {}}}}, tags=["items"])
-    async def thumbnail(served: Read, id: Key, side: Side = 256) -> Response:
+    async def thumbnail(service: Read, id: Key, side: Side = 256) -> Response:
         """Return a thumbnail of an item's image."""
-        content = await pools.heavy.run(served.service.thumbnail, key_to_id(id), side)
-        kind = served.service.files.media_type(content)
+        content = await pools.heavy.run(service.thumbnail, key_to_id(id), side)
+        kind = service.files.media_type(content)
         return Response(content, headers={"Cache-Control": "private, max-age=300"}, media_type=kind)
 
     @file("/media", responses={200: {"content": {"*/*": {}}}}, tags=["items"])
-    async def media(served: Read, id: Key, field: models.Name) -> Response:
+    async def media(service: Read, id: Key, field: models.Name) -> Response:
         """Return the file that a payload field of an item names: audio, a mesh or a signal."""
-        path, kind = await pools.heavy.run(served.service.media, key_to_id(id), field)
+        path, kind = await pools.heavy.run(service.media, key_to_id(id), field)
         return FileResponse(path, media_type=kind, headers={"Cache-Control": "private"})
 
     @file("/model", tags=["collections"])
-    async def model(served: Read) -> Response:
+    async def model(service: Read) -> Response:
         """Return the model as a ZIP archive of its folder."""
-        archive = await pools.heavy.run(served.service.model_archive)
+        archive = await pools.heavy.run(service.model_archive)
         return Response(archive, media_type="application/zip")
 
     @file("/export", tags=["collections"])
-    async def export(served: Read) -> Response:
+    async def export(service: Read) -> Response:
         """Stream all items of one moment as JSON lines, which ``crossbit collection import`` reads.
 
         The last line has a checksum: a file without it is not complete.
         """
-        return await _stream(export_lines(served.service.collection), served.name, pools.heavy)
+        return await _stream(export_lines(service.collection), service.name, pools.heavy)
 
 
 def _add_upsert(router: APIRouter, registry: Registry, pools: Pools) -> None:
@@ -258,14 +258,13 @@ def _add_upsert(router: APIRouter, registry: Registry, pools: Pools) -> None:
         tags=["items"],
     )
     async def upsert(
-        request: Request, served: Annotated[Served, Depends(registry.write)]
+        request: Request, service: Annotated[Service, Depends(registry.write)]
     ) -> Response:
         """Add or update items, all of them or none; durable when the response arrives.
 
         As multipart/form-data, the name of a part is the modality of its file, and the filename the
         id of the item; a part ``request`` has the request in JSON, such as payloads.
         """
-        service = served.service
         if not _is_form(request):
             return await _run(pools.heavy, service.upsert, await body(request))
         text, files = _json_part(await read_form(request), "request", b'{"items":[]}')

@@ -1,4 +1,4 @@
-"""The service without HTTP: requests on one collection, answered as plain JSON values."""
+"""Requests on one collection, answered as plain JSON values."""
 
 import io
 import json
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from fastapi.responses import Response
 
 from crossbit._validation import check_known
 from crossbit.codes import Codes
@@ -25,7 +26,8 @@ from crossbit.errors import CrossbitError, DataError, NotFoundError
 from crossbit.features.text import normalize_tag
 from crossbit.model.hashmodel import HashModel
 from crossbit.server import models
-from crossbit.server.bodies import FormPart
+from crossbit.server.batching import MicroBatcher, WorkerPool
+from crossbit.server.bodies import FormPart, json_response
 from crossbit.server.config import ServerConfig
 from crossbit.server.media import MediaFolder
 from crossbit.server.overview import Overview, describe_model, read_report
@@ -79,13 +81,24 @@ class Service:
     Args:
         collection: The collection.
         config: Access and limits.
+        pool: Where searches that arrive at the same time run as one.
         name: Name of the collection.
+
+    Attributes:
+        batcher: Answers searches with one query of features, as responses in JSON.
     """
 
-    def __init__(self, collection: Collection, config: ServerConfig, name: str = "default") -> None:
+    def __init__(
+        self,
+        collection: Collection,
+        config: ServerConfig,
+        pool: WorkerPool,
+        name: str = "default",
+    ) -> None:
         self.collection = collection
         self.config = config
         self.name = name
+        self.batcher = MicroBatcher(pool, self._respond)
         folder = config.images(collection) if callable(config.images) else config.images
         self.files = MediaFolder(folder, f"{COLLECTIONS}/{name}")
         self._overview = Overview(collection)
@@ -111,6 +124,12 @@ class Service:
             for i, answer in zip(positions, found, strict=True):
                 answers[i] = answer
         return answers
+
+    def _respond(self, requests: list[models.SearchRequest]) -> list[Response | Exception]:
+        return [
+            answer if isinstance(answer, Exception) else json_response(answer)
+            for answer in self.search_batch(requests)
+        ]
 
     def _search_group(self, requests: list[models.SearchRequest]) -> Sequence[Answer | Exception]:
         """Answer one group in one call; if that fails, one by one, to report the faulty ones."""
