@@ -118,36 +118,26 @@ def import_items(
         FormatError: It is truncated, modified, or not an export.
     """
     export = _Export(file, name)
-    header = export.header()
-    if header.model != collection.model.fingerprint():
+    if export.model != collection.model.fingerprint():
         raise DataError(
             f"{name}: its codes come from another model than that of {collection.path};"
             " add the items from their features instead: crossbit add"
         )
-    for batch in batches(export.items(header), _BATCH):
+    for batch in batches(export.items(), _BATCH):
         check_ids([item.id for item in batch])
     count = 0
-    for batch in batches(export.items(header), _BATCH):
+    for batch in _reported(export.items(), on_items):
         write_items(collection, batch)
         count += len(batch)
-        if on_items is not None:
-            on_items(len(batch))
     return count
 
 
-@dataclass(frozen=True)
-class _ExportHeader:
-    """First line of an export.
-
-    Args:
-        model: Fingerprint of the model that made the codes.
-        n_bits: Length of a code.
-        modalities: Names that codes can have.
-    """
-
-    model: str
-    n_bits: int
-    modalities: frozenset[str]
+def _reported(items: Iterable[Item], on_items: OnItems | None) -> Iterator[list[Item]]:
+    """Iterate over batches of items, and report each one after the caller has processed it."""
+    for batch in batches(items, _BATCH):
+        yield batch
+        if on_items is not None:
+            on_items(len(batch))
 
 
 class _Export:
@@ -156,14 +146,14 @@ class _Export:
     Args:
         file: The file, seekable.
         name: Its name for error messages.
+
+    Attributes:
+        model: Fingerprint of the model that made the codes.
     """
 
     def __init__(self, file: BinaryIO, name: str) -> None:
         self._file = file
         self._name = name
-
-    def header(self) -> _ExportHeader:
-        """Return the first line."""
         self._file.seek(0)
         record = self._parse(1, self._file.readline(_MAX_LINE))
         if record.get("format") not in _READABLE:
@@ -172,15 +162,13 @@ class _Export:
                 f" {', '.join(_READABLE)}"
             )
         try:
-            return _ExportHeader(
-                str(record["model"]),
-                check_bits(record["n_bits"]),
-                frozenset(map(check_modality, record["modalities"])),
-            )
+            self.model = str(record["model"])
+            self._n_bits = check_bits(record["n_bits"])
+            self._modalities = frozenset(map(check_modality, record["modalities"]))
         except (KeyError, TypeError, DataError) as error:
             raise FormatError(f"{self._name}: the first line is corrupted ({error!r})") from error
 
-    def items(self, header: _ExportHeader) -> Iterator[Item]:
+    def items(self) -> Iterator[Item]:
         """Iterate over the items; raise a `FormatError` at the first line that is not valid."""
         self._file.seek(0)
         first = self._file.readline(_MAX_LINE)
@@ -191,7 +179,7 @@ class _Export:
             if record.keys() == {"items", "sha256"}:
                 self._check_end(record, count, digest.hexdigest())
                 return
-            yield self._item(count + 2, record, header)
+            yield self._item(count + 2, record)
             digest.update(line)
             count += 1
         raise FormatError(
@@ -221,12 +209,12 @@ class _Export:
             )
         return record
 
-    def _item(self, number: int, record: dict[str, Any], header: _ExportHeader) -> Item:
+    def _item(self, number: int, record: dict[str, Any]) -> Item:
         try:
-            item = Item.from_json(record, header.n_bits, header.model)
+            item = Item.from_json(record, self._n_bits, self.model)
             (id_,) = check_ids([item.id])
             payloads_to_json([item.payload], [id_])
-            _check_modalities(item, header)
+            self._check_modalities(item)
             return replace(item, id=id_, payload=dict(item.payload))
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             reason = f"it has no {error}" if isinstance(error, KeyError) else error
@@ -235,18 +223,17 @@ class _Export:
                 " nothing was imported"
             ) from error
 
-
-def _check_modalities(item: Item, header: _ExportHeader) -> None:
-    """Check that there is a code of each row that is kept, and that rows are usable."""
-    for name in item.codes:
-        if name not in header.modalities:
-            raise DataError(f"the first line does not list the modality {name!r}")
-    if any(len(row) != header.n_bits for row in item.scores.values()):
-        raise DataError(f"scores: expected {header.n_bits} bytes per modality")
-    if any(not row.ndim or not np.isfinite(row).all() for row in item.features.values()):
-        raise DataError("features: expected lists of finite numbers")
-    if missing := (item.scores.keys() | item.features.keys()) - item.codes.keys():
-        raise DataError(f"it has no code of {min(missing)!r}")
+    def _check_modalities(self, item: Item) -> None:
+        """Check that there is a code of each row that is kept, and that rows are usable."""
+        for name in item.codes:
+            if name not in self._modalities:
+                raise DataError(f"the first line does not list the modality {name!r}")
+        if any(len(row) != self._n_bits for row in item.scores.values()):
+            raise DataError(f"scores: expected {self._n_bits} bytes per modality")
+        if any(not row.ndim or not np.isfinite(row).all() for row in item.features.values()):
+            raise DataError("features: expected lists of finite numbers")
+        if missing := (item.scores.keys() | item.features.keys()) - item.codes.keys():
+            raise DataError(f"it has no code of {min(missing)!r}")
 
 
 # --- copy ---
@@ -283,11 +270,9 @@ def _contents(
     """Read all items and return their number and checksum."""
     count = 0
     total = 0
-    for batch in batches(items, _BATCH):
+    for batch in _reported(items, on_items):
         count += len(batch)
         total += sum(_digest(item, keep) for item in batch)
-        if on_items is not None:
-            on_items(len(batch))
     return _Contents(count, total % 2**64)
 
 
@@ -336,7 +321,7 @@ def copy(source: Collection, target: Collection, on_items: OnItems | None = None
         )
     written = 0
     is_empty = len(target) == 0
-    for batch in batches(items, _BATCH):
+    for batch in _reported(items, on_items):
         ids = [item.id for item in batch]
         existing = [None] * len(batch) if is_empty else target.get(ids, kept=bool(keep))
         differing = [
@@ -349,8 +334,6 @@ def copy(source: Collection, target: Collection, on_items: OnItems | None = None
             target.delete(outdated)
         write_items(target, [item for item, _ in differing])
         written += len(differing)
-        if on_items is not None:
-            on_items(len(batch))
     return written
 
 
