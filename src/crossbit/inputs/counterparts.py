@@ -79,8 +79,8 @@ def choose_by_counterparts(data: TrainingSet, names: Sequence[str], seed: int) -
 
     Canonical correlations are fitted on four fifths of the items with each preparation. RBF
     features are chosen if the rows of the held-out items find their counterparts better with them,
-    by more than a standard error. Without linked rows of two modalities, or with too few of them,
-    columns are scaled.
+    by more than two standard errors. Without linked rows of two modalities, or with too few of
+    them, columns are scaled.
 
     Args:
         data: The training set.
@@ -110,5 +110,5 @@ def choose_by_counterparts(data: TrainingSet, names: Sequence[str], seed: int) -
             items[name] = bag.means(rows.astype(np.float64))
         ranks[steps] = search_regularization(items, held_out, start).ranks
     gain = ranks[curved] - ranks[scaled]
-    clear = len(gain) > 1 and gain.mean() > gain.std() / np.sqrt(len(gain) - 1)
+    clear = len(gain) > 1 and gain.mean() > 2 * gain.std() / np.sqrt(len(gain) - 1)
     return curved if clear else scaled
