@@ -272,9 +272,11 @@ def test_copies_in_both_directions(address: str, tmp_path: Path) -> None:
 # --- connections ---
 
 
-def test_a_missing_engine_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_engine_names_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "milvus_lite", None)
-    with pytest.raises(MissingExtraError, match=r"pip install .*\[milvus-lite\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install milvus-lite"):
         Collection.create(f"milvus://{tmp_path}/items.db/c", model(0))
 
 
