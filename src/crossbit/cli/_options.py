@@ -49,6 +49,8 @@ def _holds(folder: Path, manifest: str) -> bool:
 ModelFolder = Annotated[Path, typer.Argument(callback=check_model)]
 DatasetFolder = Annotated[Path, typer.Argument(callback=check_dataset)]
 Workers = Annotated[int | None, typer.Option(min=1)]
+RAY_WORKERS = 2
+"""Default number of processes on Ray."""
 
 
 def check_output(path: Path, *, replace: bool, inputs: Iterable[Path] = ()) -> None:

@@ -15,6 +15,7 @@ from crossbit._io.files import ArrayFile, atomic_write, write_json
 from crossbit._validation import present_rows
 from crossbit.cli import console
 from crossbit.cli._options import (
+    RAY_WORKERS,
     ModelFolder,
     Workers,
     check_dataset,
@@ -36,7 +37,6 @@ from crossbit.model.hashmodel import HashModel
 commands = typer.Typer()
 _ENCODE_ROWS = 1 << 16  # rows per block: bounds the memory of `crossbit encode`
 _THREADS = 2
-_RAY_WORKERS = 2
 
 
 @commands.command("encode")
@@ -87,7 +87,7 @@ def _encode(
             column or None,
             id_column or "id",
             ray,
-            workers or _RAY_WORKERS,
+            workers or RAY_WORKERS,
             skip_absent=skip_absent,
         )
         _encode_on_ray(job, out, into)

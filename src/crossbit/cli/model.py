@@ -12,6 +12,7 @@ from crossbit import distributed
 from crossbit._validation import check_installed, check_known
 from crossbit.cli import console
 from crossbit.cli._options import (
+    RAY_WORKERS,
     DatasetFolder,
     Workers,
     check_output,
@@ -34,7 +35,6 @@ from crossbit.tune.validation import Trial
 commands = typer.Typer()
 _SHOWN_TRIALS = 8  # the best of a search
 _TEST = "test"  # split that tells from which distance on matches are weak
-_RAY_WORKERS = 2
 
 
 @commands.command("fit")
@@ -127,7 +127,7 @@ def _fit(
                     supervision = _supervision(data, part, name, _parse_neighbors(neighbors))
                     model = hasher.fit(**options, **supervision)
                 else:
-                    options |= {"split": part, "address": ray, "workers": workers or _RAY_WORKERS}
+                    options |= {"split": part, "address": ray, "workers": workers or RAY_WORKERS}
                     model = distributed.fit(hasher, dataset, out, **options)
             by = f" by {name} ({model.card['chosen']})" if "chosen" in model.card else f" by {name}"
     if extends is None and part not in (None, _TEST) and _TEST in data.splits:

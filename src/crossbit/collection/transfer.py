@@ -9,7 +9,7 @@ An export is a file of JSON lines:
 {"items": 4050, "sha256": "5d…"}
 ```
 
-The first line names the model, by its fingerprint, and what is kept beside the codes. Then comes
+The first line names the model, by its fingerprint, and what is kept with the codes. Then comes
 one line per item (`Item.to_json`): its codes in hexadecimal, ``scores``, int8 in hexadecimal, and
 ``features``, lists of numbers, as far as they are kept. The last line holds the number of items and
 the SHA-256 of all bytes before it, so that a truncated or modified file is detected.
@@ -120,7 +120,7 @@ def import_items(
     export = _Export(file, name)
     if export.model != collection.model.fingerprint():
         raise DataError(
-            f"{name}: its codes come from another model than that of {collection.path};"
+            f"{name}: its codes come from another model than {collection.path} has;"
             " add the items from their features instead: crossbit add"
         )
     for batch in batches(export.items(), _BATCH):
@@ -373,7 +373,7 @@ def _kind(item: Item) -> tuple[tuple[str, ...], ...]:
 
 
 def _stack(name: str, items: Sequence[Item]) -> KeptRows:
-    """Return the codes of a modality, with the rows that are kept beside them."""
+    """Return the codes of a modality, and the rows that are kept with them."""
     views = [item.view(name) for item in items]
     first = views[0]
     words = np.concatenate([view.codes.words for view in views])

@@ -151,7 +151,7 @@ def open_table(
 
 
 def rows_table(name: str, rows: NDArray[Any], column: str) -> Table:
-    """Return an array, such as that of a .npy file, as a table with one column of rows."""
+    """Return an array, such as a .npy file holds, as a table with one column of rows."""
 
     def read(only: Sequence[str] | None) -> Records:
         return ((number, {column: row}) for number, row in enumerate(rows))
@@ -398,7 +398,7 @@ def _check_cells(table: Table) -> None:
 
 
 def is_number(kind: Any) -> bool:  # noqa: ANN401 - pyarrow has no types
-    """Whether a type of pyarrow is that of numbers."""
+    """Whether a type of pyarrow is numeric."""
     import pyarrow.types as kinds
 
     return bool(kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_boolean(kind))
@@ -459,7 +459,7 @@ def _reject_constant(constant: str) -> NoReturn:
 
 
 def elements(cell: Any) -> list[Any]:  # noqa: ANN401 - any cell
-    """Return the elements of a cell: those of a list, also of one in JSON, or the cell alone.
+    """Return the elements of a cell that is a list (also in JSON), or the cell alone.
 
     Example:
         >>> elements('["a", "b"]'), elements("[sic]"), elements([1, 2])

@@ -286,7 +286,7 @@ class Spectrum:
 def compute_spectrum(mesh: Mesh, n_pairs: int = 100) -> Spectrum:
     r"""Compute the smallest eigenpairs of a mesh, or all of them if it has fewer vertices.
 
-    The Laplacian is that of the tufted intrinsic Delaunay triangulation, which also handles holes,
+    The Laplacian uses the tufted intrinsic Delaunay triangulation, which also handles holes,
     slivers and nonmanifold edges. It depends on edge lengths only, so bending without stretching
     does not change it.
 
@@ -583,7 +583,7 @@ class _Bag(_HeatKernelBase):
             surfaces: Training surfaces, as `HeatKernelExtractor` stores them.
             size: Number of words.
             seed: Seed of k-means.
-            settings: Other fields; those of the signatures must equal the ones of ``surfaces``.
+            settings: Other fields; signature fields must equal the ones of ``surfaces``.
         """
         points = np.concatenate([surface.signatures for surface in surfaces]).astype(np.float32)
         # Signatures can be tiny, and k-means works in single precision.

@@ -106,7 +106,7 @@ class MMNN(Hasher):
 
     It learns from labels or pairs; with ``loss="ranking"`` also from aligned rows, similar pairs or
     neighbors alone. `AutoHash` chooses inputs and method for you; this class is the paper's method
-    and does what its fields say: a field that has no effect beside the others is refused.
+    and does what its fields say: a field that has no effect is refused.
     `as_printed` has the settings of its experiments.
 
     Small sets (less than 50 million values in all views) are trained on one thread, so that the
@@ -300,7 +300,7 @@ class MMNN(Hasher):
             self._distance(a, b)
 
     def _unused(self, data: TrainingSet) -> dict[str, str]:
-        """Return field → why it has no effect beside the other fields."""
+        """Return field → why it has no effect, given the other fields."""
         from crossbit.neural.losses import OPTIONS, OVER_PAIRS, options_of
 
         schedule = self._schedule(data)

@@ -51,7 +51,7 @@ def contrastive(
 def unhinged(u: Tensor, v: Tensor, pairs: PairBatch, *, sums: bool = False) -> Tensor:
     r"""Eq. (1), times 2: $\tfrac12 E_P \|u - v\|^2 - \tfrac12 E_N \|u - v\|^2$.
 
-    The Hamming distance of (1) is $\tfrac14 \|u - v\|^2$ of signs; the factor is that of the other
+    The Hamming distance of (1) is $\tfrac14 \|u - v\|^2$ of signs; the factor ½ is as in the other
     losses. It has no margin: every dissimilar pair is pushed as far as tanh allows.
 
     Args:
@@ -162,7 +162,7 @@ def precision(u: Tensor, v: Tensor, pairs: PairBatch) -> Tensor:
         x.detach().cpu().numpy() for x in (u, v, pairs.similar, pairs.dissimilar)
     )
     loss, *slopes = soft_precision(U, V, similar, similar + dissimilar)
-    # The gradients have a closed form: those of a linear function, whose value is taken away.
+    # The gradients are known in closed form: attach them as a linear function of value 0.
     by_u, by_v = (u.new_tensor(slope) for slope in slopes)
     linear = (u * by_u).sum() + (v * by_v).sum()
     return linear - linear.detach() + loss

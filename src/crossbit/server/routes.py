@@ -1,7 +1,7 @@
 """The API: the operations on one collection, and those on the list of collections.
 
-Every operation on a collection is written once, and added at two paths: that of a named collection,
-and that of the default one.
+Every operation on a collection is written once and added under two prefixes: one for named
+collections, one for the default collection.
 """
 
 import base64
@@ -130,7 +130,7 @@ def _add(
         router: Where it is added.
         find: Finds the collection for a request that reads, or writes.
         method: Method of the request.
-        path: Path below that of the collection.
+        path: Path below the collection.
         answer: Describes the answer.
         name: Name of the method, whose docstring describes the operation.
         pool: Where it runs.
@@ -187,7 +187,7 @@ def _add_searches(router: APIRouter, registry: Registry, pools: Pools) -> None:
         tags=["search"],
     )
     async def annotate(service: Read, request: Request) -> Response:
-        """Suggest tags: those of the nearest items, ranked by vote; queries as for a search."""
+        """Suggest tags of the nearest items, ranked by vote; queries as for a search."""
         query = await annotate_body(request)
         pool = pools.heavy if query.queries or query.file else pools.light
         return await _run(pool, service.annotate, query)
